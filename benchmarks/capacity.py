@@ -43,7 +43,7 @@ MACHINES = 16
 FIT_HOURS = 270.0
 HOURS = 300.0
 WEEK_HOURS = 168.0
-JOB_HOURS = 12.0  # of all machines
+JOB_HOURS = 12.0  # length of a job on all machines
 SLACKS = (1.1, 1.25, 1.5, 2.0)
 """Deadlines, as multiples of the shortest duration."""
 
@@ -64,7 +64,7 @@ class Row:
     """One figure.
 
     Attributes:
-        name: what it is.
+        name: name of the figure.
         value: its value as text.
         expected: the published value or the target as text; empty if there is none.
     """

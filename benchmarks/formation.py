@@ -52,7 +52,7 @@ class Store:
         self.requests[kind] = self.requests.get(kind, 0) + 1
 
     def put(self, member: Member, now: float) -> None:
-        """Put a member's key."""
+        """Write a member's key."""
         self.count("put")
         previous = self.members.get(member.identity)
         member = replace(member, order=previous.order if previous else self.revision + 1)

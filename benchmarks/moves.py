@@ -132,7 +132,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What the benchmark reports.
+    """Results of the benchmark.
 
     Attributes:
         verified: last line of `trainer.verify`.
@@ -212,7 +212,7 @@ class MovingStack(LifeCycle):
         return (shared_volume(self.twin) or self.twin / "shared") / "runs" / JOB
 
     def declare(self) -> None:
-        """Put a pool in each zone and a short, paced training into the stack file."""
+        """Declare a pool in each zone and a short, paced training in the stack file."""
         content = yaml.safe_load(self.stack_file.read_text())
         cluster = content["config"]["everstep:cluster"]
         del cluster["gpuPool"]

@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-LINE_EVERY_SECONDS = 30.0  # in a log
+LINE_EVERY_SECONDS = 30.0  # interval of progress lines in a log
 
 Round = TypeVar("Round")
 

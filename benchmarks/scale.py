@@ -41,14 +41,14 @@ from everstep.elastic.membership.generations import GroupLimits
 from tests.processes import stat_fields
 from tests.trainer.elastic.nodes import etcd_process
 
-PROCESSES = 4  # that share the agents
-REMOVED = 2  # members, by `regroup` and `loss`; a group may begin without them
+PROCESSES = 4  # processes that share the agents
+REMOVED = 2  # members that `regroup` and `loss` remove; a group may begin without them
 MIN_MEMBERS = 2 + REMOVED
 START_SECONDS = 300.0
-START_TOGETHER = 6 * PROCESSES  # so that a name determines its process
+START_TOGETHER = 6 * PROCESSES  # a multiple of PROCESSES, so that a name determines its process
 STARTS_PER_SECOND = 25.0
 REGROUP_SECONDS = 300.0
-BURST_SECONDS = 8.0  # of a stall: frequent probes at first
+BURST_SECONDS = 8.0  # first part of a stall, with frequent probes
 POLL_SECONDS = 0.05
 TICKS = os.sysconf("SC_CLK_TCK")
 STARTED = re.compile(
@@ -61,7 +61,7 @@ WATCH_SENT = re.compile(
 
 @dataclass(frozen=True)
 class Usage:
-    """What etcd and the agents have used so far.
+    """Resource usage of etcd and the agents so far.
 
     Attributes:
         at: the time, in seconds of the monotonic clock.
@@ -98,7 +98,7 @@ class Fleet:
             self._hosts.append((parent_end, process.pid or 0))
 
     def close(self) -> None:
-        """End all processes."""
+        """Stop all processes."""
         self._undo.close()
 
     def start(self) -> None:
@@ -127,7 +127,7 @@ class Fleet:
         host.recv()
 
     def stall(self, *, stalled: bool) -> None:
-        """Let the workers wait for a straggler, or end that."""
+        """Make the workers wait for a straggler, or stop waiting."""
         self._all("stall", stalled)
 
     def until_formed(self, size: int, after: int, seconds: float) -> Begun:

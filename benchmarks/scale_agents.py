@@ -18,7 +18,7 @@ from everstep.elastic.membership.generations import GroupLimits
 from everstep.elastic.membership.own_key import AgentIdentity
 from everstep.errors import EverstepError
 
-STACK_BYTES = 512 * 1024  # of a thread; each agent has about seven
+STACK_BYTES = 512 * 1024  # stack of a thread; each agent has about seven
 STALL_INTERVAL_SECONDS = 0.1  # between two reports of workers that wait
 
 
@@ -94,15 +94,15 @@ class AgentHost:
             self._nodes[name].start()
 
     def close(self, name: str) -> None:
-        """Let a node leave immediately: its key is removed."""
+        """Deregister a node immediately: its key is removed."""
         self._nodes.pop(name).agent.close()
 
     def vanish(self, name: str) -> None:
-        """Let a node vanish without notice."""
+        """Stop a node without notice."""
         self._nodes.pop(name).vanish()
 
     def stall(self, stalled: bool) -> None:  # noqa: FBT001 - the value of a command
-        """Let all workers wait for a straggler, or end that."""
+        """Make all workers wait for a straggler, or stop waiting."""
         if stalled:
             self._stalled.set()
         else:
@@ -120,7 +120,7 @@ class AgentHost:
 
 
 def serve(commands: Connection, endpoint: str, run: str, limits: GroupLimits) -> None:
-    """Carry out the commands of the parent process until it closes the connection."""
+    """Execute the commands of the parent process until it closes the connection."""
     threading.stack_size(STACK_BYTES)
     host = AgentHost(endpoint, run, limits)
     actions: dict[str, Callable[..., Any]] = {

@@ -192,7 +192,7 @@ def lose_and_regain(nodes: Nodes, rng: random.Random) -> int:
 
 
 def act(nodes: Nodes, kind: str, name: str) -> None:
-    """Cause one loss."""
+    """Inject one loss."""
     acts: dict[str, Callable[[], None]] = {
         "kill": lambda: os.kill(nodes.worker(name), signal.SIGKILL),
         "vanish": lambda: nodes.signal_all(name, signal.SIGKILL),

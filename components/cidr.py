@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 MIN_VPC_PREFIX_LENGTH = 16  # AWS: a VPC is at most a /16
-MAX_VPC_PREFIX_LENGTH = 21  # in a smaller VPC a zone has too few addresses for pods
-LETTERS = "abcdef"  # of the region with the most zones (us-east-1)
+MAX_VPC_PREFIX_LENGTH = 21  # a smaller VPC has too few pod addresses in each zone
+LETTERS = "abcdef"  # zone letters; us-east-1 has the most zones
 _EIGHTHS = 3  # bits: six eighths for the private blocks of six zones, one for all public blocks
 
 

@@ -109,8 +109,8 @@ class PoolPrice:
         fallback: whether it serves only while spot pools have no capacity.
         spot: whether its machines are spot machines.
         label: its name in the label of its nodes; empty for a pool of `gpuPool`.
-        price: as it is bought; None if unknown.
-        on_demand: the same machine on demand; None if unknown.
+        price: price under the pool's capacity type; None if unknown.
+        on_demand: on-demand price; None if unknown.
         disk: share of the disk in both; None if unknown, and then not in them.
         disk_name: name of the disk.
     """

@@ -10,7 +10,7 @@ from components import cost
 from components.config import StackConfig
 from everstep.capacity import deadline as deadlines
 
-DIGITS = 6  # of a price in USD
+DIGITS = 6  # decimals of a price in USD
 
 
 def fixed_items(config: StackConfig) -> list[cost.CostItem]:

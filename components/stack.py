@@ -256,7 +256,7 @@ class TrainingStack(Component):
 
     @property
     def _prerequisites(self) -> Sequence[pulumi.Resource]:
-        """What workers need in the cloud before they read their data."""
+        """Cloud resources that workers need before they read their data."""
         access = self._args.data_access
         return access.prerequisites if access and self._args.config.data.cache else ()
 

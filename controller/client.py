@@ -29,7 +29,7 @@ from everstep.catalog.names import (
 )
 
 CONFLICT, NOT_FOUND, INVALID, BAD_REQUEST = 409, 404, 422, 400
-TIMEOUT_SECONDS = (5, 30)  # for the connection, for the response
+TIMEOUT_SECONDS = (5, 30)  # timeouts of the connection and of the response
 Json = Any  # the body of a response
 JOBS = f"/apis/{ELASTICJOB_API_VERSION}"
 

@@ -25,7 +25,7 @@ from everstep.capacity.on_demand import Purchase
 from everstep.catalog.names import ZONE_LABEL
 
 DEFAULT_TIMEOUTS = Timeouts()
-NODE_GRACE_SECONDS = 30  # after the 40 s in which Kubernetes marks a silent node as not Ready
+NODE_GRACE_SECONDS = 30  # added to the 40 s in which Kubernetes marks a silent node as not Ready
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +41,8 @@ class ObservedState:
         wake_times: times at which something is due without an event.
         placeholders: its placeholders.
         joined: uids of the pods that are known to have joined the group.
-        placement: what to do about the zone of its workers; None for a job without zones.
-        spending: what to do about its deadline and budget; None for a job without limits.
+        placement: plan for the zone of its workers; None for a job without zones.
+        spending: plan for its deadline and budget; None for a job without limits.
     """
 
     job: ElasticJob

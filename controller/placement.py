@@ -38,7 +38,7 @@ JOIN_POLL_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """What one pass observes of a job with zones.
+    """Observed state of a job with zones.
 
     Attributes:
         settings: zones and times.
@@ -49,7 +49,7 @@ class Observed:
         placeholders: its placeholders.
         now: the current time.
         starting_since: time at which the job started or resumed; None once a worker has run, or once
-            no machine has come.
+            no machine has started.
         joined: uids of the pods that are known to have joined the group.
     """
 
@@ -111,7 +111,7 @@ class PlacementPlan:
 
 
 def plan_placement(observed: Observed, previous: PlacementState | None) -> PlacementPlan:
-    """Decide where the group stands, what to request elsewhere and which workers leave."""
+    """Decide in which zone the group runs, what to request elsewhere and which workers leave."""
     state = _advance_move(observed, previous or _first(observed))
     zones = tuple(dict.fromkeys((*observed.settings.zones, state.zone)))
     answers = {zone: _answer(observed, zone) for zone in zones if zone != state.zone}
@@ -308,7 +308,7 @@ def _with_move(state: PlacementState, move: Move) -> PlacementState:
 
 
 def _leaving(observed: Observed, state: PlacementState) -> Iterator[Pod]:
-    """Yield the pods to delete because the group stands in another zone.
+    """Yield the pods to delete because the group runs in another zone.
 
     Those that train stay until the others have taken over. Then all leave in one pass, so that the group
     changes once. A group that is full of them takes in no other: one of them leaves first.

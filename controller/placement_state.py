@@ -8,7 +8,7 @@ from typing import Any
 from controller.timestamps import format_time, parse_time
 from everstep.capacity.placement import State
 
-KEPT_MOVES = 10  # of the newest moves; the status has to stay small
+KEPT_MOVES = 10  # moves kept in the status, which has to stay small
 
 
 @dataclass(frozen=True, kw_only=True)

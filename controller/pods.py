@@ -21,7 +21,7 @@ from everstep.catalog.names import (
 )
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-MAX_WEIGHT = 100  # of a preference, in Kubernetes
+MAX_WEIGHT = 100  # maximum weight of a preference in Kubernetes
 POD_RESTART_POLICY = {
     RestartPolicy.EXIT_CODE: "Never",  # the controller replaces the pod, so the kubelet must not restart it
     RestartPolicy.NEVER: "Never",

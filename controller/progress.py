@@ -17,7 +17,7 @@ from everstep.catalog.metrics import PLANNED_STEPS, STEP, Metric
 from everstep.catalog.names import WORKER_METRICS_PORT
 
 ASK_AGAIN = timedelta(seconds=30)
-TIMEOUT_SECONDS = 1.0  # for the whole answer: a worker must not delay the passes of other jobs
+TIMEOUT_SECONDS = 1.0  # timeout of the whole response: a worker must not delay other jobs
 MAX_BYTES = 1 << 20
 ATTEMPTS = 3  # workers that are asked in one pass
 

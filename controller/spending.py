@@ -42,7 +42,7 @@ NOTHING = Purchase(0, use_spot=True, reason="")
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedSpending:
-    """What one pass observes of a job with limits.
+    """Observed state of a job with limits.
 
     Attributes:
         settings: limits and prices.

@@ -35,12 +35,12 @@ class PoolPrice:
 
 @dataclass(frozen=True, kw_only=True)
 class SpendingSettings:
-    """What a job may spend, and by when it has to be complete.
+    """Budget and deadline of a job.
 
     Attributes:
-        on_demand: when machines are bought on demand; None leaves that to the cluster autoscaler.
+        on_demand: policy for on-demand machines; None leaves them to the cluster autoscaler.
         deadline_seconds: time since the job's creation by which it has to be complete; None without one.
-        deadline: the same as a time of its own.
+        deadline: absolute deadline.
         budget_usd: amount that must not be exceeded; None without a budget.
         fixed_usd_per_hour: price of all that is billed besides the job's machines.
         pools: prices of the machines.

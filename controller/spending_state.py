@@ -1,4 +1,4 @@
-"""What a job has spent and what it buys, as it is stored in the job's status."""
+"""Spending and purchases of a job, as stored in the job's status."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 from controller.timestamps import format_time, parse_time
 
-DIGITS = 6  # of stored amounts and times; the status is compared as JSON
+DIGITS = 6  # decimals of stored amounts and times; the status is compared as JSON
 HOUR = timedelta(hours=1)
 
 
@@ -51,13 +51,13 @@ class SpendingState:
         counted_at: time up to which spending is counted.
         usd: amount spent until then.
         spot_seconds: machine-seconds of spot machines until then.
-        on_demand_seconds: the same of on-demand machines.
+        on_demand_seconds: billed time of on-demand machines.
         machines: machines that are billed since then.
         fixed_usd_per_hour: price of everything else that is billed since then.
         workers: workers that have run since then.
         on_demand: workers to have on demand.
         use_spot: whether to have spot workers as well.
-        reason: why, and what would help.
+        reason: reason of the decision, and a possible fix.
         deadline: time by which the job has to be complete; None without one.
         share: completed share of the training; None if it is not known.
         starved_since: time since when too few spot workers train; None while enough do.

@@ -36,7 +36,7 @@ def issue(authority: str, certificates: Sequence[Certificate]) -> dict[str, str]
 
     Args:
         authority: name of the authority's file, without its suffix.
-        certificates: what it issues.
+        certificates: certificates to issue.
 
     Returns:
         Name of a file -> PEM: `.crt` and `.key` of each certificate, `.crt` of the authority.

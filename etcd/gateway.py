@@ -33,7 +33,7 @@ class Credentials:
     """Certificates and passwords of a member: the files of the Secret `etcd-members`.
 
     Attributes:
-        folder: where they are mounted.
+        folder: mount path.
     """
 
     folder: Path

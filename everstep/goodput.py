@@ -50,7 +50,7 @@ class Design:
     Attributes:
         name: name of the design.
         loss: pause of the remaining machines after a loss, including its detection.
-        notice: the same if machines leave in order.
+        notice: pause of the remaining machines after machines leave in order.
         join: pause of the training machines when others join.
         start_up: from a machine's arrival until it joins; the others continue.
         begin: pause of a group that starts from a checkpoint when no machine was training.

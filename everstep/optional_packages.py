@@ -32,7 +32,7 @@ class OptionalPackages:
         """Return the error for a package that is not installed.
 
         Args:
-            problem: what needs which package.
+            problem: feature and missing package, for the message.
         """
         command = f"make {self.target}" if in_clone() else f"pip install {self.arguments}"
         return EverstepError(problem, f"`{command}` installs it.")

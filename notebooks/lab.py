@@ -1,4 +1,4 @@
-"""What the notebooks of the lab share: the choice of a cloud, and waiting for a training."""
+"""Helpers of the lab's notebooks: the choice of a cloud, and waiting for a training."""
 
 import json
 import os

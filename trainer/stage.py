@@ -27,11 +27,11 @@ class Notes(Observer):
         self._files = self._bytes = 0
 
     def listed(self, files: int) -> None:
-        """Note the number of files listed so far."""
+        """Record the number of files listed so far."""
         self._note(f"listing the source: {files:,} files")
 
     def planned(self, plan: Plan) -> None:
-        """Note the plan."""
+        """Record the plan."""
         self._files = plan.to_copy.files + plan.to_check.files
         self._bytes = plan.to_copy.bytes + plan.to_check.bytes
         free = plan.free_bytes / GIGABYTE
@@ -40,7 +40,7 @@ class Notes(Observer):
         )
 
     def advanced(self, progress: Progress) -> None:
-        """Note the progress."""
+        """Record the progress."""
         share = progress.bytes / self._bytes if self._bytes else 1.0
         self._note(
             f"{_amount(progress.files, progress.bytes)} of {_amount(self._files, self._bytes)}: {share:.0%}"

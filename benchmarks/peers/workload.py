@@ -17,12 +17,12 @@ from trainer import models
 
 GLOBAL_BATCH = 12
 NODES = 3
-SAMPLES = 120  # of an epoch
+SAMPLES = 120  # samples of an epoch
 CLASSES = 10
 SIDE = 28  # pixels
 LEARNING_RATE, MOMENTUM = 0.05, 0.9
 SAVE_STEPS = 8  # between two checkpoints; the trainer's default
-TIMEOUT_SECONDS = 10  # of a collective, for the contestants that have one
+TIMEOUT_SECONDS = 10  # collective timeout, for contestants that have one
 
 
 def build_model() -> nn.Module:

@@ -8,7 +8,7 @@ from pulumi_aws import s3
 
 from components.component import Component
 
-OLD_VERSION_DAYS = 30  # for which an overwritten or deleted version is kept
+OLD_VERSION_DAYS = 30  # retention of overwritten and deleted versions
 UNFINISHED_UPLOAD_DAYS = 7
 
 

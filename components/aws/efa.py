@@ -15,7 +15,7 @@ from components.aws.user_data import shell_script
 from components.component import Component
 
 ALL_PROTOCOLS = "-1"
-HUGE_PAGES = 5128  # of 2 MiB, for bounce buffers of libfabric: the number on images of AWS
+HUGE_PAGES = 5128  # pages of 2 MiB for libfabric's bounce buffers, as on AWS images
 ONLY_ETHERNET_FIRST = frozenset({"p6-b300.48xlarge"})  # its first network card has no EFA
 
 

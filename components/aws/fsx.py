@@ -31,7 +31,7 @@ LUSTRE_PORTS = ((988, 988), (1018, 1023))  # FSx: "File system access control wi
 EVENTS = ("NEW", "CHANGED", "DELETED")
 MOUNT_OPTIONS = ("flock",)  # file locks that work across nodes
 MIN_THROUGHPUT = 125  # MB/s per TiB, of PERSISTENT_2
-IMPORT_TIMEOUT = "30m"  # of the metadata of a large bucket; the default is too short
+IMPORT_TIMEOUT = "30m"  # the default is too short to import the metadata of a large bucket
 CREATE_TIMEOUT = "60m"
 
 

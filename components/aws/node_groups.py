@@ -41,7 +41,7 @@ DESIRED_SIZE = "scalingConfig.desiredSize"
 RESOURCE_TAG = "k8s.io/cluster-autoscaler/node-template/resources/"
 
 SYSTEM_AMI, GPU_AMI = "AL2023_x86_64_STANDARD", "AL2023_x86_64_NVIDIA"
-ROOT_DISK = "/dev/xvda"  # of both images
+ROOT_DISK = "/dev/xvda"  # root device of both images
 CREATE_TIMEOUT = "60m"  # capacity of a rare instance type may take longer than the default
 
 GPU_PLACEMENT = Placement(

@@ -29,11 +29,11 @@ from everstep.catalog.names import JOB_NAMESPACE, TRAINER_SERVICE_ACCOUNT
 DRIVER = "blob.csi.azure.com"
 SUBJECTS = (f"system:serviceaccount:{JOB_NAMESPACE}:{TRAINER_SERVICE_ACCOUNT}",)
 AUDIENCE = "api://AzureADTokenExchange"
-MAX_RULE_PREFIX_LENGTH = 30  # of a block in the rules of an account
+MAX_RULE_PREFIX_LENGTH = 30  # longest prefix that a rule of a storage account accepts
 
-STALE_SECONDS = 5  # for which a worker may miss new files of another one
+STALE_SECONDS = 5  # time in which a worker may miss new files of another worker
 FILE_CACHE_SECONDS = 120  # the content of a file does not change once it has its name
-CACHE_MIB = 16384  # of the disk of a node, for each pod with a mount
+CACHE_MIB = 16384  # node disk space for each pod with a mount
 
 BLOBFUSE_OPTIONS = (
     "-o allow_other",

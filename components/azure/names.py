@@ -14,7 +14,7 @@ MAX_NODE_GROUP_LENGTH = 80  # AKS
 MAX_DNS_PREFIX_LENGTH = 54  # AKS
 MAX_BUDGET_LENGTH = 63  # Cost Management
 MAX_ACCOUNT_LENGTH = 24  # Azure Storage; only lower-case letters and digits
-_DIGITS = 10  # of a digest: 40 bits
+_DIGITS = 10  # hexadecimal digits of a digest: 40 bits
 
 
 def group_name(cluster: str, stack: str) -> str:

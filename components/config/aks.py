@@ -27,7 +27,7 @@ FALLBACK_POOL = "ondemand"
 DEFAULT_SIZES = {"t4": "Standard_NC4as_T4_v3", "a100": "Standard_NC24ads_A100_v4"}
 """Pool name -> VM size, in order of preference."""
 
-FALLBACK_SUFFIX = "od"  # of the agent pool with the `fallbackNodes` of one of several pools
+FALLBACK_SUFFIX = "od"  # name suffix of the agent pool with a pool's `fallbackNodes`
 MAX_POOL_NAME_LENGTH = 12  # AKS, Linux
 MAX_GROUP_NAME_LENGTH = 90  # Azure Resource Manager
 

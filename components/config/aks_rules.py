@@ -20,7 +20,7 @@ from components.config.rules import ConfigRule, Flag
 
 MAX_DECIMALS = 5  # AKS, spotMaxPrice
 POD_PREFIX = 24  # overlay: every node uses a /24 of podCidr
-NODE_PREFIXES = range(8, 26)  # of the virtual network: a /25 fits 120 nodes
+NODE_PREFIXES = range(8, 26)  # valid prefix lengths of the virtual network: a /25 fits 120 nodes
 SERVICE_PREFIXES = range(12, 29)  # AKS: at most a /12; the DNS server is the tenth address
 SURGE_NODES = 2  # temporary nodes of an upgrade
 

@@ -1,4 +1,4 @@
-"""Where the data of a stack come from: a bucket of S3, a container of Blob Storage, an archive on the volume.
+"""Data source of a stack: an S3 bucket, a Blob Storage container or an archive on the volume.
 
 The same forms as those of `everstep data stage`, but a path is one on the shared volume.
 """

@@ -19,7 +19,7 @@ from components.config.section import (
 )
 
 MAX_FSX_GIB = 2_147_482_800  # FSx API, StorageCapacity: below 2**31, a multiple of 2400
-FALLBACK_SUFFIX = "-on-demand"  # of the node group with a pool's `fallbackNodes`
+FALLBACK_SUFFIX = "-on-demand"  # name suffix of the node group with a pool's `fallbackNodes`
 MAX_POOL_NAME_LENGTH = 63 - MAX_CLUSTER_NAME_LENGTH - len("-gpu-") - len(FALLBACK_SUFFIX)
 LOG_RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
 """Retention periods that CloudWatch Logs offers, up to two years."""

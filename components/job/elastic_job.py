@@ -56,8 +56,8 @@ from everstep.catalog.names import (
 )
 from everstep.catalog.timing import EXIT_SECONDS
 
-LAUNCHER = ["python3", "-m", "everstep.elastic.launch"]  # in the image of a user's program
-EFA_HUGE_PAGES = "5120Mi"  # as in examples of AWS; a node reserves 5128 pages of 2 MiB
+LAUNCHER = ["python3", "-m", "everstep.elastic.launch"]  # the image of a user's program has it
+EFA_HUGE_PAGES = "5120Mi"  # as in AWS examples; a node reserves 5128 pages of 2 MiB
 
 # Pulumi waits until the workers run together, or until the job has ended or is suspended. Both
 # controllers write these conditions.

@@ -1,4 +1,4 @@
-"""What a stack lends to jobs of other stacks: its output `platform`, written there and read here.
+"""The stack output `platform`, through which a stack shares its platform with jobs of other stacks.
 
 A job stack needs plain values, since they decide which fields its objects have. It therefore reads the output
 as it was deployed, through a StackReference, and never the file of the other stack, which may have changed.

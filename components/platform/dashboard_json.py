@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-GRID_COLUMNS = 24  # of Grafana's grid
-SCHEMA_VERSION = 39  # of Grafana 11
+GRID_COLUMNS = 24  # width of Grafana's grid
+SCHEMA_VERSION = 39  # schema of Grafana 11
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 Json = dict[str, Any]
 

@@ -27,7 +27,7 @@ from everstep.catalog.names import ETCD_CREDENTIALS, PLATFORM_PRIORITY_CLASS
 LABELS = labels(ETCD_CREDENTIALS)
 RBAC = "etcd-credentials-rbac.yaml"
 MEMBERS_SECRET, AGENT_SECRET = "etcd-members", "etcd-agent"
-FOLDER = "/etc/everstep-etcd"  # of the credentials, in members and in workers
+FOLDER = "/etc/everstep-etcd"  # mount path of the credentials, in members and workers
 FILE_MODE = 0o400  # the kubelet adds the group of the pod
 USER = "agent"
 RETRIES = 5

@@ -16,7 +16,9 @@ from components.platform.pods import PULL_POLICY
 
 GPU_PLUGIN = "nvidia-device-plugin"
 EFA_PLUGIN = "aws-efa-device-plugin"
-DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"  # of the kubelet; a plugin registers there
+DEVICE_PLUGINS = (
+    "/var/lib/kubelet/device-plugins"  # folder of the kubelet in which a plugin registers
+)
 # Registry and account of Amazon for add-ons; chart 0.5.8 of eks-charts uses this image.
 EFA_IMAGE = "602401143452.dkr.ecr.{region}.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.8"
 

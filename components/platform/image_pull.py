@@ -25,7 +25,7 @@ from everstep.catalog.names import ELASTICJOB_KIND
 
 SECRET = "everstep-registries"  # noqa: S105  its name
 PASSWORDS = "registryPassword"
-DOCKER_HUB = "https://index.docker.io/v1/"  # as Docker and the kubelet name docker.io
+DOCKER_HUB = "https://index.docker.io/v1/"  # key of docker.io in logins of Docker and the kubelet
 WORKLOADS = frozenset({"DaemonSet", "Deployment", "Job", "StatefulSet"})
 
 

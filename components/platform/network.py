@@ -32,13 +32,13 @@ from everstep.catalog.names import (
     GPU_METRICS_PORT,
 )
 
-METADATA_SERVICE = "169.254.169.254/32"  # in both clouds
+METADATA_SERVICE = "169.254.169.254/32"  # same address in both clouds
 POD_IDENTITY_AGENT = "169.254.170.23/32"
 """Address of the agent that hands pods of EKS the credentials of their role, on each node."""
 
 POD_IDENTITY_PORT = 80
 HTTPS_PORT = 443
-API_PORTS = (443, 6443)  # in the clouds; with kubeadm, kind and the twin
+API_PORTS = (443, 6443)  # 443 in the clouds; 6443 with kubeadm, kind and the twin
 DNS_PORT = 53
 ALL_PODS: dict[str, str] = {}
 CONTROLLER = elastic_controller.LABELS

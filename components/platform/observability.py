@@ -16,7 +16,7 @@ from components.platform.pods import PULL_POLICY, field_env
 from everstep.catalog.names import GPU_METRICS_PORT, NODE_NAME_VARIABLE
 
 NAME = "dcgm-exporter"
-POD_RESOURCES = "/var/lib/kubelet/pod-resources"  # of the kubelet: which pod has which GPU
+POD_RESOURCES = "/var/lib/kubelet/pod-resources"  # kubelet API that maps GPUs to pods
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,7 @@ class Scraping:
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:
-    """What the stack costs by its own price table, in USD.
+    """Cost of the stack in USD, according to its price table.
 
     Attributes:
         fixed_per_hour: everything but the GPU nodes.

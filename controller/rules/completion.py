@@ -18,7 +18,7 @@ from controller.rules.common import (
 )
 from controller.status import ConditionType
 
-STARTING_SECONDS = 30  # for a worker that is starting when the training ends
+STARTING_SECONDS = 30  # time for a worker that is starting when the training ends
 
 
 def complete(state: ObservedState) -> Plan | None:

@@ -21,7 +21,7 @@ from statistics import NormalDist
 from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
 
 NORMAL = NormalDist()
-GAP_SECONDS = 300.0  # of the published traces
+GAP_SECONDS = 300.0  # interval of the published traces
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def fit(statistics: MarketStatistics = PUBLISHED, machines: int = 16) -> MarketM
     """Return the model whose expected statistics are the given ones.
 
     Args:
-        statistics: what to fit.
+        statistics: statistics to fit.
         machines: machines of the fleet that the statistics describe.
     """
     thresholds = [NORMAL.inv_cdf(zone.none_share) for zone in statistics.zones]

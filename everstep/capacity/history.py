@@ -75,7 +75,7 @@ class HistoryStatistics:
         changes_per_hour: changes of the number of machines, by zone.
         best_mean: mean number of machines in the best zone of each moment.
         none_anywhere: share of the time without a machine in any zone.
-        best_zone_moves: moves of an observer that always stands in a best zone and stays there on a tie.
+        best_zone_moves: moves of an observer that is always in a best zone and stays there on a tie.
     """
 
     means: tuple[float, ...]

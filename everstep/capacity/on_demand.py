@@ -45,7 +45,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a controller observes of its job.
+    """Observed progress of a job.
 
     Attributes:
         seconds: time since the job began.
@@ -53,7 +53,7 @@ class Progress:
         spot: spot machines that train.
         on_demand: on-demand machines that the group has.
         none_for_seconds: time since when it has no spot machine.
-        starting: spot machines that have come but do not train yet.
+        starting: spot machines that run but do not train yet.
     """
 
     seconds: float
@@ -71,7 +71,7 @@ class Purchase:
     Attributes:
         on_demand: on-demand machines to have from now on.
         use_spot: whether to keep spot machines as well.
-        reason: why, for the job's status.
+        reason: reason of the decision, for the job's status.
     """
 
     on_demand: int
@@ -154,7 +154,7 @@ def _expected_losses(terms: Terms, progress: Progress) -> float:
 
 
 def _minimum(terms: Terms, progress: Progress) -> Purchase:
-    """Without a deadline: keep the smallest group training while there is no spot machine."""
+    """Return the purchase without a deadline, which keeps the smallest group training without spot machines."""
     bought = terms.min_machines - progress.spot
     waited = progress.none_for_seconds >= FALLBACK_AFTER_SECONDS or progress.on_demand > 0
     if bought > 0 and waited:

@@ -1,4 +1,4 @@
-"""Draw a replay as SVG: what each zone offers over time, and where the group stands."""
+"""SVG picture of a replay: the capacity of each zone over time, and the zone of the group."""
 
 from collections.abc import Iterator, Sequence
 from html import escape

@@ -1,6 +1,6 @@
-"""Decide in which zone the group stands. Pure: the observations, the clock and the memory are arguments.
+"""Choice of the zone in which the group runs. Pure: the observations, the clock and the memory are arguments.
 
-Gradients between zones cost money and time, so the group stands in one zone. A controller knows how many
+Gradients between zones cost money and time, so the group runs in one zone. A controller knows how many
 machines it runs there and how many it waits for. Of another zone it knows only the answer to a request, so
 the policy requests machines in other zones while its own is short, and moves if one of them has clearly more.
 A refused request costs nothing.
@@ -17,21 +17,21 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """What the group does about its zone."""
+    """Decision about the group's zone."""
 
     SETTLED = "settled"  # nothing to gain from another zone
-    SHORT = "short"  # fewer machines than wanted, since a short time
+    SHORT = "short"  # fewer machines than wanted, for a short time
     SEARCHING = "searching"  # machines are requested in other zones
     MOVING = "moving"  # the group moves to another zone
 
 
 @dataclass(frozen=True)
 class ZoneObservation:
-    """What a controller observes of one zone.
+    """Observed state of one zone.
 
     Attributes:
         running: machines of the group in this zone.
-        pending: machines requested in this zone that have not come and were not refused.
+        pending: machines requested in this zone that neither run nor were refused.
         offered: machines that the zone would give the group, by its answer to a request of this pass; None if
             nothing was requested there.
         price: USD per hour of one spot machine.
@@ -54,7 +54,7 @@ class ZoneObservation:
 
 @dataclass(frozen=True)
 class Observation:
-    """What a controller observes in one pass.
+    """Observed state of all zones in one pass.
 
     Attributes:
         seconds: time since the job began, or of a clock.
@@ -75,7 +75,7 @@ class PlacementConfig:
         wanted: machines that the group wants.
         short_seconds: time with too few machines after which other zones are tried.
         min_gain: machines that another zone must offer beyond those that run here.
-        min_gain_ratio: the same, as a factor of those that run here.
+        min_gain_ratio: minimum ratio of the machines that another zone offers to those that run here.
         move_interval_seconds: minimum time between two moves.
         max_price: USD per hour above which a zone is not entered; None means any price.
     """
@@ -90,10 +90,10 @@ class PlacementConfig:
 
 @dataclass(frozen=True)
 class Memory:
-    """What the policy keeps between two passes.
+    """State of the policy between two passes.
 
     Attributes:
-        zone: position of the zone in which the group stands.
+        zone: position of the group's zone.
         short_since: time at which the zone began to have too few machines; None while it has enough.
         moved_at: times of the last move; None before the first.
     """
@@ -108,10 +108,10 @@ class PlacementDecision:
     """The result of one pass.
 
     Attributes:
-        state: what the group does.
-        zone: position of the zone in which it stands from now on.
+        state: state of the group.
+        zone: position of the group's zone from now on.
         search: positions of the other zones in which to request machines until the next pass.
-        reason: why, for the job's status.
+        reason: reason of the decision, for the job's status.
         memory: argument of the next pass.
     """
 
@@ -185,7 +185,7 @@ def required_offer(config: PlacementConfig, lasting: int) -> int:
 
 
 def place(config: PlacementConfig, observed: Observation, memory: Memory) -> PlacementDecision:
-    """Decide in which zone the group stands, and where else to request machines."""
+    """Decide in which zone the group runs, and where else to request machines."""
     if observed.zones[memory.zone].lasting >= config.wanted:
         memory = replace(memory, short_since=None) if memory.short_since is not None else memory
     elif memory.short_since is None:

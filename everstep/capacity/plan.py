@@ -23,8 +23,8 @@ class Limits:
     Attributes:
         deadline_seconds: time by which the job has to be complete.
         budget_usd: amount that it must not exceed.
-        deadline_name: where the deadline is set, for messages.
-        budget_name: where the budget is set, for messages.
+        deadline_name: option or key that sets the deadline, for messages.
+        budget_name: option or key that sets the budget, for messages.
     """
 
     deadline_seconds: float | None = None
@@ -39,7 +39,7 @@ class Choice:
 
     Attributes:
         zones: number of zones; the first ones of the history.
-        on_demand: when on-demand machines are bought.
+        on_demand: policy for on-demand machines.
     """
 
     zones: int

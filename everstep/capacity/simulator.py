@@ -35,7 +35,7 @@ class TickRecord:
         zone: position of the group's zone.
         spot: spot machines of the group.
         on_demand: on-demand machines of the group.
-        reason: why the group is in this zone.
+        reason: reason for the zone.
     """
 
     zone: int

@@ -51,7 +51,7 @@ class Exporter:
     """A program that exports metrics.
 
     Attributes:
-        name: what it is and where it runs.
+        name: program, and where it runs.
         labels: labels of all its metrics.
         metrics: its metrics; of programs of others, those that rules and dashboards read.
     """

@@ -8,8 +8,8 @@ IMAGES = ("trainer", "controller", "spot", "etcd-rejoin")
 RELEASED_IMAGE = "ghcr.io/everstep/{}:0.1.0"  # reference of an image that a release publishes
 
 # --- Namespaces
-JOB_NAMESPACE = "elastic-job"  # of the job, etcd and the controller; upstream's name
-SYSTEM_NAMESPACE = "everstep-system"  # of the programs that run on nodes
+JOB_NAMESPACE = "elastic-job"  # namespace of job, etcd and controller; upstream's name
+SYSTEM_NAMESPACE = "everstep-system"  # namespace of programs that run on nodes
 
 # --- Labels and taints of nodes
 POOL_LABEL = f"{DOMAIN}/pool"
@@ -29,11 +29,11 @@ NOTICE_ANNOTATION = f"{DOMAIN}/notice"  # an announced interruption with its dea
 ADVICE_ANNOTATION = f"{DOMAIN}/advice"  # a rebalance recommendation
 
 # --- Annotations of ElasticJobs and of workers' pods
-SCALING_ANNOTATION = f"{DOMAIN}/scaling"  # of an ElasticJob: SCALING_FIXED or SCALING_CAPACITY
+SCALING_ANNOTATION = f"{DOMAIN}/scaling"  # on an ElasticJob: SCALING_FIXED or SCALING_CAPACITY
 SCALING_FIXED, SCALING_CAPACITY = "fixed", "capacity"
-PLACEMENT_ANNOTATION = f"{DOMAIN}/placement"  # of an ElasticJob: its zones, as JSON
-BOUNDS_ANNOTATION = f"{DOMAIN}/nnodes"  # of a worker's pod, written by the controller: MIN:MAX
-DEADLINE_ANNOTATION = f"{DOMAIN}/deadline"  # of a worker's pod, written by the spot watcher
+PLACEMENT_ANNOTATION = f"{DOMAIN}/placement"  # on an ElasticJob: its zones, as JSON
+BOUNDS_ANNOTATION = f"{DOMAIN}/nnodes"  # on a worker pod, written by the controller: MIN:MAX
+DEADLINE_ANNOTATION = f"{DOMAIN}/deadline"  # on a worker pod, written by the spot watcher
 
 # --- The ElasticJob API (upstream's) and what its controllers set on workers
 ELASTICJOB_GROUP, ELASTICJOB_VERSION = "elastic.pytorch.org", "v1alpha1"
@@ -44,7 +44,7 @@ GROUP_NAME_LABEL = "group-name"  # its value is ELASTICJOB_GROUP
 REPLICA_TYPE_LABEL, WORKER_REPLICA = "replica-type", "worker"
 REPLICA_INDEX_LABEL = "replica-index"
 WORKER_CONTAINER = "elasticjob-worker"  # the controllers read the exit code under this name
-PLACEHOLDER_LABEL = f"{DOMAIN}/placeholder-of"  # of a pod that requests a machine for this job
+PLACEHOLDER_LABEL = f"{DOMAIN}/placeholder-of"  # on a pod that requests a machine for this job
 
 # --- Labels of pods
 NAME_LABEL = "app.kubernetes.io/name"
@@ -70,7 +70,7 @@ PLACEHOLDER_PRIORITY_CLASS = "everstep-placeholders"
 ETCD_CLIENT_PORT, ETCD_PEER_PORT = 2379, 2380
 CONTROLLER_METRICS_PORT = 8080  # /metrics and /healthz
 GPU_METRICS_PORT = 9400  # NVIDIA's DCGM exporter
-WORKER_METRICS_PORT = 9464  # of a pod's first worker process; the second has the next one
+WORKER_METRICS_PORT = 9464  # port of a pod's first worker process; the others use the next ports
 
 # --- Paths in pods
 MOUNT = "/everstep"  # the shared volume

@@ -36,7 +36,7 @@ class DrillDecision:
     """The next action of the drill.
 
     Attributes:
-        reason: why, for the user.
+        reason: reason of the choice, for the user.
         action: `drain`, `vanish` or `return`; empty while waiting.
         node: node to act on; empty while waiting.
         finished: True if no action follows.

@@ -11,7 +11,7 @@ from pathlib import Path
 from everstep.errors import EverstepError
 from everstep.progress import Step
 
-PLATFORM = "linux/amd64"  # of the GPU nodes; the CUDA base exists for it
+PLATFORM = "linux/amd64"  # platform of the GPU nodes and of the CUDA base image
 PROBE_SECONDS = 20
 SHOWN_LINES = 15
 KEPT_LINES = 200

@@ -207,7 +207,7 @@ def push_to_twin(
 
 @contextmanager
 def explained(host: str) -> Iterator[None]:
-    """Turn the refusal of a registry into an error with a fix.
+    """Convert the refusal of a registry into an error with a fix.
 
     Raises:
         EverstepError: the registry refused.

@@ -37,7 +37,7 @@ class Display(Observer):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the display."""
+        """Stop the display."""
 
     def staged(self, plan: Plan) -> None:
         """Show that the run ended."""

@@ -62,7 +62,7 @@ def wait(processes: "Sequence[subprocess.Popen[bytes]]") -> int:
 
 
 def end(processes: "Sequence[subprocess.Popen[bytes]]") -> None:
-    """End the processes that still run."""
+    """Stop the processes that still run."""
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + GRACE_SECONDS

@@ -29,7 +29,7 @@ LIBFABRIC = re.compile(r"(?:AWS )?Libfabric", re.IGNORECASE)
 
 
 class Transport(StrEnum):
-    """What carries the data between nodes."""
+    """Transport of the data between nodes."""
 
     EFA = "EFA"
     LIBFABRIC = "libfabric without EFA"
@@ -44,7 +44,7 @@ class Verdict:
     """The transport of a run.
 
     Attributes:
-        transport: what carries the data; EFA only if all processes use it.
+        transport: transport of the data; EFA only if all processes use it.
         adapters: number of adapters that each process has found; None if the log does not say so.
         reason: evidence for it, one sentence.
     """

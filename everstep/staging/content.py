@@ -51,7 +51,7 @@ class Content(NamedTuple):
 
 
 class Source(Protocol):
-    """Where files come from."""
+    """Source of files."""
 
     @property
     def name(self) -> str:

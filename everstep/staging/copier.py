@@ -1,4 +1,4 @@
-"""Carry out a plan: several files at a time, completed ones recorded in groups."""
+"""Execute a plan: several files at a time, completed ones recorded in groups."""
 
 import queue
 import time
@@ -33,7 +33,7 @@ class StoppedError(Exception):
 
 @dataclass
 class Progress:
-    """How far a run is.
+    """Progress of a run.
 
     Attributes:
         files: files that are complete.
@@ -50,7 +50,7 @@ class Copier:
     """The workers of one run.
 
     Attributes:
-        progress: how far the run is.
+        progress: progress of the run.
     """
 
     def __init__(self, source: Source, destination: Path, state: State) -> None:
@@ -61,7 +61,7 @@ class Copier:
         self.progress = Progress()
 
     def run(self, tasks: Iterator[Task], workers: int) -> Generator[Progress, None, None]:
-        """Carry out tasks; yield the progress from time to time.
+        """Execute tasks; yield the progress from time to time.
 
         Raises:
             OSError: the destination cannot be written; the files completed before are recorded.
@@ -88,7 +88,7 @@ class Copier:
         yield self.progress
 
     def _submit(self, pool: ThreadPoolExecutor, tasks: Iterator[Task], count: int) -> int:
-        """Hand the next tasks to the pool; return their number."""
+        """Submit the next tasks to the pool; return their number."""
         submitted = 0
         for task in islice(tasks, count):
             pool.submit(self._carry_out, task).add_done_callback(self._done.put)

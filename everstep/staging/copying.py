@@ -164,7 +164,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _synced_chunks(file: IO[bytes], length: int) -> Iterator[bytes]:
-    """Cut a file after its durable bytes and yield these; the file is then at its end."""
+    """Truncate a file after its durable bytes and yield these; the file is then at its end."""
     file.truncate(length)
     while chunk := file.read(CHUNK_BYTES):
         yield chunk

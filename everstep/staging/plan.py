@@ -1,4 +1,4 @@
-"""What to do with each file: copy it, compare it, or leave it. Pure functions over sorted streams."""
+"""Plan of a staging run: copy, compare or keep each file. Pure functions over sorted streams."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -15,31 +15,31 @@ SizeOf = Callable[[str], int | None]
 
 
 class Action(StrEnum):
-    """What to do with a file."""
+    """Action on a file."""
 
-    KEEP = "keep"  # it was copied and is still there
-    CHECK = "check"  # one of the same size is there, and the store has its MD5
+    KEEP = "keep"  # copied, and still at the destination
+    CHECK = "check"  # the destination has a file of this size, and the store knows its MD5
     COPY = "copy"
 
 
 class Decision(NamedTuple):
-    """What to do with a file, and why."""
+    """Action on a file, and its reason."""
 
     action: Action
     reason: str
 
 
 class Task(NamedTuple):
-    """A file, and what to do with it.
+    """A file and the action on it.
 
     Attributes:
-        name: as those of an Entry, like the next four.
-        size: see above.
-        version: see above.
-        locator: see above.
-        md5: see above.
-        action: what to do.
-        reason: why.
+        name: name of the Entry.
+        size: size of the Entry, in bytes.
+        version: version of the Entry.
+        locator: locator of the Entry.
+        md5: MD5 of the Entry; empty if unknown.
+        action: value of the Action.
+        reason: reason of the action.
         sha256: SHA-256 of the earlier copy if that is the one at the destination; otherwise empty.
     """
 
@@ -75,7 +75,7 @@ class Volume(NamedTuple):
 def decide(
     entry: Entry, record: Record | None, present: int | None, *, verify: bool = False
 ) -> Decision:
-    """Decide what to do with a file.
+    """Decide the action on a file.
 
     Args:
         entry: the file at the source.
@@ -84,14 +84,14 @@ def decide(
         verify: whether the content of complete files is read again.
     """
     if present is None:
-        return Decision(Action.COPY, "it is not at the destination")
+        return Decision(Action.COPY, "missing at the destination")
     if is_current(record, entry) and present == entry.size:
         if verify:
-            return Decision(Action.CHECK, "its content is verified")
-        return Decision(Action.KEEP, "it was copied and is unchanged")
+            return Decision(Action.CHECK, "content is verified")
+        return Decision(Action.KEEP, "already copied and unchanged")
     if present == entry.size and entry.md5:
-        return Decision(Action.CHECK, "a file of this size is there")
-    return Decision(Action.COPY, "it changed at the source or at the destination")
+        return Decision(Action.CHECK, "a file of this size exists")
+    return Decision(Action.COPY, "changed at the source or the destination")
 
 
 def is_current(record: Record | None, entry: Entry) -> bool:
@@ -107,7 +107,7 @@ def tasks(
     *,
     verify: bool = False,
 ) -> Iterator[Task]:
-    """Yield what to do with each file of a source.
+    """Yield the task of each file of a source.
 
     Args:
         entries: files of the source, sorted by name.

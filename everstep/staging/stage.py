@@ -30,7 +30,7 @@ NAMED_FAILURES = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to stage.
+    """Options of staging.
 
     Attributes:
         workers: number of files copied at a time.

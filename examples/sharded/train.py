@@ -28,7 +28,7 @@ SumInNode = Callable[[torch.Tensor], None]
 
 
 class SplitContext(FunctionCtx):
-    """What the backward pass of a split block needs."""
+    """Context of the backward pass of a split block."""
 
     sum_in_node: SumInNode
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-BATCH = 32  # of program.py
+BATCH = 32  # global batch of program.py
 COUNTS, WEIGHTS = "model.counts", "model.weights"
 DRAINED = (0, 143)  # exit codes of a node that had to leave
 

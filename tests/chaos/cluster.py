@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
 RUN = "chaos"
 DISK_MEGABYTES = 160
-GRACE_SECONDS = 10  # of a node that is drained while the others cannot be reached
+GRACE_SECONDS = 10  # grace period of a node drained while the others are unreachable
 LEAVE_SECONDS = 60.0
 FOREVER_MILLISECONDS = 10**9
 CLOCK_FILE = "clock-hours"
@@ -228,7 +228,7 @@ class Cluster:
     # --- disks and clocks ---
 
     def hang_disk(self, name: str, *, hangs: bool) -> None:
-        """Let no sync of a node's files return, until it is called again."""
+        """Block all syncs of a node's files, or unblock them."""
         self._delay_file(name).write_text(str(FOREVER_MILLISECONDS if hangs else 0))
 
     def _delay_file(self, name: str) -> Path:
@@ -239,13 +239,13 @@ class Cluster:
         (self.folder / f"{name}.tmp" / CLOCK_FILE).write_text(str(hours))
 
     def close_processes(self) -> None:
-        """End all nodes; what they wrote stays until `close`."""
+        """Stop all nodes; what they wrote stays until `close`."""
         for name in self._launchers:
             self.groups[name].thaw()
             self.kill_node(name)
 
     def close(self) -> None:
-        """End everything."""
+        """Stop everything."""
         self.close_processes()
         self._stack.close()
 

@@ -91,7 +91,7 @@ class EtcdMembers:
         self._processes[name].send_signal(signal.SIGCONT)
 
     def slow_disk(self, name: str, milliseconds: int) -> None:
-        """Let each sync of a member's files take longer."""
+        """Delay each sync of a member's files."""
         self._delay_file(name).write_text(str(milliseconds))
 
     def _delay_file(self, name: str) -> Path:
@@ -107,7 +107,7 @@ class EtcdMembers:
             self.thaw(name)
 
     def kill_and_restore(self) -> None:
-        """End all members and put the copies of their files in place; `start` continues from them."""
+        """Kill all members and restore the copies of their files; `start` continues from them."""
         for name in self.names:
             self.kill(name)
         for name in self.names:

@@ -64,7 +64,7 @@ class Nemesis:
         self._wait_until_calm(START_GROUP_SECONDS)
 
     def play(self, rounds: tuple[Round, ...]) -> None:
-        """Carry out all rounds.
+        """Execute all rounds.
 
         Raises:
             NotCalmError: after a round not all nodes train together in time.
@@ -240,7 +240,7 @@ class Nemesis:
                 os.kill(process, signal.SIGCONT)
 
     def _exhaust_memory(self, name: str, fault: ScheduledFault) -> "_Details":
-        """Have the kernel kill the worker because its group is out of memory."""
+        """Make the kernel kill the worker because its group is out of memory."""
         (node,) = fault.targets
         group, worker = self._cluster.groups[node], self._cluster.worker(node)
         if worker:
@@ -280,7 +280,7 @@ class Nemesis:
         return {"revision": self._backups[name]}
 
     def _restore_etcd(self, name: str, fault: ScheduledFault) -> None:
-        """Take etcd back to the copy: revisions that it has reported exist no more."""
+        """Restore etcd from the copy: revisions that it has reported no longer exist."""
         self._cluster.etcd.kill_and_restore()
         self._cluster.recorder.take_back(self._backups.pop(name))
         for member in fault.targets:

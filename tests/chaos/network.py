@@ -20,7 +20,7 @@ from cloudtwin.images.confine import KILLED_WITH_PARENT
 LATENCY = Path(__file__).with_name("latency.py")
 SWITCH_ADDRESS = "10.77.0.1"
 PREFIX_BITS = 24
-MAX_NAME = 15  # of a network interface
+MAX_NAME = 15  # kernel limit of interface names
 START_SECONDS = 20.0
 CLONE_NEWNET = 0x40000000  # setns(2)
 Result = TypeVar("Result")

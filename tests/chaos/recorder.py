@@ -46,7 +46,7 @@ class Recorder:
         self._thread.join()
 
     def take_back(self, revision: int) -> None:
-        """Note that etcd's members have ended and will start with all changes up to a revision, at least."""
+        """Record that etcd's members have ended and will start with all changes up to a revision, at least."""
         self._restored = revision
 
     def wait_for(self, revision: int, seconds: float) -> bool:

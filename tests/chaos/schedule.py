@@ -49,7 +49,7 @@ SHARED_FAULTS = (
 """Faults of what all nodes share, or of all nodes; a round has at most one."""
 
 KINDS = (*MACHINE_FAULTS, *NETWORK_FAULTS, *SHARED_FAULTS)
-COUNTS = (1, 2, 2, 3)  # of faults in a round
+COUNTS = (1, 2, 2, 3)  # possible numbers of faults in a round
 SECONDS = (0.4, 1.0, 2.5, 4.0, 6.0, 10.0)
 """Durations: shorter and longer than a lease (2 s), and than the time until a frozen worker is killed (8 s)."""
 OFFSETS = (0.0, 0.0, 0.3, 1.0, 2.0)
@@ -73,7 +73,7 @@ class ScheduledFault:
         targets: machines; of a split, those of one side.
         at: seconds from the beginning of its round.
         seconds: duration.
-        amount: see `AMOUNTS`; 0 for other kinds.
+        amount: a value of `AMOUNTS`; 0 for other kinds.
     """
 
     kind: str
@@ -115,7 +115,7 @@ def schedule(seed: int, faults: int, *, nodes: Sequence[str] = NODES) -> tuple[R
 
 
 def _take(deck: list[str], count: int) -> list[str]:
-    """Take kinds that can overlap from the deck: at most one of a shared part."""
+    """Draw kinds that can overlap from the deck: at most one of a shared part."""
     taken: list[str] = []
     for kind in list(deck):
         if len(taken) < count and not (kind in SHARED_FAULTS and set(taken) & set(SHARED_FAULTS)):

@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _install_filter() -> int:
-    """Have the kernel report the calls of this process and its children; return the descriptor."""
+    """Make the kernel report the calls of this process and its children; return the descriptor."""
     machine, call, (first, second) = CALLS[platform.machine()]
     instructions = b"".join(
         struct.pack("=HBBI", *instruction)
@@ -86,7 +86,7 @@ def _install_filter() -> int:
 
 
 def _answer(line: socket.socket, delay_file: Path, parent: int) -> None:
-    """Let each call continue when its delay is over, until the command has ended."""
+    """Continue each call after its delay, until the command has ended."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return

@@ -92,7 +92,7 @@ class PoolsCycle(LifeCycle):
         return self.folder / "state" / self.stack
 
     def declare_pools(self) -> None:
-        """Put two pools in place of one; the stack may be destroyed immediately."""
+        """Declare two pools instead of one; the stack may be destroyed immediately."""
         content = yaml.safe_load(self.stack_file.read_text())
         cluster = content["config"]["everstep:cluster"]
         del cluster["gpuPool"]

@@ -1,4 +1,4 @@
-"""What a cloud has before a user comes: a running region, and the images that others have published."""
+"""A simulated cloud before the first command: a running region and the published images."""
 
 from cloudtwin.progress import Lines
 

@@ -27,7 +27,7 @@ from tests.processes import free_port
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
-SECONDS = 240  # for data to appear, on a loaded machine
+SECONDS = 240  # time for data to appear on a loaded machine
 PASS_SECONDS = 0.2
 JOB = "training"
 VARIABLES = {"$elasticjob": JOB, "$node": ".*", "$__rate_interval": "1m"}
@@ -40,7 +40,7 @@ groups:
       - {record: everstep:budget_usd_per_month, expr: vector(900)}
 """
 SELECTOR = re.compile(r"(?:everstep|elasticjob|node_gpu|DCGM)[\w:]*[_:][\w:]+(?:\{[^}]*\})?")
-ONLY_WITH_HOURS = {"everstep:cost_usd:sum30d"}  # of a subquery of full hours: see budget_test.yaml
+ONLY_WITH_HOURS = {"everstep:cost_usd:sum30d"}  # a subquery of full hours: see budget_test.yaml
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What holds for the notebooks of the lab before they are executed."""
+"""Static checks of the lab's notebooks."""
 
 import json
 import re

@@ -30,7 +30,7 @@ MISSING_ROLE = "CustomKubeletIdentityMissingPermissionError: the cluster must be
 
 
 def refuse(project: CloudProject, message: str, times: int) -> None:
-    """Let the cloud refuse the cluster some times."""
+    """Make the cloud refuse the cluster several times."""
     token = "azure-native:containerservice:ManagedCluster"
     project.faults({"kind": "error", "type": token, "times": times, "message": message})
 

@@ -16,7 +16,7 @@ class Finding:
 
     Attributes:
         check: identifier of the rule.
-        rule: what it demands.
+        rule: requirement of the check.
         resource: the object or file that does not comply.
     """
 
@@ -27,7 +27,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Answer:
-    """Why findings of one rule stay.
+    """Accepted findings of one rule, with the reason.
 
     Attributes:
         check: identifier of the rule.

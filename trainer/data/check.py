@@ -9,7 +9,7 @@ from everstep.progress import Progress, Step
 from trainer.data.dataset import PARTS
 from trainer.data.images import ImageDataset, open_images
 
-MAX_NAMED_FILES = 20  # in an error
+MAX_NAMED_FILES = 20  # limit of an error message
 NOTE_EVERY_IMAGES = 2000
 _SIZE = 8  # pixels: any size shows whether an image can be read
 

@@ -32,7 +32,7 @@ from trainer.data.shards import digest_of as digest_of_index
 
 SHARDS_PER_PART = 16  # enough to keep many processes busy
 MIN_SAMPLES, MAX_SAMPLES = 64, 8192  # in one shard: some 200 MB
-MAX_NAMED_FILES = 20  # in an error
+MAX_NAMED_FILES = 20  # limit of an error message
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _finished_shards(tasks: Sequence[ShardTask], processes: int) -> Iterator[Sha
 
 
 def _restore_interrupt() -> None:
-    """Let Ctrl-C end a worker process silently; the main process reports it."""
+    """Make Ctrl-C end a worker process silently; the main process reports it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

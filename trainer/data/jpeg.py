@@ -17,7 +17,7 @@ from everstep.errors import EverstepError
 Encoded = npt.NDArray[np.uint8]  # a file's bytes, shape (bytes,)
 Pixels = npt.NDArray[np.uint8]  # shape (height, width, 3), blue first: OpenCV's order
 
-REDUCTIONS = (8, 4, 2)  # by which the decoder can divide both sides
+REDUCTIONS = (8, 4, 2)  # factors by which the decoder can scale down
 
 _START, _END = b"\xff\xd8", b"\xff\xd9"
 _MARKER, _START_OF_SCAN = 0xFF, 0xDA

@@ -32,9 +32,9 @@ from trainer.data.protocol import ANSWER, GOOD, MAX_SLOTS, TASK, ReaderArguments
 log = logging.getLogger(__name__)
 
 PROGRAM = (sys.executable, "-m", "trainer.data.reader")
-MAX_BYTES = 512 << 20  # of shared memory; only used pages are allocated
+MAX_BYTES = 512 << 20  # shared memory; only used pages are allocated
 REFILL = 32  # images between two checks for free slots
-MAX_CRASHES = 3  # of readers in a row without an answer, before the current image is reported
+MAX_CRASHES = 3  # consecutive reader crashes before the current image is reported
 
 Key = tuple[int, int, int]  # part, sample, random word: they determine an image
 
@@ -127,7 +127,7 @@ class Readers:
         return images
 
     def close(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
         for reader in self._readers:
             for pipe in (reader.process.stdin, reader.process.stdout):
                 if pipe:
@@ -280,7 +280,7 @@ class Loader:
         )
 
     def close(self) -> None:
-        """End the processes, which both parts share."""
+        """Stop the processes, which both parts share."""
         self._readers.close()
 
     def _take(self, request: BatchRequest) -> tuple[Images, Labels]:

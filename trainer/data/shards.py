@@ -39,7 +39,7 @@ class ShardSource:
         names: names of the shards, by number.
         index: the samples.
         classes: names of the classes, by label.
-        files: where the bytes come from.
+        files: source of the bytes.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ def open_shards(
         folder: the folder.
         manifest: its manifest.
         part: `train` or `test`.
-        cached: where the bytes come from, if the folder need not have all shards.
+        cached: source of the bytes if the folder need not have all shards.
 
     Raises:
         EverstepError: the shards are of another format, or damaged.

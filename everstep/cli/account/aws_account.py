@@ -10,7 +10,7 @@ from everstep.optional_packages import BOTO3
 
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 20, 3
 NOT_FOUND = frozenset({"ResourceNotFoundException", "NoSuchEntity", "NoSuchResourceException"})
-ACTIONS_PER_SIMULATION = 50  # of one request
+ACTIONS_PER_SIMULATION = 50  # limit of one request
 Answer = Mapping[str, Any]
 
 

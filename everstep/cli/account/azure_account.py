@@ -62,7 +62,7 @@ class SizeOffer:
         family: name of its quota.
         vcpus: virtual CPUs.
         zones: zones in which the subscription may use it.
-        restriction: why the subscription may not use it anywhere in the location; empty if it may.
+        restriction: reason why the subscription cannot use it anywhere in the location; empty if it can.
         spot: True if it can be a spot machine.
     """
 
@@ -90,7 +90,7 @@ class Quota:
 
 @dataclass(frozen=True)
 class Permission:
-    """What one role allows the caller: actions but not the excluded ones."""
+    """Actions that one role allows the caller, and those that it excludes."""
 
     actions: tuple[str, ...]
     excluded: tuple[str, ...]

@@ -16,7 +16,7 @@ NOT_PULLED = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 )
 STARTING = frozenset({"ContainerCreating", "PodInitializing"})
-WAIT_SECONDS = 30.0  # for pods that a node is starting
+WAIT_SECONDS = 30.0  # time for pods that a node is starting
 POLL_SECONDS = 1.0
 
 

@@ -114,7 +114,7 @@ def default_config(workspace: Workspace) -> "StackConfig":
 
 
 def _make_program_importable(workspace: Workspace) -> None:
-    """Put a clone on the import path; `components` of an installed wheel is on it already."""
+    """Add a clone to the import path; `components` of an installed wheel is already on it."""
     if str(workspace.project) not in sys.path:
         sys.path.insert(0, str(workspace.project))
 

@@ -1,4 +1,4 @@
-"""How a stack is paid for: its prices per hour, split into training machines and everything else."""
+"""Hourly prices of a stack, split into training machines and everything else."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ NOT_BILLED = {
     Target.TWIN_CLOUD: "a twin on one computer stood in for the cloud",
     Target.OWN_CLUSTER: "the stack ran on a cluster of your own and bought no machine",
 }
-"""Why a run on these targets costs nothing."""
+"""Reasons why a run on these targets costs nothing."""
 
 UNKNOWN_POOL = "unknown pool"
 """Machines that no command has seen while they ran: they have the highest price."""
@@ -29,7 +29,7 @@ def billing_of(
 
     Args:
         config: the stack's configuration.
-        target: where it runs.
+        target: target of the stack.
         machines: its machines, by the name of the node.
     """
     from components import cost

@@ -23,7 +23,7 @@ from everstep.cli.report.run_record import (
 
 RECENT_STEPS = 1000
 MAX_BLOCKS = 500
-BLOCK_STEPS = 100  # of a new block; older ones are merged when there are too many
+BLOCK_STEPS = 100  # steps of a new block; older blocks are merged when there are too many
 RECENT_CHECKPOINTS = 100
 
 

@@ -124,7 +124,7 @@ def follow(
         reader: reader of the run's files.
         monitor: monitor of the job.
         drill: function that is called with the run record after each reading and returns a note to show.
-        billing: how the run is paid for; None shows no cost.
+        billing: billing of the run; None shows no cost.
 
     Raises:
         EverstepError: the cluster is unreachable.

@@ -1,4 +1,4 @@
-"""What the controller reports about a job's zone, deadline and budget, as rows of a table.
+"""Table rows with the controller's report on a job's zone, deadline and budget.
 
 A status may lack any of it: jobs in one zone have no placement, and older controllers write less.
 """

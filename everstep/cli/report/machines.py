@@ -20,12 +20,12 @@ from everstep.catalog.names import (
 from everstep.cli.kubernetes_client import NodeView
 from everstep.files import write_atomically
 
-MACHINE_TYPE_LABEL = "node.kubernetes.io/instance-type"  # of Kubernetes, set by both clouds
+MACHINE_TYPE_LABEL = "node.kubernetes.io/instance-type"  # set by both clouds
 
 
 @dataclass(frozen=True)
 class MachineKind:
-    """How a machine was bought.
+    """Purchase of a machine.
 
     Attributes:
         machine_type: instance type or VM size.
@@ -43,7 +43,7 @@ class Machine:
     """A machine of the run.
 
     Attributes:
-        kind: how it was bought.
+        kind: purchase of the machine.
         zone: its zone; empty if unknown.
         since: unix time at which its node joined the cluster; None if unknown.
     """

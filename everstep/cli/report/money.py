@@ -26,8 +26,8 @@ class MachineRate:
 
     Attributes:
         pool: display name of its pool.
-        price: as it is bought.
-        on_demand: the same machine on demand.
+        price: price under the capacity type.
+        on_demand: on-demand price.
     """
 
     pool: str
@@ -58,11 +58,11 @@ class Rates:
 
 @dataclass(frozen=True, kw_only=True)
 class Billing:
-    """How a run is paid for.
+    """Billing of a run.
 
     Attributes:
         billed: whether a cloud bills the run.
-        reason: why nothing is billed; empty if it is.
+        reason: reason why nothing is billed; empty if it is.
         rates: prices; on the twin of a cloud those of the real one. None if the stack buys nothing.
         machines: the machines by the name of the node; they may be fewer than the run had.
     """
@@ -116,7 +116,7 @@ def money(run: RunRecord, now: float, billing: Billing) -> Money:
     Args:
         run: the run.
         now: unix time up to which an unfinished run counts.
-        billing: how it is paid for.
+        billing: billing of the run.
     """
     timelines = node_timelines(run, now)
     machine_hours = sum(_bought_hours(billing, line) for line in timelines)

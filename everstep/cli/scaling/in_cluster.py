@@ -218,7 +218,7 @@ def _pairs(words: list[str]) -> list[tuple[str, str]]:
 
 
 def _rename(affinity: Json, name: str) -> None:
-    """Relate the pods of the derived job to each other, not to those of the stack's job."""
+    """Apply the affinity to the pods of the derived job, not to those of the stack's job."""
     for kind in ("podAffinity", "podAntiAffinity"):
         terms = (affinity.get(kind) or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
         for term in terms or ():

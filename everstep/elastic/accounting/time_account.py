@@ -90,7 +90,7 @@ class TimeAccount:
             self._broke_at = now
 
     def begin_step(self) -> None:
-        """Begin a step, first with the activity `DATA`."""
+        """Start a step, first with the activity `DATA`."""
         self.begin(Activity.DATA)
         self._before_step = dict(self._spent)
         if self._broke_at is not None:
@@ -105,7 +105,7 @@ class TimeAccount:
             self._report()
 
     def break_step(self, *, gradients_valid: bool) -> None:
-        """Reassign the time of an unfinished step whose group was lost.
+        """Reattribute the time of an unfinished step whose group was lost.
 
         Args:
             gradients_valid: whether its gradients stay valid.

@@ -56,7 +56,7 @@ class Bucket(Protocol):
         """
 
     def put_large(self, key: str, parts: Iterable[bytes | memoryview], size: int) -> None:
-        """Put an object of this size piece by piece; until the last one there is no object."""
+        """Upload an object of this size in pieces; it does not exist before the last one."""
 
     def delete(self, key: str) -> None:
         """Delete an object, if there is one."""

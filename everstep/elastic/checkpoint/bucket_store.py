@@ -97,7 +97,7 @@ class BucketStore:
     def write(
         self, state: Tensors, manifest: Manifest, *, commit: Callable[[Manifest], bool], keep: int
     ) -> int:
-        """Put one checkpoint; delete those older than the `keep` newest; return its bytes.
+        """Write one checkpoint; delete those older than the `keep` newest; return its bytes.
 
         Raises:
             FencedError: `commit` has refused it. Its objects stay until a later checkpoint: the answer to a
@@ -121,7 +121,7 @@ class BucketStore:
         return size
 
     def _put(self, name: str, state: Tensors, manifest: Manifest) -> tuple[int, bytes]:
-        """Put a state, then its manifest; return the state's size and the manifest's content."""
+        """Write a state, then its manifest; return the state's size and the manifest's content."""
         encoded, checksum = EncodedState(state), 0
 
         def parts() -> Iterator[bytes | memoryview]:

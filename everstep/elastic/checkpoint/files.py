@@ -27,7 +27,7 @@ from everstep.elastic.checkpoint.disk import DISK, Disk
 from everstep.elastic.checkpoint.state_format import EncodedState, Tensors
 
 FORMAT = 1
-PLACE_ATTEMPTS = 5  # to rename a folder while others do the same
+PLACE_ATTEMPTS = 5  # attempts to rename a folder while others do the same
 STATE_FILE, MANIFEST_FILE = "state.safetensors", "manifest.json"
 
 

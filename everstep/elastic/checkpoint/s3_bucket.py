@@ -19,7 +19,7 @@ from everstep.optional_packages import BOTO3
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 CONNECTIONS = 4  # requests at a time
 PART_BYTES = 16 << 20
-MAX_PARTS = 10_000  # of S3
+MAX_PARTS = 10_000  # limit of S3
 READ_BYTES = 1 << 20
 ATTEMPTS = 5
 CONNECT_SECONDS, READ_SECONDS = 10, 30
@@ -126,7 +126,7 @@ class S3Bucket:
         return True
 
     def put_large(self, key: str, parts: Iterable[bytes | memoryview], size: int) -> None:
-        """Put an object of this size piece by piece; until the last one there is no object."""
+        """Upload an object of this size in pieces; it does not exist before the last one."""
         pieces = _pieces(parts, max(PART_BYTES, -(-size // MAX_PARTS)))
         if size <= PART_BYTES:
             self.put(key, b"".join(pieces))
@@ -161,7 +161,7 @@ class S3Bucket:
     # --- pieces ---
 
     def _put_pieces(self, key: str, upload: str, pieces: Iterator[bytes]) -> list[dict[str, Any]]:
-        """Put all pieces, some at a time; return their numbers and tags."""
+        """Upload all pieces, several concurrently; return their numbers and tags."""
         done, pending = list[dict[str, Any]](), set[Future[dict[str, Any]]]()
         with ThreadPoolExecutor(CONNECTIONS, "everstep-s3") as pool:
             for number, piece in enumerate(pieces, 1):
@@ -243,7 +243,7 @@ class S3Bucket:
 
     @contextlib.contextmanager
     def _answers(self, key: str) -> Iterator[None]:
-        """Turn the errors of boto3 into those of a bucket, or into an error with a fix."""
+        """Convert the errors of boto3 into those of a bucket, or into an error with a fix."""
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
         try:

@@ -18,7 +18,7 @@ import numpy as np
 
 from everstep.elastic.data_order.sampler import Ids, hashed
 
-SEED = 0x1ED6E5  # of the digests' own hash, which must not correlate with the sample order
+SEED = 0x1ED6E5  # hash seed of the digests, which must not correlate with the sample order
 LIMB_BITS = 8
 LIMBS = 64 // LIMB_BITS
 """A digest is summed in bytes: sums of them over up to 65,000 workers are exact in float32."""

@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-LOG = "etcd.log"  # in the folder
+LOG = "etcd.log"  # file name in the data folder
 MIN_RUN_SECONDS = 5.0  # an etcd that ends sooner is not started again
 PAUSE_SECONDS = 0.2  # before it is started again
 _PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -88,7 +88,7 @@ class Guard:
 
 
 def _end_with(guard: int) -> None:
-    """Have the kernel kill this process when the guard ends."""
+    """Make the kernel kill this process when the guard ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != guard:
         os._exit(1)

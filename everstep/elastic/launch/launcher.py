@@ -313,7 +313,7 @@ def _usage_error(error: EverstepError) -> int:
 
 
 def _end(code: int) -> None:
-    """End this process immediately: daemon threads may wait for etcd or for peers that are gone."""
+    """Exit immediately: daemon threads may wait for etcd or for peers that are gone."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -20,11 +20,11 @@ from everstep.errors import EverstepError
 
 PROGRAM_VARIABLE = "EVERSTEP_ETCD"  # path of the program; unset: `etcd` on PATH
 HOST = "127.0.0.1"
-START_SECONDS = 30.0  # of one attempt, on a loaded machine
+START_SECONDS = 30.0  # timeout of one attempt, on a loaded machine
 ATTEMPTS = 3  # another process may take a port between the choice and the start
 POLL_SECONDS = 0.02
 END_SECONDS = 10.0
-SHOWN_LINES = 5  # of the log of an etcd that did not start
+SHOWN_LINES = 5  # log lines shown when etcd does not start
 
 INSTALL = f"""\
 Install it (Debian, Ubuntu: apt install etcd-server; macOS: brew install etcd; others:
@@ -63,7 +63,7 @@ class LocalEtcd:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End etcd and remove its folder."""
+        """Stop etcd and remove its folder."""
         self._end()
 
     def _wait_until_it_answers(self, port: int) -> bool:

@@ -364,7 +364,7 @@ class Agent:
                 self._carry_out_locally(action)
 
     def _carry_out_locally(self, action: Action) -> None:
-        """Carry out an action that changes neither this node's key nor its workers' group."""
+        """Execute an action that changes neither this node's key nor its workers' group."""
         match action:
             case Probe():
                 self._probes.put(action)

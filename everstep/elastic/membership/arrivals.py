@@ -10,12 +10,12 @@ MIN_SILENCE_SECONDS = 0.5  # a shorter silence is never suspicious: five heartbe
 MARGIN_SECONDS = (
     0.35  # a silence is suspicious if it is this much longer than the longest recent gap
 )
-GAP_DECAY = 0.999  # of the longest recent gap, with each heartbeat: it is halved in 70 s
+GAP_DECAY = 0.999  # decay of the longest recent gap per heartbeat: halved in 70 s
 MIN_BEATS = 10  # before a member may be suspected: its heartbeats can arrive at all
 LATE_SECONDS = 0.75  # a suspect that returns within this time was late, not lost
-FORGET_SECONDS = 300.0  # after this time without another false suspicion, one is forgotten
-MAX_DOUBLINGS = 4  # of the suspicious silence: beyond that, the lease lapses long before
-MAX_SUSPICIONS = 3  # of one node in `SUSPICIONS_SECONDS`; after that only its lease decides
+FORGET_SECONDS = 300.0  # a false suspicion is forgotten after this time without another
+MAX_DOUBLINGS = 4  # limit of the suspicious silence; the lease lapses long before
+MAX_SUSPICIONS = 3  # per node in `SUSPICIONS_SECONDS`; then only its lease decides
 SUSPICIONS_SECONDS = 60.0
 
 

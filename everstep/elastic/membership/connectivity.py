@@ -11,7 +11,7 @@ doubles with each attempt.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-FUTILE_GENERATIONS = 10  # in a row without a step before a node gives up
+FUTILE_GENERATIONS = 10  # consecutive generations without a step before a node gives up
 BLAME_AFTER = 2  # futile generations before a joiner is avoided although it can be reached
 ROTATE_AFTER = 3  # futile generations before members are left out in turn: no group has worked yet
 FIRST_BACKOFF_SECONDS = 0.5
@@ -59,20 +59,20 @@ class Connectivity:
     _avoid_counts: dict[str, int] = field(default_factory=dict)  # how often each member was avoided
 
     def progressed(self, group: Collection[str]) -> None:
-        """Note that this agent's group has taken a step."""
+        """Record that this agent's group has taken a step."""
         self.futile, self.proven = 0, frozenset(group)
         for identity in self.proven:
             self._avoided.pop(identity, None)
             self._avoid_counts.pop(identity, None)
 
     def failed(self) -> None:
-        """Note that a generation ended without a step although all its members live."""
+        """Record that a generation ended without a step although all its members live."""
         self.futile += 1
 
     def probed(
         self, identity: str, targets: Collection[str], unreachable: Collection[str], now: float
     ) -> None:
-        """Note which of the probed members could not be reached.
+        """Record which of the probed members could not be reached.
 
         Args:
             identity: identity of this agent.

@@ -42,7 +42,7 @@ class Coordinators:
         return [member.identity for member in by_claim[: limits.coordinators]]
 
     def forget_claims(self) -> None:
-        """Note that this agent's keys were removed."""
+        """Record that this agent's keys were removed."""
         self._claimed = self._resigned = ""
 
     def claim(
@@ -102,7 +102,7 @@ class Instructions:
         self._requested.clear()
 
     def note(self, instruction: Instruction) -> None:
-        """Note an instruction."""
+        """Record an instruction."""
         self._newest[instruction.kind] = instruction
 
     def reason(self, kind: str, number: int) -> str | None:

@@ -8,7 +8,7 @@ well as in the thousandth. If a worker crashes repeatedly without one step, anot
 from collections.abc import Iterable
 from enum import Enum, auto
 
-CRASHES = 3  # in a row without a step, before the run is given up
+CRASHES = 3  # consecutive crashes without a step before the run is given up
 
 
 class Verdict(Enum):
@@ -27,11 +27,11 @@ class Crashes:
         self._in_a_row = 0
 
     def assigned(self, workers: Iterable[int]) -> None:
-        """Note that workers are assigned to a group."""
+        """Record that workers are assigned to a group."""
         self._assigned.update(workers)
 
     def proven(self, worker: int) -> None:
-        """Note that a worker has taken a step: this node can train, whatever crashed before."""
+        """Record that a worker has taken a step: this node can train, whatever crashed before."""
         self._proven.add(worker)
         self._in_a_row = 0
 

@@ -111,7 +111,7 @@ class Etcd:
         Args:
             prefix: of the keys, or the first key of a range.
             end: first key after the range; None: all keys with the prefix.
-            retry_seconds: how long the call keeps trying.
+            retry_seconds: total time of all attempts.
         """
         response = self.call(
             "kv/range",
@@ -273,7 +273,7 @@ class Etcd:
         Args:
             prefix: of the keys, or the first key of a range.
             revision: of the first change.
-            idle_seconds: how long the watch may be silent.
+            idle_seconds: maximum time without a message.
             end: first key after the range; None: all keys with the prefix.
             on_open: receives the connection, which another thread may `interrupt`.
         """

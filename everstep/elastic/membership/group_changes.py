@@ -1,4 +1,4 @@
-"""Why the current generation has to end: a loss, a leaver, joiners. Pure."""
+"""Reasons to end the current generation: a loss, a leaver, joiners. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class GroupChanges:
     _joining: Joining = field(default_factory=Joining)
 
     def begin(self, group: Generation, limits: GroupLimits, now: float) -> None:
-        """Begin the times that count from the beginning of a generation; do nothing for the same one."""
+        """Start the timers of a new generation; do nothing for the same one."""
         if group.number != self._number:
             self._number, self._ahead_since, self._began_at = group.number, None, now
             self._joining.begin(group, limits, now)

@@ -101,7 +101,7 @@ class Heartbeats:
             self._observation = observation
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._closed.set()
 
     def run(self) -> None:

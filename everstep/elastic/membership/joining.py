@@ -1,13 +1,13 @@
-"""When a group takes in joiners, so that nodes that arrive together cost one regroup. Pure."""
+"""Time at which a group admits joiners, so that simultaneous arrivals cost one regroup. Pure."""
 
 from dataclasses import dataclass
 
 from everstep.elastic.membership.generations import Generation, GroupLimits
 
 IMMEDIATE_MEMBERS = 10  # a regroup of so few members costs less than the wait
-SETTLING_SECONDS_PER_MEMBER = 0.01  # of a larger group, for each further member
+SETTLING_SECONDS_PER_MEMBER = 0.01  # for each member above IMMEDIATE_MEMBERS
 MAX_SETTLING_SECONDS = 2.0
-SHORT_LIFE_SECONDS = 10.0  # of a generation; the load of a regroup lets leases lapse in this time
+SHORT_LIFE_SECONDS = 10.0  # lifetime in which the load of a regroup can let leases lapse
 
 
 def join_interval(group: Generation, limits: GroupLimits) -> float:
@@ -49,7 +49,7 @@ class Joining:
     _members: frozenset[str] = frozenset()
 
     def begin(self, group: Generation, limits: GroupLimits, now: float) -> None:
-        """Note a new generation."""
+        """Record a new generation."""
         if not self._members.issuperset(group.members):
             self._earliest = now + join_interval(group, limits)
         self._members = frozenset(group.members)
@@ -63,5 +63,5 @@ class Joining:
         return now >= self.due_at
 
     def reset(self) -> None:
-        """Note that no node waits."""
+        """Record that no node waits."""
         self._is_awaited = False

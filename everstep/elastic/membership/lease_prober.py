@@ -14,12 +14,12 @@ from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-PROBE_TIMEOUT_SECONDS = 0.3  # for one answer about a lease; an older answer proves nothing
+PROBE_TIMEOUT_SECONDS = 0.3  # timeout of a probe; an older response proves nothing
 PROBE_INTERVAL_SECONDS = 0.1
 STALL_MEMORY_SECONDS = 0.3  # a waiting worker reports its stall several times in this time
 NEW_STALL_SECONDS = 2.0  # a report of a stall after this time without one begins another stall
-BURST_SECONDS = 5.0  # of frequent probes: longer than a lost member's lease is valid
-STRAGGLER_PROBES_PER_SECOND = 20  # of all agents together, after that
+BURST_SECONDS = 5.0  # duration of frequent probes: longer than a lost member's lease
+STRAGGLER_PROBES_PER_SECOND = 20  # rate of all agents together after the burst
 
 
 class LeaseProber:
@@ -38,7 +38,7 @@ class LeaseProber:
         self._members = 1
 
     def stalled(self) -> None:
-        """Note that workers wait unusually long; valid for `STALL_MEMORY_SECONDS`."""
+        """Record that workers wait unusually long; valid for `STALL_MEMORY_SECONDS`."""
         now = time.monotonic()
         if now - self._stalled_at > NEW_STALL_SECONDS:
             self._stall_began = now
@@ -52,7 +52,7 @@ class LeaseProber:
             self._wake.set()
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._closed.set()
         self._wake.set()
 

@@ -1,4 +1,4 @@
-"""Which members' leases an agent probes, because they may have been lost without notice. Pure."""
+"""Choice of the members whose leases an agent probes, because they may be lost without notice. Pure."""
 
 from everstep.elastic.membership.coordinators import is_large
 from everstep.elastic.membership.generations import (
@@ -10,7 +10,7 @@ from everstep.elastic.membership.generations import (
 )
 from everstep.elastic.membership.run_view import RunView
 
-MAX_SUSPECTS = 8  # at a time: a whole rack may be lost
+MAX_SUSPECTS = 8  # simultaneous suspects: a whole rack may be lost
 
 
 def suspects_of_stall(

@@ -31,8 +31,8 @@ PING_SECONDS = 1.0
 FLUSH_POLL_SECONDS = 0.02
 FROZEN_SECONDS = 8.0
 """A worker that is silent for this long is frozen and is killed: it blocks all others."""
-UNKILLABLE_SECONDS = 5.0  # after SIGKILL: a process that hangs in the kernel does not end
-LEAVE_TIMEOUT_SECONDS = 15.0  # from `stop` until a worker that still is in the group is killed
+UNKILLABLE_SECONDS = 5.0  # wait after SIGKILL: a process that hangs in the kernel does not end
+LEAVE_TIMEOUT_SECONDS = 15.0  # time from `stop` until a worker that is still in the group is killed
 
 
 class NodeWorkers:
@@ -78,7 +78,7 @@ class NodeWorkers:
         self._server.close()
 
     def begin_start(self) -> None:
-        """Note that torchrun starts all workers; give the run up if that keeps failing.
+        """Record that torchrun starts all workers; give the run up if that keeps failing.
 
         A program that cannot run would otherwise be started for as long as its pods live.
         """
@@ -89,7 +89,7 @@ class NodeWorkers:
         self._assigned = self._progressed = False
 
     def prepare_to_leave(self) -> None:
-        """Have the workers leave after a step that all of the group agree on."""
+        """Make the workers leave after a step that all of the group agree on."""
         self._leaving = True
         self._server.broadcast({"node_leaves": True})
 
@@ -105,20 +105,20 @@ class NodeWorkers:
     # --- callbacks of the agent ---
 
     def stop(self, reason: str) -> None:
-        """Have the workers abort their generation now; kill those that do not."""
+        """Make the workers abort their generation now; kill those that do not."""
         number = self._generation()
         log.warning("generation %d is over: %s", number, reason)
         self._server.broadcast({"stop": reason, "generation": number})
         _run_later(LEAVE_TIMEOUT_SECONDS, functools.partial(self._kill_remaining, number))
 
     def regroup(self, reason: str) -> None:
-        """Have the workers leave their generation after a step that all agree on."""
+        """Make the workers leave their generation after a step that all agree on."""
         number = self._generation()
         log.info("generation %d ends after a step: %s", number, reason)
         self._server.broadcast({"regroup": reason, "generation": number, "leaving": self._leaving})
 
     def end(self, ended: RunEnded) -> None:
-        """End the workers: the run is over."""
+        """Stop the workers: the run is over."""
         self.ended = ended
         self._broadcast_end()
 

@@ -88,14 +88,14 @@ class OwnKey:
     # --- the deciding thread ---
 
     def register(self, after: int, avoids: tuple[str, ...]) -> None:
-        """Put the key under a new identity and a new lease."""
+        """Write the key under a new identity and a new lease."""
         identity = f"{self._node.name}-{uuid.uuid4().hex[:8]}"
         member = self._member(identity, after, avoids=avoids)
         self.lease, _ = self._under_new_lease(lambda lease: self._keys.put_member(member, lease))
         self._report(Registered(identity))
 
     def reclaim(self, claim: Reclaim) -> None:
-        """Put the lapsed key back, in one transaction that fails if the generation has changed."""
+        """Restore the lapsed key, in one transaction that fails if the generation has changed."""
         member = self._member(
             claim.identity, claim.after, leaving=claim.leaving, avoids=claim.avoids
         )
@@ -123,7 +123,7 @@ class OwnKey:
             self._report(LeaseLapsed())
 
     def coordinate(self, identity: str | None) -> None:
-        """Put this agent's key as a coordinator; do nothing without a registration."""
+        """Write this agent's key as a coordinator; do nothing without a registration."""
         if identity is None or not self.lease:  # the end of the lease is reported already
             return
         try:
@@ -168,7 +168,7 @@ class OwnKey:
     # --- the lease thread ---
 
     def close(self) -> None:
-        """End the renewals."""
+        """Stop the renewals."""
         self._closed.set()
 
     def keep_lease(self) -> None:

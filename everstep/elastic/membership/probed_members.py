@@ -1,4 +1,4 @@
-"""Which members an agent probes before it registers. Pure."""
+"""Choice of the members that an agent probes before it registers. Pure."""
 
 from everstep.elastic.membership.coordinators import is_large
 from everstep.elastic.membership.generations import GroupLimits, still_training, waiting

@@ -26,11 +26,11 @@ class Proposer:
     _overdue: Overdue = field(default_factory=Overdue)
 
     def reset(self) -> None:
-        """Begin to wait again: this agent has entered a generation."""
+        """Restart the wait: this agent has entered a generation."""
         self._complete_since = self.propose_at = None
 
     def failed(self) -> None:
-        """Let the next event propose again."""
+        """Propose again at the next event."""
         self._proposed = -1
 
     def next_due(self, view: RunView, limits: GroupLimits) -> list[float]:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
-PROBE_SECONDS = 2.0  # for each direction; a packet to a live peer needs milliseconds
+PROBE_SECONDS = 2.0  # timeout of each direction; a live peer answers in milliseconds
 PARALLEL_PROBES = 16
 MAX_MESSAGE_BYTES = 200
 

@@ -136,7 +136,7 @@ class EtcdV3Handler(RendezvousHandler):
 
     @property
     def ended(self) -> RunEnded | None:
-        """How the run ended; None while it continues."""
+        """End of the run; None while it continues."""
         return self._workers.ended
 
     @property
@@ -145,7 +145,7 @@ class EtcdV3Handler(RendezvousHandler):
         return self._workers.assignment is not None
 
     def leave(self) -> None:
-        """Have the workers stop after a step that all agree on, then deregister this agent."""
+        """Make the workers stop after a step that all agree on, then deregister this agent."""
         self._workers.prepare_to_leave()
         self._agent.leave()
 

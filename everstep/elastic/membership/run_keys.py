@@ -38,9 +38,9 @@ from everstep.elastic.membership.generations import Generation, GroupLimits, Mem
 from everstep.elastic.recovery.state_machine import StepProgress
 
 WATCH_IDLE_SECONDS_PER_MEMBER = 0.1
-WATCH_IDLE_SECONDS = 5.0  # after this time without an event the keys are read again
-COMMIT_SECONDS = 28.0  # for all requests of one commit; a worker waits 30 s for the answer
-FENCE_SECONDS = 1.0  # for the requests of one fence; later the lease has lapsed anyway
+WATCH_IDLE_SECONDS = 5.0  # the keys are read again after this time without an event
+COMMIT_SECONDS = 28.0  # timeout of a commit; a worker waits 30 s for the response
+FENCE_SECONDS = 1.0  # timeout of a fence; the lease has lapsed by then
 OUTCOME_SECONDS = 60  # how long the outcome of a run is kept in etcd
 
 
@@ -161,7 +161,7 @@ class RunKeys:
     # --- writing ---
 
     def put_member(self, member: Member, lease: int) -> None:
-        """Put a member's key under its lease.
+        """Write a member's key under its lease.
 
         Raises:
             EtcdRefusedError: the lease is not valid.
@@ -169,7 +169,7 @@ class RunKeys:
         self._etcd.put(self._key_of(member.identity), member.to_json(), lease)
 
     def restore_member(self, member: Member, lease: int, revision: int) -> bool:
-        """Put a lapsed member's key back if the generation's key still has this revision."""
+        """Restore a lapsed member's key if the generation's key still has this revision."""
         return self._etcd.put_while_unchanged(
             self._key_of(member.identity),
             member.to_json(),
@@ -179,7 +179,7 @@ class RunKeys:
         )
 
     def put_coordinator(self, member: Member, lease: int) -> None:
-        """Put a coordinator's key under its lease.
+        """Write a coordinator's key under its lease.
 
         Raises:
             EtcdRefusedError: the lease is not valid.
@@ -191,7 +191,7 @@ class RunKeys:
         self._etcd.delete(self._key_of(identity, "coordinators"))
 
     def instruct(self, request: Instruct) -> None:
-        """Put an instruction unless its generation has been replaced or another one was put."""
+        """Write an instruction unless its generation has been replaced or has one already."""
         self._etcd.put_while_unchanged(
             self._instruction(request.kind),
             json.dumps({"number": request.number, "reason": request.reason}),

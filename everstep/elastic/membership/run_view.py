@@ -62,7 +62,7 @@ class RunView:
             self.revision = 0
 
     def observe(self, event: Event) -> None:
-        """Note a change of the keys; ignore other events."""
+        """Record a change of the keys; ignore other events."""
         match event:
             case MemberPut(member):
                 self.members[member.identity] = member
@@ -78,7 +78,7 @@ class RunView:
                 self.observe_generation(generation, revision)
 
     def observe_generation(self, generation: Generation, revision: int) -> None:
-        """Note a generation unless a newer one is known."""
+        """Record a generation unless a newer one is known."""
         if revision > self.revision:
             self._accept(generation, revision)
 

@@ -1,4 +1,4 @@
-"""Which nodes a waiting agent lacks, and when its log repeats it. Pure."""
+"""Log messages about the nodes that a waiting agent lacks. Pure."""
 
 from dataclasses import dataclass
 

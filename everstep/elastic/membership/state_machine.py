@@ -218,7 +218,7 @@ class Membership:
             self._lapse()  # while this agent did not watch
 
     def _lapse(self) -> None:
-        """Note that the own key was removed; a training agent may put it back until the others continue without it."""
+        """Record that this agent's key was removed; it may be restored until the others continue without it."""
         if self.own_generation and self.identity:
             self._lapsed = self.identity
         self.identity = None
@@ -413,7 +413,7 @@ class Membership:
     # --- leases, registration ---
 
     def _reclaim(self, group: Generation) -> list[Action]:
-        """Put the own key back; stop if that was refused, or if etcd has lost the generation, too."""
+        """Restore this agent's key; stop if that was refused, or if etcd has lost the generation, too."""
         if self._reclaiming or self._announced == ("stop", group.number):
             return []  # workers that were stopped need no key until they are ready again
         if self.view.has_fenced(self._lapsed):
@@ -460,5 +460,5 @@ class Membership:
         return self.identity in generation.ranks and generation.number > after
 
     def proposal_failed(self) -> None:
-        """Let the next event propose again: the transaction could not be carried out."""
+        """Propose again at the next event: the transaction could not be carried out."""
         self._proposer.failed()

@@ -30,7 +30,7 @@ from everstep.elastic.membership.arrivals import BEAT_SECONDS, Arrivals, FalseSu
 MAX_FULL_MESH = 9  # members: in a larger group each has few observers
 FEW_OBSERVERS = 3  # far apart by rank, since neighbours may be lost together
 ATTENTION_SECONDS = 0.2  # counted at most between two steps
-ALERT_LEVEL = 0.4  # of a member's silence: from here on each message counts
+ALERT_LEVEL = 0.4  # suspicion level from which each message counts
 CONSULT_SECONDS = 0.05  # between two queries about suspects
 OPINION_SECONDS = 0.3  # an older one does not count
 TURN_SECONDS = 0.15  # how long the next observer waits for the one before it
@@ -206,7 +206,7 @@ class Suspicion:
                 self._consult_at = float("-inf")
 
     def _note_returns(self, nodes: Mapping[str, str]) -> None:
-        """Note the nodes of suspects that are registered again, under another identity."""
+        """Record the nodes of suspects that are registered again, under another identity."""
         for identity, node in nodes.items() if self._awaited else ():
             if self._awaited.get(node, identity) != identity:
                 self._note_return(node)

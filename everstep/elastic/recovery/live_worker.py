@@ -89,7 +89,7 @@ class TrainingState(Protocol):
         """Return a context for `restore`: `on_hung` is called with a reason if the storage hangs."""
 
     def adopt(self, step: int, computed: tuple[Span, ...], *, keeps: bool) -> None:
-        """Note that the tensors are now those after `step` completed steps.
+        """Record that the tensors are now those after `step` completed steps.
 
         Args:
             step: completed steps.
@@ -158,7 +158,7 @@ class LiveGroup:
 
     @property
     def regroup_reason(self) -> str:
-        """Which node joins or leaves, or was lost."""
+        """The node that joins, leaves or was lost, as a message."""
         return self._regroup_request[1] if self.regroup_wanted else self._loss_reason
 
     def join(self, state: TrainingState) -> RankAssignment:
@@ -201,7 +201,7 @@ class LiveGroup:
         return votes > 0
 
     def agreed(self) -> None:
-        """Note that the workers have agreed to regroup outside a step."""
+        """Record that the workers have agreed to regroup outside a step."""
         self._perform(self._core.handle(RegroupAgreed()))
 
     def lost(self, reason: str) -> None:
@@ -263,7 +263,7 @@ class LiveGroup:
     # --- actions ---
 
     def _run(self, actions: list[Action]) -> None:
-        """Carry out actions until the state machine returns `Train`."""
+        """Execute actions until the state machine returns `Train`."""
         pending = deque(actions)
         while True:
             action = pending.popleft() if pending else None
@@ -314,7 +314,7 @@ class LiveGroup:
         return None
 
     def _give_up_reading(self, reason: str) -> None:
-        """End this worker, whose training loop hangs in a system call; another node reads then.
+        """Stop this worker, whose training loop hangs in a system call; another node reads then.
 
         The agent and the peers are informed first: a process that hangs in the kernel does not end, and keeps its
         connections.

@@ -374,7 +374,7 @@ class Recovery:
         return [Copy(plan)]
 
     def _copied(self) -> list[Action]:
-        """Note that all workers have one state now, agreed by this generation."""
+        """Record that all workers have one state now, agreed by this generation."""
         copied = self._incoming or self.progress
         self.phase, self._incoming = Phase.TRAINING, None
         self.progress = StepProgress(self.generation, copied.step)

@@ -41,7 +41,7 @@ class Group(Protocol):
 
     @property
     def regroup_reason(self) -> str:
-        """Which node joins or leaves, or was lost."""
+        """The node that joins, leaves or was lost, as a message."""
 
     def join(self, state: "TrainingState") -> "RankAssignment":
         """Wait for a generation and join it with the state that all its members have."""
@@ -58,7 +58,7 @@ class Group(Protocol):
         """
 
     def agreed(self) -> None:
-        """Note that the workers have agreed to regroup outside a step, for instance in an evaluation."""
+        """Record that the workers have agreed to regroup outside a step, for instance in an evaluation."""
 
     def check(self, min_age_seconds: float = 0.0) -> None:
         """Raise PeerLostError if the group was aborted at least `min_age_seconds` ago."""
@@ -133,7 +133,7 @@ class SingleProcessGroup:
 
 
 def end_process(reason: str, code: int = RESTART) -> NoReturn:
-    """End this process immediately, even inside a collective that waits for a dead peer."""
+    """Exit immediately, even inside a collective that waits for a dead peer."""
     purpose = ", to start again" if code == RESTART else ""
     with contextlib.suppress(OSError):  # not the logging module: the main thread may hold its lock
         os.write(2, f"worker {os.getpid()} ends{purpose}: {reason}\n".encode())

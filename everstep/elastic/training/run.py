@@ -39,7 +39,7 @@ from everstep.errors import EverstepError
 log = logging.getLogger(__name__)
 
 REHEARSED_SAMPLES = 8
-FINISH_SECONDS = 5.0  # for a micro-batch whose group is gone: its gradients are kept if it finishes
+FINISH_SECONDS = 5.0  # time to finish a micro-batch after a lost group, to keep its gradients
 RESERVED_NAMES = ("model", "momentum", "optimizer", "hyperparameters", "exact")
 Callback = TypeVar("Callback", bound=Callable[..., object])
 
@@ -64,7 +64,7 @@ class Run:
         hooks: callbacks for programs that keep more than checkpoints.
         group: group and time account of a process that is connected to its agent already.
         rehearse: whether a first batch is computed and discarded before this worker joins others.
-        **options: see `RunOptions`; global_batch and epochs are required.
+        **options: fields of `RunOptions`; global_batch and epochs are required.
 
     Raises:
         EverstepError: an argument is not valid, with the reason.

@@ -1,4 +1,4 @@
-"""What a run keeps besides its checkpoints: its record and its ledger, in a folder or in a bucket."""
+"""Storage of a run's record and sample ledger, in a folder or in a bucket."""
 
 import contextlib
 import json
@@ -112,7 +112,7 @@ class BucketStorage:
                 return
 
     def note_commit(self, manifest: Manifest) -> None:
-        """Put an entry of the ledger; a repeated one has the same key and content."""
+        """Write an entry of the ledger; a repeated one has the same key and content."""
         entry = _ledger_entry(manifest)
         key = f"ledger/{manifest.step:08d}-g{manifest.generation:08d}.json"
         self._bucket.put(key, _json(entry))

@@ -29,7 +29,7 @@ from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-MAX_SKIPPED_STEPS = 10  # in a row: `skip` is for rare steps, not for a diverged model
+MAX_SKIPPED_STEPS = 10  # consecutive ones: `skip` is for rare steps, not for a diverged model
 HUNG = "hung"  # result of a saver whose storage hangs
 READ_AHEAD = 1  # steps whose samples are read while the current one computes
 
@@ -147,7 +147,7 @@ class Session:
     # --- steps ---
 
     def plan(self) -> tuple[Ids, Sequence[Microbatch]]:
-        """Begin the next step; return the samples of its global batch and this worker's micro-batches."""
+        """Start the next step; return the samples of its global batch and this worker's micro-batches."""
         self._began = time.monotonic()
         self.worker.accounting.begin_step()
         if self.hooks.expect:
@@ -165,7 +165,7 @@ class Session:
         ]
 
     def begin_microbatch(self, microbatch: Microbatch, *, rehearsal: bool) -> None:
-        """Begin a micro-batch, and seed its random layers."""
+        """Start a micro-batch, and seed its random layers."""
         if not rehearsal:
             self.steps.begin(microbatch)
         torch.manual_seed(dropout_seed(self.options.seed, self.state.step, microbatch.ids))
@@ -186,7 +186,7 @@ class Session:
         return EverstepError(problem, fix)
 
     def note_reported(self) -> None:
-        """Note that the losses of this step are known."""
+        """Record that the losses of this step are known."""
         self._reported = True
 
     def sum_and_apply(self) -> float | None:
@@ -306,7 +306,7 @@ class Session:
             self._save()
 
     def _change_saver(self) -> None:
-        """Let the worker of the next rank write the checkpoints: the storage of the present one hangs.
+        """Make the worker of the next rank write the checkpoints: the storage of the present one hangs.
 
         All workers of the group do so after the same step. The worker with the hung storage trains on.
         """
@@ -344,7 +344,7 @@ class Session:
             self.worker.journal.note("leave", step=self.state.step, reason=reason)
 
     def complete(self) -> None:
-        """Have one worker save the last state and announce to all agents that the run is complete.
+        """Make one worker save the last state and announce to all agents that the run is complete.
 
         No worker returns before that: a job is done when all of its workers are.
 

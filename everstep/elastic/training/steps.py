@@ -57,13 +57,13 @@ class Steps(Protocol):
     """The computation of steps in one mode."""
 
     def plan(self, ids: Ids) -> list[Microbatch]:
-        """Begin the next step with these samples of the global batch; return this worker's micro-batches."""
+        """Start the next step with these samples of the global batch; return this worker's micro-batches."""
 
     def share(self, step: int, ids: Ids) -> Ids:
         """Return the samples that this worker computes of a step: the next one, or a later one."""
 
     def begin(self, microbatch: Microbatch) -> None:
-        """Begin a micro-batch, before its forward pass."""
+        """Start a micro-batch, before its forward pass."""
 
     def end(self, microbatch: Microbatch, loss: float) -> bool:
         """Complete a micro-batch after its backward pass; return False if there was none.
@@ -98,7 +98,7 @@ class LiveSteps:
         self._samples = 0
 
     def plan(self, ids: Ids) -> list[Microbatch]:
-        """Begin the next step."""
+        """Start the next step."""
         state = self._state
         if not state.in_flight.own:
             self._reducer.clear()
@@ -120,7 +120,7 @@ class LiveSteps:
         return merged([*own_share, *done.owed])
 
     def begin(self, microbatch: Microbatch) -> None:
-        """Begin a micro-batch; the sums of its gradients start during the backward pass if it is the last."""
+        """Start a micro-batch; the sums of its gradients start during the backward pass if it is the last."""
         self._begin(last=microbatch.last)
 
     def _begin(self, *, last: bool) -> None:
@@ -175,7 +175,7 @@ class ExactSteps:
         self._samples = 0
 
     def plan(self, ids: Ids) -> list[Microbatch]:
-        """Begin the next step."""
+        """Start the next step."""
         state = self._state
         if not state.in_flight.own:
             self._reducer.clear()
@@ -194,7 +194,7 @@ class ExactSteps:
         return merged([*_share_of(self._worker, units, done.group, 1), *done.owed])
 
     def begin(self, microbatch: Microbatch) -> None:
-        """Begin a shard."""
+        """Start a shard."""
         del microbatch
         self._reducer.begin_shard()
 

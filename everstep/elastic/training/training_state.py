@@ -31,9 +31,9 @@ from everstep.elastic.transport.reducer import GradientReducer
 from everstep.errors import EverstepError
 
 RANGES = "exact.ranges"  # the one tensor that only mode `exact` has
-COMPILED = "_orig_mod."  # in the names of a compiled module's tensors
+COMPILED = "_orig_mod."  # prefix of the tensor names of a compiled module
 MIN_TEXT_BYTES = 1 << 14
-BYTES_PER_NUMBER = 64  # of an optimizer's state, with its name, as JSON
+BYTES_PER_NUMBER = 64  # JSON size of a number of the optimizer state, with its name
 RESERVED = ("evaluated", "samples", "digest", "state")
 """Keys of a manifest's `extra` that are not metrics."""
 
@@ -104,7 +104,7 @@ class RunState:
         self._initial_sums: tuple[int, ...] = ()
 
     def begin(self) -> None:
-        """Note that the state is now the one that the program made; call it before the first group."""
+        """Record that the state is now the one that the program made; call it before the first group."""
         self._initial_sums = copying.checksums(self.shared_tensors())
 
     # --- copying by the group: see everstep.elastic.recovery.live_worker.TrainingState ---
@@ -123,7 +123,7 @@ class RunState:
 
     @torch.no_grad()
     def adopt(self, step: int, computed: tuple[Span, ...], *, keeps: bool) -> None:
-        """Note that the tensors are those after `step` steps, with these units of the next one computed."""
+        """Record that the tensors are those after `step` steps, with these units of the next one computed."""
         self.in_flight = replace(self.in_flight if keeps else InFlight(), group=computed, owed=())
         if not keeps:
             for tensor, received in self._copies:

@@ -87,7 +87,7 @@ class AgentServer:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start to listen."""
         self._path.unlink(missing_ok=True)
         self._socket.bind(str(self._path))
         self._path.chmod(0o600)

@@ -24,11 +24,11 @@ import torch
 from everstep.elastic.data_order.sampler import Ids
 from everstep.elastic.transport.reducer import AllReduce
 
-BITS = 31  # of a sum's magnitude
+BITS = 31  # magnitude bits of a sum
 HEADROOM = 6  # bits by which a step's sums may outgrow the last one's before it is computed again
 MIN_RANGE = -2  # finer units than 2^-33 gain nothing: a tensor may also change from a zero gradient
 FIRST_RANGE = 6
-MAX_RANGE = 20  # of a mean loss's gradient: beyond a million, training has diverged
+MAX_RANGE = 20  # exponent limit of a gradient: beyond a million, training has diverged
 # Times the samples of a global batch: thousands, of values up to a thousand.
 STATISTIC_SCALE = 2.0**30
 CHUNK = 2**18  # numbers rounded at a time: they fit the processor's cache
@@ -106,14 +106,14 @@ class ExactReducer:
         self.ranges.fill_(FIRST_RANGE)
 
     def clear(self) -> None:
-        """Begin a step, or begin it again."""
+        """Start a step, or begin it again."""
         self._empty = True
         self._own_rest.zero_()
         _copy(self._before, self._buffers)
         self.begin_shard()
 
     def begin_shard(self) -> None:
-        """Begin a shard; discard an unfinished one."""
+        """Start a shard; discard an unfinished one."""
         self._in_flight = True
         for parameter in self._parameters:
             parameter.grad = None

@@ -66,7 +66,7 @@ def broadcast_text(assignment: RankAssignment, key: str, text: str, source: int 
 
 @contextlib.contextmanager
 def peer_losses_raised() -> Iterator[None]:
-    """Turn the errors of torch's collectives and stores into a `PeerLostError`."""
+    """Convert the errors of torch's collectives and stores into a `PeerLostError`."""
     try:
         yield
     except RuntimeError as error:  # all of torch.distributed's errors are RuntimeErrors

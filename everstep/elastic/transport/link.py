@@ -28,7 +28,7 @@ ABORT_TIMEOUT_SECONDS = 1.0  # an aborted collective has ended long before
 STALL_AFTER_SECONDS = 0.2
 """A wait that is longer than this and than twice the usual one may be for a lost peer."""
 STALL_REPEAT_SECONDS = 0.1
-USUAL_DECAY = 0.9  # of the usual wait, with each collective
+USUAL_DECAY = 0.9  # decay of the usual wait per collective
 CONNECT_TIMEOUT_SECONDS = 30.0  # peers that were alive a moment ago have connected long before
 
 

@@ -31,7 +31,7 @@ AllReduce = Callable[[torch.Tensor], None]
 BeginAllReduce = Callable[[torch.Tensor], Callable[[], None]]
 """Starts to sum a tensor over all workers, in place; the returned function waits for the end."""
 
-BUCKET_BYTES = 16 << 20  # of gradients whose sum starts together
+BUCKET_BYTES = 16 << 20  # gradients that one all-reduce sums
 
 
 class GradientReducer:
@@ -120,7 +120,7 @@ class GradientReducer:
         ]
 
     def clear(self) -> None:
-        """Begin a step, and save the statistics that its forward pass changes."""
+        """Start a step, and save the statistics that its forward pass changes."""
         self._have.clear()
         for average in self._averages:
             average.zero_()
@@ -145,7 +145,7 @@ class GradientReducer:
     def begin_microbatch(
         self, begin: BeginAllReduce | None = None, *, single: bool = False, last: bool = True
     ) -> None:
-        """Begin a microbatch; its backward pass adds to the gradients of the earlier ones.
+        """Start a microbatch; its backward pass adds to the gradients of the earlier ones.
 
         Args:
             begin: if given, starts sums while the backward pass runs, so this is the last microbatch. On

@@ -47,7 +47,7 @@ def group_sockets(before: frozenset[str], store: tuple[str, int]) -> dict[int, s
 
 
 def shut_down(descriptor: int, name: str) -> None:
-    """Shut one connected TCP socket down, if its descriptor still refers to that socket."""
+    """Shut down one connected TCP socket, if its descriptor still refers to that socket."""
     with contextlib.suppress(OSError):
         if os.readlink(f"/proc/self/fd/{descriptor}") != name:  # noqa: PTH115 - as below
             return

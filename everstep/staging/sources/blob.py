@@ -121,7 +121,7 @@ class BlobSource:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn the errors of the SDK into errors with a fix."""
+        """Convert the errors of the SDK into errors with a fix."""
         from azure.core.exceptions import (
             AzureError,
             ClientAuthenticationError,

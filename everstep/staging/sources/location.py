@@ -1,4 +1,4 @@
-"""Where data come from, as a user writes it: s3://, az://, a folder, or a tar archive."""
+"""Locations of data as users write them: s3://, az://, a folder, or a tar archive."""
 
 from pathlib import Path
 

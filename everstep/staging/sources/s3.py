@@ -161,7 +161,7 @@ class S3Source:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn the errors of boto3 into errors with a fix."""
+        """Convert the errors of boto3 into errors with a fix."""
         from botocore.exceptions import (
             BotoCoreError,
             ClientError,

@@ -24,7 +24,7 @@ FILE_SYSTEM = {
     "mountName": "fsx",
     "zone": "us-east-1b",
 }
-AWS_KEY = "AKIA" + "IOSFODNN7EXAMPLE"  # in two parts, so that secret scanners ignore this file
+AWS_KEY = "AKIA" + "IOSFODNN7EXAMPLE"  # split, so that secret scanners ignore this file
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class FakeKubelet:
         self.nodes.discard(name)
 
     def end(self, pod: str, code: int) -> None:
-        """End a worker's process with an exit code."""
+        """Terminate a worker's process with an exit code."""
         current = self.core.read_namespaced_pod(pod, self.namespace)
         self._report_ended(current, code)
 

@@ -107,14 +107,14 @@ class RealPods:
                 self._exec(pod.metadata.name, f"echo {code} > /tmp/on-request")
 
     def end(self, pod: str, code: int) -> None:
-        """End a worker's process with an exit code; 137 kills it."""
+        """Terminate a worker's process with an exit code; 137 kills it."""
         if code == KILLED:
             os.kill(self._first_process(pod), signal.SIGKILL)
         else:
             self._exec(pod, f"until [ -p /tmp/end ]; do sleep 0.1; done; echo {code} > /tmp/end")
 
     def evict(self, pod: str) -> None:
-        """Exceed the disk limit of a worker, so that its kubelet evicts it."""
+        """Make a worker exceed its disk limit, so that its kubelet evicts it."""
         self._exec(pod, f"head -c {4 * SCRATCH_MIB}M /dev/zero > /tmp/too-much")
 
     def cordon(self, *, on: bool) -> None:

@@ -67,7 +67,7 @@ class LimitedCluster(ModelCluster):
             self.nodes_up.pop(pod["spec"]["nodeName"], None)
 
     def advance(self, seconds: float) -> None:
-        """Let time go by: machines are billed, workers train, new machines start."""
+        """Advance the clock: machines are billed, workers train, new machines start."""
         self.now += timedelta(seconds=seconds)
         self.usd += seconds / 3600 * sum(
             ON_DEMAND_USD if bought else SPOT_USD

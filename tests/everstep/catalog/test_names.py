@@ -14,7 +14,7 @@ from everstep.catalog import names
 ROOT = Path(__file__).parents[3]
 MANIFESTS = sorted((ROOT / "manifests").rglob("*.yaml"))
 PACKAGES = ("components", "controller", "everstep", "policy", "spot", "trainer")
-MANIFEST_NAMES = {"MAINTAINED_CONTROLLER"}  # in manifests and tests only
+MANIFEST_NAMES = {"MAINTAINED_CONTROLLER"}  # names used in manifests and tests only
 KNOWN = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
 
 

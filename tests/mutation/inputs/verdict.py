@@ -1,4 +1,4 @@
-"""What the twin does with inputs: it refuses them at preview or at `up`, accepts them, or fails."""
+"""Verdicts of the twin on inputs: refused at preview or at `up`, accepted, or failed."""
 
 import shutil
 import tempfile

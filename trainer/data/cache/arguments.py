@@ -13,7 +13,7 @@ class FillerArguments:
     Attributes:
         folder: folder of the data set in the cache.
         store: address of the shards.
-        limits: how large the cache may be.
+        limits: size limits of the cache.
     """
 
     folder: str

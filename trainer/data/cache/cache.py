@@ -24,7 +24,7 @@ class Cache:
     Args:
         folder: the data set in the cache.
         store: address of the shards.
-        limits: how large the cache may be.
+        limits: size limits of the cache.
         program: command line of the process.
     """
 
@@ -61,7 +61,7 @@ class Cache:
             self._filler.stdin.write(line.encode())
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         if self._filler.stdin is not None:
             self._filler.stdin.close()
         self._filler.wait()
@@ -73,7 +73,7 @@ def open_cache(store: str, root: Path, limits: Limits) -> Cache:
     Args:
         store: address of the shards, such as s3://bucket/imagenet-shards.
         root: folder of the cache.
-        limits: how large the cache may be.
+        limits: size limits of the cache.
 
     Raises:
         EverstepError: the store has no shards there, forbids them, or the folder cannot be written.

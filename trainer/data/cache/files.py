@@ -17,7 +17,7 @@ from trainer.data.shard_files import MappedFiles, Slice
 log = logging.getLogger(__name__)
 
 CONNECTIONS = 8  # requests of one process at a time
-DAMAGED_ATTEMPTS = 3  # after which a wrong checksum is that of the object, not of an answer
+DAMAGED_ATTEMPTS = 3  # if all have a wrong checksum, the object itself is damaged
 
 
 class CachedFiles:

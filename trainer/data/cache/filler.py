@@ -23,7 +23,7 @@ from trainer.data.manifest import read_manifest
 
 log = logging.getLogger("trainer.data.cache")
 
-DAMAGED_ATTEMPTS = 3  # of one shard
+DAMAGED_ATTEMPTS = 3  # downloads of one damaged shard
 NICE = 10  # decoding and training come first
 
 
@@ -35,7 +35,7 @@ class Needs:
 
     @property
     def shards(self) -> Sequence[int]:
-        """Their numbers, in order."""
+        """Numbers of the shards, in order."""
         return self._shards
 
     def follow(self) -> None:
@@ -69,9 +69,9 @@ def fill(cache: CacheFolder, objects: Objects, needs: Needs, limits: Limits) -> 
 
     Args:
         cache: folder of the data set.
-        objects: where the shards come from.
+        objects: store of the shards.
         needs: shards that the worker needs next.
-        limits: how large the cache may be.
+        limits: size limits of the cache.
     """
     damaged = 0
     while True:

@@ -1,4 +1,4 @@
-"""What a node downloads next, and what it removes for that: pure functions.
+"""Plan of a node's next downloads and evictions. Pure functions.
 
 Every batch is a random choice of all samples, so that no shard of the data set is needed less than the
 others for long. Hence shards in use are never evicted for others: if the limit is smaller than the data
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How large a cache may be.
+    """Size limits of a cache.
 
     Attributes:
         bytes: maximum bytes of all shards; 0 for no limit.
@@ -39,7 +39,7 @@ class OtherData:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheState:
-    """What a cache contains.
+    """Contents of a cache.
 
     Attributes:
         sizes: bytes of each shard of the data set, by number.
@@ -56,7 +56,7 @@ class CacheState:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do next.
+    """Next downloads and evictions.
 
     Attributes:
         fetch: numbers of shards to download, in order.
@@ -81,7 +81,7 @@ def plan(state: CacheState, needed: Sequence[int]) -> Plan:
     """Return what to download, and what to remove for it.
 
     Args:
-        state: what the cache contains.
+        state: contents of the cache.
         needed: numbers of shards that are needed soon, in order; the others follow by number.
     """
     missing = [shard for shard in _order(needed, len(state.sizes)) if shard not in state.present]
@@ -97,7 +97,7 @@ def within_disk(state: CacheState, free_space: int) -> CacheState:
     """Return a state whose limit leaves a part of the disk free.
 
     Args:
-        state: what the cache contains.
+        state: contents of the cache.
         free_space: bytes that may still be written; negative if the disk is too full already.
     """
     occupied = sum(state.sizes[shard] for shard in state.present)

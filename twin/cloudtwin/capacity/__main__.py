@@ -36,7 +36,7 @@ from cloudtwin.progress import Lines
 
 TICK_SECONDS = 0.5
 IDLE_DRAIN_SECONDS = 8.0  # minutes in the clouds; a twin's time is compressed
-REPLACE_DRAIN_SECONDS = 60.0  # of a node group's update: 15 minutes
+REPLACE_DRAIN_SECONDS = 60.0  # EKS waits 15 minutes in a node group update
 OVERDUE_SECONDS = 1.0
 """Delay after a notice expires, within which a drill removes the machine itself."""
 RETRY_SECONDS = 5.0
@@ -82,7 +82,7 @@ class Daemon:
         return PoolStore(self.twin.state)
 
     def run(self) -> None:
-        """Work until the twin is taken down."""
+        """Run until the twin is taken down."""
         while self.twin.layout.settings.exists():
             try:
                 with self.store.exclusive():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from cloudtwin.capacity.pools import Pool
 from cloudtwin.nodes.model import Taint
 
-ZONE_LABEL = "topology.kubernetes.io/zone"  # in the template of a new node, as on both clouds
+ZONE_LABEL = "topology.kubernetes.io/zone"  # set in the template of a new node, as on both clouds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -195,7 +195,7 @@ def pool_nodes(
     """Return the schedulable machines of pools.
 
     Args:
-        pools: by name.
+        pools: pools by name.
         groups: the pool of each machine.
         nodes: the Node objects, by name.
         pods: all pods of the cluster.

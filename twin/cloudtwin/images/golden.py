@@ -20,7 +20,7 @@ from cloudtwin.errors import TwinError
 from cloudtwin.images import oci_layout
 from cloudtwin.images.confine import KILLED_WITH_PARENT, OWN_MOUNTS
 
-KUBELET_NAMESPACE = "k8s.io"  # of containerd, with the images of the kubelet
+KUBELET_NAMESPACE = "k8s.io"  # containerd namespace of the kubelet's images
 SOCKET = "/run/containerd.sock"
 LAST = "localhost/cloudtwin/last:local"  # removing it starts the garbage collector
 CONTAINERD_START_SECONDS = 30.0

@@ -237,7 +237,7 @@ class Twin:
                     self._remove(machine, "reclaim")
 
     def alias_images(self, aliases: Mapping[str, str]) -> None:
-        """Let local images stand in for published ones, on running machines and on later ones.
+        """Replace published images by local ones, on running machines and on later ones.
 
         Args:
             aliases: local references by published ones; added to the existing aliases.
@@ -349,7 +349,7 @@ class Twin:
 
 @contextlib.contextmanager
 def api_errors() -> Iterator[None]:
-    """Turn errors of the API server into errors for users.
+    """Convert errors of the API server into errors for users.
 
     Raises:
         TwinError: the server refused a request or does not respond.

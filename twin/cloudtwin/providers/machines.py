@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cloudtwin.capacity import Pool
 
 OFFLINE = "CLOUDTWIN_OFFLINE"
-SLICE_SECONDS = 2.0  # of a wait between two checks for an interrupt
+SLICE_SECONDS = 2.0  # interval between two checks for an interrupt
 
 
 class Machines(Protocol):

@@ -68,7 +68,7 @@ class Provider(server.ProviderServer):
         return PartialState(state, error.reasons)
 
     def cancel(self) -> None:
-        """End every wait. Resources that exist keep their state."""
+        """Cancel all waits. Resources that exist keep their state."""
         self._operations.cancelled.set()
 
     def check_configuration(self, arguments: Object) -> None:

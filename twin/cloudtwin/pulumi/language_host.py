@@ -132,13 +132,13 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             yield pb.RunPluginResponse(exitcode=child.wait())
 
     def Cancel(self, request: Empty, context: ServicerContext) -> Empty:
-        """End all running programs: the engine was interrupted."""
+        """Stop all running programs: the engine was interrupted."""
         self._cancelled = True
         self.end_children()
         return Empty()
 
     def end_children(self) -> None:
-        """End every program and plugin of this host."""
+        """Kill every program and plugin of this host."""
         with self._lock:
             for child in self._children:
                 child.terminate()

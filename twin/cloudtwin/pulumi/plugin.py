@@ -24,7 +24,7 @@ THREADS = 128
 
 
 def import_only_protocol() -> None:
-    """Let `pulumi.runtime.proto` be imported without the rest of the SDK.
+    """Make `pulumi.runtime.proto` importable without the rest of the SDK.
 
     The plain import runs the whole SDK, automation API included: 0.45 s of processor time in each
     plugin of each command.

@@ -61,7 +61,7 @@ class Server:
                 time.sleep(0.05)
 
     def stop(self) -> None:
-        """End it abruptly, as a power cut does."""
+        """Stop it abruptly, as a power cut does."""
         if self.process:
             self.process.kill()
             self.process.wait()

@@ -1,4 +1,4 @@
-"""What happened to a training and why: machine events, changes of the group, and notes of workers.
+"""Incidents of a training and their causes: machine events, group changes, and notes of workers.
 
 A machine event states its cause. A change of the group that no machine event explains, as on a cloud, which
 records none, gets its cause from what the workers recorded. Both are *incidents*, in order of time.
@@ -30,7 +30,7 @@ class Incident:
     Attributes:
         at: unix time.
         tone: its effect on the capacity.
-        kind: its kind, one word or two.
+        kind: kind, in one or two words.
         subject: the node or the worker.
         node: the node that it happened to; empty if unknown or more than one.
         cause: a sentence that states the cause.

@@ -48,7 +48,7 @@ class Page:
     Attributes:
         report: the figures of `everstep report`.
         status: state of the training.
-        now: when the page was made.
+        now: time at which the page was rendered.
         start: start of the timeline.
         end: its end.
         lanes: the nodes' rows.
@@ -56,7 +56,7 @@ class Page:
         steps: completed steps that count, by time.
         losses: loss of each step that has one.
         evaluations: accuracy of each evaluation.
-        incidents: what happened, by time.
+        incidents: incidents, by time.
         money: cost; None if nothing is known about it.
         last_entry: time of the last journal entry; None without one.
     """
@@ -87,7 +87,7 @@ def build_page(run: RunRecord, now: float, billing: Billing | None = None) -> Pa
     Args:
         run: the run, which may be empty, unfinished or have stopped.
         now: unix time of the report.
-        billing: how the run is paid for; None if unknown.
+        billing: billing of the run; None if unknown.
     """
     report = reports.build(run)
     status = _status(run, now, finished=report.finished)

@@ -1,4 +1,4 @@
-"""What `everstep follow` shows before the first step, from a cluster that answers over HTTP."""
+"""Output of `everstep follow` before the first step, with a simulated API server."""
 
 import json
 import threading

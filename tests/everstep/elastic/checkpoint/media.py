@@ -27,13 +27,13 @@ class Medium(Protocol):
     faults: tuple[str, ...]
 
     def arrange(self, fault: str, chance: random.Random, others: Callable[[], None]) -> None:
-        """Let a fault happen at one of the next operations; in a pause `others` write."""
+        """Inject a fault at one of the next operations; in a pause `others` write."""
 
     def crashed(self, fault: str, chance: random.Random) -> None:
-        """Carry out what follows the end of a writer."""
+        """Execute what follows the end of a writer."""
 
     def clear(self) -> None:
-        """Let no arranged fault happen from now on."""
+        """Cancel the injected faults."""
 
 
 class DiskMedium:

@@ -37,12 +37,12 @@ class SimulatedBucket:
         self.requests: list[tuple[str, str]] = []
 
     def deliver_late(self, chance: random.Random) -> None:
-        """Let some of the puts so far arrive once more."""
+        """Deliver some of the earlier puts a second time."""
         for key, content in chance.sample(self.late, min(3, len(self.late))):
             self.objects[key] = content
 
     def _request(self, kind: str, key: str) -> bool:
-        """Begin a request; return whether its answer is lost."""
+        """Start a request; return whether its answer is lost."""
         number = len(self.requests)
         fault = self.before.pop(number, None)
         self.requests.append((kind, key))

@@ -40,7 +40,7 @@ class World:
         return self.chance.random() > 0.1
 
     def write(self) -> None:
-        """Let the current group write its next checkpoint."""
+        """Write the current group's next checkpoint."""
         self.step += 8
         state = {"weight": torch.full((40,), float(self.step))}
         manifest = Manifest(self.step, self.generation, RUN)
@@ -48,7 +48,7 @@ class World:
             self.medium.store.write(state, manifest, commit=self.commit, keep=2)
 
     def form_group(self) -> None:
-        """Begin the next generation, from the checkpoint that it finds."""
+        """Start the next generation, from the checkpoint that it finds."""
         self.generation += 1
         self.medium.clear()
         checkpoint = restore.restore_point(self.medium.store, RUN, self.record, wait_seconds=0)
@@ -67,7 +67,7 @@ class World:
             assert torch.equal(weight, torch.full((40,), float(checkpoint.manifest.step)))
 
     def write_with_fault(self) -> None:
-        """Let one fault happen somewhere in a write, then form the next group."""
+        """Inject one fault into a write, then form the next group."""
         fault = self.chance.choice([*self.medium.faults, "none"])
         self.medium.arrange(fault, self.chance, self.run_other_writers)
         with contextlib.suppress(CrashError):
@@ -77,7 +77,7 @@ class World:
             self.form_group()
 
     def run_other_writers(self) -> None:
-        """Let another group write while this writer is paused."""
+        """Write as another group while this writer is paused."""
         self.form_group()
         for _ in range(self.chance.randrange(3)):
             self.write()

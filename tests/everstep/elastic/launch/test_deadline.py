@@ -1,4 +1,4 @@
-"""How long a worker may take to leave."""
+"""Time limits of a leaving worker."""
 
 from datetime import UTC, datetime
 from pathlib import Path

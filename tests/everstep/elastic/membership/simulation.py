@@ -358,7 +358,7 @@ class World:
         return [agent for agent in self.alive() if not agent.frozen]
 
     def begin_outage(self) -> None:
-        """Begin an outage of etcd, in which no request is answered."""
+        """Start an outage of etcd, in which no request is answered."""
         self.etcd.unavailable = True
 
     def end_outage(self) -> None:
@@ -409,7 +409,7 @@ class World:
         agent.cut_off = True
 
     def reconnect(self, agent: Agent) -> None:
-        """Let an agent reach etcd again; it reads all keys."""
+        """Reconnect an agent to etcd; it reads all keys."""
         if agent.cut_off:
             agent.cut_off = False
             agent.watches_all = agent.core.watches_all

@@ -19,7 +19,7 @@ from everstep.elastic.membership.run_view import RunView
 from everstep.elastic.membership.suspicion import HeartbeatMessage
 
 GENERATION = Generation(7, ("a", "b"), "127.0.0.1:1")
-FENCE_SECONDS = 100.0  # on a loaded machine; 0.6 s otherwise
+FENCE_SECONDS = 100.0  # limit on a loaded machine; 0.6 s otherwise
 
 
 class RecordedFences(RunKeys):

@@ -1,4 +1,4 @@
-"""What arrivals cost a large group, also if their regroup lets the leases of busy agents lapse."""
+"""Cost of arrivals for a large group, also if the regroup lets leases of busy agents lapse."""
 
 import pytest
 
@@ -36,7 +36,7 @@ class LargeGroup:
         return self.world.etcd.generation.number if self.world.etcd.generation else 0
 
     def delay(self, agent: Agent, seconds: float) -> None:
-        """Let an agent do nothing for some time, as one that waits for a processor."""
+        """Pause an agent, as if it waited for a processor."""
         agent.frozen = True
         self._thaws[agent.name] = self.world.now + seconds
 
@@ -45,7 +45,7 @@ class LargeGroup:
             self._tick()
 
     def until_all_train(self) -> None:
-        """Let time pass until all nodes train in one group."""
+        """Advance the clock until all nodes train in one group."""
         for _ in range(round(FORMED_SECONDS / TICK_SECONDS)):
             self._tick()
             if all(agent.running == self.number for agent in self.world.alive()):
@@ -70,7 +70,7 @@ class LargeGroup:
 
 
 def arrive(group: LargeGroup) -> None:
-    """Let nodes arrive within a settling time."""
+    """Start nodes within a settling time."""
     current = group.world.etcd.generation
     assert current is not None
     for _ in range(ARRIVALS):

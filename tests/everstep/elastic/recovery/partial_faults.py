@@ -22,7 +22,7 @@ from tests.everstep.elastic.recovery.recovery_simulation import (
 )
 
 COPY_FAULTS = 0.3  # chance of a crash at each step of a copy
-KILL_SECONDS = 20.0  # until an agent gives its lease up because a worker cannot be killed
+KILL_SECONDS = 20.0  # time until an agent revokes its lease because of an unkillable worker
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ from everstep.elastic.recovery.state_machine import (
 from tests.everstep.elastic.membership.simulation import Agent, World
 
 COLLECTIVE_SECONDS = 60.0  # time-out of a collective; 600 s in reality
-UNITS = 6  # of a step's global batch
+UNITS = 6  # units of a step's global batch
 Applied = int | tuple[int, int, int]  # a generation, in `ledger_simulation` with samples and digest
 History = tuple[tuple[int, Applied], ...]  # (step, generation that applied it)
 
@@ -224,7 +224,7 @@ class LiveWorld(World):
     # --- moves ---
 
     def work(self, worker: Worker) -> None:
-        """Let a worker handle one event, or advance its collective, if possible."""
+        """Handle one event of a worker, or advance its collective, if possible."""
         if worker.inbox and not isinstance(worker.inbox[0], Assigned):
             self.act(worker, worker.core.handle(worker.inbox.popleft()))
         elif worker.operation:

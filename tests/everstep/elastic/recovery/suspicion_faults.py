@@ -38,7 +38,7 @@ class Heart:
 
     Attributes:
         core: state machine of its suspicions.
-        packets: that have reached its machine, with the earliest time of their reading.
+        packets: packets that have reached its machine, with the earliest time of their reading.
         request: the fence that it carries out.
     """
 
@@ -74,7 +74,7 @@ class SuspicionWorld(PartialFaultWorld):
                 self.beat(agent)
 
     def beat(self, agent: LiveAgent) -> None:
-        """Let one agent read its packets, judge and send."""
+        """Run one heartbeat step of an agent: read its packets, judge and send."""
         heart = self.hearts[agent.name]
         group = observed(agent)
         heart.core.follow(group)

@@ -1,4 +1,4 @@
-"""Which nodes have a state, when each worker has one shard of it."""
+"""Nodes with a complete state when each worker has one shard of it."""
 
 from everstep.elastic.recovery.sharded_worker import reports_of_shard
 from everstep.elastic.recovery.state_machine import StateReport, StepProgress, plan_copy

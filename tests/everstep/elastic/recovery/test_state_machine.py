@@ -36,7 +36,7 @@ from tests.everstep.elastic.recovery.recovery_simulation import LiveWorld, Worke
 SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "300"))
 PARTIAL_SCHEDULES = int(os.environ.get("EVERSTEP_SCHEDULES", "700"))
 MOVES = 200
-CALM_PERIODS = 4  # of 30 s each, in which training must continue
+CALM_PERIODS = 4  # periods of 30 s in which training must continue
 
 
 def report(agreed_generation: int, step: int, *sums: int) -> StateReport:

@@ -24,7 +24,7 @@ from cloudtwin.nodes.network import addressing, links
 PORTS = {"port": addressing.API_PORT, "registry_port": addressing.REGISTRY_PORT}
 """Setting with a port of the host -> port of the control plane."""
 
-NODE_DELETION_SECONDS = 5.0  # after a machine is gone; AWS and Azure take about a minute
+NODE_DELETION_SECONDS = 5.0  # delay after a machine is gone; about a minute on AWS and Azure
 
 
 def main(state: Path) -> None:

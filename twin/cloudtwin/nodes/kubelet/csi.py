@@ -173,7 +173,7 @@ class CsiPlugin:
 
 
 def refuse(context: grpc.ServicerContext, status: grpc.StatusCode, reason: str) -> NoReturn:
-    """End a call with an error.
+    """Abort a call with an error.
 
     Raises:
         Exception: always; the gRPC server turns it into the call's status.

@@ -117,7 +117,7 @@ class Tree:
             return False
 
     def kill(self, path: str) -> None:
-        """End every process in a cgroup, frozen ones too, and remove the cgroup.
+        """Kill every process in a cgroup, frozen ones too, and remove the cgroup.
 
         Raises:
             OSError: a process or folder remains.

@@ -139,7 +139,7 @@ def set_up(plan: BootPlan) -> None:
 
 
 def tag_images(aliases: Mapping[str, str]) -> None:
-    """Let local images stand in for published ones; failures are ignored."""
+    """Tag local images as the published ones that they replace; failures are ignored."""
     running = [
         subprocess.Popen(command, env=processes.ENVIRONMENT, stdout=subprocess.DEVNULL)
         for command in image_aliases.commands(aliases)

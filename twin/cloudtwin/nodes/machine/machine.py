@@ -100,7 +100,7 @@ class Machine:
             )
 
     def halt(self) -> None:
-        """End it without notice; its link is removed first, so that none of its last packets are delivered."""
+        """Stop it without notice; its link is removed first, so that none of its last packets are delivered."""
         if switch := self._switch:
             links.disconnect(switch, self.record.address)
         if process := self.process:
@@ -108,7 +108,7 @@ class Machine:
         self.tree.kill(self._cgroup)
 
     def remove(self) -> None:
-        """End it and remove its folder."""
+        """Stop it and remove its folder."""
         self.halt()
         # Rename first: a process that waits for the lock may create that file again while the folder is emptied.
         removed = self.layout.state / f"gone-{self.name}-{secrets.token_hex(4)}"

@@ -30,7 +30,7 @@ from cloudtwin.providers.inventory import Inventory
 
 AwsResponse: TypeAlias = Mapping[str, Any]
 JSON_SERVICES = frozenset({"eks", "logs", "servicequotas", "ecr"})
-DEFAULT_QUOTA = 0.0  # of a new account, for machines with GPUs
+DEFAULT_QUOTA = 0.0  # GPU quota of a new account
 STANDARD_QUOTA = 64.0
 STANDARD_CODES = frozenset({"L-1216C47A", "L-34B43A08"})
 

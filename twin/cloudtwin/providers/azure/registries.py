@@ -10,7 +10,7 @@ from cloudtwin.providers.conditions import section
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.registries import PrivateRegistry
 
-USER = "00000000-0000-0000-0000-000000000000"  # with a token in place of a password
+USER = "00000000-0000-0000-0000-000000000000"  # user name of a token login
 
 
 def registries(account: Inventory) -> dict[str, PrivateRegistry]:

@@ -49,7 +49,7 @@ class KubernetesOperations:
         self._owners: dict[ObjectReference, str] = {}
 
     def cancel(self) -> None:
-        """End every wait: the user has interrupted."""
+        """Cancel all waits: the user has interrupted."""
         self._cancelled.set()
 
     @property

@@ -52,7 +52,7 @@ class KubernetesProvider(server.ProviderServer):
         return PartialState(state, error.reasons)
 
     def cancel(self) -> None:
-        """End every wait. Objects that exist keep their state."""
+        """Cancel all waits. Objects that exist keep their state."""
         self._operations.cancel()
 
     def check_configuration(self, arguments: Object) -> None:
@@ -64,7 +64,7 @@ class KubernetesProvider(server.ProviderServer):
         return config.replacing_arguments(config.parse(old), config.parse(new))
 
     def configure(self, arguments: Object) -> None:
-        """Take the provider's arguments. Nothing is sent to the cluster yet."""
+        """Accept the provider's arguments. Nothing is sent to the cluster yet."""
         self._operations = KubernetesOperations(config.parse(arguments), self.engine)
 
     def check(

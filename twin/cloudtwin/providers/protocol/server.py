@@ -39,7 +39,7 @@ Response = TypeVar("Response")
 
 
 def _with_engine_errors(method: Callable[..., Response]) -> Callable[..., Response]:
-    """Turn the errors of an operation into the engine's."""
+    """Convert the errors of an operation into the engine's."""
 
     @wraps(method)
     def handle(self: "ProviderServer", request: Message, context: ServicerContext) -> Response:
@@ -79,11 +79,11 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
 
     @abstractmethod
     def cancel(self) -> None:
-        """End every wait. Resources that exist keep their state."""
+        """Cancel all waits. Resources that exist keep their state."""
 
     @abstractmethod
     def configure(self, arguments: Object) -> None:
-        """Take the provider's arguments."""
+        """Accept the provider's arguments."""
 
     @abstractmethod
     def check_configuration(self, arguments: Object) -> None:
@@ -163,7 +163,7 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
         return pb.GetSchemaResponse(schema=json.dumps(schema))
 
     def Cancel(self, request: Empty, context: ServicerContext) -> Empty:
-        """End every wait."""
+        """Cancel all waits."""
         self.cancel()
         return Empty()
 
@@ -193,7 +193,7 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
     def Configure(
         self, request: pb.ConfigureRequest, context: ServicerContext
     ) -> pb.ConfigureResponse:
-        """Take the provider's arguments."""
+        """Accept the provider's arguments."""
         self.configure(from_struct(request.args))
         return pb.ConfigureResponse(acceptSecrets=True, supportsPreview=True)
 
