@@ -167,7 +167,7 @@ def predict(
     step_seconds: float,
     start_seconds: float,
 ) -> Outcome:
-    """Return what the simulator expects of a group that begins when the history does; times are real ones.
+    """Return the simulator's expectation for a group that begins with the history; times are real ones.
 
     Args:
         history: the history; its last tick lasts until the job is complete.

@@ -13,7 +13,7 @@ DependsOn = pulumi.Input[Sequence[pulumi.Input[pulumi.Resource]] | pulumi.Resour
 
 
 class Component(pulumi.ComponentResource):
-    """A component whose children each depend on what the component itself depends on."""
+    """A component whose children inherit its dependencies."""
 
     def __init__(self, token: str, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
         """Register the component.
@@ -21,7 +21,7 @@ class Component(pulumi.ComponentResource):
         Args:
             token: `<module>:<Class>`, below the project's own `everstep:`.
             name: prefix of all the children's names.
-            opts: options of the component: its parent, its provider and what it depends on.
+            opts: options of the component: parent, provider and dependencies.
         """
         super().__init__(f"everstep:{token}", name, None, opts)
         self.name = name

@@ -2,7 +2,7 @@
 
 A worker exports the steps that the run has completed and those that it has in all; every worker of a group has the
 same. Nothing else that the controller can read has them: workers have no access to the API server, and etcd has
-only the group. A worker that does not answer costs a fraction of a second, and the newest known share counts on.
+only the group. A worker that does not respond costs a fraction of a second, and the newest known share counts on.
 """
 
 import socket
@@ -23,13 +23,13 @@ ATTEMPTS = 3  # workers that are asked in one pass
 
 
 def scrape(address: str, port: int = WORKER_METRICS_PORT, seconds: float = TIMEOUT_SECONDS) -> str:
-    """Return the answer of the first process of a worker to a scrape, with its headers.
+    """Return the response of the first process of a worker to a scrape, with its headers.
 
     Workers run programs of users. A client of HTTP would follow their redirects, and its timeout begins again with
     each byte.
 
     Raises:
-        OSError: it does not answer in time, or without end.
+        OSError: it does not respond in time, or without end.
     """
     end = time.monotonic() + seconds
     with socket.create_connection((address, port), timeout=seconds) as connection:

@@ -76,7 +76,7 @@ def recorded_notice(node: WatchedNode) -> dict[str, Any]:
 
 
 def first_seen(notice: Notice, node: WatchedNode) -> float | None:
-    """Return when the notice was first recorded, in seconds since 1970; None if it is not.
+    """Return the time at which the notice was first recorded, in seconds since 1970; None if it is not.
 
     The reason identifies the notice: its deadline may move.
     """

@@ -78,7 +78,7 @@ def _fail(state: ObservedState, spec: Spec, index: int, description: str) -> Pla
 
 
 def describe_exhausted(state: ObservedState, spec: Spec, index: int, description: str) -> str:
-    """Return which worker exceeds the limit, and the command that shows its log."""
+    """Return the worker that exceeds the limit, and the command that shows its log, as text."""
     name = state.job.worker_name(index)
     return (
         f"{name} {description}, and the limit is {spec.backoff_limit} (RunPolicy.backoffLimit); "

@@ -32,7 +32,7 @@ def spec_of(state: ObservedState) -> Spec:
 
 
 def deadline_of(state: ObservedState, spec: Spec) -> datetime | None:
-    """Return when the job exceeds activeDeadlineSeconds; None without a limit or before its start."""
+    """Return the time at which the job exceeds activeDeadlineSeconds; None without a limit or before its start."""
     seconds, start = spec.run_policy.active_deadline_seconds, state.status.start
     return None if seconds is None or start is None else start + timedelta(seconds=seconds)
 

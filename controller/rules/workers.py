@@ -188,7 +188,7 @@ def _with_conditions(state: ObservedState, spec: Spec, surplus: Collection[Pod])
 
 
 def _summary(state: ObservedState, spec: Spec, running: Collection[Pod]) -> str:
-    """Return how many workers run, and why not all do."""
+    """Return the number of running workers, and the reason if not all run, as text."""
     wanted = max(spec.replicas, state.bought)
     workers = count(wanted, "worker")
     message = f"{len(running)} of {workers} running, at least {spec.min_replicas} needed"
@@ -237,7 +237,7 @@ def _still_suspended(state: ObservedState) -> bool:
 
 
 def _waiting_reason(state: ObservedState) -> str:
-    """Return why the first pending pod does not run."""
+    """Return the reason why the first pending pod does not run."""
     return next(
         (
             f"{pod.name}: {pod.waiting_reason}"

@@ -124,7 +124,7 @@ class PlacementDecision:
 
 @dataclass(frozen=True)
 class _Pass:
-    """One pass: the observation with what the rules need of it."""
+    """One pass: the observation, and the values that the rules derive from it."""
 
     config: PlacementConfig
     observed: Observation

@@ -58,7 +58,7 @@ class TrainerOption:
         return "--" + self.name.replace("_", "-")
 
     def violation(self, value: float) -> str | None:
-        """Return what is wrong with a number's size; None if it is within the bounds."""
+        """Return the violated bound of a number; None if it is within the bounds."""
         if self.above is not None and value <= self.above:
             return f"{self.flag} must be above {self.above:g}, got {value}"
         if self.minimum is not None and value < self.minimum:

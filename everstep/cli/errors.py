@@ -71,7 +71,7 @@ def run_guarded(action: Callable[[], None], *, debug: bool) -> int:
 
 
 def show_error(error: EverstepError | TwinError) -> None:
-    """Print what is wrong, and the fix indented below it."""
+    """Print the problem, and the fix indented below it."""
     messages.print(f"[bold red]error:[/] {escape(error.problem)}")
     for line in error.fix.splitlines():
         messages.print(Text(f"  {line}"))

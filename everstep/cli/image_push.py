@@ -221,7 +221,7 @@ def explained(host: str) -> Iterator[None]:
 
 
 def fix_of(error: "RegistryError", host: str) -> str:
-    """Return what to do about the refusal of a registry."""
+    """Return the fix for the refusal of a registry."""
     if error.code == "TAG_INVALID":
         return "Its tags are immutable, and this one is another image: push under another name."
     if error.code == "NAME_UNKNOWN":

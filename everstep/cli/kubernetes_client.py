@@ -260,7 +260,7 @@ class KubernetesClient:
 
 
 def _message(data: bytes) -> str:
-    """Return the message of the API server's answer; empty if it has none."""
+    """Return the message of the API server's response; empty if it has none."""
     try:
         status = json.loads(data)
     except ValueError:

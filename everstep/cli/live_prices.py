@@ -133,7 +133,7 @@ class _SpotMarket(AwsAccount):
         """Yield the current spot price of each instance type in each zone.
 
         Raises:
-            RequestError: it was refused, or there was no answer.
+            RequestError: it was refused, or there was no response.
         """
         token: dict[str, object] = {}
         now = datetime.now(UTC)

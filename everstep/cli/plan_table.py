@@ -135,7 +135,7 @@ def _range(spread: Spread, text: Callable[[float], str]) -> str:
 
 
 def notes(plan: Plan) -> list[str]:
-    """Return what the plan assumes."""
+    """Return the assumptions of the plan."""
     if plan.source.traces:
         origin = f"{plan.source.histories} beginnings in {', '.join(plan.source.traces)}, repeated"
     else:

@@ -115,7 +115,7 @@ _WORST = _ORDER.index
 
 
 def judge(lines: Iterable[str], ranks: int) -> Verdict:
-    """Return what carried the data of a run.
+    """Return the transport of a run's data.
 
     Args:
         lines: lines of the logs of all processes, in any order.

@@ -51,7 +51,7 @@ def sort_key(name: str) -> str:
 
 
 def name_problem(name: str) -> str:
-    """Return why a name must not be written below a destination; empty if it may be."""
+    """Return the reason why a name must not be written below a destination; empty if it may be."""
     components = name.split("/")
     if name.startswith("/"):
         return "is an absolute path"

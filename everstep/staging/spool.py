@@ -97,7 +97,7 @@ def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 def sync(file: IO[str] | IO[bytes]) -> None:
-    """Make what was written to a file durable."""
+    """Make the content of a file durable."""
     file.flush()
     os.fsync(file.fileno())
 

@@ -1,7 +1,7 @@
 """Run a staging: list, plan, check the volume, copy in parallel, write the manifest.
 
-It can be killed at any point. The next run lists the source again and copies what is not recorded as complete,
-what changed since, and what is no longer at the destination.
+It can be killed at any point. The next run lists the source again and copies files that are not recorded as complete,
+that have changed since, or that are no longer at the destination.
 """
 
 import os
@@ -45,7 +45,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Plan:
-    """Work of a run: files by what is to be done with them.
+    """Work of a run: files by action.
 
     Attributes:
         listed: files of the source.
@@ -65,7 +65,7 @@ class Plan:
 
 
 class Observer:
-    """Receives what happens; this one does nothing."""
+    """Receiver of events; this one ignores them."""
 
     def listed(self, files: int) -> None:
         """Receive the number of files listed so far."""
@@ -78,10 +78,10 @@ class Observer:
 
 
 def plan(source: Source, destination: Path, options: Options, observer: Observer) -> Plan:
-    """Return what a run would do.
+    """Return the plan of a run.
 
     Raises:
-        EverstepError: as those of `stage` before it copies.
+        EverstepError: the source cannot be listed, or the volume is too small.
     """
     with locked_state(destination) as state:
         return _plan(source, destination, state, options, observer)
@@ -190,7 +190,7 @@ def size_of(path: str | Path) -> int | None:
 
 
 def volume_of(destination: Path, state: State) -> Volume:
-    """Return the space for the copy: what is free, and what incomplete files occupy already."""
+    """Return the space for the copy: free space, and the space that incomplete files occupy."""
     status = os.statvfs(destination)
     free_files = status.f_favail if status.f_files else 0
     incomplete = sum(size_of(path) or 0 for path in state.partial.iterdir())

@@ -48,7 +48,7 @@ class VmSize:
 
 
 def retired(vm_size: str) -> str | None:
-    """Return when Azure retired a size, such as `in 2023`; None for all other sizes."""
+    """Return the retirement of a size, such as `in 2023`; None for all other sizes."""
     return next((when for pattern, when in _RETIRED.items() if re.match(pattern, vm_size)), None)
 
 

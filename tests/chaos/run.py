@@ -121,7 +121,7 @@ def main() -> None:
 
 
 def _missing() -> list[str]:
-    """Return what this machine lacks."""
+    """Return the missing prerequisites of this machine."""
     programs = [program for program in PROGRAMS if not shutil.which(program)]
     return [*(["root"] if os.geteuid() else []), *programs]
 

@@ -116,7 +116,7 @@ class LifeCycle:
         return json.loads(result.stdout) if result.returncode == 0 else {}
 
     def progress(self) -> Report:
-        """Return what `report` shows, without the seconds that a command takes to start."""
+        """Return the output of `report`, without the seconds that a command takes to start."""
         twin = self.folder / "state" / self.stack
         volume = shared_volume(twin) or twin / "shared"
         return build(FolderReader(volume / "runs" / "fashion", twin / "events.jsonl").read())

@@ -139,7 +139,7 @@ class Walk:
         return now
 
     def observation(self) -> Observation:
-        """Return what there is now, as the user's own commands and the cluster show it."""
+        """Return the present state, as the user's own commands and the cluster show it."""
         shown = self.machine.shell.run(f"everstep status --stack {self.stack} --json", 120)
         status: dict[str, Any] = json.JSONDecoder().raw_decode(shown[shown.index("{") :])[0]
         nodes: dict[str, set[str]] = {}

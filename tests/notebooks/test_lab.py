@@ -53,7 +53,7 @@ class Lab:
 
 
 def remove(state: Path, folder: Path, environment: Mapping[str, str], stack: str) -> None:
-    """Remove what a notebook that failed left."""
+    """Remove the leftovers of a failed notebook."""
     if not (state / stack).exists():
         return
     command = ["everstep", "down", "--yes", "--stack", stack, "--twin"]

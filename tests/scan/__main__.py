@@ -63,7 +63,7 @@ def scan(checkov: Path, folder: Path, frameworks: list[str]) -> set[Finding]:
 
 
 def report(findings: set[Finding], answers: list[Answer]) -> int:
-    """Print what is missing or stale; return the exit status."""
+    """Print missing and stale answers; return the exit status."""
     missing, stale = unanswered(findings, answers), unused(findings, answers)
     for finding in missing:
         print(f"without an answer: {finding.check} at {finding.resource}: {finding.rule}")

@@ -67,10 +67,10 @@ class AwsAccount:
         self._clients: dict[str, Any] = {}
 
     def _call(self, service: str, operation: str, **arguments: object) -> Answer:
-        """Return the answer to a request.
+        """Return the response to a request.
 
         Raises:
-            RequestError: it was refused, or there was no answer.
+            RequestError: it was refused, or there was no response.
         """
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -92,7 +92,7 @@ class AwsAccount:
         return response
 
     def _existing(self, service: str, operation: str, **arguments: object) -> Answer | None:
-        """Return the answer to a request; None if the resource does not exist."""
+        """Return the response to a request; None if the resource does not exist."""
         try:
             return self._call(service, operation, **arguments)
         except RequestError as error:
@@ -175,7 +175,7 @@ class AwsAccount:
         return {str(tag["Key"]): str(tag["Value"]) for tag in response["Role"].get("Tags") or ()}
 
     def denied(self, actions: Iterable[str]) -> list[str]:
-        """Return those of the actions that the policies of the caller do not allow."""
+        """Return the actions that the caller's policies do not allow."""
         source = self.caller.arn
         if self.caller.role:
             role = self._call("iam", "GetRole", RoleName=self.caller.role)

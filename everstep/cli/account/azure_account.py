@@ -236,7 +236,7 @@ class AzureAccount:
         return {item["id"]: item["@odata.type"].rpartition(".")[2] for item in response["value"]}
 
     def groups_of_caller(self, groups: Sequence[str]) -> set[str]:
-        """Return those of the groups that the caller is a member of, also through other groups."""
+        """Return the groups that the caller is a member of, directly or through other groups."""
         path = f"{GRAPH}/v1.0/directoryObjects/{self.login.object_id}/checkMemberGroups"
         body = {"groupIds": list(groups)}
         response = self._call(
@@ -424,7 +424,7 @@ class AzureAccount:
 
 
 def _offer(size: Any) -> SizeOffer:  # noqa: ANN401  a ResourceSku of the SDK
-    """Return what the subscription may use of a VM size."""
+    """Return the offer of a VM size to the subscription."""
     capabilities = {item.name: item.value for item in size.capabilities or ()}
     zones = {zone for item in size.location_info or () for zone in item.zones or ()}
     restriction = ""

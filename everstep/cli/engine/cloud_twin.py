@@ -13,7 +13,7 @@ from everstep.progress import Progress
 
 
 def show_banner(context: StackContext) -> None:
-    """Print what a run on the twin's cloud proves, and what it does not."""
+    """Print the limits of a run on the twin's cloud."""
     from cloudtwin.facade import BANNER
 
     messages.print()

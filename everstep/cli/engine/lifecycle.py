@@ -175,7 +175,7 @@ def _refuse_protected(engine: Engine) -> None:
 
 
 def describe_run(folder: Path) -> str | None:
-    """Return what a run's folder contains, for the user; None if it does not exist."""
+    """Return a summary of a run's folder for the user; None if it does not exist."""
     if not folder.is_dir():
         return None
     checkpoints = len(list(folder.glob("checkpoints/step-*")))

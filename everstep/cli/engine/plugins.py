@@ -130,7 +130,7 @@ def real_clouds(clouds: Sequence[str]) -> tuple[Path, dict[str, str]]:
 
 
 def missing(cloud: Cloud) -> list[str]:
-    """Return what this machine lacks for a cloud, one line each with the fix."""
+    """Return the missing prerequisites of a cloud on this machine, one line each with the fix."""
     return [
         *_missing_engine(),
         *_missing_sdk(cloud),

@@ -25,7 +25,7 @@ UNKNOWN_POOL = "unknown pool"
 def billing_of(
     config: "StackConfig", target: Target, machines: Mapping[str, Machine] | None = None
 ) -> Billing:
-    """Return how the run of a stack is paid for.
+    """Return the billing of a stack's run.
 
     Args:
         config: the stack's configuration.

@@ -40,7 +40,7 @@ LINE_SECONDS = 10.0
 """Interval of progress lines without a terminal."""
 
 UNREACHABLE_SECONDS = 60.0
-"""Time without an answer after which following ends with an error."""
+"""Time without a response after which following ends with an error."""
 
 
 class JobOutcome(StrEnum):
@@ -96,12 +96,12 @@ class JobMonitor:
         return ""
 
     def outcome(self) -> JobOutcome | None:
-        """Return how the job ended; None before."""
+        """Return the end of the job; None before."""
         kinds = {condition.type for condition in self.conditions}
         return next((outcome for outcome in JobOutcome if outcome in kinds), None)
 
     def waiting_for(self) -> str:
-        """Return what the first step is waiting for."""
+        """Return the reason why the first step is waiting."""
         if self.preparation:
             return f"the data set, {self.preparation}"
         pending = [

@@ -222,6 +222,6 @@ def restart_estimate(run: RunRecord) -> RestartEstimate | None:
 
 
 def lost_to_changes(run: RunRecord, measured: Goodput) -> float:
-    """Return what the changes cost this run: pauses without their steps, and repeated steps."""
+    """Return the cost of the changes in this run: pauses without their steps, and repeated steps."""
     pauses = sum(max(first.at - last.at - first.seconds, 0.0) for last, first in run.pauses)
     return max(pauses - measured.absent_seconds, 0.0) + measured.redone_seconds

@@ -151,7 +151,7 @@ def _move(
     timelines: Sequence[NodeTimeline],
     move: Move,
 ) -> MoveSpending:
-    """Return what the machines cost that were bought during a move and did not train."""
+    """Return the cost of the machines that were bought during a move and did not train."""
     until = end_of(run, move)
     if until is None:
         return MoveSpending(began=move.began, machine_hours=None, usd=None)
@@ -184,7 +184,7 @@ def rate_of(billing: Billing, rates: Rates, node: str) -> MachineRate:
 def _by_pool(
     billing: Billing, rates: Rates, timelines: Sequence[NodeTimeline]
 ) -> tuple[PoolSpending, ...]:
-    """Return what each pool has cost, in order of the names."""
+    """Return the cost of each pool so far, in order of the names."""
     hours_of: dict[str, list[tuple[float, MachineRate]]] = {}
     for timeline in timelines:
         rate = rate_of(billing, rates, timeline.node)
@@ -211,7 +211,7 @@ def _sum(amounts: Sequence[float | None]) -> float | None:
 
 
 def cost_so_far(spent: Money) -> str:
-    """Return what a run has cost as a few words."""
+    """Return the cost of a run so far as a short text."""
     if not spent.billed:
         return "nothing is billed"
     return "unknown" if spent.spent_usd is None else f"{usd(spent.spent_usd)} so far"

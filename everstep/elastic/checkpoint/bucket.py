@@ -1,7 +1,7 @@
 """The interface of a bucket of an object store, as checkpoints and the record of a run need it.
 
 An object appears whole or not at all, and a listing shows every object that was put before. There is no
-rename. A request whose answer was lost may have been carried out; it may arrive late, or twice.
+rename. A request whose response was lost may have been carried out; it may arrive late, or twice.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class BucketError(OSError):
-    """The object store refused a request, or did not answer in time."""
+    """The object store refused a request, or did not respond in time."""
 
 
 class MissingObjectError(BucketError):
@@ -25,7 +25,7 @@ class Bucket(Protocol):
 
     @property
     def answered_at(self) -> float:
-        """Time of the monotonic clock at which the store last answered; 0 before the first answer."""
+        """Time of the monotonic clock at which the store last responded; 0 before the first response."""
 
     def keys(self, prefix: str) -> list[str]:
         """Return the keys that begin with a prefix, in order."""
@@ -52,7 +52,7 @@ class Bucket(Protocol):
         """Put a small object if the present one is of this version; None: if there is none.
 
         Returns:
-            False if it is not, or if this call's own answer was lost: the caller reads what is there.
+            False if it is not, or if this call's own response was lost: the caller reads what is there.
         """
 
     def put_large(self, key: str, parts: Iterable[bytes | memoryview], size: int) -> None:

@@ -10,7 +10,7 @@ no object is replaced by other content: a request that arrives late, or twice, c
 that dies leaves pieces of an object, a state without a manifest, or both without a commit; readers see
 none of them, and a later checkpoint removes them.
 
-Why not one key for each step and a conditional put: after a lost answer a writer could not tell its
+Why not one key for each step and a conditional put: after a lost response a writer could not tell its
 own object from another's, and a damaged object would block its key.
 """
 
@@ -64,7 +64,7 @@ class BucketStore:
 
     @property
     def answered_at(self) -> float:
-        """Time at which the object store last answered."""
+        """Time at which the object store last responded."""
         return self._bucket.answered_at
 
     def location(self, step: int) -> str:
@@ -81,7 +81,7 @@ class BucketStore:
 
         Raises:
             ValueError: it is torn, foreign or damaged, with the details.
-            OSError: the object store does not answer.
+            OSError: the object store does not respond.
         """
         try:
             manifest = parse_manifest(self._bucket.get(_committed(name))[0])
@@ -100,7 +100,7 @@ class BucketStore:
         """Write one checkpoint; delete those older than the `keep` newest; return its bytes.
 
         Raises:
-            FencedError: `commit` has refused it. Its objects stay until a later checkpoint: the answer to a
+            FencedError: `commit` has refused it. Its objects stay until a later checkpoint: the response to a
                 successful commit may have been lost.
             OSError: the object store failed; older checkpoints remain.
         """

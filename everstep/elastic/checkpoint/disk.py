@@ -34,7 +34,7 @@ class Disk:
     answered_at = 0.0
 
     def note_answer(self) -> None:
-        """Record that the disk has answered: a hung one does not."""
+        """Record that the disk has responded: a hung one does not."""
         self.answered_at = time.monotonic()
 
     def names(self, folder: Path) -> list[str]:

@@ -145,7 +145,7 @@ def write(
 
     Raises:
         FencedError: another generation has taken over. The staging folder stays until a later
-            checkpoint: the answer to a successful commit may have been lost.
+            checkpoint: the response to a successful commit may have been lost.
         OSError: the disk is full or gone; older checkpoints remain.
     """
     staging = new_staging_folder(folder, manifest.step)

@@ -23,7 +23,7 @@ class FolderStore:
 
     @property
     def answered_at(self) -> float:
-        """Time at which the file system last answered."""
+        """Time at which the file system last responded."""
         return self._disk.answered_at
 
     def location(self, step: int) -> str:

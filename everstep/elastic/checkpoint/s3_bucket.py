@@ -62,7 +62,7 @@ class S3Bucket:
 
     Attributes:
         url: address of the prefix.
-        answered_at: time of the monotonic clock at which the server last answered.
+        answered_at: time of the monotonic clock at which the server last responded.
 
     Raises:
         EverstepError: boto3 is not installed.
@@ -187,7 +187,7 @@ class S3Bucket:
                 self._client.complete_multipart_upload(
                     **self._at(key), UploadId=upload, MultipartUpload={"Parts": parts}
                 )
-        except MissingObjectError:  # the upload is gone: an answer was lost, and boto3 asked again
+        except MissingObjectError:  # the upload is gone: a response was lost, and boto3 asked again
             with self._answers(key):
                 if self._client.head_object(**self._at(key))["ContentLength"] != size:
                     raise
@@ -257,7 +257,7 @@ class S3Bucket:
                 "Set AWS_PROFILE or AWS_ACCESS_KEY_ID, or use a pod with an identity.",
             ) from None
         except BotoCoreError as error:
-            raise BucketError(errno.EIO, f"it does not answer: {error}", self.url) from None
+            raise BucketError(errno.EIO, f"it does not respond: {error}", self.url) from None
         self.answered_at = time.monotonic()
 
     def _client_error(self, key: str, error: Any) -> Exception:  # noqa: ANN401 - of boto3

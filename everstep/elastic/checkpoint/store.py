@@ -39,7 +39,7 @@ class CheckpointStore(Protocol):
 
     @property
     def answered_at(self) -> float:
-        """Time of the monotonic clock at which the store last answered; 0 before the first answer."""
+        """Time of the monotonic clock at which the store last responded; 0 before the first response."""
 
     def location(self, step: int) -> str:
         """Return the path or address of the checkpoint of a step, for messages."""

@@ -80,7 +80,7 @@ class Writer:
         on_written: called from the writing thread with (manifest, seconds, bytes).
         on_failed: called with (step, reason) when a checkpoint failed, or takes very long; training continues.
         keep: number of checkpoints to keep.
-        timeout_seconds: time without an answer of the store after which a write counts as hung.
+        timeout_seconds: time without a response of the store after which a write counts as hung.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Writer:
         _writers.add(self)
 
     def hung_since(self, earliest: float = 0.0) -> bool:
-        """Return whether a write has had no answer for too long; silence counts from `earliest` on.
+        """Return whether a write has had no response for too long; silence counts from `earliest` on.
 
         A call to a hung mount cannot be interrupted: the writing thread stays in it. The wait for the
         commit does not count: that is etcd's.

@@ -36,7 +36,7 @@ class LocalEtcd:
     """An etcd of one member that ends with this process; a context manager that returns its endpoint."""
 
     def __enter__(self) -> str:
-        """Start etcd and wait until it answers.
+        """Start etcd and wait until it responds.
 
         Raises:
             EverstepError: there is no etcd on this machine, or it does not start.

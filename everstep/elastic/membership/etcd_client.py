@@ -46,7 +46,7 @@ NOT_FOUND = 5
 
 
 class EtcdUnreachableError(EverstepError):
-    """No endpoint answered within the caller's time-out."""
+    """No endpoint responded within the caller's time-out."""
 
 
 class EtcdRefusedError(EverstepError):
@@ -136,7 +136,7 @@ class Etcd:
     def put_if_unchanged(self, key: str, value: str, modified: int) -> bool:
         """Set a key only if its last change is revision `modified` (0: it does not exist yet).
 
-        A lost answer may hide a success; the caller observes the result in its watch.
+        A lost response may hide a success; the caller observes the result in its watch.
         """
         put = {"request_put": {"key": _text(key), "value": _text(value)}}
         transaction = {"compare": [_unchanged(key, modified)], "success": [put]}
@@ -155,7 +155,7 @@ class Etcd:
     ) -> bool:
         """Set a key only if the last change of another one is still revision `modified`.
 
-        Repeating it after a lost answer is harmless: it sets the same value.
+        Repeating it after a lost response is harmless: it sets the same value.
 
         Args:
             key: the key to set.
@@ -163,7 +163,7 @@ class Etcd:
             witness: the other key.
             modified: revision of the other key's last change.
             own_modified: revision that the last change of `key` itself must be, 0 if the key must not
-                exist; None: any. After a lost answer the repeated request then fails: read the key.
+                exist; None: any. After a lost response the repeated request then fails: read the key.
             lease: lease of the key; 0 for none.
             retry_seconds: time for which the call is retried.
         """
@@ -198,7 +198,7 @@ class Etcd:
             retry_seconds: time for which the call is retried.
 
         Returns:
-            The deleted keys; None if a key differs, also if the answer to a success was lost.
+            The deleted keys; None if a key differs, also if the response to a success was lost.
         """
         conditions = [_unchanged(key, modified)]
         for name, revision in created.items():
@@ -325,11 +325,11 @@ class Etcd:
         request_seconds: float = REQUEST_SECONDS,
         retry_seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Send one request to the gateway, to each endpoint in turn until one answers.
+        """Send one request to the gateway, to each endpoint in turn until one responds.
 
         Raises:
             EtcdRefusedError: etcd refused the request.
-            EtcdUnreachableError: no endpoint answered for `retry_seconds`.
+            EtcdUnreachableError: no endpoint responded for `retry_seconds`.
         """
         limit = self._options.retry_seconds if retry_seconds is None else retry_seconds
         began, warned = time.monotonic(), False

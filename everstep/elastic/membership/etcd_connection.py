@@ -37,7 +37,7 @@ class EtcdOptions:
 
 @dataclass(frozen=True)
 class Target:
-    """One address that may answer; `name` is the host name that its certificate must match."""
+    """One address that may respond; `name` is the host name that its certificate must match."""
 
     name: str
     address: str

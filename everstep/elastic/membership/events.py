@@ -128,7 +128,7 @@ class Unreachable:
 
 @dataclass(frozen=True)
 class Reachable:
-    """etcd answers this agent again."""
+    """etcd responds to this agent again."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Progressed:
 
 @dataclass(frozen=True)
 class Probed:
-    """The answer to `Probe`.
+    """The response to `Probe`.
 
     Attributes:
         targets: identities of the probed members.

@@ -20,7 +20,7 @@ class Member:
         after: the member waits for a generation with a number above this.
         leaving: its node leaves; it is not proposed again.
         order: etcd's revision at its registration; the earlier, the lower its rank.
-        endpoint: `host:port` at which its agent answers probes; empty if it answers none.
+        endpoint: `host:port` at which its agent responds to probes; empty if it answers none.
         avoids: identities of the members that it cannot train with.
     """
 
@@ -71,7 +71,7 @@ class Generation:
         members: identities in rank order.
         store: rank 0's host:port.
         fenced: members whose keys were removed on suspicion; they may not put them back.
-        endpoints: `host:port` at which each member answers probes, in rank order; only in a large run.
+        endpoints: `host:port` at which each member responds to probes, in rank order; only in a large run.
         orders: revisions of their registrations, as `Member.order`; only in a large run.
     """
 

@@ -1,6 +1,6 @@
 """Heartbeats between agents, and the fencing of members that no longer send any. `suspicion` decides.
 
-UDP, at the number of the port at which the agent answers probes (`reachability`): the rules that let a probe pass
+UDP, at the number of the port at which the agent responds to probes (`reachability`): the rules that let a probe pass
 are for the same address, and no packet waits for the retransmission of an earlier one. Heartbeats do not pass
 through etcd, which would have to serve ten writes a second for each member.
 
@@ -74,7 +74,7 @@ class Heartbeats:
         self._closed, self._fencing = threading.Event(), threading.Event()
 
     def open(self, probed: socket.socket) -> None:
-        """Open the UDP socket at the address and port of the TCP socket that answers probes.
+        """Open the UDP socket at the address and port of the TCP socket that responds to probes.
 
         If another program uses that port, no heartbeats arrive here, and this agent detects losses only by
         leases.

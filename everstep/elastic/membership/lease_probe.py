@@ -2,8 +2,8 @@
 
 etcd checks for lapsed leases twice a second, so the lease of a lost node outlives its duration by up to half a second.
 But etcd also returns the remaining time of a lease, in whole seconds, rounded down. As long as its owner renews it, a
-2 s lease that is renewed every third of that has more than a second left, so the answer is never 0. From the first 0
-on, less than a second is left: if every answer is 0 until a second later, the lease has lapsed, and the prober may
+2 s lease that is renewed every third of that has more than a second left, so the response is never 0. From the first 0
+on, less than a second is left: if every response is 0 until a second later, the lease has lapsed, and the prober may
 revoke it, as etcd would do at its next check.
 """
 
@@ -15,7 +15,7 @@ LONGEST_GAP_SECONDS = 0.5
 
 @dataclass
 class LeaseProbe:
-    """The answers about one lease; times are of any monotonic clock, in seconds.
+    """The responses about one lease; times are of any monotonic clock, in seconds.
 
     Attributes:
         lease: its ID in etcd, of a lease of at least 2 s; 0 if unknown.
@@ -28,7 +28,7 @@ class LeaseProbe:
     def observe(self, left_seconds: int, asked_at: float, answered_at: float) -> bool:
         """Record the remaining time, rounded down; return whether the lease has certainly lapsed.
 
-        The answer describes some moment between the two times: then less than `left_seconds + 1` were left.
+        The response describes some moment between the two times: then less than `left_seconds + 1` were left.
         """
         unbroken = answered_at - self._answered_at <= LONGEST_GAP_SECONDS
         self._answered_at = answered_at

@@ -63,7 +63,7 @@ class LeaseProber:
             self._wake.clear()
             stalled = time.monotonic() - self._stalled_at < STALL_MEMORY_SECONDS
             probes = {name: probes.get(name) or LeaseProbe() for name in self._suspects[stalled]}
-            with contextlib.suppress(EverstepError):  # no answer proves nothing
+            with contextlib.suppress(EverstepError):  # no response proves nothing
                 for name, probe in probes.items():
                     self._probe(name, probe)
             if self._suspects[False]:

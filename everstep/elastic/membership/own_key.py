@@ -40,7 +40,7 @@ MEMBERS_PER_SECOND = (
     200  # a larger group has longer leases: renewals are most of an idle etcd's work
 )
 RENEWALS = 3  # per lease duration: the more, the longer the lease of a lost node stays valid
-DECIDER_STALL_SECONDS = 10.0  # without a decision while etcd answers: the lease is not renewed
+DECIDER_STALL_SECONDS = 10.0  # without a decision while etcd responds: the lease is not renewed
 
 
 def lease_seconds(max_members: int) -> int:
@@ -64,7 +64,7 @@ class OwnKey:
         keys: the run's keys.
         node: this node.
         ttl_seconds: duration of the lease.
-        endpoint: function that returns the `host:port` at which this agent answers probes.
+        endpoint: function that returns the `host:port` at which this agent responds to probes.
         report: called with each event of the key.
     """
 
@@ -190,7 +190,7 @@ class OwnKey:
                 self._report(LeaseLapsed())
 
     def _is_deciding(self, unreachable_at: float) -> bool:
-        """Return False if the deciding thread is stuck although etcd answers.
+        """Return False if the deciding thread is stuck although etcd responds.
 
         Such an agent does not act. If it kept its lease, all others would wait for it.
         """

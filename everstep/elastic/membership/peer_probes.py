@@ -1,4 +1,4 @@
-"""An agent's probes of its peers: which it requests, and what it does with the answers. Pure."""
+"""Choice of the peers that an agent probes, and evaluation of their responses. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class PeerProbes:
 
     Attributes:
         connectivity: the peers that this agent can train with.
-        pending: number of probes without an answer yet.
+        pending: number of probes without a response yet.
     """
 
     connectivity: Connectivity = field(default_factory=Connectivity)
@@ -70,7 +70,7 @@ class PeerProbes:
         return None
 
     def take(self, probed: Probed, identity: str | None, now: float) -> None:
-        """Record the answer to a probe."""
+        """Record the response to a probe."""
         self.pending -= 1
         self.connectivity.probed(identity or "", probed.targets, probed.unreachable, now)
 

@@ -53,7 +53,7 @@ def next_proposal(
     limits: GroupLimits,
     connectivity: Connectivity,
 ) -> Proposal | None:
-    """Return what an agent proposes if the view does not change; None if it is not a candidate.
+    """Return the generation that an agent proposes if the view does not change; None if it is not a candidate.
 
     The first in rank proposes. If it is unresponsive, the next one does after its turn,
     without those before it.

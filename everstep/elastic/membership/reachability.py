@@ -2,7 +2,7 @@
 
 A node that reaches etcd may still not reach its peers, or not be reachable from them: because of a
 security group, a broken port or a network policy. Each agent listens on a port of its own. A probe
-connects to it, and the peer connects back before it answers, so that one probe tests both directions.
+connects to it, and the peer connects back before it responds, so that one probe tests both directions.
 """
 
 import contextlib
@@ -12,13 +12,13 @@ import threading
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
-PROBE_SECONDS = 2.0  # timeout of each direction; a live peer answers in milliseconds
+PROBE_SECONDS = 2.0  # timeout of each direction; a live peer responds in milliseconds
 PARALLEL_PROBES = 16
 MAX_MESSAGE_BYTES = 200
 
 
 class ProbeServer:
-    """Server that answers the probes of other agents, and the client that probes theirs.
+    """Server that responds to the probes of other agents, and the client that probes theirs.
 
     Args:
         address: address of this node, as the others reach it.

@@ -249,7 +249,7 @@ class RunKeys:
                 return False
             newest, _ = self._etcd.get(self._committed, retry_seconds=remaining_seconds)
             before = _progress(newest[0]) if newest else StepProgress()
-            if before >= committed:  # equal: the answer to the same commit was lost
+            if before >= committed:  # equal: the response to the same commit was lost
                 return before == committed
             if self._put_committed(number, committed, agreed[0], newest):
                 return True

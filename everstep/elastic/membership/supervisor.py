@@ -73,7 +73,7 @@ def _work_as_child(work: Callable[[], None], parent: int) -> NoReturn:
 
 
 def _may_start_again(worker: int) -> bool:
-    """Return True if the agent allows a restart; False without an answer."""
+    """Return True if the agent allows a restart; False without a response."""
     path = os.environ.get(AGENT_VARIABLE)
     if not path:
         return False

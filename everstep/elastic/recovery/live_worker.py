@@ -101,7 +101,7 @@ class TrainingState(Protocol):
         """Return this worker's units of the step in flight, in at most `copying.MAX_COMPUTED_SPANS` spans."""
 
     def roll_back(self) -> bool:
-        """Undo what an unapplied step has changed in the tensors; return whether its gradients are kept."""
+        """Undo the changes of an unapplied step in the tensors; return whether its gradients are kept."""
 
     def save_detached(self) -> None:
         """Start a checkpoint: this worker is in no group, and its node leaves."""
@@ -243,7 +243,7 @@ class LiveGroup:
         self._send({**message, "request": request})
         try:
             return answer.get(timeout=ANSWER_SECONDS)
-        except queue.Empty:  # the answer may still come; it is not one to a later request
+        except queue.Empty:  # the response may still come; it is not one to a later request
             return False
         finally:
             del self._answers[request]

@@ -1,7 +1,7 @@
 """Watches the reading of a checkpoint: all other workers of the group wait for it.
 
 A hung mount never answers, and a process in such a system call cannot be interrupted. So a thread
-watches when the storage last answered. A slow reading is reported; a hung one is given up, so that
+watches when the storage last responded. A slow reading is reported; a hung one is given up, so that
 another node reads.
 """
 
@@ -24,8 +24,8 @@ def watched(
     """Watch the reading in this block.
 
     Args:
-        answered_at: returns the time of the monotonic clock at which the storage last answered.
-        timeout_seconds: time without an answer after which the storage counts as hung.
+        answered_at: returns the time of the monotonic clock at which the storage last responded.
+        timeout_seconds: time without a response after which the storage counts as hung.
         on_hung: called once with the reason, from the watching thread.
     """
     began, finished = time.monotonic(), threading.Event()
@@ -35,12 +35,12 @@ def watched(
         poll = min(POLL_SECONDS, timeout_seconds / 4)
         while not finished.wait(poll):
             now = time.monotonic()
-            # A frozen or starved process sees no answers: only the time in which this thread runs counts.
+            # A frozen or starved process sees no responses: only the time in which this thread runs counts.
             silent = 0.0 if answered_at() > last else silent + min(now - last, 2 * poll)
             last = now
             if silent >= timeout_seconds:
                 reason = (
-                    f"the storage of the checkpoints has not answered for {silent:.0f} s: it hangs"
+                    f"the storage of the checkpoints has not responded for {silent:.0f} s: it hangs"
                 )
                 log.error("%s; this worker gives up, and another one reads", reason)
                 on_hung(reason)

@@ -107,7 +107,7 @@ class CopyPlan:
 
 
 def plan_copy(reports: Sequence[StateReport]) -> CopyPlan | None:
-    """Return which ranks have the state to continue from, and the parts of it that others lack.
+    """Return the ranks with the state to continue from, and the parts of it that others lack.
 
     Args:
         reports: reports of all workers, by rank.

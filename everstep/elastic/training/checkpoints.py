@@ -125,7 +125,7 @@ class Checkpoints:
 
     @property
     def timeout_seconds(self) -> float:
-        """Seconds without an answer after which the storage counts as hung."""
+        """Seconds without a response after which the storage counts as hung."""
         return self._options.storage_timeout_seconds
 
     @property
@@ -134,7 +134,7 @@ class Checkpoints:
         return self._writer is not None and self._writer.hung_since(self._writes_since)
 
     def answered_at(self) -> float:
-        """Return the time of the monotonic clock at which the storage last answered."""
+        """Return the time of the monotonic clock at which the storage last responded."""
         return self._storage.checkpoints.answered_at if self._storage else 0.0
 
     def due(self, step: int) -> bool:

@@ -45,7 +45,7 @@ class InFlight:
         )
 
     def discarded(self) -> "InFlight":
-        """Return what remains when this worker discards its gradients: the others count on some of them."""
+        """Return the units that remain when this worker discards its gradients: the others count on some of them."""
         return InFlight(group=self.group, owed=merged([*self.owed, *common(self.own, self.group)]))
 
 

@@ -53,7 +53,7 @@ class RunOptions:
         checkpoint_seconds: maximum seconds between checkpoints.
         checkpoint_steps: maximum steps between checkpoints.
         keep_checkpoints: number of checkpoints to keep.
-        storage_timeout_seconds: seconds without an answer after which the checkpoints' storage counts as hung.
+        storage_timeout_seconds: seconds without a response after which the checkpoints' storage counts as hung.
         accept_data: digest of changed data with which the run may continue, from the error message.
         accept_older_checkpoint: committed step whose loss is accepted, from the error message; 0: none.
     """

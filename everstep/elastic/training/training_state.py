@@ -140,7 +140,7 @@ class RunState:
         return self.in_flight.own
 
     def roll_back(self) -> bool:
-        """Undo what a step in flight has changed of the state; return whether its gradients are kept."""
+        """Undo the changes of a step in flight; return whether its gradients are kept."""
         if not self.reducer.roll_back():
             self.in_flight = InFlight()
         return bool(self.in_flight.own)

@@ -121,7 +121,7 @@ class Link:
         if self._aborted.is_set():
             raise PeerLostError("the group was given up while it was built")
         if not is_over or self._failure:
-            raise PeerLostError(f"the group could not be built: {self._failure or 'no answer'}")
+            raise PeerLostError(f"the group could not be built: {self._failure or 'no response'}")
 
     def abort(self) -> None:
         """Abort the group, from any thread: every waiting thread is woken."""

@@ -54,5 +54,5 @@ def _store(location: str, scheme: str, path: str, endpoint: str, connections: in
 
 
 def _compressed(path: Path) -> bool:
-    """Return whether it may be a compressed archive, which has an error of its own."""
+    """Return whether it may be a compressed archive, which is a separate error."""
     return path.suffix == ".tgz" or ".tar." in path.name

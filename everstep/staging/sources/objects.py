@@ -17,7 +17,7 @@ from everstep.staging.sources.location import BLOB, S3
 FORMS = "s3://BUCKET/PREFIX or az://ACCOUNT/CONTAINER/PREFIX"
 CONNECTIONS = 16
 RETRY_SECONDS = 300.0
-"""Time for which a store that does not answer is asked again: longer than its usual disturbances."""
+"""Time for which a store that does not respond is asked again: longer than its usual disturbances."""
 
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 30.0
 
@@ -175,7 +175,7 @@ def read_with_retries(
     seconds: float = RETRY_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bytes:
-    """Return what `read` returns; call it again, after growing waits, while the store does not answer.
+    """Return the result of `read`; retry it with growing waits while the store does not respond.
 
     Args:
         read: one attempt.
@@ -184,7 +184,7 @@ def read_with_retries(
         sleep: function that waits.
 
     Raises:
-        EverstepError: the store does not answer, or `read` raises it.
+        EverstepError: the store does not respond, or `read` raises it.
     """
     wait, waited = FIRST_WAIT_SECONDS, 0.0
     while True:
@@ -193,7 +193,7 @@ def read_with_retries(
         except BrokenContentError as error:
             if waited >= seconds:
                 raise EverstepError(
-                    f"{name} does not answer: {error}",
+                    f"{name} does not respond: {error}",
                     "Check the network, the region, and the state of the store; then start again.",
                 ) from None
         sleep(wait)
@@ -207,7 +207,7 @@ def _checked(content: bytes, size: int | None) -> bytes:
         BrokenContentError: it ended early.
     """
     if size is not None and len(content) != size:
-        raise BrokenContentError(f"the answer has {len(content)} bytes instead of {size}")
+        raise BrokenContentError(f"the response has {len(content)} bytes instead of {size}")
     return content
 
 

@@ -37,7 +37,7 @@ def objects(graph: Graph) -> dict[str, Recorded]:
 
 
 def faults(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield where a value differs from the schema of a custom resource: the API server prunes or refuses it."""
+    """Yield the paths of a value that the schema of a custom resource does not allow."""
     kinds = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
     if schema.get("x-kubernetes-int-or-string"):
         return

@@ -88,7 +88,7 @@ def test_a_loss_pauses_the_machines_that_remain() -> None:
 def test_the_group_follows_capacity_to_another_zone() -> None:
     outcome = run(history((4, 0), (0, 4), (0, 4), (0, 4)))
 
-    assert [tick.zone for tick in outcome.ticks] == [0, 0, 1, 1], "the answer takes a tick"
+    assert [tick.zone for tick in outcome.ticks] == [0, 0, 1, 1], "the response takes a tick"
     assert outcome.moves == 1
     assert outcome.done == 3 * 4 * GAP - 4 * FREE.checkpoint_seconds
 

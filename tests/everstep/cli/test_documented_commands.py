@@ -28,7 +28,7 @@ def commands(page: Path, program: str) -> Iterator[str]:
 
 
 def fault_of(words: list[str]) -> str:
-    """Return what a command line of `everstep` has that does not exist; empty for nothing."""
+    """Return the unknown words of an `everstep` command line; empty if all exist."""
     command = EVERSTEP
     while hasattr(command, "commands"):
         if not words or not re.fullmatch(r"[a-z][a-z-]*", words[0]):

@@ -35,7 +35,7 @@ def input_shape(service_name: str, operation: str) -> Any:
 
 
 def violations(request: Mapping[str, Any], shape: Any) -> Iterator[str]:
-    """Yield why a service refuses a request.
+    """Yield the reasons why a service refuses a request.
 
     Args:
         request: parameters of the operation.

@@ -47,7 +47,7 @@ class Call:
 
 
 def reasons(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why AWS refuses the requests for a resource."""
+    """Yield the reasons why AWS refuses the requests for a resource."""
     calls = CALLS[token]
     taken = {name for call in calls for name in call.takes or ()}
     for call in calls:

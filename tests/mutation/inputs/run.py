@@ -92,7 +92,7 @@ def _mutations(resource: Declared, chooser: random.Random) -> Iterator[Mutation]
 
 
 def reason_of(variant: Variant) -> str:
-    """Return why the service refuses a variant; empty if its models accept it."""
+    """Return the reason why the service refuses a variant; empty if its models accept it."""
     resource, mutation = variant.resource, variant.mutation
     if mutation.certain:
         return mutation.description

@@ -21,7 +21,7 @@ REQUESTS = {
 
 
 def reasons(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
-    """Yield why Azure refuses inputs."""
+    """Yield the reasons why Azure refuses inputs."""
     yield from type_errors(token, inputs)
     module = _models().get(token.split(":")[1])
     arguments = arguments_class(token)

@@ -41,7 +41,7 @@ class Judge:
         self._providers: dict[str, Operations] = {}
 
     def verdict(self, resource: Declared, inputs: Mapping[str, Any]) -> Verdict:
-        """Return what the twin does with other inputs of a declared resource."""
+        """Return the twin's verdict on other inputs of a declared resource."""
         try:
             return self._verdict(resource, inputs)
         except Exception:
@@ -72,7 +72,7 @@ class Judge:
         return self._providers[resource.stack]
 
     def _restore(self, resource: Declared) -> None:
-        """Restore the account to what it was before the resource was created."""
+        """Restore the account to its state before the resource was created."""
         account = self._operations(resource).account
         shutil.rmtree(account.folder, ignore_errors=True)
         account.folder.mkdir(parents=True)

@@ -61,7 +61,7 @@ def etcd_process(
         stderr=log,
     )
     try:
-        until(lambda: _answers(client), 100, "etcd answers")
+        until(lambda: _answers(client), 100, "etcd responds")
         yield f"127.0.0.1:{client}", process
     finally:
         process.kill()

@@ -415,7 +415,7 @@ def test_commits_only_advance(etcd: Etcd) -> None:
     assert keys.commit(1, StepProgress(1, 108))
 
     assert not keys.commit(1, StepProgress(1, 100)), "a slow request for an earlier step"
-    assert keys.commit(1, StepProgress(1, 108)), "the same one again: its answer was lost"
+    assert keys.commit(1, StepProgress(1, 108)), "the same one again: its response was lost"
 
     assert StepProgress(1, 108) in [*RunKeys(etcd, "monotonic").read()]
 

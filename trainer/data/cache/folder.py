@@ -78,7 +78,7 @@ class CacheFolder:
         return index
 
     def state(self, limits: Limits) -> CacheState:
-        """Return what the cache contains now; its limit is the lower one of size and disk."""
+        """Return the present state of the cache; its limit is the lower of size and disk."""
         sizes = [size for _, size, _, _ in self.files]
         present = (
             number
@@ -117,7 +117,7 @@ class CacheFolder:
             raise
 
     def remove_partial(self) -> None:
-        """Remove what a dead process has left; only with the lock."""
+        """Remove the leftovers of a dead process; only with the lock."""
         for path in self.folder.glob(f"*{PARTIAL}"):
             path.unlink(missing_ok=True)
 

@@ -78,7 +78,7 @@ def by_need(shards: Iterable[int]) -> list[int]:
 
 
 def plan(state: CacheState, needed: Sequence[int]) -> Plan:
-    """Return what to download, and what to remove for it.
+    """Return the shards to download, and the data sets to remove for them.
 
     Args:
         state: contents of the cache.

@@ -131,7 +131,7 @@ class TwinStatus:
 
     Attributes:
         name: its name.
-        api_ready: True if its API server answers.
+        api_ready: True if its API server responds.
         components: component of the control plane -> whether it runs.
         machines: its machines in the order of their addresses.
     """

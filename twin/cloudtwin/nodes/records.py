@@ -1,4 +1,4 @@
-"""Machine records: what a twin stores about each machine between commands."""
+"""Machine records, which a twin stores between commands."""
 
 import re
 from collections.abc import Mapping, Sequence

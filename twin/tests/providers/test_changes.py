@@ -78,7 +78,7 @@ def changed(
     identity: str = "x",
     others: Sequence[Resource] = (),
 ) -> list[str]:
-    """Return why the service refuses an update in an account with other resources."""
+    """Return the reasons why the service refuses an update in an account with other resources."""
     resource = Resource(token=token, id=identity, urn="", inputs=before, outputs=outputs)
     request = ResourceRequest(
         inputs=after, config=ProviderConfig(cloud=""), account=Inventory(tuple(others)), entropy="", id=identity,

@@ -16,7 +16,7 @@ LEAD = (
 
 
 def moves(page: Page) -> Html | None:
-    """Return when, from where to where and why the group moved, and what it cost; None without a move."""
+    """Return the table of the moves with time, zones, reason and cost; None without a move."""
     report = page.report
     if not report.moves:
         return None

@@ -224,7 +224,7 @@ def _key(part: str, text: str) -> Html:
 
 
 def money(page: Page) -> Html | None:
-    """Return what the run has cost; None if nothing is known about it."""
+    """Return the section about the cost of the run; None if nothing is known about it."""
     spent = page.money
     if spent is None:
         return None

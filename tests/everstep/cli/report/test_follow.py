@@ -25,7 +25,7 @@ def pod(name: str, program: str, phase: str) -> dict[str, Any]:
 
 
 class Cluster:
-    """The API of a cluster: paths and the bodies of their answers.
+    """The API of a cluster: paths and the bodies of their responses.
 
     Attributes:
         answers: path -> body; other paths are not found.

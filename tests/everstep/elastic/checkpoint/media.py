@@ -30,7 +30,7 @@ class Medium(Protocol):
         """Inject a fault at one of the next operations; in a pause `others` write."""
 
     def crashed(self, fault: str, chance: random.Random) -> None:
-        """Execute what follows the end of a writer."""
+        """Run the recovery after the end of a writer."""
 
     def clear(self) -> None:
         """Cancel the injected faults."""

@@ -1,7 +1,7 @@
-"""A bucket in memory whose requests fail, whose answers are lost, and whose requests arrive late or twice.
+"""A bucket in memory whose requests fail, whose responses are lost, and whose requests arrive late or twice.
 
 A put is atomic and a listing is complete, as S3 promises. Everything else may happen: the writer stops
-before or after any request, or pauses there while others continue; an answer is lost although the
+before or after any request, or pauses there while others continue; a response is lost although the
 request was carried out; a request that was sent once arrives again later.
 """
 
@@ -42,7 +42,7 @@ class SimulatedBucket:
             self.objects[key] = content
 
     def _request(self, kind: str, key: str) -> bool:
-        """Start a request; return whether its answer is lost."""
+        """Start a request; return whether its response is lost."""
         number = len(self.requests)
         fault = self.before.pop(number, None)
         self.requests.append((kind, key))
@@ -54,7 +54,7 @@ class SimulatedBucket:
 
     def _answer(self, key: str, *, lost: bool) -> None:
         if lost:
-            raise BucketError(errno.EIO, "it does not answer", key)
+            raise BucketError(errno.EIO, "it does not respond", key)
 
     # --- the interface ---
 

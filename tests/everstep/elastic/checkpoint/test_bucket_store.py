@@ -82,7 +82,7 @@ def test_a_checkpoint_that_was_not_committed_is_never_read(saves: Saves) -> None
 def test_a_commit_whose_writer_died_is_made_visible_on_restore(saves: Saves) -> None:
     saves.save(8)
     with pytest.raises(FencedError):
-        saves.save(16, generation=3, committed=False)  # etcd has it; its answer was lost
+        saves.save(16, generation=3, committed=False)  # etcd has it; its response was lost
 
     assert saves.newest(CommitRecord(3, 16)) == 16
 

@@ -33,7 +33,7 @@ class World:
         self.depth = 0
 
     def commit(self, manifest: Manifest) -> bool:
-        """Record a commit of the current generation; sometimes its answer is lost."""
+        """Record a commit of the current generation; sometimes its response is lost."""
         if manifest.generation != self.generation:
             return False
         self.record = CommitRecord(manifest.generation, manifest.step)

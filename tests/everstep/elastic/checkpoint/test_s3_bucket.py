@@ -98,7 +98,7 @@ def test_a_completed_upload_whose_answer_was_lost_is_recognised(
 
     def twice(*arguments: Any) -> None:
         original(*arguments)
-        original(*arguments)  # as boto3 does without an answer
+        original(*arguments)  # as boto3 does without a response
 
     monkeypatch.setattr(bucket, "_complete", twice)
     save(BucketStore(bucket), 8, values=PART_BYTES)
@@ -155,5 +155,5 @@ def test_a_server_that_is_gone_is_an_error_in_bounded_time(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET)
     monkeypatch.setattr(s3_bucket, "ATTEMPTS", 1)
 
-    with pytest.raises(BucketError, match="it does not answer"):
+    with pytest.raises(BucketError, match="it does not respond"):
         S3Bucket("models", "run").put("a", b"")

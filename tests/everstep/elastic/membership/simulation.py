@@ -208,7 +208,7 @@ class Agent:
     def handle_all(self, events: list[Event], now: float) -> None:
         if self.stuck:
             return
-        if self.blocked:  # the thread that decides is in a call that etcd has not answered
+        if self.blocked:  # the thread that decides is in a call that etcd has not responded
             self.inbox.extend(events)
             return
         self.carry_out_all(self.core.handle_all(events, now))
@@ -525,7 +525,7 @@ class World:
                 self.spawn()
 
     def calm(self) -> None:
-        """End all faults: etcd answers, and all live agents thaw and receive all messages."""
+        """End all faults: etcd responds, and all live agents thaw and receive all messages."""
         self.end_outage()
         self.etcd.cut.clear()
         for agent in self.alive():

@@ -63,7 +63,7 @@ def test_a_node_whose_worker_waits_for_hung_storage_leaves_the_group(
     monkeypatch.setattr(agent, "withdraw", lambda: withdrawn.append(True))
 
     with contextlib.closing(workers), contextlib.closing(agent):
-        workers._on_message(7, {"hung": "the storage has not answered for 300 s"})
+        workers._on_message(7, {"hung": "the storage has not responded for 300 s"})
 
     assert withdrawn, "its process may stay in the kernel, with its connections open"
-    assert "has not answered for 300 s" in caplog.text
+    assert "has not responded for 300 s" in caplog.text

@@ -259,7 +259,7 @@ def test_a_worker_whose_checkpoint_cannot_be_read_gives_up_so_that_another_node_
             lambda: any("hung" in m for m in agent.received), WAIT_SECONDS
         )
     (message,) = [message for message in agent.received if "hung" in message]
-    assert "has not answered for" in message["hung"]
+    assert "has not responded for" in message["hung"]
     assert joining.is_alive(), "the worker itself waits in the kernel"
     with pytest.raises(PeerLostError):  # its peers must not wait: the connections are shut down
         check_for(group, WAIT_SECONDS)
@@ -386,7 +386,7 @@ def test_a_late_answer_counts_only_for_its_own_step(
 ) -> None:
     joined(agent, group, TrainingState())
     monkeypatch.setattr("everstep.elastic.recovery.live_worker.ANSWER_SECONDS", 0.05)
-    assert not group.commit(5, UNANSWERED), "without an answer a commit is not allowed"
+    assert not group.commit(5, UNANSWERED), "without a response a commit is not allowed"
     monkeypatch.setattr("everstep.elastic.recovery.live_worker.ANSWER_SECONDS", WAIT_SECONDS)
     agent.late_answer = {"answer": True, "request": 1}
 

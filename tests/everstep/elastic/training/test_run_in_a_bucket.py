@@ -96,5 +96,5 @@ def test_a_bucket_that_cannot_be_reached_ends_this_process_and_not_the_run(
     monkeypatch.setattr("everstep.elastic.checkpoint.s3_bucket.ATTEMPTS", 1)
     monkeypatch.setattr("everstep.elastic.training.training_state.end_process", sys.exit)
 
-    with pytest.raises(SystemExit, match=r"cannot be read: .*does not answer"):
+    with pytest.raises(SystemExit, match=r"cannot be read: .*does not respond"):
         train(1)

@@ -119,7 +119,7 @@ def test_a_store_that_does_not_answer_is_asked_again_and_then_named() -> None:
     def broken() -> bytes:
         raise BrokenContentError("the connection broke")
 
-    with pytest.raises(EverstepError, match=r"s3://b does not answer: the connection broke"):
+    with pytest.raises(EverstepError, match=r"s3://b does not respond: the connection broke"):
         read_with_retries(broken, "s3://b", 10, waits.append)
 
     assert waits == [0.5, 1, 2, 4, 8]

@@ -1,4 +1,4 @@
-"""An HTTP endpoint that answers requests of the AWS SDKs about the twin's account.
+"""An HTTP endpoint that serves requests of the AWS SDKs about the twin's account.
 
 A client uses it through AWS_ENDPOINT_URL. The service is read from the signature, which is not verified.
 Responses have the form of the service's protocol: JSON, or XML for EC2, IAM and STS.

@@ -90,7 +90,7 @@ def node_pools(group: Resource, account: Inventory) -> Sequence["Pool"]:
 
 
 def _release(group: Resource) -> str:
-    """Return what an update of a node group changes in its machines: their image and their template."""
+    """Return the release of a node group's machines: their image and their template."""
     template = group.inputs.get("launchTemplate") or {}
     return f"{group.outputs.get('version', '')} template {template.get('version', '')}"
 

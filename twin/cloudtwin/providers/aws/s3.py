@@ -81,7 +81,7 @@ def _json(text: object) -> str | None:
 
 
 def _moment(text: object) -> str | None:
-    """Return why text is not a date and time of RFC 3339."""
+    """Return the reason why text is not a date and time of RFC 3339; None if it is."""
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:

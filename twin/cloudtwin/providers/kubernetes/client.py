@@ -75,10 +75,10 @@ class ClusterClient:
         self._unreachable: UnreachableError | None = None
 
     def probe(self) -> None:
-        """Check once that the API server answers; later calls repeat the first result.
+        """Check once that the API server responds; later calls repeat the first result.
 
         Raises:
-            UnreachableError: no answer came within 10 seconds.
+            UnreachableError: no response came within 10 seconds.
         """
         with self._lock:
             if self._unreachable:
@@ -91,7 +91,7 @@ class ClusterClient:
                 self._unreachable = error
                 raise
             except RefusedError:
-                pass  # it answers; a missing right shows in the operation itself
+                pass  # it responds; a missing right shows in the operation itself
             self._reachable = True
 
     def kind(self, api_version: str, kind: str, *, wait_seconds: float = 0) -> ApiKind:
