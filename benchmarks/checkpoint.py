@@ -65,7 +65,9 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--flips", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="on the disk to measure; a temporary one")
+    parser.add_argument(
+        "--folder", type=Path, help="folder on the disk to measure (default: a temporary one)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object only")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
@@ -356,8 +358,10 @@ def flip_once(context: Any, folder: Path, rng: random.Random) -> str:  # noqa: A
     flip(file, offset, mask)
     result = restored(context, folder)
     flip(file, offset, mask)
-    good = result.is_consistent and result.skipped == 1 and before.name == f"step-{result.step:08d}"
-    return "" if good else f"byte {offset} of {file.name} xor {mask}: {result}"
+    is_correct = (
+        result.is_consistent and result.skipped == 1 and before.name == f"step-{result.step:08d}"
+    )
+    return "" if is_correct else f"byte {offset} of {file.name} xor {mask}: {result}"
 
 
 def flip(file: Path, offset: int, mask: int) -> None:

@@ -78,15 +78,15 @@ def timed(action: Callable[[], object]) -> float:
 
 def processor_seconds(twin: Twin) -> dict[str, float]:
     """Return the processor time of the twin's running processes, in seconds, by program."""
-    spent: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for pid, name in programs(twin).items():
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
         # User and system time of the process and of its ended children, such as iptables.
-        spent[name] = spent.get(name, 0.0) + sum(map(int, fields[11:15])) / TICKS
-    return spent
+        seconds[name] = seconds.get(name, 0.0) + sum(map(int, fields[11:15])) / TICKS
+    return seconds
 
 
 def memory(twin: Twin) -> dict[str, object]:
@@ -118,9 +118,11 @@ def programs(twin: Twin) -> dict[int, str]:
     return names
 
 
-def shares(spent: dict[str, float], seconds: float) -> dict[str, float]:
+def shares(seconds_by_program: dict[str, float], seconds: float) -> dict[str, float]:
     """Return processor time as cores, in descending order."""
-    return {name: round(used / seconds, 4) for name, used in largest_first(spent).items()}
+    return {
+        name: round(used / seconds, 4) for name, used in largest_first(seconds_by_program).items()
+    }
 
 
 def largest_first(values: dict[str, float]) -> dict[str, float]:

@@ -66,14 +66,20 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[28, 64], help="side, pixels")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[28, 64], help="sides of the images, in pixels"
+    )
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=4, help="in one block")
+    parser.add_argument("--steps", type=int, default=4, help="steps in one block")
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--global-batch", type=int, default=256)
-    parser.add_argument("--compress", choices=["none", "bf16"], default="none", help="of `live`")
-    parser.add_argument("--overlap", action="store_true", help="`live` with --overlap on, too")
-    parser.add_argument("--shard-size", type=int, default=32, help="of `exact`")
+    parser.add_argument(
+        "--compress", choices=["none", "bf16"], default="none", help="compression of `live`"
+    )
+    parser.add_argument(
+        "--overlap", action="store_true", help="also measure `live` with --overlap on"
+    )
+    parser.add_argument("--shard-size", type=int, default=32, help="samples in a shard of `exact`")
     parser.add_argument("--checkpoint-seconds", type=float, default=NEVER)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -218,10 +224,10 @@ def summarise(
     """Return images per second and ratios to `ddp`: medians and quartiles."""
     images = options.steps * options.global_batch
     variants = {}
-    for name, taken in seconds.items():
-        variants[name] = {"images_per_second": quartiles([images / wall for wall, _ in taken])}
+    for name, durations in seconds.items():
+        variants[name] = {"images_per_second": quartiles([images / wall for wall, _ in durations])}
         for base in [name for name in ("ddp", "plain") if name in seconds]:
-            pairs = list(zip(seconds[base], taken, strict=True))
+            pairs = list(zip(seconds[base], durations, strict=True))
             variants[name][f"ratio_to_{base}"] = quartiles([b[0] / a[0] for b, a in pairs])
             variants[name][f"effort_to_{base}"] = quartiles([a[1] / b[1] for b, a in pairs])
     return {

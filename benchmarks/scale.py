@@ -3,7 +3,7 @@
     python -m benchmarks.scale --members 10 100
     python -m benchmarks.scale --members 10 100 300 1000 --json
 
-A real etcd of one member, and the real agents in a few processes; only their workers do nothing. For
+It runs a real etcd of one member and the real agents in a few processes; only the workers are idle. For
 each number of members, after their group has formed:
 
     idle       a group that trains and does not change
@@ -110,7 +110,7 @@ class Fleet:
         self._start([f"late-{number:05}" for number in range(count)])
 
     def _start(self, names: Sequence[str]) -> None:
-        """Start nodes at a rate that these cores sustain: in a run, each has a machine of its own."""
+        """Start nodes at a rate that these cores sustain: in a run, each has its own machine."""
         for first in range(0, len(names), START_TOGETHER):
             batch = names[first : first + START_TOGETHER]
             for index, (host, _) in enumerate(self._hosts):
@@ -180,7 +180,9 @@ def main() -> None:
     parser.add_argument(
         "--arrivals", type=int, default=10, help="number of simultaneous arrivals (%(default)s)"
     )
-    parser.add_argument("--seconds", type=float, default=20.0, help="of idling (%(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="duration of a measurement (%(default)s)"
+    )
     parser.add_argument("--extrapolate-to", type=int, help="number of members")
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     options = parser.parse_args()

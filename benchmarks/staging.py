@@ -6,7 +6,7 @@
     python3 -m benchmarks.staging plan --json
 
 `plan` lists generated names, as a bucket would, and plans them twice: for an empty destination, and with the records
-of a complete one. Each pass is a process of its own; its memory is the peak of its resident set. Requests to a store
+of a complete one. Each pass is a separate process; its memory is the peak of its resident set. Requests to a store
 are not included: S3 lists 1,000 objects a request.
 
 `copy` compares `everstep data stage` of a folder with `cp` followed by `sync -f`, alternately, on the disk of --folder.

@@ -18,7 +18,7 @@ from components.config import PoolConfig, TolerationConfig
 MOUNT = "/everstep"
 _VOLUME = "everstep"
 DATA_ACCOUNT = "data-preparation"
-"""ServiceAccount of the data preparation, if it has an identity of its own; clouds trust this name."""
+"""ServiceAccount of the data preparation, if it has its own identity; clouds trust this name."""
 
 
 @dataclass(frozen=True, kw_only=True)

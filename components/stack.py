@@ -150,7 +150,7 @@ class TrainingStack(Component):
         return DATA_PREPARATION if self._args.data_access else None
 
     def _declare_logins(self) -> list[pulumi.Resource]:
-        """Declare the Secret with which pods pull from registries of others."""
+        """Declare the Secret with which pods pull from third-party registries."""
         if not self._args.logins:
             return []
         args = PullSecretArgs(logins=self._args.logins, namespace=self._namespace_name)

@@ -125,7 +125,7 @@ def keep_leading(candidate: Candidate, stop: threading.Event, lost: Callable[[],
     while not stop.wait(RENEW_SECONDS):
         try:
             held = candidate.try_to_lead()
-        except Exception as error:  # as above; the lease is still held until it expires
+        except Exception as error:  # not fatal: the lease is held until it expires
             log.warning("the lease was not renewed: %s", error)
             held = candidate.clock() - renewed < LEASE_SECONDS - RENEW_SECONDS
         else:

@@ -70,7 +70,7 @@ class Pod:
 
     @property
     def ended(self) -> bool:
-        """True if it has ended for good."""
+        """True if it has ended permanently."""
         return self.phase in ("Succeeded", "Failed")
 
 

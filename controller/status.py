@@ -74,7 +74,7 @@ class Status:
     Attributes:
         active, succeeded, failed: numbers of workers.
         start: time at which the job was allowed to run, first or after its last suspension.
-        completion: time at which it Succeeded or Failed for good.
+        completion: time at which it Succeeded or Failed permanently.
         training_ended: time at which the first worker succeeded.
         workers: exit history of each worker, by index.
         last_valid_spec: JSON of the newest valid spec.

@@ -130,7 +130,7 @@ _TLS_OPTIONS = {
     "peer-client-cert-file": (_PEER, "client-cert-file"),
     "peer-client-key-file": (_PEER, "client-key-file"),
 }
-"""Flag -> section and key of the configuration file, where TLS has sections of its own."""
+"""Flag -> section and key of the configuration file, where TLS has its own sections."""
 
 
 def join(

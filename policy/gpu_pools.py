@@ -92,7 +92,7 @@ RULES = (
     ),
     PolicyRule(
         name="gpu-pools-stand-alone",
-        description="GPU pools of AKS are resources of their own: inline edits touch all pools.",
+        description="GPU pools of AKS are separate resources: inline edits touch all pools.",
         types=frozenset({AKS_CLUSTER}),
         check=_gpus_in_own_pools,
     ),

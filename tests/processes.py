@@ -44,7 +44,7 @@ def processes_in_session(session: int) -> set[int]:
 def processes_of(launcher: int) -> set[int]:
     """Return the IDs of the processes in a launcher's session, and of all their descendants.
 
-    Launchers such as torchrun start each worker in a session of its own.
+    Launchers such as torchrun start each worker in its own session.
     """
     children: dict[int, list[int]] = {}
     for process in all_processes():

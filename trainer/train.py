@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Train; exit with 0 if the run is complete, RESTART to be started again, FAILED for good."""
+    """Train; exit with 0 if the run is complete, RESTART to be started again, FAILED permanently."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     try:
         settings = parse(sys.argv[1:])

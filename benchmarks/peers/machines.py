@@ -33,7 +33,7 @@ class Machine:
             "PATH": os.environ["PATH"],
             "PYTHONPATH": os.pathsep.join([str(PROJECT), *sys.path[1:]]),
             "OMP_NUM_THREADS": "1",
-            "RUST_LOG": "error",  # of torchft
+            "RUST_LOG": "error",  # read by torchft
             "PEERS_FOLDER": str(folder),
             "PEERS_NODE": name,
             **environment,

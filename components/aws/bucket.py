@@ -19,7 +19,7 @@ class BucketArgs:
     Attributes:
         existing: name of an existing bucket; None: a new one is created.
         prefix: prefix of the name of a new bucket, at most 37 characters.
-        keep: whether a new bucket and its policies refuse to be deleted and are retained.
+        keep: whether a new bucket and its policies are protected against deletion and retained.
         folders: folder -> its S3 metadata; created empty.
     """
 

@@ -28,8 +28,8 @@ class EcrArgs:
 
     Attributes:
         config: the `registry` section of a stack.
-        puller: ARN of the role that may pull; None: a role of the account, by its own policy.
-        protect: whether repositories with images refuse to be deleted.
+        puller: ARN of the role that may pull; None: roles of the account pull by their own policies.
+        protect: whether repositories with images are protected against deletion.
     """
 
     config: RegistryConfig

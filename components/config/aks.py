@@ -183,7 +183,7 @@ class AksGpuNodesConfig(Section):
 
 
 class AksSizeConfig(Section):
-    """One VM size of `gpuPool`, with an agent pool of its own."""
+    """One VM size of `gpuPool`, with its own agent pool."""
 
     name: PoolName = Field(description="Name of the agent pool: another name is another pool.")
     vm_size: GpuVmSize = Field(description="VM size with GPUs.")

@@ -49,7 +49,7 @@ def with_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
     kind = cluster.get("kind") if isinstance(cluster, Mapping) else None
     special = dict(DEFAULTS.get(kind, {})) if isinstance(kind, str) else {}
     if _upstream(data.get("controller")):
-        special.pop("controller.image", None)  # it is the image of the maintained controller
+        special.pop("controller.image", None)  # only the maintained controller has a default image
     filled = dict(data)
     for path, value in {**_KINDS, **special}.items():
         _fill(filled, path.split("."), value)

@@ -77,10 +77,10 @@ def _on_demand_has_nodes(
     available = sum(nodes.values()) if joined else min(nodes.values())
     if available >= needed:
         return []
-    where = next((f" in {zone}" for zone, count in nodes.items() if count < needed), "")
+    in_zone = next((f" in {zone}" for zone, count in nodes.items() if count < needed), "")
     rule = (
         f"needs on-demand nodes for {needed} workers, and the GPU pools allow {available}"
-        f"{'' if joined else where}"
+        f"{'' if joined else in_zone}"
     )
     return [
         ConfigFault(ON_DEMAND, on_demand, rule, f"raise fallbackNodes to {needed}, or use never")

@@ -93,7 +93,7 @@ class PlatformConfig(Section):
     )
     registry_logins: dict[RegistryHost, RegistryUser] = Field(
         default_factory=dict,
-        description="Host of a registry of others -> user that pulls from it. Its password is a secret of the "
+        description="Host of a third-party registry -> user that pulls from it. Its password is a secret of the "
         "stack: `pulumi config set --secret registryPassword:HOST`.",
     )
 

@@ -24,7 +24,7 @@ class ConfigRule:
 
     Attributes:
         paths: the keys, dotted, below `everstep:`.
-        check: function from their values, in the same order, to the faults found.
+        check: function from their values, in the same order, to the faults.
         only: section -> kinds to which the rule applies; empty: all kinds.
         unless: a key whose presence disables the rule; empty: none does.
     """
@@ -104,5 +104,5 @@ def _reader(model: type[BaseModel], key: str) -> TypeAdapter[object]:
     """Return the adapter that parses a key's value ("3" is 3); cached because it is slow to build."""
     annotation = dict(fields(model))[key].rebuild_annotation()
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return TypeAdapter(annotation)  # it has a configuration of its own
+        return TypeAdapter(annotation)  # it has its own configuration
     return TypeAdapter(annotation, config=ConfigDict(coerce_numbers_to_str=True))

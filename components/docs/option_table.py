@@ -43,7 +43,7 @@ FOOT = """
 | `job.minReplicas`, `job.maxReplicas` | in place, within seconds; `upstream`: for pods created afterwards |
 | `job.scaling` | in place; running workers are not affected |
 | `job.image`, `job.command`, `job.model`, anything else about the workers | the job is deleted and created again |
-| `job.name` | a new job with a run folder of its own; the old one is deleted |
+| `job.name` | a new job with its own run folder; the old one is deleted |
 | `data.dataset` | the new set is prepared, then the job is deleted and created again |
 | `controller.kind`, `controller.image` | the controller's pod is replaced; running workers stay |
 | `etcd.members` | etcd is recreated without its data; do it while no job trains |

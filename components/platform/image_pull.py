@@ -1,6 +1,6 @@
-"""Credentials for registries of others: Secrets in the namespaces, and their names in pods.
+"""Credentials for third-party registries: Secrets in the namespaces, and their names in pods.
 
-Nodes have credentials of their own for a registry of their cloud. For another one the kubelet uses the
+Nodes have their own credentials for a registry of their cloud. For another one the kubelet uses the
 Secrets that a pod names in `imagePullSecrets`. A transformation names them in every pod whose images come
 from such a registry, also in the template of an ElasticJob, from which its controller creates pods; so no
 component has to pass them on. It does not use ServiceAccounts: those of etcd and the DaemonSets are the

@@ -1,7 +1,7 @@
 """The system namespace, and services of the GPU nodes: device plugins, metrics and the spot watcher.
 
 They use host paths or the host network. The pod security level of the job's namespace forbids both, so
-they have a namespace of their own, with the level `privileged`: `baseline` would forbid them too, and
+they have their own namespace, with the level `privileged`: `baseline` would forbid them too, and
 Kubernetes has no level in between. Each container still has only the privileges that it needs.
 """
 
@@ -32,7 +32,7 @@ class NodeServicesArgs:
         config: the `platform` section of a stack.
         cluster: the cluster, whose GPU pool is served.
         with_controller: whether the controller of the jobs runs in the system namespace.
-        logins: users of registries of others, with their passwords.
+        logins: users of third-party registries, with their passwords.
     """
 
     config: PlatformConfig

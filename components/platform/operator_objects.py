@@ -36,7 +36,7 @@ class Scraping:
     Attributes:
         labels: labels by which the operator selects the objects.
         seconds: seconds between two scrapes.
-        processes: worker processes of a pod, each with a port of its own.
+        processes: worker processes of a pod, each with its own port.
     """
 
     labels: Mapping[str, str]

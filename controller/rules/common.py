@@ -14,11 +14,11 @@ from controller.status import ConditionType, Status
 INVALID_SPEC = "InvalidSpec"
 NO_CAPACITY = "NoCapacity"
 BUDGET_USED_UP = "BudgetUsedUp"
-REMOVED = "removed"  # cause in the record of a worker that the controller removed for good
+REMOVED = "removed"  # cause in the record of a worker that the controller removed permanently
 
 
 def has_finished(status: Status) -> bool:
-    """Return True if a job has Succeeded or Failed for good."""
+    """Return True if a job has Succeeded or Failed permanently."""
     failed = status.condition(ConditionType.FAILED)
     return status.is_true(ConditionType.SUCCEEDED) or (
         failed is not None and failed.is_true and failed.reason != INVALID_SPEC

@@ -1,4 +1,4 @@
-"""A program with processes of its own that ends with this command, also after Ctrl-C."""
+"""A program with its own processes that ends with this command, also after Ctrl-C."""
 
 import os
 import signal
@@ -8,14 +8,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 GRACE_SECONDS = 35.0
-"""Time between SIGTERM and SIGKILL: a launcher ends its workers, which have sessions of their own, within 25 s."""
+"""Time between SIGTERM and SIGKILL: a launcher ends its workers, which have their own sessions, within 25 s."""
 
 
 @contextmanager
 def running(
     command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start a program in a session of its own; at the end of the block end all of its processes.
+    """Start a program in its own session; at the end of the block end all of its processes.
 
     Args:
         command: program and arguments.
@@ -43,6 +43,6 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             os.killpg(process.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             process.wait(GRACE_SECONDS)
-    with suppress(ProcessLookupError):  # those that outlived the first one
+    with suppress(ProcessLookupError):  # processes that outlived the first one
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,6 +1,6 @@
-"""Draw curves as SVG: a title, two axes, a legend, and lines through points.
+"""Line charts as SVG: a title, two axes, a legend, and curves.
 
-Pictures of measurements are made without a plotting library, as those of the report and of `everstep plan` are.
+Like the pictures of the report and of `everstep plan`, these need no plotting library.
 """
 
 import math

@@ -36,14 +36,14 @@ def read_annotations(path: Path) -> dict[str, str]:
         raise EverstepError(f"the annotations {path} do not exist", FORMS)
     pairs = _of_folder(path) if path.is_dir() else _of_table(path)
     classes: dict[str, str] = {}
-    for image, label, where in pairs:
+    for image, label, source in pairs:
         if not CLASS.fullmatch(label):
             raise EverstepError(
-                f"{where} has the class {label!r}, which is not a WordNet ID like n01440764", FORMS
+                f"{source} has the class {label!r}, which is not a WordNet ID like n01440764", FORMS
             )
         if classes.setdefault(image, label) != label:
             raise EverstepError(
-                f"{where} has the class {label}; {image} is annotated as {classes[image]} too",
+                f"{source} has the class {label}; {image} is annotated as {classes[image]} too",
                 "Remove the wrong annotation.",
             )
     if not classes:

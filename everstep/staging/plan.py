@@ -80,7 +80,7 @@ def decide(
     Args:
         entry: the file at the source.
         record: the record of its last complete copy.
-        present: size of the file at the destination; None if it is not there.
+        present: size of the file at the destination; None if it is missing.
         verify: whether the content of complete files is read again.
     """
     if present is None:

@@ -200,8 +200,8 @@ def volume_of(destination: Path, state: State) -> Volume:
 
 def stopped(error: OSError) -> EverstepError:
     """Return the error of a run that a volume or a connection ended."""
-    where = f"{error.filename}: " if error.filename else ""
+    prefix = f"{error.filename}: " if error.filename else ""
     return EverstepError(
-        f"the copy stopped: {where}{error.strerror or error}",
+        f"the copy stopped: {prefix}{error.strerror or error}",
         "Completed files are recorded: correct the cause and run the same command again.",
     )

@@ -45,7 +45,7 @@ SPOT: Mapping[str, Quota] = {
 
 
 def quota(instance_type: str, *, spot: bool) -> Quota | None:
-    """Return the quota of an instance type; None for a family that has a quota of its own.
+    """Return the quota of an instance type; None for a family that has its own quota.
 
     Args:
         instance_type: name of the type, such as `g5.xlarge`.

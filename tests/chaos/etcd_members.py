@@ -1,4 +1,4 @@
-"""The etcd of a chaos test: one or three members, each on a machine of its own."""
+"""The etcd of a chaos test: one or three members, each on its own machine."""
 
 import base64
 import http.client

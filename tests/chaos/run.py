@@ -4,7 +4,7 @@
     python -m tests.chaos.run --seed 7                # the schedule of seed 7 again
     python -m tests.chaos.run --seeds 10 --json
 
-Needs root. Each seed is a run of its own: four nodes, one etcd member for even seeds and three for odd
+Needs root. Each seed is a separate run: four nodes, one etcd member for even seeds and three for odd
 ones. Exits with 1 if an invariant is broken; the files of such a run stay in --keep.
 """
 
@@ -100,9 +100,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the first run")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first run")
     parser.add_argument("--seeds", type=int, default=1, help="number of runs")
-    parser.add_argument("--faults", type=int, default=FAULTS_OF_A_SEED, help="of each run")
+    parser.add_argument("--faults", type=int, default=FAULTS_OF_A_SEED, help="faults in each run")
     parser.add_argument("--keep", type=Path, help="folder for the files of runs with a violation")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

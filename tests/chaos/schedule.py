@@ -127,7 +127,7 @@ def _take(deck: list[str], count: int) -> list[str]:
 def _round(
     chance: random.Random, kinds: Sequence[str], nodes: Sequence[str], etcd: Sequence[str]
 ) -> Round:
-    free = chance.sample(list(nodes), len(nodes))  # of the faults of one node each
+    free = chance.sample(list(nodes), len(nodes))  # nodes for faults of a single node
     faults = []
     for kind in kinds:
         if kind in MACHINE_FAULTS:

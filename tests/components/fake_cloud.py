@@ -1,6 +1,6 @@
 """A stack on a fake cloud with only the interface that the platform relies on.
 
-The AWS and Azure components have tests of their own. Here the rest of a stack is declared with a
+The AWS and Azure components have their own tests. Here the rest of a stack is declared with a
 cluster, a volume and taints as these components return them.
 """
 

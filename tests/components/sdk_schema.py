@@ -62,7 +62,7 @@ def arguments_class(token: str) -> type | None:
         if module.startswith("index/"):
             fqn = PACKAGES[package]
     else:
-        raise AssertionError(f"no SDK of {package} is used here: {token}")
+        raise AssertionError(f"unknown package {package}: {token}")
     try:
         sdk_module = importlib.import_module(fqn)
     except ModuleNotFoundError as error:

@@ -1,6 +1,6 @@
 """The order of a first `up` in a cloud, on the twin: the registry, the images, then the stack that pulls them.
 
-The stack is eks-dev with a registry of its own and a trainer image that no release publishes.
+The stack is eks-dev with its own registry and a trainer image that no release publishes.
 """
 
 import json
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(4 * COMMAND_SECONDS + 2 * UP_
 
 @dataclass(frozen=True)
 class Project:
-    """A clone whose stack file may be changed, with a twin of its own."""
+    """A clone whose stack file may be changed, with its own twin."""
 
     folder: Path
 

@@ -1,7 +1,7 @@
 """Run GitHub's workflows on this machine with `act`, on a copy of the repository.
 
 `act` evaluates expressions, matrices, conditions, outputs and called workflows as GitHub does, and runs each job
-in a folder of its own. Three parts differ from GitHub:
+in its own folder. Three parts differ from GitHub:
 
     actions     `uses:` of other repositories are replaced by stand-ins (stand_ins.py); the project's own
                 action runs as it is
@@ -230,8 +230,8 @@ def _event(payload: Mapping[str, Any]) -> dict[str, Any]:
 def _copy_tree(folder: Path) -> None:
     """Copy the tracked and untracked files with their times, which `make` compares."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    for name in filter(None, listed.stdout.split("\0")):
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in filter(None, result.stdout.split("\0")):
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)

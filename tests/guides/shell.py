@@ -31,7 +31,7 @@ class Shell:
     log: Path
 
     def start(self, command: str) -> "subprocess.Popen[str]":
-        """Start a command in a session of its own; stderr is part of its output.
+        """Start a command in its own session; stderr is part of its output.
 
         Ctrl-C ends it as in a terminal, also if the tests run in the background of a shell, which ignores it.
         """

@@ -28,7 +28,7 @@ FORMAT, KIND = 1, "shards"
 RECORD = np.dtype(
     [("shard", "<u4"), ("label", "<u4"), ("offset", "<u8"), ("bytes", "<u4"), ("crc32", "<u4")]
 )
-Index = npt.NDArray[np.void]  # of RECORD, shape (samples,)
+Index = npt.NDArray[np.void]  # records of RECORD, shape (samples,)
 
 
 class ShardSource:

@@ -57,7 +57,7 @@ class _Connection(http.client.HTTPConnection):
 
 @dataclass(frozen=True)
 class KubernetesClient:
-    """Requests to one API server, each on a connection of its own.
+    """Requests to one API server, each on its own connection.
 
     Attributes:
         pki: folder with `ca.crt` and the client's key pair.

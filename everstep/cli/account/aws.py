@@ -109,10 +109,10 @@ def administers(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCh
         if arn.split(":")[4] != caller.account:
             key, observed = f"cluster.administrators[{index}]", f"{arn} is of another account"
             yield fault(check, observed, key, f"Name one of account {caller.account}.")
-    good = any(caller.is_principal(arn) for arn in cluster.administrators)
-    observed = caller.arn if good else f"{caller.arn} is not listed"
+    is_administrator = any(caller.is_principal(arn) for arn in cluster.administrators)
+    observed = caller.arn if is_administrator else f"{caller.arn} is not listed"
     fix = "Add the user or role that runs `pulumi up`: without it, no object in the cluster can be created."
-    yield AccountCheck(check, good, observed, "cluster.administrators", fix)
+    yield AccountCheck(check, is_administrator, observed, "cluster.administrators", fix)
 
 
 def permissions(account: AwsAccount) -> Iterator[AccountCheck]:
@@ -125,7 +125,7 @@ def permissions(account: AwsAccount) -> Iterator[AccountCheck]:
 
 
 def names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[AccountCheck]:
-    """Yield resources of others that have the names of the stack's."""
+    """Yield existing resources with the names of the stack's resources."""
     check, key, name = "names", "cluster.name", cluster.name
     tags = account.cluster_tags(name)
     if tags is not None and tags.get("stack") == stack:

@@ -286,9 +286,10 @@ class AzureAccount:
         from azure.mgmt.compute import ComputeManagementClient
 
         client = self._client(ComputeManagementClient, self.subscription_id)
-        where = f"location eq '{self.location}'"
+        query_filter = f"location eq '{self.location}'"
         response = self._call(
-            "Microsoft.Compute/skus/read", lambda: list(client.resource_skus.list(filter=where))
+            "Microsoft.Compute/skus/read",
+            lambda: list(client.resource_skus.list(filter=query_filter)),
         )
         return {
             str(item.name): _offer(item)

@@ -103,13 +103,13 @@ def offerings(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCh
         elif need.spot and not size.spot:
             yield fault(need.name, f"{need.size} has no spot machines", need.field, fix)
         elif missing := [zone for zone in need.zones if zone not in size.zones]:
-            where = ", ".join(sorted(size.zones)) or "none"
+            zones = ", ".join(sorted(size.zones)) or "none"
             denied = f"{need.size} is not available in zone {', '.join(missing)}"
             yield fault(
                 need.name,
                 denied,
                 need.zones_field,
-                f"Use one of its zones: {where}; or another size.",
+                f"Use one of its zones: {zones}; or another size.",
             )
         else:
             yield good(need.name, f"{need.size} is available", need.field)

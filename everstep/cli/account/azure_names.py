@@ -16,7 +16,7 @@ VAULT = re.compile(r"azurekeyvault://(?P<name>[^./]+)\.")
 def names(
     account: AzureAccount, config: "StackConfig", cluster: "AksConfig", stack: str
 ) -> Iterator[AccountCheck]:
-    """Yield names that others have, and existing resources that are not there."""
+    """Yield names that are taken, and existing resources that are missing."""
     faults = [
         *_group_faults(account, cluster, stack),
         *_storage_faults(account, config, cluster, stack),
@@ -66,32 +66,38 @@ def _storage_faults(
 
     storage, group = as_kind(config.storage, BlobConfig), group_of(cluster, stack)
     if storage.account is not None:
-        where, key = storage.account_resource_group or group, "storage.account"
-        nested = account.account_is_nested(where, storage.account)
+        account_group, key = storage.account_resource_group or group, "storage.account"
+        nested = account.account_is_nested(account_group, storage.account)
         if nested is None:
             fix = "Correct the key or storage.accountResourceGroup: az storage account list --output table"
-            yield fault("names", f"{where} has no storage account {storage.account}", key, fix)
+            yield fault(
+                "names", f"{account_group} has no storage account {storage.account}", key, fix
+            )
         elif not nested:
-            fix = "Use one that has it; `az storage account hns-migration start` adds it for good."
+            fix = (
+                "Use one that has it; `az storage account hns-migration start` adds it permanently."
+            )
             yield fault("names", f"{storage.account} has no hierarchical namespace", key, fix)
         return
     group_id = f"/subscriptions/{account.subscription_id}/resourceGroups/{group}"
     name = account_name(cluster.name, group_id)
     if not account.account_name_is_free(name) and account.account_is_nested(group, name) is None:
         fix = "Choose another name for the cluster: the account's is derived from it, and unique in all of Azure."
-        yield fault("names", f"the storage account {name} belongs to others", "cluster.name", fix)
+        yield fault(
+            "names", f"the storage account {name} belongs to another owner", "cluster.name", fix
+        )
 
 
 def _registry_faults(
     account: AzureAccount, config: "StackConfig", cluster: "AksConfig", stack: str
 ) -> Iterator[AccountCheck]:
-    """Yield a registry whose name others have."""
+    """Yield a registry whose name is taken."""
     name = config.registry.name
     if config.registry.kind != "acr" or account.registry_name_is_free(name):
         return
     if not account.has_registry(group_of(cluster, stack), name):
         fix = "Choose another name: it is unique in all of Azure."
-        yield fault("names", f"the registry {name} belongs to others", "registry.name", fix)
+        yield fault("names", f"the registry {name} belongs to another owner", "registry.name", fix)
 
 
 def secrets_vault(account: AzureAccount, secrets_provider: str) -> Iterator[AccountCheck]:

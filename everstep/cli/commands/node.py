@@ -51,7 +51,7 @@ def add(
 
 @app.command()
 def remove(node: NodeName, stack: Stack = DEFAULT_STACK) -> None:
-    """Remove a machine from the cluster for good."""
+    """Remove a machine from the cluster permanently."""
     context = open_running_stack(stack)
     with progress().step(f"Removing {context.check_node(node)}"):
         context.twin().remove(node)

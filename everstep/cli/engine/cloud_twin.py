@@ -29,7 +29,7 @@ def show_banner(context: StackContext) -> None:
 
 
 def prepare(context: StackContext, progress: Progress) -> None:
-    """Build what is missing, start the control plane and the registry, and provide the images of others.
+    """Build what is missing, start the control plane and the registry, and provide third-party images.
 
     Raises:
         EverstepError: the stack names an image that does not exist, or disks.

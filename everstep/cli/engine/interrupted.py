@@ -11,13 +11,13 @@ CREATING = "creating"
 KUBERNETES = "kubernetes:"
 TAKEOVER = {
     "PULUMI_K8S_UPSERT_EXISTING_OBJECTS": "true",
-    "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",  # each attempt has a field manager of its own
+    "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",  # each attempt has its own field manager
 }
 """The provider's options that make it update an object instead of creating it."""
 
 
 def takeover_variables(state_file: Path) -> dict[str, str]:
-    """Return variables with which an update takes over objects that a killed one was creating.
+    """Return variables with which an update takes over objects that a killed update was creating.
 
     Args:
         state_file: the stack's state, in the backend's form.

@@ -1,6 +1,6 @@
 """The images that a stack uses, and where the machines of the twin get them from.
 
-Images of others, such as a GPU driver's plugin, have no hardware on the twin: local images replace them, by an alias.
+Third-party images, such as a GPU driver's plugin, have no hardware on the twin: local images replace them, by an alias.
 Everstep's own images are pulled from the twin's registry, which has those that a release publishes, and those that
 `everstep images push` has pushed.
 """
@@ -148,7 +148,7 @@ def images_to_pull(used: Sequence[ImageUse], available: Collection[str]) -> list
 
 
 def missing_images(used: Sequence[ImageUse], available: Collection[str]) -> list[ImageUse]:
-    """Return the images of others that are neither available nor replaced."""
+    """Return third-party images that are neither available nor replaced."""
     known = {*available, *image_aliases(used, available)}
     return [image for image in used if not image.own and not is_available(image.reference, known)]
 

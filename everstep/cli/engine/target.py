@@ -65,7 +65,7 @@ def target_of(config: "StackConfig", *, twin: bool) -> Target:
 def workspace_on(target: Target, workspace: Workspace) -> Workspace:
     """Return the workspace of the same stack on a target.
 
-    A stack on a cloud of the twin has a twin of its own, named like the stack unless EVERSTEP_TWIN names
+    A stack on a cloud of the twin has its own twin, named like the stack unless EVERSTEP_TWIN names
     another: two clusters cannot share one control plane. State of a stack outside the twin is next to, not in,
     the folder of twins, so that it is not removed with a twin.
     """

@@ -1,4 +1,4 @@
-"""Run an interconnect test on the nodes of a stack, and remove its objects whatever its end."""
+"""Run an interconnect test on the nodes of a stack, and remove its objects in any case."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ class ClusterRun:
     Args:
         client: client of the cluster.
         job: name of the stack's ElasticJob.
-        sleep: function that waits between two looks at the cluster.
+        sleep: function that waits between two polls.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ClusterRun:
         try:
             for item in objects:
                 path = COLLECTIONS[item["kind"]]
-                self._client.delete(f"{path}/{NAME}")  # of a test that was killed
+                self._client.delete(f"{path}/{NAME}")  # left by a killed test
                 self._client.create(path, item)
             yield
         finally:
@@ -140,7 +140,7 @@ class ClusterRun:
         return "; ".join(reasons) or self._refusal() or "their images are pulled, or nodes are full"
 
     def _refusal(self) -> str:
-        """Return the reason for which the Job could not create pods; empty if there is none."""
+        """Return the reason why the Job could not create pods; empty if there is none."""
         path = f"{CORE}/events?fieldSelector=involvedObject.name%3D{NAME}%2Creason%3DFailedCreate"
         messages = [str(event.get("message", "")) for event in self._client.get(path)["items"]]
         return messages[-1] if messages else ""
@@ -153,9 +153,9 @@ class ClusterRun:
             return
         failed = next((pod for pod in self._pods() if pod.phase == "Failed"), None)
         lines = self._log(failed.name).splitlines()[-LOG_LINES:] if failed else []
-        where = f"{failed.name} on {failed.node}" if failed else "a pod that no longer exists"
+        subject = f"{failed.name} on {failed.node}" if failed else "a pod that no longer exists"
         raise EverstepError(
-            f"the test failed: {where} was lost or ended with an error",
+            f"the test failed: {subject} was lost or ended with an error",
             "\n".join(lines) or "`everstep status` shows the nodes; start the test again.",
         )
 

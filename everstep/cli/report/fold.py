@@ -36,7 +36,7 @@ class RunFold:
     """
 
     recent_steps: int = RECENT_STEPS
-    _entries: list[JournalEntry] = field(default_factory=list)  # of the rare kinds
+    _entries: list[JournalEntry] = field(default_factory=list)  # entries of the rare kinds
     _checkpoints: deque[JournalEntry] = field(
         default_factory=lambda: deque(maxlen=RECENT_CHECKPOINTS)
     )

@@ -100,7 +100,7 @@ def _cost(run: RunRecord, move: Move) -> MoveCost:
 
 
 def end_of(run: RunRecord, move: Move) -> float | None:
-    """Return when the group trained again for good; None while the move is under way.
+    """Return the time at which the group finally trained again; None while the move is under way.
 
     That is the end of the move, or of the first step after it if the group had to form again.
     """

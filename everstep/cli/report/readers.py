@@ -35,7 +35,7 @@ for file in {run}/journal/*.jsonl {run}/result.json; do
 done
 exit 0
 """
-"""Prints what each file has gained, after a line that begins with the record separator, which JSON escapes."""
+"""Prints the new content of each file after a line that begins with the record separator, which JSON escapes."""
 
 CHUNK_BYTES = 4 * 2**20
 
@@ -56,9 +56,9 @@ class FolderReader:
 
     run: Path
     events: Path
-    recent_steps: int = RECENT_STEPS  # those that are read one by one; older ones may be in blocks
+    recent_steps: int = RECENT_STEPS  # kept one by one; older steps are folded into blocks
     _fold: RunFold = field(init=False)
-    _taken: dict[Path, tuple[int, int]] = field(default_factory=dict)  # inode, bytes parsed
+    _parsed: dict[Path, tuple[int, int]] = field(default_factory=dict)  # inode, bytes parsed
 
     def __post_init__(self) -> None:
         self._fold = RunFold(self.recent_steps)
@@ -67,8 +67,8 @@ class FolderReader:
         """Return the run so far; parse only new lines, and treat missing files as empty."""
         events = parse_events(_text(self.events))
         paths = sorted(self.run.glob("journal/*.jsonl"))
-        if any(self._is_replaced(path) for path in self._taken):  # another run of this name
-            self._fold, self._taken = RunFold(self.recent_steps), {}
+        if any(self._is_replaced(path) for path in self._parsed):  # another run of this name
+            self._fold, self._parsed = RunFold(self.recent_steps), {}
         for path in paths:
             for lines in self._appended(path):
                 self._fold.add(path.stem, lines, events)
@@ -76,26 +76,26 @@ class FolderReader:
         return with_moves(record, self.events)
 
     def _is_replaced(self, path: Path) -> bool:
-        inode, taken = self._taken[path]
+        inode, parsed = self._parsed[path]
         try:
             stat = path.stat()
         except FileNotFoundError:
             return True
-        return stat.st_ino != inode or stat.st_size < taken
+        return stat.st_ino != inode or stat.st_size < parsed
 
     def _appended(self, path: Path) -> Iterator[str]:
-        """Yield the complete lines that a file has gained, in chunks."""
+        """Yield the new complete lines of a file, in chunks."""
         try:
             with path.open("rb") as file:
-                inode, taken = os.fstat(file.fileno()).st_ino, self._taken.get(path, (0, 0))[1]
-                file.seek(taken)
+                inode, parsed = os.fstat(file.fileno()).st_ino, self._parsed.get(path, (0, 0))[1]
+                file.seek(parsed)
                 incomplete_line = b""
                 while chunk := file.read(CHUNK_BYTES):
                     complete_lines, newline, incomplete_line = (incomplete_line + chunk).rpartition(
                         b"\n"
                     )
-                    taken += len(complete_lines) + len(newline)
-                    self._taken[path] = (inode, taken)
+                    parsed += len(complete_lines) + len(newline)
+                    self._parsed[path] = (inode, parsed)
                     yield complete_lines.decode(errors="replace")
         except FileNotFoundError:
             return
@@ -123,14 +123,14 @@ class PodReader:
     events: Path
     recent_steps: int = RECENT_STEPS
     _fold: RunFold = field(init=False)
-    _taken: dict[str, int] = field(default_factory=dict)  # bytes parsed of each journal
+    _parsed: dict[str, int] = field(default_factory=dict)  # bytes parsed of each journal
     _result: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._fold = RunFold(self.recent_steps)
 
     def read(self) -> RunRecord:
-        """Return the run so far; without a running worker, the state of the last reading."""
+        """Return the run so far; without a running worker, its state at the last read."""
         events = parse_events(_text(self.events))
         if pod := self.cluster.running_worker(self.job):
             self._read_from(pod, events)
@@ -138,20 +138,22 @@ class PodReader:
 
     def _read_from(self, pod: str, events: Sequence[MachineEvent]) -> None:
         run = f"{MOUNT}/runs/{self.job}"
-        files = split_listing(self.cluster.shell(pod, listing(run, self._taken)))
+        files = split_listing(self.cluster.shell(pod, listing(run, self._parsed)))
         self._result = dict(parse_result(files.pop("result.json", "")))
-        if any(name not in files for name in self._taken):  # another run of this name
-            self._fold, self._taken = RunFold(self.recent_steps), {}
+        if any(name not in files for name in self._parsed):  # another run of this name
+            self._fold, self._parsed = RunFold(self.recent_steps), {}
             files = split_listing(self.cluster.shell(pod, listing(run, {})))
         for name, text in files.items():
             complete_lines, newline, _ = text.rpartition("\n")
-            self._taken[name] = self._taken.get(name, 0) + len((complete_lines + newline).encode())
+            self._parsed[name] = self._parsed.get(name, 0) + len(
+                (complete_lines + newline).encode()
+            )
             self._fold.add(name.removesuffix(".jsonl"), complete_lines, events)
 
 
-def listing(run: str, taken: Mapping[str, int]) -> str:
-    """Return the shell script that prints what the files of a run have gained."""
-    offsets = "\n".join(f"    {shlex.quote(name)}) from={n + 1} ;;" for name, n in taken.items())
+def listing(run: str, parsed: Mapping[str, int]) -> str:
+    """Return the shell script that prints the new content of a run's files."""
+    offsets = "\n".join(f"    {shlex.quote(name)}) from={n + 1} ;;" for name, n in parsed.items())
     return _LISTING.format(run=run, offsets=offsets)
 
 

@@ -252,7 +252,7 @@ class RunRecord:
     def _tenants(self) -> Mapping[str, Sequence[tuple[float, str | None]]]:
         """The worker on each node from a time on; None if there is none."""
         nodes: dict[str, str] = {}
-        workers: dict[str, dict[str, None]] = {}  # of each node, in order of their arrival
+        workers: dict[str, dict[str, None]] = {}  # by node, in order of arrival
         tenants: dict[str, list[tuple[float, str | None]]] = {}
         for entry in self.entries:
             if entry.kind not in ("start", "leave", "finish"):

@@ -1,7 +1,7 @@
 """Screens of a training: the live view and the printed report.
 
 Functions from values to rich renderables, so that pictures in the docs and tests come from the same code as
-the terminal. Every state has a glyph of its own, so it is readable without colour.
+the terminal. Every state has its own glyph, so it is readable without colour.
 """
 
 from collections.abc import Sequence, Set

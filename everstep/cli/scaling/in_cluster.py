@@ -84,7 +84,7 @@ class ClusterStudy:
         name = str(derived["metadata"]["name"])
         reader = self.open_reader(name)
         path = f"{JOBS}/{name}"
-        self.client.delete(path)  # of a study that was killed
+        self.client.delete(path)  # left by a killed study
         self._wait_until_gone(name)
         try:
             self.client.create(JOBS, derived)

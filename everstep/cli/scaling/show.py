@@ -102,9 +102,9 @@ def chart(model: str, sizes: Sequence[SizeResult], shared_processors: int | None
     ]
     highest = max(seconds for _, seconds in measured)
     ticks = value_ticks(0.0, highest)
-    where = f", {shared_processors} shared processors" if shared_processors is not None else ""
+    processors = f", {shared_processors} shared processors" if shared_processors is not None else ""
     return LineChart(
-        f"{model}: time of an epoch{where}",
+        f"{model}: time of an epoch{processors}",
         Axis("processes", [(n, f"{n:g}") for n, _ in _x_ticks(ideal)]),
         Axis("seconds", [(value, f"{value:g}") for value in ticks]),
         [Curve("measured", measured), Curve("ideal", ideal, reference=True)],

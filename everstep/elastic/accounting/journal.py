@@ -41,7 +41,7 @@ class Journal:
         self._waiting: deque[bytes] = deque()
         self._lost = 0  # lines that could not be written
         self._file, self._opened_at, self._size = -1, 0.0, 0
-        self._busy_since: float | None = None  # of the write in progress
+        self._busy_since: float | None = None  # start of the write in progress
         self._closing = self._warned = False
         self._thread: threading.Thread | None = None
 

@@ -129,9 +129,9 @@ class Writer:
     def prepare(self, state: Mapping[str, torch.Tensor]) -> None:
         """Allocate memory for two snapshots in the background; without it the first ones take longer."""
         if self._preparing is None:
-            like = dict(state)
+            layout = dict(state)
             self._preparing = threading.Thread(
-                target=lambda: self._spare.extend((HostSnapshot(like), HostSnapshot(like))),
+                target=lambda: self._spare.extend((HostSnapshot(layout), HostSnapshot(layout))),
                 name="everstep-snapshots",
                 daemon=True,
             )

@@ -1,6 +1,6 @@
 """The members that an agent avoids: it could not reach them, or its groups with them failed. Pure.
 
-Agents agree through etcd, but their workers train over connections of their own. A node that reaches
+Agents agree through etcd, but their workers train over their own connections. A node that reaches
 etcd and not its peers would join, let the group fail and join again, endlessly. So each agent probes
 its peers, and publishes the members to avoid in its own key; a generation never contains a pair that
 avoids each other. An unknown cause, such as a wrong network interface, shows only as generations that

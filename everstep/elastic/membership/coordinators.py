@@ -2,7 +2,7 @@
 
 If each of N agents watched all members, a regroup would cost etcd N puts times N watchers. So in a run
 of more than `full_view_members` only a few *coordinators* do. They alone propose generations, and when
-a generation must end they put an instruction that all watch. A coordinator has a key of its own under
+a generation must end they put an instruction that all watch. A coordinator has its own key under
 its lease: all others learn of its end, and claim the role in turn, by rank. No coordinator is special:
 each writes the same instruction, in a transaction that succeeds once.
 """

@@ -461,9 +461,9 @@ class Etcd:
                 self._targets = targets
 
     def _unreachable(self, waited: float, error: Exception) -> EtcdUnreachableError:
-        where = ", ".join(self._options.endpoints)
+        endpoints = ", ".join(self._options.endpoints)
         return EtcdUnreachableError(
-            f"etcd at {where} has not responded for {waited:.0f} s ({type(error).__name__}: {error})",
+            f"etcd at {endpoints} has not responded for {waited:.0f} s ({type(error).__name__}: {error})",
             "Check that its pods run, that the address is right and that no network policy blocks the connection.",
         )
 

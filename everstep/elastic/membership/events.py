@@ -83,7 +83,7 @@ class GenerationPut:
 
 @dataclass(frozen=True)
 class RunEnded:
-    """The run is over for all: finished, or failed for good. Also the action that ends the agent."""
+    """The run is over for all: finished, or failed permanently. Also the action that ends the agent."""
 
     finished: bool
     reason: str
@@ -262,7 +262,7 @@ class Withdraw:
 
 @dataclass(frozen=True)
 class Depart:
-    """Remove this agent's key for good."""
+    """Remove this agent's key permanently."""
 
 
 @dataclass(frozen=True)

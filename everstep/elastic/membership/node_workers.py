@@ -61,7 +61,7 @@ class NodeWorkers:
         self._single_crashes = Crashes()
         self._crashed_starts = 0  # starts of all workers in a row that ended before a step
         self._assigned = self._progressed = self._leaving = False
-        self._hung_reason = ""  # of the last worker whose storage hung
+        self._hung_reason = ""  # reason of the last worker with hung storage
         self.assignment: NodeAssignment | None = None
         self.ended: RunEnded | None = None
         self.failure: Exception | None = None

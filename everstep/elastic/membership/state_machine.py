@@ -72,7 +72,7 @@ class Membership:
     """One agent's knowledge of the run, and the actions that follow from it."""
 
     limits: GroupLimits
-    identity: str | None = None  # of the valid registration
+    identity: str | None = None  # identity of the valid registration
     view: RunView = field(default_factory=RunView)
     _begun_number: int = 0  # the last generation that this agent's workers were assigned to
     own_generation: Generation | None = None  # the one this agent's workers run in

@@ -134,7 +134,7 @@ class LiveGroup:
         self._neighbours = 1
         self._unequal_ranks: tuple[int, ...] = ()
         self._node_leaves = False
-        self._saved_detached = StepProgress()  # of the state that was saved outside a group
+        self._saved_detached = StepProgress()  # progress of the state saved outside a group
         self._waiting, self._progress_reported = False, 0
         self._end: tuple[str, int | None] | None = None
         self._answers: dict[int, queue.SimpleQueue[bool]] = {}  # by number of the commit request
@@ -253,7 +253,7 @@ class LiveGroup:
         self._send({"finished": summary, "generation": self.generation})
 
     def failed(self, reason: str) -> None:
-        """Announce to all agents that the run has failed for good."""
+        """Announce to all agents that the run has failed permanently."""
         self._send({"failed": reason, "generation": self.generation})
 
     def incompatible(self, reason: str) -> None:

@@ -70,7 +70,7 @@ class Group(Protocol):
         """Announce to all agents that the run is complete."""
 
     def failed(self, reason: str) -> None:
-        """Announce to all agents that the run has failed for good."""
+        """Announce to all agents that the run has failed permanently."""
 
     def incompatible(self, reason: str) -> None:
         """Report to the agent that this node cannot train with the others; their run continues."""

@@ -1,4 +1,4 @@
-"""Evaluation by all workers of a group: exact sums over a data set, whatever the number of workers."""
+"""Evaluation by all workers of a group: exact sums over a data set, regardless of the number of workers."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

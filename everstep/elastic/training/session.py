@@ -181,7 +181,7 @@ class Session:
             parameter.grad = None
 
     def failed(self, problem: str, fix: str) -> EverstepError:
-        """Announce to all agents that the run has failed for good; return the error to raise."""
+        """Announce to all agents that the run has failed permanently; return the error to raise."""
         self.worker.group.failed(problem)
         return EverstepError(problem, fix)
 

@@ -1,7 +1,7 @@
 """Gradient sums of `exact` mode: bit-identical for any number of workers and any group history.
 
 Floating-point sums depend on their order, which changes with the number of workers. So a global
-batch is split into shards of a fixed size, whatever the number of workers; each shard's gradient is
+batch is split into shards of a fixed size, regardless of the number of workers; each shard's gradient is
 rounded to integer multiples of a unit, and integers are summed, whose sum does not depend on the
 order. The same holds for batch statistics: each shard normalises by its own, and the running ones
 become the average over shards. What must still be equal is the arithmetic of one shard: the same

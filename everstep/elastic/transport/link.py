@@ -6,7 +6,7 @@ attempt to build it, another attempt would be impossible.
 
 Why sockets are shut down: gloo has no abort. A collective whose peer is frozen, or whose machine
 vanished without notice, waits for its time-out; but it fails immediately when a socket to any peer is
-shut down (`sockets`). NCCL has an abort of its own.
+shut down (`sockets`). NCCL has its own abort.
 """
 
 import contextlib

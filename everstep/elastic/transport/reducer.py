@@ -217,7 +217,7 @@ class GradientReducer:
         self._in_flight = self._sending = False
         self._set_gradients()
         _copy(self._buffers, self._statistics)
-        for counter in self._counters:  # of batches: one per step, however it was divided
+        for counter in self._counters:  # batch counters: one per step, however it was divided
             counter.add_(1)
         return [float(number) for number in self._scalars.tolist()]
 

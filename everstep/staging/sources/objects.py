@@ -102,25 +102,25 @@ class S3Objects:
         except BotoCoreError as error:
             raise BrokenContentError(f"{self.name}/{name} could not be read: {error}") from None
 
-    def _refusal(self, where: str, error: Any) -> Exception:  # noqa: ANN401  of boto3
+    def _refusal(self, address: str, error: Any) -> Exception:  # noqa: ANN401  of boto3
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = s3.status_of(error)
         if code == "NoSuchBucket" or code in s3.WRONG_CREDENTIALS:
             return s3.listing_error(self._bucket, code, status, str(error))
         if status == 404:
-            return _missing(where)
+            return _missing(address)
         if code == "InvalidObjectState":
             return EverstepError(
-                f"{where} is archived", "Restore it first: aws s3api restore-object."
+                f"{address} is archived", "Restore it first: aws s3api restore-object."
             )
         if status == 403:
             return EverstepError(
-                f"{where} is forbidden: {code}, or it does not exist",
+                f"{address} is forbidden: {code}, or it does not exist",
                 f"Allow s3:GetObject on arn:aws:s3:::{self._bucket}/{self._prefix}*, and kms:Decrypt of its key.",
             )
         if status == 416:
-            return _too_short(where)
-        return BrokenContentError(f"{where} could not be read: {error}")
+            return _too_short(address)
+        return BrokenContentError(f"{address} could not be read: {error}")
 
 
 class BlobObjects:
@@ -141,7 +141,7 @@ class BlobObjects:
         """Return bytes of a blob."""
         from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 
-        where = f"{self.name}/{name}"
+        address = f"{self.name}/{name}"
         try:
             target = self._client.get_blob_client(self._prefix + name)
             return _checked(bytes(target.download_blob(first, size).readall()), size)
@@ -151,22 +151,22 @@ class BlobObjects:
                 f"{blob.ROLE}, {blob.KEYS}",
             ) from None
         except HttpResponseError as error:
-            raise self._refusal(where, error) from None
+            raise self._refusal(address, error) from None
         except AzureError as error:
             problem = blob.first_line(error)
-            raise BrokenContentError(f"{where} could not be read: {problem}") from None
+            raise BrokenContentError(f"{address} could not be read: {problem}") from None
 
-    def _refusal(self, where: str, error: Any) -> Exception:  # noqa: ANN401  of the SDK
+    def _refusal(self, address: str, error: Any) -> Exception:  # noqa: ANN401  of the SDK
         code, status = str(getattr(error, "error_code", "") or ""), error.status_code or 0
         if code == "ContainerNotFound" or (status == 404 and not code):
             return blob.listing_error(self.name, "ContainerNotFound", 404)
         if status == 404:
-            return _missing(where)
+            return _missing(address)
         if status in blob.FORBIDDEN:
-            return EverstepError(f"{where} is forbidden: {code}", f"{blob.ROLE}, {blob.KEYS}")
+            return EverstepError(f"{address} is forbidden: {code}", f"{blob.ROLE}, {blob.KEYS}")
         if status == 416:
-            return _too_short(where)
-        return BrokenContentError(f"{where} could not be read: {code or status}")
+            return _too_short(address)
+        return BrokenContentError(f"{address} could not be read: {code or status}")
 
 
 def read_with_retries(
@@ -211,13 +211,13 @@ def _checked(content: bytes, size: int | None) -> bytes:
     return content
 
 
-def _missing(where: str) -> MissingObjectError:
+def _missing(address: str) -> MissingObjectError:
     return MissingObjectError(
-        f"{where} does not exist", "Check the address; copy all files of the folder there."
+        f"{address} does not exist", "Check the address; copy all files of the folder there."
     )
 
 
-def _too_short(where: str) -> EverstepError:
+def _too_short(address: str) -> EverstepError:
     return EverstepError(
-        f"{where} is shorter than it was", "Copy the file again, and do not replace it later."
+        f"{address} is shorter than it was", "Copy the file again, and do not replace it later."
     )

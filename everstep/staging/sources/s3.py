@@ -115,10 +115,10 @@ class S3Source:
         """
         from botocore.exceptions import BotoCoreError, ClientError
 
-        where = {"Bucket": self._bucket, "Key": entry.locator, "IfMatch": entry.version}
+        target = {"Bucket": self._bucket, "Key": entry.locator, "IfMatch": entry.version}
         at = {"Range": f"bytes={offset}-"} if offset else {}
         try:
-            response = self._client.get_object(**where, **at)
+            response = self._client.get_object(**target, **at)
             checksum = self._checksum(entry, response)
             with response["Body"] as body:
                 yield Content(iter(lambda: body.read(CHUNK_BYTES), b""), checksum)

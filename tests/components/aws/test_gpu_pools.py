@@ -1,4 +1,4 @@
-"""Several GPU pools on EKS: a node group each, in a zone of its own."""
+"""Several GPU pools on EKS: a node group each, in its own zone."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Several GPU pools on AKS: an agent pool each, in a zone of its own."""
+"""Several GPU pools on AKS: an agent pool each, in its own zone."""
 
 import re
 from functools import cache

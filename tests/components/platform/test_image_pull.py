@@ -1,4 +1,4 @@
-"""Logins of registries of others: the Secrets, and the pods that name them."""
+"""Logins of third-party registries: the Secrets, and the pods that name them."""
 
 import base64
 import json

@@ -135,7 +135,7 @@ class RealPods:
         self.twin.freeze(name)
 
     def boot(self, name: str) -> None:
-        """Boot a machine again, whatever its state, and wait until workers can run on it."""
+        """Boot a machine again, regardless of its state, and wait until workers can run on it."""
         status = {machine.spec.name: machine for machine in self.twin.status().machines}
         if status[name].power is not Power.GONE:
             self.twin.vanish(name)

@@ -31,7 +31,7 @@ def test_scale_in_removes_the_highest_indices_and_their_services(bench: Bench, n
     job.until("one service is left", lambda: len(job.services()) == 1)
 
 
-@pytest.mark.upstream_known_wrong("it removes the highest indices, whatever their health")
+@pytest.mark.upstream_known_wrong("it removes the highest indices, regardless of their health")
 def test_scale_in_removes_pending_workers_before_running_ones(
     bench: Bench, kubelet: Kubelet, name: str
 ) -> None:

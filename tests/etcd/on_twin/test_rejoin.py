@@ -21,7 +21,7 @@ from everstep.progress import Silent
 pytestmark = pytest.mark.twin
 
 ROOT = Path(__file__).resolve().parents[3]
-CLIENT, PEER = 23790, 23800  # each member has an address of its own, as pods do
+CLIENT, PEER = 23790, 23800  # each member has its own address, as pods do
 HOSTS = {f"etcd-{index}": f"127.0.7.{index + 1}" for index in range(3)}
 
 

@@ -1,4 +1,4 @@
-"""A program with processes of its own ends with the block that started it."""
+"""A program with its own processes ends with the block that started it."""
 
 import os
 import sys

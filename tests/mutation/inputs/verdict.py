@@ -82,6 +82,6 @@ class Judge:
 
 @contextmanager
 def judge() -> Iterator[Judge]:
-    """Yield a judge with a folder of its own."""
+    """Yield a judge with its own folder."""
     with tempfile.TemporaryDirectory(prefix="everstep-inputs-") as folder:
         yield Judge(Path(folder))

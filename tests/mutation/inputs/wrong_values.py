@@ -53,7 +53,7 @@ class Mutation:
         valid: the inputs before the change.
         path: path of the change; empty for none.
         value: the wrong value; MISSING removes it.
-        certain: True if no service accepts it, whatever the models state.
+        certain: True if no service accepts it, even if the models allow it.
     """
 
     description: str

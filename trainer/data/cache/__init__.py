@@ -8,6 +8,6 @@ The order of samples does not change, so a run may continue with or without the 
 zone. Each image is verified by the checksum in the index, wherever it comes from.
 
 Why single images: an epoch is a shuffle of all samples, so the first batch needs images of every shard,
-and would wait for the whole data set. Why a process of its own: a download competes with the training for
+and would wait for the whole data set. Why a separate process: a download competes with the training for
 the interpreter lock.
 """

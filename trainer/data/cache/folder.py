@@ -210,7 +210,7 @@ def _fetch_index(path: Path, sha256: str, objects: Objects) -> None:
     if hashlib.sha256(content).hexdigest() != sha256:
         raise EverstepError(
             f"the checksum of {objects.name}/{path.name} differs from the manifest's",
-            "Copy the whole folder of shards again, to a prefix of its own.",
+            "Copy the whole folder of shards again, to its own prefix.",
         )
     _write(path, content)
 

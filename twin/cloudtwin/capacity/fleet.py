@@ -86,7 +86,9 @@ def decide(
         counted = [m for m in (active if pool.cloud == "aws" else remaining) if m not in reclaimed]
         # Machines with a notice do not count as surplus: another, possibly busy one would be stopped.
         staying = [m for m in active if m not in reclaimed]
-        staying.sort(key=lambda m: m.release != pool.release)  # those of an old release stop first
+        staying.sort(
+            key=lambda m: m.release != pool.release
+        )  # machines of an old release stop first
         surplus = len(staying) - desired
         if surplus > 0:
             stop += [m.name for m in staying[-surplus:]]

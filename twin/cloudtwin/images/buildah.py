@@ -1,7 +1,7 @@
 """Builds of Dockerfiles with buildah.
 
 buildah needs no engine, no daemon and, with chroot isolation, no container runtime. Its storage is in the
-cache, and it runs in a mount namespace of its own, so that its mounts and its files under /var/lib never reach
+cache, and it runs in its own mount namespace, so that its mounts and its files under /var/lib never reach
 the host.
 """
 
@@ -27,7 +27,7 @@ FAST_COMPRESSION = ("--compression-format=gzip", "--compression-level=1")
 
 @dataclass(frozen=True)
 class Buildah:
-    """buildah with a storage of its own.
+    """buildah with its own storage.
 
     Attributes:
         storage: the folder of its layers and settings.

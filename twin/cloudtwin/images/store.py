@@ -1,6 +1,6 @@
 """The image store: images are built when their sources change and kept in one containerd root.
 
-Every step has a key of its own: base, Python packages, image, store. A run without changes reads the sources,
+Every step has its own key: base, Python packages, image, store. A run without changes reads the sources,
 finds the store by its key and does nothing else; after a change in one image only that image is built, and the
 store is a copy of the previous one with that image replaced.
 """

@@ -96,7 +96,7 @@ class Twin:
         return ensure_images(progress, chosen.recipes)
 
     def down(self, progress: Progress) -> None:
-        """Remove the twin and everything that belongs to it, whatever its state."""
+        """Remove the twin and everything that belongs to it, regardless of its state."""
         if daemon := processes.load(self.layout.process(components.CAPACITY)):
             daemon.kill()  # first, otherwise it starts machines while they are removed
         with self._exclusive("down", progress):

@@ -1,4 +1,4 @@
-"""Offline AWS and Azure: Pulumi providers with an account of their own that create real machines.
+"""Offline AWS and Azure: Pulumi providers with their own account that create real machines.
 
 A provider checks every input against the SDK's argument classes, the services' own models and
 rules, returns ids and outputs of the right shape, records an account, refuses what the cloud would

@@ -82,7 +82,7 @@ def replaces(kind: ResourceType, path: Path) -> bool:
 
 def _starts(path: Path, prefix: list[str]) -> bool:
     return len(path) >= len(prefix) and all(
-        want in ("*", step) for step, want in zip(path, prefix, strict=False)
+        wanted in ("*", step) for step, wanted in zip(path, prefix, strict=False)
     )
 
 

@@ -28,9 +28,9 @@ def value_rule(name: str, path: str, check: ValueCheck, source: str) -> InputRul
     """Return the rule that applies a check to every value at a path, such as `taints.*.key`."""
 
     def violations(inputs: Inputs) -> Iterator[Mistake]:
-        for where, value in items_at(path, inputs):
+        for location, value in items_at(path, inputs):
             if reason := check(value):
-                yield Mistake(where, reason)
+                yield Mistake(location, reason)
 
     return InputRule(name, source, violations)
 

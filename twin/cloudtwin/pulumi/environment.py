@@ -1,6 +1,6 @@
 """The Python environment of a program: interpreter, distributions and providers.
 
-A program may have a virtual environment of its own (runtime option `virtualenv`), so that
+A program may have its own virtual environment (runtime option `virtualenv`), so that
 environment's interpreter describes it, once.
 """
 

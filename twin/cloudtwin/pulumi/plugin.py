@@ -1,6 +1,6 @@
 """Lifecycle of a plugin process of the engine: start, service and end.
 
-The engine starts a plugin in a process group of its own, passes its own address as the last
+The engine starts a plugin in its own process group, passes its own address as the last
 argument, reads the plugin's port from the first line of standard output, and ends the plugin with
 SIGINT to the group. That signal is the normal end, so it leaves no traceback. A killed engine sends
 nothing; the plugin then notices that its parent has changed. (PR_SET_PDEATHSIG fires when the

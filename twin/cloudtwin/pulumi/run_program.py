@@ -1,4 +1,4 @@
-"""Run one Pulumi program in a process of its own, as the official language host does.
+"""Run one Pulumi program in its own process, as the official language host does.
 
 A process per run gives each program its own working directory, module cache and event loop. This
 file is started by its path and imports nothing of this package, which may not be installed in the

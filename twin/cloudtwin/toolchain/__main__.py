@@ -1,4 +1,4 @@
-"""Build missing programs and print the paths of all: `python -m cloudtwin.toolchain [NAME ...]`."""
+"""Build missing programs and print the paths of all programs: `python -m cloudtwin.toolchain [NAME ...]`."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ from cloudtwin.toolchain.binaries import PROGRAMS
 def main() -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m cloudtwin.toolchain", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="programs; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="programs (default: all)")
     parser.add_argument("--json", action="store_true", help="print a JSON object: name -> path")
     arguments = parser.parse_args()
     if unknown := sorted(set(arguments.names) - set(PROGRAMS)):

@@ -162,7 +162,7 @@ def test_a_market_applies_to_spot_pools_and_begins_with_full_capacity() -> None:
     assert 0 in capacities, (
         "an hour passes in a second; within a hundred hours the capacity is 0 at least once"
     )
-    assert others != capacities, "each pool has a market of its own"
+    assert others != capacities, "each pool has its own market"
 
 
 @pytest.mark.parametrize("factor", [0, -1])

@@ -30,7 +30,7 @@ def test_after_its_end_the_last_values_stay() -> None:
 def test_a_zone_of_azure_is_named_without_its_region() -> None:
     zone = pool(cloud="azure", zone="eastus-1", region="eastus")
 
-    assert TRACE.capacity_at(zone, 0) == zone.max_size == 8, "a pool has a maximum of its own"
+    assert TRACE.capacity_at(zone, 0) == zone.max_size == 8, "a pool has its own maximum"
 
 
 def test_a_zone_that_is_not_recorded_has_no_limit() -> None:

@@ -163,7 +163,7 @@ def test_acr_creates_a_repository_at_its_first_push(server: Server, tmp_path: Pa
     assert registry.digest("team/new", "1") == digest
     assert refusal(server.registry(ACR), "team/new").status == 401
     assert refusal(server.registry(ECR, PUSHER), "team/new").code == "NAME_UNKNOWN", (
-        "each host has images of its own"
+        "each host has its own images"
     )
 
 

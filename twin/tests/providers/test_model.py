@@ -29,7 +29,7 @@ def _leads(schema: ResourceSchema, path: list[str]) -> bool:
     shape: Any = None
     for step in path:
         if shape and {"list", "map"} & set(shape):
-            shape = next(iter(shape.values()))  # whatever the key or position
+            shape = next(iter(shape.values()))  # regardless of the key or position
             continue
         fields = schema.objects[shape["object"]] if shape else fields
         if step not in fields:

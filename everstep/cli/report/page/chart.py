@@ -1,6 +1,6 @@
 """Arithmetic of the page's charts: ticks, thinned series, SVG paths. Pure functions of numbers.
 
-Charts have a coordinate system of their own: x in tenths of a second since the run's start, y in pixels
+Charts have their own coordinate system: x in tenths of a second since the run's start, y in pixels
 from the top. The browser stretches x to the width of the page, so that a chart fits every screen, and
 the page's script magnifies it by another view box.
 """

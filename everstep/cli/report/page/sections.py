@@ -172,7 +172,7 @@ def _goodput_rows(measured: Goodput, estimate: RestartEstimate | None) -> Iterat
 
 def _estimate(estimate: RestartEstimate, start: float) -> Html:
     ended = (
-        f" At {clock(estimate.ended_at - start)} a worker was drained, which ends a job of torchrun for good."
+        f" At {clock(estimate.ended_at - start)} a worker was drained, which ends a job of torchrun permanently."
         if estimate.ended_at is not None
         else ""
     )
@@ -306,14 +306,16 @@ def _unknown(spent: Money) -> str:
 
 def workers(page: Page) -> Html | None:
     """Return each worker's time by activity; None if the journals do not record it."""
-    spent = page.report.seconds
-    if not spent:
+    worker_seconds = page.report.seconds
+    if not worker_seconds:
         return None
-    longest = max(sum(worker.seconds.values()) for worker in spent) or 1.0
-    rows = [_worker(worker, longest) for worker in spent]
+    longest = max(sum(worker.seconds.values()) for worker in worker_seconds) or 1.0
+    rows = [_worker(worker, longest) for worker in worker_seconds]
     keys = (_key(kind, words) for kind, (_, _, words) in zip(PART_CLASSES, PARTS, strict=True))
     legend = element("ul", *keys, class_="legend")
-    details = element("details", element("summary", "Seconds by activity"), _activities(spent))
+    details = element(
+        "details", element("summary", "Seconds by activity"), _activities(worker_seconds)
+    )
     return section("workers", "Where each worker's time went", *rows, legend, details)
 
 

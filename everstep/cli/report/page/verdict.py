@@ -34,10 +34,10 @@ def _headline(page: Page, lost: int, survived: int) -> str:
     report = page.report
     match page.status:
         case Status.STOPPED:
-            where = (
+            place = (
                 f"step {report.steps:,} of {report.total_steps:,}" if report.steps else "its start"
             )
-            return f"Training stopped at {where}"
+            return f"Training stopped at {place}"
         case Status.FINISHED if not lost:
             return "Training finished without a loss of capacity"
         case Status.FINISHED:

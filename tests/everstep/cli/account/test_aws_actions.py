@@ -18,7 +18,7 @@ SERVICES = {
 # Actions that are the permission of another operation, or of none.
 NO_OPERATION = {"iam:PassRole", "ec2:DescribeAddressesAttribute"}
 NAMED_OTHERWISE = {"s3", "budgets"}
-"""Services whose actions have names of their own."""
+"""Services whose actions have their own names."""
 
 
 @cache

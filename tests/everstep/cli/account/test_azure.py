@@ -207,17 +207,17 @@ CASES: dict[str, Case] = {
         {"cluster": {"resourceGroup": "team"}}, {}, "cluster.resourceGroup",
         ("team does not exist", "az group create --name team"), True,
     ),
-    "a storage account of others": (
+    "a storage account of another owner": (
         {}, {"taken": frozenset({STORAGE_NAME})}, "cluster.name",
-        (f"the storage account {STORAGE_NAME} belongs to others",), True,
+        (f"the storage account {STORAGE_NAME} belongs to another owner",), True,
     ),
-    "an existing storage account that is not there": (
+    "an existing storage account that does not exist": (
         {"sections": {"storage": {"kind": "blob", "account": "visiondata"}}}, {}, "storage.account",
         (f"{GROUP_NAME} has no storage account visiondata",), True,
     ),
-    "a registry of others": (
+    "a third-party registry": (
         {"sections": {"registry": ACR}}, {"taken": frozenset({"visionimages"})}, "registry.name",
-        ("the registry visionimages belongs to others", "unique in all of Azure"), True,
+        ("the registry visionimages belongs to another owner", "unique in all of Azure"), True,
     ),
     "a deleted key vault": (
         {"vault": "azurekeyvault://ORG-everstep.vault.azure.net/keys/state"},

@@ -1,4 +1,4 @@
-"""A test in a cluster: what is created is removed, whatever its end. The cluster is a strict stand-in."""
+"""A test in a cluster: its objects are removed in any case. The cluster is a strict stand-in."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""A study in a cluster: its jobs are removed, whatever their end. The cluster is a strict stand-in."""
+"""A study in a cluster: its jobs are removed in any case. The cluster is a strict stand-in."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Launchers that run as processes on this machine, each a node of its own."""
+"""Launchers that run as processes on this machine, each a separate node."""
 
 import contextlib
 import os

@@ -1,7 +1,7 @@
 """Membership under random schedules: an etcd in memory, agents that stall, die, leave and return.
 
 Every agent is a real `Membership`; only the shell around it is simulated. Messages to each agent stay in
-etcd's order, as a watch delivers them, but each agent reads them with a random delay of its own. Time moves only
+etcd's order, as a watch delivers them, but each agent reads them with its own random delay. Time moves only
 when the schedule says so.
 """
 
@@ -382,7 +382,7 @@ class World:
             self.renew(agent)
         if not self.etcd.unavailable:
             renewed = {agent.lease_of for agent in self.agents}
-            for identity in set(self.etcd.members) - renewed:  # of an earlier registration
+            for identity in set(self.etcd.members) - renewed:  # keys of an earlier registration
                 self.etcd.remove(identity)
 
     def renew(self, agent: Agent) -> None:

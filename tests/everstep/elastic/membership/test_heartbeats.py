@@ -38,7 +38,7 @@ class RecordedFences(RunKeys):
 
 
 class Node:
-    """One agent's heartbeats, on a port of its own."""
+    """One agent's heartbeats, on its own port."""
 
     def __init__(self, name: str) -> None:
         etcd = Etcd(EtcdOptions(endpoints=("127.0.0.1:1",)))

@@ -19,8 +19,8 @@ SCRIPT = Path(__file__).with_name("any_optimizer.py")
 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as where:
-        yield where
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as endpoint:
+        yield endpoint
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -146,15 +146,15 @@ def no_descriptors_left() -> Iterator[None]:
     """Take all descriptors that this process may open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
-    taken = []
+    descriptors = []
     try:
         with contextlib.suppress(OSError):
             while True:
-                taken.append(os.open("/dev/null", os.O_RDONLY))
+                descriptors.append(os.open("/dev/null", os.O_RDONLY))
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for descriptor in taken:
+        for descriptor in descriptors:
             os.close(descriptor)
 
 

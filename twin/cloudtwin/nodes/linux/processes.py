@@ -79,7 +79,7 @@ def load(path: Path) -> Process | None:
 def start(
     command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
 ) -> Process:
-    """Start a program in a session of its own, its output appended to a log."""
+    """Start a program in its own session, its output appended to a log."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         child = subprocess.Popen(

@@ -30,7 +30,7 @@ NAMESPACES = (
 )  # fmt: skip
 ZONES = ("1", "2", "3")
 REGIONAL, SPOT_CORES = "cores", "lowPriorityCores"
-DEFAULT_LIMITS: Mapping[str, int] = {REGIONAL: 100, SPOT_CORES: 3}  # of a new subscription
+DEFAULT_LIMITS: Mapping[str, int] = {REGIONAL: 100, SPOT_CORES: 3}  # quotas of a new subscription
 DEFAULT_FAMILY_LIMIT = 10
 GPU_FAMILY_LIMIT = 0
 PREVIEW = "1.38"
@@ -71,7 +71,7 @@ class SubscriptionFacts:
         restricted: pairs of a VM size and a zone that the subscription may not use; an empty zone: the location.
         not_on_spot: VM sizes without spot machines.
         kubernetes: versions of Kubernetes that AKS offers, with their support plans.
-        taken: names of storage accounts and registries that others have.
+        taken: names of storage accounts and registries that are taken.
         deleted_vaults: names of soft-deleted key vaults.
         images: images of the registries, as `repository:tag` or `repository@digest`.
     """

@@ -91,7 +91,7 @@ class ClusterClient:
                 self._unreachable = error
                 raise
             except RefusedError:
-                pass  # it responds; a missing right shows in the operation itself
+                pass  # it responds; a missing permission shows in the operation itself
             self._reachable = True
 
     def kind(self, api_version: str, kind: str, *, wait_seconds: float = 0) -> ApiKind:

@@ -23,7 +23,7 @@ FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, PAUSE_GROWTH = 0.1, 2.0, 1.5
 # A missing image may still appear, and a crashed container may recover.
 STUCK_SECONDS = 60.0
 STUCK_VARIABLE = "CLOUDTWIN_STUCK_SECONDS"
-"""The environment variable that overrides it."""
+"""Environment variable that overrides STUCK_SECONDS."""
 EVENTS_SHOWN = 6
 WORKLOADS = {"DaemonSet", "Deployment", "Job", "Pod", "StatefulSet"}
 
@@ -40,7 +40,7 @@ class Backoff:
     _seconds: float = FIRST_PAUSE_SECONDS
 
     def pause(self) -> None:
-        """Wait a little longer than the last time, but not beyond the time limit."""
+        """Pause, each time a little longer, but not beyond the time limit."""
         self.timeouts.pause(min(self._seconds, max(self.timeouts.remaining, 0.01)))
         self._seconds = min(self._seconds * PAUSE_GROWTH, MAX_PAUSE_SECONDS)
 
@@ -97,7 +97,7 @@ def _present(cluster: ClusterClient, reference: ObjectReference) -> Object:
 
 
 def _end(verdict: Waiting | Failed, stuck_since: float | None, timeouts: Timeouts) -> str:
-    """Return the reason why the wait ends now; empty if it continues."""
+    """Return the end of the wait as text; empty if it continues."""
     if isinstance(verdict, Failed):
         return "failed"
     if timeouts.cancelled.is_set():
