@@ -130,7 +130,7 @@ class Fleet:
         """Make the workers wait for a straggler, or stop waiting."""
         self._all("stall", stalled)
 
-    def until_formed(self, size: int, after: int, seconds: float) -> Begun:
+    def wait_until_formed(self, size: int, after: int, seconds: float) -> Begun:
         """Wait until a generation above `after` has begun on all of its `size` members; return the last beginning.
 
         Raises:
@@ -226,7 +226,7 @@ def _phases(
         nonlocal formed
         number, before = formed.number, fleet.usage()
         act()
-        formed = fleet.until_formed(size, number, limit)
+        formed = fleet.wait_until_formed(size, number, limit)
         after = fleet.usage()
         return {
             "wall_seconds": round(formed.at - before.at, 2),

@@ -132,17 +132,17 @@ def partial(seed: int, kind: str, world_type: type[PartialFaultWorld]) -> Schedu
 
 def verify(run: Path, kind: str, seed: int, events: int) -> ScheduleOutcome:
     """Run `trainer.verify` on a run in a separate process; return its result."""
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "trainer.verify", str(run)],
         check=False,
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
     )
-    output = (ended.stdout + ended.stderr).strip()
+    output = (result.stdout + result.stderr).strip()
     counts = re.search(r"(\d+) commits, the last of step (\d+)", output)
     commits, steps = map(int, counts.groups()) if counts else (0, 0)
-    return ScheduleOutcome(kind, seed, events, commits, steps, output, right=ended.returncode == 0)
+    return ScheduleOutcome(kind, seed, events, commits, steps, output, right=result.returncode == 0)
 
 
 def real(folder: Path, etcd: str, data: Path, seed: int, events: int) -> ScheduleOutcome:

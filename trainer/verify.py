@@ -5,7 +5,7 @@ and the manifests of the existing checkpoints. It recomputes the samples of each
 the size of the data set and the global batch alone. It shares no code with the trainer, so that it does
 not repeat a bug in the trainer's sample order.
 
-Exit codes: 0 everything agrees, 1 something does not, 2 there is nothing to verify.
+Exit codes: 0 all commits agree, 1 a commit disagrees, 2 nothing to verify.
 """
 
 import argparse
@@ -35,7 +35,7 @@ class Commit:
 
 
 def main() -> None:
-    """Print whether each commit agrees, and exit with the result."""
+    """Verify the commits of a run, print the result and exit with it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("run", type=Path, help="folder of the run")
     run: Path = parser.parse_args().run
@@ -92,7 +92,7 @@ def checkpoints(run: Path) -> Iterator[Commit]:
             step, generation = int(entry["step"]), int(entry["generation"])
             yield Commit(step, generation, int(extra["samples"]), int(extra["digest"], 16))
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # a damaged one is skipped by the trainer, too
+            continue  # the trainer skips a damaged checkpoint, too
 
 
 def lost_end(run: Path, commits: list[Commit]) -> list[str]:
@@ -102,7 +102,7 @@ def lost_end(run: Path, commits: list[Commit]) -> list[str]:
     except (OSError, ValueError, KeyError):
         return []
     last = max(commit.step for commit in commits)
-    return [f"the run ended after {steps} steps, its last commit is of step {last}"] * (
+    return [f"the run ended after {steps} steps, but its last commit is of step {last}"] * (
         steps > last
     )
 
@@ -129,7 +129,7 @@ def verify(run: dict[str, Any], commits: list[Commit]) -> list[str]:
             )
     steps = [(commit.generation, commit.step) for commit in commits]
     if steps != sorted(steps):
-        faults.append("a commit of an older generation came after one of a newer")
+        faults.append("a commit of an older generation follows one of a newer generation")
     return faults
 
 
@@ -138,13 +138,13 @@ def expected_digests(run: dict[str, Any], steps: int) -> list[tuple[int, int]]:
     settings = run["fingerprint"]
     batch, seed = int(settings["global_batch"]), int(settings["seed"])
     expected = [(0, 0)]
-    order, made_for = np.empty(0, np.int64), (-1, -1)
+    order, order_key = np.empty(0, np.int64), (-1, -1)
     for step in range(steps):
         samples = _samples_at(run, step)
         epoch, position = divmod(step, -(-samples // batch))
-        if made_for != (epoch, samples):
+        if order_key != (epoch, samples):
             order = np.argsort(_hash(seed, epoch, np.arange(samples)), kind="stable")
-            made_for = (epoch, samples)
+            order_key = (epoch, samples)
         ids = order[position * batch : (position + 1) * batch]
         step_digest = int(_hash(LEDGER_SEED, step, ids).sum(dtype=np.uint64))
         expected.append((expected[-1][0] + len(ids), (expected[-1][1] + step_digest) % 2**64))

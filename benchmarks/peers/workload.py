@@ -83,7 +83,7 @@ class StepJournal:
     """A node's lines: two for each step, before and after its commit.
 
     A worker may be killed after its gradients have become part of a step and before it knows of the commit. So the
-    samples of a committed step are those that its workers had written down before.
+    samples of a committed step are those that its workers recorded before the commit.
 
     Args:
         path: the file.

@@ -121,7 +121,7 @@ class EksEnvironment(Component):
             opts=self.child(),
         )
 
-    def _on_aws(
+    def _aws_options(
         self,
         after: Sequence[pulumi.Resource] = (),
         providers: "Sequence[pulumi.ProviderResource]" = (),
@@ -140,7 +140,7 @@ class EksEnvironment(Component):
             cidr=config.network.cidr,
             existing=self._args.vpc or _configured_vpc(config),
         )
-        return Vpc(f"{self.name}-network", args, self._on_aws())
+        return Vpc(f"{self.name}-network", args, self._aws_options())
 
     def _declare_cluster(self) -> EksCluster:
         config = self._cluster_config
@@ -154,7 +154,7 @@ class EksEnvironment(Component):
             log_retention_days=config.log_retention_days,
             protect=self._config.protect,
         )
-        return EksCluster(f"{self.name}-cluster", args, self._on_aws())
+        return EksCluster(f"{self.name}-cluster", args, self._aws_options())
 
     def _declare_storage(self) -> Fsx:
         args = FsxArgs(
@@ -168,7 +168,7 @@ class EksEnvironment(Component):
             node_security_group=self._cluster.security_group,
             protect=self._config.protect,
         )
-        return Fsx(f"{self.name}-storage", args, self._on_aws())
+        return Fsx(f"{self.name}-storage", args, self._aws_options())
 
     def _declare_addons(
         self,
@@ -185,7 +185,7 @@ class EksEnvironment(Component):
             versions=self._cluster_config.addon_versions,
             identities=identities,
         )
-        return EksAddons(f"{self.name}-{stage}", args, self._on_aws(after))
+        return EksAddons(f"{self.name}-{stage}", args, self._aws_options(after))
 
     def _declare_nodes(self, early: EksAddons) -> EksNodeGroups:
         """Declare the nodes, which need a network plugin and egress routes to become Ready."""
@@ -203,7 +203,7 @@ class EksEnvironment(Component):
             tags=self._tags,
         )
         after = [*early.installed, *self._network.prerequisites]
-        return EksNodeGroups(f"{self.name}-nodes", args, self._on_aws(after))
+        return EksNodeGroups(f"{self.name}-nodes", args, self._aws_options(after))
 
     @property
     def _uses_local_storage(self) -> bool:
@@ -245,7 +245,7 @@ class EksEnvironment(Component):
             placement=SYSTEM_PLACEMENT,
             priorities=priorities(self._cluster_config),
         )
-        opts = self._on_aws(providers=[self._kubernetes])
+        opts = self._aws_options(providers=[self._kubernetes])
         EksAutoscaler(f"{self.name}-autoscaler", args, opts)
 
     def _declare_metrics(self) -> EksMetricsAgent | None:
@@ -276,7 +276,7 @@ class EksEnvironment(Component):
             prefix=origin.path,
             service_account=TRAINER_SERVICE_ACCOUNT if data.cache else DATA_ACCOUNT,
         )
-        access = EksDataAccess(f"{self.name}-data", args, self._on_aws())
+        access = EksDataAccess(f"{self.name}-data", args, self._aws_options())
         return DataAccess(env={"AWS_REGION": config.region}, prerequisites=access.prerequisites)
 
     def _declare_registry(self, puller: pulumi.Input[str] | None) -> pulumi.Output[str] | None:
@@ -287,7 +287,7 @@ class EksEnvironment(Component):
             puller=puller,
             protect=self._config.protect,
         )
-        return Ecr(f"{self.name}-registry", args, self._on_aws()).address
+        return Ecr(f"{self.name}-registry", args, self._aws_options()).address
 
     def _declare_budget(self) -> None:
         if self._config.cost.budget is None:
@@ -297,7 +297,7 @@ class EksEnvironment(Component):
             cluster=self._cluster_config.name,
             stack=self._args.stack,
         )
-        AwsBudget(f"{self.name}-budget", args, self._on_aws())
+        AwsBudget(f"{self.name}-budget", args, self._aws_options())
 
     @property
     def _metrics_outputs(self) -> Mapping[str, pulumi.Input[object]]:
@@ -313,7 +313,7 @@ class EksEnvironment(Component):
                 system_pool=SYSTEM_PLACEMENT,
                 kubeconfig=self._kubeconfig,
                 region=config.region,
-                zone=_only(config.gpu_zones),
+                zone=_single_zone(config.gpu_zones),
                 gpu_zones=config.gpu_zones,
                 name=cluster.name,
                 endpoint=cluster.endpoint,
@@ -346,7 +346,7 @@ def _efa_interfaces(config: EksConfig) -> int:
     return INSTANCE_TYPES[pool.instance_types[0]].efa_interfaces if pool.efa else 0
 
 
-def _only(zones: Sequence[str]) -> str | None:
+def _single_zone(zones: Sequence[str]) -> str | None:
     """Return the zone of all GPU nodes; None if they may be in several."""
     return zones[0] if len(zones) == 1 else None
 

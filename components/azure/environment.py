@@ -104,7 +104,7 @@ class AksEnvironment(Component):
             opts=self.child(),
         )
 
-    def _on_azure(self) -> pulumi.ResourceOptions:
+    def _azure_options(self) -> pulumi.ResourceOptions:
         """Return the options of a component that uses the Azure provider."""
         opts = pulumi.ResourceOptions(provider=self._azure)
         return pulumi.ResourceOptions.merge(self.child(), opts)
@@ -121,7 +121,7 @@ class AksEnvironment(Component):
             tags=self._tags,
             protect=self._config.protect,
         )
-        return Vnet(f"{self.name}-network", args, self._on_azure())
+        return Vnet(f"{self.name}-network", args, self._azure_options())
 
     def _declare_cluster(self) -> AksCluster:
         args = AksClusterArgs(
@@ -134,7 +134,7 @@ class AksEnvironment(Component):
             tags=self._tags,
             protect=self._config.protect,
         )
-        return AksCluster(f"{self.name}-cluster", args, self._on_azure())
+        return AksCluster(f"{self.name}-cluster", args, self._azure_options())
 
     def _declare_storage(self) -> BlobStorage:
         args = BlobArgs(
@@ -149,7 +149,7 @@ class AksEnvironment(Component):
             tags=self._tags,
             protect=self._config.protect,
         )
-        return BlobStorage(f"{self.name}-blob", args, self._on_azure())
+        return BlobStorage(f"{self.name}-blob", args, self._azure_options())
 
     def _declare_nodes(self) -> None:
         args = AksNodePoolsArgs(
@@ -203,7 +203,7 @@ class AksEnvironment(Component):
             kubelet_id=kubelet_id,
             tags=self._tags,
         )
-        return AzureRegistry(f"{self.name}-registry", args, self._on_azure())
+        return AzureRegistry(f"{self.name}-registry", args, self._azure_options())
 
     def _declare_budget(self) -> None:
         if self._config.cost.budget is None:
@@ -219,7 +219,7 @@ class AksEnvironment(Component):
             node_group=self._cluster.node_group,
             today=datetime.now(UTC).date(),
         )
-        AzureBudget(f"{self.name}-budget", args, self._on_azure())
+        AzureBudget(f"{self.name}-budget", args, self._azure_options())
 
     def _describe(self) -> Environment:
         config, zones = self._cluster_config, self._cluster_config.gpu_zones

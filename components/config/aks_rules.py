@@ -232,7 +232,7 @@ _AKS = {"cluster": ("aks",)}
 _NETWORK, _SYSTEM, _GPU = "cluster.network", "cluster.systemPool", "cluster.gpuPool"
 
 
-def _of_one_pool(paths: tuple[str, ...], check: Callable[..., list[ConfigFault]]) -> ConfigRule:
+def _gpu_pool_rule(paths: tuple[str, ...], check: Callable[..., list[ConfigFault]]) -> ConfigRule:
     """Return a rule about `gpuPool`, which does not apply to `gpuPools`."""
     return ConfigRule(paths, check, _AKS, unless=SEVERAL_POOLS)
 
@@ -241,7 +241,7 @@ RULES = (
     ConfigRule(
         (f"{_NETWORK}.cidr", f"{_NETWORK}.podCidr", f"{_NETWORK}.serviceCidr"), _blocks, _AKS
     ),
-    _of_one_pool(
+    _gpu_pool_rule(
         (
             f"{_NETWORK}.podCidr",
             f"{_SYSTEM}.maxNodes",
@@ -252,14 +252,14 @@ RULES = (
         _pod_cidr_fits_nodes,
     ),
     ConfigRule(("cluster.authorizedRanges", "cluster.privateApi"), _api_is_reachable, _AKS),
-    _of_one_pool((f"{_GPU}.vmSizes",), _pool_names_unused),
-    _of_one_pool((f"{_GPU}.vmSizes",), _vm_sizes_unique),
-    _of_one_pool((f"{_GPU}.vmSizes", "job.gpusPerWorker"), _vm_sizes_interchangeable),
+    _gpu_pool_rule((f"{_GPU}.vmSizes",), _pool_names_unused),
+    _gpu_pool_rule((f"{_GPU}.vmSizes",), _vm_sizes_unique),
+    _gpu_pool_rule((f"{_GPU}.vmSizes", "job.gpusPerWorker"), _vm_sizes_interchangeable),
     ConfigRule((f"{_SYSTEM}.vmSize",), _system_size_fits, _AKS),
-    _of_one_pool((f"{_GPU}.maxPrice", f"{_GPU}.capacity"), _max_price_valid),
+    _gpu_pool_rule((f"{_GPU}.maxPrice", f"{_GPU}.capacity"), _max_price_valid),
     ConfigRule((f"{_SYSTEM}.nodes", f"{_SYSTEM}.maxNodes"), _system_counts, _AKS),
-    _of_one_pool((f"{_GPU}.minNodes", f"{_GPU}.nodes", f"{_GPU}.maxNodes"), _gpu_counts),
-    _of_one_pool(
+    _gpu_pool_rule((f"{_GPU}.minNodes", f"{_GPU}.nodes", f"{_GPU}.maxNodes"), _gpu_counts),
+    _gpu_pool_rule(
         (
             "job.replicas",
             f"{_GPU}.nodes",

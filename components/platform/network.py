@@ -157,7 +157,7 @@ def _credentials_rule() -> AllowRule:
 
 
 def _source_rules(pods: Mapping[str, str]) -> list[AllowRule]:
-    """Return the rules of pods that read a store: it has no fixed addresses, the agent of identities has one."""
+    """Return the rules of pods that read a store, which has no fixed address, and use the Pod Identity agent."""
     agent = Peer(ip_block=networking.v1.IPBlockArgs(cidr=POD_IDENTITY_AGENT))
     return [
         AllowRule(

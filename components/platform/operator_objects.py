@@ -62,7 +62,7 @@ class Prices:
 def worker_monitor(scraping: Scraping) -> Json:
     """Return the PodMonitor of the workers."""
     ports = [f"metrics-{rank}" for rank in range(scraping.processes)]
-    endpoints = [{"port": port, **_every(scraping)} for port in ports]
+    endpoints = [{"port": port, **_interval(scraping)} for port in ports]
     return _object(
         "PodMonitor",
         f"{NAME}-workers",
@@ -73,7 +73,7 @@ def worker_monitor(scraping: Scraping) -> Json:
 
 def controller_monitor(scraping: Scraping) -> Json:
     """Return the PodMonitor of the controller, whose label `namespace` is that of the job."""
-    endpoint = {"port": "metrics", "honorLabels": True, **_every(scraping)}
+    endpoint = {"port": "metrics", "honorLabels": True, **_interval(scraping)}
     return _object(
         "PodMonitor",
         f"{NAME}-controller",
@@ -87,7 +87,7 @@ def controller_monitor(scraping: Scraping) -> Json:
 
 def gpu_monitor(scraping: Scraping) -> Json:
     """Return the ServiceMonitor of the exporters on GPU nodes, whose label `pod` is that of the GPU's user."""
-    endpoint = {"port": "metrics", "honorLabels": True, **_every(scraping)}
+    endpoint = {"port": "metrics", "honorLabels": True, **_interval(scraping)}
     return _object(
         "ServiceMonitor",
         f"{NAME}-gpus",
@@ -121,7 +121,7 @@ def price_rules(operator_labels: Mapping[str, str], prices: Prices) -> Json:
 def manifest() -> str:
     """Return the objects for `kubectl apply`, in the namespaces of a stack."""
     scraping = Scraping(labels={"release": "kube-prometheus-stack"})
-    placed = [
+    resources = [
         (worker_monitor(scraping), JOB_NAMESPACE),
         (controller_monitor(scraping), JOB_NAMESPACE),
         (gpu_monitor(scraping), SYSTEM_NAMESPACE),
@@ -129,7 +129,7 @@ def manifest() -> str:
     ]
     objects = [
         {**resource, "metadata": {**resource["metadata"], "namespace": namespace}}
-        for resource, namespace in placed
+        for resource, namespace in resources
     ]
     return HEAD + yaml.dump_all(objects, Dumper=_PlainDumper, sort_keys=False, width=120)
 
@@ -146,7 +146,7 @@ def _object(kind: str, name: str, operator_labels: Mapping[str, str], spec: Json
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _every(scraping: Scraping) -> Json:
+def _interval(scraping: Scraping) -> Json:
     return {"interval": f"{scraping.seconds}s"}
 
 

@@ -110,7 +110,7 @@ def fit(statistics: MarketStatistics = PUBLISHED, machines: int = 16) -> MarketM
         for threshold, zone in zip(thresholds, statistics.zones, strict=True)
     ]
     correlation = _solve(
-        lambda value: -_none_anywhere(thresholds, loadings(value, len(thresholds))),
+        lambda value: -_probability_of_none(thresholds, loadings(value, len(thresholds))),
         -statistics.none_anywhere,
         -0.95,
         0.95,
@@ -147,7 +147,7 @@ def _mean_share(threshold: float, margin: float, machines: int) -> float:
     return sum(1 - NORMAL.cdf(step) for step in steps) / machines
 
 
-def _none_anywhere(thresholds: Sequence[float], weights: Sequence[float]) -> float:
+def _probability_of_none(thresholds: Sequence[float], weights: Sequence[float]) -> float:
     """Return the probability that all zones are below their thresholds, by integrating over the shared part."""
     width, total = 0.05, 0.0
     for position in range(-120, 121):

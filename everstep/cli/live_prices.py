@@ -94,9 +94,9 @@ def live_prices(config: "StackConfig") -> LivePrices:
     machines = tuple(dict.fromkeys(name for pool in pools for name in pool.machines))
     cluster = config.cluster
     if isinstance(cluster, EksConfig) and machines:
-        return _of_aws(cluster.region, machines)
+        return _aws_prices(cluster.region, machines)
     if isinstance(cluster, AksConfig) and machines:
-        return _of_azure(cluster.location, machines)
+        return _azure_prices(cluster.location, machines)
     raise EverstepError(
         "--live reads the prices of a stack's GPU machines, and this stack creates none",
         "Plan a stack of a cloud: everstep plan --stack eks-dev --live",
@@ -148,7 +148,7 @@ class _SpotMarket(AwsAccount):
             token = {"NextToken": page["NextToken"]}
 
 
-def _of_aws(region: str, machines: Sequence[str]) -> LivePrices:
+def _aws_prices(region: str, machines: Sequence[str]) -> LivePrices:
     try:
         listed = sorted(_SpotMarket(region).prices(machines), key=lambda item: item["Timestamp"])
     except RequestError as error:
@@ -169,7 +169,7 @@ def _of_aws(region: str, machines: Sequence[str]) -> LivePrices:
 # --- Azure --------------------------------------------------------------------------------------
 
 
-def _of_azure(location: str, machines: Sequence[str]) -> LivePrices:
+def _azure_prices(location: str, machines: Sequence[str]) -> LivePrices:
     items = [item for item in _retail_items(location, machines) if _is_linux_by_the_hour(item)]
     prices = {}
     for name in machines:

@@ -85,17 +85,19 @@ class ProcessLog:
     def transport(self) -> Transport:
         """The transport of this process."""
         return max(
-            (self._of(name) for name in self.networks), default=Transport.UNKNOWN, key=_WORST
+            (self._transport_of(name) for name in self.networks),
+            default=Transport.UNKNOWN,
+            key=_WORST,
         )
 
-    def _of(self, network: str) -> Transport:
+    def _transport_of(self, network: str) -> Transport:
         if LIBFABRIC.fullmatch(network):
-            return self._of_libfabric()
+            return self._libfabric_transport()
         if network.startswith("Socket"):
             return Transport.SOCKETS
         return Transport.INFINIBAND if network.startswith("IB") else Transport.OTHER
 
-    def _of_libfabric(self) -> Transport:
+    def _libfabric_transport(self) -> Transport:
         if not self.providers:
             return Transport.UNKNOWN
         only_efa = all(name.split(";")[0] == "efa" for name in self.providers)

@@ -34,7 +34,7 @@ def read_annotations(path: Path) -> dict[str, str]:
     """
     if not path.exists():
         raise EverstepError(f"the annotations {path} do not exist", FORMS)
-    pairs = _of_folder(path) if path.is_dir() else _of_table(path)
+    pairs = _read_folder(path) if path.is_dir() else _read_table(path)
     classes: dict[str, str] = {}
     for image, label, source in pairs:
         if not CLASS.fullmatch(label):
@@ -51,7 +51,7 @@ def read_annotations(path: Path) -> dict[str, str]:
     return classes
 
 
-def _of_folder(folder: Path) -> Iterator[tuple[str, str, str]]:
+def _read_folder(folder: Path) -> Iterator[tuple[str, str, str]]:
     for path in sorted(folder.rglob("*.xml")):
         labels = OBJECT_NAME.findall(path.read_text(errors="replace"))
         if not labels:
@@ -60,7 +60,7 @@ def _of_folder(folder: Path) -> Iterator[tuple[str, str, str]]:
             yield path.stem, label, str(path)
 
 
-def _of_table(path: Path) -> Iterator[tuple[str, str, str]]:
+def _read_table(path: Path) -> Iterator[tuple[str, str, str]]:
     with path.open(newline="", errors="replace") as file:
         rows = csv.reader(file)
         if next(rows, None) != COLUMNS:

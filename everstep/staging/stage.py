@@ -129,7 +129,9 @@ def _plan(
         source.name,
         verify=options.verify,
     )
-    spool.write(state.plan, _to_do(discard_other_partials(all_tasks, state.partial), tally))
+    spool.write(
+        state.plan, _unfinished_tasks(discard_other_partials(all_tasks, state.partial), tally)
+    )
     check_volume(tally.needed(), volume, str(destination))
     return Plan(
         listed=listed,
@@ -148,7 +150,7 @@ def _observed(entries: Iterator[Entry], observer: Observer) -> Iterator[Entry]:
         yield entry
 
 
-def _to_do(all_tasks: Iterator[Task], tally: Tally) -> Iterator[Task]:
+def _unfinished_tasks(all_tasks: Iterator[Task], tally: Tally) -> Iterator[Task]:
     for task in all_tasks:
         tally.add(task)
         if task.action != Action.KEEP:

@@ -31,16 +31,16 @@ PACKAGES = {"aws": "pulumi_aws", "azure-native": "pulumi_azure_native"}
 def schema_errors(token: str, inputs: Mapping[str, Any]) -> list[str]:
     """Return the inputs that the SDK would refuse or that a cloud would misinterpret."""
     if token.startswith("pulumi:providers:"):
-        return list(_of_provider(token, inputs))
+        return list(_provider_errors(token, inputs))
     arguments = arguments_class(token)
     strict = not token.startswith("kubernetes:")
     errors = [
         finding
         for key in inputs
-        for finding in _empty(inputs[key], f"{token}.{key}", strict=strict)
+        for finding in _empty_value_errors(inputs[key], f"{token}.{key}", strict=strict)
     ]
     if arguments is not None:
-        errors += _inside(arguments, inputs, token)
+        errors += _object_errors(arguments, inputs, token)
     return errors
 
 
@@ -78,7 +78,7 @@ def type_errors(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names, types and values that the SDK refuses, and missing properties."""
     arguments = arguments_class(token)
     if arguments is not None:
-        yield from _inside(arguments, inputs, token)
+        yield from _object_errors(arguments, inputs, token)
 
 
 def classes_at(annotation: Any) -> list[type]:
@@ -92,7 +92,7 @@ def classes_at(annotation: Any) -> list[type]:
     return result
 
 
-def _of_provider(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
+def _provider_errors(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
     """Yield errors in a provider's arguments; the SDK sends all but strings as JSON."""
     package = token.rsplit(":", 1)[-1]
     if package == "kubernetes":
@@ -107,10 +107,10 @@ def _of_provider(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
         elif key != "version":
             text = str in alternatives(known[key])
             decoded[key] = value if text or not isinstance(value, str) else json.loads(value)
-    yield from _inside(module.ProviderArgs, decoded, token)
+    yield from _object_errors(module.ProviderArgs, decoded, token)
 
 
-def _empty(value: Any, path: str, *, strict: bool) -> Iterator[str]:
+def _empty_value_errors(value: Any, path: str, *, strict: bool) -> Iterator[str]:
     """Yield unknown values, and empty values that result from a lost one."""
     if isinstance(value, str) and UNKNOWN in value:
         yield f"{path} is unknown"
@@ -121,10 +121,10 @@ def _empty(value: Any, path: str, *, strict: bool) -> Iterator[str]:
             yield f"{path} is empty"
     elif isinstance(value, dict):
         for key, inner in value.items():
-            yield from _empty(inner, f"{path}.{key}", strict=strict)
+            yield from _empty_value_errors(inner, f"{path}.{key}", strict=strict)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from _empty(inner, f"{path}[{index}]", strict=strict)
+            yield from _empty_value_errors(inner, f"{path}[{index}]", strict=strict)
 
 
 def _is_lost(key: str, value: Any) -> bool:
@@ -148,7 +148,7 @@ def required(arguments: type) -> frozenset[str]:
     )
 
 
-def _inside(arguments: type, value: Mapping[str, Any], path: str) -> Iterator[str]:
+def _object_errors(arguments: type, value: Mapping[str, Any], path: str) -> Iterator[str]:
     """Yield errors in an object of a class."""
     known = input_types(arguments)
     for key in required(arguments) - set(value):
@@ -159,7 +159,7 @@ def _inside(arguments: type, value: Mapping[str, Any], path: str) -> Iterator[st
         if key not in known:
             yield f"{path}.{key} is not known"
         else:
-            yield from _of_type(known[key], inner, f"{path}.{key}")
+            yield from _value_errors(known[key], inner, f"{path}.{key}")
 
 
 def alternatives(annotation: Any) -> list[Any]:
@@ -176,14 +176,16 @@ def alternatives(annotation: Any) -> list[Any]:
     return [annotation]
 
 
-def _of_type(annotation: Any, value: Any, path: str) -> Iterator[str]:
+def _value_errors(annotation: Any, value: Any, path: str) -> Iterator[str]:
     """Yield errors in a value of a type."""
     if value is None:
         return
     allowed = alternatives(annotation)
     if not allowed or any(shape in {Any, typing.Any, object} for shape in allowed):
         return
-    findings = [list(_of_one(shape, value, path)) for shape in _without_loose_text(allowed)]
+    findings = [
+        list(_alternative_errors(shape, value, path)) for shape in _without_loose_text(allowed)
+    ]
     if all(findings):
         yield from min(findings, key=len)
 
@@ -203,33 +205,33 @@ def _without_loose_text(allowed: list[Any]) -> list[Any]:
     return enumerations or allowed
 
 
-def _of_one(kind: Any, value: Any, path: str) -> Iterator[str]:
+def _alternative_errors(kind: Any, value: Any, path: str) -> Iterator[str]:
     """Yield errors in a value of one alternative."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
         if value not in arguments:
             yield f"{path} is none of {list(arguments)}: {value!r}"
     elif origin is not None:
-        yield from _container(issubclass(origin, Mapping), arguments[-1], value, path)
+        yield from _container_errors(issubclass(origin, Mapping), arguments[-1], value, path)
     elif not _types.is_input_type(kind):
-        yield from _scalar(kind, value, path)
+        yield from _scalar_errors(kind, value, path)
     elif isinstance(value, dict):
-        yield from _inside(kind, value, path)
+        yield from _object_errors(kind, value, path)
     else:
         yield f"{path} must be an object: {value!r}"
 
 
-def _container(mapping: bool, kind: Any, value: Any, path: str) -> Iterator[str]:
+def _container_errors(mapping: bool, kind: Any, value: Any, path: str) -> Iterator[str]:
     """Yield errors in the elements of a mapping or a list."""
     if mapping != isinstance(value, dict) or mapping == isinstance(value, list):
         yield f"{path} must be a {'mapping' if mapping else 'list'}: {value!r}"
         return
     elements = value.items() if mapping else enumerate(value)
     for key, inner in elements:
-        yield from _of_type(kind, inner, f"{path}.{key}" if mapping else f"{path}[{key}]")
+        yield from _value_errors(kind, inner, f"{path}.{key}" if mapping else f"{path}[{key}]")
 
 
-def _scalar(kind: Any, value: Any, path: str) -> Iterator[str]:
+def _scalar_errors(kind: Any, value: Any, path: str) -> Iterator[str]:
     """Yield errors in plain values; the SDK checks assets and archives."""
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         if value not in [member.value for member in kind]:

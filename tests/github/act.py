@@ -179,7 +179,7 @@ class Repository:
         for name, script in stand_ins.PROGRAMS.items():
             (programs / name).write_text(script)
             (programs / name).chmod(0o755)
-        ended = subprocess.run(
+        result = subprocess.run(
             command,
             cwd=self.folder,
             env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
@@ -189,7 +189,7 @@ class Repository:
             timeout=RUN_SECONDS,
             check=False,
         )
-        return ended.stdout
+        return result.stdout
 
 
 @dataclass

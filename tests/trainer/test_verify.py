@@ -41,7 +41,7 @@ def test_a_late_commit_of_an_older_generation_is_detected() -> None:
     late = commits(3, 8)
     faults = verify(RUN, [Commit(8, 2, late[1].samples, late[1].digest), late[0]])
 
-    assert faults == ["a commit of an older generation came after one of a newer"]
+    assert faults == ["a commit of an older generation follows one of a newer generation"]
 
 
 def test_the_program_prints_the_result_and_returns_its_exit_code(tmp_path: Path) -> None:
@@ -54,15 +54,15 @@ def test_the_program_prints_the_result_and_returns_its_exit_code(tmp_path: Path)
     (tmp_path / "ledger.jsonl").write_text(text + '\n{"step": 9, "gen')
     assert len(list(read(tmp_path / "ledger.jsonl"))) == 2
 
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "trainer.verify", str(tmp_path)],
         check=False,
         capture_output=True,
         text=True,
     )
 
-    assert ended.returncode == 0, ended.stderr
-    assert "2 commits, the last of step 8, 50 samples: every sample exactly once" in ended.stdout
+    assert result.returncode == 0, result.stderr
+    assert "2 commits, the last of step 8, 50 samples: every sample exactly once" in result.stdout
 
 
 def test_data_accepted_during_a_run_count_from_their_step() -> None:
@@ -106,10 +106,10 @@ def test_a_missing_line_of_the_ledger_is_noticed_and_its_checkpoint_verified(
     third, eighth = commits(3, 8)
     write_run(tmp_path, [third], [third, eighth])
 
-    ended = run_program(tmp_path)
+    result = run_program(tmp_path)
 
-    assert "has no line for the checkpoint of step 8" in ended.stdout
-    assert ended.returncode == 0, "a writer may end between a commit and its line"
+    assert "has no line for the checkpoint of step 8" in result.stdout
+    assert result.returncode == 0, "a writer may end between a commit and its line"
 
 
 def test_a_checkpoint_of_other_samples_is_detected_without_its_line(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_ledger_that_lacks_the_end_of_a_finished_run_is_wrong(tmp_path: Path) 
     write_run(tmp_path, commits(3, 8), [])
     (tmp_path / "result.json").write_text(json.dumps({"steps": 20}))
 
-    ended = run_program(tmp_path)
+    result = run_program(tmp_path)
 
-    assert ended.returncode == 1
-    assert "the run ended after 20 steps, its last commit is of step 8" in ended.stdout
+    assert result.returncode == 1
+    assert "the run ended after 20 steps, its last commit is of step 8" in result.stdout

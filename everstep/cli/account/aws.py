@@ -249,7 +249,7 @@ def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
 
     Pools that share a quota share its vCPUs, so they are checked together.
     """
-    for counted, needs in _by_quota(pools(cluster)).items():
+    for counted, needs in _needs_by_quota(pools(cluster)).items():
         machines = [_vcpus(need) for need in needs]
         nodes = sum(need.nodes for need in needs)
         allowed = account.quota(counted.code)
@@ -261,7 +261,7 @@ def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
         yield AccountCheck(name, allowed >= wanted, observed, needs[0].field, fix, fatal=fatal)
 
 
-def _by_quota(needs: Iterable[PoolNeed]) -> dict[Quota, list[PoolNeed]]:
+def _needs_by_quota(needs: Iterable[PoolNeed]) -> dict[Quota, list[PoolNeed]]:
     """Return the pools that each quota limits, those whose machines are known."""
     needs_by_quota: dict[Quota, list[PoolNeed]] = {}
     for need in needs:

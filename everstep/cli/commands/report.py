@@ -115,9 +115,9 @@ def report(
     curves = _Curves(tensorboard, mlflow, wandb)
     recent_steps = ALL_STEPS if curves.any else RECENT_STEPS
     if run:
-        source = _of_folder(run, recent_steps, wait=wait)
+        source = _folder_run(run, recent_steps, wait=wait)
     else:
-        source = _of_stack(open_running_stack(stack, twin=twin), recent_steps, wait=wait)
+        source = _stack_run(open_running_stack(stack, twin=twin), recent_steps, wait=wait)
     record = source.reader.read()
     if not record.starts and not record.result:
         raise EverstepError(
@@ -136,7 +136,7 @@ def report(
         results.print(report_screen(built, record, time.time(), results.width))
 
 
-def _of_stack(context: StackContext, recent_steps: int, *, wait: bool) -> _Source:
+def _stack_run(context: StackContext, recent_steps: int, *, wait: bool) -> _Source:
     reader = context.run_reader(recent_steps)
     if wait:
         log = MachineLog(context.workspace.machines)
@@ -162,7 +162,7 @@ def _billing(context: StackContext) -> Billing:
     return billing_of(context.config, context.target, log.seen)
 
 
-def _of_folder(run: Path, recent_steps: int, *, wait: bool) -> _Source:
+def _folder_run(run: Path, recent_steps: int, *, wait: bool) -> _Source:
     """Return the source of a folder.
 
     Raises:

@@ -195,9 +195,9 @@ class _Lines:
         """Print new events and, at intervals, progress."""
         report = reports.build(run)
         for event in report.events:
-            self._once(f"{clock(event.at - (report.started_at or 0))}  {event_sentence(event)}")
+            self._say_once(f"{clock(event.at - (report.started_at or 0))}  {event_sentence(event)}")
         for move in report.moves:
-            self._once(f"{clock(move.began - (report.started_at or 0))}  {move_sentence(move)}")
+            self._say_once(f"{clock(move.began - (report.started_at or 0))}  {move_sentence(move)}")
         for name, value in job_state(monitor.status):
             self._if_changed(name, value)
         if note != self._note:
@@ -217,7 +217,7 @@ class _Lines:
             self._state[name] = value
             say(f"{name}: {value}")
 
-    def _once(self, line: str) -> None:
+    def _say_once(self, line: str) -> None:
         if line not in self._lines:
             self._lines.add(line)
             say(line)

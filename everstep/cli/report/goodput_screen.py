@@ -119,7 +119,7 @@ def _worker_bars(workers: Sequence[WorkerSeconds], width: int) -> Iterable[Rende
     label = max(len(worker.worker) for worker in workers)
     columns = max(width - label - 24, 10)
     for worker in workers[:MAX_BARS]:
-        parts = _by_part(worker.seconds)
+        parts = _group_by_part(worker.seconds)
         total_seconds = sum(worker.seconds.values())
         row = Text(f"{worker.worker:<{label}}  ", no_wrap=True)
         for (glyph, colour, _), cells in zip(PARTS, _cells(parts, columns / longest), strict=True):
@@ -135,7 +135,7 @@ def _worker_bars(workers: Sequence[WorkerSeconds], width: int) -> Iterable[Rende
     yield legend
 
 
-def _by_part(seconds: Mapping[str, float]) -> list[float]:
+def _group_by_part(seconds: Mapping[str, float]) -> list[float]:
     return [
         sum(seconds.get(name, 0.0) for name, (_, of) in WORDS.items() if of is part)
         for part in PARTS

@@ -124,7 +124,7 @@ def money(run: RunRecord, now: float, billing: Billing) -> Money:
     rates = billing.rates
     if rates is None:
         return _without_prices(billing, machine_hours)
-    pools = _by_pool(billing, rates, timelines)
+    pools = _cost_by_pool(billing, rates, timelines)
     spent = _sum([*(pool.spent_usd for pool in pools), rates.fixed * hours])
     on_demand = _sum([*(pool.on_demand_usd for pool in pools), rates.fixed * hours])
     present = [rate_of(billing, rates, line.node).price for line in _present(timelines, run)]
@@ -181,7 +181,7 @@ def rate_of(billing: Billing, rates: Rates, node: str) -> MachineRate:
     )
 
 
-def _by_pool(
+def _cost_by_pool(
     billing: Billing, rates: Rates, timelines: Sequence[NodeTimeline]
 ) -> tuple[PoolSpending, ...]:
     """Return the cost of each pool so far, in order of the names."""

@@ -120,12 +120,12 @@ class ClusterStudy:
         while True:
             steps = len(reader.read().steps)
             note_steps(step, steps)
-            ended = {c.type: c.message for c in self.client.conditions(name)}
-            if "Failed" in ended:
+            messages = {c.type: c.message for c in self.client.conditions(name)}
+            if "Failed" in messages:
                 raise EverstepError(
-                    f"the job {name} failed: {ended['Failed']}", "Read the log of its pods."
+                    f"the job {name} failed: {messages['Failed']}", "Read the log of its pods."
                 )
-            if "Succeeded" in ended:
+            if "Succeeded" in messages:
                 return
             if not steps and time.monotonic() > deadline:
                 raise EverstepError(

@@ -95,8 +95,8 @@ class S3Bucket:
 
     def get(self, key: str) -> tuple[bytes, str]:
         """Return a small object and its version."""
-        with self._answers(key):
-            response = self._client.get_object(**self._at(key))
+        with self._errors(key):
+            response = self._client.get_object(**self._object_arguments(key))
             return response["Body"].read(), str(response["ETag"])
 
     def get_large(self, key: str, size: int) -> bytearray:
@@ -112,15 +112,15 @@ class S3Bucket:
 
     def put(self, key: str, content: bytes) -> None:
         """Put a small object; replace one of the same key."""
-        with self._answers(key):
-            self._client.put_object(**self._at(key), Body=content)
+        with self._errors(key):
+            self._client.put_object(**self._object_arguments(key), Body=content)
 
     def put_if(self, key: str, content: bytes, version: str | None) -> bool:
         """Put a small object if the present one is of this version; None: if there is none."""
         condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
         try:
-            with self._answers(key):
-                self._client.put_object(**self._at(key), Body=content, **condition)
+            with self._errors(key):
+                self._client.put_object(**self._object_arguments(key), Body=content, **condition)
         except _RefusedError:
             return False
         return True
@@ -131,8 +131,8 @@ class S3Bucket:
         if size <= PART_BYTES:
             self.put(key, b"".join(pieces))
             return
-        with self._answers(key):
-            upload = self._client.create_multipart_upload(**self._at(key))["UploadId"]
+        with self._errors(key):
+            upload = self._client.create_multipart_upload(**self._object_arguments(key))["UploadId"]
         try:
             numbered = self._put_pieces(key, upload, pieces)
             self._complete(key, upload, numbered, size)
@@ -143,8 +143,8 @@ class S3Bucket:
 
     def delete(self, key: str) -> None:
         """Delete an object, if there is one."""
-        with self._answers(key):
-            self._client.delete_object(**self._at(key))
+        with self._errors(key):
+            self._client.delete_object(**self._object_arguments(key))
 
     def uploads(self, prefix: str) -> list[str]:
         """Return the keys below a prefix of objects whose pieces were put and never completed."""
@@ -173,9 +173,9 @@ class S3Bucket:
         return sorted(done, key=lambda part: part["PartNumber"])
 
     def _put_piece(self, key: str, upload: str, number: int, piece: bytes) -> dict[str, Any]:
-        with self._answers(key):
+        with self._errors(key):
             response = self._client.upload_part(
-                **self._at(key), UploadId=upload, PartNumber=number, Body=piece
+                **self._object_arguments(key), UploadId=upload, PartNumber=number, Body=piece
             )
         checksums = {name: value for name, value in response.items() if name.startswith("Checksum")}
         checksums.pop("ChecksumType", None)
@@ -183,24 +183,24 @@ class S3Bucket:
 
     def _complete(self, key: str, upload: str, parts: list[dict[str, Any]], size: int) -> None:
         try:
-            with self._answers(key):
+            with self._errors(key):
                 self._client.complete_multipart_upload(
-                    **self._at(key), UploadId=upload, MultipartUpload={"Parts": parts}
+                    **self._object_arguments(key), UploadId=upload, MultipartUpload={"Parts": parts}
                 )
         except MissingObjectError:  # the upload is gone: a response was lost, and boto3 asked again
-            with self._answers(key):
-                if self._client.head_object(**self._at(key))["ContentLength"] != size:
+            with self._errors(key):
+                if self._client.head_object(**self._object_arguments(key))["ContentLength"] != size:
                     raise
 
     def _abort(self, key: str, upload: str) -> None:
-        with contextlib.suppress(MissingObjectError), self._answers(key):
-            self._client.abort_multipart_upload(**self._at(key), UploadId=upload)
+        with contextlib.suppress(MissingObjectError), self._errors(key):
+            self._client.abort_multipart_upload(**self._object_arguments(key), UploadId=upload)
 
     def _read(self, key: str, first: int, target: memoryview, size: int) -> None:
         """Read one piece of an object; again if the connection breaks."""
         for attempt in range(ATTEMPTS):
             try:
-                with self._answers(key):
+                with self._errors(key):
                     self._read_once(key, first, target, size)
                 return
             except MissingObjectError:
@@ -211,7 +211,7 @@ class S3Bucket:
 
     def _read_once(self, key: str, first: int, target: memoryview, size: int) -> None:
         interval = f"bytes={first}-{first + len(target) - 1}"
-        response = self._client.get_object(**self._at(key), Range=interval)
+        response = self._client.get_object(**self._object_arguments(key), Range=interval)
         total, at = int(response["ContentRange"].rpartition("/")[2]), 0
         with contextlib.closing(response["Body"]) as body:
             if total != size:
@@ -225,7 +225,7 @@ class S3Bucket:
 
     # --- requests ---
 
-    def _at(self, key: str) -> dict[str, str]:
+    def _object_arguments(self, key: str) -> dict[str, str]:
         return {"Bucket": self._name, "Key": self._prefix + key}
 
     def _relative(self, item: dict[str, Any]) -> str:
@@ -235,14 +235,14 @@ class S3Bucket:
         paginator = self._client.get_paginator(operation)
         pages = iter(paginator.paginate(Bucket=self._name, Prefix=self._prefix + prefix))
         while True:
-            with self._answers(prefix):
+            with self._errors(prefix):
                 page = next(pages, None)
             if page is None:
                 return
             yield page
 
     @contextlib.contextmanager
-    def _answers(self, key: str) -> Iterator[None]:
+    def _errors(self, key: str) -> Iterator[None]:
         """Convert the errors of boto3 into those of a bucket, or into an error with a fix."""
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 

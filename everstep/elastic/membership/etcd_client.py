@@ -335,7 +335,7 @@ class Etcd:
         began, warned = time.monotonic(), False
         while True:
             try:
-                return self._once(path, body, request_seconds)
+                return self._attempt_with_token(path, body, request_seconds)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 self._drop()
                 self._prefer_next()
@@ -351,7 +351,7 @@ class Etcd:
                     )
                 time.sleep(RETRY_INTERVAL_SECONDS)
 
-    def _once(
+    def _attempt_with_token(
         self, path: str, body: Mapping[str, object], request_seconds: float
     ) -> dict[str, Any]:
         """Make one attempt at the preferred endpoint, and another with a new token if the token is refused."""

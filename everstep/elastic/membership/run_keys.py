@@ -84,7 +84,7 @@ class RunKeys:
             self._started_revision = revision
         self._started_revision = self._started_revision or revision
         self._read_revision = revision
-        members = self._under("members", entries)
+        members = self._members_in("members", entries)
         agreed = next((entry for entry in entries if entry.key == self._generation), None)
         generation = Generation.from_json(agreed.value) if agreed else None
         self._members = len(generation.members if generation else members)
@@ -96,7 +96,7 @@ class RunKeys:
             generation,
             agreed.modified if agreed else 0,
             self._reads_all,
-            self._under("coordinators", entries),
+            self._members_in("coordinators", entries),
             tuple(
                 _instruction(entry)
                 for entry in entries
@@ -104,7 +104,7 @@ class RunKeys:
             ),
         )
 
-    def _under(self, folder: str, entries: list[KeyValue]) -> tuple[Member, ...]:
+    def _members_in(self, folder: str, entries: list[KeyValue]) -> tuple[Member, ...]:
         prefix = self._key_of("", folder)
         return tuple(
             self._member(entry, folder) for entry in entries if entry.key.startswith(prefix)

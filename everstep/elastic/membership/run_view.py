@@ -136,14 +136,14 @@ class RunView:
 
     def leavers(self, group: Generation) -> list[str]:
         """Return the nodes of a group's members that leave."""
-        return [member.node for member in self._inside(group) if member.leaving]
+        return [member.node for member in self._members_of(group) if member.leaving]
 
     def joiners(self, group: Generation) -> list[str]:
         """Return the nodes of the members that wait and could join a group."""
-        inside = self._inside(group)
+        inside = self._members_of(group)
         return [m.node for m in waiting(self.members, group) if can_join(m, inside)]
 
-    def _inside(self, group: Generation) -> list[Member]:
+    def _members_of(self, group: Generation) -> list[Member]:
         return [self.members[name] for name in group.members if name in self.members]
 
     def node(self, identity: str) -> str:

@@ -302,9 +302,9 @@ class Membership:
 
     def _announce_as_is(self) -> Announce:
         """Announce a change of anything but the generation that this agent waits for."""
-        return Announce(self._own_after(), leaving=self.leaving, avoids=self._avoided())
+        return Announce(self._waits_for_generation(), leaving=self.leaving, avoids=self._avoided())
 
-    def _own_after(self) -> int:
+    def _waits_for_generation(self) -> int:
         if not self.view.is_complete:
             return self._waits_after
         member = self.members.get(self.identity or "")
@@ -314,7 +314,7 @@ class Membership:
 
     def _decide(self, now: float) -> list[Action]:
         if self.ended:
-            return self._once("ended", [self.ended])
+            return self._act_once("ended", [self.ended])
         role = self._coordinate(self.identity, now) if self.identity else []
         return [*role, *self._decide_for_workers(now)]
 
@@ -350,7 +350,7 @@ class Membership:
     def _decide_in_group(self, group: Generation, now: float) -> list[Action]:
         if self.current and self.current.number != group.number:
             reason = f"generation {self.current.number} has replaced {group.number}"
-            return self._once("stop", [Stop(reason)])
+            return self._act_once("stop", [Stop(reason)])
         if not self.identity:
             return self._reclaim(group)
         if is_large(self.limits):
@@ -359,9 +359,9 @@ class Membership:
             return []
         regroups = self._announced == ("regroup", group.number)
         if cause := self._reason_to_stop(group, now, regroups=regroups):
-            return self._once("stop", [Stop(cause)])
+            return self._act_once("stop", [Stop(cause)])
         if cause := self._changes.reason_to_regroup(self.view, group, self.limits, now):
-            return self._once("regroup", [Regroup(cause)])
+            return self._act_once("regroup", [Regroup(cause)])
         return []
 
     def _reason_to_stop(self, group: Generation, now: float, *, regroups: bool) -> str:
@@ -403,11 +403,11 @@ class Membership:
         instructions = self.view.instructions
         if self.current and self.current.fenced:
             fenced = [self.view.node(name) for name in self.current.fenced]
-            return self._once("stop", [Stop(f"lost {enumerated(fenced)}")])
+            return self._act_once("stop", [Stop(f"lost {enumerated(fenced)}")])
         if (reason := instructions.reason("stop", group.number)) is not None:
-            return self._once("stop", [Stop(reason)])
+            return self._act_once("stop", [Stop(reason)])
         if (reason := instructions.reason("regroup", group.number)) is not None:
-            return self._once("regroup", [Regroup(reason)])
+            return self._act_once("regroup", [Regroup(reason)])
         return []
 
     # --- leases, registration ---
@@ -417,10 +417,10 @@ class Membership:
         if self._reclaiming or self._announced == ("stop", group.number):
             return []  # workers that were stopped need no key until they are ready again
         if self.view.has_fenced(self._lapsed):
-            return self._once("stop", [Stop("the others suspected that this node is lost")])
+            return self._act_once("stop", [Stop("the others suspected that this node is lost")])
         if not self._lapsed or not self.view.revision:
             reason = "this node's lease has lapsed: the others continue without it"
-            return self._once("stop", [Stop(reason)])
+            return self._act_once("stop", [Stop(reason)])
         self._reclaiming = True
         after, avoids = group.number - 1, self._avoided()
         self._waits_after = after
@@ -430,7 +430,7 @@ class Membership:
         """Return whether a key may be missing only because etcd was unavailable."""
         return self._away or now < self._doubt_until
 
-    def _once(self, kind: str, actions: list[Action]) -> list[Action]:
+    def _act_once(self, kind: str, actions: list[Action]) -> list[Action]:
         """Return the actions unless returned for this generation before; a Stop outranks a Regroup."""
         number = self.own_generation.number if self.own_generation else 0
         if self._announced == (kind, number) or (
@@ -456,7 +456,7 @@ class Membership:
 
         The own key alone does not show it: while it is put back, it is not among the members.
         """
-        after = max(self._own_after(), self._begun_number)
+        after = max(self._waits_for_generation(), self._begun_number)
         return self.identity in generation.ranks and generation.number > after
 
     def proposal_failed(self) -> None:

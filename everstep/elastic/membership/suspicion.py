@@ -232,17 +232,17 @@ class Suspicion:
         if not self.suspects or now < self._consult_at:
             return []
         self._consult_at = now + CONSULT_SECONDS
-        others = {name for suspect in self.suspects for name in self._others(group, suspect)}
+        others = {name for suspect in self.suspects for name in self._other_members(group, suspect)}
         question = HeartbeatMessage(group.identity, self.suspects)
         return [OutgoingMessage(name, question) for name in sorted(others - set(self.suspects))]
 
     # --- agreement ---
 
-    def _others(self, group: ObservedGroup, suspect: str) -> list[str]:
+    def _other_members(self, group: ObservedGroup, suspect: str) -> list[str]:
         return [name for name in group.observers(suspect) if name != group.identity]
 
     def _is_agreed(self, group: ObservedGroup, suspect: str) -> bool:
-        others = self._others(group, suspect)
+        others = self._other_members(group, suspect)
         opinions = [self._opinion(name, suspect) for name in others if name not in self._suspects]
         agree, deny = opinions.count(False), opinions.count(True)
         return (not others or agree > 0) and agree + 1 > deny

@@ -115,11 +115,11 @@ class LiveGroup:
 
     def __init__(
         self,
-        line: channel.MessageStream,
+        stream: channel.MessageStream,
         device: torch.device,
         accounting: TimeAccount | None = None,
     ) -> None:
-        self._line, self._device = line, device
+        self._stream, self._device = stream, device
         self.accounting = accounting or TimeAccount()
         self._core = Recovery()
         self._assignments: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -142,7 +142,7 @@ class LiveGroup:
         self.leaving = False
         threading.Thread(target=self._listen, name="everstep-group", daemon=True).start()
         local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        line.send({"hello": os.getpid(), "local_world_size": local})
+        stream.send({"hello": os.getpid(), "local_world_size": local})
 
     # --- interface of the training loop ---
 
@@ -421,16 +421,16 @@ class LiveGroup:
 
     def _send(self, message: channel.Message) -> None:
         try:
-            self._line.send(message)
+            self._stream.send(message)
         except OSError:
             log.debug(
                 "the connection to the agent is broken; the listening thread ends this process"
             )
 
     def _listen(self) -> None:
-        while (message := self._line.receive()) is not None:
+        while (message := self._stream.receive()) is not None:
             self._handle_message(message)
-        self._line.close()
+        self._stream.close()
         end_process("the node's agent is gone")
 
     def _handle_message(self, message: dict[str, Any]) -> None:

@@ -97,13 +97,13 @@ class ShardedGroup(LiveGroup):
 
     def __init__(
         self,
-        line: channel.MessageStream,
+        stream: channel.MessageStream,
         device: torch.device,
         shards: int,
         accounting: TimeAccount | None = None,
     ) -> None:
         self._shards = shards
-        super().__init__(line, device, accounting)
+        super().__init__(stream, device, accounting)
 
     def sum_in_node(self, tensor: torch.Tensor) -> None:
         """Sum a tensor over the workers of this node, in place; for the model's forward and backward pass.

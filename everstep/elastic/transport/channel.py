@@ -102,25 +102,25 @@ class AgentServer:
     def broadcast(self, message: Message) -> None:
         """Send to every worker; skip those that are gone."""
         with self._lock:
-            lines = list(self._streams.values())
-        for line in lines:
+            streams = list(self._streams.values())
+        for stream in streams:
             with contextlib.suppress(OSError):
-                line.send(message)
+                stream.send(message)
 
     def send(self, pid: int, message: Message) -> None:
         """Send to one worker; do nothing if it is gone."""
         with self._lock:
-            line = self._streams.get(pid)
-        if line:
+            stream = self._streams.get(pid)
+        if stream:
             with contextlib.suppress(OSError):
-                line.send(message)
+                stream.send(message)
 
     def close(self) -> None:
         """Stop listening and close all connections, which ends the workers."""
         self._socket.close()
         with self._lock:
-            for line in self._streams.values():
-                line.close()
+            for stream in self._streams.values():
+                stream.close()
         self._path.unlink(missing_ok=True)
 
     def _accept(self) -> None:
@@ -131,27 +131,27 @@ class AgentServer:
                     target=self._serve, args=(MessageStream(connection),), daemon=True
                 ).start()
 
-    def _serve(self, line: MessageStream) -> None:
-        hello = line.receive()
+    def _serve(self, stream: MessageStream) -> None:
+        hello = stream.receive()
         if not hello or "hello" not in hello:
-            line.close()
+            stream.close()
             return
         pid = int(hello["hello"])
         with self._lock:
-            self._streams[pid] = line
+            self._streams[pid] = stream
         try:
             message: dict[str, Any] | None = hello
             while message is not None:
                 response = self._on_message(pid, message)
                 if response is not None:
-                    line.send(response)
-                message = line.receive()
+                    stream.send(response)
+                message = stream.receive()
         except OSError as error:
             log.debug("the connection to worker %d broke: %s", pid, error)
         finally:
             with self._lock:
                 self._streams.pop(pid, None)
-            line.close()
+            stream.close()
             if self._on_gone:
                 self._on_gone(pid)
 

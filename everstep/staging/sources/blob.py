@@ -54,15 +54,15 @@ class BlobSource:
         has_entries = False
         prefix = f"{self._prefix}/" if self._prefix else ""
         with self._explained():
-            for entry in self._below(prefix):
+            for entry in self._entries_below(prefix):
                 has_entries = True
                 yield entry
             if self._prefix and not has_entries:
                 parent = self._prefix.rpartition("/")[0]
-                blobs = self._below(f"{parent}/" if parent else "", self._prefix)
+                blobs = self._entries_below(f"{parent}/" if parent else "", self._prefix)
                 yield from (entry for entry in blobs if entry.locator == self._prefix)
 
-    def _below(self, folder: str, prefix: str = "") -> Iterator[Entry]:
+    def _entries_below(self, folder: str, prefix: str = "") -> Iterator[Entry]:
         # Metadata, since folders of an account with a hierarchical namespace are marked in it.
         blobs = self._client.list_blobs(name_starts_with=prefix or folder, include=["metadata"])
         for blob in blobs:

@@ -26,9 +26,9 @@ class FolderSource:
         Raises:
             EverstepError: a folder cannot be read, or contains a link or a device.
         """
-        yield from self._below("")
+        yield from self._entries_below("")
 
-    def _below(self, prefix: str) -> Iterator[Entry]:
+    def _entries_below(self, prefix: str) -> Iterator[Entry]:
         try:
             with os.scandir(self._folder / prefix) as scanned:
                 children = list(scanned)
@@ -40,7 +40,7 @@ class FolderSource:
         for child in children:
             name = prefix + child.name
             if child.is_dir(follow_symlinks=False):
-                yield from self._below(f"{name}/")
+                yield from self._entries_below(f"{name}/")
             elif name != MANIFEST:
                 yield self._entry(name, child.stat(follow_symlinks=False))
 

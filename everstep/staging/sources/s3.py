@@ -66,13 +66,13 @@ class S3Source:
         """
         has_entries = False
         with self._explained():
-            for item in self._below(f"{self._prefix}/" if self._prefix else ""):
+            for item in self._entries_below(f"{self._prefix}/" if self._prefix else ""):
                 has_entries = True
                 yield item
             if self._prefix and not has_entries:
                 yield from self._object(self._prefix)
 
-    def _below(self, prefix: str) -> Iterator[Entry]:
+    def _entries_below(self, prefix: str) -> Iterator[Entry]:
         pages = self._client.get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
             for item in page.get("Contents", ()):

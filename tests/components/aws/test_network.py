@@ -1,4 +1,4 @@
-"""The VPC of an EKS cluster: created in two or three zones, or the user's."""
+"""The VPC of an EKS cluster: created in two or three zones, or an existing VPC of the user."""
 
 from collections.abc import Mapping
 from ipaddress import IPv4Network
@@ -71,9 +71,9 @@ def test_with_a_gateway_per_zone_each_serves_its_own_zone() -> None:
 
 @pytest.mark.parametrize("side", ["private", "public"])
 def test_every_subnet_has_a_route_table(side: str) -> None:
-    tied = {resource.inputs["subnetId"] for resource in plain().of("RouteTableAssociation")}
+    associated = {resource.inputs["subnetId"] for resource in plain().of("RouteTableAssociation")}
 
-    assert {f"{subnet.name}-id" for subnet in by_zone(plain(), side).values()} <= tied
+    assert {f"{subnet.name}-id" for subnet in by_zone(plain(), side).values()} <= associated
 
 
 def test_every_private_subnet_reaches_s3_without_the_nat_gateway() -> None:

@@ -59,9 +59,9 @@ def placement(job: Job) -> dict[str, Any]:
 
 
 def placeholders(job: Job) -> list[Any]:
-    chosen = f"everstep.dev/placeholder-of={job.name}"
+    selector = f"everstep.dev/placeholder-of={job.name}"
     pods: list[Any] = job.bench.core.list_namespaced_pod(
-        job.bench.namespace, label_selector=chosen
+        job.bench.namespace, label_selector=selector
     ).items
     return pods
 

@@ -49,19 +49,19 @@ def start(controller: Controller, tmp_path: Path) -> Iterator[Start]:
 
 def test_the_second_controller_takes_over_when_the_first_gets_sigterm(start: Start) -> None:
     first, log = start("first")
-    _until(lambda: " is the leader" in log.read_text())
+    _wait_until(lambda: " is the leader" in log.read_text())
     _, second_log = start("second")
-    _until(lambda: "metrics and health" in second_log.read_text())
+    _wait_until(lambda: "metrics and health" in second_log.read_text())
     assert " is the leader" not in second_log.read_text()
 
     first.send_signal(signal.SIGTERM)
 
     assert first.wait(100) == 0, "an orderly shutdown must exit with 0"
-    _until(lambda: " is the leader" in second_log.read_text())
+    _wait_until(lambda: " is the leader" in second_log.read_text())
     assert "Traceback" not in log.read_text() + second_log.read_text()
 
 
-def _until(condition: Callable[[], object], seconds: float = 100) -> None:
+def _wait_until(condition: Callable[[], object], seconds: float = 100) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

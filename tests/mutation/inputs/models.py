@@ -44,22 +44,22 @@ def violations(request: Mapping[str, Any], shape: Any) -> Iterator[str]:
     report = botocore.validate.ParamValidator().validate(request, shape)
     if report.has_errors():
         yield report.generate_report()
-    yield from _beyond(request, shape, "")
+    yield from _further_violations(request, shape, "")
 
 
-def _beyond(value: Any, shape: Any, path: str) -> Iterator[str]:
+def _further_violations(value: Any, shape: Any, path: str) -> Iterator[str]:
     """Yield the violations that ParamValidator does not look for."""
     if isinstance(value, Mapping) and shape.type_name == "structure":
         for name, item in value.items():
             if name in shape.members:
-                yield from _beyond(item, shape.members[name], f"{path}.{name}")
+                yield from _further_violations(item, shape.members[name], f"{path}.{name}")
     elif isinstance(value, Mapping) and shape.type_name == "map":
         for key, element in value.items():
-            yield from _beyond(key, shape.key, f"{path}.{key} (key)")
-            yield from _beyond(element, shape.value, f"{path}.{key}")
+            yield from _further_violations(key, shape.key, f"{path}.{key} (key)")
+            yield from _further_violations(element, shape.value, f"{path}.{key}")
     elif isinstance(value, list) and shape.type_name == "list":
         for index, element in enumerate(value):
-            yield from _beyond(element, shape.member, f"{path}[{index}]")
+            yield from _further_violations(element, shape.member, f"{path}[{index}]")
     yield from (f"{path}: {reason}" for reason in _limits(value, shape.metadata, shape.type_name))
 
 

@@ -28,7 +28,7 @@ def reasons(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
     if module and arguments:
         title = token.rpartition(":")[2]
         attributes = {**module["names"], **module["models"].get(REQUESTS.get(title, title), {})}
-        yield from _of_object(arguments, inputs, attributes, module["models"])
+        yield from _object_refusals(arguments, inputs, attributes, module["models"])
 
 
 @cache
@@ -37,7 +37,7 @@ def _models() -> dict[str, Any]:
     return content
 
 
-def _of_object(
+def _object_refusals(
     arguments: type,
     value: Mapping[str, Any],
     attributes: Mapping[str, Any],
@@ -51,7 +51,7 @@ def _of_object(
         for inner in classes_at(types[name]) if name in types else ():
             attributes = models.get(inner.__name__.removesuffix("Args"), {})
             for shape in _objects(item):
-                yield from _of_object(inner, shape, attributes, models)
+                yield from _object_refusals(inner, shape, attributes, models)
 
 
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -88,7 +88,7 @@ class CacheFolder:
         state = CacheState(
             sizes=sizes,
             present=frozenset(present),
-            others=self._others(),
+            others=self._other_data(),
             limit=limits.bytes or None,
         )
         if not limits.free_percent:
@@ -138,7 +138,7 @@ class CacheFolder:
         disk = os.statvfs(self.folder)
         return (disk.f_bavail - disk.f_blocks * free_percent // 100) * disk.f_frsize
 
-    def _others(self) -> list[OtherData]:
+    def _other_data(self) -> list[OtherData]:
         """Return the other data sets of the cache, those first that were not used for the longest time."""
         others = []
         for folder in self.folder.parent.iterdir():

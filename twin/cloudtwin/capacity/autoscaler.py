@@ -71,7 +71,7 @@ class PendingPod:
         requests: requested resources.
         selector: labels that its machine must have.
         tolerations: its tolerations.
-        together: labels of the pods with which it must share a zone; empty: any zone.
+        peer_labels: labels of the pods with which it must share a zone; empty: any zone.
         zones: the zones in which such pods run; empty: none runs, and the first may choose.
     """
 
@@ -79,7 +79,7 @@ class PendingPod:
     requests: Resources
     selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
-    together: str = ""
+    peer_labels: str = ""
     zones: frozenset[str] = frozenset()
 
 
@@ -189,11 +189,11 @@ class _Placement:
 
     def place(self, pod: PendingPod) -> None:
         """Assign a pod to a machine, a new one if no other can run it."""
-        if pod.together and not pod.zones and pod.together in self._zone_of:
-            pod = replace(pod, zones=frozenset({self._zone_of[pod.together]}))
+        if pod.peer_labels and not pod.zones and pod.peer_labels in self._zone_of:
+            pod = replace(pod, zones=frozenset({self._zone_of[pod.peer_labels]}))
         zone = self._place(pod)
-        if pod.together and zone is not None:
-            self._zone_of.setdefault(pod.together, zone)
+        if pod.peer_labels and zone is not None:
+            self._zone_of.setdefault(pod.peer_labels, zone)
 
     def _place(self, pod: PendingPod) -> str | None:
         """Assign a pod; return the zone of its machine, None if it stays pending."""

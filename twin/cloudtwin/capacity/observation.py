@@ -130,7 +130,7 @@ def _group_name(pool: Pool) -> str:
     return f"aks-{pool.name}-00000000-vmss"
 
 
-def _together(pod: Object) -> str:
+def _peer_labels(pod: Object) -> str:
     """Return the labels of the pods with which a pod must share a zone; empty without such a term."""
     affinity = (pod["spec"].get("affinity") or {}).get("podAffinity") or {}
     for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ():
@@ -144,7 +144,7 @@ def _zones_of_peers(
     pod: Object, pods: Sequence[Object], zones: Mapping[str, str]
 ) -> frozenset[str]:
     """Return the zones in which pods run with which a pod must share a zone."""
-    labels = dict(pair.split("=", 1) for pair in _together(pod).split(",") if pair)
+    labels = dict(pair.split("=", 1) for pair in _peer_labels(pod).split(",") if pair)
     peers = [
         peer
         for peer in pods
@@ -172,7 +172,7 @@ def pending_pods(
             requests=requests_of(pod),
             selector=pod["spec"].get("nodeSelector") or {},
             tolerations=tuple(_toleration(t) for t in pod["spec"].get("tolerations") or ()),
-            together=_together(pod),
+            peer_labels=_peer_labels(pod),
             zones=_zones_of_peers(pod, pods, zones or {}),
         )
         for pod in pods

@@ -128,7 +128,7 @@ def _import(process: subprocess.Popen[bytes], source: ImportSource) -> None:
     """Stream an image into containerd, without the blobs that containerd has."""
     present = _ctr(process, "content", "ls", "--quiet").split()
     known = {digest.removeprefix("sha256:") for digest in present}
-    arguments = _inside(process, "images", "import", "-")
+    arguments = _ctr_command(process, "images", "import", "-")
     with subprocess.Popen(
         arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as ctr:
@@ -144,14 +144,14 @@ def _import(process: subprocess.Popen[bytes], source: ImportSource) -> None:
 
 def _ctr(process: subprocess.Popen[bytes], *arguments: str) -> str:
     result = subprocess.run(
-        _inside(process, *arguments), capture_output=True, text=True, check=False
+        _ctr_command(process, *arguments), capture_output=True, text=True, check=False
     )
     if result.returncode:
         raise _failed(f"ctr {' '.join(arguments[:2])} fails", result.stderr)
     return result.stdout
 
 
-def _inside(process: subprocess.Popen[bytes], *arguments: str) -> list[str]:
+def _ctr_command(process: subprocess.Popen[bytes], *arguments: str) -> list[str]:
     """Return a ctr command that runs in containerd's mount namespace, where its socket is."""
     enter = ["nsenter", "--mount", f"--target={process.pid}"]
     return [*enter, "ctr", f"--address={SOCKET}", f"--namespace={KUBELET_NAMESPACE}", *arguments]

@@ -67,7 +67,7 @@ def test_a_pod_that_selects_a_zone_gets_a_machine_of_a_pool_there() -> None:
 def test_pods_that_share_a_zone_never_split_over_pools_of_two_zones() -> None:
     preferred = scalable(pool("near", zone="us-east-1a", max_size=2), priority=20)
     fallback = scalable(pool("far", zone="us-east-1b"), priority=10)
-    pods = [pending(f"default/{index}", together="job-name=fashion") for index in range(3)]
+    pods = [pending(f"default/{index}", peer_labels="job-name=fashion") for index in range(3)]
 
     assert sizes([preferred, fallback], pods=pods) == {"near": 2}
     assert sizes([preferred, fallback], pods=[pending() for _ in pods]) == {"near": 2, "far": 1}
@@ -76,8 +76,8 @@ def test_pods_that_share_a_zone_never_split_over_pools_of_two_zones() -> None:
 def test_pods_join_the_zone_in_which_others_run_and_any_zone_once_none_does() -> None:
     preferred = scalable(pool("near", zone="us-east-1a"), priority=20, out_of_capacity=True)
     fallback = scalable(pool("far", zone="us-east-1b"), priority=10)
-    alone = pending(together="job-name=fashion")
-    bound = pending(together="job-name=fashion", zones=frozenset({"us-east-1a"}))
+    alone = pending(peer_labels="job-name=fashion")
+    bound = pending(peer_labels="job-name=fashion", zones=frozenset({"us-east-1a"}))
 
     assert sizes([preferred, fallback], pods=[bound]) == {}
     assert sizes([preferred, fallback], pods=[alone]) == {"far": 1}

@@ -222,5 +222,5 @@ def test_a_pod_that_shares_a_zone_with_others_is_bound_to_the_zones_of_those_tha
     (bound,) = observation.pending_pods(pods, {"one": "us-east-1a", "two": "us-east-1b"})
     (free,) = observation.pending_pods([waits])
 
-    assert (bound.together, bound.zones) == ("job=a", frozenset({"us-east-1a"}))
-    assert (free.together, free.zones) == ("job=a", frozenset())
+    assert (bound.peer_labels, bound.zones) == ("job=a", frozenset({"us-east-1a"}))
+    assert (free.peer_labels, free.zones) == ("job=a", frozenset())

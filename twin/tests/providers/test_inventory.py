@@ -9,7 +9,7 @@ from cloudtwin.providers.protocol.values import Plain
     ("path", "values"),
     [("a.*.b", [1, 2]), ("a.*", [{"b": 1}, {"b": 2}]), ("c.*", ["x"]), ("d.e", []), ("n", [])],
 )
-def test_a_path_finds_all_values_at_it(path: str, values: list[Plain]) -> None:
+def test_a_path_matches_all_values(path: str, values: list[Plain]) -> None:
     inputs = {"a": [{"b": 1}, {"b": 2}], "c": {"k": "x"}, "n": None}
     assert values_at(path, inputs) == values
 

@@ -98,11 +98,11 @@ def incidents(
     """
     changes = group_changes(run)
     until = [change.until for change in changes]
-    of_machines = [_of_machine(event, _explained(event, changes, until)) for event in events]
+    of_machines = [_machine_incident(event, _explained(event, changes, until)) for event in events]
     explained = {change for event in events for change in _explained(event, changes, until)}
-    of_group = [_of_group(run, change) for change in changes if change not in explained]
-    notes = [_of_note(run, entry) for entry in run.entries if entry.kind in NOTES]
-    of_zones = [_of_move(move) for move in moves]
+    of_group = [_group_incident(run, change) for change in changes if change not in explained]
+    notes = [_note_incident(run, entry) for entry in run.entries if entry.kind in NOTES]
+    of_zones = [_move_incident(move) for move in moves]
     ordered = sorted([*of_machines, *of_group, *of_zones, *notes], key=lambda incident: incident.at)
     return tuple(ordered)
 
@@ -120,7 +120,7 @@ def _explained(
     return changes[index : index + 1] if index >= 0 and until[index] >= renewed_at - 1e-3 else ()
 
 
-def _of_machine(event: EventRecovery, changes: Sequence[GroupChange]) -> Incident:
+def _machine_incident(event: EventRecovery, changes: Sequence[GroupChange]) -> Incident:
     tone = Tone.ARRIVAL if event.kind in ARRIVALS else Tone.LOSS
     if event.kind not in ARRIVALS | LOSSES | {"reclaim"}:
         tone = Tone.NOTE
@@ -140,7 +140,7 @@ def _of_machine(event: EventRecovery, changes: Sequence[GroupChange]) -> Inciden
     )
 
 
-def _of_group(run: RunRecord, change: GroupChange) -> Incident:
+def _group_incident(run: RunRecord, change: GroupChange) -> Incident:
     tone = Tone.LOSS if change.lost or change.left or change.noticed_loss else Tone.ARRIVAL
     kind, cause = _change_text(change)
     departed = change.lost | change.left
@@ -187,7 +187,7 @@ def _names(workers: Set[str]) -> str:
     )
 
 
-def _of_move(move: MoveCost) -> Incident:
+def _move_incident(move: MoveCost) -> Incident:
     text = f"The controller moved the group from {move.origin} to {move.to}."
     cause = f"{text} It went back, since too few workers ran there." if move.abandoned else text
     return Incident(
@@ -203,7 +203,7 @@ def _of_move(move: MoveCost) -> Incident:
     )
 
 
-def _of_note(run: RunRecord, entry: JournalEntry) -> Incident:
+def _note_incident(run: RunRecord, entry: JournalEntry) -> Incident:
     kind, cause = NOTES[entry.kind]
     values = {name: entry.values.get(name, "?") for name in ("step", "lines")}
     return Incident(

@@ -38,7 +38,7 @@ def figures(page: Page) -> Html:
     rate = "" if report.images_per_second is None else f"{report.images_per_second:,.0f}"
     shown = [
         ("Goodput", percent(report.goodput.share) if report.goodput else UNKNOWN, comparison),
-        ("Longest wait", seconds(max(waits, default=None)), _after(len(lost))),
+        ("Longest wait", seconds(max(waits, default=None)), _losses_text(len(lost))),
         ("Steps", f"{report.steps:,}", ", ".join(filter(None, (steps, f"{repeated:,} repeated")))),
         ("Throughput", f"{rate or UNKNOWN}", "samples/s, undisturbed"),
         ("Accuracy", percent(report.accuracy), ""),
@@ -47,7 +47,7 @@ def figures(page: Page) -> Html:
     return element("dl", *(_figure(*figure) for figure in shown), class_="figures")
 
 
-def _after(losses: int) -> str:
+def _losses_text(losses: int) -> str:
     return f"after {losses:,} losses" if losses != 1 else "after one loss"
 
 

@@ -83,7 +83,7 @@ sys.exit(etcd_guard.Guard(folder, command).run())
 def test_a_program_that_crashes_later_is_started_again(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
 
-    ended = subprocess.Popen(
+    process = subprocess.Popen(
         [
             *(sys.executable, "-c", GUARD_WITH_A_CLOCK, str(tmp_path), str(starts)),
             *("sh", "-c", f"echo >> {starts}; exit 7"),
@@ -91,6 +91,6 @@ def test_a_program_that_crashes_later_is_started_again(tmp_path: Path) -> None:
         stdin=subprocess.PIPE,
     )
 
-    assert ended.wait(SECONDS) == 7
+    assert process.wait(SECONDS) == 7
     assert len(starts.read_text()) == 3, "two restarts; the third run is too short"
-    end_launcher(ended)
+    end_launcher(process)

@@ -24,7 +24,7 @@ def test_a_process_that_no_agent_started_trains_alone(monkeypatch: pytest.Monkey
 
 
 def test_a_worker_ends_if_its_agent_has_ended(tmp_path: Path) -> None:
-    ended = subprocess.run(
+    result = subprocess.run(
         [
             sys.executable,
             "-c",
@@ -36,6 +36,6 @@ def test_a_worker_ends_if_its_agent_has_ended(tmp_path: Path) -> None:
         check=False,
     )
 
-    assert ended.returncode == RESTART
-    assert "the node's agent is gone" in ended.stderr
-    assert "continued" not in ended.stdout
+    assert result.returncode == RESTART
+    assert "the node's agent is gone" in result.stderr
+    assert "continued" not in result.stdout

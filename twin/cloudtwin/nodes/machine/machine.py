@@ -209,7 +209,7 @@ def _run(command: list[str], log: Path) -> bool:
     """Run a program with its output in a log; return True if it succeeded in time."""
     with log.open("wb") as output:
         try:
-            ended = subprocess.run(
+            result = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -223,4 +223,4 @@ def _run(command: list[str], log: Path) -> bool:
         except subprocess.TimeoutExpired:
             output.write(f"not done after {BOOT_SECONDS:.0f} s\n".encode())
             return False
-    return ended.returncode == 0
+    return result.returncode == 0

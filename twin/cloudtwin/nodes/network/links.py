@@ -89,7 +89,7 @@ def disconnect(switch_pid: int, address: Address) -> None:
 
 def _delete_link(pid: int, name: str) -> None:
     subprocess.run(
-        _inside(pid, ["ip", "link", "delete", name]),
+        _in_namespace(pid, ["ip", "link", "delete", name]),
         capture_output=True,
         check=False,
         env=processes.ENVIRONMENT,
@@ -103,16 +103,16 @@ def set_state(switch_pid: int, address: Address, *, up: bool) -> None:
 
 def is_up(switch_pid: int, address: Address) -> bool | None:
     """Return True if the link of a machine is up, None if it does not exist."""
-    shown = subprocess.run(
-        _inside(switch_pid, ["ip", "-oneline", "link", "show", address.port]),
+    result = subprocess.run(
+        _in_namespace(switch_pid, ["ip", "-oneline", "link", "show", address.port]),
         capture_output=True,
         text=True,
         check=False,
         env=processes.ENVIRONMENT,
     )
-    if shown.returncode != 0:
+    if result.returncode != 0:
         return None
-    return "UP" in shown.stdout.partition("<")[2].partition(">")[0].split(",")
+    return "UP" in result.stdout.partition("<")[2].partition(">")[0].split(",")
 
 
 def _ip(lines: Iterable[str], inside_pid: int | None = None) -> None:
@@ -123,7 +123,7 @@ def _ip(lines: Iterable[str], inside_pid: int | None = None) -> None:
     """
     command = ["ip", "-batch", "-"]
     _run(
-        command if inside_pid is None else _inside(inside_pid, command),
+        command if inside_pid is None else _in_namespace(inside_pid, command),
         "\n".join(lines) + "\n",
     )
 
@@ -141,6 +141,6 @@ def _run(command: list[str], stdin: str = "") -> None:
         raise OSError(f"the network cannot be set up: {result.stderr.strip()}")
 
 
-def _inside(pid: int, command: list[str]) -> list[str]:
+def _in_namespace(pid: int, command: list[str]) -> list[str]:
     # Not `ip netns exec`: it mounts a new /sys, which hides the cgroups.
     return ["nsenter", f"--net={namespace_of(pid)}", *command]

@@ -72,7 +72,7 @@ def prefixed(prefix: str) -> Callable[[ResourceRequest], str]:
     return lambda request: f"{prefix}-0{request.entropy[:16]}"
 
 
-def by(*names: str, separator: str = ":") -> Callable[[ResourceRequest], str]:
+def id_from(*names: str, separator: str = ":") -> Callable[[ResourceRequest], str]:
     """Return a function that creates ids from inputs, such as a bucket's name."""
     return lambda request: separator.join(str(request.inputs[name]) for name in names)
 
@@ -113,7 +113,7 @@ def with_defaults(inputs: Object, schema: ResourceSchema, config: ProviderConfig
     tags = merged.get("tags")
     known_tags = plain(tags) or {}
     mergeable = isinstance(known_tags, Mapping) and not isinstance(tags, Unknown)
-    if "tags" in schema.inputs and config.tags and mergeable:  # others are refused by their type
+    if "tags" in schema.inputs and config.tags and mergeable:  # the type check refuses other tags
         merged["tags"] = {**config.tags, **known_tags}
     return merged
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from cloudtwin.providers.aws import eks_rules as rules
 from cloudtwin.providers.aws.addon_versions import VERSIONS
-from cloudtwin.providers.aws.common import CALLER, CREATED, arn, by
+from cloudtwin.providers.aws.common import CALLER, CREATED, arn, id_from
 from cloudtwin.providers.aws.eks_rules import ADDON, CLUSTER, ENTRY
 from cloudtwin.providers.aws.identity import KEY
 from cloudtwin.providers.aws.network import GROUP, SUBNET, in_groups, in_subnets
@@ -125,7 +125,7 @@ def _user(request: ResourceRequest) -> str:
 TYPES = (
     ResourceType(
         token=CLUSTER,
-        identify=by("name"),
+        identify=id_from("name"),
         describe=_describe_cluster,
         companions=_companions,
         cluster_outputs=_cluster_outputs,
@@ -176,7 +176,7 @@ TYPES = (
     ),
     ResourceType(
         token=ADDON,
-        identify=by("clusterName", "addonName"),
+        identify=id_from("clusterName", "addonName"),
         describe=lambda request: {"arn": ADDON_ARN(request), **TIMES},
         drivers=_drivers,
         immutable=("clusterName", "addonName", "region"),
@@ -209,7 +209,7 @@ TYPES = (
     ),
     ResourceType(
         token=ENTRY,
-        identify=by("clusterName", "principalArn"),
+        identify=id_from("clusterName", "principalArn"),
         describe=lambda request: {
             "accessEntryArn": ENTRY_ARN(request), **TIMES, "userName": _user(request),
         },
@@ -225,7 +225,7 @@ TYPES = (
     ),
     ResourceType(
         token="aws:eks/accessPolicyAssociation:AccessPolicyAssociation",
-        identify=by("clusterName", "principalArn", "policyArn", separator="#"),
+        identify=id_from("clusterName", "principalArn", "policyArn", separator="#"),
         describe=lambda _request: {"associatedAt": CREATED, "modifiedAt": CREATED},
         immutable=("clusterName", "principalArn", "policyArn", "accessScope", "region"),
         rules=(

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudtwin.providers.aws import eks_rules as rules
-from cloudtwin.providers.aws.common import arn, by
+from cloudtwin.providers.aws.common import arn, id_from
 from cloudtwin.providers.aws.eks import API, GUIDE, IN_USE, INVALID, of_cluster, to_role
 from cloudtwin.providers.aws.eks_rules import NODES
 from cloudtwin.providers.aws.machines import TEMPLATE, gpus, instance_type
@@ -117,7 +117,7 @@ FAILED = "NodeCreationFailure"
 TYPES = (
     ResourceType(
         token=NODES,
-        identify=by("clusterName", "nodeGroupName"),
+        identify=id_from("clusterName", "nodeGroupName"),
         describe=_describe_nodes,
         pools=node_pools,
         current_inputs=_current_inputs,

@@ -187,7 +187,7 @@ def _bucket_exists(request: ResourceRequest) -> Iterable[str]:
         yield f"the bucket {name!r} does not exist in the account"
 
 
-def _others_apart(request: ResourceRequest) -> Iterable[str]:
+def _paths_disjoint(request: ResourceRequest) -> Iterable[str]:
     system, path = request.inputs["fileSystemId"], str(request.inputs.get("fileSystemPath"))
     associations = request.account.where(ASSOCIATION, fileSystemId=system)
     others = [other for other in associations if other.id != request.id]
@@ -290,7 +290,7 @@ TYPES = (
         ),
         preconditions=(
             Precondition("bucket of an association", CREATE, "BadRequest", _bucket_exists),
-            Precondition("associations do not overlap", LINKING, "BadRequest", _others_apart),
+            Precondition("associations do not overlap", LINKING, "BadRequest", _paths_disjoint),
             Precondition("file system of an association", LINKING, "BadRequest", _not_scratch_1),
             Precondition("no backups of a linked file system", f"{GUIDE}, data repositories",
                          "BadRequest", _not_backed_up),

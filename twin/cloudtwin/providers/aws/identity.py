@@ -8,7 +8,7 @@ Sources: IAM User Guide ("IAM and STS quotas"), IAM API Reference (DeleteConflic
 from collections.abc import Iterable
 from typing import Any
 
-from cloudtwin.providers.aws.common import CREATED, arn, by
+from cloudtwin.providers.aws.common import CREATED, arn, id_from
 from cloudtwin.providers.aws.policies import ATTACHMENT, ROLE, document_rule
 from cloudtwin.providers.conditions import between, matches, value_rule
 from cloudtwin.providers.model import (
@@ -69,7 +69,7 @@ TO_ROLE = Reference("role", (ROLE,), NOT_FOUND, "DeleteConflict", by="name")
 TYPES = (
     ResourceType(
         token=ROLE,
-        identify=by("name"),
+        identify=id_from("name"),
         describe=_describe_role,
         defaults={"maxSessionDuration": 3600, "path": "/", "forceDetachPolicies": False},
         naming=Naming(max_length=MAX_ROLE_NAME),
@@ -93,7 +93,7 @@ TYPES = (
     ),
     ResourceType(
         token=ATTACHMENT,
-        identify=by("role", "policyArn", separator="/"),
+        identify=id_from("role", "policyArn", separator="/"),
         immutable=("role", "policyArn"),
         references=(
             TO_ROLE,
@@ -110,7 +110,7 @@ TYPES = (
     ),
     ResourceType(
         token="aws:iam/rolePolicy:RolePolicy",
-        identify=by("role", "name"),
+        identify=id_from("role", "name"),
         naming=Naming(max_length=MAX_POLICY_NAME),
         immutable=("role", "namePrefix"),
         rules=(document_rule("document of a role's policy", "policy", "inline"),),
@@ -119,7 +119,7 @@ TYPES = (
     ),
     ResourceType(
         token="aws:iam/instanceProfile:InstanceProfile",
-        identify=by("name"),
+        identify=id_from("name"),
         describe=lambda request: {
             "arn": arn("iam", f"instance-profile/{request.id}"),
             "uniqueId": f"AIPA{request.digits('id', 16).upper()}",
@@ -162,7 +162,7 @@ TYPES = (
     ),
     ResourceType(
         token="aws:kms/alias:Alias",
-        identify=by("name"),
+        identify=id_from("name"),
         describe=lambda request: {
             "arn": arn("kms", request.id, request.region),
             "targetKeyArn": arn("kms", f"key/{request.inputs['targetKeyId']}", request.region),

@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudfacts.aws import INSTANCE_TYPES, RETIRED_GPU_FAMILIES, family
 
-from cloudtwin.providers.aws.common import by, ec2, prefixed
+from cloudtwin.providers.aws.common import ec2, id_from, prefixed
 from cloudtwin.providers.aws.network import in_groups, in_subnets
 from cloudtwin.providers.conditions import (
     at,
@@ -164,7 +164,7 @@ TYPES = (
     ),
     ResourceType(
         token=PLACEMENT,
-        identify=by("name"),
+        identify=id_from("name"),
         describe=lambda request: {
             "arn": ec2("placement-group")(request)["arn"],
             "placementGroupId": f"pg-0{request.digits('id', 16)}",

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from cloudtwin.providers.aws.common import ACCOUNT, arn, by
+from cloudtwin.providers.aws.common import ACCOUNT, arn, id_from
 from cloudtwin.providers.aws.identity import KEY
 from cloudtwin.providers.conditions import at, matches, objects_at, one_of_values, value_rule
 from cloudtwin.providers.model import (
@@ -59,7 +59,7 @@ def _limit(inputs: Inputs) -> Iterable[Mistake]:
 TYPES = (
     ResourceType(
         token=LOGS,
-        identify=by("name"),
+        identify=id_from("name"),
         describe=lambda request: {"arn": arn("logs", f"log-group:{request.id}", request.region)},
         defaults={"retentionInDays": 0, "logGroupClass": "STANDARD", "skipDestroy": False},
         naming=Naming(max_length=512),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from cloudtwin.providers.aws.common import ACCOUNT, OBJECT, arn, by
+from cloudtwin.providers.aws.common import ACCOUNT, OBJECT, arn, id_from
 from cloudtwin.providers.aws.policies import document_rule
 from cloudtwin.providers.conditions import at, between, matches, objects_at, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
@@ -90,14 +90,14 @@ def _moment(text: object) -> str | None:
     return None if is_complete else f"{text!r} is not a date and time such as 2026-01-31T00:00:00Z"
 
 
-def _of_bucket(
+def _bucket_setting(
     name: str,
     rules: tuple[InputRule, ...] = (),
     enums: Mapping[str, tuple[str, ...]] | None = None,
 ) -> ResourceType:
     return ResourceType(
         token=f"aws:s3/{name[0].lower()}{name[1:]}:{name}",
-        identify=by("bucket"),
+        identify=id_from("bucket"),
         immutable=("bucket", "region"),
         enums=enums or {},
         rules=rules,
@@ -110,7 +110,7 @@ TO_REPOSITORY = Reference("repository", (REPOSITORY,), "RepositoryNotFoundExcept
 TYPES = (
     ResourceType(
         token=BUCKET,
-        identify=by("bucket"),
+        identify=id_from("bucket"),
         describe=_describe_bucket,
         defaults={"forceDestroy": False},
         naming=Naming("bucket", 63),
@@ -125,13 +125,13 @@ TYPES = (
         ),
         unique_code="BucketAlreadyOwnedByYou",
     ),
-    _of_bucket("BucketVersioning"),
-    _of_bucket(
+    _bucket_setting("BucketVersioning"),
+    _bucket_setting(
         "BucketServerSideEncryptionConfiguration",
         enums={"rules.*.applyServerSideEncryptionByDefault.sseAlgorithm": ENCRYPTIONS},
     ),
-    _of_bucket("BucketPublicAccessBlock"),
-    _of_bucket(
+    _bucket_setting("BucketPublicAccessBlock"),
+    _bucket_setting(
         "BucketLifecycleConfiguration",
         (
             InputRule("rules of a lifecycle", LIFECYCLE, _lifecycle),
@@ -143,11 +143,11 @@ TYPES = (
               for path in DAYS),
         ),
     ),
-    _of_bucket("BucketOwnershipControls"),
-    _of_bucket("BucketPolicy", (document_rule("document of a bucket", "policy", "bucket"),)),
+    _bucket_setting("BucketOwnershipControls"),
+    _bucket_setting("BucketPolicy", (document_rule("document of a bucket", "policy", "bucket"),)),
     ResourceType(
         token=OBJECT,
-        identify=by("bucket", "key", separator="/"),
+        identify=id_from("bucket", "key", separator="/"),
         describe=lambda request: {
             "arn": f"arn:aws:s3:::{request.inputs['bucket']}/{request.inputs['key']}",
             "etag": request.digits("etag", 32),
@@ -162,7 +162,7 @@ TYPES = (
     ),
     ResourceType(
         token=REPOSITORY,
-        identify=by("name"),
+        identify=id_from("name"),
         describe=lambda request: {
             "arn": arn("ecr", f"repository/{request.id}", request.region),
             "registryId": ACCOUNT,
@@ -175,7 +175,7 @@ TYPES = (
     ),
     ResourceType(
         token="aws:ecr/lifecyclePolicy:LifecyclePolicy",
-        identify=by("repository"),
+        identify=id_from("repository"),
         describe=lambda _request: {"registryId": ACCOUNT},
         immutable=("repository", "region"),
         rules=(value_rule("lifecycle of a repository", "policy", _json, "ECR API, PutLifecyclePolicy"),),
@@ -183,7 +183,7 @@ TYPES = (
     ),
     ResourceType(
         token="aws:ecr/repositoryPolicy:RepositoryPolicy",
-        identify=by("repository"),
+        identify=id_from("repository"),
         describe=lambda _request: {"registryId": ACCOUNT},
         immutable=("repository", "region"),
         rules=(document_rule("document of a repository", "policy", "repository"),),

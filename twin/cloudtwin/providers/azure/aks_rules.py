@@ -78,12 +78,12 @@ def network(inputs: Inputs) -> Iterable[Mistake]:
     if pods and services and pods.version == services.version and pods.overlaps(services):
         yield at(f"{path}.serviceCidr", f"{services} overlaps with the pods' block")
     dns = profile.get("dnsServiceIP")
-    if isinstance(dns, str) and services and not _inside(dns, services):
+    if isinstance(dns, str) and services and not _is_in_block(dns, services):
         reason = f"{dns} is not an address in {services}, or is its first address"
         yield at(f"{path}.dnsServiceIP", reason)
 
 
-def _inside(address: str, block: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+def _is_in_block(address: str, block: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

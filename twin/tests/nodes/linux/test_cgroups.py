@@ -84,7 +84,7 @@ def test_a_program_is_in_its_cgroup_before_it_starts(version_1: Path) -> None:
     for controller in tree.controllers:
         (version_1 / controller / "cloudtwin-a").mkdir()
 
-    ended = subprocess.run(
+    result = subprocess.run(
         [*tree.enclosing("cloudtwin-a"), "sh", "-c", "echo $$"],
         capture_output=True,
         text=True,
@@ -93,4 +93,4 @@ def test_a_program_is_in_its_cgroup_before_it_starts(version_1: Path) -> None:
 
     for controller in tree.controllers:
         listing = version_1 / controller / "cloudtwin-a" / "cgroup.procs"
-        assert listing.read_text() == ended.stdout, "another process was put into the cgroup"
+        assert listing.read_text() == result.stdout, "another process was put into the cgroup"
