@@ -87,7 +87,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "folder removed although it became good meanwhile",
         _FILES,
-        "    if _is_valid(away, manifest.generation, disk):",
+        "    if _is_valid(staging, manifest.generation, disk):",
         "    if False:",
         _CHECKPOINT_TESTS,
     ),
@@ -271,7 +271,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "fence that names no generation",
         "everstep/elastic/membership/etcd_client.py",
-        "        same = [_unchanged(key, modified)]\n        for name, revision in created",
+        "        conditions = [_unchanged(key, modified)]\n        for name, revision in created",
         "        same = list[dict[str, str]]()\n        for name, revision in created",
         ("tests/everstep/elastic/membership/test_fence.py",),
     ),
@@ -279,7 +279,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         "fenced member that puts its key back",
         "everstep/elastic/membership/state_machine.py",
         "        if self.view.has_fenced(self._lapsed):\n"
-        '            return self._once("stop", [Stop("the others suspected that this node is lost")])\n',
+        '            return self._act_once("stop", [Stop("the others suspected that this node is lost")])\n',
         "",
         ("tests/everstep/elastic/membership/test_state_machine.py",),
     ),

@@ -126,4 +126,4 @@ def test_a_ledger_that_lacks_the_end_of_a_finished_run_is_wrong(tmp_path: Path) 
     result = run_program(tmp_path)
 
     assert result.returncode == 1
-    assert "the run ended after 20 steps, its last commit is of step 8" in result.stdout
+    assert "the run ended after 20 steps, but its last commit is of step 8" in result.stdout
