@@ -39,15 +39,15 @@ def scalars(run: RunRecord) -> Iterator[Scalar]:
         scalar
         for step in counted.values()
         if (entry := entries.get((step.at, step.step)))
-        for scalar in _of_step(entry)
+        for scalar in _step_scalars(entry)
     ]
     all_scalars += [
-        scalar for entry in run.of_kind("evaluation") for scalar in _of_evaluation(entry)
+        scalar for entry in run.of_kind("evaluation") for scalar in _evaluation_scalars(entry)
     ]
     yield from sorted(all_scalars, key=lambda scalar: scalar.at)
 
 
-def _of_step(entry: JournalEntry) -> Iterator[Scalar]:
+def _step_scalars(entry: JournalEntry) -> Iterator[Scalar]:
     seconds, images = entry.measure("seconds"), entry.measure("images")
     values = {
         "training/loss": entry.measure("loss"),
@@ -59,7 +59,7 @@ def _of_step(entry: JournalEntry) -> Iterator[Scalar]:
     return _known(entry, values)
 
 
-def _of_evaluation(entry: JournalEntry) -> Iterator[Scalar]:
+def _evaluation_scalars(entry: JournalEntry) -> Iterator[Scalar]:
     names = ("accuracy", "loss")
     return _known(entry, {f"evaluation/{name}": entry.measure(name) for name in names})
 

@@ -53,14 +53,14 @@ def expected(run: RunRecord) -> list[tuple[str, int, int, float]]:
 
 
 def test_a_run_has_every_scalar_and_a_second_export_adds_none(
-    store: str, drilled: RecordedRun
+    store: str, drill_run: RecordedRun
 ) -> None:
-    first = export(store, drilled.run())
-    assert curves(store) == expected(drilled.run())
+    first = export(store, drill_run.run())
+    assert curves(store) == expected(drill_run.run())
 
-    assert export(store, drilled.run()) == first, "the run is found again"
+    assert export(store, drill_run.run()) == first, "the run is found again"
 
-    assert curves(store) == expected(drilled.run())
+    assert curves(store) == expected(drill_run.run())
 
 
 def test_a_longer_run_continues_where_the_first_export_ended(

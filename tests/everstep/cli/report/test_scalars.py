@@ -4,8 +4,8 @@ from everstep.cli.report.scalars import parameters, run_name, scalars
 from tests.everstep.cli.recorded_run import RecordedRun
 
 
-def test_every_step_is_one_value_of_each_curve(drilled: RecordedRun) -> None:
-    values = list(scalars(drilled.run()))
+def test_every_step_is_one_value_of_each_curve(drill_run: RecordedRun) -> None:
+    values = list(scalars(drill_run.run()))
 
     for tag in ("training/loss", "group/world_size", "training/samples_per_second"):
         steps = [scalar.step for scalar in values if scalar.tag == tag]

@@ -18,16 +18,16 @@ HEADER = 7  # bytes of a file, and of each chunk of a record
 BLOCK = 32 * 1024
 
 
-def test_rows_are_in_order_of_steps_each_once(drilled: RecordedRun) -> None:
-    values = list(rows(drilled.run(), 0))
+def test_rows_are_in_order_of_steps_each_once(drill_run: RecordedRun) -> None:
+    values = list(rows(drill_run.run(), 0))
 
     assert [step for step, _ in values] == list(range(1, 301))
     assert values[-1][1]["evaluation/accuracy"] == 0.8912
     assert values[-1][1]["training/loss"] == pytest.approx(2.3 * 0.99**300)
 
 
-def test_a_later_export_continues_after_the_steps_that_are_there(drilled: RecordedRun) -> None:
-    values = list(rows(drilled.run(), 298))
+def test_a_later_export_continues_after_the_steps_that_are_there(drill_run: RecordedRun) -> None:
+    values = list(rows(drill_run.run(), 298))
 
     assert [step for step, _ in values] == [298, 299, 300]
 
@@ -108,13 +108,13 @@ def history(all_records: Sequence[Any]) -> list[tuple[int, dict[str, Any]]]:
 
 @pytest.mark.filterwarnings("ignore")  # of the client's own imports
 def test_the_client_writes_every_row_and_nothing_of_this_machine(
-    offline: Path, drilled: RecordedRun
+    offline: Path, drill_run: RecordedRun
 ) -> None:
-    where = export("team/curves", drilled.run())
+    where = export("team/curves", drill_run.run())
     end_client_process()
 
     written = list(records(offline))
-    assert history(written) == [(step, dict(row)) for step, row in rows(drilled.run(), 0)]
+    assert history(written) == [(step, dict(row)) for step, row in rows(drill_run.run(), 0)]
     (run,) = [record.run for record in written if record.WhichOneof("record_type") == "run"]
     assert (run.entity, run.project) == ("team", "curves")
     assert (run.run_id, run.run_group) == ("fashion-1790000000000", "fashion")
