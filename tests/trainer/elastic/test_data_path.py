@@ -145,7 +145,7 @@ def test_readers_survive_a_change_of_the_group_and_end_with_their_node(
             assert readers_of(nodes, "w0") == staying, (
                 "the new group changes only the requested samples"
             )
-            until(lambda: not readers_of(nodes, "w1"), 10, "the readers of the node that left end")
+            until(lambda: not readers_of(nodes, "w1"), 100, "the readers of the node that left end")
         finally:
             nodes.close()
 

@@ -16,6 +16,8 @@ from cloudtwin.progress import Lines
 
 from twin.tests.nodes.pods import OPTIONS
 
+BUSY_FACTOR = 5.0
+
 
 @pytest.fixture(scope="module")
 def state_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -40,6 +42,8 @@ def api_of(twin: Twin) -> KubernetesClient:
 
 
 def eventually(condition: Callable[[], object], seconds: float, description: str) -> None:
+    """Wait until a condition is true, on a busy machine for five times these seconds."""
+    seconds *= BUSY_FACTOR
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {description}"
