@@ -62,6 +62,7 @@ SHORT_DELAYS = ("--scale-down-after=3", "--scale-up-after=1", "--request-capacit
 """Delays for jobs that follow capacity; the defaults of the controller would take minutes."""
 
 ON_PODS = {
+    "test_workers_train_on_while_the_api_server_is_away",
     "test_a_job_follows_its_machines_without_disturbing_other_workers",
     "test_a_running_worker_reads_bounds_that_changed",
     "test_each_worker_has_a_pod_and_a_headless_service_of_the_same_name",

@@ -1,0 +1,72 @@
+"""The API server does not answer for a while: the workers train on, and afterwards the controller continues."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from cloudtwin.nodes import Twin
+from cloudtwin.nodes.control_plane.components import API_SERVER
+from cloudtwin.nodes.linux import processes
+
+from tests.controller.conformance.bench import Bench, Job
+from tests.controller.conformance.real_pods import IMAGE, Kubelet
+
+OUTAGE_SECONDS = 20  # the nodes of the twin count as lost after 8 s
+MIN_STEPS = 10  # in this time, of a hundred on an idle machine
+
+TRAINING = """
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+while True:
+    print(time.time(), flush=True)
+    time.sleep(0.2)
+"""
+"""A worker that writes the time of each step to its log."""
+
+
+@contextlib.contextmanager
+def api_server_frozen(twin: Twin) -> Iterator[None]:
+    """Freeze the process of the API server: it accepts connections, and answers nothing."""
+    process = processes.load(twin.layout.process(API_SERVER))
+    assert process is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+
+
+def steps(job: Job, index: int) -> list[float]:
+    """Return the times of the steps of a worker."""
+    log = job.bench.core.read_namespaced_pod_log(f"{job.name}-worker-{index}", job.bench.namespace)
+    return [float(line) for line in log.split()]
+
+
+@pytest.mark.only_on("pods", "it needs processes that run without the API server")
+def test_workers_train_on_while_the_api_server_is_away(
+    bench: Bench, kubelet: Kubelet, twin: Twin | None, name: str
+) -> None:
+    if twin is None:
+        pytest.skip("the API server of an external cluster cannot be frozen")
+    worker = {
+        "name": "elasticjob-worker", "image": IMAGE, "command": ["python3", "-c", TRAINING],
+    }  # fmt: skip
+    job = bench.job(name, replicas=2, pod={"containers": [worker]})
+    job.until_running({0, 1})
+    before, began = job.uids(), time.time()
+
+    with api_server_frozen(twin):
+        time.sleep(OUTAGE_SECONDS)
+        ended = time.time()
+    job.scale(3)
+    job.until_running({0, 1, 2})
+
+    pods = job.pods()
+    assert {index: pods[index].metadata.uid for index in before} == before, "a worker was deleted"
+    for index in before:
+        assert pods[index].status.container_statuses[0].restart_count == 0
+        meanwhile = [step for step in steps(job, index) if began < step < ended]
+        assert len(meanwhile) >= MIN_STEPS, f"worker {index} stopped"
