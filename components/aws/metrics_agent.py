@@ -10,7 +10,6 @@ policies could admit them.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pulumi
 import yaml
@@ -22,14 +21,13 @@ from components.aws.identity import Role, RoleArgs
 from components.component import Component
 from components.interface import Placement
 from components.platform.pods import (
-    PART_OF,
     PULL_POLICY,
     container_security,
     labels,
     pod_security,
     tolerations,
 )
-from everstep.catalog.names import JOB_NAMESPACE, SYSTEM_NAMESPACE
+from components.platform.scraping import scrape_job
 
 NAME = "metrics-agent"
 NAMESPACE = "kube-system"
@@ -38,7 +36,6 @@ PORT = 9090
 FILE = "prometheus.yml"
 CONFIG_FOLDER = "/etc/prometheus"
 STORAGE_FOLDER = "/prometheus"
-META = "__meta_kubernetes_pod_"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,43 +221,8 @@ def configuration(endpoint: str, args: EksMetricsAgentArgs) -> str:
     """
     remote = {"url": f"{endpoint}api/v1/remote_write", "sigv4": {"region": args.region}}
     document = {
-        "global": {
-            "scrape_interval": f"{args.scrape_seconds}s",
-            "scrape_timeout": f"{min(args.scrape_seconds, 10)}s",
-            "external_labels": {"cluster": args.cluster},
-        },
-        "scrape_configs": [_scrape_config()],
+        "global": {"external_labels": {"cluster": args.cluster}},
+        "scrape_configs": [scrape_job(args.scrape_seconds)],
         "remote_write": [remote],
     }
     return yaml.safe_dump(document, sort_keys=False)
-
-
-def _scrape_config() -> dict[str, Any]:
-    """Return the job that scrapes the ports for metrics of Everstep's pods.
-
-    Labels of the metrics win: the controller's `namespace` is that of the job, the exporter's `pod` that of
-    the GPU's user.
-    """
-    part_of, value = next(iter(PART_OF.items()))
-    label = f"{META}label_{part_of.translate(str.maketrans('./-', '___'))}"
-    return {
-        "job_name": "everstep",
-        "honor_labels": True,
-        "kubernetes_sd_configs": [
-            {"role": "pod", "namespaces": {"names": [JOB_NAMESPACE, SYSTEM_NAMESPACE]}}
-        ],
-        "relabel_configs": [
-            _keep(label, value),
-            _keep(f"{META}container_port_name", "metrics(-[0-9]+)?"),
-            _keep(f"{META}phase", "Running"),
-            *(
-                {"source_labels": [f"{META}{source}"], "target_label": target}
-                for source, target in (("name", "pod"), ("node_name", "node"))
-            ),
-            {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
-        ],
-    }
-
-
-def _keep(label: str, pattern: str) -> dict[str, Any]:
-    return {"source_labels": [label], "regex": pattern, "action": "keep"}

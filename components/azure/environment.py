@@ -91,6 +91,7 @@ class AksEnvironment(Component):
         self._kubeconfig = self._cluster.kubeconfig(self._cluster.access)
         self._kubernetes = self._connect([registry] if registry else [])
         self._declare_priorities()
+        self._declare_scraping()
         self._declare_budget()
         self.environment = self._describe()
         self.register_outputs({})
@@ -179,12 +180,24 @@ class AksEnvironment(Component):
         config = self._cluster_config
         if not (config.autoscaling.enabled and profiles.has_several_gpu_pools(config)):
             return
+        data = {"priorities": priorities(config.pools)}
+        self._declare_settings("priorities", "cluster-autoscaler-priority-expander", data)
+
+    def _declare_scraping(self) -> None:
+        """Declare what the agent of Azure Monitor scrapes, under the name that it reads."""
+        if not self._cluster_config.monitoring.job_metrics:
+            return
+        from components.azure.monitoring import SCRAPING, scraping
+
+        settings = scraping(self._config.platform.monitoring.scrape_seconds)
+        self._declare_settings("scraping", SCRAPING, settings)
+
+    def _declare_settings(self, key: str, name: str, data: Mapping[str, str]) -> None:
+        """Declare a ConfigMap that a part of AKS reads."""
         kubernetes.core.v1.ConfigMap(
-            f"{self._cluster.name}-priorities",
-            metadata=kubernetes.meta.v1.ObjectMetaArgs(
-                name="cluster-autoscaler-priority-expander", namespace="kube-system"
-            ),
-            data={"priorities": priorities(config.pools)},
+            f"{self._cluster.name}-{key}",
+            metadata=kubernetes.meta.v1.ObjectMetaArgs(name=name, namespace="kube-system"),
+            data=data,
             opts=pulumi.ResourceOptions.merge(
                 self._cluster.child(delete_before_replace=True),
                 pulumi.ResourceOptions(provider=self._kubernetes),

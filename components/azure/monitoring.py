@@ -9,14 +9,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
+import yaml
 from pulumi_azure_native import containerservice, monitor, operationalinsights
 
 from components.component import Component
 from components.config import MonitoringConfig
+from components.platform.scraping import scrape_job
 
 LOG_STREAM = "Microsoft-ContainerInsights-Group-Default"
 METRIC_STREAM = "Microsoft-PrometheusMetrics"
+SCRAPING = "ama-metrics-prometheus-config"
+"""Name of the ConfigMap in kube-system whose scrape jobs the agent of Azure Monitor runs."""
+
 LOG_DAYS = 30  # the longest retention that is free
+
+
+def scraping(seconds: int) -> dict[str, str]:
+    """Return the data of the ConfigMap with the scrape job of a stack.
+
+    Args:
+        seconds: seconds between two scrapes of a pod.
+    """
+    jobs = {"scrape_configs": [scrape_job(seconds)]}
+    return {"prometheus-config": yaml.safe_dump(jobs, sort_keys=False)}
 
 
 @dataclass(frozen=True, kw_only=True)

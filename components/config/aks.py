@@ -317,6 +317,11 @@ class MonitoringConfig(Section):
     managed_prometheus: bool = Field(
         default=False, description="Metrics in an Azure Monitor workspace."
     )
+    job_metrics: bool = Field(
+        default=False,
+        description="Whether those of the job, the controller and the GPUs are among them; requires "
+        "`managedPrometheus`.",
+    )
 
 
 class AksConfig(Section):

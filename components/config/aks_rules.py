@@ -228,6 +228,14 @@ def _channels_agree(channel: str, node_image: str) -> list[ConfigFault]:
     return [ConfigFault("cluster.upgrades.channel", channel, rule, fix)]
 
 
+def _metrics_have_a_workspace(job_metrics: Flag, managed_prometheus: Flag) -> list[ConfigFault]:
+    """Check that metrics of the job are sent only if the cluster sends metrics."""
+    if managed_prometheus or not job_metrics:
+        return []
+    rule, fix = "requires managedPrometheus: true", "set it, or remove jobMetrics"
+    return [ConfigFault("cluster.monitoring.jobMetrics", job_metrics, rule, fix)]
+
+
 _AKS = {"cluster": ("aks",)}
 _NETWORK, _SYSTEM, _GPU = "cluster.network", "cluster.systemPool", "cluster.gpuPool"
 
@@ -282,4 +290,9 @@ RULES = (
     ),
     ConfigRule(("cluster.location", f"{_SYSTEM}.zones", f"{_GPU}.zones"), _zones_available, _AKS),
     ConfigRule(("cluster.upgrades.channel", "cluster.upgrades.nodeImage"), _channels_agree, _AKS),
+    ConfigRule(
+        ("cluster.monitoring.jobMetrics", "cluster.monitoring.managedPrometheus"),
+        _metrics_have_a_workspace,
+        _AKS,
+    ),
 )

@@ -1,12 +1,11 @@
 """Metrics of EKS in Amazon Managed Service for Prometheus: the workspace, and the agent that writes to it."""
 
-import re
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
-from tests.components.aws.eks_stack import declared_eks, declared_training, document, full, plain
+from components.platform.scraping import scrape_job
+from tests.components.aws.eks_stack import declared_eks, document, full, plain
 from tests.components.recorder import Graph
 
 NAME = "eks-metrics"
@@ -55,6 +54,7 @@ def test_samples_are_signed_and_sent_to_the_workspace_with_the_name_of_the_clust
             "sigv4": {"region": "us-east-1"},
         }
     ]
+    assert config["scrape_configs"] == [scrape_job(15)]
     assert config["global"]["external_labels"] == {"cluster": "everstep"}
     assert full().outputs["prometheusEndpoint"] == WORKSPACE
 
@@ -63,16 +63,6 @@ def test_the_agent_in_the_cluster_reads_pods_only() -> None:
     rules = full()[f"{NAME}-pods"].inputs["rules"]
 
     assert rules == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
-
-
-def test_pods_are_scraped_as_often_as_configured_and_never_later_than_the_next_scrape() -> None:
-    graph = declared_eks(
-        cluster={"monitoring": {"managedPrometheus": True}},
-        platform={"monitoring": {"scrapeSeconds": 5}},
-    )
-
-    settings = configuration(graph)["global"]
-    assert (settings["scrape_interval"], settings["scrape_timeout"]) == ("5s", "5s")
 
 
 def test_a_changed_configuration_restarts_the_agent() -> None:
@@ -100,58 +90,3 @@ def test_the_agent_runs_on_system_nodes_without_privileges() -> None:
     writable = [mount for mount in container["volumeMounts"] if not mount.get("readOnly")]
     assert [mount["mountPath"] for mount in writable] == ["/prometheus"]
     assert "--storage.agent.path=/prometheus" in container["args"]
-
-
-def test_exactly_the_ports_for_metrics_of_the_stacks_pods_are_scraped() -> None:
-    graph = declared_training(
-        cluster={"monitoring": {"managedPrometheus": True}}, job={"name": "fashion"}
-    )
-    (job,) = configuration(graph)["scrape_configs"]
-
-    scraped = {
-        (labels["app.kubernetes.io/name"], port)
-        for namespace, labels, port in ports_of(graph)
-        if is_kept(job, namespace, labels, port)
-    }
-
-    assert scraped == {
-        ("worker", "metrics-0"),
-        ("elastic-job-controller", "metrics"),
-        ("dcgm-exporter", "metrics"),
-    }
-    assert job["honor_labels"] is True, "the exporter's label `pod` is that of the GPU's user"
-
-
-def ports_of(graph: Graph) -> Iterator[tuple[str, Mapping[str, str], str]]:
-    """Yield namespace, labels and name of each port of the pods of a stack."""
-    for resource in graph.custom("kubernetes"):
-        spec = resource.inputs.get("spec", {})
-        template = spec.get("template") or spec.get("replicaSpecs", {}).get("Worker", {}).get(
-            "template"
-        )
-        if not template:
-            continue
-        for container in template["spec"]["containers"]:
-            for port in container.get("ports", ()):
-                yield (
-                    resource.inputs["metadata"]["namespace"],
-                    template["metadata"]["labels"],
-                    port["name"],
-                )
-
-
-def is_kept(job: Mapping[str, Any], namespace: str, labels: Mapping[str, str], port: str) -> bool:
-    """Return whether Prometheus keeps the target of a running pod, by the rules of its scrape job."""
-    (discovery,) = job["kubernetes_sd_configs"]
-    target = {
-        "__meta_kubernetes_pod_container_port_name": port,
-        "__meta_kubernetes_pod_phase": "Running",
-        **{
-            f"__meta_kubernetes_pod_label_{re.sub('[^a-zA-Z0-9_]', '_', name)}": value
-            for name, value in labels.items()
-        },
-    }
-    keeps = [rule for rule in job["relabel_configs"] if rule.get("action") == "keep"]
-    return namespace in discovery["namespaces"]["names"] and all(
-        re.fullmatch(rule["regex"], target.get(rule["source_labels"][0], "")) for rule in keeps
-    )

@@ -66,7 +66,11 @@ def full() -> Graph:
         protect=True,
         cluster={
             "gpuPool": {"fallbackNodes": 2},
-            "monitoring": {"containerInsights": True, "managedPrometheus": True},
+            "monitoring": {
+                "containerInsights": True,
+                "managedPrometheus": True,
+                "jobMetrics": True,
+            },
         },
         registry={"kind": "acr", "name": "visionimages", "keepImages": 5},
         cost={"budget": {"monthlyUsd": 500, "email": "owner@example.org"}},

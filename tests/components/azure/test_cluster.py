@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from components.azure import kubeconfig, profiles
 from components.azure.roles import BuiltInRole
 from components.config import AksConfig
+from components.platform.scraping import scrape_job
 from tests.components.azure.aks_stack import ADMINISTRATORS, cluster_of, full, plain
 from tests.components.recorder import Recorded
 
@@ -227,6 +228,7 @@ def test_monitoring_is_off_by_default() -> None:
     assert "azureMonitorProfile" not in cluster().inputs
     assert not plain().of("DataCollectionRule")
     assert not plain().of("Workspace")
+    assert not [name for name in plain().resources if name.endswith("-scraping")]
 
 
 def test_logs_and_metrics_have_an_addon_a_workspace_a_rule_and_an_association() -> None:
@@ -251,6 +253,15 @@ def test_logs_and_metrics_have_an_addon_a_workspace_a_rule_and_an_association() 
         {"streams": ["Microsoft-PrometheusMetrics"], "destinations": ["metrics"]}
     ]
     assert metrics["dataCollectionEndpointId"].endswith("/everstep-metrics")
+
+
+def test_the_agent_of_azure_monitor_finds_the_scrape_job_under_its_name() -> None:
+    inputs = full()["aks-cluster-scraping"].inputs
+    config = yaml.safe_load(inputs["data"]["prometheus-config"])
+
+    assert inputs["metadata"]["name"] == "ama-metrics-prometheus-config"
+    assert inputs["metadata"]["namespace"] == "kube-system", "the agent reads it only there"
+    assert config == {"scrape_configs": [scrape_job(15)]}
 
 
 def encoded_kubeconfig(arguments: list[str]) -> str:

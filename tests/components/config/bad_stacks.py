@@ -767,6 +767,13 @@ CASES = [
         "cluster.upgrades.channel",
         ("requires nodeImage: NodeImage", "use channel: patch"),
     ),
+    one(
+        AKS,
+        "cluster.monitoring.jobMetrics",
+        True,
+        "requires managedPrometheus",
+        "remove jobMetrics",
+    ),
     # --- Blob
     one(AKS, "storage.account", "My-Account", "not a name of a storage account", "everstepdata"),
     one(AKS, "storage.container", "a--b", "not a name of a container", "training"),
@@ -1446,6 +1453,7 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (AKS, {"cluster.gpuPool.fallbackNodes": 3, "job.replicas": 15, "job.maxReplicas": 15}),
     (AKS, {"cluster.upgrades.channel": "node-image"}),
     (AKS, {"cluster.upgrades.nodeImage": "SecurityPatch"}),
+    (AKS, {"cluster.monitoring.managedPrometheus": True, "cluster.monitoring.jobMetrics": True}),
     (AKS, {"cluster.location": "westus", "cluster.systemPool.zones": []}),
     (AKS, {"storage.redundancy": "Premium_ZRS", "storage.protocol": "nfs"}),
     (AKS, {"storage.account": "mydata", "storage.accountResourceGroup": "data"}),
