@@ -65,7 +65,7 @@ def _export(project: str, run: RunRecord) -> str:
         allow_val_change=True,
         settings=settings,
     ) as exported:
-        for step, row in rows(run, exported.step):
+        for step, row in rows(run, exported.starting_step):
             exported.log(dict(row), step=step)
         return str(exported.settings.sync_dir if exported.offline else exported.url)
 

@@ -1,4 +1,4 @@
-"""`everstep report --wandb`: rows of a run, and the file that the real client writes offline."""
+"""`everstep report --wandb`: rows of a run, and what the real client writes, offline and to a stand-in server."""
 
 import importlib.util
 import json
@@ -13,6 +13,7 @@ import pytest
 from everstep.cli.report.wandb_export import TIME, export, rows
 from everstep.errors import EverstepError
 from tests.everstep.cli.recorded_run import RecordedRun
+from tests.everstep.cli.report.wandb_server import ENTITY, PROJECT, RunStore, serve
 
 HEADER = 7  # bytes of a file, and of each chunk of a record
 BLOCK = 32 * 1024
@@ -121,6 +122,30 @@ def test_the_client_writes_every_row_and_nothing_of_this_machine(
     assert not any(record.HasField("stats") for record in written)
     assert Path(where).parent == offline
     assert not list(Path(where).glob("files/requirements.txt"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_later_export_resumes_the_run_and_writes_each_step_once(
+    offline: Path, recorded_run: RecordedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RunStore()
+    with serve(store) as address:
+        monkeypatch.setenv("WANDB_MODE", "online")
+        monkeypatch.setenv("WANDB_BASE_URL", address)
+        monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+        for run in (
+            recorded_run.form("gpu-0").train(5).run(),
+            recorded_run.train(5).finish().run(),
+            recorded_run.run(),
+        ):
+            where = export(f"{ENTITY}/{PROJECT}", run)
+            end_client_process()
+
+    assert where == f"{address}/{ENTITY}/{PROJECT}/runs/{store.name}"
+    assert [row["_step"] for row in store.rows] == list(range(1, 11))
+    assert store.offsets[0] == 0
+    assert 4 in store.offsets, "the second export continues after the four rows of the first"
+    assert store.rows[-1]["evaluation/accuracy"] == 0.8912
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,0 +1,18 @@
+"""Logs, budgets and metrics of the twin's AWS."""
+
+from cloudtwin.providers.aws.others import METRICS
+
+from twin.tests.providers.offline import Provider, provider
+
+__all__ = ["provider"]
+
+
+def test_a_workspace_takes_samples_at_an_address_with_its_region_and_id(
+    provider: Provider,
+) -> None:
+    identity = provider.make(METRICS, "w", alias="everstep")
+
+    (workspace,) = provider.account.read().all(METRICS)
+    host = "https://aps-workspaces.us-east-1.amazonaws.com"
+    assert workspace.outputs["prometheusEndpoint"] == f"{host}/workspaces/{identity}/"
+    assert workspace.outputs["arn"] == f"arn:aws:aps:us-east-1:123456789012:workspace/{identity}"
