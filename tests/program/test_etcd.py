@@ -19,7 +19,7 @@ from tests.components.existing.existing_stack import declared, pod_of
 pytestmark = pytest.mark.twin
 
 MEMBERS = 3
-HEALTHY_WITHIN_SECONDS = 60.0
+HEALTHY_WITHIN_SECONDS = 200.0
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Members:
         data = None if body is None else body.encode()
         url = f"http://127.0.0.1:{self.client_ports[index]}{path}"
         with urllib.request.urlopen(
-            urllib.request.Request(url, data, method=method), timeout=5
+            urllib.request.Request(url, data, method=method), timeout=30
         ) as response:
             return json.load(response)
 

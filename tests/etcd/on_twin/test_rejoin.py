@@ -106,7 +106,7 @@ class Cluster:
 
     def wait_until_healthy(self, name: str) -> None:
         """Wait until a write through a member succeeds, which needs the quorum."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while True:
             try:
                 self.request(name, "kv/put", {"key": "YQ==", "value": "Yg=="})

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.twin
 ROOT = Path(__file__).resolve().parents[3]
 RUN = "fashion"
 NAMES = ["DNS:localhost", "IP:127.0.0.1"]
-READY_SECONDS = 60.0
+READY_SECONDS = 200.0
 
 
 def write_secrets(folder: Path) -> None:
@@ -96,7 +96,7 @@ class Pod:
         """Return the answer to the readiness probe."""
         with (
             suppress(OSError),
-            urllib.request.urlopen(f"http://127.0.0.1:{self.health}", timeout=5) as response,
+            urllib.request.urlopen(f"http://127.0.0.1:{self.health}", timeout=30) as response,
         ):
             return bool(response.status == HTTPStatus.OK)
         return False

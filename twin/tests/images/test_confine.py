@@ -26,7 +26,7 @@ def processes_with(text: str) -> list[list[str]]:
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 100
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

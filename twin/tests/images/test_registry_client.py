@@ -51,7 +51,7 @@ class Server:
             [str(self.program), f"-listen=127.0.0.1:{self.port}", f"-data={self.folder / 'data'}",
              f"-rules={self.folder / 'rules'}"]
         )  # fmt: skip
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 100
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()

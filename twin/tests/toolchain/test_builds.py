@@ -31,13 +31,13 @@ def start(environment: dict[str, str]) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
-    output, errors = process.communicate(timeout=90)
+    output, errors = process.communicate(timeout=250)
     assert process.returncode == 0, errors
     return output.split()[-1], errors
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 100
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -96,7 +96,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=250,
         check=False,
     )
 

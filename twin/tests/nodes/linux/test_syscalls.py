@@ -35,6 +35,6 @@ print("source is writable")
 
 def test_a_recursive_read_only_mount_protects_the_mounts_below_it(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
 
     assert result.stdout.split("\n")[:-1] == ["EROFS", "EROFS", "source is writable"], result.stderr

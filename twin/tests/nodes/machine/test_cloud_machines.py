@@ -51,7 +51,7 @@ HOME = "http://169.254.169.254/latest/"
 def request(path, method="GET", **headers):
     try:
         call = web.Request(HOME + path, method=method, headers=headers)
-        return web.urlopen(call, timeout=5).read().decode()
+        return web.urlopen(call, timeout=100).read().decode()
     except urllib.error.HTTPError as error:
         return error.code
 without_token = request("meta-data/instance-id")
@@ -67,7 +67,7 @@ import json, time, urllib.request as web
 URL = "http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01"
 def request(body=None):
     call = web.Request(URL, data=body, headers={"Metadata": "true"})
-    return web.urlopen(call, timeout=5).read()
+    return web.urlopen(call, timeout=100).read()
 print("READY", flush=True)
 while not (events := json.loads(request())["Events"]): time.sleep(0.05)
 print(json.dumps([events[0]["EventType"], events[0]["Resources"]]), flush=True)
@@ -313,9 +313,9 @@ def test_azure_reclaims_a_machine_as_soon_as_its_event_is_acknowledged(
     eventually(lambda: "READY" in output_of(twin, AZURE.name, "agrees"), 60, "the pod runs")
     began = time.monotonic()
 
-    twin.reclaim(AZURE.name, 60)
+    twin.reclaim(AZURE.name, 200)
 
-    assert time.monotonic() - began < 20, "the wait must end once a program has acknowledged"
+    assert time.monotonic() - began < 150, "the wait must end once a program has acknowledged"
     assert AZURE.name not in {n["metadata"]["name"] for n in api.get("/api/v1/nodes")["items"]}
 
 

@@ -131,13 +131,13 @@ def test_an_interrupt_loses_nothing(project: CloudProject) -> None:
     project.faults(latency={"aws:ec2/vpc:Vpc": 60})
     project.program(NETWORK)
     running = project.start("up", "--yes", "--skip-preview")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while not project.account():
         assert time.monotonic() < deadline, "no resource was created"
         time.sleep(0.1)
 
     os.kill(running.pid, signal.SIGINT)
-    output, _ = running.communicate(timeout=60)
+    output, _ = running.communicate(timeout=200)
     assert "Traceback" not in output, output
     assert "vpc" in project.resources(), "created resources are in the state"
     project.faults()
