@@ -260,7 +260,7 @@ class EksEnvironment(Component):
             scrape_seconds=self._config.platform.monitoring.scrape_seconds,
             placement=SYSTEM_PLACEMENT,
         )
-        opts = self._on_aws(providers=[self._kubernetes])
+        opts = self._aws_options(providers=[self._kubernetes])
         return EksMetricsAgent(f"{self.name}-metrics", args, opts)
 
     def _declare_data_access(self) -> DataAccess | None:
