@@ -6,6 +6,8 @@ One run of a stack takes minutes, so all its tests share it; each test checks on
 """
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from cloudtwin.facade import remaining_resources
+from cloudtwin.facade import remaining_resources, shared_volume
 from cloudtwin.nodes import Twin
 from cloudtwin.nodes.bring_up import admin_client
 from cloudtwin.nodes.layout import Layout
@@ -26,17 +28,21 @@ from tests.e2e.test_clouds import (
     DOWN_SECONDS,
     NOTICE_SECONDS,
     QUERY_SECONDS,
+    REPOSITORY,
     SHORT,
     STEPS_BETWEEN_CHECKPOINTS,
     UP_SECONDS,
     WORKERS,
     LifeCycle,
     copy_of,
+    output,
 )
+from trainer.verify import LEDGER_FILE, read
 
 WITHOUT_CAPACITY_SECONDS = 7200
 """Longer than the run: a zone that is lost stays without machines."""
 
+JOB = "fashion"
 LONG = {"job": {**SHORT["job"], "epochs": 50}}
 """The training outlasts the loss of a zone; `down` ends it."""
 
@@ -54,7 +60,7 @@ PROVIDERS = {"eks-prod": "aws", "aks-prod": "azure-native"}
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(2 * UP_SECONDS + 2 * ALL_TRAIN_SECONDS + 4 * QUERY_SECONDS + DOWN_SECONDS),
+    pytest.mark.timeout(2 * UP_SECONDS + 3 * ALL_TRAIN_SECONDS + 4 * QUERY_SECONDS + DOWN_SECONDS),
 ]
 
 
@@ -142,6 +148,31 @@ class PoolsCycle(LifeCycle):
         self.groups.append(self.group())
         self.steps.append(self.progress().steps)
 
+    @property
+    def run_folder(self) -> Path:
+        """Folder of the run on the twin's volume."""
+        return (shared_volume(self.twin) or self.twin / "shared") / "runs" / JOB
+
+    def committed(self) -> int:
+        """Return the highest step of a committed checkpoint."""
+        return max((commit.step for commit in read(self.run_folder / LEDGER_FILE)), default=0)
+
+    def verify(self) -> None:
+        """Recompute the samples of all checkpoints, of which one at least is from the new zone."""
+        self.until(
+            "a checkpoint follows the move",
+            lambda: self.committed() > self.steps[-1],
+            ALL_TRAIN_SECONDS,
+        )
+        self.results["verify"] = subprocess.run(
+            [sys.executable, "-m", "trainer.verify", str(self.run_folder)],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=QUERY_SECONDS,
+        )
+
 
 @pytest.fixture(scope="module", params=sorted(POOLS))
 def cycle(
@@ -158,6 +189,7 @@ def cycle(
         cycle.observe()
         cycle.lose_zone()
         cycle.observe()
+        cycle.verify()
         cycle.record("again", "preview", "--expect-no-changes", *options)
         cycle.run_checked("down", "down", "--yes", *options, seconds=DOWN_SECONDS)
         cycle.remaining = remaining_resources(cycle.twin, PROVIDERS[cycle.stack])
@@ -192,6 +224,11 @@ def test_the_group_continues_in_the_other_zone_when_its_own_has_no_machine(
     assert not last.zones & first.zones
     assert not last.nodes & first.nodes
     assert cycle.steps[1] > cycle.steps[0]
+
+
+def test_each_sample_is_trained_exactly_once_over_the_move(cycle: PoolsCycle) -> None:
+    assert cycle.results["verify"].returncode == 0, output(cycle, "verify")
+    assert "every sample exactly once" in cycle.results["verify"].stdout
 
 
 def test_the_loss_of_a_zone_leaves_nothing_to_change(cycle: PoolsCycle) -> None:
