@@ -51,6 +51,7 @@ from components.aws.registry import Ecr, EcrArgs
 from components.component import Component
 from components.config import EksConfig, FsxConfig, StackConfig, as_kind
 from components.interface import DATA_ACCOUNT, Cluster, DataAccess, Environment
+from components.platform.monitoring import rule_groups
 from everstep.catalog.names import TRAINER_SERVICE_ACCOUNT
 
 
@@ -258,6 +259,7 @@ class EksEnvironment(Component):
             region=self._cluster_config.region,
             image=monitoring.image,
             scrape_seconds=self._config.platform.monitoring.scrape_seconds,
+            rules=rule_groups(self._config),
             placement=SYSTEM_PLACEMENT,
         )
         opts = self._aws_options(providers=[self._kubernetes])

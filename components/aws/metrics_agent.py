@@ -48,6 +48,7 @@ class EksMetricsAgentArgs:
         region: AWS region.
         image: image of Prometheus.
         scrape_seconds: seconds between two scrapes of a pod.
+        rules: recording rules and alerts, as a file of Prometheus.
         placement: nodes on which it runs.
     """
 
@@ -56,6 +57,7 @@ class EksMetricsAgentArgs:
     region: str
     image: str
     scrape_seconds: int
+    rules: str
     placement: Placement
 
 
@@ -75,6 +77,13 @@ class EksMetricsAgent(Component):
         self._args = args
         workspace = amp.Workspace(f"{name}-workspace", alias=args.cluster, opts=self.child())
         self.endpoint = workspace.prometheus_endpoint
+        amp.RuleGroupNamespace(
+            f"{name}-rules",
+            name="everstep",
+            workspace_id=workspace.id,
+            data=args.rules,
+            opts=self.child(delete_before_replace=True),
+        )
         account = core.v1.ServiceAccount(
             f"{name}-account",
             metadata=self._metadata(),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
+import yaml
 from pulumi_kubernetes import apiextensions, core, meta
 
 from components import cost
@@ -90,6 +91,15 @@ def scraping_of(config: StackConfig) -> Scraping:
         seconds=settings.scrape_seconds,
         processes=max(1, config.job.gpus_per_worker),
     )
+
+
+def rule_groups(config: StackConfig) -> str:
+    """Return all recording rules and alerts of a stack, with its prices if they are known, as a file of Prometheus."""
+    files = [operator_objects.rules({})]
+    if (prices := prices_of(config)) is not None:
+        files.append(operator_objects.price_rules({}, prices))
+    groups = [group for file in files for group in file["spec"]["groups"]]
+    return yaml.safe_dump({"groups": groups}, sort_keys=False)
 
 
 def prices_of(config: StackConfig) -> Prices | None:

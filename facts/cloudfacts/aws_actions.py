@@ -17,6 +17,15 @@ RULES = (
 )
 
 ACTIONS: Mapping[str, tuple[str, ...]] = {
+    "aws:amp/ruleGroupNamespace:RuleGroupNamespace": (
+        "aps:CreateRuleGroupsNamespace",
+        "aps:DeleteRuleGroupsNamespace",
+        "aps:DescribeRuleGroupsNamespace",
+        "aps:ListTagsForResource",
+        "aps:PutRuleGroupsNamespace",
+        "aps:TagResource",
+        "aps:UntagResource",
+    ),
     "aws:amp/workspace:Workspace": (
         "aps:CreateWorkspace",
         "aps:DeleteWorkspace",

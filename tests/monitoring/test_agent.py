@@ -7,6 +7,8 @@ import yaml
 
 from components.aws.metrics_agent import EksMetricsAgentArgs, configuration
 from components.aws.node_groups import SYSTEM_PLACEMENT
+from components.platform.monitoring import rule_groups
+from tests.components.aws.eks_stack import eks_config
 from tests.monitoring.prometheus import promtool
 
 pytestmark = pytest.mark.twin
@@ -18,6 +20,7 @@ ARGS = EksMetricsAgentArgs(
     region="us-east-1",
     image="quay.io/prometheus/prometheus:v3.15.1",
     scrape_seconds=15,
+    rules="",
     placement=SYSTEM_PLACEMENT,
 )
 
@@ -34,6 +37,14 @@ def faults(folder: Path, text: str) -> str:
 
 def test_prometheus_accepts_the_configuration(tmp_path: Path) -> None:
     assert not faults(tmp_path, configuration(ENDPOINT, ARGS))
+
+
+def test_prometheus_accepts_the_rules_of_the_workspace(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(rule_groups(eks_config()))
+
+    checked = promtool("check", "rules", "--lint-fatal", "rules.yaml", folder=tmp_path)
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_a_wrong_configuration_is_found(tmp_path: Path) -> None:

@@ -59,6 +59,20 @@ def test_samples_are_signed_and_sent_to_the_workspace_with_the_name_of_the_clust
     assert full().outputs["prometheusEndpoint"] == WORKSPACE
 
 
+def test_the_workspace_has_the_alerts_and_the_prices_of_the_stack() -> None:
+    graph = declared_eks(
+        cluster={"monitoring": {"managedPrometheus": True}},
+        cost={"budget": {"monthlyUsd": 500, "email": "owner@example.org"}},
+    )
+    inputs = graph[f"{NAME}-rules"].inputs
+    groups = {group["name"]: group["rules"] for group in yaml.safe_load(inputs["data"])["groups"]}
+
+    assert inputs["workspaceId"] == f"{NAME}-workspace-id"
+    assert "EverstepJobStalled" in {rule.get("alert") for rule in groups["everstep.alerts"]}
+    prices = {rule["record"]: rule["expr"] for rule in groups["everstep.prices"]}
+    assert prices["everstep:budget_usd_per_month"] == "vector(500.0)"
+
+
 def test_the_agent_in_the_cluster_reads_pods_only() -> None:
     rules = full()[f"{NAME}-pods"].inputs["rules"]
 

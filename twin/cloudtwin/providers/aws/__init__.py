@@ -46,6 +46,7 @@ PARTS: Mapping[str, tuple[str, frozenset[str]]] = {
         frozenset({network.INGRESS, network.EGRESS, network.GROUP_RULE}),
     ),
     network.SUBNET: ("subnetId", frozenset({network.ASSOCIATION})),
+    others.METRICS: ("workspaceId", frozenset({others.METRIC_RULES})),
     s3.BUCKET: (
         "bucket",
         frozenset(

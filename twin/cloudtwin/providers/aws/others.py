@@ -4,6 +4,8 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
+import yaml
+
 from cloudtwin.providers.aws.common import ACCOUNT, arn, id_from
 from cloudtwin.providers.aws.identity import KEY
 from cloudtwin.providers.conditions import at, matches, objects_at, one_of_values, value_rule
@@ -20,6 +22,7 @@ from cloudtwin.providers.schema.check import Mistake
 LOGS = "aws:cloudwatch/logGroup:LogGroup"
 BUDGET = "aws:budgets/budget:Budget"
 METRICS = "aws:amp/workspace:Workspace"
+METRIC_RULES = "aws:amp/ruleGroupNamespace:RuleGroupNamespace"
 # CloudWatch Logs API, PutRetentionPolicy; 0 is the provider's value for never.
 RETENTIONS = (0, 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192,
               2557, 2922, 3288, 3653)  # fmt: skip
@@ -44,6 +47,21 @@ def _workspace(request: ResourceRequest) -> dict[str, Any]:
         "arn": arn("aps", f"workspace/{request.id}", request.region),
         "prometheusEndpoint": f"https://{host}/workspaces/{request.id}/",
     }
+
+
+def _rule_groups(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield an error for a file of rules that Prometheus would not read."""
+    text = inputs.get("data")
+    if not isinstance(text, str):
+        return
+    try:
+        groups = yaml.safe_load(text)["groups"]
+        incomplete = [group for group in groups if not (group["name"] and group["rules"])]
+    except (yaml.YAMLError, KeyError, TypeError):
+        yield at("data", "is not a file of rules: YAML with groups, each with a name and rules")
+        return
+    if incomplete:
+        yield at("data", "a group of rules needs a name and at least one rule")
 
 
 def _limit(inputs: Inputs) -> Iterable[Mistake]:
@@ -107,5 +125,19 @@ TYPES = (
         describe=_workspace,
         immutable=("kmsKeyArn", "region"),
         references=(Reference("kmsKeyArn", (KEY,), "ValidationException", by="arn"),),
+    ),
+    ResourceType(
+        token=METRIC_RULES,
+        identify=lambda request: arn(
+            "aps",
+            f"rulegroupsnamespace/{request.inputs['workspaceId']}/{request.inputs['name']}",
+            request.region,
+        ),
+        describe=lambda request: {"arn": request.id},
+        naming=Naming(max_length=128),
+        immutable=("workspaceId", "region"),
+        rules=(InputRule("groups of rules", "Amazon Managed Service for Prometheus API", _rule_groups),),
+        references=(Reference("workspaceId", (METRICS,), "ResourceNotFoundException"),),
+        unique_code="ConflictException",
     ),
 )  # fmt: skip

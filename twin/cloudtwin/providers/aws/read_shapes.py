@@ -27,6 +27,7 @@ NOTE = "NotificationsWithSubscribers.*.Notification"
 
 # Type -> service and the request structures whose members are inputs.
 CALLS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "aws:amp/ruleGroupNamespace:RuleGroupNamespace": ("amp", ("CreateRuleGroupsNamespace",)),
     "aws:amp/workspace:Workspace": (
         "amp", ("CreateWorkspace", "CreateLoggingConfiguration"),
     ),

@@ -95,6 +95,11 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "IPv4 source of a rule": ({"cidrIpv4": "10.0.0.0/8"}, {"cidrIpv4": "10.0.0.1/8"}, "host bits"),
     "IPv6 source of a rule": ({"cidrIpv6": "::/0"}, {"cidrIpv6": "10.0.0.0/8"}, "IPv6"),
     "trust policy of a role": ({"assumeRolePolicy": TRUST}, {"assumeRolePolicy": IDENTITY_DOCUMENT}, "Principal"),
+    "groups of rules": (
+        {"data": "groups: [{name: g, rules: [{record: up:sum, expr: sum(up)}]}]"},
+        {"data": "groups: [{name: g, rules: []}]"},
+        "at least one rule",
+    ),
     "document of a policy": ({"policy": IDENTITY_DOCUMENT}, {"policy": INVALID_DOCUMENT}, "Allow or Deny"),
     "document of a role's policy": ({"policy": IDENTITY_DOCUMENT}, {"policy": "{}"}, "no Statement"),
     "document of a bucket": ({"policy": RESOURCE_DOCUMENT}, {"policy": INVALID_DOCUMENT}, "Allow or Deny"),
