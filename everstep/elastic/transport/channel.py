@@ -46,9 +46,9 @@ class MessageStream:
         """Return the next message, or None if the other end is gone."""
         try:
             line = self._reader.readline()
-        except (OSError, ValueError):  # ValueError: another thread has closed this end
+            return json.loads(line) if line.endswith(b"\n") else None
+        except (OSError, ValueError):  # ValueError: another thread has closed this end, or no JSON
             return None
-        return json.loads(line) if line.endswith(b"\n") else None
 
     def close(self) -> None:
         """Close the connection."""
@@ -85,6 +85,7 @@ class AgentServer:
         self._streams: dict[int, MessageStream] = {}
         self._lock = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._acceptor = threading.Thread(target=self._accept, name="everstep-workers", daemon=True)
 
     def start(self) -> None:
         """Start to listen."""
@@ -92,7 +93,7 @@ class AgentServer:
         self._socket.bind(str(self._path))
         self._path.chmod(0o600)
         self._socket.listen(64)
-        threading.Thread(target=self._accept, name="everstep-workers", daemon=True).start()
+        self._acceptor.start()
 
     def workers(self) -> list[int]:
         """Return the process IDs of the connected workers."""
@@ -116,7 +117,15 @@ class AgentServer:
                 stream.send(message)
 
     def close(self) -> None:
-        """Stop listening and close all connections, which ends the workers."""
+        """Stop listening and close all connections, which ends the workers.
+
+        The thread that accepts ends before its descriptor is closed: the next socket of this process may get the
+        same number, and the thread would take its connections.
+        """
+        with contextlib.suppress(OSError):  # it does not listen yet
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if self._acceptor.is_alive():
+            self._acceptor.join()
         self._socket.close()
         with self._lock:
             for stream in self._streams.values():
