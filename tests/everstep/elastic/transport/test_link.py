@@ -126,9 +126,10 @@ def test_connections_that_others_opened_meanwhile_survive_an_abort(
 
 
 def test_an_abort_needs_no_descriptor(port: int) -> None:
-    released = threading.Event()
+    both_built, released = threading.Barrier(2), threading.Event()
 
     def work(link: Link) -> bool:
+        both_built.wait(WAIT_SECONDS)  # gloo ends the process if it gets no descriptor in `build`
         if link.rank == 1:
             return released.wait(WAIT_SECONDS)
         with no_descriptors_left():
