@@ -2,7 +2,7 @@
 
     python3 -m benchmarks.elasticity --rounds 10
 
-Events take turns until each has completed its rounds; the victim rotates over all nodes, rank 0 included:
+Events take turns until each has completed its rounds; the victim rotates over all nodes, including rank 0:
 
     kill     SIGKILL to the worker process alone; its node stays and starts another
     vanish   SIGKILL to all processes of a node, without notice
@@ -10,7 +10,7 @@ Events take turns until each has completed its rounds; the victim rotates over a
     drain    SIGTERM to the node's agent, as a kubelet does
 
 After each the node comes back, which is the measurement of `join`. `next` is from the event to the end of
-the survivors' first step without the victim, that step itself included; `extra` is the gap between two consecutive
+the survivors' first step without the victim, including that step itself; `extra` is the gap between two consecutive
 steps minus the duration of the second one.
 """
 

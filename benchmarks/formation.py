@@ -3,7 +3,7 @@
     python benchmarks/formation.py [--members 1000] [--watched 8] [--puts-per-second 5000] [--rounds 5] [--json]
 
 A simulation with real decisions, in which each member watches all others, as in runs of up to 64 nodes
-(`benchmarks.scale` measures larger ones). Some members, rank 0 included, use the `Membership` class of the
+(`benchmarks.scale` measures larger ones). Some members, including rank 0, use the `Membership` class of the
 agent, and their decisions take the time measured on this machine. etcd is simulated by a list that accepts a
 fixed number of changes per second and notifies all members at the same time. The other members only write their
 keys. Every member has its own machine, so their times overlap.

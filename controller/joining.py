@@ -16,7 +16,7 @@ from controller.objects import Pod
 from controller.progress import read_values, scrape
 from everstep.catalog.metrics import WORKER_STEPS
 
-PARALLEL_REQUESTS = 32  # a worker that does not answer must not delay the others
+PARALLEL_REQUESTS = 32  # an unresponsive worker must not delay the others
 
 Process = tuple[str, datetime | None]  # uid of the pod and start of its container
 

@@ -127,7 +127,7 @@ class GoodputResult:
         return self.seconds - self.productive_seconds
 
     def to_json(self) -> dict[str, float]:
-        """Return all values, the shares included."""
+        """Return all values, including the shares."""
         return {
             **asdict(self),
             "lost_seconds": self.lost_seconds,
@@ -258,7 +258,7 @@ class _SimulatedGroup:
 MEASURED = "docs/measurements.md"
 
 TORCHRUN_LOSS = Cost(
-    42.5, f"a node vanishes under torchrun's etcd backend, detection included: {MEASURED}"
+    42.5, f"a node vanishes under torchrun's etcd backend, including detection: {MEASURED}"
 )
 TORCHRUN_JOIN = Cost(
     11.0, f"a node joins under torchrun's etcd backend, the others' pause: {MEASURED}"

@@ -54,7 +54,7 @@ class Notes(Observer):
 
 
 def stage(location: str, folder: Path, display: Display) -> None:
-    """Copy a source to a folder unless all of it is there.
+    """Copy a source to a folder unless it is complete.
 
     Raises:
         EverstepError: the source cannot be read, a file is damaged, or the volume is too small.

@@ -1,4 +1,4 @@
-"""User data of nodes. A managed node group merges it with its own and therefore requires MIME."""
+"""User data of nodes. A managed node group merges it with its own, which requires MIME."""
 
 from base64 import b64encode
 from collections.abc import Sequence

@@ -33,7 +33,7 @@ def is_missing_role(error: str) -> bool:
 
 
 async def retry(args: pulumi.ErrorHookArgs) -> bool:
-    """Wait and return True if a creation is to be repeated."""
+    """Wait and return True if a creation should be retried."""
     newest, failures = args.errors[0], len(args.errors)
     if args.failed_operation != "create" or not is_missing_role(newest) or failures > MAX_RETRIES:
         return False

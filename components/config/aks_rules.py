@@ -54,7 +54,7 @@ def _pod_cidr_fits_nodes(
 
 
 def pod_cidr_faults(pods: str, maximum: int) -> list[ConfigFault]:
-    """Check that podCidr has a /24 for every node, those of an upgrade included.
+    """Check that podCidr has a /24 for every node, including those of an upgrade.
 
     Args:
         pods: addresses of pods.

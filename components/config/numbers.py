@@ -39,5 +39,7 @@ def _sections(value: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield "", value
     elif isinstance(value, list):
         yield from (
-            (f"[{index}]", each) for index, each in enumerate(value) if isinstance(each, Mapping)
+            (f"[{index}]", element)
+            for index, element in enumerate(value)
+            if isinstance(element, Mapping)
         )

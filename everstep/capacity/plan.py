@@ -178,7 +178,7 @@ def replay(
     *,
     record: bool = False,
 ) -> Outcome:
-    """Return the outcome of one choice on one history, with its ticks if they are to be recorded."""
+    """Return the outcome of one choice on one history, with its ticks if they should be recorded."""
     terms = terms_of(job, history.gap_seconds, limits.deadline_seconds, limits.budget_usd)
     zones = history.only(range(min(choice.zones, len(history.zones))))
     placement = PlacementConfig(wanted=job.machines)

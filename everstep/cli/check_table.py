@@ -29,7 +29,7 @@ class CheckResult(Protocol):
 
     @property
     def fatal(self) -> bool:
-        """True if `up` would stop if it does not pass."""
+        """True if a failure stops `up`."""
 
 
 Check = TypeVar("Check", bound=CheckResult)

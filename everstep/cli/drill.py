@@ -101,7 +101,7 @@ def _take_next(run: RunRecord, losses: list[MachineEvent]) -> DrillDecision:
 
 
 def _steps_at_full_size(run: RunRecord, full: int) -> int:
-    """Return how many of the latest steps in a row the full group completed."""
+    """Return the number of latest consecutive steps that the full group completed."""
     count = 0
     for step in reversed(run.steps):
         if step.world_size != full:

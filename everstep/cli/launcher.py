@@ -1,6 +1,6 @@
 """`everstep launch` without the command line's packages: an image needs torch and this distribution only.
 
-The launcher replaces this process, so that signals reach it and its memory has nothing of the command line.
+The launcher replaces this process, so that signals reach it and it does not keep the command line's modules in memory.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ def run_launcher(arguments: Sequence[str]) -> NoReturn:
     """Replace this process with a launcher."""
     if not _finds_etcd() and _needs_etcd(arguments):
         _use_etcd_of_twin()
-    os.execv(  # noqa: S606  no shell is wanted
+    os.execv(  # noqa: S606  no shell needed
         sys.executable, [sys.executable, "-m", "everstep.elastic.launch", *arguments]
     )
 

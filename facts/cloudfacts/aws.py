@@ -82,7 +82,7 @@ def zones(region: str) -> tuple[str, ...]:
 
 
 def gpu_families() -> frozenset[str]:
-    """Return the families whose instance types have GPUs, retired ones included."""
+    """Return the families whose instance types have GPUs, including retired ones."""
     current = {kind.family for kind in INSTANCE_TYPES.values() if kind.gpus}
     return frozenset(current | set(RETIRED_GPU_FAMILIES) | UNDESCRIBED_GPU_FAMILIES)
 
@@ -115,7 +115,7 @@ INSTANCE_TYPE_NAMES: frozenset[str] = frozenset(
     for name, sizes in load("aws_instance_type_names")["families"].items()
     for size in sizes.split()
 )
-"""The names of all instance types that the EC2 API has, retired ones included."""
+"""The names of all instance types that the EC2 API has, including retired ones."""
 
 RETIRED_GPU_FAMILIES: Mapping[str, str] = load("aws_retired")["families"]
 """Family -> when AWS retired it, such as `in 2025`."""

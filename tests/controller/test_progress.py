@@ -40,7 +40,7 @@ def test_metrics_without_a_sensible_share_give_none(text: str) -> None:
     assert read_share(text) is None
 
 
-def test_the_next_worker_is_asked_if_one_does_not_answer() -> None:
+def test_the_next_worker_is_asked_if_one_does_not_respond() -> None:
     addresses = []
 
     def scrape(address: str) -> str:

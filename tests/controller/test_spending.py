@@ -219,7 +219,7 @@ def test_a_share_that_was_known_when_the_job_was_first_seen_does_not_count_as_fa
     assert later.share == Share(first=0.8, now=0.85, machine_seconds=4 * HOUR)
 
 
-def test_a_worker_that_does_not_answer_changes_no_share() -> None:
+def test_a_worker_that_does_not_respond_changes_no_share() -> None:
     state = decide([worker(0)], known(0.5, 2), DEADLINE, after=3 * HOUR).state
 
     assert state.share is not None

@@ -171,7 +171,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _MEMBERSHIP_TESTS,
     ),
     Mutation(
-        "late answer mistaken for the answer to the next commit",
+        "late response mistaken for the answer to the next commit",
         _WORKER,
         'self._answers.get(int(message["request"]))',
         "next(iter(self._answers.values()), None)",

@@ -13,12 +13,12 @@ PLAN = SampleOrder(samples=50, global_batch=7, epochs=3, seed=11)
 RUN = {"samples": 50, "fingerprint": {"global_batch": 7, "seed": 11}}
 
 
-def commits(*steps: int, skip: int = -1, twice: int = -1) -> list[Commit]:
-    """Return the ledger entries of a run; `skip` omits a step, `twice` applies one twice."""
+def commits(*steps: int, skip: int = -1, repeated: int = -1) -> list[Commit]:
+    """Return the ledger entries of a run; `skip` omits a step, `repeated` applies one twice."""
     ledger, checkpoints = SampleLedger(), []
     for step in range(max(steps)):
         ids = PLAN.batch(step)
-        for _ in range(0 if step == skip else 2 if step == twice else 1):
+        for _ in range(0 if step == skip else 2 if step == repeated else 1):
             ledger = ledger.plus(len(ids), digest(step, ids))
         if step + 1 in steps:
             checkpoints.append(Commit(step + 1, 1, ledger.samples, ledger.digest))
@@ -38,8 +38,8 @@ def test_a_lost_or_repeated_step_is_detected_in_every_later_commit(fault: dict[s
 
 
 def test_a_late_commit_of_an_older_generation_is_detected() -> None:
-    late = commits(3, 8)
-    faults = verify(RUN, [Commit(8, 2, late[1].samples, late[1].digest), late[0]])
+    later = commits(3, 8)
+    faults = verify(RUN, [Commit(8, 2, later[1].samples, later[1].digest), later[0]])
 
     assert faults == ["a commit of an older generation follows one of a newer generation"]
 

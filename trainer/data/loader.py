@@ -46,7 +46,7 @@ class _Reader:
     process: "subprocess.Popen[bytes]"
     pending: dict[int, Key] = field(default_factory=dict)
     unparsed: bytes = b""  # the beginning of an answer
-    crashes: int = 0  # in a row without an answer
+    crashes: int = 0  # consecutive crashes without an answer
 
     def send(self, tasks: Sequence[tuple[int, Key]]) -> None:
         """Send more tasks to the process."""

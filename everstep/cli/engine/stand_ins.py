@@ -123,7 +123,7 @@ def is_available(reference: str, available: Collection[str]) -> bool:
 
 
 def image_aliases(used: Sequence[ImageUse], available: Collection[str]) -> dict[str, str]:
-    """Return local references by the published ones of others that they replace.
+    """Return local references by the third-party references that they replace.
 
     An image that is available under its own name, from an archive of the user's, is not replaced.
     """

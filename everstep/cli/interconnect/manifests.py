@@ -1,6 +1,6 @@
 """The objects of an interconnect test in a cluster, derived from the ElasticJob of its stack.
 
-Pods get the nodes, the image, the devices and the security of the job's workers, whatever stack declared them. An
+Pods get the nodes, the image, the devices and the security of the job's workers, regardless of the stack. An
 indexed Job creates them, a headless Service names the first one, and a ConfigMap has the program, so that the image
 needs PyTorch only. The names are fixed: two tests at a time would share the nodes and measure each other.
 """

@@ -92,17 +92,17 @@ def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
     """Return one row for each name: total seconds, each worker's if there are few, and a bar."""
     spent = total(workers)
     total_seconds, longest = sum(spent.values()) or 1.0, max(spent.values(), default=1.0) or 1.0
-    each = workers if len(workers) <= MAX_COLUMNS else ()
+    shown_workers = workers if len(workers) <= MAX_COLUMNS else ()
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", pad_edge=False)
     table.add_column("seconds", no_wrap=True)
-    for header in ("all", *(_end_of(worker.worker) for worker in each), "share"):
+    for header in ("all", *(_end_of(worker.worker) for worker in shown_workers), "share"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("")
-    columns = min(BAR_COLUMNS, max(width - 42 - (NAME_COLUMNS + 2) * len(each), 5))
+    columns = min(BAR_COLUMNS, max(width - 42 - (NAME_COLUMNS + 2) * len(shown_workers), 5))
     for name, (words, (glyph, colour, _)) in WORDS.items():
         if seconds := spent.get(name, 0.0):
             bar = Text(glyph * max(round(columns * seconds / longest), 1), style=colour)
-            cells = (f"{worker.seconds.get(name, 0.0):,.1f}" for worker in each)
+            cells = (f"{worker.seconds.get(name, 0.0):,.1f}" for worker in shown_workers)
             table.add_row(words, f"{seconds:,.1f}", *cells, f"{seconds / total_seconds:.1%}", bar)
     return table
 

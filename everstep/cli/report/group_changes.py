@@ -79,5 +79,5 @@ class _Noted:
         self._times = [entry.at for entry in entries]
 
     def between(self, begin: float, end: float) -> Sequence[JournalEntry]:
-        """Return the entries from `begin` to `end`, both included."""
+        """Return the entries from `begin` to `end`, inclusive."""
         return self._entries[bisect_left(self._times, begin) : bisect_right(self._times, end)]

@@ -135,7 +135,7 @@ def median_throughput(steps: tuple[StepRecord, ...]) -> float | None:
 
 
 def overall_throughput(run: RunRecord) -> float | None:
-    """Return the images of counted steps per second of the whole duration, pauses included."""
+    """Return the images of counted steps per second of the whole duration, including pauses."""
     seconds = duration(run)
     if not run.steps or seconds <= 0:
         return None

@@ -24,7 +24,7 @@ class Bucket(Protocol):
         """Address of the prefix, such as `s3://bucket/prefix`, for messages."""
 
     @property
-    def answered_at(self) -> float:
+    def responded_at(self) -> float:
         """Time of the monotonic clock at which the store last responded; 0 before the first response."""
 
     def keys(self, prefix: str) -> list[str]:

@@ -63,9 +63,9 @@ class BucketStore:
         self._bucket = bucket
 
     @property
-    def answered_at(self) -> float:
+    def responded_at(self) -> float:
         """Time at which the object store last responded."""
-        return self._bucket.answered_at
+        return self._bucket.responded_at
 
     def location(self, step: int) -> str:
         """Return the address of the checkpoint of a step."""

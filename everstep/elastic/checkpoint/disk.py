@@ -28,14 +28,14 @@ class Disk:
     """The real file system.
 
     Attributes:
-        answered_at: time of the monotonic clock at which it last answered a request of this process.
+        responded_at: time of the monotonic clock at which it last answered a request of this process.
     """
 
-    answered_at = 0.0
+    responded_at = 0.0
 
     def note_answer(self) -> None:
         """Record that the disk has responded: a hung one does not."""
-        self.answered_at = time.monotonic()
+        self.responded_at = time.monotonic()
 
     def names(self, folder: Path) -> list[str]:
         """Return the names in a folder; none if the folder does not exist."""

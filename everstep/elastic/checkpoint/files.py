@@ -251,7 +251,7 @@ def _is_valid(path: Path, generation: int, disk: Disk) -> bool:
 
 
 def _write_staging(staging: Path, state: Tensors, manifest: Manifest, disk: Disk) -> None:
-    """Write all of a checkpoint durably, its manifest last, the name of its folder included."""
+    """Write all of a checkpoint durably, its manifest last, including the name of its folder."""
     disk.make_folder(staging)
     size, checksum = _write_state(staging / STATE_FILE, state, disk)
     with disk.create(staging / MANIFEST_FILE) as file:

@@ -22,9 +22,9 @@ class FolderStore:
         self._folder, self._disk = folder, disk
 
     @property
-    def answered_at(self) -> float:
+    def responded_at(self) -> float:
         """Time at which the file system last responded."""
-        return self._disk.answered_at
+        return self._disk.responded_at
 
     def location(self, step: int) -> str:
         """Return the path of the checkpoint of a step."""

@@ -106,7 +106,7 @@ def restore_point(
 ) -> StoredCheckpoint | None:
     """Return the checkpoint that a run continues from; None if it starts from the beginning.
 
-    A committed one that its writer could not make visible is made so first; a missing one may still appear.
+    A committed checkpoint that its writer could not make visible becomes visible first; a missing one may still appear.
 
     Args:
         store: store of the checkpoints.
@@ -215,5 +215,5 @@ def _other_run(checkpoint: StoredCheckpoint, fingerprint: Mapping[str, Any]) -> 
         checkpoint,
         f"{checkpoint.location} is a checkpoint of another run: {'; '.join(differs)}",
         "Give this run another name (job.name), restore the settings of the existing one, or pass "
-        "--fresh=WORD with a word of your own: the old run is then moved away and training starts again.",
+        "--fresh=WORD with any word: the old run is then moved away and training starts again.",
     )

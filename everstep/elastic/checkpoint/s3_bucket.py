@@ -62,7 +62,7 @@ class S3Bucket:
 
     Attributes:
         url: address of the prefix.
-        answered_at: time of the monotonic clock at which the server last responded.
+        responded_at: time of the monotonic clock at which the server last responded.
 
     Raises:
         EverstepError: boto3 is not installed.
@@ -84,7 +84,7 @@ class S3Bucket:
         self._client: Any = boto3.Session().client("s3", config=config)
         weakref.finalize(self, self._client.close)  # ends its connections
         self._name, self._prefix = name, f"{prefix}/"
-        self.url, self.answered_at = f"s3://{name}/{prefix}", 0.0
+        self.url, self.responded_at = f"s3://{name}/{prefix}", 0.0
 
     # --- the interface of a bucket ---
 
@@ -219,7 +219,7 @@ class S3Bucket:
             while at < len(target) and (block := body.read(READ_BYTES)):
                 target[at : at + len(block)] = block
                 at += len(block)
-                self.answered_at = time.monotonic()
+                self.responded_at = time.monotonic()
         if at < len(target):
             raise BucketError(errno.EIO, "the connection ended early", f"{self.url}/{key}")
 
@@ -249,7 +249,7 @@ class S3Bucket:
         try:
             yield
         except ClientError as error:
-            self.answered_at = time.monotonic()
+            self.responded_at = time.monotonic()
             raise self._client_error(key, error) from None
         except NoCredentialsError as error:
             raise EverstepError(
@@ -258,7 +258,7 @@ class S3Bucket:
             ) from None
         except BotoCoreError as error:
             raise BucketError(errno.EIO, f"it does not respond: {error}", self.url) from None
-        self.answered_at = time.monotonic()
+        self.responded_at = time.monotonic()
 
     def _client_error(self, key: str, error: Any) -> Exception:  # noqa: ANN401 - of boto3
         code = str(error.response.get("Error", {}).get("Code", ""))

@@ -38,7 +38,7 @@ class CheckpointStore(Protocol):
     """A place that keeps the checkpoints of one run."""
 
     @property
-    def answered_at(self) -> float:
+    def responded_at(self) -> float:
         """Time of the monotonic clock at which the store last responded; 0 before the first response."""
 
     def location(self, step: int) -> str:

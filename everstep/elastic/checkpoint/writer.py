@@ -117,8 +117,8 @@ class Writer:
         if current_write is None or self._committing:
             return False
         _, began = current_write
-        answered_at = max(began, self._store.answered_at, self._committed_at, earliest)
-        return time.monotonic() - answered_at >= self._timeout_seconds
+        responded_at = max(began, self._store.responded_at, self._committed_at, earliest)
+        return time.monotonic() - responded_at >= self._timeout_seconds
 
     @property
     def busy(self) -> bool:

@@ -42,7 +42,7 @@ class SampleOrder:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps in one epoch, the last and perhaps smaller one included."""
+        """Steps in one epoch, including the last and perhaps smaller one."""
         return -(-self.samples // self.global_batch)
 
     @property

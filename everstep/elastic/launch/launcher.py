@@ -5,7 +5,7 @@ drained node leaves instead of ending the job, and workers are forked from a pro
 torch already, which shortens a recovery by seconds.
 
 Exit codes: 0 the run is complete (also if it was before this node joined), 143 the node had to leave,
-138 try this pod again, 1 or 2 another try would fail, too.
+138 retry this pod, 1 or 2 a retry would fail, too.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DONE, PERMANENT, AGAIN, NOTICE = 0, 1, 138, 143
+DONE, PERMANENT, RETRY, NOTICE = 0, 1, 138, 143
 """Exit codes; of the last three the upstream controller replaces pods after 138 and 143."""
 
 USAGE = 2
@@ -95,7 +95,7 @@ class Launcher:
         self._done = threading.Event()
         self._noticed = threading.Event()
         self._wake = threading.Event()
-        self._code = AGAIN
+        self._code = RETRY
 
     def run(self) -> int:
         """Run until the run is complete, this node has left, or an error is final; return the exit code."""
@@ -147,7 +147,7 @@ class Launcher:
             self._code = self._launch()
         except (EtcdUnreachableError, NodeFailedError) as error:
             log.error("%s", error_text(error))
-            self._code = AGAIN
+            self._code = RETRY
         except EverstepError as error:
             log.error("%s", error_text(error))
             self._code = PERMANENT
@@ -155,7 +155,7 @@ class Launcher:
             self._code = end.code if isinstance(end.code, int) else PERMANENT
         except Exception:
             log.exception("torchrun's agent ended")
-            self._code = AGAIN
+            self._code = RETRY
         finally:
             self._done.set()
             self._wake.set()

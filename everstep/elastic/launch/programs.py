@@ -18,7 +18,7 @@ MODULE, SCRIPT, EXECUTABLE = "module", "script", "executable"
 def run_program(kind: str, name: str, *arguments: str) -> None:
     """Run a program in this process, as `python3 -m NAME`, `python3 NAME` or NAME itself would."""
     if kind == EXECUTABLE:
-        os.execvp(name, [name, *arguments])  # noqa: S606  no shell is wanted
+        os.execvp(name, [name, *arguments])  # noqa: S606  no shell needed
     sys.argv = [name, *arguments]
     if kind == MODULE:
         runpy.run_module(name, run_name="__main__", alter_sys=True)

@@ -49,7 +49,7 @@ class Connectivity:
     """One agent's record of the peers that it can train with.
 
     Attributes:
-        futile: generations in a row that failed without a step although all their members live.
+        futile: consecutive generations that failed without a step although all their members live.
         proven: identities of the last group that took a step with this agent.
     """
 
@@ -120,7 +120,7 @@ class Admission:
     """The condition for a joiner to register: it must reach at least half of the training members.
 
     Attributes:
-        refusals: attempts in a row that reached too few.
+        refusals: consecutive attempts that reached too few.
         retry_at: the earliest time of the next attempt.
     """
 

@@ -20,7 +20,7 @@ class Verdict(Enum):
 
 
 class Crashes:
-    """One node's workers by process ID: the progress of each, and their crashes in a row."""
+    """One node's workers by process ID: the progress of each, and their consecutive crashes."""
 
     def __init__(self) -> None:
         self._assigned, self._proven = set[int](), set[int]()

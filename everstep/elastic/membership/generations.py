@@ -156,7 +156,7 @@ def waiting(members: Mapping[str, Member], current: Generation | None) -> list[M
 
 
 def still_training(members: Mapping[str, Member], current: Generation | None) -> list[Member]:
-    """Return the live members of the current generation that have not stopped, leaving ones included."""
+    """Return the live members of the current generation that have not stopped, including leaving ones."""
     if current is None:
         return []
     return [

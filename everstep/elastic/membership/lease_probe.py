@@ -23,18 +23,18 @@ class LeaseProbe:
 
     lease: int = 0
     _zero_since: float | None = None  # when the first of the consecutive zeros had arrived
-    _answered_at: float = float("-inf")
+    _responded_at: float = float("-inf")
 
-    def observe(self, left_seconds: int, asked_at: float, answered_at: float) -> bool:
+    def observe(self, left_seconds: int, asked_at: float, responded_at: float) -> bool:
         """Record the remaining time, rounded down; return whether the lease has certainly lapsed.
 
         The response describes some moment between the two times: then less than `left_seconds + 1` were left.
         """
-        unbroken = answered_at - self._answered_at <= LONGEST_GAP_SECONDS
-        self._answered_at = answered_at
+        unbroken = responded_at - self._responded_at <= LONGEST_GAP_SECONDS
+        self._responded_at = responded_at
         if left_seconds > 0:
             self._zero_since = None
             return False
         if self._zero_since is None or not unbroken:
-            self._zero_since = answered_at
+            self._zero_since = responded_at
         return asked_at - self._zero_since >= 1.0

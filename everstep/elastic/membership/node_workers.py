@@ -172,8 +172,8 @@ class NodeWorkers:
                 self._last_pong = dict.fromkeys(self._last_pong, now)
             previous = now
             self._server.broadcast({"ping": now})
-            for pid, answered_at in list(self._last_pong.items()):
-                if now - answered_at > FROZEN_SECONDS:
+            for pid, responded_at in list(self._last_pong.items()):
+                if now - responded_at > FROZEN_SECONDS:
                     self._kill(pid)
             self._withdraw_from_unkillable(now)
 

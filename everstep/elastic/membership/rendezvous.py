@@ -166,7 +166,7 @@ class EtcdV3Handler(RendezvousHandler):
             timeout=timedelta(seconds=STORE_TIMEOUT_SECONDS),
         )
         address = f"{self._address}:{store.port}"
-        self._stores = {address: store}  # the previous one has no user left
+        self._stores = {address: store}  # no client uses the previous one
         return address
 
 

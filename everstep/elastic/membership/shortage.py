@@ -61,7 +61,7 @@ class ShortageLog:
     _logged_at: float = float("-inf")
 
     def take(self, shortage: Shortage | None, now: float) -> Shortage | None:
-        """Return the shortage if it is to be logged now.
+        """Return the shortage if it should be logged now.
 
         Args:
             shortage: the present one, None if there is none.

@@ -19,12 +19,12 @@ REPORT_SECONDS = 60.0
 
 @contextlib.contextmanager
 def watched(
-    answered_at: Callable[[], float], timeout_seconds: float, on_hung: Callable[[str], object]
+    responded_at: Callable[[], float], timeout_seconds: float, on_hung: Callable[[str], object]
 ) -> Iterator[None]:
     """Watch the reading in this block.
 
     Args:
-        answered_at: returns the time of the monotonic clock at which the storage last responded.
+        responded_at: returns the time of the monotonic clock at which the storage last responded.
         timeout_seconds: time without a response after which the storage counts as hung.
         on_hung: called once with the reason, from the watching thread.
     """
@@ -36,7 +36,7 @@ def watched(
         while not finished.wait(poll):
             now = time.monotonic()
             # A frozen or starved process sees no responses: only the time in which this thread runs counts.
-            silent = 0.0 if answered_at() > last else silent + min(now - last, 2 * poll)
+            silent = 0.0 if responded_at() > last else silent + min(now - last, 2 * poll)
             last = now
             if silent >= timeout_seconds:
                 reason = (

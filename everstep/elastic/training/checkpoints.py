@@ -133,9 +133,9 @@ class Checkpoints:
         """Whether a write hangs, in the time since which this worker writes the checkpoints."""
         return self._writer is not None and self._writer.hung_since(self._writes_since)
 
-    def answered_at(self) -> float:
+    def responded_at(self) -> float:
         """Return the time of the monotonic clock at which the storage last responded."""
-        return self._storage.checkpoints.answered_at if self._storage else 0.0
+        return self._storage.checkpoints.responded_at if self._storage else 0.0
 
     def due(self, step: int) -> bool:
         """Return whether the last checkpoint is old enough, and written."""

@@ -96,5 +96,5 @@ def _other_data(checkpoint: StoredCheckpoint, recorded: str, current: str) -> Ev
         f"the data have changed since {checkpoint.location} was written: {recorded} then; {current} now",
         "Restore the previous data. Or continue with these from that step: pass "
         f"--accept-data={contents(current)} (in a stack: job.acceptData). "
-        "Or start again: pass --fresh=WORD with a word of your own.",
+        "Or start again: pass --fresh=WORD with any word.",
     )

@@ -158,7 +158,7 @@ class RunState:
     def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
         """Return a context for `restore`: `on_hung` is called with a reason if the storage hangs."""
         checkpoints = self.checkpoints
-        return watched(checkpoints.answered_at, checkpoints.timeout_seconds, on_hung)
+        return watched(checkpoints.responded_at, checkpoints.timeout_seconds, on_hung)
 
     def restore(self, committed: StepProgress) -> int:
         """Load the newest valid checkpoint, or stay at the initial state; return the completed steps."""

@@ -66,10 +66,10 @@ class ExactReducer:
         # Sums of integers are exact in float64, too, and there are few of these.
         sizes = [buffer.numel() for buffer in self._buffers]
         sizes += [len(self._parameters), scalars]
-        self._own_rest = torch.zeros(sum(sizes), dtype=torch.float64, device=device)
-        *statistics, self._misfits, self._scalars = torch.split(self._own_rest, sizes)
+        self._own_scalars_flat = torch.zeros(sum(sizes), dtype=torch.float64, device=device)
+        *statistics, self._misfits, self._scalars = torch.split(self._own_scalars_flat, sizes)
         self._statistics = self._shaped(statistics)
-        self._rest_sizes = sizes
+        self._flat_sizes = sizes
         self._lay_out()
         self._chunk = CHUNK if device.type == "cpu" else 2**24
         self._scratch = torch.empty(self._chunk, dtype=torch.float32, device=device)
@@ -83,7 +83,7 @@ class ExactReducer:
     def _lay_out(self) -> None:
         """Allocate the send buffers; this worker's own sums are unchanged until all have arrived."""
         self._total = torch.empty_like(self._own)
-        self._rest = torch.empty_like(self._own_rest)
+        self._summed_flat = torch.empty_like(self._own_scalars_flat)
 
     def _shaped(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return [part.view(buf.shape) for part, buf in zip(parts, self._buffers, strict=True)]
@@ -108,7 +108,7 @@ class ExactReducer:
     def clear(self) -> None:
         """Start a step, or begin it again."""
         self._empty = True
-        self._own_rest.zero_()
+        self._own_scalars_flat.zero_()
         _copy(self._before, self._buffers)
         self.begin_shard()
 
@@ -181,8 +181,8 @@ class ExactReducer:
         if self._empty:
             self._own.zero_()
         self._sending = True
-        all_reduce(self._rest.copy_(self._own_rest))
-        *statistics, misfits, numbers = torch.split(self._rest, self._rest_sizes)
+        all_reduce(self._summed_flat.copy_(self._own_scalars_flat))
+        *statistics, misfits, numbers = torch.split(self._summed_flat, self._flat_sizes)
         if (misfits > 0).any():
             self.ranges.add_(HEADROOM * (misfits > 0)).clamp_(max=MAX_RANGE)
             self._sending = False

@@ -97,9 +97,14 @@ class GradientReducer:
         device = self._parameters[0].device
         self._flat = torch.zeros(sum(self._sizes), dtype=self._dtype, device=device)
         gradient_count = self._own_gradients.numel()
-        self._all_gradients, self._rest = self._flat[:gradient_count], self._flat[gradient_count:]
+        self._all_gradients, self._statistics_flat = (
+            self._flat[:gradient_count],
+            self._flat[gradient_count:],
+        )
         self._gradients = self._views(self._all_gradients)
-        *statistics, self._scalars = torch.split(self._rest, self._sizes[len(self._parameters) :])
+        *statistics, self._scalars = torch.split(
+            self._statistics_flat, self._sizes[len(self._parameters) :]
+        )
         self._statistics = [
             part.view(buffer.shape) for part, buffer in zip(statistics, self._buffers, strict=True)
         ]
@@ -211,7 +216,7 @@ class GradientReducer:
         _copy(self._statistics, self._averages)
         self._sending = True
         if self._begin is not None:
-            self._sum_the_rest(self._begin)
+            self._sum_remaining(self._begin)
         elif not self._single:
             self._sum_after_backward(all_reduce)
         self._in_flight = self._sending = False
@@ -226,7 +231,7 @@ class GradientReducer:
             self._pack(index)
         if self._compress:
             all_reduce(self._sent_gradients)
-            all_reduce(self._rest)  # counts and statistics stay exact
+            all_reduce(self._statistics_flat)  # counts and statistics stay exact
         else:
             all_reduce(self._flat)
 
@@ -303,11 +308,11 @@ class GradientReducer:
         size = sum(self._sizes[bucket.start : bucket.stop])
         self._ends.append(begin(self._sent_gradients[first : first + size]))
 
-    def _sum_the_rest(self, begin: BeginAllReduce) -> None:
+    def _sum_remaining(self, begin: BeginAllReduce) -> None:
         """Start the remaining sums, and wait for all."""
         while len(self._ends) < len(self._buckets):
             self._begin_next(begin)
-        self._ends.append(begin(self._rest))
+        self._ends.append(begin(self._statistics_flat))
         for end in self._ends:
             end()
         self._begin = None

@@ -1,4 +1,4 @@
-"""A tar archive as a source; archives in it, as in ImageNet's, are unpacked to folders of their names.
+"""A tar archive as a source; archives in it, as in ImageNet's, are unpacked to folders with their names.
 
 Members are read at their offsets, in parallel, without unpacking what precedes them. Therefore a compressed
 archive is refused: each start would decompress it again from its beginning.

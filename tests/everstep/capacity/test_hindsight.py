@@ -57,7 +57,7 @@ def test_part_of_the_group_is_bought_beside_spot_machines() -> None:
 def test_the_optimum_knows_the_future() -> None:
     waiting = cheapest(history((0,), (0,), (4,)), job(0.9), 3 * GAP)
 
-    assert waiting == pytest.approx(TICK_USD), "nothing is bought while capacity is to come"
+    assert waiting == pytest.approx(TICK_USD), "nothing is bought while capacity is still expected"
 
 
 def test_machines_that_start_do_not_train() -> None:

@@ -32,8 +32,8 @@ def wrong_documents(text: str, kind: str) -> Iterator[tuple[str, str]]:
             description,
             json.dumps({**document, "Statement": [changed, *document["Statement"][1:]]}),
         )
-    twice = [{**statement, "Sid": "Same"}, {**statement, "Sid": "Same"}]
-    yield "one Sid twice", json.dumps({**document, "Statement": twice})
+    repeated = [{**statement, "Sid": "Same"}, {**statement, "Sid": "Same"}]
+    yield "one Sid twice", json.dumps({**document, "Statement": repeated})
 
 
 def _document_changes() -> dict[str, dict[str, Any]]:

@@ -17,13 +17,13 @@ def smooth(seed: int, width: int, height: int) -> np.ndarray:
 
 
 def make(
-    folder: Path, each: int = 3, width: int = 90, height: int = 70, test: str = "test"
+    folder: Path, per_class: int = 3, width: int = 90, height: int = 70, test: str = "test"
 ) -> Path:
-    """Write `each` JPEGs per class into the folder `train` and the evaluation folder, `test`."""
+    """Write `per_class` JPEGs per class into the folder `train` and the evaluation folder, `test`."""
     for part in ("train", test):
         for label, name in enumerate(CLASSES):
             (folder / part / name).mkdir(parents=True)
-            for number in range(each):
+            for number in range(per_class):
                 image = Image.fromarray(smooth(1000 * label + number, width, height))
                 image.save(folder / part / name / f"{number}.jpg", quality=95)
     return folder

@@ -16,7 +16,7 @@ SMALL = Resizing(short_side=32)
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return make(tmp_path / "photographs", each=4)
+    return make(tmp_path / "photographs", per_class=4)
 
 
 def shards(source: Path, output: Path, resizing: Resizing = SMALL, processes: int = 1) -> str:

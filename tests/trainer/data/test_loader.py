@@ -19,7 +19,7 @@ GOOD = 40  # valid images in each part; train has an additional invalid one
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = make(tmp_path_factory.mktemp("photographs"), each=20)
+    folder = make(tmp_path_factory.mktemp("photographs"), per_class=20)
     valid = (folder / "train" / "dog" / "0.jpg").read_bytes()
     (folder / "train" / "dog" / "z.jpg").write_bytes(valid[:600])
     return folder

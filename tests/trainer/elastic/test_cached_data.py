@@ -27,7 +27,7 @@ OPTIONS += ["--global-batch=8", "--mode=exact", "--shard-size=4", "--epochs=5"]
 def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with shards of 80 training images."""
     monkeypatch.setattr(convert, "MIN_SAMPLES", 16)
-    make(tmp_path / "photographs", each=40)
+    make(tmp_path / "photographs", per_class=40)
     convert.convert(
         tmp_path / "photographs", tmp_path / "shards", Resizing(short_side=32), 1, Silent()
     )

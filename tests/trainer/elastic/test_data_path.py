@@ -27,7 +27,7 @@ SIZE = 24
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make(tmp_path_factory.mktemp("photographs"), each=80)
+    return make(tmp_path_factory.mktemp("photographs"), per_class=80)
 
 
 def parts(folder: Path) -> list[Any]:
@@ -123,7 +123,7 @@ def test_an_interrupted_conversion_reports_it_and_can_be_resumed(
 def test_readers_survive_a_change_of_the_group_and_end_with_their_node(
     tmp_path: Path,
 ) -> None:
-    data_folder = make(tmp_path / "photographs", each=40)
+    data_folder = make(tmp_path / "photographs", per_class=40)
     options = ["--model", "resnet18", "--dataset", "imagefolder", "--data", str(data_folder)]
     options += ["--image-size=32", "--global-batch=8", "--epochs=1000", "--loader-workers=2"]
     with running_etcd(tmp_path) as etcd:

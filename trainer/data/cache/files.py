@@ -48,7 +48,7 @@ class CachedFiles:
         """Return the bytes of an image.
 
         Raises:
-            EverstepError: the store does not have them, forbids them, or does not answer.
+            EverstepError: the store does not have them, forbids them, or does not respond.
         """
         if (expected := self._expected.pop(image, None)) is not None:
             return expected.result()

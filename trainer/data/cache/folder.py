@@ -99,7 +99,7 @@ class CacheFolder:
         """Download one shard; it appears when it is verified.
 
         Raises:
-            EverstepError: the store has no such object, forbids it, or does not answer.
+            EverstepError: the store has no such object, forbids it, or does not respond.
             DamagedShardError: the bytes do not have their checksums.
             OSError: it cannot be written.
         """

@@ -185,7 +185,7 @@ class Daemon:
     def observe(
         self, machines: list[tuple[Machine, Notice | None]], pools: dict[str, Pool]
     ) -> list[PoolMachine]:
-        """Return the machines for the decision, those being started included."""
+        """Return the machines for the decision, including those being started."""
         releases = {name: pool.release for name, pool in pools.items()}
         old = any(
             m.record.spec.release != releases.get(m.record.spec.group, m.record.spec.release)

@@ -1,4 +1,4 @@
-"""The decision which machines start and stop so that pools reach their desired sizes. Pure.
+"""Decision on the machines to start and stop, so that pools reach their desired sizes. Pure.
 
 All inputs are on disk: pools, machines and notices. A daemon that replaces a killed one therefore
 decides the same.
@@ -21,7 +21,7 @@ class PoolMachine:
         leaving: True if it is being removed.
         noticed: True if the cloud has announced its interruption.
         release: the release that it started with.
-        ready: True if its Node is Ready; only regarded while machines of another release are replaced.
+        ready: True if its Node is Ready; relevant only while machines of another release are replaced.
     """
 
     name: str
@@ -110,7 +110,7 @@ def decide(
 
 
 def _old(pool: Pool, present: Sequence[PoolMachine]) -> list[PoolMachine]:
-    """Return the machines of a pool that have another release, those being removed included."""
+    """Return the machines of a pool that have another release, including those being removed."""
     return [machine for machine in present if machine.release != pool.release]
 
 

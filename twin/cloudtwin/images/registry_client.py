@@ -150,13 +150,13 @@ class Registry:
         self,
         method: str,
         repository: str,
-        rest: str,
+        path: str,
         actions: str,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Any:  # noqa: ANN401  urllib's own type of a response
         all_headers = {"Accept": MANIFESTS, **(headers or {})}
-        address = f"{self.endpoint}/{repository}/{rest}"
+        address = f"{self.endpoint}/{repository}/{path}"
         return self._open(method, address, repository, actions, all_headers, body)
 
     def _open(

@@ -250,7 +250,7 @@ def _not_ready(layout: Layout, dead: Sequence[str]) -> TwinError:
     logs = "\n".join(_tail(layout.log(name)) for name in dead)
     return TwinError(
         f"The control plane's {', '.join(dead)} ended while starting. Last lines of the log:\n{logs}",
-        f"The whole log is in {layout.control_plane}. Run `up` again to start it once more.",
+        f"The whole log is in {layout.control_plane}. Run `up` again to start it.",
     )
 
 

@@ -72,7 +72,7 @@ def matches(pattern: str, requirement: str, flags: int = 0) -> ValueCheck:
 
 
 def between(low: float, high: float, unit: str) -> ValueCheck:
-    """Return a check that a number is in a range, both ends included."""
+    """Return a check that a number is in a range, inclusive."""
 
     def check(value: Plain) -> str | None:
         if (

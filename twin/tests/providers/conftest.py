@@ -30,10 +30,10 @@ class CloudProject(Project):
         path = self.cloud / f"account-{cloud}.json"
         return json.loads(path.read_text())["resources"] if path.exists() else []
 
-    def faults(self, *faults: Object, **rest: object) -> None:
+    def faults(self, *faults: Object, **fields: object) -> None:
         self.cloud.mkdir(parents=True, exist_ok=True)
         (self.cloud / "faults-used.json").unlink(missing_ok=True)
-        (self.cloud / "faults.json").write_text(json.dumps({"faults": faults, **rest}))
+        (self.cloud / "faults.json").write_text(json.dumps({"faults": faults, **fields}))
 
 
 @pytest.fixture(scope="session")

@@ -21,10 +21,10 @@ TRUST = json.dumps(
 )
 
 
-def faults(provider: Provider, *planned: Object, **rest: object) -> None:
+def faults(provider: Provider, *planned: Object, **fields: object) -> None:
     provider.account.folder.mkdir(parents=True, exist_ok=True)
     path = provider.account.folder / "faults.json"
-    path.write_text(json.dumps({"faults": planned, **rest}))
+    path.write_text(json.dumps({"faults": planned, **fields}))
 
 
 def test_a_misspelt_property_is_refused_with_the_nearest_name(provider: Provider) -> None:

@@ -262,7 +262,7 @@ def test_a_stack_that_is_up_collides_with_nothing(doctor: Doctor, state: Path) -
     assert failed(doctor()) == []
 
 
-def test_an_endpoint_that_does_not_answer_is_reported(
+def test_an_endpoint_that_does_not_respond_is_reported(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")

@@ -102,7 +102,7 @@ def test_a_misspelt_key_is_found_before_anything_is_built(project: Path) -> None
 
 
 @pytest.mark.parametrize("command", ["status", "up", "follow"])
-def test_a_cluster_that_does_not_answer_is_named(project: Path, command: str) -> None:
+def test_a_cluster_that_does_not_respond_is_named(project: Path, command: str) -> None:
     path = project.parent / "kubeconfig"
     path.write_text(KUBECONFIG)
     own_cluster(project, path)

@@ -65,7 +65,7 @@ def test_stack_file_and_twin_option_decide_the_target(
     assert open_stack(stack, twin=twin).target is target
 
 
-def test_a_stack_on_an_own_cluster_cannot_run_on_the_twin(project: Path) -> None:
+def test_a_stack_on_the_users_cluster_cannot_run_on_the_twin(project: Path) -> None:
     with pytest.raises(EverstepError, match="/home/me/config"):
         open_stack("mine", twin=True)
 

@@ -64,7 +64,7 @@ class DiskMedium:
 
 
 class BucketMedium:
-    """A bucket; before each new group some earlier requests may arrive once more."""
+    """A bucket; before each new group some earlier requests may arrive again."""
 
     faults: tuple[str, ...] = ("killed", "broken", "unanswered", "paused", "late")
 

@@ -20,12 +20,12 @@ class SimulatedBucket:
         before: number of a request -> action before it, which may raise `CrashError`.
         broken: numbers of the requests that fail without being carried out.
         unanswered: numbers of the requests that are carried out, and whose answer is lost.
-        late: puts that arrive once more when `deliver_late` is called.
+        late: puts that arrive again when `deliver_late` is called.
         requests: kinds of the requests so far, each with its key.
     """
 
     url = "s3://bucket/run"
-    answered_at = 0.0
+    responded_at = 0.0
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}

@@ -56,7 +56,7 @@ def test_a_state_in_several_parts_is_restored(bucket: S3Bucket) -> None:
     tensors = checkpoint.load()
     assert torch.equal(tensors["weight"], torch.arange(values).float())
     assert int(tensors["step"]) == 8
-    assert bucket.answered_at > 0
+    assert bucket.responded_at > 0
     assert bucket.uploads("") == []
 
 
@@ -96,11 +96,11 @@ def test_a_completed_upload_whose_response_was_lost_is_recognised(
 ) -> None:
     original = bucket._complete
 
-    def twice(*arguments: Any) -> None:
+    def complete_twice(*arguments: Any) -> None:
         original(*arguments)
         original(*arguments)  # as boto3 does without a response
 
-    monkeypatch.setattr(bucket, "_complete", twice)
+    monkeypatch.setattr(bucket, "_complete", complete_twice)
     save(BucketStore(bucket), 8, values=PART_BYTES)
 
     assert restore.newest(BucketStore(bucket), RUN) is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.elastic.launch.launcher import AGAIN, DONE, NOTICE, PERMANENT, USAGE, Launcher
+from everstep.elastic.launch.launcher import DONE, NOTICE, PERMANENT, RETRY, USAGE, Launcher
 from everstep.elastic.launch.options import parse
 from everstep.elastic.launch.programs import run_program, run_supervised
 from tests.everstep.elastic.launch.launched import REPOSITORY, SECONDS, launched
@@ -105,7 +105,7 @@ def test_a_program_that_cannot_start_ends_the_launcher_with_its_error(tmp_path: 
 
 
 @pytest.mark.twin
-def test_an_etcd_that_does_not_answer_is_retried(tmp_path: Path) -> None:
+def test_an_etcd_that_does_not_respond_is_retried(tmp_path: Path) -> None:
     arguments = [
         "--rdzv-endpoint=127.0.0.1:1",
         "--run-id=x",
@@ -113,7 +113,7 @@ def test_an_etcd_that_does_not_answer_is_retried(tmp_path: Path) -> None:
         "--rdzv-conf=retry_seconds=1",
     ]
     with launched(tmp_path, *arguments, script(tmp_path, WAITS)) as launcher:
-        assert launcher.wait() == AGAIN, launcher.log
+        assert launcher.wait() == RETRY, launcher.log
 
 
 def test_the_error_without_etcd_names_the_options_to_get_one(tmp_path: Path) -> None:

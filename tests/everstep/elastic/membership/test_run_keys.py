@@ -95,7 +95,7 @@ def test_a_commit_of_a_later_generation_outranks_more_steps_of_an_earlier_one() 
     assert etcd.committed_step() == 104
 
 
-def test_the_same_commit_may_be_repeated_after_a_lost_answer() -> None:
+def test_the_same_commit_may_be_repeated_after_a_lost_response() -> None:
     etcd, keys = run_of_generation_1()
 
     assert keys.commit(1, StepProgress(1, 108))

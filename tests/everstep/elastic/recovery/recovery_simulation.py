@@ -218,7 +218,7 @@ class LiveWorld(World):
         return [agent for agent in self.alive() if not agent.frozen]
 
     def started_agents(self) -> list[LiveAgent]:
-        """Return all agents that ever started, those that are gone included."""
+        """Return all agents that ever started, including those that are gone."""
         return [agent for agent in self.agents if isinstance(agent, LiveAgent)]
 
     # --- moves ---

@@ -38,7 +38,7 @@ class TrainingState:
         self.calls: list[object] = []
         self.spans: tuple[Span, ...] = ()
         self.changed = threading.Condition()
-        self.answered_at: Callable[[], float] = lambda: 0.0
+        self.responded_at: Callable[[], float] = lambda: 0.0
         self.timeout_seconds = 60.0
 
     def identity(self) -> str:
@@ -54,7 +54,7 @@ class TrainingState:
     def watch_reading(
         self, on_hung: Callable[[str], object]
     ) -> contextlib.AbstractContextManager[None]:
-        return watched(self.answered_at, self.timeout_seconds, on_hung)
+        return watched(self.responded_at, self.timeout_seconds, on_hung)
 
     def adopt(self, step: int, computed: tuple[Span, ...], *, keeps: bool) -> None:
         self.calls.append(("adopt", step, computed, keeps))
@@ -81,7 +81,7 @@ class AgentStub:
     def __init__(self, path: Path) -> None:
         self.received: list[dict[str, Any]] = []
         self.changed = threading.Condition()
-        self.late_answer: dict[str, Any] = {}  # sent before the next answer to a commit
+        self.late_response: dict[str, Any] = {}  # sent before the next answer to a commit
         self.exchange = channel.AgentServer(path, self._receive)
         self.exchange.start()
         wait = timedelta(seconds=WAIT_SECONDS)
@@ -96,7 +96,7 @@ class AgentStub:
             self.changed.notify_all()
         if "commit" not in message or message["step"] == UNANSWERED:
             return None
-        self.exchange.broadcast(self.late_answer)
+        self.exchange.broadcast(self.late_response)
         return {"answer": message["step"] < 100, "request": message["request"]}
 
     def wait_for(self, *messages: dict[str, Any]) -> None:
@@ -243,7 +243,7 @@ def test_a_worker_whose_checkpoint_cannot_be_read_gives_up_so_that_another_node_
     pipe.parent.mkdir()
     os.mkfifo(pipe)
     store, state = FolderStore(tmp_path), TrainingState()
-    state.answered_at, state.timeout_seconds = lambda: store.answered_at, 0.5
+    state.responded_at, state.timeout_seconds = lambda: store.responded_at, 0.5
 
     def read(committed: StepProgress) -> int:
         with contextlib.suppress(ValueError):
@@ -272,7 +272,7 @@ def test_a_slow_disk_that_answers_is_not_given_up(
 ) -> None:
     monkeypatch.setattr("everstep.elastic.recovery.restore_watch.POLL_SECONDS", 0.01)
     state = TrainingState()
-    state.answered_at, state.timeout_seconds = time.monotonic, 0.3
+    state.responded_at, state.timeout_seconds = time.monotonic, 0.3
 
     def read(committed: StepProgress) -> int:
         deadline = time.monotonic() + 1
@@ -381,14 +381,14 @@ def test_a_commit_needs_the_permission_of_the_agent(agent: AgentStub, group: Liv
     agent.wait_for({"commit": 5, "snapshot_generation": 5, "step": 99, "run": "", "request": 1})
 
 
-def test_a_late_answer_counts_only_for_its_own_step(
+def test_a_late_response_counts_only_for_its_own_step(
     agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     joined(agent, group, TrainingState())
     monkeypatch.setattr("everstep.elastic.recovery.live_worker.ANSWER_SECONDS", 0.05)
     assert not group.commit(5, UNANSWERED), "without a response a commit is not allowed"
     monkeypatch.setattr("everstep.elastic.recovery.live_worker.ANSWER_SECONDS", WAIT_SECONDS)
-    agent.late_answer = {"answer": True, "request": 1}
+    agent.late_response = {"answer": True, "request": 1}
 
     assert not group.commit(5, 100), "the permission was for step 98; step 100 is refused"
 

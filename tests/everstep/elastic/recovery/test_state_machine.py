@@ -330,7 +330,7 @@ def play(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_worker_that_hangs_in_the_kernel_does_not_stop_the_others_for_good(
+def test_a_worker_that_hangs_in_the_kernel_does_not_stop_the_others_permanently(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its agent lives, and SIGKILL does not end it."""

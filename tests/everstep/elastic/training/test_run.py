@@ -258,7 +258,7 @@ def compute(batch: elastic.Batch, model: nn.Module) -> None:
 
 
 @loop("step() was called twice")
-def twice(batch: elastic.Batch, model: nn.Module) -> None:
+def step_again(batch: elastic.Batch, model: nn.Module) -> None:
     compute(batch, model)
     batch.step()
     batch.step()

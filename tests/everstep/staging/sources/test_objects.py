@@ -113,7 +113,7 @@ def test_wrong_credentials_are_an_error_with_a_fix(
     assert e.value.fix
 
 
-def test_a_store_that_does_not_answer_is_asked_again_and_then_named() -> None:
+def test_a_store_that_does_not_respond_is_asked_again_and_then_named() -> None:
     waits: list[float] = []
 
     def broken() -> bytes:

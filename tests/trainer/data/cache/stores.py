@@ -12,8 +12,8 @@ class FolderObjects:
 
     Attributes:
         requests: number of requests for each object.
-        broken: number of requests to come that break.
-        damaged: number of requests to come whose content is damaged.
+        broken: number of next requests that break.
+        damaged: number of next requests whose content is damaged.
     """
 
     name = "s3://photographs/shards"

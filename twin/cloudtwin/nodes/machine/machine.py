@@ -96,7 +96,7 @@ class Machine:
             log = self.folder.log.read_text(errors="replace").strip()
             raise TwinError(
                 f"The machine {self.name!r} did not start:\n{log}",
-                f"Its log is {self.folder.log}. Run `up` again to boot it once more.",
+                f"Its log is {self.folder.log}. Run `up` again to boot it.",
             )
 
     def halt(self) -> None:

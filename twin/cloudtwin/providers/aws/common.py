@@ -163,7 +163,7 @@ def tag_errors(token: str, tags: Mapping[str, Any]) -> Iterator[str]:
     """Yield an error for each violation of a type's tag limits."""
     allowed = MAX_TAGS_OF.get(token, MAX_TAGS)
     if len(tags) > allowed:
-        yield f"{len(tags)} tags, {allowed} are allowed (the provider's default tags included)"
+        yield f"{len(tags)} tags, {allowed} are allowed (including the provider's default tags)"
     folded = [key.lower() for key in tags]
     for key, value in tags.items():
         if not 1 <= len(key) <= MAX_TAG_KEY:

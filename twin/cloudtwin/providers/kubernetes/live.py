@@ -167,7 +167,7 @@ def _with_secrets(result: Object, inputs: Mapping[str, Plain]) -> Object:
     paths = secret_paths(dict(inputs))
     if (result.get("apiVersion"), result.get("kind")) == ("v1", "Secret"):
         paths |= {(field,) for field in ("data", "stringData") if result.get(field)}
-        # kubectl stores the whole object, data included, in an annotation
+        # kubectl stores the whole object, including data, in an annotation
         paths |= {("metadata", "annotations", LAST_APPLIED)}
     marked: Object = with_secrets(result, paths)
     return marked

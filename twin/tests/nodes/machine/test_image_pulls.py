@@ -58,7 +58,7 @@ def account(twin: Twin, *, nodes_pull: bool) -> None:
     )  # fmt: skip
 
 
-def registry_of_others(twin: Twin, password: str) -> None:
+def third_party_registry(twin: Twin, password: str) -> None:
     """Set the contents of a private registry outside the account, with one user."""
     rules = {
         OTHERS: {
@@ -152,10 +152,10 @@ def test_nodes_pull_from_their_account_by_digest_while_their_role_allows_it(
     refused(api, f"{ECR}/everstep/python@{unknown_digest}", "not found")
 
 
-def test_a_registry_of_others_asks_for_the_login_that_a_pod_names(
+def test_a_third_party_registry_asks_for_the_login_that_a_pod_names(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    registry_of_others(twin, "right")
+    third_party_registry(twin, "right")
     digest = push(twin, OTHERS, "vision/python", "1")
     image = f"{OTHERS}/vision/python@{digest}"
     wrong, right = pull_secret(api, "wrong", "wrong"), pull_secret(api, "right", "right")

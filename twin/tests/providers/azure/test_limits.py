@@ -14,8 +14,8 @@ GROUP = "azure-native:resources:ResourceGroup"
 SERVICE = "azure-native:storage:BlobServiceProperties"
 
 
-def window(**rest: object) -> Object:
-    return {"configName": "default", "maintenanceWindow": rest}
+def window(**fields: object) -> Object:
+    return {"configName": "default", "maintenanceWindow": fields}
 
 
 # (type, inputs, part of the message; empty if they are valid)
