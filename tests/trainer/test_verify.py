@@ -29,7 +29,7 @@ def test_a_run_that_trained_every_sample_once_is_verified() -> None:
     assert verify(RUN, commits(3, 8, 20, PLAN.total_steps)) == []
 
 
-@pytest.mark.parametrize("fault", [{"skip": 5}, {"twice": 5}])
+@pytest.mark.parametrize("fault", [{"skip": 5}, {"repeated": 5}])
 def test_a_lost_or_repeated_step_is_detected_in_every_later_commit(fault: dict[str, int]) -> None:
     faults = verify(RUN, commits(3, 8, 20, **fault))
 
