@@ -1,4 +1,4 @@
-"""The API server does not answer for a while: the workers train on, and afterwards the controller continues."""
+"""The API server does not respond for a while: the workers train on, and afterwards the controller continues."""
 
 import contextlib
 import os
