@@ -170,12 +170,19 @@ def main() -> None:
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        line = ["--model", options.model, "--dataset", "fashion-mnist", "--epochs", "100000"]
-        line += ["--data", str(small_data(folder, samples=12_000)), "--mode", options.mode]
-        line += ["--global-batch", str(options.global_batch)]
-        line += ["--checkpoint-seconds", str(options.checkpoint_seconds)]
+        command_line = [
+            "--model",
+            options.model,
+            "--dataset",
+            "fashion-mnist",
+            "--epochs",
+            "100000",
+        ]
+        command_line += ["--data", str(small_data(folder, samples=12_000)), "--mode", options.mode]
+        command_line += ["--global-batch", str(options.global_batch)]
+        command_line += ["--checkpoint-seconds", str(options.checkpoint_seconds)]
         with running_etcd(folder) as etcd:
-            nodes = Nodes(folder, etcd, line)
+            nodes = Nodes(folder, etcd, command_line)
             history = History(nodes, folder / "events.jsonl")
             try:
                 began, ended = history.run(planned, seconds)
@@ -244,9 +251,9 @@ def show(
 
 def sentence(report: Report, figures: dict[str, object]) -> str:
     """Return the result as a sentence."""
-    of_all = report.goodput.share if report.goodput else 0.0
+    overall = report.goodput.share if report.goodput else 0.0
     return (
-        f"goodput {figures['goodput_of_the_history']} over {figures['history_seconds']} s, {of_all:.4f} with the "
+        f"goodput {figures['goodput_of_the_history']} over {figures['history_seconds']} s, {overall:.4f} with the "
         f"first start-up; events {figures['events']}\n{figures['verified']}"
     )
 

@@ -50,7 +50,7 @@ class Reconciler:
     joining: JoinReader = field(default_factory=JoinReader)
 
     def reconcile(self, key: Key) -> float | None:
-        """Make one pass; return in how many seconds the next is due without an event; None: unknown.
+        """Make one pass; return the seconds until the next one without an event, or None if unknown.
 
         Raises:
             RetryError: the job changed during the pass, or the API server refused an action.

@@ -86,7 +86,7 @@ class Users:
         return self._authenticate(ROOT, password)
 
     def _set_up(self, token: str, passwords: tuple[str, str]) -> None:
-        """Make roles and users as they have to be; write only what differs."""
+        """Create missing roles and users, and correct those that differ."""
         self._add("role", token, {"name": ROOT})
         self._add("role", token, {"name": RUN_ROLE})
         self._permit(token)
@@ -97,7 +97,7 @@ class Users:
             self._call("auth/user/grant", {"user": user, "role": role}, token)
 
     def _permit(self, token: str) -> None:
-        """Permit the role the keys of the run, and nothing else."""
+        """Grant the role access to the keys of the run only."""
         prefix = f"/everstep/{self.run}/"
         wanted = {"key": _text(prefix), "range_end": _text(f"/everstep/{self.run}0")}
         permissions: Any = self._call("auth/role/get", {"role": RUN_ROLE}, token).get("perm", [])
@@ -156,7 +156,7 @@ class Readiness:
         readiness = self
 
         class Handler(BaseHTTPRequestHandler):
-            timeout = 5  # an idle connection holds its thread no longer
+            timeout = 5  # seconds after which an idle connection is closed
 
             def do_GET(self) -> None:
                 ready = readiness.ready

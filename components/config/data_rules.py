@@ -54,7 +54,7 @@ def _cache_or_source(cache: DataCacheConfig | None, source: str | None) -> list[
     if cache is None or source is None:
         return []
     rule = "is prepared on the volume, and workers read the shards of data.cache.source instead"
-    fix = "remove one of both: make shards of photographs once, and copy them to the store"
+    fix = "remove one of the two: make shards of photographs once, and copy them to the store"
     return [ConfigFault("data.source", source, rule, fix)]
 
 

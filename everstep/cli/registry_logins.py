@@ -51,7 +51,10 @@ def _read(path: Path) -> Mapping[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise EverstepError(f"{path}, a file of logins, cannot be read: {error}") from None
+        raise EverstepError(
+            f"the login file {path} cannot be read: {error}",
+            "Correct or remove it, then log in again: podman login REGISTRY",
+        ) from None
     return stored if isinstance(stored, dict) else {}
 
 

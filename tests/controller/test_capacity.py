@@ -108,11 +108,9 @@ def test_workers_with_anti_affinity_fit_once_on_each_node() -> None:
         )
         == 1
     )
-    of_another_job = worker("a", amounts=small, job="other")
+    foreign = worker("a", amounts=small, job="other")
     assert (
-        count_schedulable(
-            worker(amounts=small, affinity=anti_affinity()), [node("a")], [of_another_job]
-        )
+        count_schedulable(worker(amounts=small, affinity=anti_affinity()), [node("a")], [foreign])
         == 1
     )
 

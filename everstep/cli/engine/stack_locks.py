@@ -1,4 +1,4 @@
-"""The locks that Pulumi takes on a stack: who holds them, and the release of those left by killed processes."""
+"""The locks that Pulumi takes on a stack: their holders, and the release of locks left by killed processes."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ from everstep.errors import EverstepError
 
 @dataclass(frozen=True)
 class StackLock:
-    """A lock that an engine holds on the stack, or held when it was killed."""
+    """A lock on the stack, held by an engine that runs or was killed."""
 
     path: Path
     pid: int

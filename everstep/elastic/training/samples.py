@@ -15,7 +15,7 @@ class SampleLoader:
 
     Args:
         dataset: map-style data set, or None: the indices themselves are the samples.
-        collate: function that makes a batch of a list of samples; None for torch's own.
+        collate: function that combines a list of samples into a batch; None for torch's own.
         device: device that a batch's tensors are moved to.
     """
 

@@ -71,7 +71,7 @@ def test_the_autoscaler_tries_spot_pools_in_their_order_and_fallbacks_last() -> 
     assert not re.search(tried[0], "aks-t4oneod-31-vmss")
 
 
-def test_a_single_one_of_several_pools_keeps_its_name() -> None:
+def test_the_only_remaining_pool_keeps_its_name() -> None:
     graph = declared_aks(cluster={"gpuPools": POOLS[1:]})
 
     assert [resource.name for resource in graph.of("AgentPool")] == [TWO]

@@ -995,7 +995,7 @@ CASES = [
             "data.source": "s3://my-photos/raw",
         },
         "data.source",
-        ("instead", "remove one of both"),
+        ("instead", "remove one of the two"),
     ),
     Case(
         EKS,

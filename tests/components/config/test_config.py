@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 STACKS = sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))
 
 
-def of_stack_file(path: Path) -> dict[str, Any]:
+def stack_values(path: Path) -> dict[str, Any]:
     values = yaml.safe_load(path.read_text(encoding="utf-8"))["config"]
     return {key.removeprefix("everstep:"): value for key, value in values.items()}
 
@@ -43,7 +43,7 @@ def test_an_empty_stack_file_is_a_complete_configuration() -> None:
 
 @pytest.mark.parametrize("path", STACKS, ids=lambda path: path.name)
 def test_every_stack_file_in_the_repository_is_accepted(path: Path) -> None:
-    from_mapping(of_stack_file(path))
+    from_mapping(stack_values(path))
 
 
 def test_a_validated_configuration_is_immutable() -> None:

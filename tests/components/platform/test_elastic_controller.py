@@ -7,7 +7,7 @@ from tests.components.recorder import Graph
 
 def test_the_maintained_controller_has_only_the_permissions_it_needs() -> None:
     graph = maintained()
-    (of_cluster,) = graph.of("ClusterRole")
+    (cluster_role,) = graph.of("ClusterRole")
     rules = {
         resource: set(rule["verbs"])
         for role in graph.of("Role")
@@ -17,7 +17,7 @@ def test_the_maintained_controller_has_only_the_permissions_it_needs() -> None:
         if resource != "leases"
     }
 
-    (nodes,) = of_cluster.inputs["rules"]
+    (nodes,) = cluster_role.inputs["rules"]
     assert (nodes["resources"], set(nodes["verbs"])) == (["nodes"], {"get", "list", "watch"})
     assert rules["elasticjobs"] == {"get", "list", "watch", "delete"}, "the spec is the user's"
     assert rules["elasticjobs/status"] == {"update"}
@@ -36,8 +36,8 @@ def test_the_upstream_controller_reads_all_namespaces_and_writes_in_that_of_the_
         if resource.inputs["subjects"][0]["name"] == "elastic-job-controller"
     ]
 
-    (of_cluster,) = graph.of("ClusterRole")
-    assert {verb for rule in of_cluster.inputs["rules"] for verb in rule["verbs"]} == {
+    (cluster_role,) = graph.of("ClusterRole")
+    assert {verb for rule in cluster_role.inputs["rules"] for verb in rule["verbs"]} == {
         "get", "list", "watch",
     }, "a controller that creates pods anywhere can take any service account"  # fmt: skip
     assert sorted(binding.inputs["metadata"]["namespace"] for binding in bindings) == [

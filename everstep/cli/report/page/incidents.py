@@ -16,7 +16,7 @@ from everstep.cli.report.run_record import ARRIVALS, LOSSES, JournalEntry, RunRe
 
 
 class Tone(StrEnum):
-    """Whether an incident takes capacity away, brings some, or only informs."""
+    """Effect of an incident on the capacity."""
 
     LOSS = "loss"
     ARRIVAL = "arrival"
@@ -98,12 +98,19 @@ def incidents(
     """
     changes = group_changes(run)
     until = [change.until for change in changes]
-    of_machines = [_machine_incident(event, _explained(event, changes, until)) for event in events]
+    machine_incidents = [
+        _machine_incident(event, _explained(event, changes, until)) for event in events
+    ]
     explained = {change for event in events for change in _explained(event, changes, until)}
-    of_group = [_group_incident(run, change) for change in changes if change not in explained]
+    group_incidents = [
+        _group_incident(run, change) for change in changes if change not in explained
+    ]
     notes = [_note_incident(run, entry) for entry in run.entries if entry.kind in NOTES]
-    of_zones = [_move_incident(move) for move in moves]
-    ordered = sorted([*of_machines, *of_group, *of_zones, *notes], key=lambda incident: incident.at)
+    move_incidents = [_move_incident(move) for move in moves]
+    ordered = sorted(
+        [*machine_incidents, *group_incidents, *move_incidents, *notes],
+        key=lambda incident: incident.at,
+    )
     return tuple(ordered)
 
 
@@ -180,7 +187,7 @@ def _change_text(change: GroupChange) -> tuple[str, str]:
 
 
 def _names(workers: Set[str]) -> str:
-    """Return names as text; of many only the first ones."""
+    """Return names as text, at most three of them."""
     names = sorted(workers)
     return (
         ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:3])} and {len(names) - 3} more"
