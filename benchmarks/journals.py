@@ -16,7 +16,7 @@ from everstep.cli.report.report import build
 
 POLLS = 20
 STEP_SECONDS = 0.2
-CHANGE_STEPS = 20_000  # between two changes of the group
+CHANGE_STEPS = 20_000  # steps between two changes of the group
 SECONDS_EVERY = 25  # steps between two lines with a worker's seconds
 
 

@@ -19,7 +19,7 @@ from everstep.elastic.membership.own_key import AgentIdentity
 from everstep.errors import EverstepError
 
 STACK_BYTES = 512 * 1024  # stack of a thread; each agent has about seven
-STALL_INTERVAL_SECONDS = 0.1  # between two reports of workers that wait
+STALL_INTERVAL_SECONDS = 0.1  # interval between two reports of workers that wait
 
 
 @dataclass(frozen=True)

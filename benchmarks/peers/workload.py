@@ -21,7 +21,7 @@ SAMPLES = 120  # samples of an epoch
 CLASSES = 10
 SIDE = 28  # pixels
 LEARNING_RATE, MOMENTUM = 0.05, 0.9
-SAVE_STEPS = 8  # between two checkpoints; the trainer's default
+SAVE_STEPS = 8  # steps between two checkpoints; the trainer's default
 TIMEOUT_SECONDS = 10  # collective timeout, for contestants that have one
 
 

@@ -6,7 +6,7 @@ from pulumi_azure_native import containerservice as aks
 from components.azure.node_pools import system_pool_scales, upgrades_version
 from components.config import AksConfig
 
-CLEANER_HOURS = 168  # between two removals of unused images; the default of AKS
+CLEANER_HOURS = 168  # interval between two removals of unused images; the default of AKS
 
 
 def network(config: AksConfig) -> aks.ContainerServiceNetworkProfileArgs:

@@ -44,7 +44,7 @@ from everstep.catalog.names import (
 )
 
 NAME = "etcd"
-METRICS_PORT = 2381  # without TLS, for the kubelet: no network policy allows connections to it
+METRICS_PORT = 2381  # plain HTTP for the kubelet: no network policy allows connections to it
 USERS_PORT = 2382  # whether the users are set up, for the kubelet
 DATA = "/var/lib/etcd"
 CONFIG_FILE = f"{DATA}/etcd.json"  # JSON is YAML, which etcd reads

@@ -59,7 +59,7 @@ USAGE = 2
 GRACE_SECONDS = 25.0
 """From SIGTERM to the end of this process; Kubernetes kills after terminationGracePeriodSeconds, 30 by default."""
 
-RUN_CHECK_SECONDS = 10.0  # between two checks of the main thread whether the run is over
+RUN_CHECK_SECONDS = 10.0  # interval at which the main thread checks whether the run is over
 
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 """Memory in huge pages, if the kernel leaves that to the program: steps are shorter, and the peers of a killed

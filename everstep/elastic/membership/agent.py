@@ -68,7 +68,7 @@ GIVE_UP_FIX = (
     "Check the network between the nodes: network policies, security groups, and the interface in "
     "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME."
 )
-BOUNDS_INTERVAL_SECONDS = 1.0  # between two readings of the file with the bounds
+BOUNDS_INTERVAL_SECONDS = 1.0  # interval between two readings of the file with the bounds
 
 
 class LeftError(Exception):

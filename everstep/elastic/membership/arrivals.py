@@ -5,7 +5,7 @@ Times are seconds in which the observer itself ran (`suspicion`), not the wall c
 
 from dataclasses import dataclass, field
 
-BEAT_SECONDS = 0.1  # between two heartbeats of one member
+BEAT_SECONDS = 0.1  # interval between two heartbeats of one member
 MIN_SILENCE_SECONDS = 0.5  # a shorter silence is never suspicious: five heartbeats
 MARGIN_SECONDS = (
     0.35  # a silence is suspicious if it is this much longer than the longest recent gap

@@ -14,7 +14,7 @@ from everstep.elastic.membership.events import Action, Coordinate, Instruct, Ins
 from everstep.elastic.membership.generations import Generation, GroupLimits, Member
 
 CLAIM_SPREAD_SECONDS = 2.0  # the claims of all agents are spread over this time
-UNFIT_SECONDS = 60.0  # without a claim, for a coordinator that no group may include
+UNFIT_SECONDS = 60.0  # time without a claim for a coordinator that no group may include
 
 
 def is_large(limits: GroupLimits) -> bool:

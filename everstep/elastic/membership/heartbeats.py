@@ -34,7 +34,7 @@ from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-ALERT_STEP_SECONDS = 0.05  # between two steps while a member is late
+ALERT_STEP_SECONDS = 0.05  # interval between two steps while a member is late
 MAX_MESSAGE_BYTES = 4096
 
 SocketAddress = Any  # host and port, and two more numbers in IPv6

@@ -40,7 +40,9 @@ MEMBERS_PER_SECOND = (
     200  # a larger group has longer leases: renewals are most of an idle etcd's work
 )
 RENEWALS = 3  # per lease duration: the more, the longer the lease of a lost node stays valid
-DECIDER_STALL_SECONDS = 10.0  # without a decision while etcd responds: the lease is not renewed
+DECIDER_STALL_SECONDS = (
+    10.0  # time without a decision while etcd responds: the lease is not renewed
+)
 
 
 def lease_seconds(max_members: int) -> int:

@@ -7,10 +7,8 @@ from everstep.elastic.membership.group_changes import enumerated
 from everstep.elastic.membership.run_view import RunView
 
 QUIET_SECONDS = 1.0  # a regroup is shorter, and would only fill the log
-CHANGE_SECONDS = (
-    5.0  # between two lines if the shortage changes: a hundred nodes may arrive one by one
-)
-REPEAT_SECONDS = 60.0  # between two lines if it does not
+CHANGE_SECONDS = 5.0  # interval between two log lines if the shortage changes: a hundred nodes may arrive one by one
+REPEAT_SECONDS = 60.0  # interval between two log lines if it does not change
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class Fault(Enum):
 
     NONE = auto()
     LATE = auto()  # as they were before the first step
-    PARTIAL = auto()  # of every second worker
+    PARTIAL = auto()  # from every second worker only
     LOST = auto()
 
 

@@ -26,7 +26,7 @@ from twin.tests.nodes.pods import OPTIONS, PODS, phase, pod
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
-WAIT_SECONDS = 200.0  # on a busy machine; typically a few
+WAIT_SECONDS = 200.0  # limit on a busy machine; typically a few
 
 AUTOSCALER = "registry.k8s.io/autoscaling/cluster-autoscaler:v1.36.0"
 SYSTEM = Pool(

@@ -10,7 +10,7 @@ import pytest
 from everstep.elastic.launch import etcd_guard
 
 STAYS_UP = (sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)")
-SECONDS = 100  # on a busy machine; 0.1 s otherwise
+SECONDS = 100  # limit on a busy machine; 0.1 s otherwise
 
 
 def guard(folder: Path, *command: str) -> subprocess.Popen[bytes]:

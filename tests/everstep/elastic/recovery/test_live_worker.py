@@ -26,7 +26,7 @@ from everstep.elastic.transport import channel
 from everstep.elastic.transport.group import PeerLostError
 
 CPU = torch.device("cpu")
-WAIT_SECONDS = 100.0  # on a busy machine; all waits end much earlier
+WAIT_SECONDS = 100.0  # limit on a busy machine; all waits end much earlier
 UNANSWERED = 98  # a step whose commit the agent answers only when a test does
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from everstep.elastic.transport import channel
 
-WAIT_SECONDS = 100.0  # on a busy machine
+WAIT_SECONDS = 100.0  # limit on a busy machine
 Received = queue.SimpleQueue[tuple[int, channel.Message]]
 
 

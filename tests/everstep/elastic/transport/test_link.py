@@ -22,7 +22,7 @@ from everstep.elastic.transport.group import PeerLostError
 from everstep.elastic.transport.link import GroupAddress, Link, UsualWait
 
 CPU = torch.device("cpu")
-WAIT_SECONDS = 100.0  # on a busy machine; all waits end much earlier
+WAIT_SECONDS = 100.0  # limit on a busy machine; all waits end much earlier
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from cloudtwin.toolchain import ensure_tools
 NAME = "registry"
 PUBLISHER = "publisher"  # may push to public registries
 MIN_SHARED_BYTES = 1 << 20
-REGISTRY_START_SECONDS = 90.0  # on a busy machine; typically 0.1
+REGISTRY_START_SECONDS = 90.0  # limit on a busy machine; typically 0.1
 
 
 def ensure(layout: Layout, tree: Tree, progress: Progress) -> None:

@@ -24,7 +24,7 @@ from cloudtwin.nodes.model import MachineStatus, Power
 from cloudtwin.nodes.network import links
 from cloudtwin.nodes.records import MachineRecord
 
-BOOT_SECONDS = 90.0  # on a busy machine
+BOOT_SECONDS = 90.0  # limit on a busy machine
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
 
 
