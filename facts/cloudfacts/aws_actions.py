@@ -4,7 +4,7 @@ Only for the types that the twin has. Source: Service Authorization Reference an
 Terraform provider that Pulumi's AWS provider is built on, 2026-11-22.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 ALWAYS = ("sts:GetCallerIdentity", "eks:DescribeAddonVersions", "ec2:DescribeAccountAttributes")
 """Actions of the provider itself and of its functions."""
@@ -337,6 +337,11 @@ def actions_to(verb: str, token: str) -> tuple[str, ...]:
     return tuple(action for action in actions_of(token) if belongs(action))
 
 
-def all_actions() -> list[str]:
-    """Return every action that a stack may need, sorted."""
-    return sorted({*ALWAYS, *(action for token in ACTIONS for action in actions_of(token))})
+def all_actions(without: Collection[str] = ()) -> list[str]:
+    """Return every action that a stack may need, sorted.
+
+    Args:
+        without: types of resources that the stack does not declare.
+    """
+    tokens = [token for token in ACTIONS if token not in without]
+    return sorted({*ALWAYS, *(action for token in tokens for action in actions_of(token))})

@@ -29,6 +29,8 @@ ECR = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com/"
     r"(?P<repository>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>.+))?"
 )
+METRICS = ("aws:amp/workspace:Workspace", "aws:amp/ruleGroupNamespace:RuleGroupNamespace")
+BUDGET = ("aws:budgets/budget:Budget",)
 QUOTA_PAGE = "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code"
 
 
@@ -74,7 +76,7 @@ def checks(config: "StackConfig", stack: str) -> Iterator[AccountCheck]:
     parts: dict[str, Callable[[], Iterable[AccountCheck]]] = {
         "account": partial(right_account, account, cluster),
         "administrators": partial(administers, account, cluster),
-        "permissions": partial(permissions, account),
+        "permissions": partial(permissions, account, config),
         "names": partial(names, account, cluster, stack),
         "add-ons": partial(addons, account, cluster),
         "zones": partial(zones, account, cluster),
@@ -115,13 +117,21 @@ def administers(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCh
     yield AccountCheck(check, is_administrator, observed, "cluster.administrators", fix)
 
 
-def permissions(account: AwsAccount) -> Iterator[AccountCheck]:
+def permissions(account: AwsAccount, config: "StackConfig") -> Iterator[AccountCheck]:
     """Yield whether the caller's policies allow all actions of a stack."""
-    actions = all_actions()
+    actions = all_actions(without=_unused_types(config))
     denied = account.denied(actions)
     observed = f"{len(actions)} actions allowed" if not denied else f"denied: {', '.join(denied)}"
     fix = "Allow these actions; docs/eks.md lists them by type of resource."
     yield AccountCheck("permissions", not denied, observed, "", fix)
+
+
+def _unused_types(config: "StackConfig") -> frozenset[str]:
+    """Return the types of resources that a stack declares only by an option, which it does not set."""
+    from components.config import EksConfig, as_kind
+
+    metrics = as_kind(config.cluster, EksConfig).monitoring.managed_prometheus
+    return frozenset((*(() if metrics else METRICS), *(() if config.cost.budget else BUDGET)))
 
 
 def names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[AccountCheck]:

@@ -31,6 +31,7 @@ ACCOUNT, STACK = "123456789012", "eks-test"
 SESSION = f"arn:aws:sts::{ACCOUNT}:assumed-role/platform/me"
 TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
 ECR = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/everstep/trainer"
+BUDGET = {"monthlyUsd": 900, "email": "vision@example.com"}
 SPOT, STANDARD = "L-3819A6DF", "L-1216C47A"
 CLUSTER_CONFIG: dict[str, Any] = {
     "kind": "eks",
@@ -90,6 +91,12 @@ def test_an_account_that_has_everything_passes_all_checks(doctor: Doctor) -> Non
     }
 
 
+def test_actions_of_options_that_a_stack_does_not_set_are_not_asked_for(doctor: Doctor) -> None:
+    checks = doctor(denied=frozenset({"aps:CreateWorkspace", "budgets:ModifyBudget"}))
+
+    assert failed(checks) == []
+
+
 def test_expired_credentials_end_the_checks(doctor: Doctor) -> None:
     (check,) = doctor(expired=True)
 
@@ -123,6 +130,14 @@ CASES: dict[str, Case] = {
     "an action is denied": (
         {}, {"denied": frozenset({"fsx:CreateFileSystem", "iam:PassRole"})}, "",
         ("denied: fsx:CreateFileSystem, iam:PassRole", "docs/eks.md"), True,
+    ),
+    "an action of managed Prometheus is denied": (
+        {"cluster": {"monitoring": {"managedPrometheus": True}}},
+        {"denied": frozenset({"aps:CreateWorkspace"})}, "", ("denied: aps:CreateWorkspace",), True,
+    ),
+    "an action of a budget is denied": (
+        {"sections": {"cost": {"budget": BUDGET}}},
+        {"denied": frozenset({"budgets:ModifyBudget"})}, "", ("denied: budgets:ModifyBudget",), True,
     ),
     "the simulation is not allowed": (
         {}, {"denied": frozenset({"iam:SimulatePrincipalPolicy"})}, "",
