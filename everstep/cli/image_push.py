@@ -171,7 +171,10 @@ def push(
         with explained(host):
             digest = digest_of(client, f"{prefix}{name}", tag)
         if not digest:
-            raise EverstepError(f"the registry does not have {complete} after its push")
+            raise EverstepError(
+                f"the registry does not have {complete} after its push",
+                "Run the command again; if it repeats, check that no lifecycle rule deletes new images.",
+            )
         yield PushedImage(name, complete, digest, existed=False)
 
 

@@ -57,7 +57,9 @@ def read_stack_file(path: Path) -> Mapping[str, Any]:
     except yaml.YAMLError as error:
         raise EverstepError(f"{path} is not YAML: {_location(error)}", _fix(error)) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise EverstepError(f"{path} cannot be read: {error}") from None
+        raise EverstepError(
+            f"{path} cannot be read: {error}", "Make it readable; it must be UTF-8 text."
+        ) from None
     if not isinstance(content, dict) or not isinstance(content.get("config", {}), dict):
         raise EverstepError(
             f"{path} is not a stack configuration",

@@ -176,7 +176,9 @@ def copy_result(run: Path, destination: Path, events: Path | None = None) -> Non
     import shutil
 
     if not run.is_dir():
-        raise EverstepError(f"there is no run to keep: {run} does not exist")
+        raise EverstepError(
+            f"there is no run to keep: {run} does not exist", "Run the command without --keep-run."
+        )
     if destination.exists():
         raise EverstepError(
             f"{destination} exists already", "Name a folder that does not exist yet."
@@ -191,4 +193,7 @@ def copy_result(run: Path, destination: Path, events: Path | None = None) -> Non
             shutil.copyfile(moves, moves_file(temporary / KEPT_EVENTS))
         temporary.rename(destination)
     except OSError as error:
-        raise EverstepError(f"the run cannot be copied to {destination}: {error}") from None
+        raise EverstepError(
+            f"the run cannot be copied to {destination}: {error}",
+            "Choose a folder on a disk with enough space, which you may write to.",
+        ) from None
