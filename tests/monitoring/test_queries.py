@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 SECONDS = 240  # time for data to appear on a loaded machine
 PASS_SECONDS = 0.2
 JOB = "training"
+SPENDING = {"budgetUsd": 100, "pools": [{"capacity": "spot", "usdPerHour": 1.25}]}
 VARIABLES = {"$elasticjob": JOB, "$node": ".*", "$__rate_interval": "1m"}
 PRICES = """
 groups:
@@ -98,7 +99,8 @@ def controller() -> Iterator[int]:
 
 def reconcile(metrics: Metrics, ended: threading.Event) -> None:
     """Make passes over a job, of which one worker fails and comes back, until `ended`."""
-    elastic_job = job(spec(3, min_replicas=1), name=JOB, zones=["us-east-1a"])
+    body = {**spec(3, min_replicas=1), "spending": SPENDING}
+    elastic_job = job(body, name=JOB, zones=["us-east-1a"])
     states = itertools.cycle(([pod(0), pod(1), failed(2)], [pod(0), pod(1), pod(2)]))
     while not ended.wait(PASS_SECONDS):
         with metrics.passes.time():
