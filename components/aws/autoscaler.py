@@ -23,8 +23,7 @@ from components.aws.autoscaler_policies import (
     aws_statements,
     declare_rbac,
 )
-from components.aws.iam import POD_IDENTITY
-from components.aws.identity import Role, RoleArgs
+from components.aws.identity import PodIdentityArgs, declare_pod_identity
 from components.aws.node_groups import CSI_STARTUP_TAINT, gpu_pools
 from components.component import Component
 from components.config import EksAutoscalingConfig, EksConfig
@@ -91,24 +90,16 @@ class EksAutoscaler(Component):
 
     def _identity(self, account: core.v1.ServiceAccount) -> eks.PodIdentityAssociation:
         """Declare the role of the autoscaler's pods on AWS."""
-        role = Role(
-            f"{self.name}-role",
-            RoleArgs(
-                role_name=f"{self._args.cluster}-autoscaler",
-                service=POD_IDENTITY,
-                statements={
-                    NAME: aws_statements(self._args.cluster, self._args.region, self._args.account)
-                },
+        args = self._args
+        return declare_pod_identity(
+            self,
+            PodIdentityArgs(
+                cluster_name=args.cluster_name,
+                namespace=NAMESPACE,
+                service_account=account.metadata.apply(lambda metadata: metadata.name or NAME),
+                role_name=f"{args.cluster}-autoscaler",
+                statements={NAME: aws_statements(args.cluster, args.region, args.account)},
             ),
-            self.child(),
-        )
-        return eks.PodIdentityAssociation(
-            f"{self.name}-identity",
-            cluster_name=self._args.cluster_name,
-            namespace=NAMESPACE,
-            service_account=account.metadata.apply(lambda metadata: metadata.name or NAME),
-            role_arn=role.arn,
-            opts=self.child(after=role.policies, delete_before_replace=True),
         )
 
     def _priorities(self) -> core.v1.ConfigMap:

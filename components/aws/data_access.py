@@ -7,10 +7,9 @@ With `data.source` it is that of the data preparation, and workers, which read t
 from dataclasses import dataclass
 
 import pulumi
-from pulumi_aws import eks
 
-from components.aws.iam import POD_IDENTITY, Statement
-from components.aws.identity import Role, RoleArgs
+from components.aws.iam import Statement
+from components.aws.identity import PodIdentityArgs, declare_pod_identity
 from components.component import Component
 from everstep.catalog.names import JOB_NAMESPACE
 
@@ -47,25 +46,18 @@ class EksDataAccess(Component):
         self, name: str, args: EksDataAccessArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("cluster:EksDataAccess", name, opts)
-        role = Role(
-            f"{name}-role",
-            RoleArgs(
+        association = declare_pod_identity(
+            self,
+            PodIdentityArgs(
+                cluster_name=args.cluster_name,
+                namespace=JOB_NAMESPACE,
+                service_account=args.service_account,
                 role_name=f"{args.cluster}-data",
-                service=POD_IDENTITY,
                 statements={"read": read_statements(args.bucket, args.prefix)},
             ),
-            self.child(),
-        )
-        association = eks.PodIdentityAssociation(
-            f"{name}-identity",
-            cluster_name=args.cluster_name,
-            namespace=JOB_NAMESPACE,
-            service_account=args.service_account,
-            role_arn=role.arn,
-            opts=self.child(after=role.policies, delete_before_replace=True),
         )
         self.prerequisites = (association,)
-        self.register_outputs({"role": role.arn})
+        self.register_outputs({"role": association.role_arn})
 
 
 def read_statements(bucket: str, prefix: str) -> list[Statement]:

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pulumi
-from pulumi_aws import iam
+from pulumi_aws import eks, iam
 
-from components.aws.iam import Statement, policy, trust_policy
+from components.aws.iam import POD_IDENTITY, Statement, policy, trust_policy
 from components.component import Component
 
 
@@ -79,3 +79,39 @@ class Role(Component):
             policy=policy(*statements),
             opts=self.child(delete_before_replace=True),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodIdentityArgs:
+    """Arguments of a pod identity.
+
+    Attributes:
+        cluster_name: name of the cluster, as an output of it, so that the identity depends on it.
+        namespace: namespace of the pods.
+        service_account: name of their ServiceAccount.
+        role_name: name of the role in IAM, at most 64 characters.
+        statements: name of an inline policy -> its statements.
+    """
+
+    cluster_name: pulumi.Input[str]
+    namespace: str
+    service_account: pulumi.Input[str]
+    role_name: str
+    statements: Mapping[str, Sequence[Statement]]
+
+
+def declare_pod_identity(parent: Component, args: PodIdentityArgs) -> eks.PodIdentityAssociation:
+    """Declare a role of pods and return its association; pods need it when they start."""
+    role = Role(
+        f"{parent.name}-role",
+        RoleArgs(role_name=args.role_name, service=POD_IDENTITY, statements=args.statements),
+        parent.child(),
+    )
+    return eks.PodIdentityAssociation(
+        f"{parent.name}-identity",
+        cluster_name=args.cluster_name,
+        namespace=args.namespace,
+        service_account=args.service_account,
+        role_arn=role.arn,
+        opts=parent.child(after=role.policies, delete_before_replace=True),
+    )

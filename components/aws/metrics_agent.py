@@ -16,8 +16,8 @@ import yaml
 from pulumi_aws import amp, eks
 from pulumi_kubernetes import apps, core, meta, rbac
 
-from components.aws.iam import POD_IDENTITY, Statement
-from components.aws.identity import Role, RoleArgs
+from components.aws.iam import Statement
+from components.aws.identity import PodIdentityArgs, declare_pod_identity
 from components.component import Component
 from components.interface import Placement
 from components.platform.pods import (
@@ -100,22 +100,15 @@ class EksMetricsAgent(Component):
     def _identity(self, workspace: amp.Workspace) -> eks.PodIdentityAssociation:
         """Declare the role of the agent's pod on AWS."""
         write = Statement(actions=["aps:RemoteWrite"], resources=[workspace.arn])
-        role = Role(
-            f"{self.name}-role",
-            RoleArgs(
+        return declare_pod_identity(
+            self,
+            PodIdentityArgs(
+                cluster_name=self._args.cluster_name,
+                namespace=NAMESPACE,
+                service_account=NAME,
                 role_name=f"{self._args.cluster}-metrics",
-                service=POD_IDENTITY,
                 statements={"write": [write]},
             ),
-            self.child(),
-        )
-        return eks.PodIdentityAssociation(
-            f"{self.name}-identity",
-            cluster_name=self._args.cluster_name,
-            namespace=NAMESPACE,
-            service_account=NAME,
-            role_arn=role.arn,
-            opts=self.child(after=role.policies, delete_before_replace=True),
         )
 
     def _discovery(self) -> rbac.v1.ClusterRoleBinding:
