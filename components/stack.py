@@ -262,18 +262,11 @@ class TrainingStack(Component):
 
     def _stack_outputs(self) -> dict[str, pulumi.Input[object]]:
         """Return the outputs of the stack, which `pulumi stack output` shows."""
-        config, location = self._args.config, self._storage.storage.location
-        cluster = self._args.cluster
+        config, cluster = self._args.config, self._args.cluster
         cloud_outputs = {"clusterName": cluster.name, "clusterEndpoint": cluster.endpoint}
         return {
             **{name: value for name, value in cloud_outputs.items() if value is not None},
-            "job": config.job.name,
-            "namespace": self._namespace_name,
-            "volumePath": location,
-            "checkpoints": pulumi.Output.concat(location, "/", self._job.run, "/checkpoints"),
-            "journal": pulumi.Output.concat(location, "/", self._job.run, "/journal"),
-            "follow": "everstep follow",
-            "image": config.job.image,
+            **self._job.outputs,
             "controller": self._controller.image,
             "etcdEndpoint": self._etcd.endpoint,
             "kubeconfig": cluster.kubeconfig,

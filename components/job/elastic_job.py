@@ -118,16 +118,17 @@ class ElasticTrainingJob(Component):
     """An ElasticJob.
 
     Attributes:
-        run: run folder, relative to the volume.
+        outputs: outputs of its stack.
     """
 
-    run: str
+    outputs: Mapping[str, pulumi.Input[str]]
 
     def __init__(
         self, name: str, args: ElasticTrainingJobArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("job:ElasticTrainingJob", name, opts)
-        self.run = run_folder(args.config.name)
+        run = run_folder(args.config.name)
+        self.outputs = _outputs(args, run)
         apiextensions.CustomResource(
             # The configured name is part of the name: another name is another job.
             f"{name}-{args.config.name}",
@@ -145,7 +146,21 @@ class ElasticTrainingJob(Component):
                 ignore_changes=UPSTREAM_WRITES if args.upstream else [],
             ),
         )
-        self.register_outputs({"run": self.run})
+        self.register_outputs({"run": run})
+
+
+def _outputs(args: ElasticTrainingJobArgs, run: str) -> dict[str, pulumi.Input[str]]:
+    """Return what a stack shows of its job."""
+    location = args.storage.location
+    return {
+        "job": args.config.name,
+        "namespace": args.namespace,
+        "volumePath": location,
+        "checkpoints": pulumi.Output.concat(location, "/", run, "/checkpoints"),
+        "journal": pulumi.Output.concat(location, "/", run, "/journal"),
+        "follow": "everstep follow",
+        "image": args.config.image,
+    }
 
 
 def _annotations(args: ElasticTrainingJobArgs) -> dict[str, str]:

@@ -4,7 +4,7 @@ It declares a priority class, a quota, the data preparation and the ElasticJob, 
 platform, and no resource of a cloud: its user needs the permissions for the namespace and priority classes only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -47,7 +47,7 @@ class JobStack(Component):
         outputs: stack outputs.
     """
 
-    outputs: dict[str, pulumi.Input[str]]
+    outputs: Mapping[str, pulumi.Input[str]]
 
     def __init__(
         self, name: str, args: JobStackArgs, opts: pulumi.ResourceOptions | None = None
@@ -58,8 +58,7 @@ class JobStack(Component):
         self._config = _job_config(args.config.job, args.platform)
         guards = [self._declare_priority(), self._declare_quota()]
         data = self._declare_data(guards)
-        job = self._declare_job([*guards, *data])
-        self.outputs = self._stack_outputs(job.run)
+        self.outputs = self._declare_job([*guards, *data]).outputs
         self.register_outputs(dict(self.outputs))
 
     def _declare_priority(self) -> scheduling.v1.PriorityClass:
@@ -131,18 +130,6 @@ class JobStack(Component):
             scales_from_zero=platform.scales_from_zero,
         )
         return ElasticTrainingJob(f"{self.name}-job", args, self.child(after=after))
-
-    def _stack_outputs(self, run: str) -> dict[str, pulumi.Input[str]]:
-        location = self._platform.location
-        return {
-            "job": self._config.name,
-            "namespace": self._platform.namespace,
-            "volumePath": location,
-            "checkpoints": f"{location}/{run}/checkpoints",
-            "journal": f"{location}/{run}/journal",
-            "follow": "everstep follow",
-            "image": self._config.image,
-        }
 
 
 def _priority_class(job: str) -> str:

@@ -265,6 +265,8 @@ def test_outputs_locate_data_checkpoints_and_cluster() -> None:
 
     assert actual["job"] == "fashion"
     assert actual["namespace"] == "elastic-job"
+    assert actual["image"] == pod_of(maintained().one("ElasticJob"))["containers"][0]["image"]
+    assert actual["volumePath"] == "/mnt/everstep"
     assert actual["checkpoints"] == "/mnt/everstep/runs/fashion/checkpoints"
     assert actual["journal"] == "/mnt/everstep/runs/fashion/journal"
     assert actual["etcdEndpoint"] == "etcd-client.elastic-job.svc.cluster.local:2379"

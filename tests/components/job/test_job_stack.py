@@ -59,6 +59,16 @@ def test_its_job_differs_from_one_of_the_platforms_own_stack_only_in_name_and_pr
     assert other.inputs["metadata"]["namespace"] == ours.inputs["metadata"]["namespace"]
 
 
+def test_its_outputs_locate_its_own_run_on_the_volume_of_the_platform() -> None:
+    ours, other = maintained().outputs, default().outputs
+
+    assert other["job"] == "second"
+    assert other["checkpoints"] == "/mnt/everstep/runs/second/checkpoints"
+    assert other["journal"] == "/mnt/everstep/runs/second/journal"
+    for output in ("namespace", "volumePath", "follow", "image"):
+        assert other[output] == ours[output], output
+
+
 def test_the_quota_counts_the_workers_of_this_job_only() -> None:
     graph = job_stack(job={"name": "second", "maxReplicas": 5})
     quota, priority = graph.one("ResourceQuota").inputs, graph.one("PriorityClass").inputs
