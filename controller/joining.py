@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from controller.objects import Pod
-from controller.progress import read_values, scrape
+from controller.worker_metrics import read_values, scrape
 from everstep.catalog.metrics import WORKER_STEPS
 
 PARALLEL_REQUESTS = 32  # an unresponsive worker must not delay the others

@@ -1,48 +1,19 @@
 """The completed share of a job's training, from the metrics of its workers.
 
 A worker exports the steps that the run has completed and those that it has in all; every worker of a group has the
-same. Nothing else that the controller can read has them: workers have no access to the API server, and etcd has
-only the group. A worker that does not respond costs a fraction of a second, and the newest known share counts on.
+same. A worker that does not respond costs a fraction of a second, and the newest known share counts on.
 """
 
-import socket
-import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from controller.objects import Pod
-from everstep.catalog.metrics import PLANNED_STEPS, STEP, Metric
-from everstep.catalog.names import WORKER_METRICS_PORT
+from controller.worker_metrics import read_values, scrape
+from everstep.catalog.metrics import PLANNED_STEPS, STEP
 
 ASK_AGAIN = timedelta(seconds=30)
-TIMEOUT_SECONDS = 1.0  # timeout of the whole response: a worker must not delay other jobs
-MAX_BYTES = 1 << 20
 ATTEMPTS = 3  # workers that are asked in one pass
-
-
-def scrape(address: str, port: int = WORKER_METRICS_PORT, seconds: float = TIMEOUT_SECONDS) -> str:
-    """Return the response of the first process of a worker to a scrape, with its headers.
-
-    Workers run programs of users. A client of HTTP would follow their redirects, and its timeout begins again with
-    each byte.
-
-    Raises:
-        OSError: it does not respond in time, or without end.
-    """
-    end = time.monotonic() + seconds
-    with socket.create_connection((address, port), timeout=seconds) as connection:
-        connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        response = bytearray()
-        while len(response) <= MAX_BYTES:
-            connection.settimeout(max(end - time.monotonic(), 1e-3))
-            if not (received := connection.recv(65536)):
-                return response.decode(errors="replace")
-            response += received
-            if time.monotonic() > end:
-                raise TimeoutError
-    raise OSError(f"the metrics of {address} are longer than {MAX_BYTES} bytes")
 
 
 def read_share(text: str) -> float | None:
@@ -52,17 +23,6 @@ def read_share(text: str) -> float | None:
     if step is None or planned is None or not 0 <= step <= planned or planned == 0:
         return None
     return step / planned
-
-
-def read_values(lines: Iterable[str], *metrics: Metric) -> dict[Metric, float]:
-    """Return the values of some metrics in the lines of an answer, without those that are not numbers."""
-    names, values = {metric.name: metric for metric in metrics}, dict[Metric, float]()
-    for line in lines:
-        metric = names.get(line.partition("{")[0].partition(" ")[0])
-        if metric is not None:
-            with suppress(ValueError):
-                values[metric] = float(line.rsplit(" ", 1)[-1])
-    return values
 
 
 @dataclass

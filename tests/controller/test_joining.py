@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from controller.joining import JoinReader, has_joined
-from controller.progress import scrape
+from controller.worker_metrics import scrape
 from everstep.catalog.metrics import WORKER_STEPS
 from everstep.elastic.accounting.metrics import Reading, serve
 from tests.controller.builders import NOW, pod
