@@ -76,7 +76,7 @@ def checks(config: "StackConfig", stack: str) -> Iterator[AccountCheck]:
     parts: dict[str, Callable[[], Iterable[AccountCheck]]] = {
         "account": partial(right_account, account, cluster),
         "administrators": partial(administers, account, cluster),
-        "permissions": partial(permissions, account, config),
+        "permissions": partial(permissions, account, config, cluster),
         "names": partial(names, account, cluster, stack),
         "add-ons": partial(addons, account, cluster),
         "zones": partial(zones, account, cluster),
@@ -117,21 +117,22 @@ def administers(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCh
     yield AccountCheck(check, is_administrator, observed, "cluster.administrators", fix)
 
 
-def permissions(account: AwsAccount, config: "StackConfig") -> Iterator[AccountCheck]:
+def permissions(
+    account: AwsAccount, config: "StackConfig", cluster: "EksConfig"
+) -> Iterator[AccountCheck]:
     """Yield whether the caller's policies allow all actions of a stack."""
-    actions = all_actions(without=_unused_types(config))
+    actions = all_actions(without=_unused_types(config, cluster))
     denied = account.denied(actions)
     observed = f"{len(actions)} actions allowed" if not denied else f"denied: {', '.join(denied)}"
     fix = "Allow these actions; docs/eks.md lists them by type of resource."
     yield AccountCheck("permissions", not denied, observed, "", fix)
 
 
-def _unused_types(config: "StackConfig") -> frozenset[str]:
+def _unused_types(config: "StackConfig", cluster: "EksConfig") -> frozenset[str]:
     """Return the types of resources that a stack declares only by an option, which it does not set."""
-    from components.config import EksConfig, as_kind
-
-    metrics = as_kind(config.cluster, EksConfig).monitoring.managed_prometheus
-    return frozenset((*(() if metrics else METRICS), *(() if config.cost.budget else BUDGET)))
+    metrics = () if cluster.monitoring.managed_prometheus else METRICS
+    budget = () if config.cost.budget else BUDGET
+    return frozenset((*metrics, *budget))
 
 
 def names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[AccountCheck]:
