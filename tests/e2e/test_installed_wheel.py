@@ -125,7 +125,8 @@ def test_launch_runs_the_example_of_the_api_reference(installation: Installation
     page = (REPOSITORY / "docs" / "elastic-api.md").read_text(encoding="utf-8")
     example = page.partition("```python\n")[2].partition("```")[0]
     script = installation.folder / "train.py"
-    script.write_text(f"{example}print('everstep of', elastic.__file__)\n", encoding="utf-8")
+    # In one string, and so in one write: workers share an unbuffered output.
+    script.write_text(f"{example}print(f'everstep of {{elastic.__file__}}')\n", encoding="utf-8")
     # torch alone is taken from this environment: it is not among the dependencies of the wheels.
     # Files that make a package editable are not read in folders of PYTHONPATH.
     spec = importlib.util.find_spec("torch")

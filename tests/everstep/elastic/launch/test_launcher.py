@@ -49,7 +49,9 @@ def script(folder: Path, text: str) -> str:
 
 PRINTS_ENVIRONMENT = """
 import os, sys
-print("worker", os.environ["LOCAL_RANK"], "of", os.environ["LOCAL_WORLD_SIZE"], __name__, sys.argv[1:])
+rank, workers = os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"]
+# In one write: workers share an unbuffered output.
+print(f"worker {rank} of {workers} {__name__} {sys.argv[1:]}\\n", end="")
 """
 WAITS = "import time; print('started', flush=True); time.sleep(600)"
 
