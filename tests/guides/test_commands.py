@@ -24,7 +24,7 @@ from tests.guides.words import options_of, words_of
 
 PROGRAMS = frozenset({"everstep", "pulumi", "aws", "az", "kubelogin"})
 SHELL = frozenset({"cd", "export", "for", "make", "."})
-ONLY_REAL = frozenset({"make", ".", "for", "az"})
+ONLY_REAL = frozenset({"make", ".", "for", "az", "aws"})
 """Programs whose commands may be left out on the twin."""
 
 PHASES = (
@@ -82,7 +82,7 @@ def variants(guide: str) -> list[str]:
     written = [
         text for command in every_command(guide) for text in (command.text, command.instead) if text
     ]
-    return [part.strip() for text in written for part in text.split("&&")] + [
+    return [part.strip() for text in written for part in re.split(r"&&| \| ", text)] + [
         part.strip() for part in parts if part.strip()
     ]
 
