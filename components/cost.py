@@ -24,11 +24,6 @@ from components.config import (
 )
 from components.config.machine_prices import machine_price
 
-BETWEEN_ZONES_USD = 0.01
-"""USD for a GB between zones of a region, paid for sending and again for receiving. Source: EC2
-on-demand pricing, "Data transfer within the same AWS Region"; the same in all regions. Azure bills
-nothing."""
-
 USAGE_NOTE = "traffic, requests, logs, backups, keys and storage in S3 or Blob are billed by usage and not included"
 
 
@@ -79,11 +74,13 @@ class Cost:
         items: its items.
         as_of: date of the price table, YYYY-MM-DD.
         notes: caveats: other regions, usage-based costs.
+        between_zones: USD for a GB that is sent from one zone to another and received there.
     """
 
     items: tuple[CostItem, ...]
     as_of: str
     notes: tuple[str, ...]
+    between_zones: float = 0.0
 
     def total(self, *, spot: bool, maximum: bool = False) -> Total:
         """Return the sum at spot or on-demand prices, while training or with the maximum nodes."""
@@ -224,25 +221,36 @@ def estimate(config: StackConfig) -> Cost:
     cluster = config.cluster
     if isinstance(cluster, EksConfig):
         items = [*_eks(cluster, config), *_fsx(config)]
-        return _cost(items, cluster.region, "us-east-1", _between_zones(cluster, config))
+        notes = _between_zones(cluster, config)
+        return _cost(items, cluster.region, "us-east-1", "betweenZonesAws", notes)
     if isinstance(cluster, AksConfig):
-        return _cost(_aks(cluster, config), cluster.location, "eastus")
+        return _cost(_aks(cluster, config), cluster.location, "eastus", "betweenZonesAzure")
     note = "the stack creates no machines: it runs on existing ones"
     return Cost(items=(), as_of=prices.AS_OF, notes=(note,))
 
 
 def _cost(
-    items: Iterable[CostItem], region: str, listed: str, further_notes: Sequence[str] = ()
+    items: Iterable[CostItem],
+    region: str,
+    listed: str,
+    between_zones: str,
+    further_notes: Sequence[str] = (),
 ) -> Cost:
     """Return the cost of the items, with notes on costs that are not included."""
     other_region = f"services and storage are priced as in {listed}; {region} may differ"
     notes = (USAGE_NOTE,) if region == listed else (other_region, USAGE_NOTE)
-    return Cost(items=tuple(items), as_of=prices.AS_OF, notes=(*notes, *further_notes))
+    return Cost(
+        items=tuple(items),
+        as_of=prices.AS_OF,
+        notes=(*notes, *further_notes),
+        between_zones=2 * prices.traffic(between_zones),
+    )
 
 
 def _between_zones(cluster: EksConfig, config: StackConfig) -> list[str]:
     """Return notes on traffic between zones, which AWS bills in both directions."""
-    price = f"{2 * BETWEEN_ZONES_USD:g} USD per GB ({BETWEEN_ZONES_USD:g} in each direction)"
+    one_way = prices.traffic("betweenZonesAws")
+    price = f"{2 * one_way:g} USD per GB ({one_way:g} in each direction)"
     storage = config.storage
     existing = storage.existing if isinstance(storage, FsxConfig) else None
     home = existing.zone if existing else cluster.file_system_zone

@@ -55,3 +55,13 @@ def storage(kind: str, gib: int) -> float | None:
     """
     price: float | None = _TABLE["storage"][kind]["price"]
     return None if price is None else price * gib / HOURS_PER_MONTH
+
+
+def traffic(kind: str) -> float:
+    """Return the price of traffic in USD per GB, for one direction.
+
+    Raises:
+        KeyError: the table has no such kind of traffic.
+    """
+    price: float = _TABLE["traffic"][kind]["price"]
+    return price

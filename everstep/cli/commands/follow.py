@@ -10,6 +10,7 @@ from everstep.cli.report import follow as job_follower
 from everstep.cli.report.billing import billing_of
 from everstep.cli.report.follow import JobMonitor, JobOutcome
 from everstep.cli.report.machines import MachineLog
+from everstep.cli.report.money import Billing, money
 from everstep.cli.report.moves import MoveLog, moves_file
 from everstep.cli.report.report import build
 from everstep.cli.report.screens import report_screen
@@ -48,17 +49,20 @@ def follow_to_end(context: StackContext, *, drill: bool = False) -> None:
     except KeyboardInterrupt:
         say("\nThe training continues. `everstep follow` shows it again.", style="yellow")
         raise
-    _show_end(context, outcome, monitor)
+    _show_end(context, outcome, monitor, billing)
 
 
-def _show_end(context: StackContext, outcome: JobOutcome, monitor: JobMonitor) -> None:
+def _show_end(
+    context: StackContext, outcome: JobOutcome, monitor: JobMonitor, billing: Billing
+) -> None:
     reader = context.run_reader()
     deadline = time.monotonic() + RESULT_SECONDS
     run = reader.read()
     while outcome is JobOutcome.SUCCEEDED and not run.result and time.monotonic() < deadline:
         time.sleep(0.2)
         run = reader.read()
-    results.print(report_screen(build(run), run, time.time(), results.width))
+    spent = money(run, time.time(), billing) if run.starts else None
+    results.print(report_screen(build(run), run, time.time(), results.width, spent))
     if outcome is JobOutcome.FAILED:
         condition = next((item for item in monitor.conditions if item.type == outcome), None)
         messages.print()

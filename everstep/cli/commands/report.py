@@ -21,7 +21,7 @@ from everstep.cli.report.billing import billing_of
 from everstep.cli.report.fold import RECENT_STEPS
 from everstep.cli.report.follow import JobMonitor
 from everstep.cli.report.machines import MachineLog
-from everstep.cli.report.money import Billing, money
+from everstep.cli.report.money import Billing, Money, money
 from everstep.cli.report.moves import MoveLog, moves_file
 from everstep.cli.report.page.model import build_page
 from everstep.cli.report.page.render import render
@@ -130,10 +130,11 @@ def report(
         _write_curves(curves, source.name, record)
     built = build(record)
     if as_json:
-        value = built.to_json() | {"money": _spent(record, source.billing())}
+        value = built.to_json() | {"money": _spent_json(_spent(record, source.billing()))}
         results.print(json.dumps(value, indent=2), markup=False)
     elif not html and not curves.any:
-        results.print(report_screen(built, record, time.time(), results.width))
+        spent = _spent(record, source.billing())
+        results.print(report_screen(built, record, time.time(), results.width, spent))
 
 
 def _stack_run(context: StackContext, recent_steps: int, *, wait: bool) -> _Source:
@@ -178,11 +179,17 @@ def _folder_run(run: Path, recent_steps: int, *, wait: bool) -> _Source:
     return _Source(FolderReader(run, run / KEPT_EVENTS, recent_steps), str(run), lambda: None)
 
 
-def _spent(record: RunRecord, billing: Billing | None) -> dict[str, Any] | None:
-    """Return the cost of a run as plain values; None if nothing is known about it."""
+def _spent(record: RunRecord, billing: Billing | None) -> Money | None:
+    """Return the cost of a run; None if nothing is known about it."""
     if billing is None or not record.starts:
         return None
-    spent = money(record, time.time(), billing)
+    return money(record, time.time(), billing)
+
+
+def _spent_json(spent: Money | None) -> dict[str, Any] | None:
+    """Return a cost as plain values."""
+    if spent is None:
+        return None
     return {name: value for name, value in asdict(spent).items() if name != "notes"}
 
 

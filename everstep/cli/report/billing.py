@@ -60,6 +60,7 @@ def rates_of(estimate: "Cost", machines: "Sequence[PoolPrice]") -> Rates | None:
             for name in pool.machines
         },
         fixed=sum(item.count * item.on_demand for item in others if item.on_demand is not None),
+        between_zones=estimate.between_zones,
         as_of=estimate.as_of,
         unknown=tuple(dict.fromkeys(unknown)),
         notes=estimate.notes,

@@ -11,8 +11,10 @@ from everstep.cli.report.machines import Machine, MachineKind
 from everstep.cli.report.moves import end_of
 from everstep.cli.report.run_record import Move, RunRecord
 from everstep.cli.report.timeline import NodeState, NodeTimeline, Segment, node_timelines
+from everstep.cli.report.zone_traffic import zone_traffic
 
 HOUR_SECONDS = 3600.0
+GB = 1e9
 NOT_BOUGHT = frozenset({NodeState.GONE, NodeState.DONE})
 """States in which a machine is not paid for."""
 
@@ -43,6 +45,7 @@ class Rates:
         most_expensive: the most expensive training machine, used for a machine whose type is unknown.
         machines: training machines by the way they are bought.
         fixed: everything else: control plane, system machines, storage, network.
+        between_zones: USD for a GB that is sent from one zone to another and received there.
         as_of: date of the prices, YYYY-MM-DD.
         unknown: names of items without a known price.
         notes: caveats of the prices.
@@ -51,6 +54,7 @@ class Rates:
     most_expensive: MachineRate
     machines: Mapping[MachineKind, MachineRate] = field(default_factory=dict)
     fixed: float
+    between_zones: float = 0.0
     as_of: str
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -93,6 +97,16 @@ class MoveSpending:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrafficSpending:
+    """The data that crossed zones, and its price; docs/report.md has the definitions."""
+
+    gradient_gb: float
+    state_gb: float
+    unknown_steps: int
+    usd: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Money:
     """Cost of a run so far, from the first worker's start; docs/report.md has the definitions."""
 
@@ -108,6 +122,7 @@ class Money:
     notes: tuple[str, ...]
     pools: tuple[PoolSpending, ...] = ()
     moves: tuple[MoveSpending, ...] = ()
+    between_zones: TrafficSpending | None = None
 
 
 def money(run: RunRecord, now: float, billing: Billing) -> Money:
@@ -141,6 +156,19 @@ def money(run: RunRecord, now: float, billing: Billing) -> Money:
         notes=rates.notes,
         pools=pools,
         moves=tuple(_move(run, billing, rates, timelines, move) for move in run.moves),
+        between_zones=_traffic(run, billing, rates),
+    )
+
+
+def _traffic(run: RunRecord, billing: Billing, rates: Rates) -> TrafficSpending:
+    """Return the cost of the data that crossed zones."""
+    zones = {node: machine.zone for node, machine in billing.machines.items()}
+    traffic = zone_traffic(run, zones)
+    return TrafficSpending(
+        gradient_gb=traffic.gradient_bytes / GB,
+        state_gb=traffic.state_bytes / GB,
+        unknown_steps=traffic.unknown_steps,
+        usd=rates.between_zones * (traffic.gradient_bytes + traffic.state_bytes) / GB,
     )
 
 
@@ -215,6 +243,21 @@ def cost_so_far(spent: Money) -> str:
     if not spent.billed:
         return "nothing is billed"
     return "unknown" if spent.spent_usd is None else f"{usd(spent.spent_usd)} so far"
+
+
+def traffic_sentence(traffic: TrafficSpending | None) -> str:
+    """Return the data that crossed zones and its price as a sentence; empty if nothing is known to have crossed."""
+    if traffic is None or not traffic.gradient_gb + traffic.state_gb:
+        return ""
+    sentence = (
+        f"Between zones: {traffic.gradient_gb:,.2f} GB of gradients and {traffic.state_gb:,.2f} GB of state, "
+        f"{usd(traffic.usd)}."
+    )
+    if not traffic.unknown_steps:
+        return sentence
+    return (
+        f"{sentence} {traffic.unknown_steps:,} steps on machines of unknown zones are not counted."
+    )
 
 
 def usd(amount: float) -> str:

@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everstep.cli.durations import clock
+from everstep.cli.report.money import Money, traffic_sentence, usd
 from everstep.cli.report.moves import MoveCost
 
 
@@ -43,3 +44,19 @@ def move_sentence(move: MoveCost) -> str:
     outcome = "under way" if move.seconds is None else f"the group paused {paused(move)}"
     kind = "abandoned move" if move.abandoned else "move"
     return f"{kind} from {move.origin} to {move.to}, {outcome}: {move.reason}"
+
+
+def zones_text(spent: Money) -> str:
+    """Return what the moves and the data between zones have cost; empty without either."""
+    return " ".join(filter(None, (_idle_sentence(spent), traffic_sentence(spent.between_zones))))
+
+
+def _idle_sentence(spent: Money) -> str:
+    """Return the machines that did not train during the moves that have ended, and their price."""
+    hours = [move.machine_hours for move in spent.moves if move.machine_hours is not None]
+    prices = [move.usd for move in spent.moves if move.machine_hours is not None]
+    if not hours:
+        return ""
+    known = [price for price in prices if price is not None]
+    price = f", {usd(sum(known))}" if len(known) == len(prices) else ""
+    return f"Machines without work during moves: {60 * sum(hours):,.1f} machine-minutes{price}."

@@ -14,7 +14,8 @@ from rich.text import Text
 from everstep.cli.durations import clock
 from everstep.cli.report.eta import RECENT_STEPS, remaining_seconds
 from everstep.cli.report.goodput_screen import seconds_screen
-from everstep.cli.report.move_screen import moves_table
+from everstep.cli.report.money import Money
+from everstep.cli.report.move_screen import moves_table, zones_text
 from everstep.cli.report.report import EventRecovery, Report, WorldSize
 from everstep.cli.report.run_record import ARRIVALS, RunRecord, StepRecord
 from everstep.cli.report.timeline import NodeState, node_timelines, span, stalled_since, time_cells
@@ -106,13 +107,17 @@ def _legend(used: Set[NodeState], label: int) -> Text:
 # --- report -------------------------------------------------------------------------------------
 
 
-def report_screen(report: Report, run: RunRecord, now: float, width: int) -> RenderableType:
-    """Return the whole report, as `everstep report` prints it."""
+def report_screen(
+    report: Report, run: RunRecord, now: float, width: int, spent: Money | None = None
+) -> RenderableType:
+    """Return the whole report, as `everstep report` prints it; `spent` is the cost of the run, if it is known."""
     parts: list[RenderableType] = [_title(report), Text(), _figures(report), Text()]
     if report.events:
         parts += [_events_table(report.events, report.started_at or 0.0), Text()]
     if report.moves:
         parts += [moves_table(report.moves, report.started_at or 0.0), Text()]
+    if spent and (crossed := zones_text(spent)):
+        parts += [Text(crossed), Text()]
     parts.append(timeline(run, now, width))
     if report.goodput:
         screen = seconds_screen(report.goodput, report.seconds, report.restart_estimate, width)

@@ -21,7 +21,7 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol
@@ -133,6 +133,7 @@ class LiveGroup:
         self._loss_reason = ""
         self._neighbours = 1
         self._unequal_ranks: tuple[int, ...] = ()
+        self._received_bytes: Mapping[int, int] = {}
         self._node_leaves = False
         self._saved_detached = StepProgress()  # progress of the state saved outside a group
         self._waiting, self._progress_reported = False, 0
@@ -182,6 +183,7 @@ class LiveGroup:
             link.sum,
             link.begin_all_reduce,
             self._unequal_ranks,
+            self._received_bytes,
         )
 
     def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
@@ -301,8 +303,7 @@ class LiveGroup:
                     return Restored(self._required_state().restore(self._core.committed))
             case Copy(plan):
                 link = self._required_link()
-                self._note_unequal(plan)
-                copying.copy(link, plan, self._required_state().shared_tensors())
+                self._copy(link, plan)
                 keeps = link.rank in plan.sources
                 self._required_state().adopt(plan.progress.step, plan.computed, keeps=keeps)
                 return Copied()
@@ -325,6 +326,13 @@ class LiveGroup:
         if link:
             link.abort()
         end_process(reason)
+
+    def _copy(self, link: Link, plan: CopyPlan) -> None:
+        """Send and receive the tensors of a plan, and record what this worker received."""
+        self._note_unequal(plan)
+        tensors = self._required_state().shared_tensors()
+        copying.copy(link, plan, tensors)
+        self._received_bytes = copying.received_bytes(plan, link.rank, tensors)
 
     def _note_unequal(self, plan: CopyPlan) -> None:
         self._unequal_ranks = plan.unequal

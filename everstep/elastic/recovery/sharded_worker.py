@@ -174,10 +174,8 @@ class ShardedGroup(LiveGroup):
                 reports = copying.compare(link, report, tensors)
                 return Compared(reports_of_shard(reports, self._shards, link.node.rank))
             case Copy(plan):
-                self._note_unequal(plan)
-                state, link = self._required_state(), self._sharded_link()
-                copying.copy(link.shard, plan, state.shared_tensors())
-                state.adopt(plan.progress.step, (), keeps=False)
+                self._copy(self._sharded_link().shard, plan)
+                self._required_state().adopt(plan.progress.step, (), keeps=False)
                 return Copied()
         return super()._carry_out(action)
 

@@ -112,6 +112,7 @@ class Session:
             world_size=assignment.world_size,
             rank=assignment.rank,
             step=state.step,
+            received_bytes=dict(assignment.received_bytes),
         )
         if promoted and self._last_step:  # the former rank 0 may have died before it could write it
             worker.journal.note("step", **self._last_step, again=True)
@@ -435,6 +436,7 @@ class Session:
             global_batch=options.global_batch,
             dataset_size=self.order.samples,
             mode=options.mode,
+            summed_bytes=self.state.reducer.summed_bytes,
             checkpoint_seconds=options.checkpoint_seconds,
         )
 

@@ -94,6 +94,11 @@ class ExactReducer:
         return any(parameter.grad is not None for parameter in self._parameters)
 
     @property
+    def summed_bytes(self) -> int:
+        """Bytes that a worker of a group gives to the sums of one step."""
+        return self._own.nbytes + self._own_scalars_flat.nbytes
+
+    @property
     def sending(self) -> bool:
         """Whether sums with other workers have started in this step."""
         return self._sending

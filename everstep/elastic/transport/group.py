@@ -5,8 +5,8 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch._C._distributed_c10d import Store
@@ -37,6 +37,8 @@ class RankAssignment:
             supported.
         unequal_ranks: ranks whose state had the same progress as that of the others but different bytes
             when the group formed: they received the majority's.
+        received_bytes: bytes of the state that this worker received when the group formed, by the rank that sent
+            them.
     """
 
     rank: int
@@ -47,6 +49,7 @@ class RankAssignment:
     sum: Callable[[torch.Tensor], None]
     begin_all_reduce: Callable[[torch.Tensor], Callable[[], None]] | None = None
     unequal_ranks: tuple[int, ...] = ()
+    received_bytes: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def single(cls) -> "RankAssignment":

@@ -138,6 +138,11 @@ class GradientReducer:
         return bool(self._have)
 
     @property
+    def summed_bytes(self) -> int:
+        """Bytes that a worker of a group gives to the sums of one step."""
+        return self._sent_gradients.nbytes + self._statistics_flat.nbytes
+
+    @property
     def sending(self) -> bool:
         """Whether sums with other workers have started in this step."""
         return self._sending

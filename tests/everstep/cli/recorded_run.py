@@ -8,6 +8,7 @@ from everstep.cli.report.run_record import Move, RunRecord, assemble
 
 STEP_SECONDS = 0.5
 GLOBAL_BATCH = 256
+SUMMED_BYTES, STATE_BYTES = 40_000_000, 80_000_000
 
 
 @dataclass
@@ -60,7 +61,7 @@ class RecordedRun:
         self.write(
             node, "start", worker=self.worker(node), node=node, job="fashion",
             model="resnet18", dataset="fashion-mnist", total_steps=self.total_steps,
-            epochs=3, global_batch=GLOBAL_BATCH, dataset_size=60_000, **group,
+            epochs=3, global_batch=GLOBAL_BATCH, dataset_size=60_000, summed_bytes=SUMMED_BYTES, **group,
         )  # fmt: skip
 
     def train(self, steps: int) -> Self:
@@ -83,9 +84,11 @@ class RecordedRun:
         self.generation += 1
         for rank, node in enumerate(nodes):
             group = {"generation": self.generation, "world_size": len(nodes), "rank": rank}
+            received: dict[str, int] = {}
             if node not in self.training:
                 self._start(node, **group)
-            self.write(node, "generation", step=self.step, **group)
+                received = {"0": STATE_BYTES}
+            self.write(node, "generation", step=self.step, received_bytes=received, **group)
         self.training = list(nodes)
         return self
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from everstep.cli.durations import clock
 from everstep.cli.report.goodput import Goodput, RestartEstimate, WorkerSeconds, total
 from everstep.cli.report.goodput_screen import PARTS, WORDS
-from everstep.cli.report.money import Money, PoolSpending, usd
+from everstep.cli.report.money import Money, PoolSpending, traffic_sentence, usd
 from everstep.cli.report.page.incidents import Incident, losses
 from everstep.cli.report.page.markup import Html, element
 from everstep.cli.report.page.model import Page
@@ -252,7 +252,10 @@ def money(page: Page) -> Html | None:
         f"{spent.prices_as_of}. {' '.join(_sentence(note) for note in notes)}"
     )
     pools = _pools_table(spent.pools) if len(spent.pools) > 1 else None
-    return section("money", "Money", free, table, pools, element("p", basis, class_="fine"))
+    crossed = traffic_sentence(spent.between_zones)
+    between_zones = element("p", crossed) if crossed else None
+    fine = element("p", basis, class_="fine")
+    return section("money", "Money", free, table, pools, between_zones, fine)
 
 
 def _pools_table(pools: Sequence[PoolSpending]) -> Html:

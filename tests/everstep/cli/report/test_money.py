@@ -9,10 +9,24 @@ from components.config import from_mapping
 from components.cost import Cost, estimate, machine_prices
 from everstep.cli.report.billing import rates_of
 from everstep.cli.report.machines import Machine, MachineKind
-from everstep.cli.report.money import Billing, MachineRate, Rates, cost_so_far, money
+from everstep.cli.report.money import (
+    Billing,
+    MachineRate,
+    Rates,
+    TrafficSpending,
+    cost_so_far,
+    money,
+    traffic_sentence,
+)
 from everstep.cli.report.run_record import RunRecord
 from tests.components.config.bad_stacks import AKS, EKS
-from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun, two_zones
+from tests.everstep.cli.recorded_run import (
+    STATE_BYTES,
+    STEP_SECONDS,
+    SUMMED_BYTES,
+    RecordedRun,
+    two_zones,
+)
 
 MOST_EXPENSIVE = MachineRate("unknown pool", 1.2, 3.6)
 RATES = Rates(most_expensive=MOST_EXPENSIVE, fixed=0.6, as_of="2026-11-01")
@@ -98,6 +112,42 @@ def test_a_move_costs_the_machines_that_did_not_train() -> None:
     a_seconds, b_seconds = 2 * pauses, 2 * (20.0 + pauses)
     assert spent.machine_hours == pytest.approx((a_seconds + b_seconds) / 3600)
     assert spent.usd == pytest.approx((0.2 * a_seconds + 1.2 * b_seconds) / 3600)
+
+
+def test_data_between_zones_costs_its_bytes_at_the_price_of_the_table() -> None:
+    recorded = two_zones()
+    zones = ("zone-a", "zone-a", "zone-b", "zone-b")
+    machines = {f"gpu-{n}": Machine(T4_SPOT, zone) for n, zone in enumerate(zones)}
+    rates = replace(BY_POOL, between_zones=0.02)
+    billing = Billing(billed=True, rates=rates, machines=machines)
+
+    spent = money(recorded.run(), recorded.now, billing)
+
+    traffic = spent.between_zones
+    assert traffic is not None
+    gradient_gb, state_gb = 360 * SUMMED_BYTES / 1e9, 2 * STATE_BYTES / 1e9
+    assert (traffic.gradient_gb, traffic.state_gb) == pytest.approx((gradient_gb, state_gb))
+    assert traffic.usd == pytest.approx(0.02 * (gradient_gb + state_gb))
+    assert traffic_sentence(traffic) == (
+        "Between zones: 14.40 GB of gradients and 0.16 GB of state, $0.291."
+    )
+    free = money(recorded.run(), recorded.now, replace(billing, rates=BY_POOL))
+    assert free.spent_usd == spent.spent_usd, "the price of an hour has no traffic"
+
+
+def test_a_run_in_one_zone_has_no_traffic_to_mention(drill_run: RecordedRun) -> None:
+    machines = {node: Machine(T4_SPOT, "zone-a") for node in drill_run.nodes}
+    billing = Billing(billed=True, rates=BY_POOL, machines=machines)
+
+    traffic = money(drill_run.run(), drill_run.now, billing).between_zones
+
+    assert traffic == TrafficSpending(gradient_gb=0, state_gb=0, unknown_steps=0, usd=0)
+    assert traffic_sentence(traffic) == ""
+
+
+def test_the_price_between_zones_is_that_of_the_cloud() -> None:
+    assert rates_for(EKS).between_zones == 0.02
+    assert rates_for(AKS).between_zones == 0.0
 
 
 def test_a_move_under_way_has_no_price_yet(recorded_run: RecordedRun) -> None:

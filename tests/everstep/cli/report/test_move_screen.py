@@ -1,18 +1,25 @@
 """Moves on the terminal."""
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
+from everstep.cli.report.machines import Machine
+from everstep.cli.report.money import Billing, money
 from everstep.cli.report.move_screen import move_sentence
 from everstep.cli.report.report import build
 from everstep.cli.report.screens import report_screen
 from tests.everstep.cli.recorded_run import RecordedRun, two_zones
+from tests.everstep.cli.report.test_money import BY_POOL, T4_SPOT
+
+ZONES = {"gpu-0": "zone-a", "gpu-1": "zone-a", "gpu-2": "zone-b", "gpu-3": "zone-b"}
 
 
-def shown(recorded: RecordedRun) -> str:
+def shown(recorded: RecordedRun, billing: Billing | None = None) -> str:
     console, run = Console(file=io.StringIO(), width=140), recorded.run()
-    console.print(report_screen(build(run), run, recorded.now, 140))
+    spent = money(run, recorded.now, billing) if billing else None
+    console.print(report_screen(build(run), run, recorded.now, 140, spent))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -22,6 +29,17 @@ def test_the_report_has_each_move_with_its_reason_and_cost() -> None:
 
     assert "3.00 s" in row
     assert "zone-b offers 2 machines" in row
+
+
+def test_the_report_has_the_price_of_the_moves_and_of_the_data_between_zones() -> None:
+    machines = {node: Machine(T4_SPOT, zone, since=0.0) for node, zone in ZONES.items()}
+    rates = replace(BY_POOL, between_zones=0.02)
+
+    text = shown(two_zones(), Billing(billed=True, rates=rates, machines=machines))
+
+    assert "Machines without work during moves: 1.3 machine-minutes, $0.004." in text
+    assert "Between zones: 14.40 GB of gradients and 0.16 GB of state, $0.291." in text
+    assert "Between zones" not in shown(two_zones()), "no price without the stack"
 
 
 def test_a_report_without_moves_does_not_mention_them(drill_run: RecordedRun) -> None:

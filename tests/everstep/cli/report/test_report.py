@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everstep.cli.report.goodput import Goodput, RestartEstimate, WorkerSeconds
-from everstep.cli.report.money import Money, MoveSpending, PoolSpending
+from everstep.cli.report.money import Money, MoveSpending, PoolSpending, TrafficSpending
 from everstep.cli.report.moves import MoveCost
 from everstep.cli.report.report import EventRecovery, Report, WorldSize, build
 from everstep.cli.report.run_record import RunRecord, assemble, parse_journal
@@ -234,6 +234,7 @@ def test_recoveries_are_never_negative_and_lost_steps_never_exceed_the_steps_don
         Money,
         PoolSpending,
         MoveSpending,
+        TrafficSpending,
     ],
 )
 def test_every_key_of_the_report_is_documented(kind: type) -> None:

@@ -44,3 +44,6 @@ def test_a_kill_and_a_join_leave_the_result_of_a_plain_loop(
     assert weights == pytest.approx(train_plainly(name), abs=2e-4)
     last = json.loads((nodes.run / "ledger.jsonl").read_text().splitlines()[-1])
     assert last["samples"] == 4 * SAMPLES, "each sample counts once per epoch"
+    assert any(entry["received_bytes"] for entry in nodes.journal("generation")), (
+        "the new worker process of w0 has the state of w1"
+    )

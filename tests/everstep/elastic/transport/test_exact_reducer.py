@@ -114,6 +114,15 @@ def trained(sizes: list[int], last_scale: int = 1) -> Worker:
     return lead
 
 
+def test_a_step_sums_as_many_bytes_as_the_reducer_states() -> None:
+    alone, summed = worker(), list[int]()
+
+    alone.step(torch.randn(BATCH, 3, 5, 5), 0, 1, lambda tensor: summed.append(tensor.nbytes))
+
+    assert alone.repeated == 0
+    assert sum(summed) == alone.exchange.summed_bytes
+
+
 @settings(max_examples=15, deadline=None)
 @given(sizes=lists(integers(1, 4), min_size=STEPS, max_size=STEPS))
 def test_the_result_is_bitwise_independent_of_the_group_sizes(sizes: list[int]) -> None:

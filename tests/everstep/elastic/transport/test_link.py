@@ -372,6 +372,9 @@ def test_only_missing_state_is_copied_bitwise(port: int) -> None:
         assert chosen.sources == (0, 1)
         assert chosen.missing == {2: (0, 1)}, "equal tensors are not sent"
         copying.copy(link, chosen, tensors)
+        assert copying.received_bytes(chosen, link.rank, tensors) == (
+            {0: 4 * 4 * 3 * 3 * 3, 1: 4 * 7} if link.rank == 2 else {}
+        )
         return tensors
 
     for tensors in run(port, 3, work):

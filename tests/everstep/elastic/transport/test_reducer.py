@@ -83,7 +83,7 @@ def test_compressed_gradients_keep_three_digits_and_counters_are_exact() -> None
     batch = torch.randn(6, 3, 5, 5)
     plain(batch).square().mean().backward()
     exchange = GradientReducer(compressed, scalars=2, compress=True)
-    sizes = []
+    compressed_bytes, sizes = exchange.summed_bytes, []
 
     def all_reduce(tensor: torch.Tensor) -> None:
         sizes.append(tensor.numel() * tensor.element_size())
@@ -95,6 +95,7 @@ def test_compressed_gradients_keep_three_digits_and_counters_are_exact() -> None
     counts = exchange.sum([2.0**23 + 1, 0.0], all_reduce)
 
     assert counts == [2.0**23 + 1, 0.0]
+    assert sum(sizes) == compressed_bytes
     weights = sum(parameter.numel() for parameter in plain.parameters())
     assert sizes[0] == 2 * weights
     for parameter, expected in zip(compressed.parameters(), plain.parameters(), strict=True):
@@ -102,6 +103,19 @@ def test_compressed_gradients_keep_three_digits_and_counters_are_exact() -> None
         assert expected.grad is not None
         assert torch.allclose(parameter.grad, expected.grad, rtol=2**-8, atol=1e-9)
     assert torch.equal(running_mean(compressed), running_mean(plain))
+
+
+def test_a_step_sums_as_many_bytes_as_the_reducer_states() -> None:
+    net = model()
+    exchange, summed = GradientReducer(net, scalars=3), []
+    exchange.clear()
+    exchange.begin_microbatch()
+    net(torch.randn(6, 3, 5, 5)).square().mean().backward()
+    exchange.add_microbatch(1.0)
+
+    exchange.sum([0.0] * 3, lambda tensor: summed.append(tensor.nbytes))
+
+    assert sum(summed) == exchange.summed_bytes
 
 
 class Peer:

@@ -177,6 +177,14 @@ def test_moves_are_a_table_with_their_reasons_and_costs(drill_run: RecordedRun) 
     assert 'id="moves"' not in page_of(drill_run)
 
 
+def test_the_money_has_the_data_between_zones(drill_run: RecordedRun) -> None:
+    machines = {f"gpu-{n}": Machine(T4_SPOT, f"zone-{n}") for n in range(4)}
+    billing = Billing(billed=True, rates=BY_POOL, machines=machines)
+
+    assert "GB of gradients" in parse(page_of(two_zones(), billing)).one("money").text
+    assert "GB of gradients" not in page_of(drill_run, Billing(billed=True, rates=BY_POOL))
+
+
 def test_a_move_is_one_of_the_events() -> None:
     events = parse(page_of(two_zones())).one("events")
 

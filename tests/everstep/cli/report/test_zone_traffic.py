@@ -1,0 +1,103 @@
+"""Data that crossed zones: properties of the ring, and recorded runs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep.cli.report.zone_traffic import ZoneTraffic, ring_bytes, zone_traffic
+from tests.everstep.cli.recorded_run import (
+    STATE_BYTES,
+    SUMMED_BYTES,
+    RecordedRun,
+    drill,
+    two_zones,
+)
+from tests.everstep.cli.report.test_fold import folded
+
+ZONES = {"gpu-0": "zone-a", "gpu-1": "zone-a", "gpu-2": "zone-b", "gpu-3": "zone-b"}
+SIZE = st.integers(0, 10**9)
+groups = st.lists(st.sampled_from("abc"), min_size=1, max_size=8)
+
+
+@given(size=st.integers(1, 8), summed_bytes=SIZE)
+def test_nothing_crosses_within_one_zone(size: int, summed_bytes: int) -> None:
+    assert ring_bytes(["a"] * size, summed_bytes) == 0
+
+
+@given(zones=groups, summed_bytes=SIZE)
+def test_not_more_crosses_than_is_sent_and_not_less_than_there_and_back(
+    zones: list[str], summed_bytes: int
+) -> None:
+    crossed, ranks = ring_bytes(zones, summed_bytes), len(zones)
+
+    sent_by_each = 2 * summed_bytes * (ranks - 1) / ranks
+    assert crossed <= ranks * sent_by_each * (1 + 1e-9)
+    if len(set(zones)) > 1:
+        assert crossed >= 2 * sent_by_each * (1 - 1e-9), "a ring that leaves a zone comes back"
+
+
+@given(zones=groups, summed_bytes=SIZE, shift=st.integers(0, 7))
+def test_neither_names_of_zones_nor_the_first_rank_nor_the_direction_matter(
+    zones: list[str], summed_bytes: int, shift: int
+) -> None:
+    renamed = [{"a": "b", "b": "c", "c": "a"}[zone] for zone in zones]
+    rotated = [*zones[shift % len(zones) :], *zones[: shift % len(zones)]]
+
+    crossed = ring_bytes(zones, summed_bytes)
+    assert crossed == ring_bytes(renamed, summed_bytes)
+    assert crossed == ring_bytes(rotated, summed_bytes) == ring_bytes(zones[::-1], summed_bytes)
+
+
+@given(zones=groups, summed_bytes=SIZE, factor=st.integers(2, 9))
+def test_traffic_grows_with_the_size_of_the_model(
+    zones: list[str], summed_bytes: int, factor: int
+) -> None:
+    larger = ring_bytes(zones, factor * summed_bytes)
+
+    assert larger == pytest.approx(factor * ring_bytes(zones, summed_bytes))
+
+
+def test_a_move_costs_the_steps_of_the_group_in_both_zones_and_the_states_of_the_joiners() -> None:
+    traffic = zone_traffic(two_zones().run(), ZONES)
+
+    # 120 steps of four ranks, two in each zone: two links of the ring cross, each with 2 x 3/4 of the gradients.
+    assert traffic == ZoneTraffic(
+        gradient_bytes=120 * 2 * 2 * 3 / 4 * SUMMED_BYTES, state_bytes=2 * STATE_BYTES
+    )
+
+
+def test_a_state_from_a_worker_of_the_same_zone_crosses_none(recorded_run: RecordedRun) -> None:
+    recorded_run.form("gpu-0").train(2).regroup("gpu-0", "gpu-1", "gpu-2").train(1)
+
+    assert zone_traffic(recorded_run.run(), ZONES).state_bytes == STATE_BYTES, "that of gpu-2"
+
+
+def test_steps_on_a_machine_whose_zone_is_unknown_are_counted_apart() -> None:
+    zones = {node: zone for node, zone in ZONES.items() if node != "gpu-3"}
+
+    traffic = zone_traffic(two_zones().run(), zones)
+
+    assert traffic == ZoneTraffic(state_bytes=STATE_BYTES, unknown_steps=120 + 44)
+
+
+@pytest.mark.parametrize("recorded", [two_zones(), drill()], ids=["move", "drill"])
+def test_a_folded_record_has_the_same_traffic(recorded: RecordedRun) -> None:
+    assert zone_traffic(folded(recorded, recent=5), ZONES) == zone_traffic(recorded.run(), ZONES)
+
+
+def test_a_repeated_step_is_sent_again(recorded_run: RecordedRun) -> None:
+    recorded_run.form("gpu-0", "gpu-2").train(10)
+    recorded_run.form("gpu-0", "gpu-2", resume_from=7).train(1)
+
+    assert zone_traffic(recorded_run.run(), ZONES).gradient_bytes == 11 * 2 * SUMMED_BYTES
+
+
+def test_a_journal_of_an_older_program_has_no_traffic(recorded_run: RecordedRun) -> None:
+    recorded_run.form("gpu-0", "gpu-2").train(3)
+    for line in recorded_run.journals["fashion-worker-0"]:
+        line.pop("summed_bytes", None)
+    recorded_run.write("gpu-2", "generation", generation=1, rank=1, received_bytes=[7])
+    for line in recorded_run.journals["fashion-worker-2"]:
+        line.pop("summed_bytes", None)
+
+    assert zone_traffic(recorded_run.run(), ZONES) == ZoneTraffic()
