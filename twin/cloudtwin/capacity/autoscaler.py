@@ -63,6 +63,39 @@ class Toleration:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelRequirement:
+    """A requirement of a pod's node affinity on one label.
+
+    Attributes:
+        key: key of the label.
+        operator: In, NotIn, Exists, DoesNotExist, Gt or Lt.
+        values: values to compare with.
+    """
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return True if labels fulfil the requirement, as the scheduler decides."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value in self.values
+            case "NotIn":
+                return value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt":
+                return value is not None and int(value) > int(self.values[0])
+            case "Lt":
+                return value is not None and int(value) < int(self.values[0])
+        raise ValueError(f"{self.operator!r} is not an operator of a node affinity")
+
+
+@dataclass(frozen=True, kw_only=True)
 class PendingPod:
     """An unschedulable pod.
 
@@ -70,6 +103,7 @@ class PendingPod:
         name: namespace and name.
         requests: requested resources.
         selector: labels that its machine must have.
+        node_terms: terms of its required node affinity, of which its machine must fulfil one; empty: any machine.
         tolerations: its tolerations.
         peer_labels: labels of the pods with which it must share a zone; empty: any zone.
         zones: the zones in which such pods run; empty: none runs, and the first may choose.
@@ -78,6 +112,7 @@ class PendingPod:
     name: str
     requests: Resources
     selector: Mapping[str, str] = field(default_factory=dict)
+    node_terms: tuple[tuple[LabelRequirement, ...], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     peer_labels: str = ""
     zones: frozenset[str] = frozenset()
@@ -124,6 +159,8 @@ class ScalablePool:
         for key, value in pod.selector.items():
             if labels.get(key) != value:
                 return f"it has no label {key}={value}"
+        if pod.node_terms and not any(_fulfils(labels, term) for term in pod.node_terms):
+            return "its labels do not fulfil the pod's node affinity"
         if pod.zones and self.pool.zone not in pod.zones:
             return f"it is in {self.pool.zone}, and pods that share its zone are in {', '.join(sorted(pod.zones))}"
         for taint in self.pool.all_taints:
@@ -133,6 +170,11 @@ class ScalablePool:
         if not self.offers.fits(pod.requests):
             return f"it offers {self.offers}, the pod requests {pod.requests}"
         return ""
+
+
+def _fulfils(labels: Mapping[str, str], term: Sequence[LabelRequirement]) -> bool:
+    """Return True if labels fulfil all requirements of a term; an empty term matches no machine."""
+    return bool(term) and all(requirement.matches(labels) for requirement in term)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ import yaml
 
 from cloudtwin.capacity.autoscaler import (
     ZONE_LABEL,
+    LabelRequirement,
     PendingPod,
     PoolNode,
     Resources,
@@ -140,6 +141,21 @@ def _peer_labels(pod: Object) -> str:
     return ""
 
 
+def _node_terms(pod: Object) -> tuple[tuple[LabelRequirement, ...], ...]:
+    """Return the terms of a pod's required node affinity; a field (its name) is like a label that new machines lack."""
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    return tuple(
+        tuple(
+            LabelRequirement(
+                key=item["key"], operator=item["operator"], values=tuple(item.get("values") or ())
+            )
+            for item in (*(term.get("matchExpressions") or ()), *(term.get("matchFields") or ()))
+        )
+        for term in required.get("nodeSelectorTerms") or ()
+    )
+
+
 def _zones_of_peers(
     pod: Object, pods: Sequence[Object], zones: Mapping[str, str]
 ) -> frozenset[str]:
@@ -171,6 +187,7 @@ def pending_pods(
             name=f"{pod['metadata']['namespace']}/{pod['metadata']['name']}",
             requests=requests_of(pod),
             selector=pod["spec"].get("nodeSelector") or {},
+            node_terms=_node_terms(pod),
             tolerations=tuple(_toleration(t) for t in pod["spec"].get("tolerations") or ()),
             peer_labels=_peer_labels(pod),
             zones=_zones_of_peers(pod, pods, zones or {}),

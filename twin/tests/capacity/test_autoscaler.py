@@ -1,11 +1,19 @@
 """Decisions of an autoscaler to grow and shrink pools."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from cloudtwin.capacity import autoscaler
-from cloudtwin.capacity.autoscaler import PendingPod, PoolNode, Resources, ScalablePool, Toleration
+from cloudtwin.capacity.autoscaler import (
+    LabelRequirement,
+    PendingPod,
+    PoolNode,
+    Resources,
+    ScalablePool,
+    Toleration,
+)
 from cloudtwin.nodes.model import Taint
 from hypothesis import given, settings
 from hypothesis.strategies import builds, fixed_dictionaries, integers, lists, sampled_from
@@ -62,6 +70,50 @@ def test_a_pod_that_selects_a_zone_gets_a_machine_of_a_pool_there() -> None:
     selecting = pending(selector={"topology.kubernetes.io/zone": "us-east-1b"})
 
     assert sizes([preferred, other], pods=[selecting]) == {"far": 1}
+
+
+def test_a_pod_that_excludes_a_label_gets_no_machine_of_a_pool_with_it() -> None:
+    """The workers on spot machines of a job that buys on demand itself exclude those of the on-demand pool."""
+    spot = scalable(PREFERRED, priority=50, out_of_capacity=True)
+    bought = scalable(replace(FALLBACK, labels={"capacity": "on-demand"}), priority=10)
+    excludes = LabelRequirement(key="capacity", operator="NotIn", values=("on-demand",))
+
+    assert sizes([spot, bought], pods=[pending(node_terms=((excludes,),))]) == {}
+    assert sizes([spot, bought], pods=[pending()]) == {"b-demand": 1}
+    present = [node("b-demand-0", "b-demand")]
+    shared = replace(bought, pool=replace(bought.pool, desired_size=1))
+    assert sizes([shared, scalable(PREFERRED)], present, [pending(node_terms=((excludes,),))]) == {
+        "a-spot": 1
+    }
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "matching"),
+    [
+        ("In", ("4",), {"4"}),
+        ("NotIn", ("4",), {"5", None}),
+        ("Exists", (), {"4", "5"}),
+        ("DoesNotExist", (), {None}),
+        ("Gt", ("4",), {"5"}),
+        ("Lt", ("5",), {"4"}),
+    ],
+)
+def test_a_node_affinity_has_the_operators_of_kubernetes(
+    operator: str, values: tuple[str, ...], matching: set[str | None]
+) -> None:
+    requirement = LabelRequirement(key="gpus", operator=operator, values=values)
+    labels = {value: {} if value is None else {"gpus": value} for value in ("4", "5", None)}
+
+    assert {value for value, of in labels.items() if requirement.matches(of)} == matching
+
+
+def test_one_term_of_a_node_affinity_is_enough_and_an_empty_one_matches_none() -> None:
+    fast = LabelRequirement(key="disk", operator="In", values=("fast",))
+    any_disk = LabelRequirement(key="disk", operator="DoesNotExist")
+
+    assert sizes([scalable()], pods=[pending(node_terms=((fast,), (any_disk,)))]) == {"spot": 1}
+    assert sizes([scalable()], pods=[pending(node_terms=((fast, any_disk),))]) == {}
+    assert sizes([scalable()], pods=[pending(node_terms=((),))]) == {}
 
 
 def test_pods_that_share_a_zone_never_split_over_pools_of_two_zones() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from cloudtwin.capacity import observation
-from cloudtwin.capacity.autoscaler import Resources, Toleration
+from cloudtwin.capacity.autoscaler import LabelRequirement, Resources, Toleration
 from cloudtwin.capacity.observation import AutoscalerPod
 
 from twin.tests.capacity.builders import MACHINE, pool
@@ -224,3 +224,20 @@ def test_a_pod_that_shares_a_zone_with_others_is_bound_to_the_zones_of_those_tha
 
     assert (bound.peer_labels, bound.zones) == ("job=a", frozenset({"us-east-1a"}))
     assert (free.peer_labels, free.zones) == ("job=a", frozenset())
+
+
+def test_a_pod_has_the_terms_of_its_required_node_affinity() -> None:
+    excludes = {"key": "capacity", "operator": "NotIn", "values": ["on-demand"]}
+    by_name = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+    terms = [{"matchExpressions": [excludes]}, {"matchFields": [by_name]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"preference": terms[0]}]}
+
+    (bound,) = observation.pending_pods([kube_pod(affinity={"nodeAffinity": required})])
+    (free,) = observation.pending_pods([kube_pod(affinity={"nodeAffinity": preferred})])
+
+    assert bound.node_terms == (
+        (LabelRequirement(key="capacity", operator="NotIn", values=("on-demand",)),),
+        (LabelRequirement(key="metadata.name", operator="In", values=("a",)),),
+    )
+    assert free.node_terms == ()
