@@ -20,6 +20,7 @@ from pulumi_aws import eks
 from components.aws.iam import ALL_RESOURCES, POD_IDENTITY, Statement
 from components.aws.identity import Role, RoleArgs
 from components.component import Component
+from components.config.catalog import CLOUDWATCH_ADDON
 
 NETWORK = "vpc-cni"
 POD_IDENTITY_AGENT = "eks-pod-identity-agent"
@@ -31,8 +32,14 @@ MONITORING = "eks-node-monitoring-agent"
 BEFORE_NODES = (NETWORK, PROXY, POD_IDENTITY_AGENT)
 ON_NODES = (DNS, FSX, MONITORING)
 
-# Without this setting, NetworkPolicies are stored but not enforced.
-CONFIGURATION: Mapping[str, Mapping[str, object]] = {NETWORK: {"enableNetworkPolicy": "true"}}
+CONFIGURATION: Mapping[str, Mapping[str, object]] = {
+    # Without this setting, NetworkPolicies are stored but not enforced.
+    NETWORK: {"enableNetworkPolicy": "true"},
+    # By default, the add-on changes every Python program in the cluster so that it is traced.
+    CLOUDWATCH_ADDON: {
+        "manager": {"applicationSignals": {"autoMonitor": {"monitorAllServices": False}}}
+    },
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,7 @@ from components.aws.addons import (
 from components.aws.autoscaler import EksAutoscaler, EksAutoscalerArgs, priorities
 from components.aws.budget import AwsBudget, AwsBudgetArgs
 from components.aws.cluster import EksCluster, EksClusterArgs
+from components.aws.container_insights import EksContainerInsights, EksContainerInsightsArgs
 from components.aws.data_access import EksDataAccess, EksDataAccessArgs
 from components.aws.fsx import Fsx, FsxArgs
 from components.aws.metrics_agent import EksMetricsAgent, EksMetricsAgentArgs
@@ -103,8 +104,9 @@ class EksEnvironment(Component):
         self._nodes = self._declare_nodes(early)
         csi = {FSX: csi_identity(self._cluster_config.region)}
         late = self._declare_addons("late", ON_NODES, csi, [self._nodes.system])
+        insights = self._declare_container_insights()
         self._kubeconfig = self._declare_kubeconfig()
-        self._kubernetes = self._connect(late)
+        self._kubernetes = self._connect([*late.installed, *insights])
         self._declare_autoscaler()
         self._metrics = self._declare_metrics()
         self._data_access = self._declare_data_access()
@@ -212,6 +214,21 @@ class EksEnvironment(Component):
         cache = self._config.data.cache
         return cache is not None and cache.storage_class is None
 
+    def _declare_container_insights(self) -> tuple[pulumi.Resource, ...]:
+        """Declare the add-on of CloudWatch, if there is one, and return it."""
+        config = self._cluster_config
+        if not config.monitoring.container_insights:
+            return ()
+        args = EksContainerInsightsArgs(
+            cluster=config.name,
+            cluster_name=self._cluster.cluster.name,
+            kubernetes_version=config.kubernetes_version,
+            versions=config.addon_versions,
+            log_retention_days=config.log_retention_days,
+        )
+        opts = self._aws_options([self._nodes.system])
+        return EksContainerInsights(f"{self.name}-insights", args, opts).installed
+
     def _declare_kubeconfig(self) -> pulumi.Output[str]:
         cluster, region = self._cluster.cluster, self._cluster_config.region
         content = pulumi.Output.all(
@@ -219,12 +236,12 @@ class EksEnvironment(Component):
         ).apply(lambda values: kubeconfig(**values, region=region))
         return pulumi.Output.secret(content)
 
-    def _connect(self, late: EksAddons) -> kubernetes.Provider:
+    def _connect(self, addons: Sequence[pulumi.Resource]) -> kubernetes.Provider:
         """Declare the Kubernetes provider; objects created through it wait for all of this."""
         after = [
             *self._cluster.access,
             *self._network.prerequisites,
-            *late.installed,
+            *addons,
             self._nodes.system,
         ]
         return kubernetes.Provider(

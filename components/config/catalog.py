@@ -24,6 +24,9 @@ KUBERNETES_ENDED = {
 }
 """Kubernetes version -> end of standard support, without an extra charge, on all clouds."""
 
+CLOUDWATCH_ADDON = "amazon-cloudwatch-observability"
+"""The add-on of `cluster.monitoring.containerInsights`."""
+
 EKS_ADDONS = (
     "vpc-cni",
     "coredns",
@@ -32,7 +35,7 @@ EKS_ADDONS = (
     "aws-fsx-csi-driver",
     "eks-node-monitoring-agent",
 )
-"""The add-ons of a cluster. AWS resolves their versions when the stack is previewed."""
+"""The add-ons of each cluster. AWS resolves their versions when the stack is previewed."""
 
 AWS_REGIONS = tuple(name for name, region in aws.REGIONS.items() if region.zones)
 """The regions whose availability zones are known."""

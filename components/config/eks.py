@@ -62,7 +62,9 @@ InstanceType = Annotated[str, shaped(r"[a-z0-9-]+\.[a-z0-9-]+", "an instance typ
 GpuInstanceType = Annotated[str, AfterValidator(_has_gpus)]
 Region = Annotated[str, known_or_nearest("AWS region", catalog.AWS_REGIONS)]
 KubernetesVersion = Annotated[str, catalog.supported_version()]
-AddonName = Annotated[str, known_or_nearest("add-on", catalog.EKS_ADDONS)]
+AddonName = Annotated[
+    str, known_or_nearest("add-on", (*catalog.EKS_ADDONS, catalog.CLOUDWATCH_ADDON))
+]
 AddonVersion = Annotated[
     str, shaped(r"v\d+\.\d+\.\d+-eksbuild\.\d+", "a version of an add-on", "v1.9.0-eksbuild.1")
 ]
@@ -230,15 +232,21 @@ class EksAutoscalingConfig(Section):
 
 
 class EksMonitoringConfig(Section):
-    """Amazon Managed Service for Prometheus, billed by the sample."""
+    """Amazon CloudWatch and Amazon Managed Service for Prometheus."""
 
+    container_insights: bool = Field(
+        default=False,
+        description="Metrics of nodes, pods and GPUs, billed by observation, and logs of containers, billed by the "
+        "gigabyte, in CloudWatch.",
+    )
     managed_prometheus: bool = Field(
         default=False,
-        description="Metrics of the job, the controller and the GPUs in a workspace, to which a Prometheus agent in "
-        "the cluster sends them.",
+        description="Metrics of the job, the controller and the GPUs in a workspace of Amazon Managed Service for "
+        "Prometheus, to which a Prometheus agent in the cluster sends them; billed by the sample.",
     )
     image: Image = Field(
-        default="quay.io/prometheus/prometheus:v3.15.1", description="Image of the agent."
+        default="quay.io/prometheus/prometheus:v3.15.1",
+        description="Image of the Prometheus agent.",
     )
 
 
@@ -299,12 +307,18 @@ class EksConfig(Section):
         default_factory=EksAutoscalingConfig, description="The cluster autoscaler."
     )
     monitoring: EksMonitoringConfig = Field(
-        default_factory=EksMonitoringConfig, description="Metrics in a managed Prometheus."
+        default_factory=EksMonitoringConfig, description="Metrics and logs in services of AWS."
     )
     addon_versions: dict[AddonName, AddonVersion] = Field(
         default_factory=dict,
         description="EKS add-on -> version; absent: AWS's default version for `kubernetesVersion`.",
     )
+
+    @property
+    def addons(self) -> tuple[str, ...]:
+        """Names of the add-ons."""
+        insights = (catalog.CLOUDWATCH_ADDON,) if self.monitoring.container_insights else ()
+        return (*catalog.EKS_ADDONS, *insights)
 
     @property
     def pools(self) -> tuple[EksPool, ...]:

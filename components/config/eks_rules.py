@@ -186,6 +186,16 @@ def _kube_proxy_fits(kubernetes: str, versions: Mapping[str, str]) -> list[Confi
     return [ConfigFault("cluster.addonVersions.kube-proxy", version, rule, fix)]
 
 
+def _addon_is_installed(insights: Flag, versions: Mapping[str, str]) -> list[ConfigFault]:
+    """Check that a version is given only for add-ons that the cluster has."""
+    version = versions.get(catalog.CLOUDWATCH_ADDON)
+    if insights or version is None:
+        return []
+    path = f"cluster.addonVersions.{catalog.CLOUDWATCH_ADDON}"
+    rule = "requires cluster.monitoring.containerInsights: true"
+    return [ConfigFault(path, version, rule, "set it, or remove the version")]
+
+
 def _workers_have_nodes(
     replicas: int, nodes: int, maximum: int, fallback: int, scaled: Flag
 ) -> list[ConfigFault]:
@@ -242,4 +252,7 @@ RULES = (
         unless=SEVERAL_POOLS,
     ),
     ConfigRule(("cluster.kubernetesVersion", "cluster.addonVersions"), _kube_proxy_fits, _EKS),
+    ConfigRule(
+        ("cluster.monitoring.containerInsights", "cluster.addonVersions"), _addon_is_installed, _EKS
+    ),
 )

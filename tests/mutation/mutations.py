@@ -43,6 +43,30 @@ MUTATIONS: tuple[Mutation, ...] = (
         'capacity="ON_DEMAND",',
     ),
     Mutation(
+        "a metrics agent that may write to every workspace",
+        "components/aws/metrics_agent.py",
+        'actions=["aps:RemoteWrite"], resources=[workspace.arn]',
+        'actions=["aps:RemoteWrite"], resources=["*"]',
+    ),
+    Mutation(
+        "a metrics agent that starts before its identity",
+        "components/aws/metrics_agent.py",
+        "[account, *permissions]",
+        "[account]",
+    ),
+    Mutation(
+        "log groups of Container Insights that outlive the stack",
+        "components/aws/container_insights.py",
+        "self.child(after=groups)",
+        "self.child()",
+    ),
+    Mutation(
+        "CloudWatch's add-on changes every Python program in the cluster",
+        "components/aws/addons.py",
+        '"monitorAllServices": False',
+        '"monitorAllServices": True',
+    ),
+    Mutation(
         "system nodes on spot capacity",
         "components/aws/node_groups.py",
         'capacity="ON_DEMAND",\n        zones=config.zones',

@@ -161,11 +161,9 @@ def names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[Acc
 
 def addons(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     """Yield add-ons without a version for the cluster's version of Kubernetes."""
-    from components.config.catalog import EKS_ADDONS
-
     check, kubernetes = "add-ons", cluster.kubernetes_version
     faults = []
-    for addon in EKS_ADDONS:
+    for addon in cluster.addons:
         versions, pinned = (
             account.addon_versions(addon, kubernetes),
             cluster.addon_versions.get(addon),
@@ -178,7 +176,7 @@ def addons(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
             observed = f"{addon} {pinned} does not exist for Kubernetes {kubernetes}"
             fix = f"Use {versions[0]}, or remove the key: AWS resolves the version."
             faults.append(fault(check, observed, f"cluster.addonVersions.{addon}", fix))
-    observed = f"all {len(EKS_ADDONS)} for Kubernetes {kubernetes}"
+    observed = f"all {len(cluster.addons)} for Kubernetes {kubernetes}"
     yield from faults or [AccountCheck(check, passed=True, observed=observed)]
 
 

@@ -72,7 +72,7 @@ def full() -> Graph:
                 "fallbackNodes": 2,
                 "efa": True,
             },
-            "monitoring": {"managedPrometheus": True},
+            "monitoring": {"containerInsights": True, "managedPrometheus": True},
         },
         storage={"kind": "fsx", "deploymentType": "PERSISTENT_2", "sizeGib": 2400},
         registry={"kind": "ecr", "name": "vision", "keepImages": 5},

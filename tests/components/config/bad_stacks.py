@@ -509,6 +509,12 @@ CASES = [
         "cluster.addonVersions.kube-proxy",
         ("not compatible with Kubernetes 1.36",),
     ),
+    Case(
+        EKS,
+        {"cluster.addonVersions": {"amazon-cloudwatch-observability": "v5.4.0-eksbuild.1"}},
+        "cluster.addonVersions.amazon-cloudwatch-observability",
+        ("requires cluster.monitoring.containerInsights: true", "remove the version"),
+    ),
     # --- FSx
     one(EKS, "storage.sizeGib", 1000, "greater than or equal to 1200"),
     one(EKS, "storage.sizeGib", 1201, "multiple of 2400", "use 1200 or 2400"),
@@ -1386,6 +1392,13 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     (EKS, {"cluster.addonVersions": {"kube-proxy": "v1.33.0-eksbuild.1"}}),
     (EKS, {"cluster.addonVersions": {"kube-proxy": "v1.36.2-eksbuild.1"}}),
+    (
+        EKS,
+        {
+            "cluster.addonVersions": {"amazon-cloudwatch-observability": "v5.4.0-eksbuild.1"},
+            "cluster.monitoring.containerInsights": True,
+        },
+    ),
     (EKS, {"cluster.gpuPool.minNodes": 6, "cluster.gpuPool.nodes": 6}),
     (
         EKS,

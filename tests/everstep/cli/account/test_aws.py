@@ -151,6 +151,16 @@ CASES: dict[str, Case] = {
         {"cluster": {"addonVersions": {"coredns": "v1.13.1-eksbuild.1"}}}, {},
         "cluster.addonVersions.coredns", ("v1.13.1-eksbuild.1 does not exist", "Use v1.14.2"), True,
     ),
+    "the version of an optional add-on does not exist": (
+        {
+            "cluster": {
+                "addonVersions": {"amazon-cloudwatch-observability": "v1.0.0-eksbuild.1"},
+                "monitoring": {"containerInsights": True},
+            }
+        }, {},
+        "cluster.addonVersions.amazon-cloudwatch-observability",
+        ("v1.0.0-eksbuild.1 does not exist", "Use v5.2.1"), True,
+    ),
     "a zone without a control plane": (
         {}, {"zone_ids": {"us-east-1b": "use1-az3"}}, "cluster.zones[1]",
         ("us-east-1b is use1-az3", "no control plane", "us-east-1d"), True,

@@ -1,0 +1,75 @@
+"""Container Insights of an EKS cluster: metrics of nodes, pods and GPUs, and logs of containers, in CloudWatch.
+
+AWS's add-on runs an agent, Fluent Bit and a DCGM exporter on the nodes. They would create their log groups
+themselves, and `pulumi destroy` would leave these and their logs, which never expire. So the groups are declared
+before the add-on and deleted after it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_aws import cloudwatch
+
+from components.aws.addons import AddonIdentity, EksAddons, EksAddonsArgs
+from components.component import Component
+from components.config.catalog import CLOUDWATCH_ADDON
+
+# CloudWatch User Guide, "Container Insights performance log events" and "Send logs to CloudWatch Logs", 2026-11.
+LOG_GROUPS = ("performance", "application", "dataplane", "host")
+IDENTITY = AddonIdentity(
+    service_account="cloudwatch-agent", managed_policies=["CloudWatchAgentServerPolicy"]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EksContainerInsightsArgs:
+    """Arguments of EksContainerInsights.
+
+    Attributes:
+        cluster: name of the cluster, in the names of the log groups and of the role.
+        cluster_name: the same as an output of the cluster, so that the add-on depends on it.
+        kubernetes_version: minor version of the cluster, such as 1.36.
+        versions: add-on -> version; AWS's default version for those that are absent.
+        log_retention_days: days for which logs are kept.
+    """
+
+    cluster: str
+    cluster_name: pulumi.Input[str]
+    kubernetes_version: pulumi.Input[str]
+    versions: Mapping[str, pulumi.Input[str]]
+    log_retention_days: pulumi.Input[int]
+
+
+class EksContainerInsights(Component):
+    """The add-on of CloudWatch, its role and its log groups.
+
+    Attributes:
+        installed: the add-on. What runs in the cluster is deleted before it, so its last logs are kept.
+    """
+
+    installed: tuple[pulumi.Resource, ...]
+
+    def __init__(
+        self, name: str, args: EksContainerInsightsArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("cluster:EksContainerInsights", name, opts)
+        groups = [
+            cloudwatch.LogGroup(
+                f"{name}-{group}",
+                name=f"/aws/containerinsights/{args.cluster}/{group}",
+                retention_in_days=args.log_retention_days,
+                opts=self.child(delete_before_replace=True),
+            )
+            for group in LOG_GROUPS
+        ]
+        addon = EksAddonsArgs(
+            cluster=args.cluster,
+            cluster_name=args.cluster_name,
+            kubernetes_version=args.kubernetes_version,
+            addons=[CLOUDWATCH_ADDON],
+            versions=args.versions,
+            identities={CLOUDWATCH_ADDON: IDENTITY},
+        )
+        self.installed = EksAddons(f"{name}-addon", addon, self.child(after=groups)).installed
+        self.register_outputs({})

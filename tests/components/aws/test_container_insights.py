@@ -1,0 +1,51 @@
+"""Container Insights of EKS: the add-on, its role, and log groups that are deleted with the stack."""
+
+import json
+
+import pytest
+
+from components.aws.container_insights import LOG_GROUPS
+from components.config.catalog import CLOUDWATCH_ADDON
+from tests.components.aws.eks_stack import declared_eks, document, full, plain
+
+NAME = "eks-insights"
+ADDON = f"{NAME}-addon-{CLOUDWATCH_ADDON}"
+
+
+def test_without_the_option_a_stack_has_no_add_on_of_cloudwatch() -> None:
+    assert not [name for name in plain().resources if name.startswith(NAME)]
+    assert CLOUDWATCH_ADDON not in {addon.inputs["addonName"] for addon in plain().of("Addon")}
+
+
+def test_the_agent_has_the_policy_of_aws_for_it_and_no_other() -> None:
+    graph = full()
+    (identity,) = graph[ADDON].inputs["podIdentityAssociations"]
+    (trust,) = document(graph[f"{ADDON}-role-role"], "assumeRolePolicy")
+    attached = [name for name in graph.resources if name.startswith(f"{ADDON}-role-")]
+
+    assert identity["serviceAccount"] == "cloudwatch-agent"
+    assert identity["roleArn"].endswith(f":role/everstep-{CLOUDWATCH_ADDON}")
+    assert trust["Principal"] == {"Service": "pods.eks.amazonaws.com"}
+    assert set(attached) == {f"{ADDON}-role-role", f"{ADDON}-role-CloudWatchAgentServerPolicy"}
+
+
+def test_it_does_not_change_the_programs_in_the_cluster() -> None:
+    configuration = json.loads(full()[ADDON].inputs["configurationValues"])
+
+    assert configuration["manager"]["applicationSignals"] == {
+        "autoMonitor": {"monitorAllServices": False}
+    }
+
+
+@pytest.mark.parametrize("group", LOG_GROUPS)
+def test_log_groups_are_deleted_after_the_agent_that_would_create_them_again(group: str) -> None:
+    graph = declared_eks(cluster={"monitoring": {"containerInsights": True}, "logRetentionDays": 7})
+    logs = graph[f"{NAME}-{group}"]
+
+    assert logs.inputs["name"] == f"/aws/containerinsights/everstep/{group}"
+    assert logs.inputs["retentionInDays"] == 7
+    assert f"{NAME}-{group}" in graph.ancestors(ADDON)
+
+
+def test_it_follows_the_nodes_on_which_its_pods_run() -> None:
+    assert "eks-nodes-system" in full().ancestors(ADDON)
