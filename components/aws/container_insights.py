@@ -5,7 +5,7 @@ themselves, and `pulumi destroy` would leave these and their logs, which never e
 before the add-on and deleted after it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -15,8 +15,6 @@ from components.aws.addons import AddonIdentity, EksAddons, EksAddonsArgs
 from components.component import Component
 from components.config.catalog import CLOUDWATCH_ADDON
 
-# CloudWatch User Guide, "Container Insights performance log events" and "Send logs to CloudWatch Logs", 2026-11.
-LOG_GROUPS = ("performance", "application", "dataplane", "host")
 IDENTITY = AddonIdentity(
     service_account="cloudwatch-agent", managed_policies=["CloudWatchAgentServerPolicy"]
 )
@@ -27,10 +25,11 @@ class EksContainerInsightsArgs:
     """Arguments of EksContainerInsights.
 
     Attributes:
-        cluster: name of the cluster, in the names of the log groups and of the role.
+        cluster: name of the cluster, prefix of the name of the role.
         cluster_name: the same as an output of the cluster, so that the add-on depends on it.
         kubernetes_version: minor version of the cluster, such as 1.36.
         versions: add-on -> version; AWS's default version for those that are absent.
+        log_groups: names of the log groups.
         log_retention_days: days for which logs are kept.
     """
 
@@ -38,6 +37,7 @@ class EksContainerInsightsArgs:
     cluster_name: pulumi.Input[str]
     kubernetes_version: pulumi.Input[str]
     versions: Mapping[str, pulumi.Input[str]]
+    log_groups: Sequence[str]
     log_retention_days: pulumi.Input[int]
 
 
@@ -56,12 +56,12 @@ class EksContainerInsights(Component):
         super().__init__("cluster:EksContainerInsights", name, opts)
         groups = [
             cloudwatch.LogGroup(
-                f"{name}-{group}",
-                name=f"/aws/containerinsights/{args.cluster}/{group}",
+                f"{name}-{group.rpartition('/')[2]}",
+                name=group,
                 retention_in_days=args.log_retention_days,
                 opts=self.child(delete_before_replace=True),
             )
-            for group in LOG_GROUPS
+            for group in args.log_groups
         ]
         addon = EksAddonsArgs(
             cluster=args.cluster,

@@ -224,6 +224,7 @@ class EksEnvironment(Component):
             cluster_name=self._cluster.cluster.name,
             kubernetes_version=config.kubernetes_version,
             versions=config.addon_versions,
+            log_groups=config.insights_log_groups,
             log_retention_days=config.log_retention_days,
         )
         opts = self._aws_options([self._nodes.system])

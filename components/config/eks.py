@@ -21,6 +21,8 @@ from components.config.section import (
 MAX_FSX_GIB = 2_147_482_800  # FSx API, StorageCapacity: below 2**31, a multiple of 2400
 FALLBACK_SUFFIX = "-on-demand"  # name suffix of the node group with a pool's `fallbackNodes`
 MAX_POOL_NAME_LENGTH = 63 - MAX_CLUSTER_NAME_LENGTH - len("-gpu-") - len(FALLBACK_SUFFIX)
+INSIGHTS_LOG_GROUPS = ("performance", "application", "dataplane", "host")
+"""CloudWatch User Guide, "Container Insights performance log events" and "Send logs to CloudWatch Logs", 2026-11."""
 LOG_RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
 """Retention periods that CloudWatch Logs offers, up to two years."""
 
@@ -313,6 +315,13 @@ class EksConfig(Section):
         default_factory=dict,
         description="EKS add-on -> version; absent: AWS's default version for `kubernetesVersion`.",
     )
+
+    @property
+    def insights_log_groups(self) -> tuple[str, ...]:
+        """Names of the log groups of Container Insights, which AWS prescribes."""
+        if not self.monitoring.container_insights:
+            return ()
+        return tuple(f"/aws/containerinsights/{self.name}/{group}" for group in INSIGHTS_LOG_GROUPS)
 
     @property
     def addons(self) -> tuple[str, ...]:

@@ -148,10 +148,10 @@ def names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[Acc
     if tags is not None:
         fix = "Choose another name, or delete that cluster."
         faults.append(fault(check, f"another cluster is named {name}", key, fix))
-    group = f"/aws/eks/{name}/cluster"
-    if tags is None and group in account.log_groups(group):
-        fix = f"A deleted cluster left it: aws logs delete-log-group --log-group-name {group}"
-        faults.append(fault(check, f"the log group {group} exists", key, fix))
+    for group in (f"/aws/eks/{name}/cluster", *cluster.insights_log_groups):
+        if tags is None and group in account.log_groups(group):
+            fix = f"A deleted cluster left it: aws logs delete-log-group --log-group-name {group}"
+            faults.append(fault(check, f"the log group {group} exists", key, fix))
     owner = account.role_tags(f"{name}-cluster")
     if owner is not None and owner.get("stack") != stack:
         fix = "Roles have no region: choose a name that no cluster in another region has."

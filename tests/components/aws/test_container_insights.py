@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from components.aws.container_insights import LOG_GROUPS
 from components.config.catalog import CLOUDWATCH_ADDON
+from components.config.eks import INSIGHTS_LOG_GROUPS
 from tests.components.aws.eks_stack import declared_eks, document, full, plain
 
 NAME = "eks-insights"
@@ -37,7 +37,7 @@ def test_it_does_not_change_the_programs_in_the_cluster() -> None:
     }
 
 
-@pytest.mark.parametrize("group", LOG_GROUPS)
+@pytest.mark.parametrize("group", INSIGHTS_LOG_GROUPS)
 def test_log_groups_are_deleted_after_the_agent_that_would_create_them_again(group: str) -> None:
     graph = declared_eks(cluster={"monitoring": {"containerInsights": True}, "logRetentionDays": 7})
     logs = graph[f"{NAME}-{group}"]

@@ -257,12 +257,21 @@ def test_a_quota_of_the_system_pool_is_checked(doctor: Doctor, state: Path) -> N
     assert only_failed(doctor()).field == "cluster.systemPool.instanceTypes"
 
 
-def test_a_log_group_that_a_deleted_cluster_left_is_named(doctor: Doctor, state: Path) -> None:
-    put(state, LOGS, "/aws/eks/everstep/cluster")
-    check = only_failed(doctor())
+@pytest.mark.parametrize(
+    ("group", "monitoring"),
+    [
+        ("/aws/eks/everstep/cluster", {}),
+        ("/aws/containerinsights/everstep/host", {"containerInsights": True}),
+    ],
+)
+def test_a_log_group_that_a_deleted_cluster_left_is_named(
+    doctor: Doctor, state: Path, group: str, monitoring: dict[str, bool]
+) -> None:
+    put(state, LOGS, group)
+    check = only_failed(doctor(cluster={"monitoring": monitoring}))
 
     assert check.field == "cluster.name"
-    assert "aws logs delete-log-group --log-group-name /aws/eks/everstep/cluster" in check.fix
+    assert f"aws logs delete-log-group --log-group-name {group}" in check.fix
 
 
 def test_a_cluster_of_another_stack_is_named(doctor: Doctor, state: Path) -> None:
