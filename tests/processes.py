@@ -2,17 +2,44 @@
 
 import contextlib
 import os
+import random
 import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
+PORTS = range(20_000, 30_000)
+"""Below the ports that the kernel gives to connections and to listeners without a port of their own."""
+
+_reserved: list[socket.socket] = []
+
 
 def free_port() -> int:
-    """Return a TCP port of the loopback address without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port of the loopback address that nothing uses until this process ends, even before it is bound."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Return consecutive ports, as `free_port`."""
+    while True:
+        first = random.SystemRandom().choice(PORTS[: 1 - count or None])
+        ports = list(range(first, first + count))
+        if all(_reserve(port) for port in ports):
+            return ports
+
+
+def _reserve(port: int) -> bool:
+    """Return whether a port is free; if so, no other process of the tests gets it."""
+    reservation = socket.socket(socket.AF_UNIX)
+    try:
+        reservation.bind(f"\0everstep-tests-port-{port}")  # a name that ends with this process
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+    except OSError:
+        reservation.close()
+        return False
+    _reserved.append(reservation)
+    return True
 
 
 def stat_fields(process: int) -> list[str]:

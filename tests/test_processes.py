@@ -4,8 +4,9 @@ import signal
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
-from tests.processes import processes_in_session, processes_of, signal_all
+from tests.processes import free_port, free_ports, processes_in_session, processes_of, signal_all
 
 WAIT_SECONDS = 100
 GRANDCHILD_IN_A_SESSION_OF_ITS_OWN = """
@@ -33,3 +34,21 @@ def test_a_launcher_is_killed_with_the_worker_that_has_a_session_of_its_own() ->
 
     assert select.select([ended], [], [], WAIT_SECONDS)[0], "it runs no more"
     os.close(ended)
+
+
+def test_a_port_is_given_to_one_process_only_and_no_connection_can_take_it() -> None:
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = [*free_ports(3), free_port()]
+
+    assert len(set(ports)) == 4
+    assert ports[:3] == list(range(ports[0], ports[0] + 3))
+    assert max(ports) < lowest
+    command = [
+        sys.executable,
+        "-c",
+        f"from tests.processes import _reserve; print(_reserve({ports[0]}))",
+    ]
+    other = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]
+    )
+    assert other.stdout == "False\n"

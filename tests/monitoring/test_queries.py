@@ -23,7 +23,7 @@ from everstep.catalog.metrics import EXPORTERS
 from tests.controller.builders import decide, failed, job, pod, spec
 from tests.everstep.elastic.launch.launched import launched
 from tests.monitoring.prometheus import Prometheus, serving
-from tests.processes import free_port
+from tests.processes import free_ports
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
@@ -62,9 +62,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 @contextmanager
 def training(folder: Path) -> Iterator[list[int]]:
     """Yield the metrics' ports of two workers that have recovered from the loss of one."""
-    port = free_port()
+    ports = free_ports(2)
     program = Path(__file__).with_name("training.py")
-    command = ["--nproc-per-node", "2", str(program), str(port), str(folder / JOB)]
+    command = ["--nproc-per-node", "2", str(program), str(ports[0]), str(folder / JOB)]
     journal = folder / JOB / "journal"
     with launched(folder, *command) as launcher:
         launcher.until(lambda: "checkpoint" in texts(journal), "a checkpoint is written")
@@ -72,7 +72,7 @@ def training(folder: Path) -> Iterator[list[int]]:
         launcher.until(
             lambda: texts(journal).count('"kind": "generation"') > 2, "a group is formed again"
         )
-        yield [port, port + 1]
+        yield ports
 
 
 def texts(folder: Path) -> str:

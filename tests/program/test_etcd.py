@@ -1,7 +1,6 @@
 """The etcd members with the flags of the stack, as processes on loopback."""
 
 import json
-import socket
 import subprocess
 import time
 import urllib.request
@@ -15,6 +14,7 @@ from cloudtwin.toolchain import ensure_tools
 
 from everstep.progress import Silent
 from tests.components.existing.existing_stack import declared, pod_of
+from tests.processes import free_ports
 
 pytestmark = pytest.mark.twin
 
@@ -81,16 +81,6 @@ class Members:
                 pass
             assert time.monotonic() < deadline, (self.folder / f"etcd-{index}.log").read_text()
             time.sleep(0.1)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for connection in sockets:
-        connection.bind(("127.0.0.1", 0))
-    ports = [int(socket.getsockname()[1]) for socket in sockets]
-    for probe in sockets:
-        probe.close()
-    return ports
 
 
 @pytest.fixture

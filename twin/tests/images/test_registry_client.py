@@ -1,6 +1,7 @@
 """The twin's registry refuses what ECR and ACR refuse, and keeps the pushed images."""
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -77,9 +78,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (folder / "rules").mkdir()
     for name, rules in RULES.items():
         (folder / "rules" / f"{name}.json").write_text(json.dumps({name: rules}))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    # Below the ports of connections, which could take it between a stop and the next start.
+    port = 12_000 + os.getpid() % 8_000
     server = Server(folder, ensure_tools(["registry"], Silent())["registry"], port)
     server.start()
     yield server
