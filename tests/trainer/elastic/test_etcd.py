@@ -41,10 +41,13 @@ from tests.trainer.elastic.nodes import until
 
 pytestmark = pytest.mark.twin
 
+LEASE_SECONDS = 4
+"""Longer than a busy machine lets a test wait between two renewals."""
+
 
 @pytest.fixture
 def etcd(endpoint: str) -> Iterator[Etcd]:
-    client = Etcd(EtcdOptions(endpoints=(endpoint,), retry_seconds=5))
+    client = Etcd(EtcdOptions(endpoints=(endpoint,), retry_seconds=60))
     yield client
     client.close()
 
@@ -74,39 +77,41 @@ def test_one_of_two_concurrent_replacements_succeeds(etcd: Etcd) -> None:
 def test_a_key_is_removed_with_its_lease(etcd: Etcd) -> None:
     lease = etcd.grant(60)
     etcd.put("/leased", "here", lease)
-    assert etcd.keep_alive(lease, request_seconds=1, retry_seconds=2)
+    assert etcd.keep_alive(lease, request_seconds=30, retry_seconds=60)
 
     etcd.revoke(lease)
 
     assert etcd.get("/leased")[0] == []
-    assert not etcd.keep_alive(lease, request_seconds=1, retry_seconds=2)
+    assert not etcd.keep_alive(lease, request_seconds=30, retry_seconds=60)
     etcd.revoke(lease)  # a second time raises nothing
 
 
 def test_the_expiry_of_a_lease_is_detected_and_not_before(etcd: Etcd) -> None:
-    lease = etcd.grant(2)
+    lease = etcd.grant(LEASE_SECONDS)
     etcd.put("/lapses", "here", lease)
     assert etcd.get("/lapses")[0][0].lease == lease
     for _ in range(3):
         time.sleep(0.6)
         renewed_after = time.monotonic()
-        etcd.keep_alive(lease, request_seconds=1, retry_seconds=2)
-    probe, responses = LeaseProbe(lease), set()
+        assert etcd.keep_alive(lease, request_seconds=30, retry_seconds=60)
+    renewed_before, probe = time.monotonic(), LeaseProbe(lease)
 
     while True:
-        probed_at = time.monotonic()
-        seconds_left = etcd.seconds_left(lease, request_seconds=0.3)
-        responses.add(seconds_left)
-        if seconds_left is None or probe.observe(seconds_left, probed_at, time.monotonic()):
+        sent_at = time.monotonic()
+        seconds_left = etcd.seconds_left(lease, request_seconds=30)
+        received_at = time.monotonic()
+        if seconds_left is None or probe.observe(seconds_left, sent_at, received_at):
             break
+        # The request may take any time: etcd's answer is of some moment in it.
+        assert LEASE_SECONDS - (received_at - renewed_after) < seconds_left + 1
+        assert seconds_left <= max(0.0, LEASE_SECONDS - (sent_at - renewed_before))
         time.sleep(0.05)
 
-    assert probed_at - renewed_after >= 2.0
-    assert responses >= {1, 0}
-    assert not etcd.keep_alive(lease, request_seconds=1, retry_seconds=2)
+    assert received_at - renewed_after >= LEASE_SECONDS
+    assert not etcd.keep_alive(lease, request_seconds=30, retry_seconds=60)
     etcd.revoke(lease)
     assert etcd.get("/lapses")[0] == []
-    assert etcd.seconds_left(lease, request_seconds=0.3) is None
+    assert etcd.seconds_left(lease, request_seconds=30) is None
 
 
 def test_a_key_under_a_lapsed_lease_is_refused_and_not_retried(etcd: Etcd) -> None:
@@ -129,7 +134,7 @@ def test_a_watch_reports_every_change_in_order(etcd: Etcd) -> None:
 
 def _first_two(etcd: Etcd, revision: int) -> Iterator[list[WatchEvent]]:
     received = 0
-    for changes in etcd.watch("/watched/", revision + 1, 5):
+    for changes in etcd.watch("/watched/", revision + 1, 100):
         yield changes
         received += len(changes)
         if received == 2:
@@ -144,7 +149,7 @@ def test_an_idle_watch_ends_so_that_the_keys_are_read_again(etcd: Etcd) -> None:
 
 
 def test_an_unreachable_endpoint_is_skipped(endpoint: str) -> None:
-    etcd = Etcd(EtcdOptions(endpoints=(f"127.0.0.1:{free_port()}", endpoint), retry_seconds=5))
+    etcd = Etcd(EtcdOptions(endpoints=(f"127.0.0.1:{free_port()}", endpoint), retry_seconds=60))
 
     etcd.put("/failover", "1")
 
@@ -181,7 +186,7 @@ class Peer:
         self.stops: queue.Queue[str] = queue.Queue()
         self.regroups: queue.Queue[str] = queue.Queue()
         self.agent = Agent(
-            Etcd(EtcdOptions(endpoints=(endpoint,), retry_seconds=10)),
+            Etcd(EtcdOptions(endpoints=(endpoint,), retry_seconds=60)),
             run,
             AgentIdentity(name, "127.0.0.1"),
             limits,
@@ -349,7 +354,7 @@ def test_a_leaving_node_is_announced_to_all_and_departs(group: list[Peer]) -> No
         peer.wait()
     assert isinstance(group[1].ranks.get(timeout=100), LeftError)
     assert group[0].assignment(timeout=100).generation.number == 2
-    assert group[1].agent.wait_departed(10)
+    assert group[1].agent.wait_departed(100)
 
 
 def test_waiting_members_receive_the_end_of_the_run(group: list[Peer]) -> None:
@@ -423,7 +428,7 @@ def test_commits_only_advance(etcd: Etcd) -> None:
 def test_changes_of_a_member_are_reported_as_events(etcd: Etcd) -> None:
     keys, member = RunKeys(etcd, "members"), Member("n0-1", "n0", "127.0.0.1", 0)
     [*keys.read()]
-    lease = etcd.grant(5)
+    lease = etcd.grant(60)
     keys.put_member(member, lease)
     etcd.revoke(lease)
 
