@@ -3,13 +3,14 @@
 import contextlib
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from torch.distributed.elastic.rendezvous.api import RendezvousParameters
 
 from everstep.catalog.names import AGENT_VARIABLE
-from everstep.elastic.membership import node_workers
+from everstep.elastic.membership import node_workers, rendezvous
 from everstep.elastic.membership.crashes import CRASHES
 from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
@@ -39,6 +40,11 @@ def agent(
 ) -> Iterator["Workers"]:
     monkeypatch.setenv(AGENT_VARIABLE, str(tmp_path / "agent.sock"))
     monkeypatch.setenv("POD_NAME", "w0")
+    # Other members of these tests have no agent: it is never their turn to propose for long.
+    limits = rendezvous._limits
+    monkeypatch.setattr(
+        rendezvous, "_limits", lambda given: replace(limits(given), turn_seconds=0.1)
+    )
     handler = EtcdV3Handler(
         RendezvousParameters(
             BACKEND, endpoint, run[0], 1, 3, local_addr="127.0.0.1", join_window_seconds="0.1"
