@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
@@ -17,10 +17,19 @@ from everstep.catalog.names import (
     JOB_NAMESPACE,
     NOTICE_ANNOTATION,
 )
+from everstep.catalog.timing import CLOUD_DRAIN_SHARE, NODE_MARGIN_SECONDS
 from tests.spot.metadata_server import ACTION, EVENTS, INSTANCE, REBALANCE, MetadataServer
 from tests.spot.on_twin.conftest import NODE, OTHER_NODE, WatcherBench, eventually, watching
 
 pytestmark = pytest.mark.twin
+
+NOTICE_SECONDS = 80
+"""Shorter than the grace period of the workers, 110 s, and longer than a watcher needs to start on a busy machine."""
+
+EC2_NOTICE_SECONDS = 24
+
+RESOLUTION = timedelta(seconds=1)
+"""Of times in Kubernetes objects."""
 
 
 def event(kind: str, seconds: float) -> dict[str, Any]:
@@ -32,6 +41,22 @@ def event(kind: str, seconds: float) -> dict[str, Any]:
         "Resources": ["vm_0"],
         "NotBefore": format_datetime(at, usegmt=True),
     }
+
+
+def after(seconds: float) -> str:
+    """Return a time from now, as EC2 writes it."""
+    return datetime.fromtimestamp(time.time() + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def grace_seconds(bench: WatcherBench, name: str) -> int:
+    """Return the grace period with which a worker is deleted."""
+    return int(bench.pod(name).metadata.deletion_grace_period_seconds)
+
+
+def evicted_at(bench: WatcherBench, name: str) -> datetime:
+    """Return when a worker was evicted."""
+    ends: datetime = bench.pod(name).metadata.deletion_timestamp
+    return ends - timedelta(seconds=grace_seconds(bench, name))
 
 
 def notice(bench: WatcherBench) -> dict[str, Any]:
@@ -61,15 +86,16 @@ def test_a_node_that_azure_reboots_is_drained_released_and_restored(
     bench.worker("worker-0")
 
     with watching(bench, azure):
-        azure.documents[EVENTS] = {"Events": [event("Reboot", 30)]}
+        azure.documents[EVENTS] = {"Events": [event("Reboot", NOTICE_SECONDS)]}
         eventually(lambda: cordoned(bench), "the node is cordoned")
         assert notice(bench)["reason"] == "Reboot"
         eventually(
             lambda: bench.pod("worker-0").metadata.deletion_timestamp, "its worker is evicted"
         )
         assert deadline(bench, "worker-0") == notice(bench)["deadline"], "before its eviction"
-        grace = bench.pod("worker-0").metadata.deletion_grace_period_seconds
-        assert 20 <= grace <= 28, "the rest of the notice, not the 110 s of the pod"
+        assert 1 < grace_seconds(bench, "worker-0") <= NOTICE_SECONDS - NODE_MARGIN_SECONDS, (
+            "the rest of the notice, not the 110 s of the pod"
+        )
         assert azure.started == [], "the machine must not stop before its pods"
 
         bench.confirm_deletion("worker-0")
@@ -83,8 +109,7 @@ def test_a_node_that_azure_reboots_is_drained_released_and_restored(
 def test_the_watcher_drains_if_the_node_group_of_ec2_does_not(
     bench: WatcherBench, aws: MetadataServer
 ) -> None:
-    at = datetime.fromtimestamp(time.time() + 24, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    aws.documents = {REBALANCE: {"noticeTime": at}}
+    aws.documents = {REBALANCE: {"noticeTime": after(0)}}
     bench.worker("worker-1")
 
     with watching(bench, aws):
@@ -94,17 +119,20 @@ def test_the_watcher_drains_if_the_node_group_of_ec2_does_not(
         )
         assert not cordoned(bench), "advice alone does not cordon"
 
+        at = after(EC2_NOTICE_SECONDS)  # from here on: the start of the watcher may take long
         aws.documents[ACTION] = {"action": "terminate", "time": at}
         eventually(lambda: cordoned(bench), "the node is cordoned")
         eventually(lambda: deadline(bench, "worker-1") == at, "the worker has the deadline")
-        assert bench.pod("worker-1").metadata.deletion_timestamp is None, (
-            "the node group drains first"
-        )
         assert notice(bench)["deadline"] == at
 
         eventually(
             lambda: bench.pod("worker-1").metadata.deletion_timestamp,
             "the watcher drains",
+        )
+        seen = datetime.fromisoformat(notice(bench)["since"])
+        share = CLOUD_DRAIN_SHARE * (datetime.fromisoformat(at) - seen)
+        assert evicted_at(bench, "worker-1") - seen >= share - RESOLUTION, (
+            "the node group drains first"
         )
         bench.confirm_deletion("worker-1")
         aws.documents.clear()
