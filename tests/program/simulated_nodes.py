@@ -17,6 +17,7 @@ from typing import Any
 
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
 
 from everstep.catalog.names import SYSTEM_NAMESPACE
 
@@ -70,9 +71,11 @@ def _update_until(api: client.ApiClient, ending: threading.Event) -> None:
 
 
 def _tolerantly(action: Callable[[], Any]) -> None:
-    """Run an action and ignore missing objects, conflicts and throttling until the next round."""
+    """Run an action and until the next round ignore missing objects, conflicts, throttling and a busy server."""
     try:
         action()
+    except HTTPError:
+        return
     except ApiException as error:
         if error.status not in (404, 409, 429) and error.status < 500:
             raise

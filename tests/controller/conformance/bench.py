@@ -197,6 +197,13 @@ class Job:
         ).items
         return listed
 
+    def until_events(self, *reasons: str) -> None:
+        """Wait for events with these reasons: the controller records them after the status."""
+        self.until(
+            f"there are events {reasons}",
+            lambda: {event.reason for event in self.events()} >= set(reasons),
+        )
+
     def until(
         self, description: str, condition: Callable[[], object], seconds: float = WAIT_SECONDS
     ) -> None:

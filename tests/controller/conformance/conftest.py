@@ -160,7 +160,7 @@ class OwnProcess:
         """Kill the process, since an orderly end would be a weaker test."""
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
-            self.process.wait(10)
+            self.process.wait(100)
             self.process = None
 
 

@@ -10,10 +10,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubernetes import client
+from urllib3.exceptions import HTTPError
 
 RENEW_SECONDS = 2.0  # the node controller marks a node as unreachable after 8 s without a renewal
 SYNC_SECONDS = 0.05
 SIGTERM_CODE = 143
+UNTIL_NEXT_TIME = (404, 409, 422, 429)
+"""Errors after which a kubelet tries again: the pod changed meanwhile, or there are too many requests."""
 
 
 def accepts_workers(node: Any) -> bool:
@@ -58,7 +61,7 @@ class FakeKubelet:
     def stop(self) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(100)
 
     def lose(self, name: str) -> None:
         """Remove a machine and its Node, as a cloud does."""
@@ -99,12 +102,10 @@ class FakeKubelet:
             try:
                 work()
             except client.ApiException as error:
-                if error.status not in (
-                    404,
-                    409,
-                    422,
-                ):  # the pod changed between the read and the update
+                if error.status not in UNTIL_NEXT_TIME and error.status < 500:
                     raise
+            except HTTPError:  # the API server does not respond, as on a busy machine
+                continue
 
     def _join(self, name: str) -> None:
         lease_spec = {

@@ -28,7 +28,10 @@ UNUSED_IMAGES = frozenset({"localhost/everstep/none:local", "x"})
 SIGTERM_CODE = 143
 KILLED = 128 + signal.SIGKILL
 SCRATCH_MIB = 8
-EXEC_SECONDS = 30
+EXEC_SECONDS = 100
+STARTED = "until [ -p /tmp/end ]; do sleep 0.1; done"
+"""Waits in a container until its worker has begun: it writes its other files before this one."""
+
 BOOT_SECONDS = 150.0
 
 WORKER = """
@@ -104,14 +107,14 @@ class RealPods:
         workers = self.core.list_namespaced_pod(self.namespace, label_selector="job-name")
         for pod in workers.items:
             if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None:
-                self._exec(pod.metadata.name, f"echo {code} > /tmp/on-request")
+                self._exec(pod.metadata.name, f"{STARTED}; echo {code} > /tmp/on-request")
 
     def end(self, pod: str, code: int) -> None:
         """Terminate a worker's process with an exit code; 137 kills it."""
         if code == KILLED:
             os.kill(self._first_process(pod), signal.SIGKILL)
         else:
-            self._exec(pod, f"until [ -p /tmp/end ]; do sleep 0.1; done; echo {code} > /tmp/end")
+            self._exec(pod, f"{STARTED}; echo {code} > /tmp/end")
 
     def evict(self, pod: str) -> None:
         """Make a worker exceed its disk limit, so that its kubelet evicts it."""
@@ -185,7 +188,7 @@ class RealPods:
     def _first_process(self, pod: str) -> int:
         """Return the host's id of the process that a pod's container runs."""
         uid = self.core.read_namespaced_pod(pod, self.namespace).metadata.uid
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 100
         while time.monotonic() < deadline:
             for folder in Path("/proc").glob("[0-9]*"):
                 with contextlib.suppress(OSError):

@@ -30,9 +30,7 @@ def test_a_budget_that_is_used_up_suspends_a_job_until_it_is_raised(
     assert suspended["reason"] == "BudgetUsedUp"
     assert "raise job.budgetUsd" in suspended["message"]
     assert job.read()["status"]["spending"]["usd"] > 0
-    job.until(
-        "there is an event", lambda: "BudgetUsedUp" in [event.reason for event in job.events()]
-    )
+    job.until_events("BudgetUsedUp")
     job.patch({"spending": {"budgetUsd": 1e6}})
     job.until_running({0, 1})
     job.until("the job runs", lambda: job.is_true("Running") and not job.is_true("Suspended"))

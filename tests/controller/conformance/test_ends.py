@@ -147,9 +147,7 @@ def test_deleting_a_job_deletes_its_pods_and_services(bench: Bench, name: str) -
 
     job.delete()
 
-    job.until(
-        "nothing is left", lambda: job.is_gone() and not job.pods() and not job.services(), 30
-    )
+    job.until("nothing is left", lambda: job.is_gone() and not job.pods() and not job.services())
 
 
 def test_a_job_of_the_same_name_starts_from_zero(bench: Bench, kubelet: Kubelet, name: str) -> None:
@@ -164,7 +162,7 @@ def test_a_job_of_the_same_name_starts_from_zero(bench: Bench, kubelet: Kubelet,
     second_job = bench.job(name, replicas=1)
 
     second_job.until(
-        "a new worker runs", lambda: second_job.running() == {0} and second_job.uids() != before, 30
+        "a new worker runs", lambda: second_job.running() == {0} and second_job.uids() != before
     )
     assert not second_job.is_true("Succeeded")
 

@@ -44,7 +44,7 @@ def start(controller: Controller, tmp_path: Path) -> Iterator[Start]:
     yield begin
     for process in started:
         process.kill()
-        process.wait(10)
+        process.wait(100)
 
 
 def test_the_second_controller_takes_over_when_the_first_gets_sigterm(start: Start) -> None:

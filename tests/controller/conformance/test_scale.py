@@ -75,13 +75,16 @@ def test_a_worker_that_is_lost_during_its_removal_is_not_created_again(
 
     job.scale(2)
     job.until_running({0, 1})
-    created = [
-        event.message
-        for event in job.events()
-        if "created" in event.message and "worker-2" in event.message
-    ]
 
-    assert len(created) == 1
+    def created() -> list[str]:
+        return [
+            event.message
+            for event in job.events()
+            if "created" in event.message and "worker-2" in event.message
+        ]
+
+    job.until("its creation is reported", created)
+    assert len(created()) == 1
 
 
 def test_quick_scaling_in_and_out_ends_with_the_configured_replicas(
@@ -198,7 +201,5 @@ def test_a_running_worker_reads_bounds_that_changed(
 
     job.patch({"maxReplicas": 4})
 
-    job.until(
-        "it reads the new bounds", lambda: kubelet.read(f"{name}-worker-0", path) == "1:4", 30
-    )
+    job.until("it reads the new bounds", lambda: kubelet.read(f"{name}-worker-0", path) == "1:4")
     assert job.uids() == before
