@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path)
     parser.add_argument("--optimizer", choices=list(OPTIMIZERS))
     parser.add_argument("--step-seconds", type=float)
+    parser.add_argument("--alone-seconds", type=float, help="the same, in a group of one worker")
     options = parser.parse_args()
     model = network()
     run = elastic.Run(
@@ -72,7 +73,7 @@ def main() -> None:
     for batch in run:
         for x, y in batch.microbatches():
             batch.backward(nn.functional.cross_entropy(model(x), y))
-        time.sleep(options.step_seconds)
+        time.sleep(options.step_seconds if run.world_size > 1 else options.alone_seconds)
         batch.step()
     if run.leads:
         (options.run / "weights.json").write_text(json.dumps(weights(model)))
