@@ -96,7 +96,7 @@ class SplitBlock(nn.Module):
 
 
 def main() -> None:
-    """Train, print the loss of each step, and save this worker's part of the model."""
+    """Train, print the loss of each step on every node, and save this worker's part of the model."""
     options = parse()
     part, parts = (
         int(os.environ.get("LOCAL_RANK", "0")),
@@ -130,7 +130,7 @@ def main() -> None:
         with batch:
             for x, y in batch.microbatches():
                 batch.backward(mse_loss(model(x), y))
-            if batch.step() and run.leads and part == 0:
+            if batch.step() and part == 0:
                 print(
                     f"step {batch.number}: loss {batch.loss:.4f}, {run.world_size} nodes",
                     flush=True,
