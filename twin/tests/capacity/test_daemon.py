@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -130,10 +132,15 @@ def test_a_reclaimed_machine_is_replaced_when_the_capacity_returns_and_not_befor
 ) -> None:
     began = time.time()
 
-    capacity.reclaim(twin.state, ["spot-0"], notice_seconds=2, unavailable_seconds=9)
-
-    assert names(twin, "spot") == {"spot-1"}, "there is no capacity for another one"
-    assert "no capacity for 1 more" in daemon.last_fault(twin.state, "spot")
+    reclaim = partial(capacity.reclaim, notice_seconds=2, unavailable_seconds=9)
+    with ThreadPoolExecutor(1) as background:
+        reclaimed = background.submit(reclaim, twin.state, ["spot-0"])
+        eventually(
+            lambda: "no capacity for 1 more" in daemon.last_fault(twin.state, "spot"),
+            WAIT_SECONDS,
+            "there is no capacity for another one",
+        )
+        reclaimed.result()
     capacity.wait(twin.state, "spot", WAIT_SECONDS, Lines())
     assert names(twin, "spot") == {"spot-1", "spot-2"}
     assert events(twin, "reclaim")["spot-0"] - events(twin, "notice")["spot-0"] >= 2
