@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 POLL_SECONDS = 0.02
-END_SECONDS = 20.0
+END_SECONDS = 100.0
 
 
 class ControlGroup:

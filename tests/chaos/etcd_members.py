@@ -20,7 +20,7 @@ from tests.chaos import slow_sync
 from tests.chaos.network import Network
 
 CLIENT_PORT, PEER_PORT = 2379, 2380
-START_SECONDS = 60.0
+START_SECONDS = 200.0
 REQUEST_SECONDS = 2.0
 
 

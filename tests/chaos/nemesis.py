@@ -85,7 +85,7 @@ class Nemesis:
             self._note("left", target=name, code=self._cluster.wait_left(name))
         newest = max(map(self._cluster.etcd.revision, self._cluster.etcd.names))
         self._note("revision", newest=newest)
-        self._cluster.recorder.wait_for(newest, seconds=5)
+        self._cluster.recorder.wait_for(newest, seconds=100)
 
     # --- one round ---
 

@@ -21,7 +21,7 @@ LATENCY = Path(__file__).with_name("latency.py")
 SWITCH_ADDRESS = "10.77.0.1"
 PREFIX_BITS = 24
 MAX_NAME = 15  # kernel limit of interface names
-START_SECONDS = 20.0
+START_SECONDS = 100.0
 CLONE_NEWNET = 0x40000000  # setns(2)
 Result = TypeVar("Result")
 

@@ -59,15 +59,15 @@ def _datagram_socket() -> socket.socket:
 def test_a_cut_has_a_direction_and_overlapping_cuts_heal_one_by_one(network: Network) -> None:
     network.cut("first", [("a", "b")])
     assert received(network, "a", "b") == 0
-    assert received(network, "b", "a", seconds=20) == 1, "the other direction is not cut"
+    assert received(network, "b", "a", seconds=100) == 1, "the other direction is not cut"
 
     network.cut("second", [("a", "b"), ("b", "a")])
     network.heal("first")
     assert received(network, "a", "b") == received(network, "b", "a") == 0
 
     network.heal("second")
-    assert received(network, "a", "b", seconds=20) == 1
-    assert received(network, "b", "a", seconds=20) == 1
+    assert received(network, "a", "b", seconds=100) == 1
+    assert received(network, "b", "a", seconds=100) == 1
 
 
 def test_a_lossy_link_loses_a_share_of_the_packets(network: Network) -> None:
@@ -75,18 +75,18 @@ def test_a_lossy_link_loses_a_share_of_the_packets(network: Network) -> None:
     assert 0.25 * DATAGRAMS < received(network, "a", "b", DATAGRAMS) < 0.75 * DATAGRAMS
 
     network.heal("fault")
-    assert received(network, "a", "b", DATAGRAMS, seconds=20) == DATAGRAMS
+    assert received(network, "a", "b", DATAGRAMS, seconds=100) == DATAGRAMS
 
 
 def test_packets_are_delayed_until_the_delay_is_removed(network: Network) -> None:
     received(network, "a", "b")  # the addresses are resolved
     network.delay("a", 300)
     began = time.monotonic()
-    assert received(network, "a", "b", seconds=20) == 1
+    assert received(network, "a", "b", seconds=100) == 1
     assert time.monotonic() - began >= 0.3
 
     network.undelay("a")
-    assert received(network, "a", "b", DATAGRAMS, seconds=20) == DATAGRAMS
+    assert received(network, "a", "b", DATAGRAMS, seconds=100) == DATAGRAMS
 
 
 def test_a_slow_link_delivers_at_its_rate(network: Network) -> None:
@@ -95,7 +95,7 @@ def test_a_slow_link_delivers_at_its_rate(network: Network) -> None:
         lambda: socket.create_server((network.addresses["b"], PORT))
     )
     client = network.machines["a"].call(
-        lambda: socket.create_connection((network.addresses["b"], PORT), 10)
+        lambda: socket.create_connection((network.addresses["b"], PORT), 100)
     )
     with listener, client, listener.accept()[0] as server:
         began = time.monotonic()
@@ -163,4 +163,4 @@ def test_a_hung_disk_lets_no_sync_of_a_program_return_until_it_answers(tmp_path:
 def test_a_program_on_a_hung_disk_can_be_killed(tmp_path: Path) -> None:
     with syncing(tmp_path) as (program, _):
         program.kill()
-        assert program.wait(20) == -9
+        assert program.wait(100) == -9

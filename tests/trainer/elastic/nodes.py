@@ -23,6 +23,10 @@ from tests.processes import free_port, processes_in_session, signal_all, start_t
 
 REPOSITORY = Path(__file__).parents[3]
 NAMES = ("w0", "w1", "w2")
+WAIT_SECONDS = 240.0
+"""Time limit for an event on a machine that is slow and busy; typically a few seconds."""
+
+LOG_CHARACTERS = 20_000
 KeyValue = Mapping[str, Any]
 Found = TypeVar("Found")
 
@@ -143,7 +147,7 @@ class Nodes:
         per_node = [f"--nproc_per_node={self._workers}"]
         program = [*self._program, "--run", str(self.run), *self._options, *more]
         if name in self._agents:
-            self._agents[name].wait(30)  # the previous one has been killed: reap it
+            self._agents[name].wait(WAIT_SECONDS)  # the previous one has been killed: reap it
         with (self._folder / f"{name}.log").open("ab") as log:
             self._agents[name] = subprocess.Popen(
                 [
@@ -190,7 +194,7 @@ class Nodes:
     def journal(self, kind: str) -> list[KeyValue]:
         return [entry for entry in self._journal.read() if entry["kind"] == kind]
 
-    def next_step(self, after: float, world_size: int, seconds: float = 90) -> KeyValue:
+    def next_step(self, after: float, world_size: int, seconds: float = WAIT_SECONDS) -> KeyValue:
         """Return the first step that a group of this size completed after a time."""
         return self.next_step_where(
             lambda step: step["at"] > after and step["world_size"] == world_size,
@@ -211,9 +215,19 @@ class Nodes:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.logs()}") from None
 
+    def last_step_before(self, step: KeyValue) -> int:
+        """Return the last step of the groups before the one that took a step.
+
+        By their generations: each worker notes a step at its own time.
+        """
+        earlier = (s["step"] for s in self.journal("step") if s["generation"] < step["generation"])
+        return max(earlier, default=0)
+
     def logs(self) -> str:
+        """Return the ends of the logs, long enough for all lines that a test looks for."""
         parts = [
-            f"--- {p.name}\n{p.read_text()[-1500:]}" for p in sorted(self._folder.glob("w*.log"))
+            f"--- {path.name}\n{path.read_text(errors='replace')[-LOG_CHARACTERS:]}"
+            for path in sorted(self._folder.glob("w*.log"))
         ]
         return "\n".join(parts)
 

@@ -64,7 +64,7 @@ def test_readers_end_with_their_worker_even_if_it_is_killed(folder: Path) -> Non
         "readers = Readers(train, test, 1, 8)\n"
         "readers.take([(0, 0, 0)])\n"
         "print(*readers.processes, flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(600)\n"
     )
     worker = subprocess.Popen(
         [sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, text=True
@@ -80,7 +80,7 @@ def test_readers_end_with_their_worker_even_if_it_is_killed(folder: Path) -> Non
         worker.kill()
         worker.wait()
 
-        assert wait_for_end(handle, 10), "a reader without a worker must not stay"
+        assert wait_for_end(handle, 100), "a reader without a worker must not stay"
         os.close(handle)
 
 
@@ -136,11 +136,12 @@ def test_readers_survive_a_change_of_the_group_and_end_with_their_node(
 
             drained = time.time()
             nodes.signal_agent("w1", signal.SIGTERM)
-            assert nodes.exit_code("w1", 60) == 143, nodes.logs()
+            assert nodes.exit_code("w1", 240) == 143, nodes.logs()
             after = nodes.next_step(drained, world_size=1)
 
-            before = max(e["step"] for e in nodes.journal("step") if e["at"] < after["at"])
-            assert after["step"] == before + 1, "an announced departure costs no step"
+            assert after["step"] == nodes.last_step_before(after) + 1, (
+                "an announced departure costs no step"
+            )
             assert len(staying) == len(leaving) == 2
             assert readers_of(nodes, "w0") == staying, (
                 "the new group changes only the requested samples"

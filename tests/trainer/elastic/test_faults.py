@@ -36,7 +36,7 @@ def remount(folder: Path, options: str) -> None:
     command = ["mount", "-o", f"remount,{options}", str(folder)]
     until(
         lambda: subprocess.run(command, check=False, capture_output=True).returncode == 0,
-        20,
+        100,
         f"the disk is remounted {options}",
     )
 
@@ -149,6 +149,8 @@ def test_a_worker_killed_in_the_first_step_does_not_end_the_other_workers(
     nodes.next_step(0, world_size=2, seconds=240)
 
     assert (tmp_path / "killed-once").exists()
+    # Polled, because each worker writes its own file of the journal.
+    until(lambda: len(nodes.journal("start")) == 3, 100, "three starts are noted")
     starts = Counter(entry["worker"] for entry in nodes.journal("start"))
     assert sorted(starts.values()) == [1, 2], "only the killed worker starts again"
 

@@ -25,7 +25,7 @@ def test_half_a_minute_without_etcd_costs_no_step_and_commits_succeed_afterwards
 ) -> None:
     nodes, server = start(), etcd[1]
     first = nodes.next_step(0, world_size=3, seconds=300)
-    until(lambda: nodes.journal("checkpoint"), 60, f"something is committed\n{nodes.logs()}")
+    until(lambda: nodes.journal("checkpoint"), 240, f"something is committed\n{nodes.logs()}")
 
     server.send_signal(signal.SIGSTOP)
     outage_start = time.time()
@@ -34,12 +34,13 @@ def test_half_a_minute_without_etcd_costs_no_step_and_commits_succeed_afterwards
     server.send_signal(signal.SIGCONT)
     until(
         lambda: [entry for entry in nodes.journal("checkpoint") if entry["at"] > outage_end],
-        60,
+        240,
         f"commits continue\n{nodes.logs()}",
     )
     nodes.next_step(outage_end + 10, world_size=3)
 
-    steps = nodes.journal("step")
+    # The first group may have been smaller, on a machine where the start of a node takes long.
+    steps = [entry for entry in nodes.journal("step") if entry["at"] >= first["at"]]
     during = [entry for entry in steps if outage_start + 3 < entry["at"] < outage_end]
     assert len({entry["step"] for entry in during}) > 5, "training continues"
     assert {entry["generation"] for entry in steps} == {first["generation"]}, nodes.logs()

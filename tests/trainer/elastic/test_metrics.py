@@ -17,7 +17,10 @@ from tests.trainer.elastic.nodes import REPOSITORY, small_data, until
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(300)]
 
 
-def scrape(port: int) -> dict[tuple[str, str | None], float]:
+Exported = dict[tuple[str, str | None], float]
+
+
+def scrape(port: int) -> Exported:
     """Return the values by metric and activity; empty while the port is closed."""
     with (
         contextlib.suppress(OSError),
@@ -26,6 +29,10 @@ def scrape(port: int) -> dict[tuple[str, str | None], float]:
         families = text_string_to_metric_families(response.read().decode())
         return {(s.name, s.labels.get("activity")): s.value for f in families for s in f.samples}
     return {}
+
+
+def after_two_steps(exported: Exported) -> Exported | None:
+    return exported if exported.get(("everstep_step", None), 0) >= 2 else None
 
 
 def test_a_worker_that_trains_serves_its_steps_samples_and_seconds(tmp_path: Path) -> None:
@@ -41,10 +48,7 @@ def test_a_worker_that_trains_serves_its_steps_samples_and_seconds(tmp_path: Pat
             stderr=log,
         )
     try:
-        until(
-            lambda: scrape(port).get(("everstep_step", None), 0) >= 2, 200, "two steps are exported"
-        )
-        exported = scrape(port)
+        exported = until(lambda: after_two_steps(scrape(port)), 200, "two steps are exported")
     finally:
         worker.kill()
         worker.wait()

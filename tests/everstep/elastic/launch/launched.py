@@ -54,7 +54,7 @@ class Launched:
     @property
     def log(self) -> str:
         """Output of the launcher and its workers."""
-        return self._log.read_text()
+        return self._log.read_text(errors="replace")  # while it is written
 
     def wait(self) -> int:
         """Return the exit code."""
