@@ -15,7 +15,7 @@ import pytest
 
 EVERSTEP = str(Path(sys.executable).parent / "everstep")
 TWIN = "e2e"
-UP_SECONDS, DOWN_SECONDS, QUERY_SECONDS = 1500, 180, 120
+UP_SECONDS, DOWN_SECONDS, QUERY_SECONDS = 1500, 300, 300
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(UP_SECONDS + 2 * DOWN_SECONDS)]
 

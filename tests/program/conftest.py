@@ -49,7 +49,7 @@ class Project:
             capture_output=True,
             text=True,
             check=False,
-            timeout=180,
+            timeout=400,
         )
 
     def must(self, *arguments: str) -> str:

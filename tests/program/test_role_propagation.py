@@ -7,7 +7,7 @@ from twin.tests.providers.conftest import CloudProject, plugins, project, pulumi
 
 __all__ = ["plugins", "project", "pulumi_program"]
 
-pytestmark = [pytest.mark.twin, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 PROGRAM = f"""
 import sys

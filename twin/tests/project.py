@@ -23,7 +23,7 @@ class Project:
     """
 
     head = "import json\nimport pulumi\nfrom pulumi import ResourceOptions as Opts\n"
-    command_seconds = 110
+    command_seconds = 250
 
     def __init__(self, folder: Path, pulumi: Path, environment: dict[str, str]) -> None:
         self.folder, self._pulumi, self.environment = folder, pulumi, environment

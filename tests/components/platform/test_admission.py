@@ -16,7 +16,7 @@ from everstep.cli.images import OPTIONS
 from tests.components.existing.existing_stack import declared, pod_of
 from tests.components.recorder import Graph
 
-pytestmark = [pytest.mark.twin, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 UPSTREAM = {"kind": "upstream", "image": "torchelastic/kubernetes:0.1.0"}
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"

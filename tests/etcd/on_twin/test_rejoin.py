@@ -134,7 +134,7 @@ def secured(tmp_path: Path) -> Cluster:
     return Cluster(etcd, tmp_path, Credentials(folder=folder))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["cluster", "secured"])
 def test_the_cluster_survives_when_each_member_in_turn_loses_its_data(
     kind: str, request: pytest.FixtureRequest
@@ -159,7 +159,7 @@ def test_the_cluster_survives_when_each_member_in_turn_loses_its_data(
     assert values, "data must survive although every member lost its own copy"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_member_without_data_waits_for_silent_peers_and_loses_no_write(cluster: Cluster) -> None:
     """Its peers are cut off for longer than any reasonable number of attempts."""
     with ExitStack() as stack:

@@ -237,7 +237,7 @@ def test_a_certificate_of_a_worker_opens_no_connection_between_members(pod: Pod)
         context.load_cert_chain(folder / f"{name}.crt", folder / f"{name}.key")
         try:
             with urllib.request.urlopen(
-                f"https://localhost:{pod.peer}/version", timeout=5, context=context
+                f"https://localhost:{pod.peer}/version", timeout=100, context=context
             ) as response:
                 statuses.append(response.status)
         except OSError:

@@ -23,7 +23,7 @@ from cloudtwin.images.confine import KILLED_WITH_PARENT, OWN_MOUNTS
 KUBELET_NAMESPACE = "k8s.io"  # containerd namespace of the kubelet's images
 SOCKET = "/run/containerd.sock"
 LAST = "localhost/cloudtwin/last:local"  # removing it starts the garbage collector
-CONTAINERD_START_SECONDS = 30.0
+CONTAINERD_START_SECONDS = 90.0  # limit on a busy machine
 STOP_SECONDS = 20.0
 SHOWN_LINES = 12
 CONTENT = "io.containerd.content.v1.content/blobs/sha256"

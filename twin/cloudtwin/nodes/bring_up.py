@@ -29,7 +29,7 @@ from cloudtwin.toolchain import ensure_packages, ensure_tools
 # Limits for a busy machine, which may be twenty times as slow; a program that ends is reported immediately.
 KEEPER_SECONDS = 90.0  # typically 0.3
 READY_SECONDS = 180.0  # timeout of the API server's start, which typically takes 4
-STRAY_SECONDS = 5.0
+STRAY_SECONDS = 60.0  # limit on a busy machine; SIGKILL takes milliseconds
 NODE_SECONDS = 180.0  # timeout of the slowest machine, which typically takes 5
 LOG_LINES = 8
 READY_POLL_SECONDS = 0.1

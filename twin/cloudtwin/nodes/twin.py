@@ -33,8 +33,8 @@ from cloudtwin.paths import state_directory
 from cloudtwin.progress import Progress, Silent
 
 DRAIN_SECONDS = 120.0
-MACHINE_SECONDS = 30.0  # operations on machines may run, such as those of the capacity daemon
-TERMINATE_SECONDS = 10.0  # another command may hold the machine
+MACHINE_SECONDS = 100.0  # operations on machines may run, such as a start by the capacity daemon
+TERMINATE_SECONDS = 100.0  # the capacity daemon may be removing the machine
 LAUNCH_SECONDS = 60.0  # `up` may hold the twin
 ALIVE = frozenset({Power.RUNNING, Power.FROZEN})
 

@@ -17,8 +17,6 @@ __all__ = ["provider", "pulumi_program"]
 class CloudProject(Project):
     """A project and its account."""
 
-    command_seconds = 200
-
     @property
     def cloud(self) -> Path:
         """Folder of the account."""

@@ -11,7 +11,7 @@ from cloudtwin.progress import Lines
 from twin.tests.providers.conftest import CloudProject
 from twin.tests.providers.programs import EKS
 
-pytestmark = [pytest.mark.twin, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from cloudtwin.providers.registries import PrivateRegistry
 from twin.tests.nodes.conftest import api_of, eventually
 from twin.tests.nodes.pods import PYTHON, events_of, phase, pod, start
 
-pytestmark = [pytest.mark.twin, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 ECR, ACR = "123456789012.dkr.ecr.us-east-1.amazonaws.com", "everstepprod.azurecr.io"
 OTHERS = "registry.example.org"

@@ -21,10 +21,7 @@ from cloudtwin.progress import Lines
 
 from twin.tests.nodes.conftest import api_of, eventually, kill_everything, left_of
 
-pytestmark = [
-    pytest.mark.twin,
-    pytest.mark.timeout(300),
-]  # the first test may build the images
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]  # the first test may build the images
 
 POOL, SPOT = "example.com/pool", Taint("example.com/spot", "true")
 MACHINES = [

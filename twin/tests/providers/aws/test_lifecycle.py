@@ -9,7 +9,7 @@ import pytest
 from twin.tests.providers.conftest import CloudProject
 from twin.tests.providers.programs import EKS
 
-pytestmark = [pytest.mark.twin, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 NETWORK = """
 import pulumi_aws as aws

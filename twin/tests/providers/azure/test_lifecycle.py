@@ -8,7 +8,7 @@ import pytest
 from twin.tests.providers.conftest import CloudProject
 from twin.tests.providers.programs import AKS
 
-pytestmark = [pytest.mark.twin, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 
 def test_a_cluster_with_a_spot_pool_is_created_has_no_diff_and_is_deleted_completely(

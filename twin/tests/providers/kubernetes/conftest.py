@@ -100,6 +100,6 @@ def namespace(api: client.CoreV1Api) -> Iterator[str]:
     name = f"test-{uuid.uuid4().hex[:8]}"
     api.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=name)))
     # Wait until the controllers have filled it: the first refresh would report that as drift.
-    wait_for_object(api.list_namespaced_config_map, name, timeout_seconds=10)
+    wait_for_object(api.list_namespaced_config_map, name, timeout_seconds=100)
     yield name
     api.delete_namespace(name)

@@ -30,9 +30,9 @@ claim = k8s.core.v1.PersistentVolumeClaim(
 def wait_for_claim(api: client.CoreV1Api, namespace: str) -> None:
     """Wait until the program's claim exists."""
     created = wait_for_object(
-        api.list_namespaced_persistent_volume_claim, namespace, timeout_seconds=60
+        api.list_namespaced_persistent_volume_claim, namespace, timeout_seconds=200
     )
-    assert created, "the claim was not created within 60 s"
+    assert created, "the claim was not created within 200 s"
 
 
 def test_a_secret_is_a_secret_in_every_part_of_the_state(
