@@ -81,6 +81,7 @@ def test_a_non_finite_loss_ends_the_run_and_names_the_step(start: Start, mode: s
     assert nodes.exit_code("w0", 240) == 1
     steps = [entry["step"] for entry in nodes.journal("step")]
     assert f"the loss of step {max(steps, default=0) + 1} is nan" in nodes.logs()
+    assert "training has diverged" in nodes.logs()
     assert "Lower the learning rate" in nodes.logs()
     assert "--learning-rate, --warmup-fraction" in nodes.logs(), "the fix names the options"
 
