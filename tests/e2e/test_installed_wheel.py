@@ -1,7 +1,8 @@
 """Installed wheels outside a clone: init, doctor, up and down, as a user without the repository runs them.
 
 All tests share one installation. It builds wheels of the three distributions and installs them into an empty virtual
-environment with the locked dependencies.
+environment with the locked dependencies. The training takes seconds, on a few images: test_up_train_evict_down.py
+trains on the data set of the project.
 """
 
 import importlib.util
@@ -14,11 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
+
+from tests.trainer.data import photographs
 
 REPOSITORY = Path(__file__).parents[2]
 UV = str(Path(sys.executable).parent / "uv")
 TWIN = f"wheel-{os.getpid()}"
-INSTALL_SECONDS, UP_SECONDS, DOWN_SECONDS, LAUNCH_SECONDS = 300, 600, 180, 300
+INSTALL_SECONDS, UP_SECONDS, DOWN_SECONDS, LAUNCH_SECONDS = 600, 1500, 300, 600
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(UP_SECONDS + 2 * INSTALL_SECONDS)]
 
@@ -31,7 +35,7 @@ class Installation:
     folder: Path
 
     def run(
-        self, *arguments: str, cwd: Path | None = None, seconds: float = 120, **variables: str
+        self, *arguments: str, cwd: Path | None = None, seconds: float = 300, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """Run the installed command with nothing of this repository on its path."""
         outside = {"PYTHONPATH", "VIRTUAL_ENV", "PULUMI_CONFIG_PASSPHRASE"}
@@ -39,7 +43,12 @@ class Installation:
         return subprocess.run(
             [self.program, *arguments],
             cwd=cwd or self.folder / "project",
-            env={**environment, "EVERSTEP_TWIN": TWIN, **variables},
+            env={
+                **environment,
+                "EVERSTEP_STATE": str(self.folder / "state"),
+                "EVERSTEP_TWIN": TWIN,
+                **variables,
+            },
             capture_output=True,
             text=True,
             timeout=seconds,
@@ -149,7 +158,21 @@ def test_launch_runs_the_example_of_the_api_reference(installation: Installation
     assert checkpoints, "the example names a folder for them"
 
 
+def use_small_data(installation: Installation) -> None:
+    """Put images on the twin's volume, and let the project train on them."""
+    photographs.make(
+        installation.folder / "state" / TWIN / "shared" / "data" / "imagefolder", per_class=40
+    )
+    stack_file = installation.folder / "project" / "stacks" / "Pulumi.local.yaml"
+    stack = yaml.safe_load(stack_file.read_text(encoding="utf-8"))
+    stack["config"]["everstep:data"] = {"dataset": "imagefolder"}
+    stack["config"]["everstep:job"] |= {"imageSize": 32, "globalBatch": 16}
+    stack_file.write_text(yaml.safe_dump(stack), encoding="utf-8")
+
+
 def test_up_trains_and_down_leaves_nothing(installation: Installation) -> None:
+    use_small_data(installation)
+
     up = installation.run("up", seconds=UP_SECONDS)
     assert up.returncode == 0, f"{up.stdout[-3000:]}{up.stderr[-6000:]}"
     assert "finished" in up.stdout, "the report of a finished training ends `up`"
