@@ -7,8 +7,12 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests that take minutes and have targets of their own, apart from `make test`.
 ELASTIC := tests/trainer/elastic tests/chaos
 CLOUDS := twin/tests/providers twin/tests/capacity tests/spot/on_twin twin/tests/nodes/machine/test_cloud_machines.py
-# One of the two halves of `make test-twin`: the tests that mostly wait for the engine.
-ENGINE := twin/tests/pulumi twin/tests/providers/kubernetes tests/program tests/e2e/test_missing_images.py
+PATH_TESTS := tests/e2e/test_up_train_evict_down.py
+STACK_TESTS := tests/e2e/test_clouds.py tests/e2e/test_guides.py tests/e2e/test_pools.py
+# One of the two halves of `make test-twin`, which take about the same time. The other one must have all tests that compare
+# or change what the machines of the host share: mounts, links, names of network namespaces.
+ENGINE := twin/tests/pulumi twin/tests/providers/kubernetes tests/program tests/e2e/test_missing_images.py \
+  tests/github tests/monitoring twin/tests/images twin/tests/toolchain
 
 aws azure: %: .venv/.%  ## Add what the stacks of one cloud need
 
@@ -27,16 +31,21 @@ test-unit: .venv/.development  ## Run the tests that need neither root nor netwo
 	OMP_NUM_THREADS=1 .venv/bin/pytest -m "not twin and not e2e and not browser" --numprocesses=2 --dist=loadfile
 
 test-twin: built  ## Run the tests against real nodes, etcd and the real Pulumi engine
-	@$(MAKE) --no-print-directory --jobs=2 test-engine test-nodes  # the first mostly waits
+	@$(MAKE) --no-print-directory --jobs=2 test-engine test-nodes  # both mostly wait
 
-test-engine: built  ## Run the part of test-twin for the engine, its plugins and the program
+test-engine: built  ## Run the part of test-twin for the engine, the program, workflows, metrics and builds
 	.venv/bin/pytest -m twin $(ENGINE)
 
-test-nodes: built  ## Run the rest of test-twin: machines, images, controller
+test-nodes: built  ## Run the rest of test-twin: machines, controller, etcd, launchers
 	.venv/bin/pytest -m twin $(addprefix --ignore=,$(ENGINE) $(ELASTIC) $(CLOUDS) tests/examples)
 
-test-e2e: built  ## Run the whole path: up, train, evict, report, down
-	.venv/bin/pytest -m e2e $(addprefix --ignore=tests/e2e/,test_clouds.py test_guides.py test_pools.py) --ignore=tests/notebooks
+test-e2e: test-path test-rollout  ## Run the whole path, the installed wheel and first steps in a cloud on the twin
+
+test-path: built  ## Run up, train, evict, report, down; its limits in seconds need a machine without other work
+	.venv/bin/pytest -m e2e $(PATH_TESTS)
+
+test-rollout: built  ## Run the rest of test-e2e: the wheel, an account without GPUs, pushed images
+	.venv/bin/pytest -m e2e $(addprefix --ignore=,$(PATH_TESTS) $(STACK_TESTS)) tests/e2e
 
 test-elastic: built  ## Run the trainer with real agents and etcd: crashes, drains, returns, freezes, faults, bit-identical results
 	.venv/bin/pytest -m twin $(ELASTIC)
@@ -82,7 +91,7 @@ build/servers/node_modules:
 	npm install --silent --no-audit --no-fund --no-save --prefix build/servers azurite@3.37.0
 
 test-mutations: .venv/.development  ## Inject deliberate mistakes into the components; each must fail a test (SAMPLE=N for fewer)
-	.venv/bin/python -m tests.mutation.run --sample $(or $(SAMPLE),0)
+	nice .venv/bin/python -m tests.mutation.run --sample $(or $(SAMPLE),0)
 
 wheels: .venv/.uv  ## Build the wheels of the three distributions into build/dist
 	rm -rf build/dist
@@ -195,4 +204,4 @@ build/scan/.installed: .venv/.uv requirements/scan.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/s3-server.txt
 	@touch $@
 
-.PHONY: help aws azure up down browser test test-browser test-unit test-twin test-engine test-nodes test-e2e test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-notebooks notebooks test-staging test-trackers trackers test-mutations wheels images built lint scan prose format catalog facts-age docs site lock clean
+.PHONY: help aws azure up down browser test test-browser test-unit test-twin test-engine test-nodes test-e2e test-path test-rollout test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-notebooks notebooks test-staging test-trackers trackers test-mutations wheels images built lint scan prose format catalog facts-age docs site lock clean
