@@ -91,7 +91,7 @@ build/servers/node_modules:
 	npm install --silent --no-audit --no-fund --no-save --prefix build/servers azurite@3.37.0
 
 test-mutations: .venv/.development  ## Inject deliberate mistakes into the components; each must fail a test (SAMPLE=N for fewer)
-	nice .venv/bin/python -m tests.mutation.run --sample $(or $(SAMPLE),0)
+	.venv/bin/python -m tests.mutation.run --sample $(or $(SAMPLE),0)
 
 wheels: .venv/.uv  ## Build the wheels of the three distributions into build/dist
 	rm -rf build/dist

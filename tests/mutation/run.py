@@ -21,7 +21,7 @@ from tests.mutation.elastic_mutations import ELASTIC_MUTATIONS
 from tests.mutation.mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_SECONDS = 300
+TIMEOUT_SECONDS = 900
 FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 

@@ -10,7 +10,7 @@ import yaml
 from kubernetes import client
 
 GROUP, VERSION, PLURAL = "elastic.pytorch.org", "v1alpha1", "elasticjobs"
-WAIT_SECONDS = 100.0  # limit on a busy machine; typically below 1
+WAIT_SECONDS = 200.0  # limit on a busy machine; typically below 1
 
 
 @dataclass(frozen=True)

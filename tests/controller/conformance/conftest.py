@@ -307,7 +307,7 @@ def _as_service_account(api: client.ApiClient, kubeconfig: Path, folder: Path) -
     return path
 
 
-def _wait(condition: Callable[[], object], description: str, seconds: float = 100.0) -> None:
+def _wait(condition: Callable[[], object], description: str, seconds: float = 300.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"not within {seconds:g} s: {description}"

@@ -56,12 +56,12 @@ def test_the_second_controller_takes_over_when_the_first_gets_sigterm(start: Sta
 
     first.send_signal(signal.SIGTERM)
 
-    assert first.wait(100) == 0, "an orderly shutdown must exit with 0"
+    assert first.wait(500) == 0, "an orderly shutdown must exit with 0"
     _wait_until(lambda: " is the leader" in second_log.read_text())
     assert "Traceback" not in log.read_text() + second_log.read_text()
 
 
-def _wait_until(condition: Callable[[], object], seconds: float = 100) -> None:
+def _wait_until(condition: Callable[[], object], seconds: float = 500) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
