@@ -15,6 +15,7 @@ the cloud has no capacity for them, everything else is there, and the job waits 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pulumi
 import pulumi_aws
@@ -33,12 +34,9 @@ from components.aws.addons import (
     network_identity,
 )
 from components.aws.autoscaler import EksAutoscaler, EksAutoscalerArgs, priorities
-from components.aws.budget import AwsBudget, AwsBudgetArgs
 from components.aws.cluster import EksCluster, EksClusterArgs
-from components.aws.container_insights import EksContainerInsights, EksContainerInsightsArgs
 from components.aws.data_access import EksDataAccess, EksDataAccessArgs
 from components.aws.fsx import Fsx, FsxArgs
-from components.aws.metrics_agent import EksMetricsAgent, EksMetricsAgentArgs
 from components.aws.network import ExistingVpc, Vpc, VpcArgs
 from components.aws.node_groups import (
     GPU_PLACEMENT,
@@ -48,12 +46,14 @@ from components.aws.node_groups import (
     gpu_pools,
     system_pool,
 )
-from components.aws.registry import Ecr, EcrArgs
 from components.component import Component
 from components.config import EksConfig, FsxConfig, StackConfig, as_kind
 from components.interface import DATA_ACCOUNT, Cluster, DataAccess, Environment
 from components.platform.monitoring import rule_groups
 from everstep.catalog.names import TRAINER_SERVICE_ACCOUNT
+
+if TYPE_CHECKING:
+    from components.aws.metrics_agent import EksMetricsAgent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +219,8 @@ class EksEnvironment(Component):
         config = self._cluster_config
         if not config.monitoring.container_insights:
             return ()
+        from components.aws.container_insights import EksContainerInsights, EksContainerInsightsArgs
+
         args = EksContainerInsightsArgs(
             cluster=config.name,
             cluster_name=self._cluster.cluster.name,
@@ -267,10 +269,13 @@ class EksEnvironment(Component):
         opts = self._aws_options(providers=[self._kubernetes])
         EksAutoscaler(f"{self.name}-autoscaler", args, opts)
 
-    def _declare_metrics(self) -> EksMetricsAgent | None:
+    def _declare_metrics(self) -> "EksMetricsAgent | None":
         monitoring = self._cluster_config.monitoring
         if not monitoring.managed_prometheus:
             return None
+        # Imported here, as are other options: it takes time, and most stacks do not use it.
+        from components.aws.metrics_agent import EksMetricsAgent, EksMetricsAgentArgs
+
         args = EksMetricsAgentArgs(
             cluster=self._cluster_config.name,
             cluster_name=self._cluster.cluster.name,
@@ -302,6 +307,8 @@ class EksEnvironment(Component):
     def _declare_registry(self, puller: pulumi.Input[str] | None) -> pulumi.Output[str] | None:
         if self._config.registry.kind != "ecr":
             return None
+        from components.aws.registry import Ecr, EcrArgs
+
         args = EcrArgs(
             config=self._config.registry,
             puller=puller,
@@ -312,6 +319,8 @@ class EksEnvironment(Component):
     def _declare_budget(self) -> None:
         if self._config.cost.budget is None:
             return
+        from components.aws.budget import AwsBudget, AwsBudgetArgs
+
         args = AwsBudgetArgs(
             config=self._config.cost.budget,
             cluster=self._cluster_config.name,
