@@ -1,10 +1,11 @@
 """The commands of docs/eks.md and docs/aks.md from the first to the last, on machines of the twin.
 
-    pytest -m e2e tests/e2e/test_guides.py -k eks-dev     # or aks-dev
+    pytest -m e2e tests/e2e/test_guides.py -k eks-dev     # or eks-prod, aks-dev
 
 `pulumi` and `everstep` work as in a real account: with a backend of the user's, and with the kubeconfig that the
 guide gets; the twin is the cloud. One walk takes minutes, so all tests of a stack share it; each test checks one
-guarantee. The job trains for longer than in the stack file, so that it outlasts the upgrade.
+guarantee. The job trains for longer than in the stack file, so that it outlasts the upgrade, and with three workers
+also in production, where it would use as many machines as there are.
 """
 
 import json
@@ -31,13 +32,13 @@ from everstep.progress import Silent
 from tests.guides.account import PROVIDERS, UserMachine, user_machine
 from tests.guides.guide import ROOT, GuideCommand, walk_of
 
-STACKS = ("eks-dev", "aks-dev")
+STACKS = ("eks-dev", "aks-dev", "eks-prod")
 WORKERS, EPOCHS = 3, 50
-COMMAND_SECONDS, TRAIN_SECONDS, REGION_SECONDS = 900, 400, 600
+COMMAND_SECONDS, TRAIN_SECONDS, REGION_SECONDS = 1800, 900, 900
 PODS = "/api/v1/namespaces/elastic-job/pods"
 STEP = re.compile(r"step \d+/")
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(4000)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(9000)]
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Walk:
         """Prepare the next command, or observe the effect of the last one."""
         words = command.on_twin
         if words.startswith("everstep init"):
-            self.train_longer()
+            self.change_job()
         elif words.startswith("everstep follow"):
             self.observe("training")
         elif words.startswith("everstep node reclaim"):
@@ -117,10 +118,14 @@ class Walk:
         elif words.startswith("pulumi up") and command.section == "Upgrade":
             self.observe("upgraded")
 
-    def train_longer(self) -> None:
+    def change_job(self) -> None:
+        """Let the job train for longer, with the number of workers that the tests expect."""
         path = self.machine.project / f"stacks/Pulumi.{self.stack}.yaml"
         content = path.read_text()
-        path.write_text(re.sub(r"(?m)^(    epochs:) \d+$", rf"\1 {EPOCHS}", content))
+        for key, value in {"epochs": EPOCHS, "maxReplicas": WORKERS}.items():
+            content, changes = re.subn(rf"(?m)^(    {key}:) \d+$", rf"\1 {value}", content)
+            assert changes == 1, f"{path} has {changes} keys {key}"
+        path.write_text(content)
 
     def observe(self, name: str) -> None:
         """Wait until all workers train, more steps than before, and record what there is."""
@@ -237,7 +242,7 @@ def test_the_upgrade_replaces_every_node_while_the_training_continues(walk: Walk
 
     for pool, names in before.nodes.items():
         assert not names & after.nodes[pool], f"{pool} has nodes of the old version"
-        assert len(after.nodes[pool]) == len(names), pool
+        assert len(after.nodes[pool]) >= len(names), pool
     assert after.steps > before.steps
     assert after.world_size == WORKERS
 
