@@ -25,7 +25,7 @@ from cloudtwin.facade import cache_directory
 from tests.processes import free_port
 
 RULES = Path(__file__).parents[2] / "manifests" / "monitoring" / "rules.yaml"
-START_SECONDS = 120  # timeout on a loaded machine
+START_SECONDS = 300  # timeout on a loaded machine
 PACKAGE = "prometheus"
 
 

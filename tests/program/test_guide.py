@@ -13,7 +13,7 @@ from tests.guides.guide import walk_of
 UNTIL = "everstep images push"
 """The first command that needs machines."""
 
-COMMAND_SECONDS = 200
+COMMAND_SECONDS = 400
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 UPSTREAM = {"kind": "upstream", "image": "torchelastic/kubernetes:0.1.0"}
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-EFFECTIVE_SECONDS = 150.0
+EFFECTIVE_SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ EXEC_SECONDS = 100
 STARTED = "until [ -p /tmp/end ]; do sleep 0.1; done"
 """Waits in a container until its worker has begun: it writes its other files before this one."""
 
-BOOT_SECONDS = 150.0
+BOOT_SECONDS = 300.0
 
 WORKER = """
 import os, signal

@@ -78,7 +78,7 @@ class Cluster:
     ) -> Iterator["subprocess.Popen[bytes]"]:
         """Run the init container and then etcd, which is killed at the end of the block."""
         init = init or self.init_container(name, folder)
-        assert init.wait(timeout=120) == 0
+        assert init.wait(timeout=300) == 0
         process = subprocess.Popen([str(self.etcd), f"--config-file={folder / 'etcd.json'}"])
         try:
             yield process

@@ -17,7 +17,7 @@ from everstep.progress import Silent
 from tests.processes import all_processes, processes_in_session, signal_all, start_ticks
 
 REPOSITORY = Path(__file__).parents[4]
-SECONDS = 180  # time for a launcher to start and end on a loaded machine
+SECONDS = 300  # time for a launcher to start and end on a loaded machine
 Found = TypeVar("Found")
 
 
