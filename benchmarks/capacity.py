@@ -117,15 +117,15 @@ def following_rows(histories: Sequence[CapacityHistory], job: JobModel = ENDLESS
     ]
     best = [sum(map(max, item.machines)) * item.gap_seconds for item in histories]
     shares = [item.done / offered for item, offered in zip(outcomes, best, strict=True)]
-    done = sum(item.done for item in outcomes)
-    yield Row("of the best zone's machine-hours, all histories", f"{done / sum(best):.1%}", "90%")
+    total = sum(item.done for item in outcomes)
+    yield Row("of the best zone's machine-hours, all histories", f"{total / sum(best):.1%}", "90%")
     yield Row("... by history", spread(shares, ".1%"))
     moves = [item.moves / history.hours for item, history in zip(outcomes, histories, strict=True)]
     yield Row("moves an hour", spread(moves, ".2f"), "at most 1")
     zones = range(len(histories[0].zones))
-    alone = [sum(follow(item.only([zone]), job).done for item in histories) for zone in zones]
-    yield Row("times a zone drawn at random", f"{done / mean(alone):.2f}", "2")
-    by_zone = ", ".join(f"{done / item:.2f}" for item in alone)
+    single_zone = [sum(follow(item.only([zone]), job).done for item in histories) for zone in zones]
+    yield Row("times a zone drawn at random", f"{total / mean(single_zone):.2f}", "2")
+    by_zone = ", ".join(f"{total / item:.2f}" for item in single_zone)
     yield Row("times each of the zones", by_zone)
 
 

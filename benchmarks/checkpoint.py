@@ -118,16 +118,16 @@ def stall(folder: Path, rounds: int) -> dict[str, Any]:
             timed(functools.partial(torch_save, folder / "torch", state, number % 2))
         )
         durations["work"].append(timed(work))
-        began = time.monotonic()
+        started_at = time.monotonic()
         stalled = save(number)
         durations["work_meanwhile"].append(timed(work))
         durations["stall"].append(stalled + timed(writer.wait_snapshot))
         writer.wait()
-        durations["durable_meanwhile"].append(written[-1] - began)
-        began = time.monotonic()
+        durations["durable_meanwhile"].append(written[-1] - started_at)
+        started_at = time.monotonic()
         durations["at_once"].append(save(number + 1) + timed(writer.wait_snapshot))
         writer.wait()
-        durations["durable"].append(written[-1] - began)
+        durations["durable"].append(written[-1] - started_at)
         writer.start(state, manifest_of(number + 1), unchanging=state.keys())
         stalled = save(number + 2)
         work()
@@ -164,9 +164,9 @@ def work() -> None:
 
 def timed(action: Callable[[], object]) -> float:
     """Return the duration of an action in seconds."""
-    began = time.monotonic()
+    started_at = time.monotonic()
     action()
-    return time.monotonic() - began
+    return time.monotonic() - started_at
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -266,8 +266,8 @@ def save_in_a_loop(folder: str, step: int, sender: Connection) -> None:
 
     save(step + 1)  # the first one also allocates memory
     sender.send("begun")
-    for later in itertools.count(step + 2):
-        save(later)
+    for step_after in itertools.count(step + 2):
+        save(step_after)
 
 
 def kill_once(context: Any, folder: Path, step: int, rng: random.Random) -> int:  # noqa: ANN401 - a context

@@ -71,9 +71,9 @@ def measure(twin: Twin, machines: list[MachineSpec], idle_seconds: float) -> dic
 
 def timed(action: Callable[[], object]) -> float:
     """Return the duration of an action in seconds."""
-    began = time.monotonic()
+    started_at = time.monotonic()
     action()
-    return round(time.monotonic() - began, 2)
+    return round(time.monotonic() - started_at, 2)
 
 
 def processor_seconds(twin: Twin) -> dict[str, float]:
@@ -121,7 +121,8 @@ def programs(twin: Twin) -> dict[int, str]:
 def shares(seconds_by_program: dict[str, float], seconds: float) -> dict[str, float]:
     """Return processor time as cores, in descending order."""
     return {
-        name: round(used / seconds, 4) for name, used in largest_first(seconds_by_program).items()
+        name: round(cpu_seconds / seconds, 4)
+        for name, cpu_seconds in largest_first(seconds_by_program).items()
     }
 
 

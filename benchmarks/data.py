@@ -116,8 +116,8 @@ def render(rng: np.random.Generator) -> Image.Image:
         light = rng.uniform(20, 235) + rng.normal(scale=12, size=3)
         slope = rng.normal(scale=0.25, size=2)
         shade = slope[0] * right + slope[1] * below + rng.uniform() * rough[box]
-        inside = np.hypot(right, below) < radius
-        image[box][inside] = (light + shade[..., None])[inside]
+        in_disc = np.hypot(right, below) < radius
+        image[box][in_disc] = (light + shade[..., None])[in_disc]
     blurred = Image.fromarray(np.clip(image, 0, 255).astype(np.uint8)).filter(GaussianBlur(0.7))
     grain = rng.normal(scale=6, size=(HEIGHT, WIDTH, 1))
     return Image.fromarray(np.clip(np.asarray(blurred) + grain, 0, 255).astype(np.uint8))
@@ -129,10 +129,10 @@ def throughput(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
     speeds: dict[str, list[float]] = {name: [] for name in methods}
     for epoch in track(range(rounds + 1), "rounds", rounds + 1):
         for name, read in methods.items():
-            began = time.process_time()
+            started_at = time.process_time()
             images = read(epoch)
             if epoch:  # the first round warms up
-                speeds[name].append(images / (time.process_time() - began))
+                speeds[name].append(images / (time.process_time() - started_at))
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     return {
         name: {

@@ -104,15 +104,15 @@ def one_round(folder: Path, store: str, readers: int) -> dict[str, Result]:
     """Measure each way once; the warm cache is that of the cold start before it."""
     shutil.rmtree(folder / "cache", ignore_errors=True)
     return {
-        way: measure(folder / ("shards" if way == "folder" else "cache"), way, store, readers)
-        for way in WAYS
+        mode: measure(folder / ("shards" if mode == "folder" else "cache"), mode, store, readers)
+        for mode in WAYS
     }
 
 
-def measure(folder: Path, way: str, store: str, readers: int) -> Result:
+def measure(folder: Path, mode: str, store: str, readers: int) -> Result:
     """Read one epoch."""
-    began = time.perf_counter()
-    cache = None if way == "folder" else data.open_cache(store, folder, data.Limits())
+    started_at = time.perf_counter()
+    cache = None if mode == "folder" else data.open_cache(store, folder, data.Limits())
     opened = cache.folder if cache else folder
     parts = [
         data.load("imagefolder", opened, part, SIZE, store=store if cache else "")
@@ -124,9 +124,9 @@ def measure(folder: Path, way: str, store: str, readers: int) -> Result:
     )
     try:
         read(train, batches[:2], 1)
-        first = time.perf_counter() - began
+        first = time.perf_counter() - started_at
         read(train, batches[1:], len(batches) - 1)
-        later_seconds = time.perf_counter() - began - first
+        later_seconds = time.perf_counter() - started_at - first
     finally:
         if isinstance(train, Loader):
             train.close()
@@ -139,9 +139,9 @@ def measure(folder: Path, way: str, store: str, readers: int) -> Result:
 def wait_until_filled(cache: data.Cache) -> None:
     """Wait until the process that fills the cache has ended."""
     handle = os.pidfd_open(cache.process)
-    ended, _, _ = select.select([handle], [], [], FILL_SECONDS)
+    readable, _, _ = select.select([handle], [], [], FILL_SECONDS)
     os.close(handle)
-    if not ended:
+    if not readable:
         raise TimeoutError(f"the cache is not complete after {FILL_SECONDS} s")
 
 
@@ -156,23 +156,23 @@ def read(train: Dataset, batches: list[np.ndarray], count: int) -> None:
 def summary(rounds: list[dict[str, Result]]) -> dict[str, dict[str, float]]:
     """Return the medians of each way, and of its ratios to the folder of the same round."""
     return {
-        way: {
-            "first_batch_seconds": median([result[way].first_batch_seconds for result in rounds]),
+        mode: {
+            "first_batch_seconds": median([result[mode].first_batch_seconds for result in rounds]),
             "first_batch_ratio": median(
                 [
-                    result[way].first_batch_seconds / result["folder"].first_batch_seconds
+                    result[mode].first_batch_seconds / result["folder"].first_batch_seconds
                     for result in rounds
                 ]
             ),
-            "images_per_second": median([result[way].images_per_second for result in rounds]),
+            "images_per_second": median([result[mode].images_per_second for result in rounds]),
             "images_per_second_ratio": median(
                 [
-                    result[way].images_per_second / result["folder"].images_per_second
+                    result[mode].images_per_second / result["folder"].images_per_second
                     for result in rounds
                 ]
             ),
         }
-        for way in WAYS
+        for mode in WAYS
     }
 
 
@@ -186,8 +186,8 @@ def table(results: dict[str, dict[str, float]]) -> str:
     names = list(results["folder"])
     rows = [" " * 8 + "".join(f"{name:>26}" for name in names)]
     rows += [
-        f"{way:8}" + "".join(f"{figures[name]:26.3f}" for name in names)
-        for way, figures in results.items()
+        f"{mode:8}" + "".join(f"{figures[name]:26.3f}" for name in names)
+        for mode, figures in results.items()
     ]
     return "\n".join(rows)
 

@@ -98,9 +98,9 @@ def measure_event(nodes: Nodes, kind: str, name: str) -> tuple[GroupChange, Grou
         "freeze": lambda: nodes.signal_all(name, signal.SIGSTOP),
         "drain": lambda: nodes.signal_agent(name, signal.SIGTERM),
     }
-    at = time.time()
+    event_time = time.time()
     act[kind]()
-    after = nodes.next_step(at, 2, START_SECONDS)
+    after = nodes.next_step(event_time, 2, START_SECONDS)
     time.sleep(1)
     returned_at = time.time()
     if kind == "freeze":
@@ -113,15 +113,15 @@ def measure_event(nodes: Nodes, kind: str, name: str) -> tuple[GroupChange, Grou
         START_SECONDS,
         "all three train again",
     )
-    return change(nodes, at, after), change(nodes, returned_at, joined)
+    return change(nodes, event_time, after), change(nodes, returned_at, joined)
 
 
-def change(nodes: Nodes, at: float, first: KeyValue) -> GroupChange:
+def change(nodes: Nodes, event_time: float, first: KeyValue) -> GroupChange:
     """Return the change that ended with this step."""
     before = [e for e in nodes.journal("step") if e["at"] < first["at"]]
     gap = first["at"] - before[-1]["at"]
     repeated = max(e["step"] for e in before) + 1 - first["step"]
-    return GroupChange(first["at"] - at, gap - first["seconds"], repeated)
+    return GroupChange(first["at"] - event_time, gap - first["seconds"], repeated)
 
 
 def report(kind: str, changes: Sequence[GroupChange]) -> None:

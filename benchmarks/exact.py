@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.schedules import KINDS, act, report_outcomes
-from tests.trainer.elastic.nodes import Nodes, running_etcd, small_data, until
+from tests.trainer.elastic.nodes import Nodes, running_etcd, small_data, wait_until
 from trainer.settings import any_result
 
 NAMES = ("w0", "w1", "w2", "w3")
@@ -100,7 +100,7 @@ def start_job(folder: Path, etcd: str, line: list[str], job: str, names: Sequenc
 def wait_finished(nodes: Nodes) -> tuple[str, list[int]]:
     """Wait for the end of a run; return its sha256 and the sizes of the groups that took steps."""
     try:
-        until(lambda: any_result(nodes.run), RUN_SECONDS, "the run is complete")
+        wait_until(lambda: any_result(nodes.run), RUN_SECONDS, "the run is complete")
     finally:
         nodes.close()
     result = any_result(nodes.run)
@@ -132,10 +132,10 @@ def disturb(nodes: Nodes, rng: random.Random, present: list[str]) -> dict[str, i
     missing: dict[str, str] = {}
     events: dict[str, int] = {}
     deadline = time.monotonic() + RUN_SECONDS
-    at = 0.0
-    while trained_on(nodes, at) and time.monotonic() < deadline:
+    disturbed_at = 0.0
+    while trained_on(nodes, disturbed_at) and time.monotonic() < deadline:
         time.sleep(rng.uniform(0, 1.5))
-        at = time.time()
+        disturbed_at = time.time()
         absent = [name for name in NAMES if name not in present]
         if absent and (len(present) == 1 or rng.random() < 0.5):
             name = rng.choice(absent)
@@ -161,7 +161,7 @@ def disturb(nodes: Nodes, rng: random.Random, present: list[str]) -> dict[str, i
 
 def trained_on(nodes: Nodes, after: float) -> bool:
     """Wait for a step that was completed after a moment; return False if the run is complete instead."""
-    until(
+    wait_until(
         lambda: any_result(nodes.run) or any(step["at"] > after for step in nodes.journal("step")),
         RUN_SECONDS,
         "the run continues",

@@ -101,7 +101,7 @@ class RealMember:
         if not pending:
             return False
         self.now = max(self.now, pending[0][0])
-        arrived = [event for at, event in pending if at <= self.now]
+        arrived = [event for due, event in pending if due <= self.now]
         self.received += len(arrived)
         self.decide(*arrived)
         return True
@@ -159,17 +159,17 @@ def run(count: int, watched: int, puts_per_second: float) -> dict[str, Formation
     first = settle(agents, 1)
 
     lost, *others = agents
-    begun = max(agent.now for agent in agents)
-    store.change(MemberRemoved(lost.identity), begun)
+    started_at = max(agent.now for agent in agents)
+    store.change(MemberRemoved(lost.identity), started_at)
     for agent in others:
         agent.receive()
         agent.decide(Ready())
     for name in other_members:
-        store.put(member(name, 1), begun)
-    return {"at the start": first, "after the loss of rank 0": settle(others, 2, begun)}
+        store.put(member(name, 1), started_at)
+    return {"at the start": first, "after the loss of rank 0": settle(others, 2, started_at)}
 
 
-def settle(agents: list[RealMember], number: int, begun: float = 0.0) -> FormationResult:
+def settle(agents: list[RealMember], number: int, started_at: float = 0.0) -> FormationResult:
     """Advance the simulation until no change is pending; the agent furthest behind always goes first.
 
     Raises:
@@ -180,7 +180,7 @@ def settle(agents: list[RealMember], number: int, begun: float = 0.0) -> Formati
     store = agents[0].store
     assert all(number in agent.began for agent in agents), "a member is not in the group"
     result = FormationResult(
-        seconds=max(agent.began[number] for agent in agents) - begun,
+        seconds=max(agent.began[number] for agent in agents) - started_at,
         decisions=max(agent.decisions for agent in agents),
         requests=dict(store.requests),
     )

@@ -91,11 +91,11 @@ class Worker:
         """Train on this process's samples, in two micro-batches."""
         share = SAMPLES // (NODES * LOCAL)
         first = (self._node * LOCAL + self._rank) * share
-        for last, at in enumerate((first, first + share // 2)):
-            own = slice(at, at + share // 2)
+        for last, start in enumerate((first, first + share // 2)):
+            shard = slice(start, start + share // 2)
             assert isinstance(self.model, FSDPModule)
             self.model.set_requires_gradient_sync(bool(last))
-            loss = mse_loss(self.model(inputs[own]), targets[own])
+            loss = mse_loss(self.model(inputs[shard]), targets[shard])
             (loss * (share / 2 / SAMPLES)).backward()  # type: ignore[no-untyped-call]  # torch has no type
         for parameter in self.model.parameters():
             assert parameter.grad is not None
@@ -108,8 +108,8 @@ class Worker:
         """Return the greatest difference of a parameter from the one of the whole model."""
         pairs = zip(self.model.parameters(), unsharded.parameters(), strict=True)
         return max(
-            float((local(own) - expected.chunk(LOCAL)[self._rank]).abs().max())
-            for own, expected in pairs
+            float((local(shard) - expected.chunk(LOCAL)[self._rank]).abs().max())
+            for shard, expected in pairs
         )
 
 

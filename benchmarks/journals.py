@@ -40,18 +40,18 @@ def measure(run: Path, steps: int) -> dict[str, float]:
     journal = run / "journal" / "worker-0.jsonl"
     journal.parent.mkdir()
     write(journal, steps)
-    before, began = resident(), time.process_time()
+    before, started_at = resident(), time.process_time()
     reader = FolderReader(run, run / "events.jsonl")
     report = build(reader.read())
-    first = time.process_time() - began
+    first = time.process_time() - started_at
     assert report.steps == steps, report.steps
     polls = []
     for poll in range(1, POLLS + 1):
         with journal.open("a") as file:
             file.write(step_line(steps + poll))
-        began = time.process_time()
+        started_at = time.process_time()
         build(reader.read())
-        polls.append(time.process_time() - began)
+        polls.append(time.process_time() - started_at)
     return {
         "steps": steps,
         "journal_mb": round(journal.stat().st_size / 1e6, 1),

@@ -289,7 +289,7 @@ class MovingStack(LifeCycle):
         trace.write_text(json.dumps(data))
         with self.follower() as follower:
             self.until("all train", self.all_train, TRAIN_SECONDS)
-            began = time.time()
+            started_at = time.time()
             self.run_checked(
                 "replay",
                 "market",
@@ -300,7 +300,7 @@ class MovingStack(LifeCycle):
                 f"--speed={self.speed}",
             )
             self.until("the job ends", lambda: follower.poll() is not None, END_SECONDS)
-        return began
+        return started_at
 
 
 def joins(run: RunRecord, machines: dict[str, Machine]) -> list[float]:
@@ -312,14 +312,14 @@ def joins(run: RunRecord, machines: dict[str, Machine]) -> list[float]:
             step.at for step in run.steps
             if step.at > move.began and nodes & set(run.members(step.generation).values())
         )  # fmt: skip
-        if (at := next(first, None)) is not None:
-            seconds.append(at - move.began)
+        if (joined_at := next(first, None)) is not None:
+            seconds.append(joined_at - move.began)
     return seconds
 
 
-def training_at(run: RunRecord, at: float) -> int:
+def training_at(run: RunRecord, time: float) -> int:
     """Return the size of the group that trained at a time; 0 if its next step is of another group."""
-    before, after = run.step_before(at), run.step_after(at)
+    before, after = run.step_before(time), run.step_after(time)
     if before is None or after is None or before.generation != after.generation:
         return 0
     return before.world_size
@@ -328,23 +328,23 @@ def training_at(run: RunRecord, at: float) -> int:
 def compare(
     run: RunRecord,
     history: CapacityHistory,
-    began: float,
+    started_at: float,
     speed: float,
     billed_seconds: float,
     start_seconds: float,
 ) -> tuple[list[Comparison], Outcome]:
-    """Return the figures of the run since `began` beside the simulator's, and the simulator's outcome.
+    """Return the figures of the run since `started_at` beside the simulator's, and the simulator's outcome.
 
     The group was complete when the replay began, so the simulated one starts earlier by the start of a machine.
     """
     complete = [step.seconds / step.count for step in run.steps if step.world_size == MACHINES]
     step_seconds = median(complete)
-    steps = max(step.step for step in run.steps) - run.highest_step(began)
+    steps = max(step.step for step in run.steps) - run.highest_step(started_at)
     work = steps * step_seconds * MACHINES
     outcome = predict(
         history, speed=speed, work=work, step_seconds=step_seconds, start_seconds=start_seconds
     )
-    measured_seconds = run.steps[-1].at - began
+    measured_seconds = run.steps[-1].at - started_at
     return [
         Comparison(
             "duration, s", measured_seconds, finished_after(outcome, history, speed) - start_seconds
@@ -376,8 +376,8 @@ def main() -> None:
         stack.declare()
         stack.up()
         stack.compress_policy()
-        began = stack.train(history)
-        show(result(stack, history, began), as_json=options.json)
+        started_at = stack.train(history)
+        show(result(stack, history, started_at), as_json=options.json)
         if options.keep:
             keep(stack, options.keep)
     finally:
@@ -387,16 +387,16 @@ def main() -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def result(stack: MovingStack, history: CapacityHistory, began: float) -> Result:
+def result(stack: MovingStack, history: CapacityHistory, started_at: float) -> Result:
     """Return the figures of a run that has ended."""
     report, run = stack.query("report"), stack.read()
     machines = MachineLog(stack.twin / "machines.json").seen
     verified, exactly_once = verify(stack.run_folder)
     start_seconds = median(joins(run, machines) or [0.0])
     billed = report["money"]["machine_hours"] * HOUR_SECONDS
-    before = MACHINES * (began - run.starts[0].at)
+    before = MACHINES * (started_at - run.starts[0].at)
     compared, outcome = compare(
-        run, history, began, stack.speed, max(billed - before, 1.0), start_seconds
+        run, history, started_at, stack.speed, max(billed - before, 1.0), start_seconds
     )
     moves = [
         move | {"training_in_the_old_zone": training_at(run, move["began"])}

@@ -312,9 +312,9 @@ def work(
     for number in track(rounds, "rounds", len(rounds)) if task.rank == 0 else rounds:
         for name in (*names[number % len(names) :], *names[: number % len(names)]):
             dist.barrier()
-            began, busy = time.monotonic(), time.process_time()
+            started_at, busy = time.monotonic(), time.process_time()
             variants[name](task.steps)
-            seconds[name].append((time.monotonic() - began, time.process_time() - busy))
+            seconds[name].append((time.monotonic() - started_at, time.process_time() - busy))
     dist.barrier()
     if task.rank == 0:
         sender.send(seconds)

@@ -94,11 +94,11 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Measurement:
     Raises:
         SystemExit: The command failed; the message is its output.
     """
-    before, began = spent(), time.monotonic()
+    before, started_at = spent(), time.monotonic()
     result = subprocess.run(
         command, env=environment, cwd=PROJECT, capture_output=True, text=True, check=False
     )
-    wall = time.monotonic() - began
+    wall = time.monotonic() - started_at
     reap()
     if result.returncode:
         raise SystemExit(f"{' '.join(command)}\n{result.stdout}{result.stderr}")

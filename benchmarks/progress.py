@@ -62,11 +62,11 @@ def track_with_bar(
 
 def track_with_lines(rounds: Iterable[Round], title: str, count: int) -> Iterator[Round]:
     """Yield the rounds with progress lines on standard error."""
-    began = reported = time.monotonic()
+    started_at = reported = time.monotonic()
     for completed, item in enumerate(rounds):
         now = time.monotonic()
         if completed and now - reported >= LINE_EVERY_SECONDS:
-            reported, remaining_seconds = now, (now - began) / completed * (count - completed)
+            reported, remaining_seconds = now, (now - started_at) / completed * (count - completed)
             print(
                 f"{title}: {completed} of {count}, about {remaining_seconds:.0f} s left",
                 file=sys.stderr,

@@ -97,13 +97,13 @@ def make(folder: Path, page: Path) -> dict[str, float]:
     from everstep.cli.report.readers import FolderReader
 
     times = {}
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     run = FolderReader(folder, folder / "events.jsonl").read()
-    times["read the journals"], began = time.perf_counter() - began, time.perf_counter()
+    times["read the journals"], started_at = time.perf_counter() - started_at, time.perf_counter()
     built = build_page(run, run.entries[-1].at + 1)
-    times["build the page"], began = time.perf_counter() - began, time.perf_counter()
+    times["build the page"], started_at = time.perf_counter() - started_at, time.perf_counter()
     page.write_text(render(built))
-    times["write the page"] = time.perf_counter() - began
+    times["write the page"] = time.perf_counter() - started_at
     return times
 
 

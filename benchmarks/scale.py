@@ -138,13 +138,13 @@ class Fleet:
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            begun: list[Begun] = [node for host in self._all("begun") for node in host]
-            agreed = {(node.number, node.size) for node in begun}
-            is_formed = len(begun) == size and len(agreed) == 1 and begun[0].size == size
-            if is_formed and begun[0].number > after:
-                return max(begun, key=lambda node: node.at)
+            nodes: list[Begun] = [node for host in self._all("begun") for node in host]
+            agreed = {(node.number, node.size) for node in nodes}
+            is_formed = len(nodes) == size and len(agreed) == 1 and nodes[0].size == size
+            if is_formed and nodes[0].number > after:
+                return max(nodes, key=lambda node: node.at)
             time.sleep(POLL_SECONDS)
-        sizes = sorted({(node.number, node.size) for node in begun})
+        sizes = sorted({(node.number, node.size) for node in nodes})
         raise TimeoutError(f"no group of {size} formed in {seconds:.0f} s, but {sizes[-5:]}")
 
     def _all(self, *command: object) -> list[Any]:
@@ -242,9 +242,9 @@ def _phases(
     def straggler() -> dict[str, float]:
         fleet.stall(stalled=True)
         burst = rates(BURST_SECONDS)
-        later = rates(seconds)
+        with_straggler = rates(seconds)
         fleet.stall(stalled=False)
-        return later | {f"burst_{name}": value for name, value in burst.items()}
+        return with_straggler | {f"burst_{name}": value for name, value in burst.items()}
 
     yield "formation", lambda: change(fleet.start, members, START_SECONDS)
     yield "settling", lambda: rates(seconds / 4)

@@ -68,18 +68,20 @@ def plan(seed: int, seconds: float, events: int) -> list[PlannedEvent]:
     kinds: list[str] = []
     planned: list[PlannedEvent] = []
     for number in range(events):
-        at = seconds * (number + chance.uniform(0.3, 0.7)) / events
-        returnable = [name for name, (since, _) in absent.items() if at - since >= MIN_AWAY_SECONDS]
+        event_time = seconds * (number + chance.uniform(0.3, 0.7)) / events
+        returnable = [
+            name for name, (since, _) in absent.items() if event_time - since >= MIN_AWAY_SECONDS
+        ]
         present = [name for name in NAMES if name not in absent]
         if returnable and (len(present) == 1 or chance.random() < 0.6):
             name = chance.choice(returnable)
-            planned.append(PlannedEvent(at, RETURN_KINDS[absent.pop(name)[1]], name))
+            planned.append(PlannedEvent(event_time, RETURN_KINDS[absent.pop(name)[1]], name))
         elif len(present) > 1:
             kinds = kinds or chance.sample(("kill", "vanish", "freeze", "drain"), 4)
             kind, name = kinds.pop(), chance.choice(present)
-            planned.append(PlannedEvent(at, kind, name))
+            planned.append(PlannedEvent(event_time, kind, name))
             if kind in RETURN_KINDS:
-                absent[name] = (at, kind)
+                absent[name] = (event_time, kind)
     return planned
 
 
@@ -94,12 +96,12 @@ class History:
         for name in NAMES:
             self._nodes.start(name)
         self._nodes.next_step(0, len(NAMES), START_SECONDS)
-        began = time.time()
+        started_at = time.time()
         for event in track(planned, "events", len(planned)):
-            time.sleep(max(0.0, began + event.at - time.time()))
+            time.sleep(max(0.0, started_at + event.at - time.time()))
             self._apply(event)
-        time.sleep(max(0.0, began + seconds - time.time()))
-        return began, time.time()
+        time.sleep(max(0.0, started_at + seconds - time.time()))
+        return started_at, time.time()
 
     def end(self) -> None:
         """Drain all nodes; the last one saves its state."""
@@ -134,19 +136,19 @@ class History:
         return {str(entry["file"]) for entry in groups if entry["generation"] == newest}
 
 
-def goodput_after_start(run: RunRecord, began: float, ended: float) -> float:
+def goodput_after_start(run: RunRecord, started_at: float, ended_at: float) -> float:
     """Return the goodput of the history without the first start-up: time of counted steps over its duration."""
     steps = counted_steps(run.steps).values()
-    counted_seconds = sum(step.seconds for step in steps if began < step.at <= ended)
-    return counted_seconds / (ended - began)
+    counted_seconds = sum(step.seconds for step in steps if started_at < step.at <= ended_at)
+    return counted_seconds / (ended_at - started_at)
 
 
-def record_until(run: RunRecord, ended: float) -> RunRecord:
+def record_until(run: RunRecord, ended_at: float) -> RunRecord:
     """Return the run as of a time."""
     return RunRecord(
-        tuple(entry for entry in run.entries if entry.at <= ended),
-        tuple(event for event in run.events if event.at <= ended),
-        blocks=tuple(block for block in run.blocks if block.at <= ended),
+        tuple(entry for entry in run.entries if entry.at <= ended_at),
+        tuple(event for event in run.events if event.at <= ended_at),
+        blocks=tuple(block for block in run.blocks if block.at <= ended_at),
     )
 
 
@@ -185,16 +187,16 @@ def main() -> None:
             nodes = Nodes(folder, etcd, command_line)
             history = History(nodes, folder / "events.jsonl")
             try:
-                began, ended = history.run(planned, seconds)
+                started_at, ended_at = history.run(planned, seconds)
                 loads = (load, os.getloadavg()[2])
                 history.end()
             finally:
                 nodes.close()
         record = FolderReader(nodes.run, folder / "events.jsonl").read()
         show(
-            record_until(record, ended),
-            began,
-            ended,
+            record_until(record, ended_at),
+            started_at,
+            ended_at,
             verify(nodes.run),
             loads,
             as_json=options.json,
@@ -223,8 +225,8 @@ def parse() -> argparse.Namespace:
 
 def show(
     run: RunRecord,
-    began: float,
-    ended: float,
+    started_at: float,
+    ended_at: float,
     verified: str,
     loads: tuple[float, float],
     *,
@@ -233,8 +235,8 @@ def show(
     """Print the figures as text with the report, or as JSON."""
     report = build(run)
     figures = {
-        "goodput_of_the_history": round(goodput_after_start(run, began, ended), 4),
-        "history_seconds": round(ended - began, 1),
+        "goodput_of_the_history": round(goodput_after_start(run, started_at, ended_at), 4),
+        "history_seconds": round(ended_at - started_at, 1),
         "events": dict(Counter(event.kind for event in run.events)),
         "load_before": round(loads[0], 2),
         "load_of_the_last_15_minutes": round(loads[1], 2),
@@ -243,7 +245,7 @@ def show(
     if as_json:
         print(json.dumps({**figures, "report": report.to_json()}, indent=1))
         return
-    Console(width=110).print(report_screen(report, run, ended, 110))
+    Console(width=110).print(report_screen(report, run, ended_at, 110))
     print(
         f"\n{sentence(report, figures)}\nload {loads[0]:.1f} before; {loads[1]:.1f} over the last 15 minutes"
     )

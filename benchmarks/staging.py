@@ -108,12 +108,12 @@ def _pass(folder: Path, files: int) -> dict[str, float]:
 
 def plan_once(destination: Path, files: int) -> dict[str, float]:
     """Plan in this process; return seconds, processor seconds and the peak of its memory in MB."""
-    began = time.monotonic()
+    started_at = time.monotonic()
     planned = plan(GeneratedSource(files), destination, Options(), Unlimited())
     assert planned.to_copy.files == files
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
-        "seconds": round(time.monotonic() - began, 1),
+        "seconds": round(time.monotonic() - started_at, 1),
         "processor_seconds": round(usage.ru_utime + usage.ru_stime, 1),
         "peak_mb": round(usage.ru_maxrss / 1000, 1),
     }
@@ -134,9 +134,9 @@ def measure_copies(folder: Path, options: argparse.Namespace) -> dict[str, objec
     for number in range(options.rounds):
         for kind, values in rates.items():
             target = folder / f"{kind}-{number}"
-            began = time.monotonic()
+            started_at = time.monotonic()
             _copy(kind, source, target)
-            values.append(LARGE_FILES * size / 1e6 / (time.monotonic() - began))
+            values.append(LARGE_FILES * size / 1e6 / (time.monotonic() - started_at))
             subprocess.run(["rm", "-r", target], check=True)
     median = {kind: statistics.median(values) for kind, values in rates.items()}
     return {

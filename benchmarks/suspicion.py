@@ -36,7 +36,7 @@ from tests.trainer.elastic.nodes import (
     Nodes,
     running_etcd,
     small_data,
-    until,
+    wait_until,
 )
 
 START_SECONDS = 300.0
@@ -129,19 +129,21 @@ def provoke_all(nodes: Nodes, folder: Path, count: int) -> Iterator[float]:
 def provoke(nodes: Nodes, folder: Path, name: str) -> float:
     """Stop an agent until the others fence its node; return the time between the steps around that."""
     fence_count = len(fences(folder))
-    at = time.time()
+    started_at = time.time()
     nodes.signal_agent(name, signal.SIGSTOP)
     try:
-        until(lambda: len(fences(folder)) > fence_count, FENCE_SECONDS, f"{name} is fenced")
+        wait_until(lambda: len(fences(folder)) > fence_count, FENCE_SECONDS, f"{name} is fenced")
     finally:
         nodes.signal_agent(name, signal.SIGCONT)
-    newest = max(int(step["generation"]) for step in nodes.journal("step") if step["at"] < at)
+    newest = max(
+        int(step["generation"]) for step in nodes.journal("step") if step["at"] < started_at
+    )
     returned = nodes.next_step_where(
         lambda step: step["world_size"] == len(NAMES) and step["generation"] > newest,
         START_SECONDS,
         "all three train again",
     )
-    return between_steps(nodes.journal("step"), at, returned["at"])
+    return between_steps(nodes.journal("step"), started_at, returned["at"])
 
 
 def between_steps(steps: Sequence[KeyValue], begin: float, end: float) -> float:

@@ -110,9 +110,9 @@ def _measure_event(
 ) -> tuple[float, int, float]:
     """Measure one event and the return: seconds to the next step, repeated steps, pause at the join."""
     nodes.next_step(time.time() - 5, 3, START_SECONDS)
-    at = time.time()
+    event_time = time.time()
     act(name)
-    after = nodes.next_step(at, 2, START_SECONDS)
+    after = nodes.next_step(event_time, 2, START_SECONDS)
     highest = max(e["step"] for e in nodes.journal("step") if e["at"] < after["at"])
     if kind == "freeze":
         nodes.signal_all(name, signal.SIGCONT)
@@ -120,19 +120,19 @@ def _measure_event(
         nodes.start(name)
     joined = nodes.next_step(after["at"], 3, START_SECONDS)
     last_alone = max(e["at"] for e in nodes.journal("step") if e["at"] < joined["at"])
-    return after["at"] - at, highest + 1 - after["step"], joined["at"] - last_alone
+    return after["at"] - event_time, highest + 1 - after["step"], joined["at"] - last_alone
 
 
 def accuracy(folder: Path, etcd: str, options: argparse.Namespace) -> None:
     """Measure the accuracy of a whole undisturbed run with three workers."""
-    began = time.monotonic()
+    started_at = time.monotonic()
     nodes = begin(folder, etcd, options, NAMES, "--epochs", str(options.epochs))
     try:
         codes = [nodes.exit_code(name, 3600) for name in NAMES]
     finally:
         nodes.close()
     result = json.loads((nodes.run / "result.json").read_text())
-    print(f"exit codes {codes}, {time.monotonic() - began:.0f} s in all, {result}")
+    print(f"exit codes {codes}, {time.monotonic() - started_at:.0f} s in all, {result}")
 
 
 if __name__ == "__main__":

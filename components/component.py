@@ -71,12 +71,12 @@ def _combined(depends_on: DependsOn | None, after: Sequence[pulumi.Resource]) ->
     if depends_on is None:
         return [*after]
     if isinstance(depends_on, (pulumi.Resource, Sequence)):
-        return [*_listed(depends_on), *after]
+        return [*_as_list(depends_on), *after]
     output = pulumi.Output.from_input(depends_on)  # type: ignore[arg-type]  # Awaitables are valid
-    return output.apply(lambda resources: [*_listed(resources), *after])
+    return output.apply(lambda resources: [*_as_list(resources), *after])
 
 
-def _listed(
+def _as_list(
     resources: Sequence[pulumi.Input[pulumi.Resource]] | pulumi.Resource,
 ) -> Sequence[pulumi.Input[pulumi.Resource]]:
     return resources if isinstance(resources, Sequence) else [resources]

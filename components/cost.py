@@ -89,9 +89,9 @@ class Cost:
             for item in self.items
         ]
         billed = [(item, count, price) for item, count, price in priced if count]
-        known = (count * price for _, count, price in billed if price is not None)
+        known_costs = (count * price for _, count, price in billed if price is not None)
         unknown = {item.name: None for item, _, price in billed if price is None}
-        return Total(usd=round(sum(known), 4), unknown=tuple(unknown))
+        return Total(usd=round(sum(known_costs), 4), unknown=tuple(unknown))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -414,8 +414,8 @@ def _highest_price(machines: Sequence[str], region: str, config: StackConfig) ->
 
 
 def _maximum_if_known(prices: Sequence[float | None]) -> float | None:
-    known = [price for price in prices if price is not None]
-    return max(known) if len(known) == len(prices) else None
+    known_prices = [price for price in prices if price is not None]
+    return max(known_prices) if len(known_prices) == len(prices) else None
 
 
 def _pool(

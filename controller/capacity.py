@@ -51,10 +51,10 @@ def _count_on_node(node: Node, pod: Json, pods: Sequence[Json]) -> int:
     if any(_has_labels(labels, other) for labels in excluded for other in pods):
         return 0
     requested = requests(spec) | {"pods": Decimal(1)}
-    used = [requests(other["spec"]) | {"pods": Decimal(1)} for other in pods]
+    pod_requests = [requests(other["spec"]) | {"pods": Decimal(1)} for other in pods]
     free = {
         name: _quantity(node.allocatable.get(name, "0"))
-        - sum(quantities.get(name, Decimal(0)) for quantities in used)
+        - sum(quantities.get(name, Decimal(0)) for quantities in pod_requests)
         for name in requested
     }
     fitting = min(int(free[name] // value) for name, value in requested.items() if value > 0)

@@ -75,15 +75,15 @@ def _placement_events(old: PlacementState | None, new: PlacementState | None) ->
     if new is None or new == old:
         return []
     events = _unjoined_events(old, new)
-    ended = new.moves[-1] if new.moves and new.move is None else None
-    if ended and old and old.move:
-        seconds = ((ended.ended or ended.began) - ended.began).total_seconds()
-        way = f"from {ended.origin} to {ended.to}"
-        text = f"moved {way} in {seconds:.0f} s: {ended.reason}"
-        if ended.abandoned:
-            text = f"gave up the move {way} after {seconds:.0f} s: too few workers ran there"
-        reason = "MoveAbandoned" if ended.abandoned else "Moved"
-        events.append(Event(reason=reason, message=text, warning=ended.abandoned))
+    last_move = new.moves[-1] if new.moves and new.move is None else None
+    if last_move and old and old.move:
+        seconds = ((last_move.ended or last_move.began) - last_move.began).total_seconds()
+        direction = f"from {last_move.origin} to {last_move.to}"
+        text = f"moved {direction} in {seconds:.0f} s: {last_move.reason}"
+        if last_move.abandoned:
+            text = f"gave up the move {direction} after {seconds:.0f} s: too few workers ran there"
+        reason = "MoveAbandoned" if last_move.abandoned else "Moved"
+        events.append(Event(reason=reason, message=text, warning=last_move.abandoned))
     if old is None or (new.state, new.zone) != (old.state, old.zone):
         reason, message = EVENT_OF_STATE[new.state], f"{new.zone}: {new.reason}"
         events.append(Event(reason=reason, message=message))
@@ -92,8 +92,8 @@ def _placement_events(old: PlacementState | None, new: PlacementState | None) ->
 
 def _unjoined_events(old: PlacementState | None, new: PlacementState) -> list[Event]:
     """Return the event of a move that continued without the workers of the new zone that had not joined."""
-    move, known = new.move, old.move if old else None
-    if move is None or not move.unjoined or (known and known.unjoined):
+    move, previous_move = new.move, old.move if old else None
+    if move is None or not move.unjoined or (previous_move and previous_move.unjoined):
         return []
     text = (
         f"{count(move.unjoined, 'worker')} in {move.to} did not complete a step in time: the workers of {move.origin} "

@@ -51,13 +51,17 @@ class JoinReader:
             pods: the pods that are awaited.
         """
         running = {(pod.uid, pod.started): pod for pod in pods if pod.phase == "Running"}
-        known = self._joined.get(uid, frozenset()) & running.keys()
-        unknown = {process: pod for process, pod in running.items() if process not in known}
+        known_processes = self._joined.get(uid, frozenset()) & running.keys()
+        unknown = {
+            process: pod for process, pod in running.items() if process not in known_processes
+        }
         with ThreadPoolExecutor(PARALLEL_REQUESTS) as threads:
-            answers = threads.map(self._has_joined, unknown.values())
-        known |= {process for process, joined in zip(unknown, answers, strict=True) if joined}
-        self._joined[uid] = known
-        return frozenset(pod_uid for pod_uid, _ in known)
+            have_joined = threads.map(self._has_joined, unknown.values())
+        known_processes |= {
+            process for process, joined in zip(unknown, have_joined, strict=True) if joined
+        }
+        self._joined[uid] = known_processes
+        return frozenset(pod_uid for pod_uid, _ in known_processes)
 
     def forget(self, uid: str) -> None:
         """Forget a job whose move has ended."""

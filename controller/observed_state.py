@@ -106,7 +106,7 @@ class ObservedState:
         spec, created = self.job.spec, self.job.created or self.now
         if spec is None or spec.spending is None:
             return self
-        ended = self.status.training_ended is not None
+        has_ended = self.status.training_ended is not None
         observed = ObservedSpending(
             settings=spec.spending,
             created=created,
@@ -116,12 +116,12 @@ class ObservedState:
             pods=self.present,
             nodes=nodes,
             share=share,
-            runs=not (spec.suspended or ended),
+            runs=not (spec.suspended or has_ended),
             now=self.now,
         )
         spending = plan_spending(observed, self.job.status.spending)
         job = self.job
-        if spending.state.used_up and not ended:
+        if spending.state.used_up and not has_ended:
             policy = replace(spec.run_policy, suspend=True)
             job = replace(job, spec=replace(spec, run_policy=policy))
         status = replace(self.status, spending=spending.state)

@@ -114,17 +114,17 @@ def plan_placement(observed: Observed, previous: PlacementState | None) -> Place
     """Decide in which zone the group runs, what to request elsewhere and which workers leave."""
     state = _advance_move(observed, previous or _first(observed))
     zones = tuple(dict.fromkeys((*observed.settings.zones, state.zone)))
-    answers = {zone: _answer(observed, zone) for zone in zones if zone != state.zone}
+    offers = {zone: _answer(observed, zone) for zone in zones if zone != state.zone}
     decision = place(
         _config(observed),
         Observation(
             seconds=observed.now.timestamp(),
-            zones=tuple(_observe(observed, state, zone, answers) for zone in zones),
+            zones=tuple(_observe(observed, state, zone, offers) for zone in zones),
             moving=state.move is not None,
         ),
         _memory(state, zones),
     )
-    after = _with_decision(observed, state, zones, answers, decision)
+    after = _with_decision(observed, state, zones, offers, decision)
     search = [zones[position] for position in decision.search]
     requests = {zone: observed.wanted for zone in search if not _waits(observed, after, zone)}
     after = _with_unjoined(observed, after)
@@ -162,10 +162,10 @@ def _memory(state: PlacementState, zones: Sequence[str]) -> Memory:
 
 
 def _observe(
-    observed: Observed, state: PlacementState, zone: str, answers: Mapping[str, int | None]
+    observed: Observed, state: PlacementState, zone: str, offers: Mapping[str, int | None]
 ) -> ZoneObservation:
     if zone != state.zone:
-        return ZoneObservation(offered=answers[zone], name=zone)
+        return ZoneObservation(offered=offers[zone], name=zone)
     return ZoneObservation(
         running=observed.usable(len(observed.training(zone))),
         pending=_pending(observed, state),
@@ -224,21 +224,21 @@ def _with_decision(
     observed: Observed,
     state: PlacementState,
     zones: Sequence[str],
-    answers: Mapping[str, int | None],
+    offers: Mapping[str, int | None],
     decision: PlacementDecision,
 ) -> PlacementState:
     """Return the state after a decision."""
     zone = zones[decision.zone]
     if zone != state.zone:
-        return _begin_move(observed, state, zone, answers[zone] or 0, decision.reason)
+        return _begin_move(observed, state, zone, offers[zone] or 0, decision.reason)
     short_since = decision.memory.short_since
-    since = state.since if decision.state is state.state else observed.now
+    state_since = state.since if decision.state is state.state else observed.now
     return replace(
         state,
         state=decision.state,
-        since=since,
+        since=state_since,
         short_since=None if short_since is None else state.short_since or observed.now,
-        too_few=_too_few(observed, state, answers, decision),
+        too_few=_too_few(observed, state, offers, decision),
     )
 
 
@@ -264,29 +264,31 @@ def _begin_move(
 def _too_few(
     observed: Observed,
     state: PlacementState,
-    answers: Mapping[str, int | None],
+    offers: Mapping[str, int | None],
     decision: PlacementDecision,
 ) -> dict[str, TooFew]:
     """Return the insufficient answers that still count; a search ends without any."""
     if decision.state is not State.SEARCHING:
         return {}
     retry_at = observed.after(observed.now, observed.settings.retry_seconds)
-    old = {zone: answer for zone, answer in state.too_few.items() if answer.retry_at > observed.now}
+    old = {
+        zone: too_few for zone, too_few in state.too_few.items() if too_few.retry_at > observed.now
+    }
     new = {
-        zone: TooFew(machines=answer, retry_at=retry_at)
-        for zone, answer in answers.items()
-        if answer is not None and zone not in old
+        zone: TooFew(machines=too_few, retry_at=retry_at)
+        for zone, too_few in offers.items()
+        if too_few is not None and zone not in old
     }
     return old | new
 
 
 def _waits(observed: Observed, state: PlacementState, zone: str) -> bool:
     """Return True if a zone is not asked now, since its last answer would still be too few."""
-    answer = state.too_few.get(zone)
-    if answer is None:
+    too_few = state.too_few.get(zone)
+    if too_few is None:
         return False
     lasting = observed.usable(len(observed.training(state.zone)))
-    return answer.machines < required_offer(_config(observed), lasting)
+    return too_few.machines < required_offer(_config(observed), lasting)
 
 
 def _advance_move(observed: Observed, state: PlacementState) -> PlacementState:
@@ -369,7 +371,7 @@ def _waited_until(observed: Observed, zone: str) -> list[datetime]:
     ]
 
 
-def _joined(observed: Observed, zone: str) -> int:
+def _joined_workers(observed: Observed, zone: str) -> int:
     return sum(pod.uid in observed.joined for pod in observed.running(zone))
 
 
@@ -378,7 +380,7 @@ def _with_unjoined(observed: Observed, state: PlacementState) -> PlacementState:
     move = state.move
     if move is None or move.abandoned or not observed.running(move.left):
         return state
-    missing = _required(observed, state, move) - _joined(observed, state.zone)
+    missing = _required(observed, state, move) - _joined_workers(observed, state.zone)
     if missing <= 0 or not _has_taken_over(observed, state, move):
         return state
     return _with_move(state, replace(move, unjoined=missing))
@@ -397,8 +399,8 @@ def _reason(
     if state.state is State.SEARCHING:
         parts += [f"requested in {', '.join(requests)}"] if requests else []
         parts += [
-            f"{zone} gave {answer.machines}, too few, and is asked again at {format_time(answer.retry_at)}"
-            for zone, answer in sorted(state.too_few.items())
+            f"{zone} gave {too_few.machines}, too few, and is asked again at {format_time(too_few.retry_at)}"
+            for zone, too_few in sorted(state.too_few.items())
         ]
     if state.state is State.SHORT and state.moved_at and state.short_since:
         next_at = observed.after(state.moved_at, observed.settings.move_interval_seconds)
@@ -414,12 +416,16 @@ def _reason(
 
 
 def _reason_of_move(observed: Observed, state: PlacementState, move: Move) -> str:
-    here, there = len(observed.training(state.zone)), len(observed.training(move.left))
+    workers_here, workers_leaving = (
+        len(observed.training(state.zone)),
+        len(observed.training(move.left)),
+    )
     if move.abandoned:
-        return f"back to {state.zone}, since too few workers ran in {move.to}; {there} still leave"
+        return f"back to {state.zone}, since too few workers ran in {move.to}; {workers_leaving} still leave"
     return (
-        f"from {move.origin} to {move.to}, since {move.reason}; {here} of {move.target} workers run "
-        f"in {move.to}, {_joined(observed, move.to)} have joined, {there} still train in {move.origin}"
+        f"from {move.origin} to {move.to}, since {move.reason}; {workers_here} of {move.target} workers run "
+        f"in {move.to}, {_joined_workers(observed, move.to)} have joined, "
+        f"{workers_leaving} still train in {move.origin}"
     )
 
 
@@ -444,4 +450,4 @@ def _wake_times(observed: Observed, state: PlacementState) -> Iterator[datetime]
             yield observed.after(pod.created, settings.start_seconds)
     for zone in {pod.zone for pod in observed.placeholders if pod.bound_since and not pod.ended}:
         yield _answered_at(observed, zone)
-    yield from (answer.retry_at for answer in state.too_few.values())
+    yield from (too_few.retry_at for too_few in state.too_few.values())

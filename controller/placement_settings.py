@@ -80,9 +80,9 @@ def _faults_of_zones(zones: object) -> tuple[str, ...]:
 def _faults_of_times(source: Mapping[str, Any]) -> tuple[str, ...]:
     times = _times()
     unknown = [key for key in source if key not in times and key != "zones"]
-    known = ", ".join(["zones", *times])
+    valid_keys = ", ".join(["zones", *times])
     return (
-        *(f"{PATH}.{key} is unknown; use {known}" for key in unknown),
+        *(f"{PATH}.{key} is unknown; use {valid_keys}" for key in unknown),
         *(
             f"{PATH}.{key} is {source[key]!r}; set it to seconds, 0 or more, or leave it out"
             for key in times

@@ -43,10 +43,10 @@ class Move:
     @classmethod
     def from_json(cls, source: Mapping[str, Any]) -> "Move":
         """Parse a move's JSON."""
-        began = parse_time(source["began"])
-        assert began is not None  # noqa: S101  (this controller wrote it)
+        started_at = parse_time(source["began"])
+        assert started_at is not None  # noqa: S101  (this controller wrote it)
         return cls(
-            began=began,
+            began=started_at,
             origin=source["from"],
             to=source["to"],
             target=source["target"],

@@ -183,8 +183,8 @@ def _billed_before(
     pods = {pod.uid: pod for pod in observed.pods}
     for machine in before.machines:
         pod = pods.get(machine.pod)
-        ended = pod.finished if pod and pod.ended and pod.finished else observed.now
-        yield machine, max(min(ended, observed.now) - before.counted_at, timedelta())
+        end = pod.finished if pod and pod.ended and pod.finished else observed.now
+        yield machine, max(min(end, observed.now) - before.counted_at, timedelta())
 
 
 def _billed_first(
@@ -194,14 +194,14 @@ def _billed_first(
 
     Some have ended already, if no controller ran meanwhile.
     """
-    known = {machine.pod for machine in previous.machines} if previous else set()
+    counted_pods = {machine.pod for machine in previous.machines} if previous else set()
     for pod in observed.pods:
-        if pod.node is None or pod.uid in known:
+        if pod.node is None or pod.uid in counted_pods:
             continue
-        since = pod.bound or pod.started or pod.created
-        since = max(since, previous.counted_at) if previous else since
-        ended = (pod.finished or since) if pod.ended else observed.now
-        yield _machine(observed, pod), max(ended - since, timedelta())
+        start = pod.bound or pod.started or pod.created
+        start = max(start, previous.counted_at) if previous else start
+        end = (pod.finished or start) if pod.ended else observed.now
+        yield _machine(observed, pod), max(end - start, timedelta())
 
 
 def _machine(observed: ObservedSpending, pod: Pod) -> Machine:
@@ -255,18 +255,22 @@ def _work(observed: ObservedSpending, state: SpendingState) -> float | None:
         return share.machine_seconds / (share.now - share.first)
     if state.deadline is None:
         return None
-    left = (state.deadline - observed.now).total_seconds()
+    remaining_seconds = (state.deadline - observed.now).total_seconds()
     passed = (observed.now - observed.created).total_seconds()
-    return None if passed < left else max(left, 0.0) * max(observed.wanted, 1) + 1.0
+    return (
+        None
+        if passed < remaining_seconds
+        else max(remaining_seconds, 0.0) * max(observed.wanted, 1) + 1.0
+    )
 
 
 def _progress(observed: ObservedSpending, state: SpendingState) -> Progress:
     share, work = state.share, _work(observed, state)
-    known = share is not None and share.now - share.first >= MIN_SHARE
+    is_measured = share is not None and share.now - share.first >= MIN_SHARE
     starved = state.starved_since
     return Progress(
         seconds=(observed.now - observed.created).total_seconds(),
-        done=share.now * work if share and work and known else 0.0,
+        done=share.now * work if share and work and is_measured else 0.0,
         spot=observed.joined,
         on_demand=observed.on_demand,
         none_for_seconds=(observed.now - starved).total_seconds() if starved else 0.0,
@@ -348,5 +352,5 @@ def _wake_times(observed: ObservedSpending, state: SpendingState) -> Iterator[da
     budget = observed.settings.budget_usd
     if budget is None or state.used_up or not state.usd_per_hour:
         return
-    left = budget - _reserve_usd(observed) - state.usd
-    yield observed.now + max(left, 0.0) / state.usd_per_hour * HOUR + timedelta(seconds=1)
+    remaining_usd = budget - _reserve_usd(observed) - state.usd
+    yield observed.now + max(remaining_usd, 0.0) / state.usd_per_hour * HOUR + timedelta(seconds=1)

@@ -89,11 +89,11 @@ def next_action(
     if listed is None:
         silent = tuple(sorted(set(initial) - {name, *without_data}))
         return Wait(silent) if silent else StartEtcd(state="new", members=initial)
-    own = next((member for member in listed if member.peer_url == initial[name]), None)
-    if own is None:
+    own_member = next((member for member in listed if member.peer_url == initial[name]), None)
+    if own_member is None:
         return AddMember()
-    if own.started:
-        return RemoveMember(identifier=own.identifier)
+    if own_member.started:
+        return RemoveMember(identifier=own_member.identifier)
     if not any(member.started for member in listed):
         return StartEtcd(state="new", members=initial)
     names = {url: member_name for member_name, url in initial.items()}

@@ -99,18 +99,18 @@ class Users:
     def _permit(self, token: str) -> None:
         """Grant the role access to the keys of the run only."""
         prefix = f"/everstep/{self.run}/"
-        wanted = {"key": _text(prefix), "range_end": _text(f"/everstep/{self.run}0")}
+        expected = {"key": _text(prefix), "range_end": _text(f"/everstep/{self.run}0")}
         permissions: Any = self._call("auth/role/get", {"role": RUN_ROLE}, token).get("perm", [])
         ranges = [
             {"key": granted["key"], "range_end": granted.get("range_end", "")}
             for granted in permissions
         ]
-        if wanted not in ranges:
-            permission = {"permType": "READWRITE", **wanted}
+        if expected not in ranges:
+            permission = {"permType": "READWRITE", **expected}
             self._call("auth/role/grant", {"name": RUN_ROLE, "perm": permission}, token)
-        for other in ranges:
-            if other != wanted:
-                self._call("auth/role/revoke", {"role": RUN_ROLE, **other}, token)
+        for range_ in ranges:
+            if range_ != expected:
+                self._call("auth/role/revoke", {"role": RUN_ROLE, **range_}, token)
 
     def _add(self, kind: str, token: str, body: Mapping[str, object]) -> bool:
         """Add a role or a user; return False if it exists."""

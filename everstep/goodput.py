@@ -149,8 +149,8 @@ def replay(
     """
     group = _SimulatedGroup(design, machines)
     applied = 0
-    for at, simultaneous in groupby((c for c in changes if c.at <= until), key=lambda c: c.at):
-        group.advance(at)
+    for time, simultaneous in groupby((c for c in changes if c.at <= until), key=lambda c: c.at):
+        group.advance(time)
         for change in simultaneous:
             group.apply_change(change)
             applied += 1
@@ -181,7 +181,7 @@ class _SimulatedGroup:
         while self._starting and self._starting[0] <= until:
             ready = self._starting[0]
             self._advance_to(ready)
-            count = sum(at <= ready for at in self._starting)
+            count = sum(time <= ready for time in self._starting)
             del self._starting[:count]
             self._add_ready(count)
         self._advance_to(until)
@@ -200,14 +200,14 @@ class _SimulatedGroup:
         elif trained and (lost or not change.machines):
             self._interrupt(change.cause)
 
-    def _advance_to(self, to: float) -> None:
-        elapsed, machines = to - self._now, self._group + len(self._starting)
+    def _advance_to(self, end: float) -> None:
+        elapsed, machines = end - self._now, self._group + len(self._starting)
         if machines:
             self.seconds += elapsed
             self.machine_seconds += elapsed * machines
         if self._group:
-            self._train(max(0.0, to - max(self._now, self._resumes)))
-        self._now = to
+            self._train(max(0.0, end - max(self._now, self._resumes)))
+        self._now = end
 
     def _train(self, seconds: float) -> None:
         """Train without a change; checkpoints save the work and cost time."""

@@ -47,13 +47,13 @@ class Lines:
     @contextmanager
     def step(self, action: str) -> Iterator[Step]:
         """Print the step when it begins and again, with a mark and its time, when it ends."""
-        began, mark = time.monotonic(), "failed"
+        started_at, mark = time.monotonic(), "failed"
         self._print(f"  ... {action}")
         try:
             yield self
             mark = "done"
         finally:
-            self._print(f"  {mark}  {action} ({time.monotonic() - began:.1f} s)")
+            self._print(f"  {mark}  {action} ({time.monotonic() - started_at:.1f} s)")
 
     def note(self, detail: str) -> None:
         """Print the detail under its step."""

@@ -11,17 +11,17 @@ MIN_SIMILARITY = 0.5
 
 
 def similar_names(
-    name: str, known: Iterable[str], min_similarity: float = MIN_SIMILARITY
+    name: str, candidates: Iterable[str], min_similarity: float = MIN_SIMILARITY
 ) -> list[str]:
     """Return the known names that are most similar to a name, regardless of case, best first."""
-    lowered = {known_name.lower(): known_name for known_name in sorted(known)}
+    lowered = {known_name.lower(): known_name for known_name in sorted(candidates)}
     close = get_close_matches(name.lower(), list(lowered), MAX_SUGGESTIONS, min_similarity)
     return [lowered[known_name] for known_name in close]
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> EverstepError:
+def unknown_name(kind: str, name: str, candidates: Iterable[str]) -> EverstepError:
     """Return the error for a name that does not exist, with similar names and all valid ones."""
-    valid = sorted(known)
+    valid = sorted(candidates)
     close = similar_names(name, valid)
     suggestion = f"Did you mean {' or '.join(close)}? " if close else ""
     choice = f"There are: {', '.join(valid)}." if valid else f"There is no {kind} yet."

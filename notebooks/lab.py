@@ -56,9 +56,9 @@ def gpu_nodes() -> list[str]:
     return [node["name"] for node in nodes if node["pool"] == "gpu-spot" and node["ready"]]
 
 
-def workers(of: dict[str, Any]) -> int:
+def workers(outputs: dict[str, Any]) -> int:
     """Return the current number of workers in a report; 0 before the first step."""
-    sizes = of.get("world_sizes")
+    sizes = outputs.get("world_sizes")
     return int(sizes[-1]["world_size"]) if sizes else 0
 
 
@@ -68,14 +68,14 @@ def wait_until(goal: str, is_reached: Callable[[], object]) -> None:
     Raises:
         TimeoutError: it does not hold in time.
     """
-    began = time.monotonic()
+    started_at = time.monotonic()
     while not is_reached():
-        if time.monotonic() - began > TIMEOUT_SECONDS:
+        if time.monotonic() - started_at > TIMEOUT_SECONDS:
             raise TimeoutError(
                 f"not within {TIMEOUT_SECONDS:.0f} s: {goal}. `everstep status` shows what is missing."
             )
         time.sleep(POLL_SECONDS)
-    print(f"{goal} (after {time.monotonic() - began:.0f} s)")
+    print(f"{goal} (after {time.monotonic() - started_at:.0f} s)")
 
 
 def _stack() -> list[str]:

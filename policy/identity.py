@@ -23,7 +23,7 @@ def _statements(document: object) -> Iterator[Mapping[str, Any]]:
             yield statement
 
 
-def _listed(value: object) -> list[str]:
+def _as_list(value: object) -> list[str]:
     if isinstance(value, str):
         return [value]
     return [str(entry) for entry in value] if isinstance(value, list | tuple) else []
@@ -35,11 +35,11 @@ def _only_reads(actions: list[str]) -> bool:
 
 def _no_wildcards(resource: Resource) -> Iterator[str]:
     for statement in _statements(resource.properties.get("policy")):
-        actions = _listed(statement.get("Action"))
+        actions = _as_list(statement.get("Action"))
         for action in actions:
             if action == "*" or action.endswith(":*"):
                 yield f"allows {action}: list the required actions"
-        everywhere = "*" in _listed(statement.get("Resource"))
+        everywhere = "*" in _as_list(statement.get("Resource"))
         if everywhere and not statement.get("Condition") and not _only_reads(actions):
             listed = ", ".join(actions[:3])
             yield f"allows {listed} on every resource: list the ARNs, or add a Condition"
@@ -50,9 +50,9 @@ def _no_wildcards(resource: Resource) -> Iterator[str]:
 def _no_unknown_principal_assumes(resource: Resource) -> Iterator[str]:
     for statement in _statements(resource.properties.get("assumeRolePolicy")):
         principal = statement.get("Principal")
-        principals = _listed(principal) if isinstance(principal, str) else []
+        principals = _as_list(principal) if isinstance(principal, str) else []
         if isinstance(principal, Mapping):
-            principals = _listed(principal.get("AWS"))
+            principals = _as_list(principal.get("AWS"))
         if "*" in principals and not statement.get("Condition"):
             yield "can be assumed by any principal: specify the principal"
 

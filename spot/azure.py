@@ -53,8 +53,8 @@ def _concerns(event: object, machine: str) -> bool:
     if not isinstance(event, dict):
         return False
     kind, machines = event.get("EventType"), event.get("Resources")
-    known = isinstance(kind, str) and kind in EFFECTS
-    return known and isinstance(machines, list) and machine in machines
+    is_announced_effect = isinstance(kind, str) and kind in EFFECTS
+    return is_announced_effect and isinstance(machines, list) and machine in machines
 
 
 def _read_event(event: dict[str, Any]) -> Notice:

@@ -29,11 +29,11 @@ def test_a_launcher_is_killed_with_the_worker_that_has_a_session_of_its_own() ->
         assert processes_in_session(launcher.pid) == {launcher.pid}
         assert processes_of(launcher.pid) == {launcher.pid, worker}
 
-        ended = os.pidfd_open(worker)
+        process_handle = os.pidfd_open(worker)
         signal_all(partial(processes_of, launcher.pid), signal.SIGKILL)
 
-    assert select.select([ended], [], [], WAIT_SECONDS)[0], "it runs no more"
-    os.close(ended)
+    assert select.select([process_handle], [], [], WAIT_SECONDS)[0], "it runs no more"
+    os.close(process_handle)
 
 
 def test_a_port_is_given_to_one_process_only_and_no_connection_can_take_it() -> None:

@@ -84,8 +84,8 @@ def random_crop(width: int, height: int, random_word: int) -> Crop:
     draw = _fractions(random_word)
     mirrored = next(draw) < 0.5
     for _ in range(CROP_TRIES):
-        area = width * height * _between(*CROP_AREA, next(draw))
-        ratio = math.exp(_between(*_LOG_RATIO, next(draw)))
+        area = width * height * _interpolate(*CROP_AREA, next(draw))
+        ratio = math.exp(_interpolate(*_LOG_RATIO, next(draw)))
         crop_width, crop_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < crop_width <= width and 0 < crop_height <= height:
             left, top = (
@@ -107,7 +107,7 @@ def center_crop(width: int, height: int) -> Crop:
     return Crop((width - side) // 2, (height - side) // 2, side, side)
 
 
-def _between(low: float, high: float, fraction: float) -> float:
+def _interpolate(low: float, high: float, fraction: float) -> float:
     return low + (high - low) * fraction
 
 

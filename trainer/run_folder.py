@@ -44,7 +44,7 @@ def write_result_when_possible(
 
 def write_result(settings: Settings, steps: int, accuracy: float, sha256: str) -> dict[str, Any]:
     """Write the result of a complete run; return it."""
-    began = json.loads((settings.run / RUN_FILE).read_text())["began"]
+    started_at = json.loads((settings.run / RUN_FILE).read_text())["began"]
     summary = {
         "job": settings.job,
         "model": settings.model,
@@ -53,7 +53,7 @@ def write_result(settings: Settings, steps: int, accuracy: float, sha256: str) -
         "epochs": settings.epochs,
         "accuracy": accuracy,
         "sha256": sha256,
-        "seconds": round(time.time() - began, 2),
+        "seconds": round(time.time() - started_at, 2),
         "max_steps": settings.max_steps,
         "fingerprint": settings.fingerprint,
     }

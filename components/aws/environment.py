@@ -103,10 +103,10 @@ class EksEnvironment(Component):
         early = self._declare_addons("early", BEFORE_NODES, {NETWORK: network_identity()}, ())
         self._nodes = self._declare_nodes(early)
         csi = {FSX: csi_identity(self._cluster_config.region)}
-        late = self._declare_addons("late", ON_NODES, csi, [self._nodes.system])
+        node_addons = self._declare_addons("late", ON_NODES, csi, [self._nodes.system])
         insights = self._declare_container_insights()
         self._kubeconfig = self._declare_kubeconfig()
-        self._kubernetes = self._connect([*late.installed, *insights])
+        self._kubernetes = self._connect([*node_addons.installed, *insights])
         self._declare_autoscaler()
         self._metrics = self._declare_metrics()
         self._data_access = self._declare_data_access()
@@ -119,7 +119,7 @@ class EksEnvironment(Component):
         return pulumi_aws.Provider(
             f"{self.name}-aws",
             region=self._cluster_config.region,
-            allowed_account_ids=_listed(self._cluster_config.account),
+            allowed_account_ids=_allowed_accounts(self._cluster_config.account),
             default_tags=pulumi_aws.ProviderDefaultTagsArgs(tags=self._tags),
             opts=self.child(),
         )
@@ -356,7 +356,7 @@ class EksEnvironment(Component):
         )
 
 
-def _listed(account: str | None) -> list[str] | None:
+def _allowed_accounts(account: str | None) -> list[str] | None:
     """Return the accounts that the provider may use; None for any."""
     return [account] if account else None
 

@@ -29,12 +29,12 @@ def node_group_name(cluster: str, stack: str) -> str:
 
 def dns_prefix(cluster: str, stack: str) -> str:
     """Return the first label of the API server's DNS name; Azure appends a digest and a domain."""
-    return _fitted(_plain(f"{cluster}-{stack}"), MAX_DNS_PREFIX_LENGTH).strip("-")
+    return _fitted(_normalized(f"{cluster}-{stack}"), MAX_DNS_PREFIX_LENGTH).strip("-")
 
 
 def budget_name(cluster: str, stack: str) -> str:
     """Return the name of the budget of a stack, unique in the subscription."""
-    return _fitted(_plain(f"{cluster}-{stack}"), MAX_BUDGET_LENGTH).strip("-")
+    return _fitted(_normalized(f"{cluster}-{stack}"), MAX_BUDGET_LENGTH).strip("-")
 
 
 def account_name(cluster: str, group_id: str) -> str:
@@ -58,7 +58,7 @@ def assignment_name(scope: str, role: str, principal_id: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, key))
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     """Return a name of lower-case letters, digits and hyphens only."""
     return re.sub(r"[^a-z0-9-]+", "-", name.lower())
 

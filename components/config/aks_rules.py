@@ -91,13 +91,13 @@ def _api_is_reachable(ranges: Sequence[str], private: Flag) -> list[ConfigFault]
 
 def _pool_names_unused(sizes: Sequence[AksSizeConfig]) -> list[ConfigFault]:
     """Check that no GPU pool has the name of another pool of the stack."""
-    taken = {SYSTEM_POOL: "the system pool", FALLBACK_POOL: "the pool of fallbackNodes"}
+    existing = {SYSTEM_POOL: "the system pool", FALLBACK_POOL: "the pool of fallbackNodes"}
     faults = []
     for index, size in enumerate(sizes):
-        if size.name in taken:
-            rule = f"has the name of {taken[size.name]}"
+        if size.name in existing:
+            rule = f"has the name of {existing[size.name]}"
             faults.append(ConfigFault(_size_key(index, "name"), size.name, rule, "rename it"))
-        taken.setdefault(size.name, _size_key(index))
+        existing.setdefault(size.name, _size_key(index))
     return faults
 
 

@@ -92,8 +92,12 @@ def supported_version() -> AfterValidator:
     def check(version: str) -> str:
         if version in KUBERNETES_VERSIONS:
             return version
-        ended = KUBERNETES_ENDED.get(version)
-        rule = f"is no longer supported: it {ended}" if ended else "is not a supported version"
+        end_of_support = KUBERNETES_ENDED.get(version)
+        rule = (
+            f"is no longer supported: it {end_of_support}"
+            if end_of_support
+            else "is not a supported version"
+        )
         raise refused(rule, nearest(version, KUBERNETES_VERSIONS))
 
     return AfterValidator(check)

@@ -28,13 +28,16 @@ SERVICE_PREFIXES = range(12, 25)  # EKS: /12 to /24
 
 def _zones_of_region(region: str, zones: Sequence[str]) -> list[ConfigFault]:
     """Check that the zones belong to the region and are listed once."""
-    known = aws.zones(region)
+    region_zones = aws.zones(region)
     faults = [
         ConfigFault(
-            f"cluster.zones[{index}]", zone, f"is not a zone of {region}", nearest(zone, known)
+            f"cluster.zones[{index}]",
+            zone,
+            f"is not a zone of {region}",
+            nearest(zone, region_zones),
         )
         for index, zone in enumerate(zones)
-        if zone not in known
+        if zone not in region_zones
     ]
     if len(set(zones)) < len(zones):
         fix = "list different zones: nodes of one zone fail together"
@@ -168,9 +171,9 @@ def _efa_one_type(efa: Flag, types: Sequence[str]) -> list[ConfigFault]:
     return []
 
 
-def _first(wanted: Sequence[str], capable: Sequence[str]) -> str:
+def _first(preferred: Sequence[str], capable: Sequence[str]) -> str:
     """Return an instance type with EFA, one of the wanted types if possible."""
-    return next((name for name in wanted if name in capable), "g5.8xlarge or p4d.24xlarge")
+    return next((name for name in preferred if name in capable), "g5.8xlarge or p4d.24xlarge")
 
 
 def _kube_proxy_fits(kubernetes: str, versions: Mapping[str, str]) -> list[ConfigFault]:

@@ -54,17 +54,17 @@ class ConfigurationError(ValueError):
         super().__init__("\n  ".join("\n".join(lines).splitlines()))
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
+def nearest(name: str, candidates: Sequence[str]) -> str:
     """Return a hint with the known names closest to `name`, or with all of them."""
-    close = close_to(name, known)
+    close = close_to(name, candidates)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return "there are: " + ", ".join(known)
+    return "there are: " + ", ".join(candidates)
 
 
-def close_to(name: str, known: Sequence[str]) -> list[str]:
+def close_to(name: str, candidates: Sequence[str]) -> list[str]:
     """Return up to three known names similar to `name`, the closest first."""
-    return similar_names(name, known, min_similarity=0.6)
+    return similar_names(name, candidates, min_similarity=0.6)
 
 
 def refused(rule: str, fix: str) -> PydanticCustomError:
@@ -72,13 +72,13 @@ def refused(rule: str, fix: str) -> PydanticCustomError:
     return PydanticCustomError(_REFUSED, "{rule}; {fix}", {"rule": rule, "fix": fix})
 
 
-def known_or_nearest(kind: str, known: Sequence[str]) -> AfterValidator:
-    """Return a validator that accepts only `known` names and suggests the nearest ones."""
+def known_or_nearest(kind: str, candidates: Sequence[str]) -> AfterValidator:
+    """Return a validator that accepts only names of `candidates` and suggests the nearest ones."""
 
     def check(name: str) -> str:
-        if name in known:
+        if name in candidates:
             return name
-        raise refused(f"is not a known {kind}", nearest(name, known))
+        raise refused(f"is not a known {kind}", nearest(name, candidates))
 
     return AfterValidator(check)
 
@@ -99,11 +99,11 @@ def _is_follow_up(detail: ErrorDetails, details: Sequence[ErrorDetails]) -> bool
 
 def _fault(detail: ErrorDetails, model: type[BaseModel]) -> ConfigFault:
     """Convert one of pydantic's errors to a fault."""
-    location, inside = _as_written(detail["loc"], model)
+    location, model_type = _as_written(detail["loc"], model)
     path, value, context = _dotted(location), detail.get("input"), detail.get("ctx", {})
     match detail["type"]:
         case "extra_forbidden":
-            fix = nearest(str(location[-1]), [key for key, _ in fields(inside)])
+            fix = nearest(str(location[-1]), [key for key, _ in fields(model_type)])
             return ConfigFault(path, _brief(value), "is not a known key", fix)
         case "missing":
             return ConfigFault(path, None, "is missing", "add it")
@@ -113,7 +113,7 @@ def _fault(detail: ErrorDetails, model: type[BaseModel]) -> ConfigFault:
             return ConfigFault(path, value, "must be a mapping of keys to values")
         case "union_tag_invalid":
             section, kind = str(location[-1]), str(context["tag"])
-            kinds = list(variants(inside.model_fields[section]))
+            kinds = list(variants(model_type.model_fields[section]))
             rule = f"is not a known kind of {section}"
             return ConfigFault(f"{path}.{KIND}", kind, rule, nearest(kind, kinds))
         case str() if detail["type"] == _REFUSED:

@@ -88,9 +88,9 @@ def _registry_of_cloud(cluster: str, registry: str, name: str) -> list[ConfigFau
     """Check that the registry belongs to the cluster's cloud and has a valid name."""
     if registry == "none":
         return []
-    wanted = REGISTRY_OF.get(cluster)
-    if registry != wanted:
-        fix = f"use {wanted} or none" if wanted else "use none"
+    expected = REGISTRY_OF.get(cluster)
+    if registry != expected:
+        fix = f"use {expected} or none" if expected else "use none"
         rule = f"cannot be created with a cluster of kind {cluster}"
         return [ConfigFault("registry.kind", registry, rule, fix)]
     if registry == "acr" and not _ACR_NAME.fullmatch(name):

@@ -150,8 +150,8 @@ def _same_gpus(counts_of: Mapping[str, int], per_worker: int) -> list[ConfigFaul
     if not counts_of:
         return []
     first = next(iter(counts_of.values()))
-    for at, count in counts_of.items():
-        key, _, machine = at.partition("=")
+    for location, count in counts_of.items():
+        key, _, machine = location.partition("=")
         if count != first:
             rule = f"has {count} GPUs, and the first type of the pools has {first}"
             fix = f"use types with {first}: workers of one job are interchangeable"
@@ -240,10 +240,10 @@ def _eks_zones(
     region: str, zones: Sequence[str], pools: Sequence[EksNamedPoolConfig]
 ) -> list[ConfigFault]:
     """Check that each pool is in a zone that the region has and the cluster uses."""
-    known, faults = aws.zones(region), []
+    region_zones, faults = aws.zones(region), []
     for index, pool in enumerate(pools):
-        if pool.zone not in known:
-            rule, fix = f"is not a zone of {region}", nearest(pool.zone, known)
+        if pool.zone not in region_zones:
+            rule, fix = f"is not a zone of {region}", nearest(pool.zone, region_zones)
         elif pool.zone not in zones:
             rule = "is not in cluster.zones"
             fix = f"use {' or '.join(zones)}, or add it to cluster.zones"
@@ -310,14 +310,14 @@ def _aks_names_free(pools: Sequence[AksNamedPoolConfig]) -> list[ConfigFault]:
     fallbacks = {
         f"{pool.name}{AKS_FALLBACK_SUFFIX}": pool.name for pool in pools if pool.fallback_nodes
     }
-    taken = {name: f"the fallback of {pool}" for name, pool in fallbacks.items()}
-    taken[SYSTEM_POOL] = "the system pool"
+    existing = {name: f"the fallback of {pool}" for name, pool in fallbacks.items()}
+    existing[SYSTEM_POOL] = "the system pool"
     return [
         ConfigFault(
-            _key(index, "name"), pool.name, f"has the name of {taken[pool.name]}", "rename it"
+            _key(index, "name"), pool.name, f"has the name of {existing[pool.name]}", "rename it"
         )
         for index, pool in enumerate(pools)
-        if pool.name in taken
+        if pool.name in existing
     ]
 
 

@@ -23,16 +23,16 @@ LOGINS = "platform.registryLogins"
 
 def _logins_used(logins: Mapping[str, str], *images: str | None) -> list[ConfigFault]:
     """Check that an image is pulled from the registry of each login."""
-    used = domains(images)
+    used_domains = domains(images)
     return [
         ConfigFault(
             f"{LOGINS}.{host}",
             user,
             "is a login to a registry from which no image of the stack is pulled",
-            f"remove it, or use one of {', '.join(sorted(used))}",
+            f"remove it, or use one of {', '.join(sorted(used_domains))}",
         )
         for host, user in logins.items()
-        if host not in used
+        if host not in used_domains
     ]
 
 

@@ -55,7 +55,7 @@ def violations(
 def _applies(rule: ConfigRule, data: Mapping[str, Any], model: type[BaseModel]) -> bool:
     """Return whether a rule applies to the kinds of the stack's sections."""
     kinds = {section: value_at(data, model, f"{section}.kind") for section in rule.only}
-    if not all(kinds[section] in wanted for section, wanted in rule.only.items()):
+    if not all(kinds[section] in allowed for section, allowed in rule.only.items()):
         return False
     return not (rule.unless and value_at(data, model, rule.unless))
 
@@ -81,12 +81,12 @@ def value_at(data: object, model: type[BaseModel], path: str) -> object:
     model_field = field_at(model, key)
     if model_field is None:
         raise KeyError(path)
-    inside = data.get(key) if isinstance(data, Mapping) else None
+    section = data.get(key) if isinstance(data, Mapping) else None
     if remaining:
-        inner = chosen(model_field, inside)
+        inner = chosen(model_field, section)
         if inner is None:
             raise KeyError(path)
-        return value_at(inside, inner, remaining)
+        return value_at(section, inner, remaining)
     if not isinstance(data, Mapping) or key not in data:
         return (
             None
@@ -94,9 +94,9 @@ def value_at(data: object, model: type[BaseModel], path: str) -> object:
             else model_field.get_default(call_default_factory=True)
         )
     try:
-        return _reader(model, key).validate_python(inside)
+        return _reader(model, key).validate_python(section)
     except ValidationError:
-        return inside  # its fault is already in the list
+        return section  # its fault is already in the list
 
 
 @cache

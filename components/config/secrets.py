@@ -57,10 +57,10 @@ def plaintext_secrets(data: Mapping[str, Any]) -> list[ConfigFault]:
 
 def hide(fault: ConfigFault, secret: frozenset[str]) -> ConfigFault:
     """Return the fault, with its value hidden if that is a secret."""
-    inside = tuple(f"{fault.path}{sign}" for sign in ".[")
+    prefixes = tuple(f"{fault.path}{sign}" for sign in ".[")
     if (
         fault.path in secret
-        or any(path.startswith(inside) for path in secret)
+        or any(path.startswith(prefixes) for path in secret)
         or _recognised("", str(fault.value))
     ):
         return ConfigFault(

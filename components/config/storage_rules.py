@@ -26,11 +26,11 @@ _STEP_GIB = 2400  # FSx: 1200, then multiples of 2400
 
 def _cluster_mounts_storage(cluster: str, storage: str) -> list[ConfigFault]:
     """Check that the cluster's nodes can mount the volume."""
-    wanted = STORAGE_OF[cluster]
-    if storage == wanted:
+    expected = STORAGE_OF[cluster]
+    if storage == expected:
         return []
     rule = f"cannot be mounted by a cluster of kind {cluster}"
-    return [ConfigFault("storage.kind", storage, rule, f"use {wanted}")]
+    return [ConfigFault("storage.kind", storage, rule, f"use {expected}")]
 
 
 def _capacity_offered(gib: int) -> list[ConfigFault]:
@@ -73,8 +73,8 @@ def _path_is_free(path: str) -> list[ConfigFault]:
     if ".." in folder.parts:
         return [ConfigFault("storage.path", path, "has .. in it", "write the folder's own path")]
     system = [PurePosixPath(system_folder) for system_folder in SYSTEM_FOLDERS]
-    inside = any(folder.is_relative_to(system_folder) for system_folder in system)
-    if inside or str(folder) in SHARED_FOLDERS:
+    is_system = any(folder.is_relative_to(system_folder) for system_folder in system)
+    if is_system or str(folder) in SHARED_FOLDERS:
         rule = "is a folder of the operating system, to which pods would write on every node"
         return [ConfigFault("storage.path", path, rule, "use one such as /mnt/everstep")]
     return []

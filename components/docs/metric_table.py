@@ -63,17 +63,19 @@ def write() -> None:
 
 def _section(exporter: Exporter) -> str:
     name, _, description = exporter.name.partition(": ")
-    labels = f" Labels of all: {_listed(exporter.labels)}." if exporter.labels else ""
+    labels = f" Labels of all: {_label_list(exporter.labels)}." if exporter.labels else ""
     head = "| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n"
     rows = "\n".join(map(_row, exporter.metrics))
     return f"\n## {name}\n\n{description[0].upper()}{description[1:]}.{labels}\n\n{head}{rows}\n"
 
 
 def _row(metric: Metric) -> str:
-    return f"| `{metric.name}` | {metric.kind} | {_listed(metric.labels)} | {metric.description} |"
+    return (
+        f"| `{metric.name}` | {metric.kind} | {_label_list(metric.labels)} | {metric.description} |"
+    )
 
 
-def _listed(labels: Iterable[str]) -> str:
+def _label_list(labels: Iterable[str]) -> str:
     return ", ".join(f"`{label}`" for label in labels)
 
 
@@ -81,10 +83,10 @@ def _alert(rule: Mapping[str, Any]) -> str:
     annotations, severity = rule["annotations"], rule["labels"]["severity"]
     section = annotations["runbook_url"].rpartition("#")[2]
     link = f"[{rule['alert']}](operations.md#{section})"
-    return f"| {link} | {severity} | {rule.get('for', 'immediately')} | {_plain(annotations['summary'])} |"
+    return f"| {link} | {severity} | {rule.get('for', 'immediately')} | {_without_templates(annotations['summary'])} |"
 
 
-def _plain(template: str) -> str:
+def _without_templates(template: str) -> str:
     """Return a text with the names of labels in place of Go's templates."""
     text = template.replace("{{ $labels.", "`").replace(
         "{{ $value | humanizeDuration }}", "`value`"

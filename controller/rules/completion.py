@@ -46,14 +46,16 @@ def complete(state: ObservedState) -> Plan | None:
             if not pod.terminating
         ]
     if remaining:
-        state = _waiting(state, finished, remaining).waking_at(due, deadline)
+        state = _with_waiting_condition(state, finished, remaining).waking_at(due, deadline)
     else:
         message = _summary(state, finished)
         state = finish(state, ConditionType.SUCCEEDED, "ElasticJobSucceeded", message)
     return make_plan(state, delete_pods=tuple(to_delete))
 
 
-def _waiting(state: ObservedState, finished: int, remaining: list[Pod]) -> ObservedState:
+def _with_waiting_condition(
+    state: ObservedState, finished: int, remaining: list[Pod]
+) -> ObservedState:
     """Return the state of a job that waits for its remaining workers."""
     message = f"{count(finished, 'worker')} finished; waiting for {count(len(remaining), 'other')}"
     state = mark_created(state).with_condition(

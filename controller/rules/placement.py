@@ -15,12 +15,12 @@ def with_placement(state: ObservedState, chosen: Plan) -> Plan:
 
     A job that has finished, is suspended by its owner or no longer has zones requests nothing.
     """
-    wanted = state.placement.placeholders if state.placement else {}
+    desired = state.placement.placeholders if state.placement else {}
     if has_finished(chosen.status):
-        wanted = {}
+        desired = {}
     names = {
         placeholder_name(state.job.name, zone, number): PlaceholderRequest(zone=zone, number=number)
-        for zone, machines in wanted.items()
+        for zone, machines in desired.items()
         for number in range(machines)
     }
     existing = {pod.name for pod in state.placeholders}

@@ -189,8 +189,8 @@ def _with_conditions(state: ObservedState, spec: Spec, surplus: Collection[Pod])
 
 def _summary(state: ObservedState, spec: Spec, running: Collection[Pod]) -> str:
     """Return the number of running workers, and the reason if not all run, as text."""
-    wanted = max(spec.replicas, state.bought)
-    workers = count(wanted, "worker")
+    desired = max(spec.replicas, state.bought)
+    workers = count(desired, "worker")
     message = f"{len(running)} of {workers} running, at least {spec.min_replicas} needed"
     if (scaling := state.status.scaling) and scaling.desired < spec.max_replicas:
         message += f"; up to {spec.max_replicas} as nodes come ({scaling.reason})"
@@ -200,7 +200,7 @@ def _summary(state: ObservedState, spec: Spec, running: Collection[Pod]) -> str:
             message += f"; next attempt, preferably on another node, at {format_time(due)}"
     if state.bought and state.purchase:
         message += f"; {state.bought} on demand"
-    if len(running) < wanted:
+    if len(running) < desired:
         message = "; ".join(filter(None, (message, state.last_error or _waiting_reason(state))))
     return message
 

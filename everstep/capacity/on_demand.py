@@ -118,8 +118,8 @@ def margin_seconds(terms: Terms, progress: Progress) -> float:
     """Return the time that is left before the deadline beyond the work with all machines; infinite without one."""
     if terms.deadline_seconds is None:
         return float("inf")
-    left = terms.deadline_seconds - progress.seconds
-    return left - (terms.work - progress.done) / terms.machines / terms.goodput
+    remaining_seconds = terms.deadline_seconds - progress.seconds
+    return remaining_seconds - (terms.work - progress.done) / terms.machines / terms.goodput
 
 
 def missing(terms: Terms, progress: Progress) -> int:

@@ -79,8 +79,8 @@ class _Picture:
         """Yield one lane for each zone, and one for on-demand machines if there were any."""
         for zone, name in enumerate(self._history.zones):
             offered = [tick[zone] for tick in self._history.machines[: len(self._ticks)]]
-            used = [tick.spot if tick.zone == zone else 0 for tick in self._ticks]
-            yield from self._lane(zone, name, [("offered", offered), ("used", used)])
+            used_machines = [tick.spot if tick.zone == zone else 0 for tick in self._ticks]
+            yield from self._lane(zone, name, [("offered", offered), ("used", used_machines)])
         if self._bought:
             counts = [tick.on_demand for tick in self._ticks]
             yield from self._lane(self._lanes - 1, "on demand", [("bought", counts)])

@@ -199,15 +199,15 @@ def _one_move_at_a_time(current: _Pass) -> Iterator[PlacementDecision]:
         yield current.stay(State.MOVING, "a move is under way")
 
 
-def _complete(current: _Pass) -> Iterator[PlacementDecision]:
+def _group_is_complete(current: _Pass) -> Iterator[PlacementDecision]:
     if current.here.lasting >= current.config.wanted:
         yield current.stay(State.SETTLED, f"all {current.config.wanted} machines run here")
 
 
 def _machines_are_coming(current: _Pass) -> Iterator[PlacementDecision]:
-    here = current.here
-    if here.lasting + here.pending >= current.config.wanted:
-        yield current.stay(State.SETTLED, f"{here.pending} more machines are starting here")
+    zone = current.here
+    if zone.lasting + zone.pending >= current.config.wanted:
+        yield current.stay(State.SETTLED, f"{zone.pending} more machines are starting here")
 
 
 def _nothing_else(current: _Pass) -> Iterator[PlacementDecision]:
@@ -254,7 +254,7 @@ def _search(current: _Pass) -> Iterator[PlacementDecision]:
 
 RULES: Sequence[Callable[[_Pass], Iterator[PlacementDecision]]] = (
     _one_move_at_a_time,
-    _complete,
+    _group_is_complete,
     _machines_are_coming,
     _nothing_else,
     _too_few_missing,

@@ -178,16 +178,16 @@ class _Replay:
         )
 
     def _place(self, available: tuple[int, ...]) -> PlacementDecision:
-        before, wanted = self.decision, self.placement.wanted
+        before, desired = self.decision, self.placement.wanted
         memory = before.memory if before else Memory(0)
         searched = before.search if before else tuple(range(1, len(available)))
-        running = min(available[memory.zone], wanted)
-        if before and running >= wanted and before.state is State.SETTLED:
+        running = min(available[memory.zone], desired)
+        if before and running >= desired and before.state is State.SETTLED:
             return before  # a complete group stays, whatever else is observed
         zones = tuple(
             ZoneObservation(
                 running=running if zone == memory.zone else 0,
-                offered=min(count, wanted) if zone in searched else None,
+                offered=min(count, desired) if zone in searched else None,
                 price=self.job.prices.spot_in(zone),
             )
             for zone, count in enumerate(available)

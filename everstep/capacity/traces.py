@@ -89,7 +89,7 @@ def _zones(path: Path, content: dict[str, Any]) -> dict[str, Sequence[int]]:
     if isinstance(data, list):
         return {path.stem: _counts(path, "data", data)}
     if not isinstance(data, dict):
-        raise EverstepError(f"{path}: data is {_short(data)}, not a list", FORMAT_HINT)
+        raise EverstepError(f"{path}: data is {_shortened(data)}, not a list", FORMAT_HINT)
     if not data:
         raise EverstepError(f"{path}: data has no zone", FORMAT_HINT)
     return {zone: _counts(path, f"data.{zone}", values) for zone, values in data.items()}
@@ -97,13 +97,15 @@ def _zones(path: Path, content: dict[str, Any]) -> dict[str, Sequence[int]]:
 
 def _counts(path: Path, field: str, values: object) -> Sequence[int]:
     if not isinstance(values, list):
-        raise EverstepError(f"{path}: {field} is {_short(values)}, not a list", FORMAT_HINT)
+        raise EverstepError(f"{path}: {field} is {_shortened(values)}, not a list", FORMAT_HINT)
     if not values:
         raise EverstepError(f"{path}: {field} is empty", "A trace has at least one tick.")
     for tick, value in enumerate(values):
         fault = _fault(value)
         if fault:
-            raise EverstepError(f"{path}: {field}[{tick}] is {_short(value)}, {fault[0]}", fault[1])
+            raise EverstepError(
+                f"{path}: {field}[{tick}] is {_shortened(value)}, {fault[0]}", fault[1]
+            )
     return values
 
 
@@ -120,6 +122,6 @@ def _fault(value: object) -> tuple[str, str] | None:
     return None
 
 
-def _short(value: object) -> str:
+def _shortened(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -110,7 +110,7 @@ def _split_domain(text: str) -> tuple[str, str]:
 
 
 def _reason(domain: str, remainder: str) -> str:
-    name, at, digest = remainder.partition("@")
+    name, separator, digest = remainder.partition("@")
     path, _, tag = name.partition(":")
     if not re.fullmatch(_DOMAIN, domain):
         return f"{domain!r} is not the host of a registry"
@@ -118,6 +118,6 @@ def _reason(domain: str, remainder: str) -> str:
         return f"{path!r} has upper-case letters"
     if not re.fullmatch(_PATH, path):
         return f"{path!r} is not a repository: letters, digits and single separators between them"
-    if at and not re.fullmatch(_DIGEST, digest):
+    if separator and not re.fullmatch(_DIGEST, digest):
         return f"{digest!r} is not a digest, such as sha256: and 64 hexadecimal digits"
     return f"{tag!r} is not a tag: at most 128 letters, digits and _ . -"

@@ -113,7 +113,7 @@ def _steps_at_full_size(run: RunRecord, full: int) -> int:
 def _rejoined(run: RunRecord, node: str) -> bool:
     returns = [e.at for e in run.training_events if e.node == node and e.kind == "return"]
     starts = [line.at for line in run.starts if line.values.get("node") == node]
-    return bool(returns) and any(at > returns[-1] for at in starts)
+    return bool(returns) and any(started_at > returns[-1] for started_at in starts)
 
 
 class DrillRunner:

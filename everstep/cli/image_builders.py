@@ -117,8 +117,8 @@ def find_builder(name: str = "") -> ImageBuilder:
     """
     candidates = [builder for builder in BUILDERS if not name or builder.program == name]
     if not candidates:
-        known = ", ".join(builder.program for builder in BUILDERS)
-        raise EverstepError(f"there is no builder named {name!r}", f"There are: {known}.")
+        names = ", ".join(builder.program for builder in BUILDERS)
+        raise EverstepError(f"there is no builder named {name!r}", f"There are: {names}.")
     working = next((candidate for candidate in candidates if candidate.works()), None)
     if working is not None:
         return working

@@ -117,8 +117,8 @@ class LineChart:
             yield f'<text class="t" x="{x + 28}" y="{y + 5}">{escape(curve.name)}</text>'
             yield f'<path class="{kind}" stroke="{colour}" d="{self._path(curve.points)}"/>'
             if not curve.reference:
-                for at, value in curve.points:
-                    yield f'<circle r="3.5" fill="{colour}" cx="{self._x(at)}" cy="{self._y(value)}"/>'
+                for processes, value in curve.points:
+                    yield f'<circle r="3.5" fill="{colour}" cx="{self._x(processes)}" cy="{self._y(value)}"/>'
 
     def _path(self, points: Sequence[Point]) -> str:
         return "".join(

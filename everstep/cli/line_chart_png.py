@@ -61,27 +61,29 @@ class _Pen:
 
     def dashed(self, start: Point, end: Point, colour: str, width: float) -> None:
         length = ((end[0] - start[0]) ** 2 + (end[1] - start[1]) ** 2) ** 0.5
-        at = 0.0
-        while at < length:
-            ends = [self._between(start, end, p / length) for p in (at, min(at + DASH, length))]
+        offset = 0.0
+        while offset < length:
+            ends = [
+                self._between(start, end, p / length) for p in (offset, min(offset + DASH, length))
+            ]
             self.line(ends, colour, width)
-            at += DASH + SPACE
+            offset += DASH + SPACE
 
     @staticmethod
     def _between(start: Point, end: Point, share: float) -> Point:
         return (start[0] + share * (end[0] - start[0]), start[1] + share * (end[1] - start[1]))
 
-    def dot(self, at: Point, radius: float, colour: str) -> None:
-        x, y = (value * self._factor for value in at)
+    def dot(self, center: Point, radius: float, colour: str) -> None:
+        x, y = (value * self._factor for value in center)
         self._draw.circle((x, y), radius * self._factor, fill=colour)
 
     def text(
-        self, at: Point, text: str, *, size: float = 14, colour: str = TEXT, anchor: str = "l"
+        self, center: Point, text: str, *, size: float = 14, colour: str = TEXT, anchor: str = "l"
     ) -> None:
         """Write a text on its baseline; the anchor is its left end, middle or right end: l, m, r."""
         from PIL import ImageFont
 
-        x, y = (value * self._factor for value in at)
+        x, y = (value * self._factor for value in center)
         font = ImageFont.load_default(size * self._factor)
         self._draw.text((x, y), text, colour, font, anchor=f"{anchor}s")
 

@@ -103,7 +103,7 @@ def live_prices(config: "StackConfig") -> LivePrices:
     )
 
 
-def _complete(
+def _require_all(
     source: str,
     region: str,
     machines: Sequence[str],
@@ -163,7 +163,7 @@ def _aws_prices(region: str, machines: Sequence[str]) -> LivePrices:
         )
         for item in listed  # the newest comes last
     }
-    return _complete(f"the spot market of {region}", region, machines, prices)
+    return _require_all(f"the spot market of {region}", region, machines, prices)
 
 
 # --- Azure --------------------------------------------------------------------------------------
@@ -178,7 +178,9 @@ def _azure_prices(location: str, machines: Sequence[str]) -> LivePrices:
         on_demand = [float(item["retailPrice"]) for item in machine_items if not _is_spot(item)]
         if spot:
             prices[name, ANY_ZONE] = MachinePrice(max(spot), max(on_demand, default=None))
-    return _complete(f"the retail price list of Azure for {location}", location, machines, prices)
+    return _require_all(
+        f"the retail price list of Azure for {location}", location, machines, prices
+    )
 
 
 def _is_linux_by_the_hour(item: Mapping[str, Any]) -> bool:
@@ -218,7 +220,7 @@ def _retail_items(location: str, machines: Sequence[str]) -> Iterator[Mapping[st
             response.raise_for_status()
             page = response.json()
             yield from page["Items"]
-            address, arguments = _next(page), None
+            address, arguments = _next_page(page), None
     except (requests.RequestException, ValueError, KeyError, TypeError) as error:
         raise EverstepError(
             f"--live cannot read the retail prices of Azure at {AZURE_PRICES}: {error}",
@@ -226,7 +228,7 @@ def _retail_items(location: str, machines: Sequence[str]) -> Iterator[Mapping[st
         ) from None
 
 
-def _next(page: Mapping[str, Any]) -> str | None:
+def _next_page(page: Mapping[str, Any]) -> str | None:
     """Return the address of the next page; None after the last one.
 
     Raises:

@@ -72,7 +72,7 @@ def _zone_of_pools(zone: str, pools: "Sequence[PoolPrice]") -> PlannedZone:
 
 def _highest(pools: "Sequence[PoolPrice]") -> float:
     """Return the highest price of a machine in these pools: the cloud may choose any of them."""
-    return max((_known(pool, pool.price) for pool in pools), default=0.0)
+    return max((_required_price(pool, pool.price) for pool in pools), default=0.0)
 
 
 def prices_in(prices: Prices, zones: Sequence[PlannedZone], names: Sequence[str]) -> Prices:
@@ -81,10 +81,10 @@ def prices_in(prices: Prices, zones: Sequence[PlannedZone], names: Sequence[str]
     return replace(prices, spot_by_zone=tuple(configured.get(name, prices.spot) for name in names))
 
 
-def machines_in(zones: Sequence[PlannedZone], names: Sequence[str], wanted: int) -> list[int]:
+def machines_in(zones: Sequence[PlannedZone], names: Sequence[str], max_machines: int) -> list[int]:
     """Return the maximum number of machines in the zones of histories."""
     limits = {zone.name: zone.machines for zone in zones}
-    return [min(limits.get(name, wanted), wanted) for name in names]
+    return [min(limits.get(name, max_machines), max_machines) for name in names]
 
 
 def job_model(config: "StackConfig", stack: str, work_hours: float | None) -> JobModel:
@@ -132,13 +132,13 @@ def prices(config: "StackConfig", stack: str) -> Prices:
     unknown += [item.name for item in others if item.on_demand is None]
     return Prices(
         spot=_highest(pools),
-        on_demand=max(_known(pool, pool.on_demand) for pool in pools),
+        on_demand=max(_required_price(pool, pool.on_demand) for pool in pools),
         fixed=spending.fixed_usd_per_hour(config),
         unknown=tuple(dict.fromkeys(unknown)),
     )
 
 
-def _known(pool: "PoolPrice", price: float | None) -> float:
+def _required_price(pool: "PoolPrice", price: float | None) -> float:
     if price is None:
         raise EverstepError(
             f"no price is known for {' or '.join(pool.machines)}",

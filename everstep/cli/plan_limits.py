@@ -56,11 +56,11 @@ def _seconds_until(deadline: str) -> float:
     Raises:
         EverstepError: it has passed, or is too far away to be planned.
     """
-    left = deadlines.seconds_left(deadline, datetime.now(UTC)) or 0.0
-    if not 0 < left <= deadlines.MAX_SECONDS:
+    remaining = deadlines.seconds_left(deadline, datetime.now(UTC)) or 0.0
+    if not 0 < remaining <= deadlines.MAX_SECONDS:
         days = deadlines.MAX_SECONDS / deadlines.UNIT_SECONDS["d"]
         raise EverstepError(
             f"job.deadline {deadline} is not within the next {days:g} days",
             "Change it in the stack file, or plan with another one: --deadline 24h",
         )
-    return left
+    return remaining

@@ -26,13 +26,13 @@ KEYS: Mapping[str, str] = {
 
 def images_of_stack(config: "StackConfig") -> list[str]:
     """Return those of Everstep's own images that pods of the stack use."""
-    used = {
+    is_used = {
         "trainer": True,
         "controller": config.controller.kind == "maintained",
         "spot": config.platform.spot.enabled,
         "etcd-rejoin": config.etcd.rejoins or config.etcd.has_users,
     }
-    return [name for name in KEYS if used[name]]
+    return [name for name in KEYS if is_used[name]]
 
 
 def write_images(stack_file: Path, references: Mapping[str, str]) -> list[str]:

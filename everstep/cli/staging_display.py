@@ -81,8 +81,8 @@ class LogLines(Display):
         if time.monotonic() - self._printed < SECONDS_BETWEEN_LINES:
             return
         self._printed = time.monotonic()
-        done = describe(Totals(progress.files, progress.bytes))
-        messages.print(f"      {done} of {describe(self._total)}", markup=False)
+        copied = describe(Totals(progress.files, progress.bytes))
+        messages.print(f"      {copied} of {describe(self._total)}", markup=False)
 
 
 class TerminalBar(Display):

@@ -198,23 +198,23 @@ def measure(
     operation: Operation, options: argparse.Namespace, device: torch.device
 ) -> "tuple[int, float]":
     """Return the number of timed operations and the seconds of one, averaged over the ranks."""
-    estimate = timed(operation, WARM_UP, device)
-    wanted = min(options.iterations, max(1, int(options.seconds / max(estimate, 1e-9))))
-    agreed = torch.tensor([wanted], device=device)
-    dist.broadcast(agreed, 0)
-    iterations = int(agreed.item())
-    return iterations, timed(operation, iterations, device)
+    estimate = duration(operation, WARM_UP, device)
+    local_iterations = min(options.iterations, max(1, int(options.seconds / max(estimate, 1e-9))))
+    common_iterations = torch.tensor([local_iterations], device=device)
+    dist.broadcast(common_iterations, 0)
+    iterations = int(common_iterations.item())
+    return iterations, duration(operation, iterations, device)
 
 
-def timed(operation: Operation, count: int, device: torch.device) -> float:
+def duration(operation: Operation, count: int, device: torch.device) -> float:
     """Return the seconds of one operation, averaged over `count` operations and all ranks."""
     dist.barrier()
     synchronize(device)
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     for _ in range(count):
         operation()
     synchronize(device)
-    seconds = torch.tensor([time.perf_counter() - began], device=device)
+    seconds = torch.tensor([time.perf_counter() - started_at], device=device)
     dist.all_reduce(seconds)
     return float(seconds.item()) / dist.get_world_size() / count
 

@@ -127,12 +127,12 @@ def judge(lines: Iterable[str], ranks: int) -> Verdict:
     for line in lines:
         process = PROCESS.search(line)
         logs.setdefault(process[1] if process else "", ProcessLog()).read(line)
-    used = [log for log in logs.values() if log.networks or log.providers]
-    transport = max((log.transport for log in used), default=Transport.UNKNOWN, key=_WORST)
-    if transport is Transport.EFA and len(used) < ranks:
-        missing = f"only {len(used)} of {ranks} processes have logged their network"
+    device_logs = [log for log in logs.values() if log.networks or log.providers]
+    transport = max((log.transport for log in device_logs), default=Transport.UNKNOWN, key=_WORST)
+    if transport is Transport.EFA and len(device_logs) < ranks:
+        missing = f"only {len(device_logs)} of {ranks} processes have logged their network"
         return Verdict(Transport.UNKNOWN, None, missing)
-    return Verdict(transport, _adapters(used), _reason(transport, used))
+    return Verdict(transport, _adapters(device_logs), _reason(transport, device_logs))
 
 
 def _adapters(logs: list[ProcessLog]) -> int | None:

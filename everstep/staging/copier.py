@@ -72,11 +72,11 @@ class Copier:
                 running = self._submit(pool, tasks, workers * WINDOW)
                 recorded = time.monotonic()
                 while running:
-                    ended = self._wait()
-                    running -= len(ended)
-                    completed += self._results(ended)
+                    futures = self._wait()
+                    running -= len(futures)
+                    completed += self._results(futures)
                     if len(self.progress.failures) < MAX_FAILURES:
-                        running += self._submit(pool, tasks, len(ended))
+                        running += self._submit(pool, tasks, len(futures))
                     if len(completed) >= GROUP_FILES or time.monotonic() - recorded > GROUP_SECONDS:
                         self._state.append(completed)
                         completed, recorded = [], time.monotonic()
@@ -97,17 +97,17 @@ class Copier:
 
     def _wait(self) -> list[Future[Record]]:
         """Return the tasks that ended; none if none ends for a short time."""
-        ended: list[Future[Record]] = []
+        futures: list[Future[Record]] = []
         try:
-            ended.append(self._done.get(timeout=TICK_SECONDS))
-            while len(ended) < GROUP_FILES:
-                ended.append(self._done.get_nowait())
+            futures.append(self._done.get(timeout=TICK_SECONDS))
+            while len(futures) < GROUP_FILES:
+                futures.append(self._done.get_nowait())
         except queue.Empty:
             pass
-        return ended
+        return futures
 
-    def _results(self, ended: list[Future[Record]]) -> Iterator[Record]:
-        for future in ended:
+    def _results(self, futures: list[Future[Record]]) -> Iterator[Record]:
+        for future in futures:
             try:
                 record = future.result()
             except FileError as error:

@@ -81,9 +81,9 @@ def state_folder(destination: Path) -> Path:
     Beside it, because a program that takes each subfolder for a class would take it for one. In it if the
     destination is the top of a mounted volume: files cannot be renamed from one mount to another.
     """
-    inside = destination / ".everstep-staging"
+    nested = destination / ".everstep-staging"
     beside = destination.parent / f".{destination.name}.everstep-staging"
-    return inside if inside.exists() or not _renames(beside, destination) else beside
+    return nested if nested.exists() or not _renames(beside, destination) else beside
 
 
 def _renames(folder: Path, destination: Path) -> bool:

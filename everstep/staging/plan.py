@@ -132,8 +132,8 @@ def join(
     remaining = iter(records)
     record = next(remaining, None)
     for entry in entries:
-        wanted = key_of(entry)
-        while record is not None and key_of(record) < wanted:
+        entry_key = key_of(entry)
+        while record is not None and key_of(record) < entry_key:
             record = next(remaining, None)
         yield entry, record if record is not None and record.name == entry.name else None
 

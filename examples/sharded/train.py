@@ -90,8 +90,8 @@ class SplitBlock(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the output of the whole block."""
-        own = torch.tanh(Enter.apply(x, self._sum_in_node) @ self.wide.T + self.wide_bias)
-        summed: torch.Tensor = Leave.apply(own @ self.narrow.T, self._sum_in_node)
+        partial = torch.tanh(Enter.apply(x, self._sum_in_node) @ self.wide.T + self.wide_bias)
+        summed: torch.Tensor = Leave.apply(partial @ self.narrow.T, self._sum_in_node)
         return x + summed
 
 

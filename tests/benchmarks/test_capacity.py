@@ -41,9 +41,11 @@ def test_a_group_that_follows_capacity_trains_far_more_than_in_one_zone(
     sample: list[CapacityHistory],
 ) -> None:
     everywhere = sum(follow(history).done for history in sample)
-    alone = sum(follow(history.only([zone])).done for history in sample for zone in range(3))
+    single_zone = sum(follow(history.only([zone])).done for history in sample for zone in range(3))
 
-    assert everywhere >= 1.5 * alone / 3, "twice as much over many histories: docs/measurements.md"
+    assert everywhere >= 1.5 * single_zone / 3, (
+        "twice as much over many histories: docs/measurements.md"
+    )
 
 
 def test_a_deadline_is_met_at_nearly_the_optimum_in_hindsight() -> None:

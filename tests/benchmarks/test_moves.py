@@ -87,9 +87,9 @@ def test_a_paced_worker_takes_its_time_for_each_sample(tmp_path: Path) -> None:
         "print(time.monotonic() - began >= 0.1)\n"
     )
 
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True,
         env={"PYTHONPATH": str(tmp_path), "PACE_SECONDS": "0.02"}, cwd=tmp_path,
     )  # fmt: skip
 
-    assert done.stdout.strip() == "True", done.stderr
+    assert result.stdout.strip() == "True", result.stderr

@@ -126,13 +126,15 @@ class History:
 
         A restored etcd has lost all changes after a revision.
         """
-        earlier: list[Entry] = []
+        previous_entries: list[Entry] = []
         for entry in self.etcd:
             if entry["key"] == "restored":
-                earlier = [e for e in earlier if e["revision"] <= entry["revision"]]
+                previous_entries = [
+                    e for e in previous_entries if e["revision"] <= entry["revision"]
+                ]
             elif entry["key"] in keys:
-                yield entry, earlier
-                earlier.append(entry)
+                yield entry, previous_entries
+                previous_entries.append(entry)
 
 
 def _lines(path: Path) -> Iterator[Entry]:
@@ -202,8 +204,8 @@ def ledgers_count_all_samples(history: History) -> Iterator[str]:
 
 def commits_only_advance(history: History) -> Iterator[str]:
     """Check that neither the step nor the generation of a commit is lower than the one before."""
-    for entry, earlier in history.with_earlier("committed"):
-        key, previous = _commit_key(entry), max(map(_commit_key, earlier), default=(0, 0))
+    for entry, previous_entries in history.with_earlier("committed"):
+        key, previous = _commit_key(entry), max(map(_commit_key, previous_entries), default=(0, 0))
         if key[0] < previous[0] or key[1] < previous[1]:
             revision = entry["revision"]
             yield f"revision {revision} commits {key} after {previous} (generation, step)"
@@ -215,8 +217,8 @@ def _commit_key(entry: Entry) -> Key:
 
 def commits_are_fenced(history: History) -> Iterator[str]:
     """Check that only the current generation commits."""
-    for entry, earlier in history.with_earlier("committed", "generation"):
-        generations = [e["value"]["number"] for e in earlier if e["key"] == "generation"]
+    for entry, previous_entries in history.with_earlier("committed", "generation"):
+        generations = [e["value"]["number"] for e in previous_entries if e["key"] == "generation"]
         current = int(generations[-1]) if generations else 0
         if entry["key"] == "committed" and int(entry["value"]["generation"]) != current:
             yield (
@@ -232,9 +234,9 @@ def generations_only_grow(history: History) -> Iterator[str]:
     does not know all numbers that were used; the agents do.
     """
     highest, recorded = 0, list[Entry]()
-    for entry, earlier in history.with_earlier("generation"):
+    for entry, previous_entries in history.with_earlier("generation"):
         value, number = entry["value"], int(entry["value"]["number"])
-        previous = earlier[-1]["value"] if earlier else None
+        previous = previous_entries[-1]["value"] if previous_entries else None
         if entry in recorded:
             pass  # read again from a restored etcd
         elif previous and number == previous["number"]:
@@ -288,12 +290,12 @@ def steps_have_one_state(history: History) -> Iterator[str]:
     for applied in history.applied:
         states[applied.generation, applied.step].append(applied)
     for (generation, step), applications in sorted(states.items()):
-        for moment in ("before", "after"):
-            if len({getattr(applied, moment) for applied in applications}) > 1:
+        for state_name in ("before", "after"):
+            if len({getattr(applied, state_name) for applied in applications}) > 1:
                 workers = ", ".join(
-                    f"{applied.worker} {getattr(applied, moment)}" for applied in applications
+                    f"{applied.worker} {getattr(applied, state_name)}" for applied in applications
                 )
-                yield f"{moment} step {step} of generation {generation}: {workers}"
+                yield f"{state_name} step {step} of generation {generation}: {workers}"
 
 
 def steps_are_consecutive(history: History) -> Iterator[str]:
@@ -449,14 +451,14 @@ def summary(folder: Path) -> dict[str, int]:
 
 def recoveries(folder: Path) -> list[tuple[list[str], float]]:
     """Return the kinds of faults of each round, and the seconds from their end until all nodes train."""
-    rounds, kinds, ended = [], list[str](), 0.0
+    rounds, kinds, ended_at = [], list[str](), 0.0
     for entry in _lines(folder / "faults.jsonl"):
         if entry["event"] == "begin":
             kinds.append(entry["type"])
         elif entry["event"] == "faults_end":
-            ended = float(entry["at"])
+            ended_at = float(entry["at"])
         elif entry["event"] == "calm" and kinds:
-            rounds.append((kinds, round(float(entry["at"]) - ended, 1)))
+            rounds.append((kinds, round(float(entry["at"]) - ended_at, 1)))
             kinds = []
     return rounds
 

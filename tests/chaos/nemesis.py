@@ -90,16 +90,16 @@ class Nemesis:
     # --- one round ---
 
     def _play_round(self, number: int, round_: Round) -> None:
-        began = time.monotonic()
+        started_at = time.monotonic()
         pending = [
-            (began + fault.at, False, f"{number}-{index}", fault)
+            (started_at + fault.at, False, f"{number}-{index}", fault)
             for index, fault in enumerate(round_.faults)
         ]
         while pending:
             pending.sort(key=lambda action: action[:3])
-            at, ends, name, fault = pending.pop(0)
-            wait_until(at)
-            if ends:
+            due, is_end, name, fault = pending.pop(0)
+            wait_until(due)
+            if is_end:
                 self._end(name, fault)
             else:
                 self._begin(name, fault)
@@ -137,14 +137,14 @@ class Nemesis:
     def _wait_until_calm(self, seconds: float) -> None:
         """Wait until every node has applied steps in a group of all nodes."""
         cluster, deadline = self._cluster, time.monotonic() + seconds
-        began = cluster.applied()
+        initial_counts = cluster.applied()
         while time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
             now = cluster.applied()
             for name, count in now.items():
-                if count < 0 or began[name] < 0:
-                    began[name] = count
-            if all(now[n] >= 0 and now[n] >= began[n] + CALM_STEPS for n in cluster.nodes):
+                if count < 0 or initial_counts[name] < 0:
+                    initial_counts[name] = count
+            if all(now[n] >= 0 and now[n] >= initial_counts[n] + CALM_STEPS for n in cluster.nodes):
                 self._note("calm", nodes=len(cluster.nodes))
                 return
             self._start_missing()
@@ -161,7 +161,7 @@ class Nemesis:
     def _actions(self) -> Mapping[str, tuple["_Begin", "_End"]]:
         network = self._cluster.network
         return {
-            "kill-worker": (self._kill_worker, _nothing),
+            "kill-worker": (self._kill_worker, _no_action),
             "kill-agent": (lambda _, f: self._cluster.kill_agent(*f.targets), self._return),
             "kill-node": (lambda _, f: self._cluster.kill_node(*f.targets), self._return),
             "kill-all": (self._kill_all, self._return),
@@ -194,7 +194,7 @@ class Nemesis:
                 lambda _, f: self._cluster.etcd.freeze(*f.targets),
                 lambda _, f: self._cluster.etcd.thaw(*f.targets),
             ),
-            "etcd-compact": (self._compact, _nothing),
+            "etcd-compact": (self._compact, _no_action),
             "etcd-slow-disk": (
                 lambda _, f: self._cluster.etcd.slow_disk(f.targets[0], f.amount),
                 lambda _, f: self._cluster.etcd.slow_disk(f.targets[0], 0),
@@ -333,12 +333,12 @@ _Names = tuple[str, ...]
 _Pairs = Iterator[tuple[str, str]]
 
 
-def _nothing(name: str, fault: ScheduledFault) -> None:
+def _no_action(name: str, fault: ScheduledFault) -> None:
     """Do nothing: the fault ends by itself."""
     del name, fault
 
 
-def _both(first: _Names, second: _Names) -> _Pairs:
+def _symmetric(first: _Names, second: _Names) -> _Pairs:
     for a in first:
         for b in second:
             if a != b:
@@ -346,7 +346,7 @@ def _both(first: _Names, second: _Names) -> _Pairs:
 
 
 def _isolate(targets: _Names, nodes: _Names, etcd: _Names) -> _Pairs:
-    return _both(targets[:1], (*nodes, *etcd))
+    return _symmetric(targets[:1], (*nodes, *etcd))
 
 
 def _one_direction(targets: _Names, nodes: _Names, etcd: _Names) -> _Pairs:
@@ -356,21 +356,21 @@ def _one_direction(targets: _Names, nodes: _Names, etcd: _Names) -> _Pairs:
 
 def _cut_workers(targets: _Names, nodes: _Names, etcd: _Names) -> _Pairs:
     del etcd
-    return _both(targets[:1], nodes)
+    return _symmetric(targets[:1], nodes)
 
 
 def _cut_etcd(targets: _Names, nodes: _Names, etcd: _Names) -> _Pairs:
     del nodes
-    return _both(targets, etcd)
+    return _symmetric(targets, etcd)
 
 
 def _split(targets: _Names, nodes: _Names, etcd: _Names) -> _Pairs:
     """Yield the pairs between the two halves, and between the first half and etcd."""
-    return _both(targets, (*(n for n in nodes if n not in targets), *etcd))
+    return _symmetric(targets, (*(n for n in nodes if n not in targets), *etcd))
 
 
 def _etcd_isolate(targets: _Names, nodes: _Names, etcd: _Names) -> _Pairs:
-    return _both(targets, (*nodes, *etcd))
+    return _symmetric(targets, (*nodes, *etcd))
 
 
 _CUTS: dict[str, Callable[[_Names, _Names, _Names], _Pairs]] = {

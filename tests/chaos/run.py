@@ -65,7 +65,7 @@ def play(
     keep: Path | None = None,
 ) -> ChaosOutcome:
     """Run a schedule and check its history; copy it to `keep` if an invariant is broken."""
-    began, error = time.monotonic(), ""
+    started_at, error = time.monotonic(), ""
     cluster = Cluster(folder, nodes, etcd or members(seed), _options(seed))
     total = sum(len(round_.faults) for round_ in rounds)
     nemesis = Nemesis(cluster, lambda fault: _show(seed, nemesis.counts, total, fault.kind))
@@ -74,15 +74,15 @@ def play(
             nemesis.start_all()
             nemesis.play(tuple(rounds))
             nemesis.finish()
-        except NotCalmError as late:
-            error = str(late)
+        except NotCalmError as failure:
+            error = str(failure)
         finally:
             cluster.close_processes()
         violations, covered, recovered = check(folder), summary(folder), recoveries(folder)
         if keep and (violations or error):
             unneeded = shutil.ignore_patterns("*.tmp", *cluster.etcd.names)
             shutil.copytree(folder, keep / str(seed), ignore=unneeded, dirs_exist_ok=True)
-    seconds = round(time.monotonic() - began, 1)
+    seconds = round(time.monotonic() - started_at, 1)
     return ChaosOutcome(seed, dict(nemesis.counts), covered, recovered, violations, seconds, error)
 
 
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="folder for the files of runs with a violation")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if missing := _missing():
+    if missing := _missing_prerequisites():
         sys.exit(f"error: chaos tests need {', '.join(missing)}\n  {FIX}")
     outcomes = []
     for seed in range(options.seed, options.seed + options.seeds):
@@ -120,7 +120,7 @@ def main() -> None:
     sys.exit(1 if any(outcome.violations or outcome.error for outcome in outcomes) else 0)
 
 
-def _missing() -> list[str]:
+def _missing_prerequisites() -> list[str]:
     """Return the missing prerequisites of this machine."""
     programs = [program for program in PROGRAMS if not shutil.which(program)]
     return [*(["root"] if os.geteuid() else []), *programs]

@@ -116,12 +116,12 @@ def schedule(seed: int, faults: int, *, nodes: Sequence[str] = NODES) -> tuple[R
 
 def _take(deck: list[str], count: int) -> list[str]:
     """Draw kinds that can overlap from the deck: at most one of a shared part."""
-    taken: list[str] = []
+    kinds: list[str] = []
     for kind in list(deck):
-        if len(taken) < count and not (kind in SHARED_FAULTS and set(taken) & set(SHARED_FAULTS)):
-            taken.append(kind)
+        if len(kinds) < count and not (kind in SHARED_FAULTS and set(kinds) & set(SHARED_FAULTS)):
+            kinds.append(kind)
             deck.remove(kind)
-    return taken
+    return kinds
 
 
 def _round(
@@ -134,9 +134,9 @@ def _round(
             targets: tuple[str, ...] = (free.pop(),)
         else:
             targets = tuple(_targets(chance, kind, nodes, etcd))
-        at, seconds = chance.choice(OFFSETS), chance.choice(SECONDS)
+        offset, seconds = chance.choice(OFFSETS), chance.choice(SECONDS)
         amount = chance.choice(AMOUNTS[kind]) if kind in AMOUNTS else 0
-        faults.append(ScheduledFault(kind, targets, at, seconds, amount))
+        faults.append(ScheduledFault(kind, targets, offset, seconds, amount))
     pause = round(chance.uniform(0.2, 1.5), 2)
     return Round(pause, tuple(sorted(faults, key=lambda fault: fault.at)))
 

@@ -102,9 +102,9 @@ def _answer(line: socket.socket, delay_file: Path, parent: int) -> None:
             if number := _receive(listener):
                 waiting.append((time.monotonic(), number))
         due = time.monotonic() - _delay_seconds(delay_file)
-        for since, number in list(waiting):
-            if since <= due:
-                waiting.remove((since, number))
+        for called_at, number in list(waiting):
+            if called_at <= due:
+                waiting.remove((called_at, number))
                 with contextlib.suppress(OSError):  # its process was killed meanwhile
                     response = struct.pack("=QqiI", number, 0, 0, _CONTINUE)
                     fcntl.ioctl(listener, _SEND, response)

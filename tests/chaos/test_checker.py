@@ -170,9 +170,9 @@ def test_workers_that_begin_a_generation_at_different_steps_are_found(run: Path)
     assert kinds(run) == {"one start"}
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_step_over_unequal_states_is_found(run: Path, moment: str) -> None:
-    change_entry(journal(run, "w1"), {moment: "0"}, last=1, match=is_kind("applied"))
+@pytest.mark.parametrize("state_name", ["before", "after"])
+def test_a_step_over_unequal_states_is_found(run: Path, state_name: str) -> None:
+    change_entry(journal(run, "w1"), {state_name: "0"}, last=1, match=is_kind("applied"))
 
     assert "equal states" in kinds(run)
 
@@ -222,8 +222,8 @@ def test_a_group_that_never_forms_again_is_found(run: Path) -> None:
 
 
 def test_a_run_that_was_ended_by_a_fault_is_found(run: Path) -> None:
-    ended = {"key": "ended", "revision": 20, "value": {"finished": False, "reason": "-"}}
-    edit(run / "etcd.jsonl", lambda lines: [*lines, ended])
+    end_entry = {"key": "ended", "revision": 20, "value": {"finished": False, "reason": "-"}}
+    edit(run / "etcd.jsonl", lambda lines: [*lines, end_entry])
 
     assert kinds(run) == {"run continues"}
 
@@ -282,8 +282,8 @@ def generation(number: int, revision: int) -> Entry:
     return {"key": "generation", "revision": revision, "value": value}
 
 
-def commit(step: int, of: int, revision: int) -> Entry:
-    value = {"agreed_generation": of, "step": step, "generation": of}
+def commit(step: int, generation: int, revision: int) -> Entry:
+    value = {"agreed_generation": generation, "step": step, "generation": generation}
     return {"key": "committed", "revision": revision, "value": value}
 
 

@@ -81,9 +81,9 @@ def test_a_lossy_link_loses_a_share_of_the_packets(network: Network) -> None:
 def test_packets_are_delayed_until_the_delay_is_removed(network: Network) -> None:
     received(network, "a", "b")  # the addresses are resolved
     network.delay("a", 300)
-    began = time.monotonic()
+    started_at = time.monotonic()
     assert received(network, "a", "b", seconds=100) == 1
-    assert time.monotonic() - began >= 0.3
+    assert time.monotonic() - started_at >= 0.3
 
     network.undelay("a")
     assert received(network, "a", "b", DATAGRAMS, seconds=100) == DATAGRAMS
@@ -98,12 +98,12 @@ def test_a_slow_link_delivers_at_its_rate(network: Network) -> None:
         lambda: socket.create_connection((network.addresses["b"], PORT), 100)
     )
     with listener, client, listener.accept()[0] as server:
-        began = time.monotonic()
+        started_at = time.monotonic()
         client.sendall(bytes(64 << 10))
         client.shutdown(socket.SHUT_WR)
         while server.recv(1 << 16):
             pass
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - started_at
     network.unslow("a")
 
     assert seconds > 0.5, "64 KiB need a second at 512 kbit/s, less a burst of 16 KiB"

@@ -99,13 +99,13 @@ def _provider_errors(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
         import pulumi_kubernetes as module
     else:
         module = importlib.import_module(PACKAGES[package])
-    known = input_types(module.ProviderArgs)
+    types = input_types(module.ProviderArgs)
     decoded = {}
     for key, value in inputs.items():
-        if key != "version" and key not in known:
+        if key != "version" and key not in types:
             yield f"{token}.{key} is not known"
         elif key != "version":
-            text = str in alternatives(known[key])
+            text = str in alternatives(types[key])
             decoded[key] = value if text or not isinstance(value, str) else json.loads(value)
     yield from _object_errors(module.ProviderArgs, decoded, token)
 
@@ -150,16 +150,16 @@ def required(arguments: type) -> frozenset[str]:
 
 def _object_errors(arguments: type, value: Mapping[str, Any], path: str) -> Iterator[str]:
     """Yield errors in an object of a class."""
-    known = input_types(arguments)
+    types = input_types(arguments)
     for key in required(arguments) - set(value):
         yield f"{path}.{key} is missing"
     for key, inner in value.items():
         if key.startswith("x-kubernetes-") or key == "__defaults":
             continue  # the SDK spells it differently; the engine accepts this spelling
-        if key not in known:
+        if key not in types:
             yield f"{path}.{key} is not known"
         else:
-            yield from _value_errors(known[key], inner, f"{path}.{key}")
+            yield from _value_errors(types[key], inner, f"{path}.{key}")
 
 
 def alternatives(annotation: Any) -> list[Any]:

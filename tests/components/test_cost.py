@@ -127,11 +127,11 @@ def test_a_gateway_in_every_zone_is_counted_in_every_zone() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(nodes=st.integers(0, 20), more=st.integers(0, 20), fallback=st.integers(0, 5))
+@given(nodes=st.integers(0, 20), growth=st.integers(0, 20), fallback=st.integers(0, 5))
 def test_the_initial_cost_does_not_exceed_the_maximum_cost(
-    nodes: int, more: int, fallback: int
+    nodes: int, growth: int, fallback: int
 ) -> None:
-    max_nodes = max(1, nodes + more)
+    max_nodes = max(1, nodes + growth)
     pool = {"nodes": nodes, "maxNodes": max_nodes, "fallbackNodes": fallback}
     workers = {"minReplicas": 1, "replicas": 1, "maxReplicas": 1}
 

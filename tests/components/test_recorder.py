@@ -61,8 +61,8 @@ def duplicate_name() -> None:
 
 def lost_output() -> None:
     vpc = aws.ec2.Vpc("network", cidr_block="10.0.0.0/16")
-    nothing = vpc.ipv6_cidr_block.apply(lambda block: {"block": block} if block else {})
-    aws.ec2.Subnet("subnet", vpc_id=vpc.id, tags=nothing)
+    empty_tags = vpc.ipv6_cidr_block.apply(lambda block: {"block": block} if block else {})
+    aws.ec2.Subnet("subnet", vpc_id=vpc.id, tags=empty_tags)
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ import pytest
 
 from components.config import StackConfig, from_mapping
 from components.spending import fixed_usd_per_hour, job_spending
-from tests.components.config.bad_stacks import AKS, EKS, LOCAL, changed, pools
+from tests.components.config.bad_stacks import AKS, EKS, LOCAL, pools, with_changes
 
 PRICES = {"g5.xlarge": {"onDemand": 2.0, "spot": 0.5}}
 
 
 def stack(base: dict[str, Any], **changes: Any) -> StackConfig:
     keys = {key.replace("__", "."): value for key, value in changes.items()}
-    return from_mapping(changed(base, keys))
+    return from_mapping(with_changes(base, keys))
 
 
 def test_a_job_without_limits_carries_none() -> None:
@@ -29,7 +29,7 @@ def test_a_duration_becomes_seconds_and_a_time_stays_one() -> None:
 
 
 def test_each_pool_has_the_price_of_its_machines_with_their_disks_from_the_table() -> None:
-    base = changed(EKS, pools(EKS, a={"fallbackNodes": 1}) | {"cost.prices": PRICES})
+    base = with_changes(EKS, pools(EKS, a={"fallbackNodes": 1}) | {"cost.prices": PRICES})
     config = stack(base, job__budgetUsd=50)
     spending = job_spending(config)
 

@@ -47,8 +47,10 @@ def test_each_component_waits_for_all_earlier_ones(graph: Graph) -> None:
 def test_the_order_of_deletion_is_the_reverse_of_creation(graph: Graph) -> None:
     order = [name for part in PARTS for name in part]
     for index, name in enumerate(order):
-        later = set(order[index + 1 :])
-        assert not graph.ancestors(name) & later, f"{name} would be destroyed before its users"
+        later_names = set(order[index + 1 :])
+        assert not graph.ancestors(name) & later_names, (
+            f"{name} would be destroyed before its users"
+        )
 
 
 def test_permissions_outlive_the_controller(graph: Graph) -> None:

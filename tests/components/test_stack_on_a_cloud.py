@@ -27,9 +27,9 @@ DESTRUCTION = [
 
 
 def test_no_resource_is_deleted_before_its_dependents() -> None:
-    for at, resource in enumerate(DESTRUCTION):
+    for index, resource in enumerate(DESTRUCTION):
         before = default_graph().ancestors(resource)
-        missing = set(DESTRUCTION[at + 1 :]) - before
+        missing = set(DESTRUCTION[index + 1 :]) - before
         assert not missing, f"{missing} could be deleted while {resource} still exists"
 
 

@@ -59,7 +59,7 @@ def job(
     return read_job({"metadata": metadata, "spec": body or spec(), "status": status or {}})
 
 
-def pod(index: int, phase: str = "Running", **more: Any) -> Pod:
+def pod(index: int, phase: str = "Running", **fields: Any) -> Pod:
     existing = {
         "name": f"job-worker-{index}",
         "uid": f"uid-{index}",
@@ -68,12 +68,12 @@ def pod(index: int, phase: str = "Running", **more: Any) -> Pod:
         "started": NOW,
         "bounds": "1:5",
     }
-    return Pod(**{**existing, "index": index, "phase": phase, **more})
+    return Pod(**{**existing, "index": index, "phase": phase, **fields})
 
 
-def failed(index: int, code: int | None = 1, *, ran: float = 1, **more: Any) -> Pod:
+def failed(index: int, code: int | None = 1, *, ran: float = 1, **fields: Any) -> Pod:
     started = NOW - timedelta(seconds=ran)
-    return pod(index, "Failed", exit_code=code, started=started, finished=NOW, **more)
+    return pod(index, "Failed", exit_code=code, started=started, finished=NOW, **fields)
 
 
 def decide(

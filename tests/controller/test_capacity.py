@@ -13,16 +13,16 @@ TAINT = Taint("spot", "yes", "NoSchedule")
 GPU = "nvidia.com/gpu"
 
 
-def node(name: str = "n0", **more: Any) -> Node:
+def node(name: str = "n0", **fields: Any) -> Node:
     allocatable = {"cpu": "4", "memory": "16Gi", "pods": "110", GPU: "1"}
-    return Node(**{"name": name, "labels": SPOT, "allocatable": allocatable} | more)
+    return Node(**{"name": name, "labels": SPOT, "allocatable": allocatable} | fields)
 
 
 def worker(
-    node_name: str | None = None, *, phase: str = "Running", job: str = "job", **more: Any
+    node_name: str | None = None, *, phase: str = "Running", job: str = "job", **fields: Any
 ) -> dict[str, Any]:
-    amounts = more.pop("amounts", {"cpu": "500m", "memory": "2Gi", GPU: "1"})
-    spec = {"containers": [{"resources": {"limits": amounts}}], "nodeSelector": SPOT, **more}
+    amounts = fields.pop("amounts", {"cpu": "500m", "memory": "2Gi", GPU: "1"})
+    spec = {"containers": [{"resources": {"limits": amounts}}], "nodeSelector": SPOT, **fields}
     if node_name:
         spec["nodeName"] = node_name
     return {"metadata": {"labels": {"job-name": job}}, "spec": spec, "status": {"phase": phase}}

@@ -49,27 +49,27 @@ def test_a_worker_is_asked_as_it_serves_its_metrics() -> None:
 
 
 def test_a_worker_that_does_not_respond_is_asked_again_and_one_that_has_joined_is_not() -> None:
-    addresses, answers = list[str](), {FIRST.address: metrics(FIRST.name, 3)}
+    addresses, responses = list[str](), {FIRST.address: metrics(FIRST.name, 3)}
 
     def answer(address: str) -> str:
         addresses.append(address)
-        if address not in answers:
+        if address not in responses:
             raise OSError
-        return answers[address]
+        return responses[address]
 
     reader = JoinReader(answer)
     assert reader.joined("u", [FIRST, SECOND]) == {FIRST.uid}
-    answers = {SECOND.address: metrics(SECOND.name, 1)}
+    responses = {SECOND.address: metrics(SECOND.name, 1)}
     assert reader.joined("u", [FIRST, SECOND]) == {FIRST.uid, SECOND.uid}
     assert sorted(addresses) == [FIRST.address, SECOND.address, SECOND.address]
 
 
 def test_a_worker_whose_process_or_pod_is_a_new_one_has_to_join_again() -> None:
-    answers = {FIRST.address: metrics(FIRST.name, 3)}
-    reader = JoinReader(lambda address: answers[address])
+    responses = {FIRST.address: metrics(FIRST.name, 3)}
+    reader = JoinReader(lambda address: responses[address])
     assert reader.joined("u", [FIRST]) == {FIRST.uid}
 
-    answers[FIRST.address] = metrics(FIRST.name, 0)
+    responses[FIRST.address] = metrics(FIRST.name, 0)
 
     restarted = replace(FIRST, started=NOW + timedelta(seconds=5))
     assert reader.joined("u", [restarted]) == frozenset()
@@ -85,8 +85,8 @@ def test_a_worker_that_does_not_run_or_has_no_address_is_not_asked() -> None:
 
 
 def test_a_job_whose_move_has_ended_is_forgotten() -> None:
-    answers = [metrics(FIRST.name, 3), metrics(FIRST.name, 0)]
-    reader = JoinReader(lambda _: answers.pop(0))
+    responses = [metrics(FIRST.name, 3), metrics(FIRST.name, 0)]
+    reader = JoinReader(lambda _: responses.pop(0))
     reader.joined("u", [FIRST])
 
     reader.forget("u")

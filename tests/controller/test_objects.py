@@ -15,7 +15,7 @@ CREATED = "2026-01-01T12:00:00Z"
 
 def pod_json(
     phase: str,
-    ended: dict[str, Any] | None = None,
+    terminated: dict[str, Any] | None = None,
     status: dict[str, Any] | None = None,
     **metadata: Any,
 ) -> dict[str, Any]:
@@ -25,7 +25,10 @@ def pod_json(
         "creationTimestamp": CREATED,
         "labels": {"replica-index": "0"},
     }
-    container = {"name": "elasticjob-worker", "state": {"terminated": ended} if ended else {}}
+    container = {
+        "name": "elasticjob-worker",
+        "state": {"terminated": terminated} if terminated else {},
+    }
     return {
         "metadata": {**metadata_fields, **metadata},
         "spec": {},
@@ -103,15 +106,15 @@ def test_restart_policy_always_becomes_on_failure() -> None:
 
 
 def test_a_pod_that_finished_before_its_deletion_counts_as_finished() -> None:
-    ended = {"exitCode": 0, "finishedAt": "2026-01-01T12:00:09Z"}
+    terminated = {"exitCode": 0, "finishedAt": "2026-01-01T12:00:09Z"}
     deleted_at_10: dict[str, Any] = {
         "deletionTimestamp": "2026-01-01T12:00:40Z",
         "deletionGracePeriodSeconds": 30,
     }
 
-    assert read_pod(pod_json("Succeeded", ended, **deleted_at_10)).phase == "Succeeded"
-    late = {**ended, "finishedAt": "2026-01-01T12:00:11Z"}
-    assert read_pod(pod_json("Succeeded", late, **deleted_at_10)).phase == "Failed"
+    assert read_pod(pod_json("Succeeded", terminated, **deleted_at_10)).phase == "Succeeded"
+    after_deletion = {**terminated, "finishedAt": "2026-01-01T12:00:11Z"}
+    assert read_pod(pod_json("Succeeded", after_deletion, **deleted_at_10)).phase == "Failed"
 
 
 def test_a_failed_sidecar_does_not_fail_a_finished_worker() -> None:

@@ -22,9 +22,9 @@ PRICES = [{"capacity": "spot", "usdPerHour": 1}, {"capacity": "onDemand", "usdPe
 NOT_ON_DEMAND = {"key": CAPACITY_LABEL, "operator": "NotIn", "values": [ON_DEMAND]}
 
 
-def limited(policy: str | None, status: dict[str, Any] | None = None, **more: Any) -> ElasticJob:
+def limited(policy: str | None, status: dict[str, Any] | None = None, **fields: Any) -> ElasticJob:
     spending = {"pools": PRICES, **({"onDemand": policy} if policy else {})}
-    return job({**spec(), "spending": spending}, status, **more)
+    return job({**spec(), "spending": spending}, status, **fields)
 
 
 def manifest(elastic_job: ElasticJob, *, on_demand: bool = False) -> dict[str, Any]:

@@ -20,8 +20,8 @@ SETTINGS = PlacementSettings(zones=(A, B, C))
 LATER = SETTINGS.short_seconds
 
 
-def worker(index: int, zone: str = A, phase: str = "Running", **more: Any) -> Pod:
-    return pod(index, phase, zone=zone, **more)
+def worker(index: int, zone: str = A, phase: str = "Running", **fields: Any) -> Pod:
+    return pod(index, phase, zone=zone, **fields)
 
 
 def pending(index: int, zone: str = A) -> Pod:
@@ -91,8 +91,8 @@ def test_a_job_that_starts_waits_for_machines_of_its_zone_before_others_are_aske
     waiting = [pending(index) for index in range(4)]
     early = decide(waiting, first.state, after=SETTINGS.start_seconds - 1, starting_since=0)
     assert (early.state.state, early.placeholders) == (State.SETTLED, {})
-    late = decide(waiting, early.state, after=SETTINGS.start_seconds, starting_since=0)
-    assert (late.state.state, late.placeholders) == (State.SEARCHING, {B: 4, C: 4})
+    later_plan = decide(waiting, early.state, after=SETTINGS.start_seconds, starting_since=0)
+    assert (later_plan.state.state, later_plan.placeholders) == (State.SEARCHING, {B: 4, C: 4})
 
 
 def test_a_replacement_is_awaited_while_others_train_and_not_if_none_does() -> None:
@@ -164,9 +164,9 @@ def test_workers_of_the_old_zone_train_until_those_of_the_new_one_have_joined() 
     early = decide([*old, *new], state, after=LATER + 100, joined=new[:3])
     assert early.leave == (old[1],), "a pod that runs need not have joined"
     assert NOW + timedelta(seconds=LATER + 100 + JOIN_POLL_SECONDS) in early.wake_times
-    late = decide([*old, *new], early.state, after=LATER + 101, joined=new)
-    assert late.leave == tuple(old)
-    assert late.state.moves[-1].unjoined == 0
+    later_plan = decide([*old, *new], early.state, after=LATER + 101, joined=new)
+    assert later_plan.leave == tuple(old)
+    assert later_plan.state.moves[-1].unjoined == 0
 
 
 def started_later(number: int) -> list[Pod]:
@@ -181,8 +181,8 @@ def test_a_worker_that_runs_and_does_not_join_is_awaited_for_a_bounded_time() ->
     early = decide([*old, *new], moving(old), after=bound - 1, joined=new[:2])
     assert early.leave == ()
     assert NOW + timedelta(seconds=bound) in early.wake_times
-    late = decide([*old, *new], early.state, after=bound, joined=new[:2])
-    assert (late.leave, late.state.moves[-1].unjoined) == (tuple(old), 2)
+    later_plan = decide([*old, *new], early.state, after=bound, joined=new[:2])
+    assert (later_plan.leave, later_plan.state.moves[-1].unjoined) == (tuple(old), 2)
 
 
 def test_workers_that_restart_repeatedly_hold_up_a_move_for_a_bounded_time() -> None:
@@ -245,9 +245,9 @@ def test_a_move_whose_workers_do_not_come_is_abandoned_while_more_train_in_the_o
 
     assert (back.state.zone, back.leave) == (A, tuple(new))
     assert back.state.moves[-1].abandoned
-    ended = decide(old, back.state, after=LATER + SETTINGS.move_seconds + 5).state
-    assert (ended.zone, ended.move, ended.state) == (A, None, State.SHORT)
-    assert "the next move is possible at 2026-01-01T13:10:00Z" in ended.reason
+    last_state = decide(old, back.state, after=LATER + SETTINGS.move_seconds + 5).state
+    assert (last_state.zone, last_state.move, last_state.state) == (A, None, State.SHORT)
+    assert "the next move is possible at 2026-01-01T13:10:00Z" in last_state.reason
 
 
 def test_a_move_with_fewer_workers_than_offered_is_ended_in_the_new_zone_if_no_fewer_train_there() -> (
@@ -266,8 +266,8 @@ def test_the_bound_on_moves_survives_in_the_status() -> None:
     assert (early.state.zone, early.placeholders) == (B, {})
     assert "the next move is possible at 2026-01-01T13:10:00Z" in early.state.reason
 
-    late = decide([], early.state, offer, after=LATER + SETTINGS.move_interval_seconds)
-    assert (late.state.zone, late.state.move_count) == (C, 2)
+    later_plan = decide([], early.state, offer, after=LATER + SETTINGS.move_interval_seconds)
+    assert (later_plan.state.zone, later_plan.state.move_count) == (C, 2)
 
 
 def test_workers_with_an_interruption_notice_count_as_lost() -> None:

@@ -100,11 +100,11 @@ def test_pods_of_a_node_that_is_gone_are_removed_by_force() -> None:
 def test_a_node_that_is_not_ready_gets_a_grace_period() -> None:
     not_ready = {"n0": Node(name="n0", unready_since=NOW)}
     soon = decide(job(spec(1)), pod(0), nodes=not_ready, after=29)
-    late = decide(job(spec(1)), pod(0), nodes=not_ready, after=30)
+    later = decide(job(spec(1)), pod(0), nodes=not_ready, after=30)
 
     assert soon.delete_pods == ()
     assert soon.requeue_at == NOW + timedelta(seconds=30)
-    assert late.delete_pods[0].force
+    assert later.delete_pods[0].force
 
 
 def fail_repeatedly(times: int, *others: Pod) -> Plan:
@@ -196,11 +196,11 @@ def test_the_job_succeeds_when_no_worker_is_left_running() -> None:
 def test_a_worker_that_starts_when_the_training_ends_gets_a_grace_period() -> None:
     finished = (pod(0, "Succeeded"), pod(1, "Pending"))
     first = decide(job(spec(2)), *finished)
-    late = decide(after_pass(job(spec(2)), first), *finished, after=30)
+    later = decide(after_pass(job(spec(2)), first), *finished, after=30)
 
     assert first.delete_pods == ()
-    assert deleted(late) == [1]
-    assert late.status.is_true(ConditionType.SUCCEEDED)
+    assert deleted(later) == [1]
+    assert later.status.is_true(ConditionType.SUCCEEDED)
 
 
 def test_a_success_is_remembered_when_its_pod_is_gone() -> None:
@@ -234,11 +234,11 @@ def test_an_invalid_edit_does_not_change_the_job_and_is_reported_once() -> None:
 def test_the_controller_wakes_at_the_deadline_and_stops_the_workers() -> None:
     elastic_job = job(spec(1, activeDeadlineSeconds=60))
     first = decide(elastic_job, pod(0))
-    late = decide(after_pass(elastic_job, first), pod(0), after=60)
+    later = decide(after_pass(elastic_job, first), pod(0), after=60)
 
     assert first.requeue_at == NOW + timedelta(seconds=60)
-    assert condition(late, ConditionType.FAILED).reason == "DeadlineExceeded"
-    assert deleted(late) == [0]
+    assert condition(later, ConditionType.FAILED).reason == "DeadlineExceeded"
+    assert deleted(later) == [0]
 
 
 @pytest.mark.parametrize(
@@ -253,9 +253,9 @@ def test_the_reason_of_a_deletion_after_the_deadline_is_the_rule_that_selects_th
     policy: str, reason: str
 ) -> None:
     elastic_job = job(spec(1, activeDeadlineSeconds=60, cleanPodPolicy=policy))
-    late = decide(after_pass(elastic_job, decide(elastic_job, pod(0))), pod(0), after=60)
+    later = decide(after_pass(elastic_job, decide(elastic_job, pod(0))), pod(0), after=60)
 
-    second = decide(after_pass(elastic_job, late), pod(0), after=61)
+    second = decide(after_pass(elastic_job, later), pod(0), after=61)
 
     (deletion,) = second.delete_pods
     assert reason in deletion.reason, "the event must name the cause, not a policy that keeps pods"
@@ -315,34 +315,34 @@ def test_terminating_and_failed_workers_get_no_new_bounds() -> None:
     assert decide(elastic_job, pod(0, terminating=True), failed(1)).update_bounds == ()
 
 
-def follower(replicas: int = 3, **more: Any) -> ElasticJob:
-    return job(spec(replicas, **more), scaling="capacity")
+def follower(replicas: int = 3, **fields: Any) -> ElasticJob:
+    return job(spec(replicas, **fields), scaling="capacity")
 
 
 def test_a_job_that_follows_capacity_removes_only_workers_without_a_machine() -> None:
     elastic_job = follower()
     first = decide(elastic_job, pod(0), pod(1), pod(2, "Pending", node=None))
-    late = decide(
+    later = decide(
         after_pass(elastic_job, first), pod(0), pod(1), pod(2, "Pending", node=None), after=120
     )
 
     assert first.delete_pods == ()
     assert first.requeue_at == NOW + timedelta(seconds=120)
-    assert deleted(late) == [2]
-    assert "Scaled" in [event.reason for event in late.events]
-    assert late.status.is_true(ConditionType.RUNNING)
-    assert late.status.scaling is not None
-    assert late.status.scaling.desired == 2
+    assert deleted(later) == [2]
+    assert "Scaled" in [event.reason for event in later.events]
+    assert later.status.is_true(ConditionType.RUNNING)
+    assert later.status.scaling is not None
+    assert later.status.scaling.desired == 2
 
 
 def test_a_job_grows_into_stable_capacity_without_disturbing_other_workers() -> None:
     elastic_job = follower()
     first = decide(elastic_job, pod(0), pod(1), pod(2), schedulable=1)
-    late = decide(after_pass(elastic_job, first), pod(0), pod(1), pod(2), schedulable=1, after=10)
+    later = decide(after_pass(elastic_job, first), pod(0), pod(1), pod(2), schedulable=1, after=10)
 
     assert first.create_pods == ()
-    assert late.create_pods == (3,)
-    assert late.delete_pods == ()
+    assert later.create_pods == (3,)
+    assert later.delete_pods == ()
 
 
 def without_machines(after: float = 120) -> tuple[ElasticJob, Plan]:

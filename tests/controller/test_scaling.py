@@ -22,7 +22,7 @@ TIMEOUTS = Timeouts(down_seconds=120, up_seconds=10, request_seconds=300)
 RANGE = ReplicaRange(replicas=3, min_replicas=1, max_replicas=4)
 
 
-def at(seconds: float) -> datetime:
+def time_after(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
@@ -30,14 +30,14 @@ def capacity(scheduled: int, *pending: float, schedulable: int = 0) -> WorkerCap
     """Return a capacity; `pending` are the creation times of pods without a machine, in seconds."""
     return WorkerCapacity(
         scheduled=scheduled,
-        pending_since=tuple(at(moment) for moment in pending),
+        pending_since=tuple(time_after(moment) for moment in pending),
         schedulable=schedulable,
     )
 
 
-def state(desired: int, **more: Any) -> ScalingState:
+def state(desired: int, **fields: Any) -> ScalingState:
     values: dict[str, Any] = {"desired": desired, "since": NOW, "replicas": RANGE.replicas}
-    return ScalingState(**(values | more))
+    return ScalingState(**(values | fields))
 
 
 def decide(
@@ -46,22 +46,22 @@ def decide(
     seconds: float,
     replica_range: ReplicaRange = RANGE,
 ) -> tuple[ScalingState, datetime | None]:
-    return desired_replicas(replica_range, capacity, scaling, at(seconds), TIMEOUTS)
+    return desired_replicas(replica_range, capacity, scaling, time_after(seconds), TIMEOUTS)
 
 
 def test_a_new_job_starts_with_the_replicas_of_its_spec() -> None:
     scaling, wake = decide(capacity(0), None, 0)
 
     assert (scaling.desired, scaling.reason) == (3, "the spec requests 3")
-    assert wake == at(300), "below its maximum it later requests more"
+    assert wake == time_after(300), "below its maximum it later requests more"
 
 
 def test_a_pending_worker_is_given_up_only_after_the_timeout() -> None:
     early, wake = decide(capacity(2, 0), state(3), 119)
-    late, _ = decide(capacity(2, 0), early, 120)
+    after_timeout, _ = decide(capacity(2, 0), early, 120)
 
-    assert (early.desired, wake) == (3, at(120))
-    assert (late.desired, late.reason) == (2, "1 of 3 found no node")
+    assert (early.desired, wake) == (3, time_after(120))
+    assert (after_timeout.desired, after_timeout.reason) == (2, "1 of 3 found no node")
 
 
 def test_with_fewer_machines_than_the_minimum_no_worker_is_desired() -> None:
@@ -79,7 +79,7 @@ def test_capacity_must_be_stable_before_the_job_grows() -> None:
     returned, _ = decide(capacity(2, schedulable=1), without_capacity, 58)
     stable, _ = decide(capacity(2, schedulable=1), returned, 68)
 
-    assert wake == at(60)
+    assert wake == time_after(60)
     assert [scaling.desired for scaling in (first, without_capacity, returned, stable)] == [
         2,
         2,
@@ -96,7 +96,7 @@ def test_a_suspended_job_resumes_when_its_minimum_fits() -> None:
     room_for_two, wake = decide(capacity(0, schedulable=2), room_for_one, 110, replica_range)
     resumed, _ = decide(capacity(0, schedulable=2), room_for_two, 120, replica_range)
 
-    assert (room_for_one.capacity_since, wake) == (None, at(120))
+    assert (room_for_one.capacity_since, wake) == (None, time_after(120))
     assert resumed.desired == 2
 
 
@@ -119,13 +119,13 @@ def test_capacity_that_proved_unusable_is_tried_with_growing_delays() -> None:
     scaling, now = state(2), 0.0
     waited = []
     for _ in range(4):
-        began = now
+        started_at = now
         while scaling.desired == 2:
             scaling, wake = decide(capacity(2, schedulable=1), scaling, now)
             if scaling.desired == 2:
                 assert wake is not None
                 now = (wake - NOW).total_seconds()
-        waited.append(now - began)
+        waited.append(now - started_at)
         scaling, _ = decide(capacity(2, now, schedulable=1), scaling, now + 120)
         now += 120
 
@@ -166,7 +166,7 @@ def test_scheduled_workers_stay_desired_while_an_edit_removes_pending_ones() -> 
 
 def test_the_scaling_state_survives_serialisation() -> None:
     scaling = state(
-        2, capacity_since=at(5), basis=RaiseBasis.REQUEST, failed_raises=2, reason="why"
+        2, capacity_since=time_after(5), basis=RaiseBasis.REQUEST, failed_raises=2, reason="why"
     )
 
     assert ScalingState.from_json(scaling.to_json()) == scaling
@@ -211,18 +211,18 @@ class SimulatedJob:
         before = self.scaling
         capacity = WorkerCapacity(
             scheduled=self.scheduled,
-            pending_since=tuple(at(moment) for moment in self.pending),
+            pending_since=tuple(time_after(moment) for moment in self.pending),
             schedulable=max(self.machines + self.hidden - self.scheduled, 0),
         )
         self.scaling, wake = desired_replicas(
-            self.replica_range, capacity, before, at(self.now), TIMEOUTS
+            self.replica_range, capacity, before, time_after(self.now), TIMEOUTS
         )
         desired = self.scaling.desired
         assert (
             desired == 0
             or self.replica_range.min_replicas <= desired <= self.replica_range.max_replicas
         )
-        assert wake is None or wake > at(self.now)
+        assert wake is None or wake > time_after(self.now)
         if before is None or desired != before.desired:
             self.changes.append((self.now, desired))
             if before is not None and before.desired < desired:
@@ -330,8 +330,8 @@ def test_unusable_capacity_is_tried_rarely(hidden: int, machines: int) -> None:
 
     simulated.run(7200)
 
-    late = [desired for moment, desired in simulated.changes if moment > 3600]
+    later_sizes = [desired for moment, desired in simulated.changes if moment > 3600]
     cycle_seconds = TIMEOUTS.request_seconds + TIMEOUTS.down_seconds
-    assert len(late) <= 2 * (3600 / cycle_seconds + 1)
+    assert len(later_sizes) <= 2 * (3600 / cycle_seconds + 1)
     assert simulated.scheduled == machines
     assert simulated.lost_healthy == 0

@@ -41,15 +41,15 @@ BUDGET = SpendingSettings(budget_usd=100.0, pools=PRICES)
 DEADLINE = SpendingSettings(on_demand=OnDemand.FALLBACK, deadline_seconds=10 * HOUR, pools=PRICES)
 
 
-def worker(index: int, node: str | None = "spot-a", **more: Any) -> Pod:
+def worker(index: int, node: str | None = "spot-a", **fields: Any) -> Pod:
     started = None if node is None else NOW
     phase = "Pending" if node is None else "Running"
     existing = {"node": node, "bound": started, "started": started}
-    return pod(index, **{"phase": phase, **existing, **more})
+    return pod(index, **{"phase": phase, **existing, **fields})
 
 
-def bought(index: int, node: str | None = "bought", **more: Any) -> Pod:
-    return worker(index, node, **{"on_demand": True, **more})
+def bought(index: int, node: str | None = "bought", **fields: Any) -> Pod:
+    return worker(index, node, **{"on_demand": True, **fields})
 
 
 def decide(
@@ -101,28 +101,28 @@ def test_a_machine_of_an_unknown_pool_has_the_highest_price_of_its_capacity() ->
 
 def test_a_pod_is_billed_from_its_node_to_its_end_also_if_no_controller_ran_meanwhile() -> None:
     empty = decide().state
-    late = replace(worker(0), bound=NOW + timedelta(hours=1))
-    ended = worker(
+    recent_pod = replace(worker(0), bound=NOW + timedelta(hours=1))
+    ended_pod = worker(
         1,
         phase="Failed",
         bound=NOW + timedelta(hours=1),
         finished=NOW + timedelta(hours=2),
     )
 
-    state = decide([late, ended], empty, after=3 * HOUR).state
+    state = decide([recent_pod, ended_pod], empty, after=3 * HOUR).state
 
     assert state.usd == pytest.approx(2 * 1 + 1 * 1)
     assert [machine.pod for machine in state.machines] == ["uid-0"]
-    assert decide([late, ended], state, after=4 * HOUR).state.usd == pytest.approx(4)
+    assert decide([recent_pod, ended_pod], state, after=4 * HOUR).state.usd == pytest.approx(4)
 
 
 def test_a_pod_that_is_gone_is_billed_until_that_is_observed_and_one_that_ended_until_its_end() -> (
     None
 ):
     before = decide([worker(0), worker(1)]).state
-    ended = worker(1, phase="Failed", finished=NOW + timedelta(hours=1))
+    failed_pod = worker(1, phase="Failed", finished=NOW + timedelta(hours=1))
 
-    assert decide([ended], before, after=2 * HOUR).state.usd == pytest.approx(2 + 1)
+    assert decide([failed_pod], before, after=2 * HOUR).state.usd == pytest.approx(2 + 1)
 
 
 @given(gaps=st.lists(st.integers(1, 5000), min_size=1, max_size=20))
@@ -188,7 +188,7 @@ def test_without_a_policy_nothing_is_decided_about_on_demand_machines() -> None:
     assert decide([worker(0)]).purchase is None
 
 
-def known(share: float, hours: float, machines: int = 4) -> SpendingState:
+def state_with_share(share: float, hours: float, machines: int = 4) -> SpendingState:
     """Return the state of a job that has trained for some hours with all machines."""
     seconds = hours * HOUR * machines
     return SpendingState(
@@ -200,8 +200,8 @@ def known(share: float, hours: float, machines: int = 4) -> SpendingState:
 
 def test_the_work_that_is_left_is_estimated_from_the_share_and_the_time_of_the_machines() -> None:
     """Half of the training took 2 h of all machines; 8 h are left, or too few."""
-    ahead = decide((), known(0.5, 2), DEADLINE, after=2 * HOUR, share=0.5)
-    behind = decide((), known(0.25, 2), DEADLINE, after=3.9 * HOUR, share=0.25)
+    ahead = decide((), state_with_share(0.5, 2), DEADLINE, after=2 * HOUR, share=0.5)
+    behind = decide((), state_with_share(0.25, 2), DEADLINE, after=3.9 * HOUR, share=0.25)
 
     assert ahead.purchase is not None
     assert ahead.purchase.on_demand == 0
@@ -220,7 +220,7 @@ def test_a_share_that_was_known_when_the_job_was_first_seen_does_not_count_as_fa
 
 
 def test_a_worker_that_does_not_respond_changes_no_share() -> None:
-    state = decide([worker(0)], known(0.5, 2), DEADLINE, after=3 * HOUR).state
+    state = decide([worker(0)], state_with_share(0.5, 2), DEADLINE, after=3 * HOUR).state
 
     assert state.share is not None
     assert state.share.now == 0.5
@@ -245,13 +245,13 @@ def test_a_job_that_tells_no_progress_is_bought_machines_from_half_of_its_time()
 
 
 def test_an_on_demand_worker_stays_until_the_spot_worker_that_replaces_it_has_joined() -> None:
-    since = NOW + timedelta(hours=3.5)
-    late = replace(known(0.25, 2), counted_at=since)
+    counted_at = NOW + timedelta(hours=3.5)
+    later_state = replace(state_with_share(0.25, 2), counted_at=counted_at)
     running = [bought(index) for index in range(4)]
-    spot = worker(4, started=since, bound=since)
+    spot = worker(4, started=counted_at, bound=counted_at)
 
     def have(seconds: float, *pods: Pod) -> int:
-        plan = decide([*pods], late, DEADLINE, after=3.5 * HOUR + seconds, share=0.25)
+        plan = decide([*pods], later_state, DEADLINE, after=3.5 * HOUR + seconds, share=0.25)
         assert plan.purchase is not None
         return plan.purchase.on_demand
 
@@ -264,7 +264,8 @@ def test_never_and_always_do_not_depend_on_progress() -> None:
     for policy, number in ((OnDemand.NEVER, 0), (OnDemand.ALWAYS, 4)):
         settings = replace(DEADLINE, on_demand=policy)
         assert (
-            decide([worker(0)], known(0.1, 9), settings, after=9 * HOUR).state.on_demand == number
+            decide([worker(0)], state_with_share(0.1, 9), settings, after=9 * HOUR).state.on_demand
+            == number
         )
 
 
@@ -277,7 +278,7 @@ def test_nothing_is_bought_for_a_job_that_is_suspended_or_has_no_budget_left() -
 
 
 def test_the_reason_states_that_the_deadline_has_passed() -> None:
-    state = decide((), known(0.5, 9), DEADLINE, after=10 * HOUR).state
+    state = decide((), state_with_share(0.5, 9), DEADLINE, after=10 * HOUR).state
 
     assert state.deadline == NOW + timedelta(hours=10)
     assert state.reason.startswith("the deadline has passed; ")

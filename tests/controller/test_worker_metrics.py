@@ -11,14 +11,14 @@ from controller.worker_metrics import MAX_BYTES, scrape
 
 
 @contextmanager
-def answering(answer: Callable[[socket.socket], None]) -> Iterator[int]:
+def answering(respond: Callable[[socket.socket], None]) -> Iterator[int]:
     """Yield the port of a server that answers one connection in its own way."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def accept() -> None:
             connection, _ = server.accept()
             with connection, suppress(OSError):  # the client has closed its end
-                answer(connection)
+                respond(connection)
 
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()

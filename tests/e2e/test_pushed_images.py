@@ -109,8 +109,8 @@ def test_the_stack_runs_once_its_registry_and_images_exist(project: Project) -> 
     up = project.run("up", "--yes", "--detach", seconds=UP_SECONDS)
     assert up.returncode == 0, up.stderr[-4000:]
     pods = admin_client(project.layout).get("/api/v1/namespaces/elastic-job/pods")["items"]
-    used = {container["image"] for pod in pods for container in pod["spec"]["containers"]}
-    assert image in used, "pods name the digest"
+    images = {container["image"] for pod in pods for container in pod["spec"]["containers"]}
+    assert image in images, "pods name the digest"
     ids = {
         container_status["imageID"]
         for pod in pods

@@ -126,13 +126,13 @@ class ScriptedPeers(Peers):
 
     def __init__(
         self,
-        *answers: Sequence[Member] | None,
+        *responses: Sequence[Member] | None,
         refusals: int = 0,
         without_data: Sequence[set[str]] = (),
     ) -> None:
         super().__init__(addresses=["http://etcd-1", "http://etcd-2"])
-        self._script = iter([*answers[:-1]])
-        self._last = answers[-1]
+        self._script = iter([*responses[:-1]])
+        self._last = responses[-1]
         self._refusals = iter(range(refusals))
         self._without_data = iter(without_data)
         self.changes: list[str] = []

@@ -22,12 +22,12 @@ def cost(seconds: float) -> Cost:
     return Cost(seconds, "of this test")
 
 
-def lost(at: float, machines: int = 1) -> MachineChange:
-    return MachineChange(at, Cause.LOSS, machines)
+def lost(time: float, machines: int = 1) -> MachineChange:
+    return MachineChange(time, Cause.LOSS, machines)
 
 
-def joined(at: float, machines: int = 1) -> MachineChange:
-    return MachineChange(at, Cause.JOIN, machines)
+def joined(time: float, machines: int = 1) -> MachineChange:
+    return MachineChange(time, Cause.JOIN, machines)
 
 
 def test_without_costs_of_changes_only_the_time_of_lost_machines_is_lost() -> None:

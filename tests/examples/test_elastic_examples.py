@@ -76,7 +76,7 @@ def mnist_arguments(data: Path, run: Path) -> list[str]:
     ]
 
 
-def shared(endpoint: str, nnodes: str) -> list[str]:
+def launch_options(endpoint: str, nnodes: str) -> list[str]:
     return ["--rendezvous-endpoint", endpoint, "--run-id", "example", "--nnodes", nnodes]
 
 
@@ -92,16 +92,16 @@ def etcd(tmp_path: Path) -> Iterator[str]:
 def test_mnist_survives_the_crash_of_a_worker(tmp_path: Path, mnist: Path) -> None:
     run = tmp_path / "run"
     with launched(tmp_path, "--nproc-per-node", "2", *mnist_arguments(mnist, run)) as launcher:
-        at = Journal(run).wait(launcher, workers=2)
+        reached_step = Journal(run).wait(launcher, workers=2)
         launcher.kill_worker()
-        Journal(run).wait(launcher, workers=2, after=at + 1)
+        Journal(run).wait(launcher, workers=2, after=reached_step + 1)
 
         assert launcher.wait() == DONE, launcher.log
 
         assert "is gone" in launcher.log, "a worker was killed"
         assert f"epoch {EPOCHS}: accuracy 1.0000" in launcher.log
-    taken = [step["step"] for step in Journal(run).steps()]
-    assert sorted(set(taken)) == list(range(1, STEPS + 1)), "no step is lost"
+    steps = [step["step"] for step in Journal(run).steps()]
+    assert sorted(set(steps)) == list(range(1, STEPS + 1)), "no step is lost"
     assert (run / "model.pt").exists()
 
 
@@ -110,16 +110,16 @@ def test_a_group_of_fixed_size_waits_for_a_lost_node(
     tmp_path: Path, mnist: Path, etcd: str
 ) -> None:
     run = tmp_path / "run"
-    arguments = [*shared(etcd, "2"), *mnist_arguments(mnist, run)]
+    arguments = [*launch_options(etcd, "2"), *mnist_arguments(mnist, run)]
     with contextlib.ExitStack() as stack:
         first, second = (
             stack.enter_context(launched(tmp_path, *arguments, name=name)) for name in ("n0", "n1")
         )
-        at = Journal(run).wait(first, workers=2)
+        reached_step = Journal(run).wait(first, workers=2)
         second.kill()
         first.wait_for("waiting for nodes: 1 of at least 2 ready; lost n1")
         restarted = stack.enter_context(launched(tmp_path, *arguments, name="n1"))
-        Journal(run).wait(first, workers=2, after=at + 1)
+        Journal(run).wait(first, workers=2, after=reached_step + 1)
 
         assert first.wait() == DONE, first.log
         assert restarted.wait() == DONE, restarted.log
@@ -131,7 +131,7 @@ def test_the_transformer_continues_when_a_node_is_drained(tmp_path: Path, etcd: 
     pytest.importorskip("transformers", reason="`make test-examples` installs it")
     run = tmp_path / "run"
     arguments = [
-        *shared(etcd, "1:2"),
+        *launch_options(etcd, "1:2"),
         *("--preload", "transformers", str(TRANSFORMER), "--run", str(run), "--epochs", "3"),
         *("--samples", "4000", "--global-batch", "100", "--width", "32"),
     ]
@@ -139,16 +139,16 @@ def test_the_transformer_continues_when_a_node_is_drained(tmp_path: Path, etcd: 
         first, second = (
             stack.enter_context(launched(tmp_path, *arguments, name=name)) for name in ("n0", "n1")
         )
-        at = Journal(run).wait(first, workers=2)
+        reached_step = Journal(run).wait(first, workers=2)
         second.process.send_signal(signal.SIGTERM)
 
         assert second.wait() == NOTICE, second.log
-        Journal(run).wait(first, workers=1, after=at)
+        Journal(run).wait(first, workers=1, after=reached_step)
         assert first.wait() == DONE, first.log
         assert "epoch 3: " in first.log
     # A successor of rank 0 notes its last step again, since rank 0 may have been killed before it did.
-    taken = [step["step"] for step in Journal(run).steps() if not step.get("again")]
-    assert taken == list(range(1, 121)), "a drain costs no step"
+    steps = [step["step"] for step in Journal(run).steps() if not step.get("again")]
+    assert steps == list(range(1, 121)), "a drain costs no step"
 
 
 def test_the_plain_script_trains(tmp_path: Path, mnist: Path) -> None:

@@ -43,7 +43,7 @@ def trained_whole(folder: Path) -> dict[str, torch.Tensor]:
     return dict(torch.load(folder / "part-0-of-1.pt"))
 
 
-def joined(folder: Path) -> dict[str, torch.Tensor]:
+def merged_state(folder: Path) -> dict[str, torch.Tensor]:
     """Return the parameters of both shards, as one model's."""
     first, second = (torch.load(folder / f"part-{part}-of-2.pt") for part in range(2))
     return {
@@ -61,17 +61,17 @@ def test_a_model_in_shards_survives_the_loss_of_a_node(tmp_path: Path) -> None:
             *("--rendezvous-endpoint", endpoint, "--run-id", "sharded", *arguments(tmp_path)),
         ]
         lost = stack.enter_context(launched(tmp_path, *options, name="n0"))
-        other = stack.enter_context(launched(tmp_path, *options, name="n1"))
-        lost.until(lambda: steps(lost) or steps(other), "they train")
+        survivor = stack.enter_context(launched(tmp_path, *options, name="n1"))
+        lost.until(lambda: steps(lost) or steps(survivor), "they train")
         lost.kill()
-        other.wait_for("lost n0")
+        survivor.wait_for("lost n0")
         returned = stack.enter_context(launched(tmp_path, *options, name="n0"))
 
-        assert other.wait() == DONE, other.log
+        assert survivor.wait() == DONE, survivor.log
         assert returned.wait() == DONE, returned.log
-    taken = {*steps(other), *steps(returned)}
-    assert taken == set(range(1, EPOCHS * STEPS_PER_EPOCH + 1)), "no step is lost"
-    unsharded, shards = trained_whole(tmp_path / "whole"), joined(tmp_path)
+    all_steps = {*steps(survivor), *steps(returned)}
+    assert all_steps == set(range(1, EPOCHS * STEPS_PER_EPOCH + 1)), "no step is lost"
+    unsharded, shards = trained_whole(tmp_path / "whole"), merged_state(tmp_path)
     assert unsharded.keys() == shards.keys()
     for name, expected in unsharded.items():
         assert torch.allclose(shards[name], expected, atol=1e-4), f"{name}: unlike the whole model"

@@ -137,10 +137,12 @@ def test_every_option_of_everstep_exists(guide: str) -> None:
             assert arguments[0] in command.commands, f"{text}: there is no command {arguments[0]}"
             command = command.commands[arguments.pop(0)]
         if not hasattr(command, "commands"):
-            known = {
+            valid_options = {
                 name for param in command.params for name in (*param.opts, *param.secondary_opts)
             }
-            assert options_of(arguments) <= known, f"{text}: {options_of(arguments) - known}"
+            assert options_of(arguments) <= valid_options, (
+                f"{text}: {options_of(arguments) - valid_options}"
+            )
             checked += 1
 
     assert checked >= 15, "the guide has commands of everstep"

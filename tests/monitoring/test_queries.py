@@ -83,26 +83,26 @@ def texts(folder: Path) -> str:
 @contextmanager
 def controller() -> Iterator[int]:
     """Yield the port of a controller's metrics that makes passes over one job."""
-    metrics, ended = Metrics(), threading.Event()
+    metrics, stopped = Metrics(), threading.Event()
     metrics.leads.set(1)
     server = serve(metrics, 0, lambda: True)
-    passes = threading.Thread(target=reconcile, args=(metrics, ended))
+    passes = threading.Thread(target=reconcile, args=(metrics, stopped))
     passes.start()
     try:
         yield server.server_port
     finally:
-        ended.set()
+        stopped.set()
         passes.join()
         server.shutdown()
         server.server_close()
 
 
-def reconcile(metrics: Metrics, ended: threading.Event) -> None:
-    """Make passes over a job, of which one worker fails and comes back, until `ended`."""
+def reconcile(metrics: Metrics, stopped: threading.Event) -> None:
+    """Make passes over a job, of which one worker fails and comes back, until `stopped`."""
     body = {**spec(3, min_replicas=1), "spending": SPENDING}
     elastic_job = job(body, name=JOB, zones=["us-east-1a"])
     states = itertools.cycle(([pod(0), pod(1), failed(2)], [pod(0), pod(1), pod(2)]))
-    while not ended.wait(PASS_SECONDS):
+    while not stopped.wait(PASS_SECONDS):
         with metrics.passes.time():
             planned = decide(elastic_job, *next(states))
             metrics.observe_job(("ns", JOB), planned.status, elastic_job.spec)
@@ -208,7 +208,7 @@ def test_every_metric_of_the_catalog_is_exported_with_its_labels(prometheus: Pro
 
 def test_every_metric_that_is_exported_is_in_the_catalog(prometheus: Prometheus) -> None:
     names = prometheus.get("label/__name__/values")
-    known = {
+    exported_names = {
         series for exporter in EXPORTERS for metric in exporter.metrics for series in metric.series
     }
     # prometheus_client adds the time of creation of each counter and histogram.
@@ -218,4 +218,4 @@ def test_every_metric_that_is_exported_is_in_the_catalog(prometheus: Prometheus)
         if name.startswith(("everstep_", "elasticjob_")) and not name.endswith("_created")
     }
 
-    assert cataloged <= known
+    assert cataloged <= exported_names

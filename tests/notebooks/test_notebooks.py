@@ -106,8 +106,10 @@ def test_every_command_and_option_of_everstep_exists(path: Path) -> None:
         while words and hasattr(command, "commands") and not words[0].startswith("-"):
             assert words[0] in command.commands, f"{text}: there is no command {words[0]}"
             command = command.commands[words.pop(0)]
-        known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
-        assert options_of(words) <= known, f"{text}: {options_of(words) - known}"
+        valid_options = {
+            name for param in command.params for name in (*param.opts, *param.secondary_opts)
+        }
+        assert options_of(words) <= valid_options, f"{text}: {options_of(words) - valid_options}"
 
 
 @every_notebook

@@ -118,12 +118,12 @@ def _status(pod: Any, address: str) -> dict[str, Any]:
     """Return the status of a running pod, of a completed one for a Job, or of one without its image."""
     if any(container.image == MISSING_IMAGE for container in pod.spec.containers):
         return _status_without_image(pod)
-    done = any(owner.kind == "Job" for owner in pod.metadata.owner_references or ())
-    ready = {"status": "False" if done else "True"}
-    ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}
-    began = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+    is_job_pod = any(owner.kind == "Job" for owner in pod.metadata.owner_references or ())
+    ready = {"status": "False" if is_job_pod else "True"}
+    terminated = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
     return {
-        "phase": "Succeeded" if done else "Running",
+        "phase": "Succeeded" if is_job_pod else "Running",
         "podIP": address,
         "podIPs": [{"ip": address}],
         "conditions": [{"type": kind, **ready} for kind in ("Ready", "ContainersReady")],
@@ -132,9 +132,9 @@ def _status(pod: Any, address: str) -> dict[str, Any]:
                 "name": container.name,
                 "image": container.image,
                 "imageID": "simulated",
-                "ready": not done,
+                "ready": not is_job_pod,
                 "restartCount": 0,
-                "state": ended if done else began,
+                "state": terminated if is_job_pod else running,
             }
             for container in pod.spec.containers
         ],

@@ -66,20 +66,20 @@ def parse_answers(page: str) -> list[Answer]:
 
 def unanswered(findings: Iterable[Finding], answers: Iterable[Answer]) -> list[Finding]:
     """Return the findings without an answer, sorted."""
-    known = list(answers)
+    exceptions = list(answers)
     return sorted(
-        finding for finding in findings if not any(answer.covers(finding) for answer in known)
+        finding for finding in findings if not any(answer.covers(finding) for answer in exceptions)
     )
 
 
 def unused(findings: Iterable[Finding], answers: Iterable[Answer]) -> list[Answer]:
     """Return the answers that no finding needs, or of which no finding needs one pattern."""
-    known = list(findings)
+    all_findings = list(findings)
     return [
         answer
         for answer in answers
         if not all(
-            any(Answer(answer.check, (pattern,), "").covers(finding) for finding in known)
+            any(Answer(answer.check, (pattern,), "").covers(finding) for finding in all_findings)
             for pattern in answer.resources
         )
     ]

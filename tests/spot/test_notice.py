@@ -186,8 +186,8 @@ def test_no_response_crashes_the_watcher(response: HttpResponse, advice: HttpRes
 
 def test_the_earliest_of_the_most_severe_notices_is_most_urgent() -> None:
     freeze = Notice(cloud="azure", reason="Freeze", effect=Effect.PAUSE, deadline=1.0)
-    late = Notice(cloud="azure", reason="Reboot", effect=Effect.STOP, deadline=9.0)
-    soon = Notice(cloud="azure", reason="Preempt", effect=Effect.STOP, deadline=5.0)
+    later_reboot = Notice(cloud="azure", reason="Reboot", effect=Effect.STOP, deadline=9.0)
+    earlier_reboot = Notice(cloud="azure", reason="Preempt", effect=Effect.STOP, deadline=5.0)
 
-    assert most_urgent([freeze, late, soon]) is soon
+    assert most_urgent([freeze, later_reboot, earlier_reboot]) is earlier_reboot
     assert most_urgent([]) is None

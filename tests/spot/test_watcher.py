@@ -82,11 +82,11 @@ def test_the_watcher_can_be_configured_to_drain_in_any_case() -> None:
 
 def test_a_terminating_pod_is_evicted_again_only_if_it_would_outlive_the_machine() -> None:
     now = START
-    late, soon = (
+    long_grace, short_grace = (
         pod(name, ends_at=now + seconds, grace_seconds=600)
         for name, seconds in (("late", 600), ("soon", 20))
     )
-    node = Simulation(notices=(notice(30),), running=by_name(late, soon))
+    node = Simulation(notices=(notice(30),), running=by_name(long_grace, short_grace))
 
     node.run(node.watcher(), 3)
 
@@ -255,8 +255,8 @@ def test_the_guarantees_hold_during_any_outages(data: st.DataObject) -> None:
         current_node=WatchedNode(unschedulable=cordoned_before, annotations={"of": "others"}),
         running=by_name(
             *(
-                pod(f"pod-{at}", grace_seconds=grace, worker=at % 2 == 0)
-                for at, grace in enumerate(graces)
+                pod(f"pod-{index}", grace_seconds=grace, worker=index % 2 == 0)
+                for index, grace in enumerate(graces)
             )
         ),
     )
@@ -267,8 +267,10 @@ def test_the_guarantees_hold_during_any_outages(data: st.DataObject) -> None:
         if second == withdraw:
             current, received = None, False
         node.notices = (current,) if current else ()
-        node.api_available = not any(at <= second < at + length for at, length in outages)
-        node.metadata_available = not any(at <= second < at + length for at, length in silences)
+        node.api_available = not any(start <= second < start + length for start, length in outages)
+        node.metadata_available = not any(
+            start <= second < start + length for start, length in silences
+        )
         watcher.step()
         received = received or (node.metadata_available and node.api_available)
         if received:
@@ -284,10 +286,10 @@ def check_node(node: Simulation, current: Notice | None, *, cordoned_before: boo
 
 
 def check_history(node: Simulation, announced: int, withdrawn: int | None, lasts: int) -> None:
-    began = START + announced
+    notice_time = START + announced
     for when, eviction in node.evictions:
-        assert when >= began, "no eviction before the notice"
-        assert eviction.grace_seconds <= max(1, began + lasts - NODE_MARGIN_SECONDS - when)
+        assert when >= notice_time, "no eviction before the notice"
+        assert eviction.grace_seconds <= max(1, notice_time + lasts - NODE_MARGIN_SECONDS - when)
         assert eviction.grace_seconds <= max(eviction.pod.grace_seconds, 0)
     assert len(node.started) <= 1
     assert all(remaining == 0 for _, remaining in node.started), (

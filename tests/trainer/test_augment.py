@@ -15,9 +15,9 @@ def test_an_image_depends_on_its_seed_epoch_and_id_only() -> None:
     batch, ids = images(8), np.arange(100, 108)
 
     batched = crop_and_flip(batch, 1, 2, ids, PAD)
-    alone = np.concatenate([crop_and_flip(batch[[i]], 1, 2, ids[[i]], PAD) for i in range(8)])
+    one_by_one = np.concatenate([crop_and_flip(batch[[i]], 1, 2, ids[[i]], PAD) for i in range(8)])
 
-    assert np.array_equal(batched, alone), "a sample must not depend on the worker"
+    assert np.array_equal(batched, one_by_one), "a sample must not depend on the worker"
     assert not np.array_equal(batched, crop_and_flip(batch, 1, 3, ids, PAD))
     assert not np.array_equal(batched, crop_and_flip(batch, 2, 2, ids, PAD))
 

@@ -50,11 +50,11 @@ def tiny_models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assembled(
-    data: Path, folder: Path, more: Sequence[str], group: Group | None = None
+    data: Path, folder: Path, options: Sequence[str], group: Group | None = None
 ) -> Classifier:
     line = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
     line += ["--run", str(folder / "run"), "--global-batch", "4", "--shard-size", "2"]
-    settings = parse([*line, "--epochs", "20", *more])
+    settings = parse([*line, "--epochs", "20", *options])
     return assemble(settings, group or SingleProcessGroup(), TimeAccount(), torch.device("cpu"))
 
 
@@ -159,12 +159,12 @@ class BreakingGroup(SingleProcessGroup):
         self.computed: Any = None
 
     def join(self, state: TrainingState) -> RankAssignment:
-        alone = super().join(state)
+        resumed = super().join(state)
         if not self._broken:
             return RankAssignment(0, 2, 0, None, 2, self._lose)
         self.computed = state.computed()
         state.adopt(0, self.computed if self._keeps else (), keeps=self._keeps)
-        return alone
+        return resumed
 
     def _lose(self, tensor: torch.Tensor) -> None:
         tensor.fill_(9)

@@ -38,8 +38,8 @@ def test_a_lost_or_repeated_step_is_detected_in_every_later_commit(fault: dict[s
 
 
 def test_a_late_commit_of_an_older_generation_is_detected() -> None:
-    later = commits(3, 8)
-    faults = verify(RUN, [Commit(8, 2, later[1].samples, later[1].digest), later[0]])
+    entries = commits(3, 8)
+    faults = verify(RUN, [Commit(8, 2, entries[1].samples, entries[1].digest), entries[0]])
 
     assert faults == ["a commit of an older generation follows one of a newer generation"]
 

@@ -55,7 +55,7 @@ def convert(
     parts = [_list_part(source, name) for name in PARTS]
     if parts[0].classes != parts[1].classes:
         raise _other_classes(source, parts[0].classes, parts[1].classes)
-    made_from = _made_from(parts, resizing)
+    made_from = _fingerprint(parts, resizing)
     if existing := _existing_output(output, made_from):
         return existing
     partial = output.parent / f".{output.name}.partial"
@@ -235,7 +235,7 @@ def _exclusive_lock(folder: Path) -> Iterator[None]:
         yield
 
 
-def _made_from(parts: Iterable[Part], resizing: Resizing) -> str:
+def _fingerprint(parts: Iterable[Part], resizing: Resizing) -> str:
     return _digest([asdict(resizing), *(digest_of(part.files) for part in parts)])
 
 

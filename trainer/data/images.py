@@ -99,14 +99,14 @@ class ImageDataset:
         """Return the location of an image, for messages."""
         return self._source.name(sample)
 
-    def render(self, sample: int, random_word: int | None, into: Images) -> None:
-        """Write one image's random or centre crop to `into`, shape (size, size, 3).
+    def render(self, sample: int, random_word: int | None, output: Images) -> None:
+        """Write one image's random or centre crop to `output`, shape (size, size, 3).
 
         Raises:
             EverstepError: the image cannot be read; the message names the file.
         """
         try:
-            render(self._source.read(sample), random_word, into)
+            render(self._source.read(sample), random_word, output)
         except (OSError, ValueError) as error:
             raise EverstepError(
                 f"{self._source.name(sample)} cannot be read as an image: {error}",
@@ -140,18 +140,18 @@ def open_images(folder: Path, part: str, size: int, store: str = "") -> ImageDat
     return ImageDataset(source, folder, part, size, store)
 
 
-def render(data: jpeg.Encoded, random_word: int | None, into: Images) -> None:
+def render(data: jpeg.Encoded, random_word: int | None, output: Images) -> None:
     """Decode, crop, scale and mirror one image.
 
     Args:
         data: the encoded image.
         random_word: decides crop and mirror; None: the centre, not mirrored.
-        into: output of shape (size, size, 3), RGB.
+        output: output of shape (size, size, 3), RGB.
 
     Raises:
         ValueError: the bytes are not a valid image.
     """
-    size = into.shape[0]
+    size = output.shape[0]
     if jpeg.is_jpeg(data):
         width, height = jpeg.frame_size(data)
         crop = _crop(width, height, random_word)
@@ -163,13 +163,13 @@ def render(data: jpeg.Encoded, random_word: int | None, into: Images) -> None:
     crop = crop.reduced(reduction)
     rows = slice(crop.top, crop.top + crop.height)
     columns = slice(crop.left, crop.left + crop.width)
-    scale(pixels[rows, columns], into, mirrored=crop.mirrored)
+    scale(pixels[rows, columns], output, mirrored=crop.mirrored)
 
 
-def scale(pixels: jpeg.Pixels, into: Images, *, mirrored: bool) -> None:
-    """Scale BGR pixels to the shape of `into`, RGB."""
+def scale(pixels: jpeg.Pixels, output: Images, *, mirrored: bool) -> None:
+    """Scale BGR pixels to the shape of `output`, RGB."""
     cv2 = jpeg.opencv()
-    height, width = into.shape[:2]
+    height, width = output.shape[:2]
     down, across = pixels.shape[0] / height, pixels.shape[1] / width
     if max(down, across) > MAX_SMOOTHED_FACTOR:
         pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
@@ -180,7 +180,7 @@ def scale(pixels: jpeg.Pixels, into: Images, *, mirrored: bool) -> None:
         pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR)
     if mirrored:
         pixels = cv2.flip(pixels, 1)
-    cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=into)
+    cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=output)
 
 
 def _taps(factor: float) -> npt.NDArray[np.float32]:

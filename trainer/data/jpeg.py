@@ -71,19 +71,19 @@ def frame_size(data: Encoded) -> tuple[int, int]:
 
 def _segments(data: memoryview) -> Iterator[tuple[int, memoryview]]:
     """Yield kind and content of each segment before the pixels."""
-    at = 2
-    while at + 4 <= len(data):
-        if data[at] != _MARKER:
+    offset = 2
+    while offset + 4 <= len(data):
+        if data[offset] != _MARKER:
             raise ValueError("its header is damaged")
-        kind = data[at + 1]
+        kind = data[offset + 1]
         if kind == _MARKER:  # any number of these may stand before a marker
-            at += 1
+            offset += 1
             continue
         if kind == _START_OF_SCAN:
             return
-        length = int.from_bytes(data[at + 2 : at + 4])
-        yield kind, data[at + 4 : at + 2 + length]
-        at += 2 + length
+        length = int.from_bytes(data[offset + 2 : offset + 4])
+        yield kind, data[offset + 4 : offset + 2 + length]
+        offset += 2 + length
 
 
 def reduction_for(width: int, height: int, size: int) -> int:

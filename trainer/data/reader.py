@@ -26,7 +26,7 @@ def main() -> None:
     """Serve until the worker ends."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    answers = os.dup(sys.stdout.fileno())
+    results_pipe = os.dup(sys.stdout.fileno())
     # Output of libraries must not mix with the answers.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     arguments = ReaderArguments.from_argument(sys.argv[1])
@@ -34,7 +34,7 @@ def main() -> None:
     memory = mmap.mmap(arguments.memory, memory_bytes)
     slots = np.frombuffer(memory, np.uint8).reshape(-1, arguments.size, arguments.size, 3)
     with suppress(BrokenPipeError):  # the worker has ended
-        serve(sys.stdin.fileno(), answers, Parts(arguments), slots)
+        serve(sys.stdin.fileno(), results_pipe, Parts(arguments), slots)
     os._exit(0)  # without waiting for requests to a store
 
 
@@ -45,17 +45,17 @@ class Parts:
         self._arguments = arguments
         self._open: dict[int, ImageDataset] = {}
 
-    def render(self, part: int, sample: int, random_word: int, into: Images) -> None:
+    def render(self, part: int, sample: int, random_word: int, output: Images) -> None:
         """Write one image."""
         dataset = self._open.get(part) or self._open_part(part)
-        dataset.render(sample, random_word if PARTS[part] == "train" else None, into)
+        dataset.render(sample, random_word if PARTS[part] == "train" else None, output)
 
     def expect(self, tasks: Sequence[tuple[int, int]]) -> None:
         """Prepare to write these images next; parts and samples, in order."""
         for part in {part for part, _ in tasks}:
             with suppress(EverstepError):  # `render` raises it for each image
                 dataset = self._open.get(part) or self._open_part(part)
-                dataset.expect([sample for of, sample in tasks if of == part])
+                dataset.expect([sample for owner, sample in tasks if owner == part])
 
     def _open_part(self, part: int) -> ImageDataset:
         arguments = self._arguments
@@ -71,17 +71,17 @@ class Parts:
         return dataset
 
 
-def serve(tasks: int, answers: int, parts: Parts, slots: Images) -> None:
+def serve(tasks_pipe: int, results_pipe: int, parts: Parts, slots: Images) -> None:
     """Execute tasks from one pipe and answer on the other, in order, until the first one is closed.
 
     Args:
-        tasks: file descriptor of TASK records.
-        answers: file descriptor of ANSWER records.
+        tasks_pipe: file descriptor of TASK records.
+        results_pipe: file descriptor of ANSWER records.
         parts: the data.
         slots: shape (slots, size, size, 3).
     """
     buffer = b""
-    while received := os.read(tasks, 1024 * TASK.size):
+    while received := os.read(tasks_pipe, 1024 * TASK.size):
         buffer += received
         complete_bytes = len(buffer) // TASK.size * TASK.size
         received_tasks = list(TASK.iter_unpack(buffer[:complete_bytes]))
@@ -96,7 +96,7 @@ def serve(tasks: int, answers: int, parts: Parts, slots: Images) -> None:
                 )
                 slots[slot].reshape(-1)[: len(text)] = text
                 state = BAD
-            os.write(answers, ANSWER.pack(slot, state))
+            os.write(results_pipe, ANSWER.pack(slot, state))
         buffer = buffer[complete_bytes:]
 
 

@@ -197,17 +197,19 @@ def zones(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     ]
 
 
-def _other_zones(ids: dict[str, str], used: Sequence[str]) -> str:
+def _other_zones(ids: dict[str, str], used_zones: Sequence[str]) -> str:
     """Return the zones that could be used in place of another."""
     usable = [zone for zone, zone_id in ids.items() if zone_id not in NO_CONTROL_PLANE]
-    return " or ".join(zone for zone in sorted(usable) if zone not in used) or "another region"
+    return (
+        " or ".join(zone for zone in sorted(usable) if zone not in used_zones) or "another region"
+    )
 
 
 def pools(cluster: "EksConfig") -> list[PoolNeed]:
     """Return the machines that a stack may start."""
     system = cluster.system_pool
     needs = [
-        *(need for pool in cluster.pools for need in _gpu_needs(pool)),
+        *(pool_need for pool in cluster.pools for pool_need in _gpu_needs(pool)),
         PoolNeed(
             "system pool",
             "cluster.systemPool.instanceTypes",
@@ -217,7 +219,7 @@ def pools(cluster: "EksConfig") -> list[PoolNeed]:
             nodes=system.max_nodes,
         ),
     ]
-    return [need for need in needs if need.nodes]
+    return [pool_need for pool_need in needs if pool_need.nodes]
 
 
 def _gpu_needs(pool: "EksPool") -> list[PoolNeed]:
@@ -233,24 +235,26 @@ def _gpu_needs(pool: "EksPool") -> list[PoolNeed]:
 
 def offerings(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     """Yield pools for which a zone offers no instance type, or not all of them."""
-    needs = [need for need in pools(cluster) if not need.name.startswith("GPU fallback")]
-    offered = account.offered(sorted({name for need in needs for name in need.types}))
-    for need in needs:
-        for zone in need.zones:
-            missing = [name for name in need.types if zone not in offered[name]]
+    needs = [
+        pool_need for pool_need in pools(cluster) if not pool_need.name.startswith("GPU fallback")
+    ]
+    offered = account.offered(sorted({name for pool_need in needs for name in pool_need.types}))
+    for pool_need in needs:
+        for zone in pool_need.zones:
+            missing = [name for name in pool_need.types if zone not in offered[name]]
             if not missing:
                 yield AccountCheck(
-                    need.name,
+                    pool_need.name,
                     passed=True,
                     observed=f"all types are offered in {zone}",
-                    field=need.field,
+                    field=pool_need.field,
                 )
                 continue
             observed = f"{', '.join(missing)} not offered in {zone}"
             elsewhere = sorted(set().union(*(offered[name] for name in missing)))
             fix = f"Use another type, or a zone that has it: {', '.join(elsewhere) or 'none in this region'}."
-            fatal = len(missing) == len(need.types)
-            yield fault(need.name, observed, need.field, fix, fatal=fatal)
+            fatal = len(missing) == len(pool_need.types)
+            yield fault(pool_need.name, observed, pool_need.field, fix, fatal=fatal)
 
 
 def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
@@ -259,30 +263,32 @@ def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     Pools that share a quota share its vCPUs, so they are checked together.
     """
     for counted, needs in _needs_by_quota(pools(cluster)).items():
-        machines = [_vcpus(need) for need in needs]
-        nodes = sum(need.nodes for need in needs)
+        machines = [_vcpus(pool_need) for pool_need in needs]
+        nodes = sum(pool_need.nodes for pool_need in needs)
         allowed = account.quota(counted.code)
-        wanted = sum(max(sizes) * need.nodes for sizes, need in zip(machines, needs, strict=True))
-        observed = f"{allowed:g} vCPUs of {wanted} for {nodes} nodes: {counted.name}"
-        fix = f"{QUOTA_PAGE} {counted.code} --desired-value {wanted}"
-        name = "quota, " + " + ".join(need.name for need in needs)
+        required = sum(
+            max(sizes) * pool_need.nodes for sizes, pool_need in zip(machines, needs, strict=True)
+        )
+        observed = f"{allowed:g} vCPUs of {required} for {nodes} nodes: {counted.name}"
+        fix = f"{QUOTA_PAGE} {counted.code} --desired-value {required}"
+        name = "quota, " + " + ".join(pool_need.name for pool_need in needs)
         fatal = allowed < min(map(min, machines))
-        yield AccountCheck(name, allowed >= wanted, observed, needs[0].field, fix, fatal=fatal)
+        yield AccountCheck(name, allowed >= required, observed, needs[0].field, fix, fatal=fatal)
 
 
 def _needs_by_quota(needs: Iterable[PoolNeed]) -> dict[Quota, list[PoolNeed]]:
     """Return the pools that each quota limits, those whose machines are known."""
     needs_by_quota: dict[Quota, list[PoolNeed]] = {}
-    for need in needs:
-        counted = quota(need.types[0], spot=need.spot)
-        if counted is not None and _vcpus(need):
-            needs_by_quota.setdefault(counted, []).append(need)
+    for pool_need in needs:
+        counted = quota(pool_need.types[0], spot=pool_need.spot)
+        if counted is not None and _vcpus(pool_need):
+            needs_by_quota.setdefault(counted, []).append(pool_need)
     return needs_by_quota
 
 
-def _vcpus(need: PoolNeed) -> list[int]:
+def _vcpus(pool_need: PoolNeed) -> list[int]:
     """Return the vCPUs of a pool's instance types, as far as they are known."""
-    return [INSTANCE_TYPES[name].vcpus for name in need.types if name in INSTANCE_TYPES]
+    return [INSTANCE_TYPES[name].vcpus for name in pool_need.types if name in INSTANCE_TYPES]
 
 
 def images(account: AwsAccount, config: "StackConfig") -> Iterator[AccountCheck]:

@@ -180,14 +180,14 @@ class AwsAccount:
         if self.caller.role:
             role = self._call("iam", "GetRole", RoleName=self.caller.role)
             source = str(role["Role"]["Arn"])
-        wanted = sorted(actions)
+        required = sorted(actions)
         denied: list[str] = []
-        for start in range(0, len(wanted), ACTIONS_PER_SIMULATION):
+        for start in range(0, len(required), ACTIONS_PER_SIMULATION):
             response = self._call(
                 "iam",
                 "SimulatePrincipalPolicy",
                 PolicySourceArn=source,
-                ActionNames=wanted[start : start + ACTIONS_PER_SIMULATION],
+                ActionNames=required[start : start + ACTIONS_PER_SIMULATION],
                 MaxItems=1000,
             )
             denied += [

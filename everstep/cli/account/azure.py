@@ -139,23 +139,23 @@ def administers(account: AzureAccount, cluster: "AksConfig") -> Iterator[Account
 
 def namespaces(config: "StackConfig", cluster: "AksConfig") -> dict[str, str]:
     """Return the resource providers that a stack uses, with the key that needs each."""
-    used = dict.fromkeys(ALWAYS_USED, "")
+    keys = dict.fromkeys(ALWAYS_USED, "")
     if config.registry.kind == "acr":
-        used["ContainerRegistry"] = "registry.kind"
+        keys["ContainerRegistry"] = "registry.kind"
     if cluster.monitoring.container_insights:
-        used["OperationalInsights"] = used["Insights"] = "cluster.monitoring.containerInsights"
+        keys["OperationalInsights"] = keys["Insights"] = "cluster.monitoring.containerInsights"
     if cluster.monitoring.managed_prometheus:
-        used["Monitor"] = used["Insights"] = "cluster.monitoring.managedPrometheus"
+        keys["Monitor"] = keys["Insights"] = "cluster.monitoring.managedPrometheus"
     if config.cost.budget is not None:
-        used["Consumption"] = "cost.budget"
-    return {f"Microsoft.{name}": key for name, key in used.items()}
+        keys["Consumption"] = "cost.budget"
+    return {f"Microsoft.{name}": key for name, key in keys.items()}
 
 
 def registrations(
     account: AzureAccount, config: "StackConfig", cluster: "AksConfig"
 ) -> Iterator[AccountCheck]:
     """Yield resource providers that the subscription has not registered."""
-    check, used, states = "registrations", namespaces(config, cluster), account.registrations()
+    check, required, states = "registrations", namespaces(config, cluster), account.registrations()
     faults = [
         fault(
             check,
@@ -163,10 +163,10 @@ def registrations(
             key,
             f"az provider register --namespace {name} --wait",
         )
-        for name, key in used.items()
+        for name, key in required.items()
         if states.get(name.lower()) != "Registered"
     ]
-    yield from faults or [good(check, f"all {len(used)} resource providers")]
+    yield from faults or [good(check, f"all {len(required)} resource providers")]
 
 
 def allows(permissions: Iterable[Permission], action: str) -> bool:
@@ -195,10 +195,10 @@ def permissions(account: AzureAccount, cluster: "AksConfig") -> Iterator[Account
         ),
         "role assignments": (sorted(assigning), "Role Based Access Control Administrator"),
     }
-    for check, (wanted, role) in groups.items():
-        denied = [action for action in wanted if not allows(held, action)]
+    for check, (required, role) in groups.items():
+        denied = [action for action in required if not allows(held, action)]
         if not denied:
-            yield good(check, f"{len(wanted)} actions allowed in the {scope}")
+            yield good(check, f"{len(required)} actions allowed in the {scope}")
             continue
         unnamed = f" and {len(denied) - SHOWN_ACTIONS} more" if len(denied) > SHOWN_ACTIONS else ""
         fix = f"Assign {role} in the {scope}; docs/aks.md lists the actions for a role of your own."

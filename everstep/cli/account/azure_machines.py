@@ -66,7 +66,7 @@ def pools(cluster: "AksConfig") -> list[PoolNeed]:
         PoolNeed("system pool", "cluster.systemPool.vmSize", system.vm_size, system.zones, spot=False,
                  nodes=system.max_nodes, zones_field="cluster.systemPool.zones"),
     ]  # fmt: skip
-    return [need for need in needs if need.nodes]
+    return [pool_need for pool_need in needs if pool_need.nodes]
 
 
 def _gpu_need(pool: "AksPool") -> PoolNeed:
@@ -89,30 +89,35 @@ def _gpu_need(pool: "AksPool") -> PoolNeed:
 
 def offerings(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
     """Yield pools whose VM size the subscription cannot use, or not in each zone."""
-    for need in pools(cluster):
-        fix = f"Use another size or location: az vm list-skus --location {cluster.location} --size {need.size}"
-        size = account.sizes.get(need.size)
+    for pool_need in pools(cluster):
+        fix = f"Use another size or location: az vm list-skus --location {cluster.location} --size {pool_need.size}"
+        size = account.sizes.get(pool_need.size)
         if size is None:
             yield fault(
-                need.name, f"{need.size} is not offered in {cluster.location}", need.field, fix
+                pool_need.name,
+                f"{pool_need.size} is not offered in {cluster.location}",
+                pool_need.field,
+                fix,
             )
         elif size.restriction:
-            denied = f"{need.size} is restricted in {cluster.location}: {size.restriction}"
+            denied = f"{pool_need.size} is restricted in {cluster.location}: {size.restriction}"
             request = f'{fix}; or request access in a support request of the type "Quota"'
-            yield fault(need.name, denied, need.field, request)
-        elif need.spot and not size.spot:
-            yield fault(need.name, f"{need.size} has no spot machines", need.field, fix)
-        elif missing := [zone for zone in need.zones if zone not in size.zones]:
-            zones = ", ".join(sorted(size.zones)) or "none"
-            denied = f"{need.size} is not available in zone {', '.join(missing)}"
+            yield fault(pool_need.name, denied, pool_need.field, request)
+        elif pool_need.spot and not size.spot:
             yield fault(
-                need.name,
+                pool_need.name, f"{pool_need.size} has no spot machines", pool_need.field, fix
+            )
+        elif missing := [zone for zone in pool_need.zones if zone not in size.zones]:
+            zones = ", ".join(sorted(size.zones)) or "none"
+            denied = f"{pool_need.size} is not available in zone {', '.join(missing)}"
+            yield fault(
+                pool_need.name,
                 denied,
-                need.zones_field,
+                pool_need.zones_field,
                 f"Use one of its zones: {zones}; or another size.",
             )
         else:
-            yield good(need.name, f"{need.size} is available", need.field)
+            yield good(pool_need.name, f"{pool_need.size} is available", pool_need.field)
 
 
 def quotas(account: AzureAccount, cluster: "AksConfig", stack: str) -> Iterator[AccountCheck]:
@@ -121,23 +126,27 @@ def quotas(account: AzureAccount, cluster: "AksConfig", stack: str) -> Iterator[
     The machines of a stack that is up use the quota themselves: then only its limit counts.
     """
     up = (account.cluster_tags(group_of(cluster, stack), cluster.name) or {}).get("stack") == stack
-    needs = [need for need in pools(cluster) if need.size in account.sizes]
+    needs = [pool_need for pool_need in pools(cluster) if pool_need.size in account.sizes]
     account_quotas = account.quotas()
     families: dict[str, list[PoolNeed]] = {}
-    for need in needs:
-        offer = account.sizes[need.size]
-        families.setdefault(SPOT_QUOTA if need.spot else offer.family.lower(), []).append(need)
-    regular = [need for need in needs if not need.spot]
+    for pool_need in needs:
+        offer = account.sizes[pool_need.size]
+        families.setdefault(SPOT_QUOTA if pool_need.spot else offer.family.lower(), []).append(
+            pool_need
+        )
+    regular = [pool_need for pool_need in needs if not pool_need.spot]
     for name, members in {**families, REGIONAL_QUOTA: regular}.items():
         if name not in account_quotas or not members:
             continue
         quota = account_quotas[name]
-        vcpus = [account.sizes[need.size].vcpus for need in members]
-        required = sum(size * need.nodes for size, need in zip(vcpus, members, strict=True))
+        vcpus = [account.sizes[pool_need.size].vcpus for pool_need in members]
+        required = sum(
+            size * pool_need.nodes for size, pool_need in zip(vcpus, members, strict=True)
+        )
         free = quota.limit - (0 if up else quota.used)
         observed = f"{free} of {quota.limit} vCPUs free, {required} for all nodes: {quota.label}"
         fix = f"Request {required + quota.limit - free} for {cluster.location}: portal, Quotas, Compute, {quota.label}"
-        pool = ", ".join(need.name for need in members)
+        pool = ", ".join(pool_need.name for pool_need in members)
         yield AccountCheck(
             f"quota, {pool}",
             free >= required,

@@ -113,12 +113,12 @@ def _twin_state(context: StackContext) -> Path:
 
 def _names(context: StackContext, only: list[str]) -> list[str]:
     replaced = {section for section, _ in context.workspace.overrides}
-    used = [  # the twin uses its own sections in place of those in `replaced`
+    names_used = [  # the twin uses its own sections in place of those in `replaced`
         name
         for name in stack_images.images_of_stack(context.config)
         if stack_images.KEYS[name].partition(".")[0] not in replaced
     ]
-    return [image_push.recipe_named(name).name for name in only] or used
+    return [image_push.recipe_named(name).name for name in only] or names_used
 
 
 def _registry_of(context: StackContext) -> str:

@@ -106,7 +106,9 @@ def _as_value(pools: "list[SpotPool]") -> dict[str, object]:
     return {
         pool.name: {
             "available": pool.available,
-            "next": [{"in_seconds": at, "available": machines} for at, machines in pool.changes],
+            "next": [
+                {"in_seconds": seconds, "available": machines} for seconds, machines in pool.changes
+            ],
         }
         for pool in pools
     }
@@ -117,10 +119,10 @@ def _table(pools: "list[SpotPool]") -> Table:
     for column in ("pool", "desired", "available", "next"):
         table.add_column(column)
     for pool in pools:
-        later = ", ".join(f"{machines} in {clock(at)}" for at, machines in pool.changes)
+        changes = ", ".join(f"{machines} in {clock(seconds)}" for seconds, machines in pool.changes)
         limit = "unlimited" if pool.available is None else f"{pool.available} of {pool.max_size}"
         none = "no market is open" if pool.available is None else "no more changes"
-        table.add_row(pool.name, str(pool.desired_size), limit, later or none)
+        table.add_row(pool.name, str(pool.desired_size), limit, changes or none)
     return table
 
 

@@ -52,7 +52,7 @@ def preview(
         "--suppress-progress": quiet,
         "--color=never": quiet or "NO_COLOR" in os.environ,
     }
-    command = engine.command(["preview", *(flag for flag, wanted in flags.items() if wanted)])
+    command = engine.command(["preview", *(flag for flag, is_set in flags.items() if is_set)])
     process = subprocess.run(
         [*interrupt_with_parent(), *command], env=engine.environment, check=False
     )

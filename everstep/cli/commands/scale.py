@@ -126,7 +126,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _local_study(
-    settings: TrainerSettings, dataset: str, data: Path | None, images: int, out: Path
+    settings: TrainerSettings, dataset: str, data: Path | None, images: int, output_folder: Path
 ) -> tuple[Study, dict[str, Any]]:
     """Return a study on this machine, and its settings."""
     here.require_trainer()
@@ -136,7 +136,7 @@ def _local_study(
         raise EverstepError(f"--dataset {dataset} needs --data", "Name its folder.")
     if data is not None and not data.is_dir():
         raise EverstepError(f"--data {data} is not a folder", "Name a folder of prepared data.")
-    folder = (data or here.make_images(out, images, progress())).absolute()
+    folder = (data or here.make_images(output_folder, images, progress())).absolute()
     described = {**vars(settings), "on": "local", "data": str(folder), "dataset": dataset}
     return LocalStudy(settings, dataset, folder), described
 

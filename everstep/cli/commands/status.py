@@ -85,14 +85,14 @@ def screen(context: StackContext, view: ClusterView, report: Report) -> Renderab
         (f"  Kubernetes {view.version}", "bright_black"),
     )
     facts = _facts(context, view, report)
-    return Group(title, Text(), facts, Text(), _nodes(view), *_waiting(view))
+    return Group(title, Text(), facts, Text(), _nodes(view), *_waiting_lines(view))
 
 
 def _facts(context: StackContext, view: ClusterView, report: Report) -> Table:
     table = Table.grid(padding=(0, 3))
-    of = f" of {report.total_steps}" if report.total_steps else ""
+    total = f" of {report.total_steps}" if report.total_steps else ""
     workers = report.world_sizes[-1].world_size if report.world_sizes else 0
-    trained = f"step {report.steps}{of}, {workers} workers, {clock(report.duration_seconds)}"
+    trained = f"step {report.steps}{total}, {workers} workers, {clock(report.duration_seconds)}"
     rows = {
         "job": _condition(view),
         "training": Text(trained if report.steps else "no step yet"),
@@ -126,7 +126,7 @@ def _nodes(view: ClusterView) -> Table:
     return table
 
 
-def _waiting(view: ClusterView) -> list[Text]:
+def _waiting_lines(view: ClusterView) -> list[Text]:
     """Return a line for each reason why pods have no node, with the number of pods."""
     reasons = Counter(pod.waiting for pod in view.pods if pod.waiting)
     lines = [

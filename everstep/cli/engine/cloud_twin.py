@@ -40,13 +40,13 @@ def prepare(context: StackContext, progress: Progress) -> None:
             f"Set it to memory in {context.workspace.stack_file} while you use the twin.",
         )
     available = prerequisites.build(progress)
-    used = stand_ins.images_used(context.config)
-    stand_ins.require_images([image for image in used if image.is_local], available)
-    for image in stand_ins.missing_images(used, available):
+    images = stand_ins.images_used(context.config)
+    stand_ins.require_images([image for image in images if image.is_local], available)
+    for image in stand_ins.missing_images(images, available):
         warn(f"no image on the twin replaces {image.reference} (everstep:{image.key})")
     start(context, progress)
-    context.twin().alias_images(stand_ins.image_aliases(used, available))
-    provide_own_images(context, stand_ins.images_to_pull(used, available), progress)
+    context.twin().alias_images(stand_ins.image_aliases(images, available))
+    provide_own_images(context, stand_ins.images_to_pull(images, available), progress)
 
 
 def start(context: StackContext, progress: Progress) -> None:

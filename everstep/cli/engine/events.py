@@ -147,8 +147,10 @@ class EventLog:
         elif severity == "warning" and message:
             messages.print(Text.assemble(("   warning: ", "yellow"), message))
 
-    def _print(self, mark: str, colour: str, resource: Resource, verb: str, began: float) -> None:
-        seconds = time.monotonic() - began
+    def _print(
+        self, mark: str, colour: str, resource: Resource, verb: str, started_at: float
+    ) -> None:
+        seconds = time.monotonic() - started_at
         messages.print(
             Text.assemble(
                 (f"   {mark} ", colour),
@@ -162,13 +164,13 @@ class EventLog:
     def _note(self) -> None:
         """Name the running resources and what they wait for; without a terminal only slow ones."""
         now = time.monotonic()
-        since = 0 if messages.is_terminal else LONG_SECONDS
+        min_seconds = 0 if messages.is_terminal else LONG_SECONDS
         note = ", ".join(
             f"{resource.name} ({message})"
             if (message := self._messages.get(urn))
             else resource.name
-            for urn, (resource, began) in self._running.items()
-            if now - began >= since
+            for urn, (resource, started_at) in self._running.items()
+            if now - started_at >= min_seconds
         )
         # A counter of seconds alone does not make a note new.
         content = note if messages.is_terminal else _NUMBER.sub("", note)

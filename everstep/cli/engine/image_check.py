@@ -56,7 +56,7 @@ def wait_for_images(
     while True:
         observed = pods()
         failed = images_not_pulled(observed)
-        waits = any(reason in STARTING for _, _, reason in _waiting(observed))
+        waits = any(reason in STARTING for _, _, reason in _waiting_containers(observed))
         if failed or not waits or now() > deadline:
             return failed
         pause(POLL_SECONDS)
@@ -65,13 +65,13 @@ def wait_for_images(
 def images_not_pulled(pods: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return the images that a node tried to pull without success, and the pods that wait for them."""
     failed: dict[str, list[str]] = {}
-    for pod, image, reason in _waiting(pods):
+    for pod, image, reason in _waiting_containers(pods):
         if reason in NOT_PULLED:
             failed.setdefault(image, []).append(pod)
     return failed
 
 
-def _waiting(pods: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, str, str]]:
+def _waiting_containers(pods: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, str, str]]:
     """Yield pod, image and reason of each container that waits."""
     for pod in pods:
         status, spec = pod.get("status") or {}, pod.get("spec") or {}

@@ -125,8 +125,12 @@ def real_clouds(clouds: Sequence[str]) -> tuple[Path, dict[str, str]]:
             ),
         )
     search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    own = {name: os.environ[name] for name in BACKEND_VARIABLES if name in os.environ}
-    return Path(program), {"PULUMI_HOME": str(Path.home() / ".pulumi"), **own, "PATH": search}
+    backend_variables = {name: os.environ[name] for name in BACKEND_VARIABLES if name in os.environ}
+    return Path(program), {
+        "PULUMI_HOME": str(Path.home() / ".pulumi"),
+        **backend_variables,
+        "PATH": search,
+    }
 
 
 def missing(cloud: Cloud) -> list[str]:

@@ -122,14 +122,14 @@ def is_available(reference: str, available: Collection[str]) -> bool:
     return image_reference.canonical(reference) in map(image_reference.canonical, available)
 
 
-def image_aliases(used: Sequence[ImageUse], available: Collection[str]) -> dict[str, str]:
+def image_aliases(images: Sequence[ImageUse], available: Collection[str]) -> dict[str, str]:
     """Return local references by the third-party references that they replace.
 
     An image that is available under its own name, from an archive of the user's, is not replaced.
     """
     return {
         image_reference.canonical(image.reference): image.stand_in
-        for image in used
+        for image in images
         if not image.own
         and not image.is_local
         and not is_available(image.reference, available)
@@ -137,30 +137,32 @@ def image_aliases(used: Sequence[ImageUse], available: Collection[str]) -> dict[
     }
 
 
-def images_to_pull(used: Sequence[ImageUse], available: Collection[str]) -> list[ImageUse]:
+def images_to_pull(images: Sequence[ImageUse], available: Collection[str]) -> list[ImageUse]:
     """Return Everstep's own images that machines have to pull, each reference once."""
     pulled = [
         image
-        for image in used
+        for image in images
         if image.own and not image.is_local and not is_available(image.reference, available)
     ]
     return list({image.reference: image for image in reversed(pulled)}.values())[::-1]
 
 
-def missing_images(used: Sequence[ImageUse], available: Collection[str]) -> list[ImageUse]:
+def missing_images(images: Sequence[ImageUse], available: Collection[str]) -> list[ImageUse]:
     """Return third-party images that are neither available nor replaced."""
-    known = {*available, *image_aliases(used, available)}
-    return [image for image in used if not image.own and not is_available(image.reference, known)]
+    present = {*available, *image_aliases(images, available)}
+    return [
+        image for image in images if not image.own and not is_available(image.reference, present)
+    ]
 
 
-def require_images(used: Sequence[ImageUse], available: Collection[str]) -> None:
+def require_images(images: Sequence[ImageUse], available: Collection[str]) -> None:
     """Check that images are available under their own names.
 
     Raises:
         EverstepError: an image is missing, so that its pods would never start; with the key that names it and
             similar names.
     """
-    missing = [image for image in used if not is_available(image.reference, available)]
+    missing = [image for image in images if not is_available(image.reference, available)]
     if not missing:
         return
     faults = ", ".join(

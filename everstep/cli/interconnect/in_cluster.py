@@ -99,7 +99,7 @@ class ClusterRun:
     def _created(self, objects: Sequence[Mapping[str, Any]]) -> Iterator[None]:
         """Create the objects, and delete them at the end of the block, also after Ctrl-C."""
         job = self._client.get(f"{COLLECTIONS['Job']}/{NAME}", missing={})
-        if job and not _ended(job):
+        if job and not _end_condition(job):
             raise EverstepError(
                 f"a Job {NAME} exists in the namespace {JOB_NAMESPACE}: another test runs",
                 f"Wait for it, or remove it: kubectl -n {JOB_NAMESPACE} delete job,svc,cm {NAME}",
@@ -171,7 +171,7 @@ class ClusterRun:
 
     def _condition(self) -> str:
         """Return the condition with which the Job has ended; empty while it runs."""
-        return _ended(self._client.get(f"{COLLECTIONS['Job']}/{NAME}", missing={}))
+        return _end_condition(self._client.get(f"{COLLECTIONS['Job']}/{NAME}", missing={}))
 
     def _log(self, pod: str) -> str:
         return self._client.text(f"{CORE}/pods/{pod}/log")
@@ -182,7 +182,7 @@ def _adapters(node: Mapping[str, Any]) -> int:
     return int(((node.get("status") or {}).get("allocatable") or {}).get(EFA_RESOURCE, 0))
 
 
-def _ended(job: Mapping[str, Any]) -> str:
+def _end_condition(job: Mapping[str, Any]) -> str:
     """Return the condition with which a Job has ended; empty while it runs."""
     conditions = (job.get("status") or {}).get("conditions") or ()
     kinds = [condition["type"] for condition in conditions if condition.get("status") == "True"]

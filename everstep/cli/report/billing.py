@@ -85,5 +85,5 @@ def _most_expensive(machines: "Sequence[PoolPrice]") -> MachineRate:
 
 
 def _maximum(prices: list[float | None]) -> float | None:
-    known = [price for price in prices if price is not None]
-    return max(known) if known and len(known) == len(prices) else None
+    known_prices = [price for price in prices if price is not None]
+    return max(known_prices) if known_prices and len(known_prices) == len(prices) else None

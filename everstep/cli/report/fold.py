@@ -83,8 +83,8 @@ class RunFold:
             for start in self._entries
             if start.kind == "start" and start.worker == entry.worker
         ]
-        since = starts[-1] if starts else 0.0
-        if len(of_worker) >= 2 and of_worker[-2].at >= since:
+        last_start = starts[-1] if starts else 0.0
+        if len(of_worker) >= 2 and of_worker[-2].at >= last_start:
             of_worker[-1] = entry
         else:
             of_worker.append(entry)
@@ -112,8 +112,8 @@ class RunFold:
         times = [entry.at for entry in steps]
         starts = [entry.at for entry in self._entries if entry.kind == "start"]
         near = [
-            bisect_left(times, at) + shift
-            for at in (*starts, *event_times)
+            bisect_left(times, time) + shift
+            for time in (*starts, *event_times)
             for shift in (-2, -1, 0, 1)
         ]
         repeats = Counter(entry.number("step") for entry in steps)

@@ -70,20 +70,20 @@ def seconds(run: RunRecord) -> tuple[WorkerSeconds, ...]:
         if entry.kind == "start":  # a new process counts from 0 again
             _add(totals.setdefault(entry.worker, {}), newest.pop(entry.worker, {}))
         elif entry.kind == "seconds":
-            newest[entry.worker] = _named(entry.values)
+            newest[entry.worker] = _activity_seconds(entry.values)
     for worker, last in newest.items():
         _add(totals.setdefault(worker, {}), last)
     return tuple(WorkerSeconds(worker, spent) for worker, spent in sorted(totals.items()) if spent)
 
 
-def _named(values: Mapping[str, object]) -> dict[str, float]:
+def _activity_seconds(values: Mapping[str, object]) -> dict[str, float]:
     named = ((name.value, values.get(name.value)) for name in Activity)
     return {name: float(value) for name, value in named if is_number(value)}
 
 
-def _add(into: dict[str, float], added: Mapping[str, float]) -> None:
+def _add(totals: dict[str, float], added: Mapping[str, float]) -> None:
     for name, value in added.items():
-        into[name] = into.get(name, 0.0) + value
+        totals[name] = totals.get(name, 0.0) + value
 
 
 def total(workers: Sequence[WorkerSeconds]) -> dict[str, float]:
@@ -128,7 +128,9 @@ def counted_steps(steps: Sequence[StepRecord]) -> dict[int, StepRecord]:
 def _began(run: RunRecord) -> float:
     """Return when the first worker process started; if unknown, when it entered training."""
     entered = run.starts[0].at
-    ages = (entry.at - sum(_named(entry.values).values()) for entry in run.of_kind("seconds"))
+    ages = (
+        entry.at - sum(_activity_seconds(entry.values).values()) for entry in run.of_kind("seconds")
+    )
     return min((entered, *ages))
 
 
@@ -147,21 +149,21 @@ def absent_seconds(run: RunRecord) -> float:
     timelines = node_timelines(run, run.entries[-1].at) if run.entries else ()
     cuts = sorted(
         {
-            at
+            time
             for timeline in timelines
             for piece in timeline.segments
-            for at in (piece.start, piece.end)
+            for time in (piece.start, piece.end)
         }
     )
     return sum(
-        right - left
-        for left, right in pairwise(cuts)
-        if _is_absent({_state(timeline, left) for timeline in timelines})
+        end - start
+        for start, end in pairwise(cuts)
+        if _is_absent({_state(timeline, start) for timeline in timelines})
     )
 
 
-def _state(timeline: NodeTimeline, at: float) -> NodeState:
-    index = bisect_right(timeline.segments, at, key=lambda piece: piece.start) - 1
+def _state(timeline: NodeTimeline, time: float) -> NodeState:
+    index = bisect_right(timeline.segments, time, key=lambda piece: piece.start) - 1
     return timeline.segments[index].state
 
 
@@ -176,22 +178,22 @@ def history(run: RunRecord) -> tuple[MachineChange, ...]:
     """Return the changes of the group, in seconds since the first step began."""
     if not run.steps:
         return ()
-    began = run.steps[0].at - run.steps[0].seconds
+    started_at = run.steps[0].at - run.steps[0].seconds
     return tuple(
         change_of_machine
         for change in group_changes(run)
-        for change_of_machine in _machines(change, began)
+        for change_of_machine in _machines(change, started_at)
     )
 
 
-def _machines(change: GroupChange, began: float) -> Iterator[MachineChange]:
-    at, until = change.at - began, change.until - began
+def _machines(change: GroupChange, started_at: float) -> Iterator[MachineChange]:
+    start, end = change.at - started_at, change.until - started_at
     if change.lost or change.noticed_loss:
-        yield MachineChange(at, Cause.LOSS, len(change.lost))
+        yield MachineChange(start, Cause.LOSS, len(change.lost))
     if change.left:
-        yield MachineChange(at, Cause.NOTICE, len(change.left))
+        yield MachineChange(start, Cause.NOTICE, len(change.left))
     if change.joined:
-        yield MachineChange(until if change.none_stayed else at, Cause.JOIN, len(change.joined))
+        yield MachineChange(end if change.none_stayed else start, Cause.JOIN, len(change.joined))
 
 
 def restart_estimate(run: RunRecord) -> RestartEstimate | None:
@@ -201,12 +203,12 @@ def restart_estimate(run: RunRecord) -> RestartEstimate | None:
     if measured is None or head.get("mode") not in LIVE_MODES or not measured.elapsed_seconds:
         return None
     changes = history(run)
-    began = run.steps[0].at - run.steps[0].seconds
+    started_at = run.steps[0].at - run.steps[0].seconds
     checkpoint_interval = run.starts[-1].measure("checkpoint_seconds") or UNKNOWN_CHECKPOINT_SECONDS
     # The run has the time when a machine joined, which includes its start-up.
     design = replace(model.restart(checkpoint_interval), start_up=model.NOTHING)
     outcome = model.replay(
-        run.steps[0].world_size, changes, max(run.steps[-1].at - began, 0.0), design
+        run.steps[0].world_size, changes, max(run.steps[-1].at - started_at, 0.0), design
     )
     cost = lost_to_changes(run, measured)
     further_seconds = max(outcome.lost_seconds - cost, 0.0)
@@ -216,7 +218,7 @@ def restart_estimate(run: RunRecord) -> RestartEstimate | None:
         lost_seconds=outcome.lost_seconds,
         live_lost_seconds=cost,
         changes=len(changes),
-        ended_at=None if notice is None else began + notice,
+        ended_at=None if notice is None else started_at + notice,
         assumptions=tuple(model.assumptions(design)),
     )
 

@@ -137,7 +137,7 @@ def _worker_bars(workers: Sequence[WorkerSeconds], width: int) -> Iterable[Rende
 
 def _group_by_part(seconds: Mapping[str, float]) -> list[float]:
     return [
-        sum(seconds.get(name, 0.0) for name, (_, of) in WORDS.items() if of is part)
+        sum(seconds.get(name, 0.0) for name, (_, parent) in WORDS.items() if parent is part)
         for part in PARTS
     ]
 

@@ -64,8 +64,8 @@ def _export(client: "MlflowClient", run: RunRecord) -> str:
     from mlflow.entities import Metric, Param
 
     tracked = _find_or_create(client, run)
-    known = _known(client, tracked)
-    metrics = [Metric(s.tag, s.value, round(s.at * 1000), s.step) for s in missing(run, known)]
+    exported = _exported_points(client, tracked)
+    metrics = [Metric(s.tag, s.value, round(s.at * 1000), s.step) for s in missing(run, exported)]
     for start in range(0, len(metrics), BATCH):
         client.log_batch(tracked.info.run_id, metrics=metrics[start : start + BATCH])
     settings = [
@@ -89,11 +89,11 @@ def _find_or_create(client: "MlflowClient", run: RunRecord) -> "Run":
     matches = client.search_runs([experiment_id], f"tags.`{NAME_TAG}` = '{name}'", max_results=1)
     if matches:
         return matches[0]
-    began = round(run.starts[0].at * 1000)
-    return client.create_run(experiment_id, began, tags={NAME_TAG: name}, run_name=name)
+    started_at = round(run.starts[0].at * 1000)
+    return client.create_run(experiment_id, started_at, tags={NAME_TAG: name}, run_name=name)
 
 
-def _known(client: "MlflowClient", tracked: "Run") -> set[tuple[str, int]]:
+def _exported_points(client: "MlflowClient", tracked: "Run") -> set[tuple[str, int]]:
     """Return the curves and steps that a run of MLflow has."""
     return {
         (tag, metric.step)
@@ -102,9 +102,9 @@ def _known(client: "MlflowClient", tracked: "Run") -> set[tuple[str, int]]:
     }
 
 
-def missing(run: RunRecord, known: set[tuple[str, int]]) -> list[Scalar]:
+def missing(run: RunRecord, exported: set[tuple[str, int]]) -> list[Scalar]:
     """Return the scalars of a run of which the curve and step are not known."""
-    return [scalar for scalar in scalars(run) if (scalar.tag, scalar.step) not in known]
+    return [scalar for scalar in scalars(run) if (scalar.tag, scalar.step) not in exported]
 
 
 def _redacted(text: str) -> str:

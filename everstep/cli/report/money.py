@@ -142,7 +142,7 @@ def money(run: RunRecord, now: float, billing: Billing) -> Money:
     pools = _cost_by_pool(billing, rates, timelines)
     spent = _sum([*(pool.spent_usd for pool in pools), rates.fixed * hours])
     on_demand = _sum([*(pool.on_demand_usd for pool in pools), rates.fixed * hours])
-    present = [rate_of(billing, rates, line.node).price for line in _present(timelines, run)]
+    present = [rate_of(billing, rates, line.node).price for line in _present_nodes(timelines, run)]
     return Money(
         billed=billing.billed,
         reason=billing.reason,
@@ -234,8 +234,8 @@ def _product(hours: float, price: float | None) -> float | None:
 
 def _sum(amounts: Sequence[float | None]) -> float | None:
     """Return a sum; None if one of the amounts is unknown."""
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if len(known) == len(amounts) else None
+    known_amounts = [amount for amount in amounts if amount is not None]
+    return sum(known_amounts) if len(known_amounts) == len(amounts) else None
 
 
 def cost_so_far(spent: Money) -> str:
@@ -272,13 +272,13 @@ def bought(billing: Billing, line: NodeTimeline) -> Iterator[Segment]:
     machine may be the successor of another one.
     """
     machine = billing.machines.get(line.node)
-    since = machine.since if machine else None
+    joined_at = machine.since if machine else None
     for piece in line.segments:
         if piece.state is not NodeState.WAITING:
             if piece.state not in NOT_BOUGHT:
                 yield piece
-        elif since is not None and since < piece.end:
-            yield replace(piece, start=max(piece.start, since))
+        elif joined_at is not None and joined_at < piece.end:
+            yield replace(piece, start=max(piece.start, joined_at))
 
 
 def _bought_hours(billing: Billing, line: NodeTimeline) -> float:
@@ -304,7 +304,7 @@ def _span_seconds(timelines: Iterable[NodeTimeline]) -> float:
     return max((line.segments[-1].end - line.segments[0].start for line in timelines), default=0.0)
 
 
-def _present(timelines: Iterable[NodeTimeline], run: RunRecord) -> list[NodeTimeline]:
+def _present_nodes(timelines: Iterable[NodeTimeline], run: RunRecord) -> list[NodeTimeline]:
     """Return the machines that are present at the end."""
     if run.finished:
         return []

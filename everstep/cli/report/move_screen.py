@@ -10,12 +10,12 @@ from everstep.cli.report.money import Money, traffic_sentence, usd
 from everstep.cli.report.moves import MoveCost
 
 
-def moves_table(moves: Sequence[MoveCost], began: float) -> Table:
+def moves_table(moves: Sequence[MoveCost], training_start: float) -> Table:
     """Return one row for each move.
 
     Args:
         moves: the moves.
-        began: unix time of the start of the training.
+        training_start: unix time of the start of the training.
     """
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
     table.add_column("at", justify="right")
@@ -25,8 +25,10 @@ def moves_table(moves: Sequence[MoveCost], began: float) -> Table:
     table.add_column("why")
     for move in moves:
         lost = "..." if move.steps_lost is None else str(move.steps_lost)
-        way = Text.assemble(f"{move.origin} → {move.to}", (_outcome(move), "yellow"))
-        table.add_row(clock(move.began - began), way, paused(move), lost, move.reason)
+        direction = Text.assemble(f"{move.origin} → {move.to}", (_outcome(move), "yellow"))
+        table.add_row(
+            clock(move.began - training_start), direction, paused(move), lost, move.reason
+        )
     return table
 
 

@@ -37,7 +37,7 @@ def moves_in(status: Mapping[str, Any]) -> tuple[Move, ...]:
     placement = status.get("placement") or {}
     return tuple(
         Move(
-            began=began,
+            began=started_at,
             ended=unix_time(move.get("ended")),
             origin=str(move.get("from", "")),
             to=str(move.get("to", "")),
@@ -45,7 +45,7 @@ def moves_in(status: Mapping[str, Any]) -> tuple[Move, ...]:
             abandoned=bool(move.get("abandoned")),
         )
         for move in placement.get("moves") or ()
-        if (began := unix_time(move.get("began"))) is not None
+        if (started_at := unix_time(move.get("began"))) is not None
     )
 
 
@@ -114,9 +114,9 @@ def end_of(run: RunRecord, move: Move) -> float | None:
 
 def _pauses(run: RunRecord, move: Move) -> Iterator[tuple[StepRecord, StepRecord]]:
     """Yield the pauses of the group between the decision to move and the move's end."""
-    ended = float("inf") if move.ended is None else move.ended + RESOLUTION_SECONDS
+    end = float("inf") if move.ended is None else move.ended + RESOLUTION_SECONDS
     for last, first in run.pauses:
-        if first.at > move.began and last.at <= ended:
+        if first.at > move.began and last.at <= end:
             yield last, first
 
 

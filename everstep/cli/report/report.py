@@ -162,7 +162,7 @@ def recovery(run: RunRecord, event: MachineEvent) -> EventRecovery:
         node=event.node,
         at=event.at,
         seconds_to_next_step=None if after is None else after.at - event.at,
-        steps_lost=None if after is None else _lost(run, after),
+        steps_lost=None if after is None else _lost_steps(run, after),
     )
 
 
@@ -172,11 +172,11 @@ def _renewed(run: RunRecord, event: MachineEvent) -> StepRecord | None:
     return renewed if _causes_new_group(run, event, renewed) else run.step_after(event.at)
 
 
-def _first_of_higher_generation(run: RunRecord, at: float) -> StepRecord | None:
+def _first_of_higher_generation(run: RunRecord, time: float) -> StepRecord | None:
     """Return the first step after a time of a generation that is higher than that of the last step by then."""
-    if index := bisect_right(run.step_times, at):
+    if index := bisect_right(run.step_times, time):
         return run.renewals[index - 1]
-    groups = [line.number("generation") for line in run.of_kind("generation") if line.at <= at]
+    groups = [line.number("generation") for line in run.of_kind("generation") if line.at <= time]
     newest = max(groups, default=-1)
     return next((step for step in run.steps if step.generation > newest), None)
 
@@ -194,15 +194,15 @@ def _next_event(run: RunRecord, event: MachineEvent) -> float:
     """Return the time of the next event that does not end this one; infinity if there is none."""
     undone = ENDS.get(event.kind, frozenset())
     index = bisect_right(run.training_events, event.at, key=lambda other_event: other_event.at)
-    later = (
+    next_times = (
         other.at
         for other in islice(run.training_events, index, None)
         if not (other.node == event.node and other.kind in undone)
     )
-    return next(later, float("inf"))
+    return next(next_times, float("inf"))
 
 
-def _lost(run: RunRecord, after: StepRecord) -> int:
+def _lost_steps(run: RunRecord, after: StepRecord) -> int:
     """Return the steps to repeat: the highest step reached less the one resumed from."""
     return max(run.highest_step(after.at) - (after.step - 1), 0)
 
@@ -223,7 +223,7 @@ def _arrival(run: RunRecord, event: MachineEvent) -> EventRecovery:
         node=event.node,
         at=event.at,
         seconds_to_next_step=first.at - last.at,
-        steps_lost=_lost(run, first),
+        steps_lost=_lost_steps(run, first),
         joined_at=first.at,
         seconds_to_join=first.at - event.at,
     )
@@ -237,7 +237,7 @@ def _join(run: RunRecord, event: MachineEvent) -> float | None:
         if other.at > event.at and other.kind in LOSSES
     )
     until = next(lost_again, float("inf"))
-    return next((at for at in run.starts_on(event.node) if event.at < at < until), None)
+    return next((time for time in run.starts_on(event.node) if event.at < time < until), None)
 
 
 def _pause_after(run: RunRecord, joined: float) -> tuple[StepRecord, StepRecord] | None:

@@ -151,14 +151,14 @@ class RunRecord:
         """Times of all steps, to look up one by time."""
         return [step.at for step in self.steps]
 
-    def step_after(self, at: float) -> StepRecord | None:
+    def step_after(self, time: float) -> StepRecord | None:
         """Return the first step that was completed after a time; None if there is none."""
-        index = bisect_right(self.step_times, at)
+        index = bisect_right(self.step_times, time)
         return self.steps[index] if index < len(self.steps) else None
 
-    def step_before(self, at: float) -> StepRecord | None:
+    def step_before(self, time: float) -> StepRecord | None:
         """Return the last step that was completed until a time; None if there is none."""
-        index = bisect_right(self.step_times, at)
+        index = bisect_right(self.step_times, time)
         return self.steps[index - 1] if index else None
 
     def highest_step(self, before: float) -> int:
@@ -223,10 +223,10 @@ class RunRecord:
             moves.setdefault(entry.worker, []).append((entry.at, str(entry.values.get("node", ""))))
         return {worker: tuple(worker_moves) for worker, worker_moves in moves.items()}
 
-    def node_of(self, worker: str, at: float) -> str:
+    def node_of(self, worker: str, time: float) -> str:
         """Return the node of a worker at a time; empty before its first start."""
         moves = self._moves.get(worker, ())
-        index = bisect_right(moves, at, key=lambda move: move[0])
+        index = bisect_right(moves, time, key=lambda move: move[0])
         return moves[index - 1][1] if index else ""
 
     def members(self, generation: int) -> Mapping[int, str]:
@@ -242,10 +242,10 @@ class RunRecord:
                 group[entry.number("rank")] = self.node_of(entry.worker, entry.at)
         return groups
 
-    def worker_on(self, node: str, at: float) -> str | None:
+    def worker_on(self, node: str, time: float) -> str | None:
         """Return the worker on a node at a time: it started there and has not left."""
         tenants = self._tenants.get(node, ())
-        index = bisect_right(tenants, at, key=lambda tenant: tenant[0])
+        index = bisect_right(tenants, time, key=lambda tenant: tenant[0])
         return tenants[index - 1][1] if index else None
 
     @cached_property

@@ -56,15 +56,15 @@ def _step_scalars(entry: JournalEntry) -> Iterator[Scalar]:
         "group/world_size": entry.measure("world_size"),
         "group/generation": entry.measure("generation"),
     }
-    return _known(entry, values)
+    return _known_scalars(entry, values)
 
 
 def _evaluation_scalars(entry: JournalEntry) -> Iterator[Scalar]:
     names = ("accuracy", "loss")
-    return _known(entry, {f"evaluation/{name}": entry.measure(name) for name in names})
+    return _known_scalars(entry, {f"evaluation/{name}": entry.measure(name) for name in names})
 
 
-def _known(entry: JournalEntry, values: dict[str, float | None]) -> Iterator[Scalar]:
+def _known_scalars(entry: JournalEntry, values: dict[str, float | None]) -> Iterator[Scalar]:
     for tag, value in values.items():
         if value is not None:
             yield Scalar(entry.at, entry.number("step"), tag, value)

@@ -95,10 +95,10 @@ def _axis(seconds: float, label: int, columns: int) -> Text:
     return Text(" " * (label + 2) + "".join(row), style="bright_black", no_wrap=True)
 
 
-def _legend(used: Set[NodeState], label: int) -> Text:
+def _legend(states: Set[NodeState], label: int) -> Text:
     row = Text(" " * (label + 2))
     for state, (glyph, colour) in GLYPHS.items():
-        if state in used:
+        if state in states:
             row.append(glyph * 2, style=colour)
             row.append(f" {state.value}   ", style="bright_black")
     return row
@@ -161,7 +161,7 @@ def _sizes(sizes: Sequence[WorldSize]) -> str:
     return " → ".join(sizes_text) or "none"
 
 
-def _events_table(events: Sequence[EventRecovery], began: float) -> Table:
+def _events_table(events: Sequence[EventRecovery], training_start: float) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
     table.add_column("at", justify="right")
     table.add_column("event", no_wrap=True)
@@ -171,7 +171,7 @@ def _events_table(events: Sequence[EventRecovery], began: float) -> Table:
     for event in events:
         colour = "green" if event.kind in ARRIVALS else "red"
         table.add_row(
-            clock(event.at - began),
+            clock(event.at - training_start),
             Text.assemble((event.kind, colour), f" {event.node}"),
             seconds(event.seconds_to_next_step),
             "..." if event.steps_lost is None else str(event.steps_lost),
@@ -243,7 +243,7 @@ def follow_screen(
 
 
 def _bar(report: Report, run: RunRecord, width: int) -> Table:
-    done = report.steps == report.total_steps and report.finished
+    is_complete = report.steps == report.total_steps and report.finished
     head = run.newest_start
     epochs = head.number("epochs") if head else 0
     epoch = run.steps[-1].epoch if run.steps else 0
@@ -253,7 +253,7 @@ def _bar(report: Report, run: RunRecord, width: int) -> Table:
             total=max(report.total_steps, 1),
             completed=report.steps,
             width=max(min(width - 44, 60), 10),
-            complete_style="green" if done else "cyan",
+            complete_style="green" if is_complete else "cyan",
             finished_style="green",
         ),
         Text.assemble(("step ", "bright_black"), f"{report.steps}/{report.total_steps or '?'}"),

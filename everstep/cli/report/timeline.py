@@ -77,20 +77,20 @@ def node_timelines(run: RunRecord, now: float) -> tuple[NodeTimeline, ...]:
 
 
 def _segments(states: "_NodeStates", start: float, end: float) -> tuple[Segment, ...]:
-    cuts = sorted({start, end, *(at for at in states.change_times() if start < at < end)})
+    cuts = sorted({start, end, *(time for time in states.change_times() if start < time < end)})
     merged: list[Segment] = []
-    for left, right in pairwise(cuts):
-        state = states.at(left)
+    for cut, next_cut in pairwise(cuts):
+        state = states.state_at(cut)
         if merged and merged[-1].state is state:
-            merged[-1] = Segment(merged[-1].start, right, state)
+            merged[-1] = Segment(merged[-1].start, next_cut, state)
         else:
-            merged.append(Segment(left, right, state))
+            merged.append(Segment(cut, next_cut, state))
     return tuple(merged)
 
 
-def _next_step_time(run: RunRecord, at: float) -> float:
+def _next_step_time(run: RunRecord, time: float) -> float:
     """Return the time of the first step after a time, in unix seconds; infinity if there is none."""
-    step = run.step_after(at)
+    step = run.step_after(time)
     return step.at if step else float("inf")
 
 
@@ -105,8 +105,8 @@ def stalled_since(run: RunRecord) -> float | None:
         if entry.kind in ("start", "generation") and entry.number("generation") > last.generation
     ]
     losses = [event.at for event in run.training_events if _awaits_new_group(run, event)]
-    since = [max(at, last.at) for at in (*forming, *losses)]
-    return min(since, default=None)
+    starts = [max(time, last.at) for time in (*forming, *losses)]
+    return min(starts, default=None)
 
 
 def _awaits_new_group(run: RunRecord, event: MachineEvent) -> bool:
@@ -125,7 +125,7 @@ class _NodeStates:
         self._events = run.events_on(node)
         self._event_times = [event.at for event in self._events]
         self._starts = run.starts_on(node)
-        self._first_steps = [_next_step_time(run, at) for at in self._starts]
+        self._first_steps = [_next_step_time(run, time) for time in self._starts]
         self._pauses = [(last.at, first.at) for last, first in run.pauses]
         self._step_times = run.step_times
         self._generations = [step.generation for step in run.steps]
@@ -139,35 +139,35 @@ class _NodeStates:
 
     def change_times(self) -> set[float]:
         """Return all times at which the node's state may change."""
-        pauses = (at for pause in self._pauses for at in pause)
+        pauses = (time for pause in self._pauses for time in pause)
         stalled = () if self._stalled is None else (self._stalled,)
         return {*self._event_times, *self._starts, *self._first_steps, *pauses, *stalled}
 
-    def at(self, at: float) -> NodeState:
+    def state_at(self, time: float) -> NodeState:
         """Return the state at a time; it lasts until the next possible change."""
-        if at >= self._finished_at:
+        if time >= self._finished_at:
             return NodeState.DONE
-        event = self._last_event(at)
+        event = self._last_event(time)
         if event is not None and event.kind in ABSENCES:
             return NodeState.GONE
-        start = bisect_right(self._starts, at) - 1
+        start = bisect_right(self._starts, time) - 1
         if event is not None and event.kind in ARRIVALS and self._awaits_worker_start(event, start):
             return NodeState.REGROUPING
         if start < 0:
             return NodeState.WAITING
-        if at < self._first_steps[start] and not self._is_survivor(start, event, at):
+        if time < self._first_steps[start] and not self._is_survivor(start, event, time):
             return NodeState.REGROUPING
-        if self._in_pause(at):
+        if self._in_pause(time):
             return NodeState.REGROUPING
-        return NodeState.GONE if self._excluded(at) else NodeState.TRAINING
+        return NodeState.GONE if self._excluded(time) else NodeState.TRAINING
 
-    def _excluded(self, at: float) -> bool:
+    def _excluded(self, time: float) -> bool:
         """Return whether the group trains without this node at a time, although no event explains it."""
-        index = min(bisect_right(self._step_times, at), len(self._step_times) - 1)
+        index = min(bisect_right(self._step_times, time), len(self._step_times) - 1)
         return index >= 0 and self._generations[index] in self._generations_without_node
 
-    def _last_event(self, at: float) -> MachineEvent | None:
-        index = bisect_right(self._event_times, at) - 1
+    def _last_event(self, time: float) -> MachineEvent | None:
+        index = bisect_right(self._event_times, time) - 1
         return self._events[index] if index >= 0 else None
 
     def _awaits_worker_start(self, event: MachineEvent, start: int) -> bool:
@@ -178,20 +178,20 @@ class _NodeStates:
         needs_start = event.kind in ("return", "add")
         return needs_start and (start < 0 or self._starts[start] < event.at)
 
-    def _is_survivor(self, start: int, event: MachineEvent | None, at: float) -> bool:
+    def _is_survivor(self, start: int, event: MachineEvent | None, time: float) -> bool:
         """Return whether this worker had trained on the node before this start, without an event in between.
 
         Its pause then follows from the steps around it.
         """
-        if start == 0 or self._first_steps[start - 1] > at:
+        if start == 0 or self._first_steps[start - 1] > time:
             return False
         return event is None or self._starts[start - 1] > event.at
 
-    def _in_pause(self, at: float) -> bool:
-        if self._stalled is not None and at >= self._stalled:
+    def _in_pause(self, time: float) -> bool:
+        if self._stalled is not None and time >= self._stalled:
             return True
-        index = bisect_right(self._pauses, at, key=lambda pause: pause[0]) - 1
-        return index >= 0 and at < self._pauses[index][1]
+        index = bisect_right(self._pauses, time, key=lambda pause: pause[0]) - 1
+        return index >= 0 and time < self._pauses[index][1]
 
 
 def time_cells(

@@ -138,13 +138,13 @@ def size_result(run: RunRecord, replicas: int, processes: int) -> SizeResult:
     epoch_images = start.number("dataset_size")
     is_epoch = sum(step.images for step in steps) >= epoch_images
     counted = steps if is_epoch else steps[WARM_UP_STEPS:]
-    began = counted[0].at - counted[0].seconds
+    started_at = counted[0].at - counted[0].seconds
     share = sum(step.images for step in counted) / sum(step.images for step in steps)
     return SizeResult(
         replicas=replicas,
         processes=processes,
         images=sum(step.images for step in counted),
-        seconds=counted[-1].at - began,
+        seconds=counted[-1].at - started_at,
         epoch_images=epoch_images,
         **_spent(run, share),
     )

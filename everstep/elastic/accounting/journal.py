@@ -84,8 +84,8 @@ class Journal:
         self._waiting.append(line)
 
     def _warn_if_stuck(self) -> None:
-        since = self._busy_since
-        if since is None or self._warned or time.monotonic() - since < STUCK_SECONDS:
+        busy_since = self._busy_since
+        if busy_since is None or self._warned or time.monotonic() - busy_since < STUCK_SECONDS:
             return
         self._warned = True
         log.error("the disk of %s does not respond; its newest lines wait", self._path)
@@ -181,8 +181,8 @@ def parse(text: str) -> Iterator[dict[str, Any]]:
             continue
         if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
             continue
-        at = entry.get("at")
-        if isinstance(at, (int, float)) and not isinstance(at, bool):
+        time = entry.get("at")
+        if isinstance(time, (int, float)) and not isinstance(time, bool):
             yield entry
 
 

@@ -138,10 +138,10 @@ class BucketStore:
     def place_committed(self, generation: int, step: int) -> None:
         """Make the committed checkpoint visible if its writer died before it could."""
         prefix = _prefix(generation, step)
-        known = {*self._listed(COMMITTED), *self._listed(HIDDEN)}
+        listed_names = {*self._listed(COMMITTED), *self._listed(HIDDEN)}
         for key in self._bucket.keys(DATA + prefix):
             name = _name_of(key)
-            if key == _manifest(name) and name not in known:
+            if key == _manifest(name) and name not in listed_names:
                 self._bucket.put(_committed(name), self._bucket.get(key)[0])
 
     def hide(self, name: str) -> None:

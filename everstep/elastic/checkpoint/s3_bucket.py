@@ -162,15 +162,15 @@ class S3Bucket:
 
     def _put_pieces(self, key: str, upload: str, pieces: Iterator[bytes]) -> list[dict[str, Any]]:
         """Upload all pieces, several concurrently; return their numbers and tags."""
-        done, pending = list[dict[str, Any]](), set[Future[dict[str, Any]]]()
+        parts, pending = list[dict[str, Any]](), set[Future[dict[str, Any]]]()
         with ThreadPoolExecutor(CONNECTIONS, "everstep-s3") as pool:
             for number, piece in enumerate(pieces, 1):
                 pending.add(pool.submit(self._put_piece, key, upload, number, piece))
                 if len(pending) == CONNECTIONS:  # no more of them in memory
-                    ended, pending = wait(pending, return_when=FIRST_COMPLETED)
-                    done += [future.result() for future in ended]
-            done += [future.result() for future in pending]
-        return sorted(done, key=lambda part: part["PartNumber"])
+                    completed, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    parts += [future.result() for future in completed]
+            parts += [future.result() for future in pending]
+        return sorted(parts, key=lambda part: part["PartNumber"])
 
     def _put_piece(self, key: str, upload: str, number: int, piece: bytes) -> dict[str, Any]:
         with self._errors(key):
@@ -212,15 +212,15 @@ class S3Bucket:
     def _read_once(self, key: str, first: int, target: memoryview, size: int) -> None:
         interval = f"bytes={first}-{first + len(target) - 1}"
         response = self._client.get_object(**self._object_arguments(key), Range=interval)
-        total, at = int(response["ContentRange"].rpartition("/")[2]), 0
+        total, offset = int(response["ContentRange"].rpartition("/")[2]), 0
         with contextlib.closing(response["Body"]) as body:
             if total != size:
                 raise ValueError(f"its state has {total} bytes instead of {size}")
-            while at < len(target) and (block := body.read(READ_BYTES)):
-                target[at : at + len(block)] = block
-                at += len(block)
+            while offset < len(target) and (block := body.read(READ_BYTES)):
+                target[offset : offset + len(block)] = block
+                offset += len(block)
                 self.responded_at = time.monotonic()
-        if at < len(target):
+        if offset < len(target):
             raise BucketError(errno.EIO, "the connection ended early", f"{self.url}/{key}")
 
     # --- requests ---

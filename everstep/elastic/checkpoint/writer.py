@@ -116,8 +116,8 @@ class Writer:
         current_write = self._current_write
         if current_write is None or self._committing:
             return False
-        _, began = current_write
-        responded_at = max(began, self._store.responded_at, self._committed_at, earliest)
+        _, started_at = current_write
+        responded_at = max(started_at, self._store.responded_at, self._committed_at, earliest)
         return time.monotonic() - responded_at >= self._timeout_seconds
 
     @property
@@ -154,13 +154,13 @@ class Writer:
         """
         self.wait_snapshot()
         snapshot = self._reusable_snapshot(state)
-        later = {n: t for n, t in state.items() if n in unchanging and not t.is_cuda}
-        snapshot.take({n: t for n, t in state.items() if n not in later})
+        deferred = {n: t for n, t in state.items() if n in unchanging and not t.is_cuda}
+        snapshot.take({n: t for n, t in state.items() if n not in deferred})
         # Under the lock, so that no other thread waits for a thread that has not started.
         with self._changed:
             self._copying = threading.Thread(
                 target=self._complete,
-                args=(snapshot, later, manifest),
+                args=(snapshot, deferred, manifest),
                 name="everstep-snapshot",
                 daemon=True,
             )
@@ -176,13 +176,13 @@ class Writer:
     def wait(self) -> bool:
         """Wait until no write is in progress; return False if one hangs. Any thread may wait."""
         self.wait_snapshot()
-        began = time.monotonic()
+        started_at = time.monotonic()
         while True:
             with self._changed:
                 if self._changed.wait_for(lambda: not self._writing, self._poll_seconds):
                     return True
             self.report_if_stuck()
-            if self.hung_since(began):
+            if self.hung_since(started_at):
                 return False
 
     @property
@@ -194,17 +194,17 @@ class Writer:
         current_write = self._current_write
         if current_write is None:
             return
-        step, since = current_write
-        seconds = time.monotonic() - since
+        step, started_at = current_write
+        seconds = time.monotonic() - started_at
         if seconds >= self._report_after:
             self._report_after *= 2
             reason = f"it is unfinished after {seconds:.0f} s: its disk hangs or is too slow"
             log.error("checkpoint of step %d is STUCK: %s", step, reason)
             self._on_failed(step, reason)
 
-    def _complete(self, snapshot: HostSnapshot, later: Tensors, manifest: Manifest) -> None:
+    def _complete(self, snapshot: HostSnapshot, deferred: Tensors, manifest: Manifest) -> None:
         """Complete a snapshot, in the copying thread."""
-        snapshot.take(later)
+        snapshot.take(deferred)
         with self._changed:
             self._waiting = (snapshot, manifest)
             if not self._writing:
@@ -240,8 +240,8 @@ class Writer:
                 self._spare.append(snapshot)
 
     def _write(self, state: Tensors, manifest: Manifest) -> None:
-        began = time.monotonic()
-        self._current_write, self._report_after = (manifest.step, began), STUCK_SECONDS
+        started_at = time.monotonic()
+        self._current_write, self._report_after = (manifest.step, started_at), STUCK_SECONDS
         try:
             size = self._store.write(state, manifest, commit=self._timed_commit, keep=self._keep)
         except Exception as error:  # a checkpoint that fails must not end the training
@@ -250,7 +250,7 @@ class Writer:
             )
             self._on_failed(manifest.step, str(error))
         else:
-            self._on_written(manifest, time.monotonic() - began, size)
+            self._on_written(manifest, time.monotonic() - started_at, size)
         finally:
             self._current_write = None
 

@@ -53,13 +53,13 @@ class Guard:
         """Run etcd, and again after a crash; return its exit code if it does not stay up."""
         threading.Thread(target=self._end_after_launcher, daemon=True).start()
         while True:
-            began = time.monotonic()
+            started_at = time.monotonic()
             code = self._start().wait()
             with (
                 self._lock
             ):  # after the launcher's end the other thread keeps it and ends this process
                 pass
-            if time.monotonic() - began < MIN_RUN_SECONDS:
+            if time.monotonic() - started_at < MIN_RUN_SECONDS:
                 return code or 1
             time.sleep(PAUSE_SECONDS)
 

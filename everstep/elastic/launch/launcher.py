@@ -178,14 +178,14 @@ class Launcher:
 
     def _exit_code(self) -> int:
         """Return the exit code after the end of torchrun's agent."""
-        ended = self._handler.ended if self._handler else None
-        if ended is None:
+        outcome = self._handler.ended if self._handler else None
+        if outcome is None:
             self._warn_of_single_workers()
             return NOTICE if self._noticed.is_set() else DONE
-        if ended.finished:
-            log.info("the run is complete: %s", ended.reason)
+        if outcome.finished:
+            log.info("the run is complete: %s", outcome.reason)
             return DONE
-        log.error("the run has failed: %s", ended.reason)
+        log.error("the run has failed: %s", outcome.reason)
         return PERMANENT
 
     def _warn_of_single_workers(self) -> None:

@@ -78,9 +78,9 @@ class LeftError(Exception):
 class RunEndedError(Exception):
     """The run is over; `ended` is the outcome."""
 
-    def __init__(self, ended: RunEnded) -> None:
-        super().__init__(ended.reason)
-        self.ended = ended
+    def __init__(self, outcome: RunEnded) -> None:
+        super().__init__(outcome.reason)
+        self.ended = outcome
 
 
 @dataclass(frozen=True)
@@ -215,8 +215,8 @@ class Agent:
 
     def is_alone_without_progress(self) -> bool:
         """Return whether the run has no other member and, as far as known, no step was ever taken."""
-        known = {**self._core.members, **self._core.view.coordinators.members}
-        others = [member for member in known.values() if member.node != self._node.name]
+        members = {**self._core.members, **self._core.view.coordinators.members}
+        others = [member for member in members.values() if member.node != self._node.name]
         return not others and not self._core.has_progressed and self._committed == StepProgress()
 
     def leave(self) -> None:
@@ -246,11 +246,11 @@ class Agent:
         self._probes.put(None)
         self._reachability.close()
 
-    def end_run(self, ended: RunEnded, number: int | None = None) -> bool:
+    def end_run(self, outcome: RunEnded, number: int | None = None) -> bool:
         """Announce to all agents that the run is over.
 
         Args:
-            ended: the outcome.
+            outcome: the outcome.
             number: generation whose worker reports it, which fences the announcement like a commit; 0 for
                 a worker that was in none yet. None: this agent itself gives the run up.
 
@@ -258,10 +258,10 @@ class Agent:
             False if generation `number` is not current: the others continue without this node.
         """
         with contextlib.closing(self._etcd):
-            announced = self._keys.put_outcome(ended, number)
+            announced = self._keys.put_outcome(outcome, number)
         if not announced:
             log.warning(
-                "generation %s is not current and cannot end the run: %s", number, ended.reason
+                "generation %s is not current and cannot end the run: %s", number, outcome.reason
             )
         return announced
 
@@ -426,11 +426,11 @@ class Agent:
     # --- the thread that reads the bounds ---
 
     def _follow_bounds(self) -> None:
-        known = None
+        previous = None
         while self._bounds_file and not self._closed.wait(BOUNDS_INTERVAL_SECONDS):
             bounds = read_bounds(self._bounds_file)
-            if bounds and bounds != known:
-                known = bounds
+            if bounds and bounds != previous:
+                previous = bounds
                 log.info("from %d to %d nodes train together", *bounds)
                 self._events.put(BoundsChanged(*bounds))
 

@@ -67,7 +67,7 @@ class FalseSuspicions:
 
     def threshold(self, now: float) -> float:
         """Return the level from which the node is a suspect; infinite if it was suspected too often."""
-        recent = [at for at in self._suspected_at if now - at < SUSPICIONS_SECONDS]
+        recent = [time for time in self._suspected_at if now - time < SUSPICIONS_SECONDS]
         if len(recent) >= MAX_SUSPICIONS:
             return float("inf")
         return float(2 ** self._remaining(now))

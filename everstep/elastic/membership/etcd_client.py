@@ -332,14 +332,14 @@ class Etcd:
             EtcdUnreachableError: no endpoint responded for `retry_seconds`.
         """
         limit = self._options.retry_seconds if retry_seconds is None else retry_seconds
-        began, warned = time.monotonic(), False
+        started_at, warned = time.monotonic(), False
         while True:
             try:
                 return self._attempt_with_token(path, body, request_seconds)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 self._drop()
                 self._prefer_next()
-                waited = time.monotonic() - began
+                waited = time.monotonic() - started_at
                 if waited >= limit:
                     raise self._unreachable(waited, error) from error
                 if waited >= WARN_AFTER_SECONDS and not warned:

@@ -117,9 +117,9 @@ class NodeWorkers:
         log.info("generation %d ends after a step: %s", number, reason)
         self._server.broadcast({"regroup": reason, "generation": number, "leaving": self._leaving})
 
-    def end(self, ended: RunEnded) -> None:
+    def end(self, outcome: RunEnded) -> None:
         """Stop the workers: the run is over."""
-        self.ended = ended
+        self.ended = outcome
         self._broadcast_end()
 
     # --- the thread that passes generations on ---
@@ -212,8 +212,8 @@ class NodeWorkers:
             threading.Thread(target=self._commit, args=(pid, message), daemon=True).start()
         for kind in ("finished", "failed"):
             if kind in message:
-                ended = RunEnded(finished=kind == "finished", reason=str(message[kind]))
-                self._end_run(ended, int(message["generation"]))
+                outcome = RunEnded(finished=kind == "finished", reason=str(message[kind]))
+                self._end_run(outcome, int(message["generation"]))
 
     def _commit(self, pid: int, message: channel.Message) -> None:
         number, snapshot_generation, step = (
@@ -224,11 +224,11 @@ class NodeWorkers:
         )
         self._server.send(pid, {"answer": allowed, "request": message["request"]})
 
-    def _end_run(self, ended: RunEnded, number: int) -> None:
+    def _end_run(self, outcome: RunEnded, number: int) -> None:
         """Announce the outcome that a worker of generation `number` reports; 0 for a worker in none."""
-        announced = self._running_agent().end_run(ended, number)
+        announced = self._running_agent().end_run(outcome, number)
         if not announced and not number:  # it can never join: only this node ends
-            self.failure = EverstepError(ended.reason)
+            self.failure = EverstepError(outcome.reason)
 
     def _note_ready(self, pid: int, generation: int) -> None:
         with self._lock:
@@ -244,12 +244,12 @@ class NodeWorkers:
 
     def _on_gone(self, pid: int) -> None:
         with self._lock:
-            known = self._inside.pop(pid, None)
+            assigned_generation = self._inside.pop(pid, None)
             self._last_pong.pop(pid, None)
             self._killed_at.pop(pid, None)
             self._flushing.discard(pid)
             replaced = self._all_ready()
-        if known is None or self.ended:
+        if assigned_generation is None or self.ended:
             return
         log.warning("worker %d is gone: this node leaves the group until it is replaced", pid)
         self._running_agent().withdraw()
@@ -276,8 +276,8 @@ class NodeWorkers:
             f"{self._hung_reason or 'see their log for the cause'}"
         )
         agent = self._running_agent()
-        ended = RunEnded(finished=False, reason=reason)
-        if agent.is_alone_without_progress() and agent.end_run(ended, self._generation()):
+        outcome = RunEnded(finished=False, reason=reason)
+        if agent.is_alone_without_progress() and agent.end_run(outcome, self._generation()):
             return
         log.error("this node withdraws, the others continue: %s", reason)
         self.failure = EverstepError(reason)
@@ -294,7 +294,9 @@ class NodeWorkers:
 
     def _kill_remaining(self, number: int) -> None:
         with self._lock:
-            remaining = [pid for pid, inside in self._inside.items() if inside == number != 0]
+            remaining = [
+                pid for pid, generation in self._inside.items() if generation == number != 0
+            ]
         for pid in remaining:
             self._kill(pid)
 

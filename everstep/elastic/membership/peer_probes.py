@@ -86,11 +86,11 @@ class PeerProbes:
 
     def _request(self, names: Iterable[str], view: RunView, identity: str | None) -> list[Action]:
         """Return the action that probes these members, or none if no member can be probed."""
-        known = view.coordinators.members | view.members
+        members = view.coordinators.members | view.members
         targets = tuple(
-            (name, known[name].endpoint)
+            (name, members[name].endpoint)
             for name in names
-            if name != identity and name in known and known[name].endpoint
+            if name != identity and name in members and members[name].endpoint
         )
         if not targets:
             return []

@@ -85,10 +85,10 @@ def _rotated(
     is_small = len(ranked) <= max(limits.min_members, 1)
     if current is None or is_small or connectivity.proven or connectivity.futile < ROTATE_AFTER:
         return ranked
-    out = current.number % len(ranked)
-    others = [*ranked[:out], *ranked[out + 1 :]]
+    skipped = current.number % len(ranked)
+    others = [*ranked[:skipped], *ranked[skipped + 1 :]]
     # The one left out proposes last, in case the others do not.
-    return [*others, ranked[out]] if ranked[out].identity == identity else others
+    return [*others, ranked[skipped]] if ranked[skipped].identity == identity else others
 
 
 def _window_seconds(ranked: list[Member], current: Generation | None, limits: GroupLimits) -> float:

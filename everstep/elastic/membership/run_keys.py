@@ -273,17 +273,17 @@ class RunKeys:
             retry_seconds=COMMIT_SECONDS / 2,
         )
 
-    def put_outcome(self, ended: RunEnded, number: int | None = None) -> bool:
+    def put_outcome(self, outcome: RunEnded, number: int | None = None) -> bool:
         """Announce for a minute how the run ended; the durable record is in the run folder.
 
         Args:
-            ended: the outcome.
+            outcome: the outcome.
             number: generation whose worker reports it, 0 for a worker that was in none yet; refused
                 unless it is the current one. None: not fenced.
         """
-        outcome = json.dumps({"finished": ended.finished, "reason": ended.reason})
+        value = json.dumps({"finished": outcome.finished, "reason": outcome.reason})
         if number is None:
-            self._etcd.put(self._outcome, outcome, self._etcd.grant(OUTCOME_SECONDS))
+            self._etcd.put(self._outcome, value, self._etcd.grant(OUTCOME_SECONDS))
             return True
         while True:  # a fence changes the key of a generation that stays current
             entries, _ = self._etcd.get(self._generation)
@@ -292,7 +292,7 @@ class RunKeys:
                 return False
             if self._etcd.put_while_unchanged(
                 self._outcome,
-                outcome,
+                value,
                 witness=self._generation,
                 modified=entries[0].modified if entries else 0,
                 lease=self._etcd.grant(OUTCOME_SECONDS),

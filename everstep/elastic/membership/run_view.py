@@ -140,16 +140,16 @@ class RunView:
 
     def joiners(self, group: Generation) -> list[str]:
         """Return the nodes of the members that wait and could join a group."""
-        inside = self._members_of(group)
-        return [m.node for m in waiting(self.members, group) if can_join(m, inside)]
+        group_members = self._members_of(group)
+        return [m.node for m in waiting(self.members, group) if can_join(m, group_members)]
 
     def _members_of(self, group: Generation) -> list[Member]:
         return [self.members[name] for name in group.members if name in self.members]
 
     def node(self, identity: str) -> str:
         """Return the name of a member's node, also after its key was removed: identities begin with it."""
-        known = self.members.get(identity)
-        return known.node if known else node_of(identity)
+        member = self.members.get(identity)
+        return member.node if member else node_of(identity)
 
 
 def node_of(identity: str) -> str:

@@ -288,8 +288,8 @@ class Membership:
 
     def _holds_state(self) -> bool:
         """Return whether waiting workers were in the last generation and may hold the only state."""
-        inside = self.current is not None and self.identity in self.current.ranks
-        return self.wants and inside
+        is_member = self.current is not None and self.identity in self.current.ranks
+        return self.wants and is_member
 
     def _announce(self) -> Announce:
         """Announce that this agent waits; update the own view, too, since etcd's event arrives later."""

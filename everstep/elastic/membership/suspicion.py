@@ -134,9 +134,9 @@ class Suspicion:
         group = self._group
         if group is None:
             return []
-        answers = [answer for message in messages for answer in self._receive(message, group)]
+        replies = [reply for message in messages for reply in self._receive(message, group)]
         self._judge(group)
-        return [*answers, *self._beat(group, now), *self._consult(group, now)]
+        return [*replies, *self._beat(group, now), *self._consult(group, now)]
 
     @property
     def is_alert(self) -> bool:
@@ -178,8 +178,8 @@ class Suspicion:
         if message.is_answer or not message.suspects:
             return []
         hears = tuple(name for name in message.suspects[:MAX_NAMED] if self._hears(name))
-        answer = HeartbeatMessage(group.identity, self.suspects, hears, is_answer=True)
-        return [OutgoingMessage(message.sender, answer)]
+        reply = HeartbeatMessage(group.identity, self.suspects, hears, is_answer=True)
+        return [OutgoingMessage(message.sender, reply)]
 
     def _hear(self, name: str) -> None:
         self._arrivals[name].record(self._attention)
@@ -249,8 +249,8 @@ class Suspicion:
 
     def _opinion(self, name: str, suspect: str) -> bool | None:
         """Return whether another observer hears a suspect; None without a recent opinion."""
-        heard, at = self._opinions.get((name, suspect), (None, float("-inf")))
-        return heard if self._attention - at <= OPINION_SECONDS else None
+        heard, heard_at = self._opinions.get((name, suspect), (None, float("-inf")))
+        return heard if self._attention - heard_at <= OPINION_SECONDS else None
 
     def _is_my_turn(self, group: ObservedGroup, suspect: str) -> bool:
         able = [name for name in group.observers(suspect) if name not in self._suspects]

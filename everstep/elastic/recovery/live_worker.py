@@ -235,7 +235,7 @@ class LiveGroup:
         if not number:
             return False
         request = next(self._requests)
-        answer = self._answers[request] = queue.SimpleQueue()
+        reply = self._answers[request] = queue.SimpleQueue()
         message = {
             "commit": number,
             "snapshot_generation": snapshot_generation,
@@ -244,7 +244,7 @@ class LiveGroup:
         }
         self._send({**message, "request": request})
         try:
-            return answer.get(timeout=ANSWER_SECONDS)
+            return reply.get(timeout=ANSWER_SECONDS)
         except queue.Empty:  # the response may still come; it is not one to a later request
             return False
         finally:

@@ -28,10 +28,10 @@ def watched(
         timeout_seconds: time without a response after which the storage counts as hung.
         on_hung: called once with the reason, from the watching thread.
     """
-    began, finished = time.monotonic(), threading.Event()
+    started_at, finished = time.monotonic(), threading.Event()
 
     def watch() -> None:
-        report_at, last, silent = began + REPORT_SECONDS, began, 0.0
+        report_at, last, silent = started_at + REPORT_SECONDS, started_at, 0.0
         poll = min(POLL_SECONDS, timeout_seconds / 4)
         while not finished.wait(poll):
             now = time.monotonic()
@@ -50,7 +50,7 @@ def watched(
                 log.error(
                     "the checkpoint has been read for %.0f s; its storage answered %.0f s ago; "
                     "all workers wait",
-                    *(now - began, silent),
+                    *(now - started_at, silent),
                 )
 
     threading.Thread(target=watch, name="everstep-restore", daemon=True).start()

@@ -85,8 +85,8 @@ class EpochEnd:
         try:
             for first in range(0, size, CHUNK):
                 own_share, next_share = (
-                    self.share(np.arange(at, max(at, min(at + CHUNK, size))))
-                    for at in (first, first + CHUNK)
+                    self.share(np.arange(start, max(start, min(start + CHUNK, size))))
+                    for start in (first, first + CHUNK)
                 )
                 if expect:
                     expect(own_share, next_share)

@@ -102,20 +102,20 @@ class MicrobatchLimit:
             bounds = json.loads(self._file.read_text()) if self._file else {}
         except (OSError, ValueError):
             return {}
-        known = bounds.items() if isinstance(bounds, dict) else ()
-        return {name: bound for name, bound in known if isinstance(bound, int) and bound > 0}
+        items = bounds.items() if isinstance(bounds, dict) else ()
+        return {name: bound for name, bound in items if isinstance(bound, int) and bound > 0}
 
     def _save(self, bound: int) -> None:
         if self._file is None:
             return
-        known = self._read()
-        known[self._device_name] = min(bound, known.get(self._device_name, bound))
+        bounds = self._read()
+        bounds[self._device_name] = min(bound, bounds.get(self._device_name, bound))
         with contextlib.suppress(OSError):  # the next process finds the bound again
             self._file.parent.mkdir(parents=True, exist_ok=True)
             temporary = self._file.with_name(
                 f".{self._file.name}-{os.uname().nodename}-{os.getpid()}"
             )
-            temporary.write_text(json.dumps(known, indent=1))
+            temporary.write_text(json.dumps(bounds, indent=1))
             temporary.replace(self._file)
 
 

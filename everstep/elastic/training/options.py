@@ -123,12 +123,14 @@ def options_from(arguments: Mapping[str, Any]) -> RunOptions:
     Raises:
         EverstepError: a name is unknown, one is missing, or a value is out of bounds.
     """
-    known = [field.name for field in fields(RunOptions)]
+    option_names = [field.name for field in fields(RunOptions)]
     for name in arguments:
-        if name not in known:
-            matches = difflib.get_close_matches(name, known, n=1)
+        if name not in option_names:
+            matches = difflib.get_close_matches(name, option_names, n=1)
             hint = (
-                f"Did you mean {matches[0]}?" if matches else f"The options are {', '.join(known)}."
+                f"Did you mean {matches[0]}?"
+                if matches
+                else f"The options are {', '.join(option_names)}."
             )
             raise EverstepError(f"Run has no option {name!r}", hint)
     if missing := [name for name in ("global_batch", "epochs") if name not in arguments]:

@@ -105,29 +105,29 @@ class LiveSteps:
         self._begun, self._samples = False, len(ids)
         spans = split_spans(self._spans(state.step, len(ids)), self._limit.samples)
         return [
-            Microbatch(group, joined(ids, group), number == len(spans) - 1)
+            Microbatch(group, ids_in(ids, group), number == len(spans) - 1)
             for number, group in enumerate(spans)
         ]
 
     def share(self, step: int, ids: Ids) -> Ids:
         """Return the samples that this worker computes of a step."""
-        return joined(ids, self._spans(step, len(ids)))
+        return ids_in(ids, self._spans(step, len(ids)))
 
     def _spans(self, step: int, units: int) -> tuple[Span, ...]:
-        done = self._state.in_flight if step == self._state.step else InFlight()
-        min_units = MIN_REDIVIDED_SAMPLES if done.group else 1
-        own_share = _share_of(self._worker, units, done.group, min_units)
-        return merged([*own_share, *done.owed])
+        in_flight = self._state.in_flight if step == self._state.step else InFlight()
+        min_units = MIN_REDIVIDED_SAMPLES if in_flight.group else 1
+        own_share = _share_of(self._worker, units, in_flight.group, min_units)
+        return merged([*own_share, *in_flight.owed])
 
     def begin(self, microbatch: Microbatch) -> None:
         """Start a micro-batch; the sums of its gradients start during the backward pass if it is the last."""
         self._begin(last=microbatch.last)
 
     def _begin(self, *, last: bool) -> None:
-        assignment, alone = self._worker.assignment, self._worker.assignment.world_size == 1
-        early = last and not alone and self._worker.overlaps(self._options.overlap)
+        assignment, is_alone = self._worker.assignment, self._worker.assignment.world_size == 1
+        early = last and not is_alone and self._worker.overlaps(self._options.overlap)
         begin = assignment.begin_all_reduce if early else None
-        self._reducer.begin_microbatch(begin, single=alone, last=last)
+        self._reducer.begin_microbatch(begin, single=is_alone, last=last)
         self._begun = self._begun or last
 
     def end(self, microbatch: Microbatch, loss: float) -> bool:
@@ -142,13 +142,13 @@ class LiveSteps:
         if not self._begun:  # a share without samples
             self._begin(last=True)
             self._reducer.add_microbatch(0.0)
-        done, group = self._state.in_flight, self._worker.group
+        in_flight, group = self._state.in_flight, self._worker.group
         hung = self._worker.saves and self._state.checkpoints.hung
         own_votes = [float(group.regroup_wanted), float(group.leaving), float(hung)]
-        samples_read = [float(done.samples), *to_limbs(done.digest)]
+        samples_read = [float(in_flight.samples), *to_limbs(in_flight.digest)]
         self._worker.accounting.begin(Activity.EXCHANGE)
         total, votes, leavers, hung_savers, samples, *limbs = self._reducer.sum(
-            [done.loss, *own_votes, *samples_read], self._worker.assignment.sum
+            [in_flight.loss, *own_votes, *samples_read], self._worker.assignment.sum
         )
         self._state.in_flight = InFlight()
         unchecked = reported and self._options.nonfinite_loss == "stop"
@@ -187,11 +187,11 @@ class ExactSteps:
     def share(self, step: int, ids: Ids) -> Ids:
         """Return the samples that this worker computes of a step."""
         size = self._shard_size
-        return joined(ids, self._spans(step, -(-len(ids) // size)), size)
+        return ids_in(ids, self._spans(step, -(-len(ids) // size)), size)
 
     def _spans(self, step: int, units: int) -> tuple[Span, ...]:
-        done = self._state.in_flight if step == self._state.step else InFlight()
-        return merged([*_share_of(self._worker, units, done.group, 1), *done.owed])
+        in_flight = self._state.in_flight if step == self._state.step else InFlight()
+        return merged([*_share_of(self._worker, units, in_flight.group, 1), *in_flight.owed])
 
     def begin(self, microbatch: Microbatch) -> None:
         """Start a shard."""
@@ -213,14 +213,14 @@ class ExactSteps:
     def sum(self, *, reported: bool) -> Sums | None:
         """Sum over all workers; None if a shard's gradient exceeded its unit."""
         del reported  # gradients are checked in any case
-        done, group = self._state.in_flight, self._worker.group
+        in_flight, group = self._state.in_flight, self._worker.group
         hung = self._worker.saves and self._state.checkpoints.hung
         own_votes = [int(group.regroup_wanted), int(group.leaving), int(hung)]
-        samples_read = [done.samples, *map(round, to_limbs(done.digest))]
+        samples_read = [in_flight.samples, *map(round, to_limbs(in_flight.digest))]
         self._worker.accounting.begin(Activity.EXCHANGE)
         scalars = self._reducer.sum(
             self._samples,
-            [round(done.loss), done.unusable, *own_votes, *samples_read],
+            [round(in_flight.loss), in_flight.unusable, *own_votes, *samples_read],
             self._worker.assignment.sum,
         )
         self._state.in_flight = InFlight()
@@ -236,14 +236,14 @@ class ExactSteps:
 
 
 def _share_of(
-    worker: Worker, units: int, done: tuple[Span, ...], min_units: int
+    worker: Worker, units: int, done_spans: tuple[Span, ...], min_units: int
 ) -> tuple[Span, ...]:
-    """Return this worker's share of a step's units, of which `done` are computed."""
+    """Return this worker's share of a step's units, of which `done_spans` are computed."""
     assignment = worker.assignment
-    missing = remaining(units, done)
+    missing = remaining(units, done_spans)
     return split_share(missing, assignment.rank, assignment.world_size, min_units=min_units)
 
 
-def joined(ids: Ids, spans: Iterable[Span], unit: int = 1) -> Ids:
+def ids_in(ids: Ids, spans: Iterable[Span], unit: int = 1) -> Ids:
     """Return the samples of these spans, with `unit` samples per unit."""
     return np.concatenate([ids[:0], *(ids[first * unit : last * unit] for first, last in spans)])

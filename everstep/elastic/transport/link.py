@@ -215,7 +215,7 @@ class Link:
         The wait is in a thread, as in `build`: about once in a hundred times gloo fails to end a collective whose peers
         closed their connections while this process was frozen.
         """
-        ended, failures = threading.Event(), list[Exception]()
+        finished, failures = threading.Event(), list[Exception]()
 
         def wait_for_works() -> None:
             try:
@@ -226,30 +226,32 @@ class Link:
             except Exception as error:
                 failures.append(error)
             with self._changed:
-                ended.set()
+                finished.set()
                 self._changed.notify_all()
 
         threading.Thread(target=wait_for_works, name="everstep-exchange", daemon=True).start()
-        self._wait_reporting_stalls(ended)
+        self._wait_reporting_stalls(finished)
         with self._changed:
-            self._changed.wait_for(ended.is_set, ABORT_TIMEOUT_SECONDS)
-        if not ended.is_set():
+            self._changed.wait_for(finished.is_set, ABORT_TIMEOUT_SECONDS)
+        if not finished.is_set():
             raise PeerLostError("the group was given up in an exchange that does not end")
         if failures:
             raise failures[0]
 
-    def _wait_reporting_stalls(self, ended: threading.Event) -> None:
-        """Wait until `ended` or the abort; call `on_stall` repeatedly while that takes unusually long."""
-        began = time.monotonic()
+    def _wait_reporting_stalls(self, finished: threading.Event) -> None:
+        """Wait until `finished` or the abort; call `on_stall` repeatedly while that takes unusually long."""
+        started_at = time.monotonic()
         stall_seconds = self._usual_wait.limit_seconds
-        while not self._is_over(ended, stall_seconds):
+        while not self._is_over(finished, stall_seconds):
             self._on_stall()
             stall_seconds = STALL_REPEAT_SECONDS
-        self._usual_wait.observe(time.monotonic() - began)
+        self._usual_wait.observe(time.monotonic() - started_at)
 
-    def _is_over(self, ended: threading.Event, seconds: float) -> bool:
+    def _is_over(self, finished: threading.Event, seconds: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: ended.is_set() or self._aborted.is_set(), seconds)
+            return self._changed.wait_for(
+                lambda: finished.is_set() or self._aborted.is_set(), seconds
+            )
 
     def _build(self) -> None:
         try:

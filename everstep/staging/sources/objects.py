@@ -108,7 +108,7 @@ class S3Objects:
         if code == "NoSuchBucket" or code in s3.WRONG_CREDENTIALS:
             return s3.listing_error(self._bucket, code, status, str(error))
         if status == 404:
-            return _missing(address)
+            return _missing_object(address)
         if code == "InvalidObjectState":
             return EverstepError(
                 f"{address} is archived", "Restore it first: aws s3api restore-object."
@@ -161,7 +161,7 @@ class BlobObjects:
         if code == "ContainerNotFound" or (status == 404 and not code):
             return blob.listing_error(self.name, "ContainerNotFound", 404)
         if status == 404:
-            return _missing(address)
+            return _missing_object(address)
         if status in blob.FORBIDDEN:
             return EverstepError(f"{address} is forbidden: {code}", f"{blob.ROLE}, {blob.KEYS}")
         if status == 416:
@@ -211,7 +211,7 @@ def _checked(content: bytes, size: int | None) -> bytes:
     return content
 
 
-def _missing(address: str) -> MissingObjectError:
+def _missing_object(address: str) -> MissingObjectError:
     return MissingObjectError(
         f"{address} does not exist", "Check the address; copy all files of the folder there."
     )

@@ -116,9 +116,9 @@ class S3Source:
         from botocore.exceptions import BotoCoreError, ClientError
 
         target = {"Bucket": self._bucket, "Key": entry.locator, "IfMatch": entry.version}
-        at = {"Range": f"bytes={offset}-"} if offset else {}
+        range_header = {"Range": f"bytes={offset}-"} if offset else {}
         try:
-            response = self._client.get_object(**target, **at)
+            response = self._client.get_object(**target, **range_header)
             checksum = self._checksum(entry, response)
             with response["Body"] as body:
                 yield Content(iter(lambda: body.read(CHUNK_BYTES), b""), checksum)

@@ -105,13 +105,15 @@ ORDER = {
 }
 
 
-@pytest.mark.parametrize(("earlier", "later"), ORDER.values(), ids=ORDER.keys())
-def test_resources_are_created_in_the_order_of_their_dependencies(earlier: str, later: str) -> None:
-    assert earlier in plain().ancestors(later)
+@pytest.mark.parametrize(("dependency", "dependent"), ORDER.values(), ids=ORDER.keys())
+def test_resources_are_created_in_the_order_of_their_dependencies(
+    dependency: str, dependent: str
+) -> None:
+    assert dependency in plain().ancestors(dependent)
 
 
 @pytest.mark.parametrize(
-    ("earlier", "later"),
+    ("dependency", "dependent"),
     [
         ("aks-cluster-monitoring-logs", "aks-cluster-cluster"),
         ("aks-cluster-cluster", "aks-cluster-monitoring-logs-association"),
@@ -125,9 +127,9 @@ def test_resources_are_created_in_the_order_of_their_dependencies(earlier: str, 
     ],
 )
 def test_optional_resources_are_created_in_the_order_of_their_dependencies(
-    earlier: str, later: str
+    dependency: str, dependent: str
 ) -> None:
-    assert earlier in full().ancestors(later)
+    assert dependency in full().ancestors(dependent)
 
 
 def test_no_resource_depends_on_itself(graph: Graph) -> None:

@@ -118,9 +118,9 @@ def test_no_object_in_the_cluster_waits_for_gpu_pools() -> None:
 
 
 def test_no_azure_resource_depends_on_an_object_in_the_cluster() -> None:
-    inside = {resource.name for resource in complete_stack().custom("kubernetes")}
+    cluster_objects = {resource.name for resource in complete_stack().custom("kubernetes")}
     for resource in complete_stack().custom("azure-native"):
-        assert not inside & complete_stack().ancestors(resource.name), (
+        assert not cluster_objects & complete_stack().ancestors(resource.name), (
             f"{resource.name} could never be created"
         )
 

@@ -50,18 +50,18 @@ class Case:
         return f"{kind}: " + ", ".join(f"{key}={value}" for key, value in self.change.items())
 
 
-def changed(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+def with_changes(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of the base with the change made."""
     data = copy.deepcopy(base)
     for path, value in change.items():
         *sections, key = path.split(".")
-        inside = data
+        target = data
         for section in sections:
-            inside = inside.setdefault(section, {})
+            target = target.setdefault(section, {})
         if value is None:
-            del inside[key]
+            del target[key]
         else:
-            inside[key] = value
+            target[key] = value
     return data
 
 
@@ -70,7 +70,7 @@ def _sizes(*sizes: tuple[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "vmSize": size} for name, size in sizes]
 
 
-def one(base: dict[str, Any], path: str, value: Any, *message: str) -> Case:
+def wrong_key(base: dict[str, Any], path: str, value: Any, *message: str) -> Case:
     """Return a case with a mistake in one key, whose message names that key."""
     return Case(base, {path: value}, path, message)
 
@@ -118,8 +118,8 @@ def several(
 
 CASES = [
     # --- AWS: regions and zones
-    one(EKS, "cluster.region", "us-esat-1", "not a known AWS region", "us-east-1"),
-    one(EKS, "cluster.region", "moon-1", "not a known AWS region", "there are: af-south-1"),
+    wrong_key(EKS, "cluster.region", "us-esat-1", "not a known AWS region", "us-east-1"),
+    wrong_key(EKS, "cluster.region", "moon-1", "not a known AWS region", "there are: af-south-1"),
     Case(
         EKS,
         {"cluster.zones": ["us-east-1a", "us-east-1g"]},
@@ -132,36 +132,40 @@ CASES = [
         "cluster.zones[1]",
         ("not a zone of us-east-1",),
     ),
-    one(EKS, "cluster.zones", ["us-east-1a", "us-east-1a"], "twice", "list different zones"),
-    one(EKS, "cluster.zones", ["us-east-1a"], "at least 2"),
-    one(EKS, "cluster.gpuPool.zone", "us-east-1c", "not in cluster.zones", "use us-east-1a"),
+    wrong_key(EKS, "cluster.zones", ["us-east-1a", "us-east-1a"], "twice", "list different zones"),
+    wrong_key(EKS, "cluster.zones", ["us-east-1a"], "at least 2"),
+    wrong_key(EKS, "cluster.gpuPool.zone", "us-east-1c", "not in cluster.zones", "use us-east-1a"),
     # --- versions
-    one(EKS, "cluster.kubernetesVersion", "1.34", "no longer supported", "did you mean 1.3"),
-    one(AKS, "cluster.kubernetesVersion", "1.38", "not a supported version", "1.37"),
-    one(EKS, "cluster.kubernetesVersion", 1.4, "not a supported version", "1.3"),
+    wrong_key(EKS, "cluster.kubernetesVersion", "1.34", "no longer supported", "did you mean 1.3"),
+    wrong_key(AKS, "cluster.kubernetesVersion", "1.38", "not a supported version", "1.37"),
+    wrong_key(EKS, "cluster.kubernetesVersion", 1.4, "not a supported version", "1.3"),
     # --- AWS: network
-    one(EKS, "cluster.network.cidr", "10.0.0.0/22", "too small", "use /21 or larger"),
-    one(EKS, "cluster.network.cidr", "10.0.0.0/8", "larger than AWS allows", "use /16"),
-    one(EKS, "cluster.network.cidr", "10.0.0.1/16", "not a block", "did you mean 10.0.0.0/16?"),
-    one(EKS, "cluster.network.cidr", "ten", "not a block", "write it as an IPv4 block"),
-    one(
+    wrong_key(EKS, "cluster.network.cidr", "10.0.0.0/22", "too small", "use /21 or larger"),
+    wrong_key(EKS, "cluster.network.cidr", "10.0.0.0/8", "larger than AWS allows", "use /16"),
+    wrong_key(
+        EKS, "cluster.network.cidr", "10.0.0.1/16", "not a block", "did you mean 10.0.0.0/16?"
+    ),
+    wrong_key(EKS, "cluster.network.cidr", "ten", "not a block", "write it as an IPv4 block"),
+    wrong_key(
         EKS,
         "cluster.network.cidr",
         "52.94.0.0/16",
         "contains public addresses",
         "use a private block",
     ),
-    one(EKS, "cluster.network.serviceCidr", "10.0.128.0/20", "overlaps", "cluster.network.cidr"),
-    one(EKS, "cluster.network.serviceCidr", "172.20.0.0/28", "must be /12 to /24"),
-    one(EKS, "cluster.network.serviceCidr", "172.20.0.0/25", "must be /12 to /24"),
-    one(EKS, "cluster.network.vpcId", "my-vpc", "not an id of a VPC", "write it as vpc-"),
+    wrong_key(
+        EKS, "cluster.network.serviceCidr", "10.0.128.0/20", "overlaps", "cluster.network.cidr"
+    ),
+    wrong_key(EKS, "cluster.network.serviceCidr", "172.20.0.0/28", "must be /12 to /24"),
+    wrong_key(EKS, "cluster.network.serviceCidr", "172.20.0.0/25", "must be /12 to /24"),
+    wrong_key(EKS, "cluster.network.vpcId", "my-vpc", "not an id of a VPC", "write it as vpc-"),
     Case(
         EKS,
         {"cluster.network.vpcId": "vpc-0123456789abcdef0"},
         "cluster.network.privateSubnetIds",
         ("no subnet for us-east-1a, us-east-1b", "add zone: subnet-id"),
     ),
-    one(
+    wrong_key(
         EKS,
         "cluster.network.privateSubnetIds",
         {"us-east-1a": "subnet-0123456789abcdef0"},
@@ -210,11 +214,13 @@ CASES = [
         "cluster.administrators[1]",
         ("listed twice", "remove one"),
     ),
-    one(EKS, "cluster.logRetentionDays", 31, "not a retention period", "use one of 1, 3, 5"),
-    one(
+    wrong_key(EKS, "cluster.logRetentionDays", 31, "not a retention period", "use one of 1, 3, 5"),
+    wrong_key(
         EKS, "cluster.name", "Everstep_Prod", "not a name of a cluster", "write it as everstep-dev"
     ),
-    one(EKS, "cluster.name", "e" * 30, "30 characters; the maximum is 29", "shorten it to 29"),
+    wrong_key(
+        EKS, "cluster.name", "e" * 30, "30 characters; the maximum is 29", "shorten it to 29"
+    ),
     # --- AWS: pools
     Case(
         EKS,
@@ -240,15 +246,15 @@ CASES = [
         "cluster.gpuPool.instanceTypes[0]",
         ("AMD", "use g4dn"),
     ),
-    one(
+    wrong_key(
         EKS,
         "cluster.gpuPool.instanceTypes",
         ["g5.xlarge", "g5.12xlarge"],
         "mixes numbers of GPUs",
         "keep types with the same number",
     ),
-    one(EKS, "cluster.gpuPool.instanceTypes", ["g5.xlarge"] * 2, "twice", "remove one"),
-    one(EKS, "cluster.gpuPool.instanceTypes", [], "at least 1"),
+    wrong_key(EKS, "cluster.gpuPool.instanceTypes", ["g5.xlarge"] * 2, "twice", "remove one"),
+    wrong_key(EKS, "cluster.gpuPool.instanceTypes", [], "at least 1"),
     Case(
         EKS,
         {
@@ -264,15 +270,15 @@ CASES = [
         "cluster.gpuPool.efa",
         ("g5.xlarge does not support EFA", "or efa: false"),
     ),
-    one(EKS, "cluster.gpuPool.minNodes", 7, "more than maxNodes (6)", "raise maxNodes to 7"),
-    one(EKS, "cluster.gpuPool.nodes", 9, "more than maxNodes (6)", "lower it to 6"),
+    wrong_key(EKS, "cluster.gpuPool.minNodes", 7, "more than maxNodes (6)", "raise maxNodes to 7"),
+    wrong_key(EKS, "cluster.gpuPool.nodes", 9, "more than maxNodes (6)", "lower it to 6"),
     Case(
         EKS,
         {"cluster.gpuPool.minNodes": 4},
         "cluster.gpuPool.nodes",
         ("less than 4", "raise it to 4"),
     ),
-    one(EKS, "cluster.gpuPool.capacity", "spott", "must be 'spot' or 'onDemand'"),
+    wrong_key(EKS, "cluster.gpuPool.capacity", "spott", "must be 'spot' or 'onDemand'"),
     Case(
         EKS,
         {"cluster.gpuPool.capacity": "onDemand", "cluster.gpuPool.fallbackNodes": 2},
@@ -289,9 +295,9 @@ CASES = [
         "cluster.gpuPool.fallbackNodes",
         ("never created", "enable autoscaling"),
     ),
-    one(EKS, "cluster.gpuPool.fallbackNodes", -1, "greater than or equal to 0"),
+    wrong_key(EKS, "cluster.gpuPool.fallbackNodes", -1, "greater than or equal to 0"),
     # --- AWS: several pools
-    one(EKS, "cluster.gpuPools", [], "at least 1"),
+    wrong_key(EKS, "cluster.gpuPools", [], "at least 1"),
     several(
         EKS,
         "cluster.gpuPools",
@@ -385,7 +391,7 @@ CASES = [
         b={"instanceTypes": ["g4dn.xlarge"]},
         also={"cluster.minGpuMemoryGib": 20},
     ),
-    one(EKS, "cluster.minGpuMemoryGib", 24, "applies only to cluster.gpuPools", "remove it"),
+    wrong_key(EKS, "cluster.minGpuMemoryGib", 24, "applies only to cluster.gpuPools", "remove it"),
     several(
         EKS, "cluster.gpuPools[1].maxPrice", "market options", "remove it", b={"maxPrice": 0.5}
     ),
@@ -422,14 +428,14 @@ CASES = [
         also={"job.minReplicas": 2},
     ),
     several(EKS, "job.graceSeconds", "more than the 120 seconds", also={"job.graceSeconds": 600}),
-    one(
+    wrong_key(
         EKS,
         "job.spreadZones",
         True,
         "applies only to cluster.gpuPools in several zones",
         "remove it",
     ),
-    one(LOCAL, "job.spreadZones", True, "applies only to cluster.gpuPools", "remove it"),
+    wrong_key(LOCAL, "job.spreadZones", True, "applies only to cluster.gpuPools", "remove it"),
     several(
         EKS,
         "cluster.gpuPools[1].efa",
@@ -470,8 +476,10 @@ CASES = [
         b={"zone": "us-east-1a"},
         also={"storage.existing": FILE_SYSTEM},
     ),
-    one(EKS, "cluster.systemPool.nodes", 0, "less than 1", "etcd and the controller run there"),
-    one(EKS, "cluster.systemPool.nodes", 4, "more than maxNodes (3)", "raise maxNodes to 4"),
+    wrong_key(
+        EKS, "cluster.systemPool.nodes", 0, "less than 1", "etcd and the controller run there"
+    ),
+    wrong_key(EKS, "cluster.systemPool.nodes", 4, "more than maxNodes (3)", "raise maxNodes to 4"),
     Case(
         EKS,
         {"cluster.systemPool.instanceTypes": ["g5.xlarge"]},
@@ -484,7 +492,7 @@ CASES = [
         "cluster.systemPool.instanceTypes[0]",
         ("ARM", "m6i.xlarge"),
     ),
-    one(EKS, "cluster.systemPool.diskGib", 10, "greater than or equal to 30"),
+    wrong_key(EKS, "cluster.systemPool.diskGib", 10, "greater than or equal to 30"),
     Case(
         EKS,
         {"cluster.addonVersions": {"vpc-cmi": "v1.21.1-eksbuild.1"}},
@@ -516,11 +524,11 @@ CASES = [
         ("requires cluster.monitoring.containerInsights: true", "remove the version"),
     ),
     # --- FSx
-    one(EKS, "storage.sizeGib", 1000, "greater than or equal to 1200"),
-    one(EKS, "storage.sizeGib", 1201, "multiple of 2400", "use 1200 or 2400"),
-    one(EKS, "storage.sizeGib", 3000, "multiple of 2400", "use 2400 or 4800"),
-    one(EKS, "storage.throughput", 250, "applies only to PERSISTENT_2", "set deploymentType"),
-    one(EKS, "storage.backupDays", 7, "applies only to PERSISTENT_2", "remove it"),
+    wrong_key(EKS, "storage.sizeGib", 1000, "greater than or equal to 1200"),
+    wrong_key(EKS, "storage.sizeGib", 1201, "multiple of 2400", "use 1200 or 2400"),
+    wrong_key(EKS, "storage.sizeGib", 3000, "multiple of 2400", "use 2400 or 4800"),
+    wrong_key(EKS, "storage.throughput", 250, "applies only to PERSISTENT_2", "set deploymentType"),
+    wrong_key(EKS, "storage.backupDays", 7, "applies only to PERSISTENT_2", "remove it"),
     Case(
         EKS,
         {"storage.deploymentType": "PERSISTENT_2", "storage.throughput": 300},
@@ -533,10 +541,10 @@ CASES = [
         "storage.backupDays",
         ("linked S3 bucket", "remove it"),
     ),
-    one(EKS, "storage.sizeGib", 2400 * 10**6, "less than or equal to 2147482800"),
-    one(EKS, "storage.bucket", "my..bucket", "single dots", "my-training-data"),
-    one(EKS, "storage.bucket", "192.168.1.1", "not in the form of an IP address"),
-    one(EKS, "storage.bucket", "s3://data", "not a name of an S3 bucket", "without s3://"),
+    wrong_key(EKS, "storage.sizeGib", 2400 * 10**6, "less than or equal to 2147482800"),
+    wrong_key(EKS, "storage.bucket", "my..bucket", "single dots", "my-training-data"),
+    wrong_key(EKS, "storage.bucket", "192.168.1.1", "not in the form of an IP address"),
+    wrong_key(EKS, "storage.bucket", "s3://data", "not a name of an S3 bucket", "without s3://"),
     Case(
         EKS,
         {"storage.existing": FILE_SYSTEM},
@@ -555,12 +563,12 @@ CASES = [
         "storage.existing.zone",
         ("is missing", "add it"),
     ),
-    one(EKS, "storage.kind", "blob", "cannot be mounted by a cluster of kind eks", "use fsx"),
-    one(AKS, "storage.kind", "fsx", "cannot be mounted by a cluster of kind aks", "use blob"),
-    one(LOCAL, "storage.kind", "fsx", "cannot be mounted", "use hostpath"),
-    one(LOCAL, "storage.kind", "nfs", "not a known kind of storage", "did you mean fsx?"),
+    wrong_key(EKS, "storage.kind", "blob", "cannot be mounted by a cluster of kind eks", "use fsx"),
+    wrong_key(AKS, "storage.kind", "fsx", "cannot be mounted by a cluster of kind aks", "use blob"),
+    wrong_key(LOCAL, "storage.kind", "fsx", "cannot be mounted", "use hostpath"),
+    wrong_key(LOCAL, "storage.kind", "nfs", "not a known kind of storage", "did you mean fsx?"),
     # --- Azure: locations and network
-    one(AKS, "cluster.location", "easteurope", "not a known Azure location", "did you mean"),
+    wrong_key(AKS, "cluster.location", "easteurope", "not a known Azure location", "did you mean"),
     Case(
         AKS,
         {"cluster.location": "westus"},
@@ -573,11 +581,15 @@ CASES = [
         "cluster.gpuPool.zones[0]",
         ("must be '1', '2' or '3'",),
     ),
-    one(AKS, "cluster.network.podCidr", "10.0.0.0/18", "overlaps"),
-    one(AKS, "cluster.network.cidr", "10.0.0.0/28", "must be /8 to /25", "such as 10.0.0.0/16"),
-    one(AKS, "cluster.network.cidr", "10.0.0.0/26", "must be /8 to /25"),
-    one(AKS, "cluster.network.serviceCidr", "10.2.0.0/29", "must be /12 to /28"),
-    one(AKS, "cluster.network.podCidr", "10.244.0.0/22", "fits 4 nodes", "use a /19 or larger"),
+    wrong_key(AKS, "cluster.network.podCidr", "10.0.0.0/18", "overlaps"),
+    wrong_key(
+        AKS, "cluster.network.cidr", "10.0.0.0/28", "must be /8 to /25", "such as 10.0.0.0/16"
+    ),
+    wrong_key(AKS, "cluster.network.cidr", "10.0.0.0/26", "must be /8 to /25"),
+    wrong_key(AKS, "cluster.network.serviceCidr", "10.2.0.0/29", "must be /12 to /28"),
+    wrong_key(
+        AKS, "cluster.network.podCidr", "10.244.0.0/22", "fits 4 nodes", "use a /19 or larger"
+    ),
     Case(
         AKS,
         {
@@ -588,8 +600,10 @@ CASES = [
         "cluster.network.podCidr",
         ("fits 16 nodes", "the pools allow 17", "use a /19"),
     ),
-    one(AKS, "cluster.network.subnetId", "default", "not an id of a subnet", "write it as /subscr"),
-    one(AKS, "cluster.authorizedRanges", [], "opens the API", "cluster.privateApi"),
+    wrong_key(
+        AKS, "cluster.network.subnetId", "default", "not an id of a subnet", "write it as /subscr"
+    ),
+    wrong_key(AKS, "cluster.authorizedRanges", [], "opens the API", "cluster.privateApi"),
     Case(
         AKS,
         {"cluster.authorizedRanges": ["0.0.0.0/0"]},
@@ -665,7 +679,7 @@ CASES = [
         "cluster.gpuPool.vmSizes[1].name",
         ("has the name of cluster.gpuPool.vmSizes[0]", "rename it"),
     ),
-    one(
+    wrong_key(
         AKS,
         "cluster.gpuPool.vmSizes",
         {"t4": "Standard_NC4as_T4_v3", "a100": "Standard_NC24ads_A100_v4"},
@@ -673,23 +687,25 @@ CASES = [
         "such as [{name: a100, vmSize: Standard_NC24ads_A100_v4}, "
         "{name: t4, vmSize: Standard_NC4as_T4_v3}]",
     ),
-    one(
+    wrong_key(
         AKS,
         "cluster.gpuPool.vmSizes",
         _sizes(("one", "Standard_NC4as_T4_v3"), ("four", "Standard_NC64as_T4_v3")),
         "mixes numbers of GPUs",
         "keep types with the same number",
     ),
-    one(AKS, "cluster.gpuPool.vmSizes", [], "at least 1"),
-    one(AKS, "cluster.gpuPool.maxPrice", 0.123456, "more than 5 decimals", "round it to 0.12346"),
-    one(AKS, "cluster.gpuPool.maxPrice", 0, "must be above 0, or -1", "use -1"),
+    wrong_key(AKS, "cluster.gpuPool.vmSizes", [], "at least 1"),
+    wrong_key(
+        AKS, "cluster.gpuPool.maxPrice", 0.123456, "more than 5 decimals", "round it to 0.12346"
+    ),
+    wrong_key(AKS, "cluster.gpuPool.maxPrice", 0, "must be above 0, or -1", "use -1"),
     Case(
         AKS,
         {"cluster.gpuPool.maxPrice": 0.5, "cluster.gpuPool.capacity": "onDemand"},
         "cluster.gpuPool.maxPrice",
         ("applies only to spot nodes", "remove it"),
     ),
-    one(AKS, "cluster.gpuPool.minNodes", 8, "more than maxNodes (6)", "lower it to 6"),
+    wrong_key(AKS, "cluster.gpuPool.minNodes", 8, "more than maxNodes (6)", "lower it to 6"),
     # --- Azure: several pools
     several(
         AKS,
@@ -762,18 +778,18 @@ CASES = [
         b={"maxNodes": 8},
         also={"cluster.network.podCidr": "10.244.0.0/20"},
     ),
-    one(AKS, "cluster.systemPool.nodes", 0, "less than 1", "use 1 or more"),
-    one(AKS, "cluster.systemPool.vmSize", "Standard_NC4as_T4_v3", "has GPUs", "D4s_v5"),
-    one(AKS, "cluster.systemPool.vmSize", "Standard_B4ms", "burstable", "D4s_v5"),
-    one(AKS, "cluster.upgrades.day", "Caturday", "must be 'Monday'"),
-    one(AKS, "cluster.upgrades.hours", 2, "greater than or equal to 4"),
+    wrong_key(AKS, "cluster.systemPool.nodes", 0, "less than 1", "use 1 or more"),
+    wrong_key(AKS, "cluster.systemPool.vmSize", "Standard_NC4as_T4_v3", "has GPUs", "D4s_v5"),
+    wrong_key(AKS, "cluster.systemPool.vmSize", "Standard_B4ms", "burstable", "D4s_v5"),
+    wrong_key(AKS, "cluster.upgrades.day", "Caturday", "must be 'Monday'"),
+    wrong_key(AKS, "cluster.upgrades.hours", 2, "greater than or equal to 4"),
     Case(
         AKS,
         {"cluster.upgrades.channel": "node-image", "cluster.upgrades.nodeImage": "None"},
         "cluster.upgrades.channel",
         ("requires nodeImage: NodeImage", "use channel: patch"),
     ),
-    one(
+    wrong_key(
         AKS,
         "cluster.monitoring.jobMetrics",
         True,
@@ -781,9 +797,11 @@ CASES = [
         "remove jobMetrics",
     ),
     # --- Blob
-    one(AKS, "storage.account", "My-Account", "not a name of a storage account", "everstepdata"),
-    one(AKS, "storage.container", "a--b", "not a name of a container", "training"),
-    one(AKS, "storage.redundancy", "Premium_GRS", "must be 'Standard_LRS'"),
+    wrong_key(
+        AKS, "storage.account", "My-Account", "not a name of a storage account", "everstepdata"
+    ),
+    wrong_key(AKS, "storage.container", "a--b", "not a name of a container", "training"),
+    wrong_key(AKS, "storage.redundancy", "Premium_GRS", "must be 'Standard_LRS'"),
     Case(
         AKS,
         {
@@ -794,19 +812,21 @@ CASES = [
         "storage.redundancy",
         ("westus has none", "Standard_LRS"),
     ),
-    one(AKS, "storage.accountResourceGroup", "rg", "only to an existing account", "remove this"),
+    wrong_key(
+        AKS, "storage.accountResourceGroup", "rg", "only to an existing account", "remove this"
+    ),
     # --- etcd
-    one(EKS, "etcd.persistence", "volume", "every write would wait", "use disk or memory"),
+    wrong_key(EKS, "etcd.persistence", "volume", "every write would wait", "use disk or memory"),
     Case(
         EKS,
         {"etcd.persistence": "disk"},
         "etcd.storageClass",
         ("EKS has no working default StorageClass", "set etcd.persistence to memory"),
     ),
-    one(EKS, "etcd.storageClass", "gp3", "applies only to disk", "use disk"),
-    one(AKS, "etcd.members", 2, "is even", "use 1 or 3"),
-    one(LOCAL, "etcd.authentication", "users", "does not work with volume", "memory or disk"),
-    one(EKS, "etcd.authentication", "password", "must be 'none' or 'users'"),
+    wrong_key(EKS, "etcd.storageClass", "gp3", "applies only to disk", "use disk"),
+    wrong_key(AKS, "etcd.members", 2, "is even", "use 1 or 3"),
+    wrong_key(LOCAL, "etcd.authentication", "users", "does not work with volume", "memory or disk"),
+    wrong_key(EKS, "etcd.authentication", "password", "must be 'none' or 'users'"),
     # --- tags and protection
     Case(EKS, {"tags.owner": None}, "tags.owner", ("is missing", "add it")),
     Case(
@@ -816,40 +836,46 @@ CASES = [
         ("is missing", "rename costcenter"),
     ),
     Case(AKS, {"tags.environment": "staging"}, "tags.environment", ("neither dev nor prod",)),
-    one(AKS, "tags.owner", "x" * 129, "the maximum is 128", "shorten"),
-    one(AKS, "tags.owner", "vision <team>", "not a value of a tag", "write it as vision-team"),
-    one(EKS, "tags.aws:owner", "me", "prefix that a cloud reserves", "choose another name"),
-    one(EKS, "tags.managed-by", "me", "Everstep sets itself", "choose another name"),
-    one(AKS, "tags.who?", "me", "one of the clouds does not allow", "choose another name"),
-    one(EKS, "tags.team/vision", "me", "one of the clouds does not allow", "choose another name"),
+    wrong_key(AKS, "tags.owner", "x" * 129, "the maximum is 128", "shorten"),
+    wrong_key(
+        AKS, "tags.owner", "vision <team>", "not a value of a tag", "write it as vision-team"
+    ),
+    wrong_key(EKS, "tags.aws:owner", "me", "prefix that a cloud reserves", "choose another name"),
+    wrong_key(EKS, "tags.managed-by", "me", "Everstep sets itself", "choose another name"),
+    wrong_key(AKS, "tags.who?", "me", "one of the clouds does not allow", "choose another name"),
+    wrong_key(
+        EKS, "tags.team/vision", "me", "one of the clouds does not allow", "choose another name"
+    ),
     Case(
         EKS,
         {"tags.environment": "prod"},
         "protect",
         ("open to destruction", "set everstep:protect to true"),
     ),
-    one(EKS, "tags", TAGS | {f"t{n}": "x" for n in range(38)}, "41 tags, and 40 is the maximum"),
-    one(AKS, "tags." + "n" * 129, "x", "more than 128 characters", "choose another name"),
+    wrong_key(
+        EKS, "tags", TAGS | {f"t{n}": "x" for n in range(38)}, "41 tags, and 40 is the maximum"
+    ),
+    wrong_key(AKS, "tags." + "n" * 129, "x", "more than 128 characters", "choose another name"),
     # --- registry and images
-    one(EKS, "registry.kind", "acr", "with a cluster of kind eks", "use ecr or none"),
-    one(LOCAL, "registry.kind", "ecr", "with a cluster of kind existing", "use none"),
+    wrong_key(EKS, "registry.kind", "acr", "with a cluster of kind eks", "use ecr or none"),
+    wrong_key(LOCAL, "registry.kind", "ecr", "with a cluster of kind existing", "use none"),
     Case(
         AKS,
         {"registry.kind": "acr", "registry.name": "ever-step"},
         "registry.name",
         ("not a name of an ACR", "everstepdev"),
     ),
-    one(EKS, "registry.name", "a//b", "not a name of a registry", "everstep"),
-    one(EKS, "registry.name", "a._b", "not a name of a registry"),
-    one(EKS, "registry.name", "a" * 201, "201 characters; the maximum is 200"),
-    one(LOCAL, "job.envFromSecrets", "wandb", "must be a list", "write it as [wandb]"),
-    one(LOCAL, "job.resources.memory", "0", "not a valid Kubernetes quantity above 0"),
-    one(EKS, "job.image", "localhost/everstep/trainer:local", "on this machine", "push it"),
-    one(AKS, "job.image", "ghcr.io/everstep/trainer", "no tag", "use a version or a digest"),
-    one(
+    wrong_key(EKS, "registry.name", "a//b", "not a name of a registry", "everstep"),
+    wrong_key(EKS, "registry.name", "a._b", "not a name of a registry"),
+    wrong_key(EKS, "registry.name", "a" * 201, "201 characters; the maximum is 200"),
+    wrong_key(LOCAL, "job.envFromSecrets", "wandb", "must be a list", "write it as [wandb]"),
+    wrong_key(LOCAL, "job.resources.memory", "0", "not a valid Kubernetes quantity above 0"),
+    wrong_key(EKS, "job.image", "localhost/everstep/trainer:local", "on this machine", "push it"),
+    wrong_key(AKS, "job.image", "ghcr.io/everstep/trainer", "no tag", "use a version or a digest"),
+    wrong_key(
         AKS, "platform.spot.image", "ghcr.io/everstep/spot:latest", "tag that can move", "a digest"
     ),
-    one(
+    wrong_key(
         AKS,
         "etcd.rejoinImage",
         "ghcr.io/everstep/etcd-rejoin:latest",
@@ -857,7 +883,7 @@ CASES = [
         "a digest",
     ),
     *(
-        one(EKS, key, image, "use a version or a digest")
+        wrong_key(EKS, key, image, "use a version or a digest")
         for key, image in {
             "data.image": "ghcr.io/everstep/trainer",
             "controller.image": "ghcr.io/everstep/controller:latest",
@@ -868,7 +894,7 @@ CASES = [
             "cluster.monitoring.image": "quay.io/prometheus/prometheus:latest",
         }.items()
     ),
-    one(AKS, "controller.kind", "upstram", "must be 'maintained' or 'upstream'"),
+    wrong_key(AKS, "controller.kind", "upstram", "must be 'maintained' or 'upstream'"),
     Case(
         AKS,
         {"controller.kind": "upstream"},
@@ -890,20 +916,24 @@ CASES = [
         ),
     ),
     # --- a program of the user
-    one(LOCAL, "job.command", [], "is empty", "such as [python3, train.py]"),
-    one(LOCAL, "job.command", ["", "train.py"], "an empty word", "name a program"),
-    one(LOCAL, "job.command", "python3 train.py", "no shell splits it", "write a list"),
-    one(LOCAL, "job.command", ["python3 train.py"], "several words in one", "write a list"),
-    one(LOCAL, "job.command", ["-m", "train"], "starts with an option", "name a program"),
-    one(LOCAL, "job.command", ["torchrun", "train.py"], "names a launcher", "only the training"),
-    one(
+    wrong_key(LOCAL, "job.command", [], "is empty", "such as [python3, train.py]"),
+    wrong_key(LOCAL, "job.command", ["", "train.py"], "an empty word", "name a program"),
+    wrong_key(LOCAL, "job.command", "python3 train.py", "no shell splits it", "write a list"),
+    wrong_key(LOCAL, "job.command", ["python3 train.py"], "several words in one", "write a list"),
+    wrong_key(LOCAL, "job.command", ["-m", "train"], "starts with an option", "name a program"),
+    wrong_key(
+        LOCAL, "job.command", ["torchrun", "train.py"], "names a launcher", "only the training"
+    ),
+    wrong_key(
         LOCAL,
         "job.command",
         ["python3", "-m", "everstep.elastic.launch", "train.py"],
         "names a launcher",
         "only the training program",
     ),
-    one(LOCAL, "job.args", ["--lr", "0.1"], "job.command, which is missing", "add it, such as"),
+    wrong_key(
+        LOCAL, "job.args", ["--lr", "0.1"], "job.command, which is missing", "add it, such as"
+    ),
     Case(
         LOCAL,
         {"job.command": ["python3", "train.py"], "job.args": "--lr 0.1"},
@@ -958,8 +988,8 @@ CASES = [
         "job.command[2]",
         ("an access key of AWS", "name it in job.envFrom"),
     ),
-    one(LOCAL, "job.mode", "restart", "must be 'live' or 'exact'"),
-    one(LOCAL, "job.scaling", "auto", "must be 'fixed' or 'capacity'"),
+    wrong_key(LOCAL, "job.mode", "restart", "must be 'live' or 'exact'"),
+    wrong_key(LOCAL, "job.scaling", "auto", "must be 'fixed' or 'capacity'"),
     Case(
         EKS,
         {"job.minReplicas": 3, "job.replicas": 2},
@@ -972,9 +1002,11 @@ CASES = [
         "job.compress",
         ("rounds the sums that `mode: exact` keeps", "use compress none, or mode live"),
     ),
-    one(AKS, "job.globalBatch", 2, "less than the 3 processes", "raise globalBatch to 3"),
-    one(EKS, "job.name", "prepare-fashion-mnist", "data preparation", "choose another"),
-    one(EKS, "data.source", "s3://my-photos/imagenet", "the image contains", "to imagefolder"),
+    wrong_key(AKS, "job.globalBatch", 2, "less than the 3 processes", "raise globalBatch to 3"),
+    wrong_key(EKS, "job.name", "prepare-fashion-mnist", "data preparation", "choose another"),
+    wrong_key(
+        EKS, "data.source", "s3://my-photos/imagenet", "the image contains", "to imagefolder"
+    ),
     photographs(EKS, "s3://My_Photos/imagenet", "not a source of data", "s3://BUCKET/PREFIX"),
     photographs(EKS, "gs://my-photos/imagenet", "not a source of data", "az://ACCOUNT/CONTAINER"),
     photographs(EKS, "https://acct.blob.core.windows.net/photos", "not a source", "az://ACCOUNT"),
@@ -1053,15 +1085,17 @@ CASES = [
         "job.replicas",
         ("more than the 8 nodes", "lower replicas to 8"),
     ),
-    one(AKS, "job.graceSeconds", 110, "more than the 30 seconds", "use 30 or less"),
-    one(EKS, "job.graceSeconds", 300, "more than the 120 seconds", "use 120 or less"),
-    one(LOCAL, "job.resources.sharedMemory", "2Gi", "takes all of", "use less than 2Gi"),
-    one(LOCAL, "job.resources.sharedMemory", "2148M", "takes all of", "use less than 2Gi"),
-    one(LOCAL, "job.resources.sharedMemory", "0.002Ti", "takes all of", "use less than 2Gi"),
-    one(LOCAL, "job.resources.sharedMemory", "3G", "takes all of", "use less than 2Gi"),
-    one(LOCAL, "job.resources.sharedMemory", "2097152Ki", "takes all of", "use less than 2Gi"),
-    one(EKS, "platform.quota.pods", 2, "less than job.maxReplicas (3)", "use 23 or more"),
-    one(EKS, "platform.quota.gpus", 2, "less than the 3 GPUs", "raise it"),
+    wrong_key(AKS, "job.graceSeconds", 110, "more than the 30 seconds", "use 30 or less"),
+    wrong_key(EKS, "job.graceSeconds", 300, "more than the 120 seconds", "use 120 or less"),
+    wrong_key(LOCAL, "job.resources.sharedMemory", "2Gi", "takes all of", "use less than 2Gi"),
+    wrong_key(LOCAL, "job.resources.sharedMemory", "2148M", "takes all of", "use less than 2Gi"),
+    wrong_key(LOCAL, "job.resources.sharedMemory", "0.002Ti", "takes all of", "use less than 2Gi"),
+    wrong_key(LOCAL, "job.resources.sharedMemory", "3G", "takes all of", "use less than 2Gi"),
+    wrong_key(
+        LOCAL, "job.resources.sharedMemory", "2097152Ki", "takes all of", "use less than 2Gi"
+    ),
+    wrong_key(EKS, "platform.quota.pods", 2, "less than job.maxReplicas (3)", "use 23 or more"),
+    wrong_key(EKS, "platform.quota.gpus", 2, "less than the 3 GPUs", "raise it"),
     Case(
         EKS,
         {
@@ -1104,8 +1138,10 @@ CASES = [
         "job.env.AWS",
         ("an access key of AWS", "renew the secret"),
     ),
-    one(LOCAL, "job.fresh", "hf_" + "a" * 34, "a token of Hugging Face", "create a Secret"),
-    one(AKS, "tags.password", "hunter2", "looks like a secret by its name", "create a Secret"),
+    wrong_key(LOCAL, "job.fresh", "hf_" + "a" * 34, "a token of Hugging Face", "create a Secret"),
+    wrong_key(
+        AKS, "tags.password", "hunter2", "looks like a secret by its name", "create a Secret"
+    ),
     Case(
         LOCAL,
         {"job.image": "https://me:hunter2@registry.example.org/trainer:1"},
@@ -1119,10 +1155,10 @@ CASES = [
     Case(LOCAL, {"job.env": {"MYSQL_PWD": "abc"}}, "job.env.MYSQL_PWD", ("a secret by its name",)),
     # --- folders of the operating system
     *(
-        one(LOCAL, "storage.path", path, "of the operating system", "/mnt/everstep")
+        wrong_key(LOCAL, "storage.path", path, "of the operating system", "/mnt/everstep")
         for path in ("/", "/etc", "/proc/1", "/var/lib/kubelet/pods", "/var")
     ),
-    one(LOCAL, "storage.path", "/srv/../etc", "has .. in it"),
+    wrong_key(LOCAL, "storage.path", "/srv/../etc", "has .. in it"),
     # --- environment variables
     *(
         Case(
@@ -1137,24 +1173,24 @@ CASES = [
     Case(LOCAL, {"job.env": {"A": "x\0y"}}, "job.env.A", ("a control character",)),
     # --- non-finite numbers, booleans, and numbers out of range
     *(
-        one(LOCAL, f"job.{key}", math.inf, "must be a finite number")
+        wrong_key(LOCAL, f"job.{key}", math.inf, "must be a finite number")
         for key in ("learningRate", "checkpointSeconds", "weightDecay")
     ),
-    one(AKS, "cluster.gpuPool.maxPrice", math.nan, "must be a finite number"),
+    wrong_key(AKS, "cluster.gpuPool.maxPrice", math.nan, "must be a finite number"),
     Case(
         EKS,
         {"cost.budget": {"monthlyUsd": math.inf, "email": "a@example.org"}},
         "cost.budget.monthlyUsd",
         ("must be a finite number",),
     ),
-    one(LOCAL, "job.replicas", True, "is true, and a number is required"),
-    one(LOCAL, "job.keepCheckpoints", True, "is true, and a number is required"),
-    one(EKS, "cluster.gpuPool.maxNodes", True, "is true, and a number is required"),
-    one(LOCAL, "job.seed", 2**70, "is more than 9223372036854775807"),
-    one(LOCAL, "job.fresh", "-x", "begins with a dash"),
+    wrong_key(LOCAL, "job.replicas", True, "is true, and a number is required"),
+    wrong_key(LOCAL, "job.keepCheckpoints", True, "is true, and a number is required"),
+    wrong_key(EKS, "cluster.gpuPool.maxNodes", True, "is true, and a number is required"),
+    wrong_key(LOCAL, "job.seed", 2**70, "is more than 9223372036854775807"),
+    wrong_key(LOCAL, "job.fresh", "-x", "begins with a dash"),
     # --- images
     *(
-        one(LOCAL, "job.image", image, "is not an image", "sha256:64 hexadecimal digits")
+        wrong_key(LOCAL, "job.image", image, "is not an image", "sha256:64 hexadecimal digits")
         for image in (
             "ghcr.io/a/b@sha256:zz",
             "ghcr.io/Everstep/trainer:1",
@@ -1165,7 +1201,7 @@ CASES = [
         )
     ),
     *(
-        one(stack, key, image, "is not an image", reason)
+        wrong_key(stack, key, image, "is not an image", reason)
         for stack, key, image, reason in (
             (LOCAL, "data.image", "ghcr.io/everstep/Trainer:1", "upper-case letters"),
             (LOCAL, "controller.image", "ghcr.io/everstep/controller:", "not a tag"),
@@ -1183,9 +1219,11 @@ CASES = [
             (AKS, "job.image", "-host.io/everstep/trainer:1", "not the host of a registry"),
         )
     ),
-    one(EKS, "etcd.image", "quay.io/coreos/etcd:v3.6.1", "has no v2 API", "use a version 3.5"),
+    wrong_key(
+        EKS, "etcd.image", "quay.io/coreos/etcd:v3.6.1", "has no v2 API", "use a version 3.5"
+    ),
     # --- names of objects, labels and groups
-    one(LOCAL, "job.priorityClass", "Bad_Name", "not a name of a Kubernetes object"),
+    wrong_key(LOCAL, "job.priorityClass", "Bad_Name", "not a name of a Kubernetes object"),
     Case(
         LOCAL,
         {"job.envFromSecrets": ["Bad Name"]},
@@ -1211,13 +1249,15 @@ CASES = [
         "cluster.gpuPool.tolerations[0].key",
         ("not a key of a Kubernetes label",),
     ),
-    one(AKS, "cluster.resourceGroup", "a/b", "not a name of a resource group"),
-    one(AKS, "cluster.resourceGroup", "group.", "without a dot at its end"),
-    one(AKS, "cluster.resourceGroup", "g" * 91, "91 characters; the maximum is 90"),
+    wrong_key(AKS, "cluster.resourceGroup", "a/b", "not a name of a resource group"),
+    wrong_key(AKS, "cluster.resourceGroup", "group.", "without a dot at its end"),
+    wrong_key(AKS, "cluster.resourceGroup", "g" * 91, "91 characters; the maximum is 90"),
     Case(EKS, {"tags.Owner": "me"}, "tags.owner", ("differs from Owner in case only",)),
-    one(EKS, "cluster.account", "123", "not an id of an AWS account", "twelve digits"),
-    one(AKS, "cluster.subscription", "vision", "not an id of a subscription", "22222222-3333"),
-    one(LOCAL, "platform.registryLogins", ["ghcr.io"], "must be a mapping"),
+    wrong_key(EKS, "cluster.account", "123", "not an id of an AWS account", "twelve digits"),
+    wrong_key(
+        AKS, "cluster.subscription", "vision", "not an id of a subscription", "22222222-3333"
+    ),
+    wrong_key(LOCAL, "platform.registryLogins", ["ghcr.io"], "must be a mapping"),
     Case(
         LOCAL,
         {"platform.registryLogins": {"https://ghcr.io": "robot"}},
@@ -1275,7 +1315,7 @@ CASES = [
         "cluster.gpuPool.instanceTypes[0]",
         ("does not enumerate", "use g6 or g6e"),
     ),
-    one(
+    wrong_key(
         AKS,
         "cluster.gpuPool.vmSizes",
         _sizes(("t4", "Standard_NC4as_T4_v3"), ("a10", "Standard_NV6ads_A10_v5")),
@@ -1289,27 +1329,31 @@ CASES = [
         ("not a DNS name of a file system",),
     ),
     # --- unknown keys, at any depth and inside the chosen kind
-    one(EKS, "cluster.gpuPol", {}, "not a known key", "did you mean gpuPool"),
-    one(EKS, "cluster.gpuPool.instanceType", "g5.xlarge", "did you mean instanceTypes?"),
-    one(EKS, "cluster.gpuPool.vmSizes", {}, "not a known key"),
-    one(AKS, "cluster.gpuPool.spotMaxPrice", 1, "not a known key", "maxPrice"),
-    one(AKS, "cluster.region", "eastus", "not a known key"),
-    one(EKS, "storage.deployment", "x", "not a known key", "did you mean deploymentType?"),
-    one(AKS, "platform.gpuPlugin.imgae", "x", "not a known key", "did you mean image?"),
-    one(LOCAL, "cluster.kind", "ekss", "not a known kind of cluster", "did you mean eks?"),
-    one(LOCAL, "cluster.name", "x", "not a known key"),
-    one(EKS, "cluster.network", "10.0.0.0/16", "must be a mapping"),
+    wrong_key(EKS, "cluster.gpuPol", {}, "not a known key", "did you mean gpuPool"),
+    wrong_key(EKS, "cluster.gpuPool.instanceType", "g5.xlarge", "did you mean instanceTypes?"),
+    wrong_key(EKS, "cluster.gpuPool.vmSizes", {}, "not a known key"),
+    wrong_key(AKS, "cluster.gpuPool.spotMaxPrice", 1, "not a known key", "maxPrice"),
+    wrong_key(AKS, "cluster.region", "eastus", "not a known key"),
+    wrong_key(EKS, "storage.deployment", "x", "not a known key", "did you mean deploymentType?"),
+    wrong_key(AKS, "platform.gpuPlugin.imgae", "x", "not a known key", "did you mean image?"),
+    wrong_key(LOCAL, "cluster.kind", "ekss", "not a known kind of cluster", "did you mean eks?"),
+    wrong_key(LOCAL, "cluster.name", "x", "not a known key"),
+    wrong_key(EKS, "cluster.network", "10.0.0.0/16", "must be a mapping"),
     # --- Deadline and budget
-    one(
+    wrong_key(
         LOCAL, "job.deadline", "tomorrow", "not a duration of up to 90 days", "write it as 90m, 24h"
     ),
-    one(LOCAL, "job.deadline", "0h", "not a duration"),
-    one(LOCAL, "job.deadline", "91d", "not a duration of up to 90 days"),
-    one(LOCAL, "job.deadline", "2026-12-24T18:00:00", "not a time with a time zone"),
-    one(LOCAL, "job.budgetUsd", 0, "greater than 0"),
-    one(LOCAL, "job.budgetUsd", 50, "applies only to machines that the stack creates", "remove it"),
-    one(LOCAL, "job.onDemand", "fallback", "applies only to pools that the stack creates", "never"),
-    one(EKS, "job.onDemand", "sometimes", "'never', 'fallback' or 'always'"),
+    wrong_key(LOCAL, "job.deadline", "0h", "not a duration"),
+    wrong_key(LOCAL, "job.deadline", "91d", "not a duration of up to 90 days"),
+    wrong_key(LOCAL, "job.deadline", "2026-12-24T18:00:00", "not a time with a time zone"),
+    wrong_key(LOCAL, "job.budgetUsd", 0, "greater than 0"),
+    wrong_key(
+        LOCAL, "job.budgetUsd", 50, "applies only to machines that the stack creates", "remove it"
+    ),
+    wrong_key(
+        LOCAL, "job.onDemand", "fallback", "applies only to pools that the stack creates", "never"
+    ),
+    wrong_key(EKS, "job.onDemand", "sometimes", "'never', 'fallback' or 'always'"),
     Case(
         EKS,
         {"job.deadline": "24h"},
@@ -1322,7 +1366,7 @@ CASES = [
         "job.onDemand",
         ("not supported by controller.kind upstream", "use controller.kind maintained"),
     ),
-    one(
+    wrong_key(
         EKS,
         "job.onDemand",
         "fallback",
@@ -1342,8 +1386,8 @@ CASES = [
         a={"fallbackNodes": 3},
         also={"job.onDemand": "fallback"},
     ),
-    one(AKS, "job.onDemand", "fallback", "for 1 workers, and the GPU pools allow 0"),
-    one(EKS, "job.budgetUsd", 0.5, "below one hour of 3 machines", "raise it to"),
+    wrong_key(AKS, "job.onDemand", "fallback", "for 1 workers, and the GPU pools allow 0"),
+    wrong_key(EKS, "job.budgetUsd", 0.5, "below one hour of 3 machines", "raise it to"),
     Case(
         EKS,
         {
@@ -1354,13 +1398,13 @@ CASES = [
         "job.budgetUsd",
         ("no price is known for g5.xlarge", "set cost.prices"),
     ),
-    one(ON_PLATFORM, "platformStack.name", "eks/dev", "is not a name of a stack", "eks-dev"),
-    one(ON_PLATFORM, "platformStack.name", None, "is missing"),
-    one(ON_PLATFORM, "platformStack.priority", -11, "-10"),
-    one(ON_PLATFORM, "platformStack.priority", 1_000_000, "999999"),
-    one(ON_PLATFORM, "job.priorityClass", "high", "platformStack", "platformStack.priority"),
-    one(ON_PLATFORM, "tags", TAGS, "belongs to the stack of the platform", "remove it here"),
-    one(ON_PLATFORM, "protect", True, "belongs to the stack of the platform"),
+    wrong_key(ON_PLATFORM, "platformStack.name", "eks/dev", "is not a name of a stack", "eks-dev"),
+    wrong_key(ON_PLATFORM, "platformStack.name", None, "is missing"),
+    wrong_key(ON_PLATFORM, "platformStack.priority", -11, "-10"),
+    wrong_key(ON_PLATFORM, "platformStack.priority", 1_000_000, "999999"),
+    wrong_key(ON_PLATFORM, "job.priorityClass", "high", "platformStack", "platformStack.priority"),
+    wrong_key(ON_PLATFORM, "tags", TAGS, "belongs to the stack of the platform", "remove it here"),
+    wrong_key(ON_PLATFORM, "protect", True, "belongs to the stack of the platform"),
     *(
         Case(ON_PLATFORM, change, next(iter(change)).partition(".")[0], ("belongs to the stack",))
         for change in (

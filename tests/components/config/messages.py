@@ -7,7 +7,7 @@ from pathlib import Path
 
 from components.config import from_mapping
 from components.config.faults import ConfigurationError
-from tests.components.config.bad_stacks import CASES, Case, changed
+from tests.components.config.bad_stacks import CASES, Case, with_changes
 
 RECORD = Path(__file__).with_name("messages.txt")
 
@@ -15,7 +15,7 @@ RECORD = Path(__file__).with_name("messages.txt")
 def message(case: Case) -> str:
     """Return the message for a mistake."""
     try:
-        from_mapping(changed(case.base, case.change))
+        from_mapping(with_changes(case.base, case.change))
     except ConfigurationError as error:
         return str(error)
     return "ACCEPTED"

@@ -19,13 +19,13 @@ from tests.components.config.bad_stacks import (
     LOCAL,
     ON_PLATFORM,
     Case,
-    changed,
+    with_changes,
 )
 
 
 def faults_of(case: Case) -> tuple[ConfigFault, ...]:
     with pytest.raises(ConfigurationError) as caught:
-        from_mapping(changed(case.base, case.change))
+        from_mapping(with_changes(case.base, case.change))
     return caught.value.faults
 
 
@@ -47,7 +47,7 @@ def test_each_mistake_is_reported_once_with_its_key_and_fix(case: Case) -> None:
 
 @pytest.mark.parametrize(("base", "change"), EDGES)
 def test_values_at_the_limits_are_accepted(base: dict[str, Any], change: dict[str, Any]) -> None:
-    from_mapping(changed(base, change))
+    from_mapping(with_changes(base, change))
 
 
 def test_the_table_has_at_least_sixty_distinct_mistakes() -> None:
@@ -56,7 +56,7 @@ def test_the_table_has_at_least_sixty_distinct_mistakes() -> None:
 
 
 def breaks(rule: ConfigRule, case: Case) -> bool:
-    data = with_defaults(changed(case.base, case.change))
+    data = with_defaults(with_changes(case.base, case.change))
     with contextlib.suppress(ValidationError):
         StackConfig.model_validate(data)
         return bool(violations([rule], data, StackConfig, already_faulty=()))

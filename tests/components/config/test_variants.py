@@ -157,10 +157,10 @@ def test_a_misspelt_key_is_corrected_within_its_kind(
     if not misspelt or (*sections, misspelt) in keys:
         return
     nested: dict[str, Any] = {**base, "cluster": dict(base["cluster"])}
-    inside = nested
+    target = nested
     for section in sections:
-        inside = inside.setdefault(section, {})
-    inside[misspelt] = "x"
+        target = target.setdefault(section, {})
+    target[misspelt] = "x"
 
     with pytest.raises(ConfigurationError) as caught:
         from_mapping(nested)
@@ -184,10 +184,10 @@ def test_any_value_of_a_key_yields_a_configuration_or_faults(
     base, keys = stack_keys
     *sections, name = data.draw(st.sampled_from(keys))
     nested: dict[str, Any] = {**base, "cluster": dict(base["cluster"])}
-    inside = nested
+    target = nested
     for section in sections:
-        inside = inside.setdefault(section, {})
-    inside[name] = junk
+        target = target.setdefault(section, {})
+    target[name] = junk
 
     with contextlib.suppress(ConfigurationError):
         assert from_mapping(nested).job.replicas

@@ -125,10 +125,10 @@ def test_production_costs_more_than_development(cloud: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_comments_name_only_existing_keys(name: str) -> None:
-    known = set(all_keys(StackConfig))
+    valid_keys = set(all_keys(StackConfig))
     keys = re.findall(r"^ *#   *([a-z]\w+): ", text_of(name), flags=re.MULTILINE)
 
-    assert [key for key in keys if key not in known] == []
+    assert [key for key in keys if key not in valid_keys] == []
 
 
 def all_keys(model: type) -> list[str]:

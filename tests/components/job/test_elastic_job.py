@@ -11,7 +11,7 @@ from tests.components.existing.existing_stack import declared, pod_of
 from tests.components.recorder import Graph
 
 
-def unmet(*conditions: tuple[str, str], graph: Graph | None = None) -> str:
+def readiness_problem(*conditions: tuple[str, str], graph: Graph | None = None) -> str:
     """Return the expectations that these conditions of the declared job do not meet."""
     (job,) = (graph or declared()).of("ElasticJob")
     (expectation,) = wait_for.parse(job.inputs["metadata"]["annotations"]["pulumi.com/waitFor"])
@@ -21,7 +21,7 @@ def unmet(*conditions: tuple[str, str], graph: Graph | None = None) -> str:
 
 @pytest.mark.parametrize("kind", ["Running", "Succeeded", "Suspended", "Failed"])
 def test_an_update_ends_when_the_job_runs_or_will_not_run(kind: str) -> None:
-    assert unmet(("Created", "True"), (kind, "True")) == ""
+    assert readiness_problem(("Created", "True"), (kind, "True")) == ""
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_an_update_ends_when_the_job_runs_or_will_not_run(kind: str) -> None:
 def test_an_update_waits_for_workers_that_do_not_run_yet(
     conditions: tuple[tuple[str, str], ...],
 ) -> None:
-    assert unmet(*conditions), "an update with a mistyped image would succeed"
+    assert readiness_problem(*conditions), "an update with a mistyped image would succeed"
 
 
 def container(**job: Any) -> dict[str, Any]:
@@ -112,12 +112,16 @@ def test_no_data_set_is_prepared_for_a_program_of_the_user() -> None:
 
 
 def test_an_update_does_not_wait_for_capacity_where_nodes_are_created_on_demand() -> None:
-    assert unmet(("Created", "True"), graph=complete_stack()) == "", "spot capacity may take hours"
-    assert unmet(("Created", "True"), ("Running", "False"), graph=complete_stack()) == ""
+    assert readiness_problem(("Created", "True"), graph=complete_stack()) == "", (
+        "spot capacity may take hours"
+    )
+    assert (
+        readiness_problem(("Created", "True"), ("Running", "False"), graph=complete_stack()) == ""
+    )
 
 
 def test_an_update_waits_until_the_controller_has_accepted_the_job() -> None:
-    assert unmet(graph=complete_stack()), (
+    assert readiness_problem(graph=complete_stack()), (
         "an update with a controller that does not run would succeed"
     )
-    assert unmet(("Running", "False"), graph=complete_stack())
+    assert readiness_problem(("Running", "False"), graph=complete_stack())

@@ -65,19 +65,19 @@ def test_grafanas_own_types_know_every_key(dashboard: Dashboard) -> None:
 
     parsed = json.loads(JSONEncoder().encode(GrafanaDashboard.from_json(document)))
 
-    assert not list(missing(document, parsed)), "Grafana would ignore them"
+    assert not list(lost_fields(document, parsed)), "Grafana would ignore them"
 
 
-def missing(document: Any, parsed: Any, path: str = "") -> Any:
+def lost_fields(document: Any, parsed: Any, path: str = "") -> Any:
     """Yield the paths of values that Grafana's types lost; they may add defaults."""
     if isinstance(document, dict) and isinstance(parsed, dict):
         for key, value in document.items():
             if key in OF_PROMETHEUS:
                 continue
-            yield from missing(value, parsed.get(key), f"{path}.{key}")
+            yield from lost_fields(value, parsed.get(key), f"{path}.{key}")
     elif isinstance(document, list) and isinstance(parsed, list) and len(document) == len(parsed):
         for position, pair in enumerate(zip(document, parsed, strict=True)):
-            yield from missing(*pair, f"{path}[{position}]")
+            yield from lost_fields(*pair, f"{path}[{position}]")
     elif document != parsed:
         yield f"{path}: {document!r} became {parsed!r}"
 
@@ -90,7 +90,7 @@ def test_an_unknown_key_is_found(dashboard: Dashboard) -> None:
 
     parsed = json.loads(JSONEncoder().encode(GrafanaDashboard.from_json(document)))
 
-    assert list(missing(document, parsed)) == [
+    assert list(lost_fields(document, parsed)) == [
         ".panels[1].fieldConfig.defaults.units: 's' became None"
     ]
 

@@ -44,15 +44,15 @@ def faults(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:
     if not isinstance(value, kinds[schema["type"]]):
         yield f"{path} has not the type {schema['type']}"
     elif isinstance(value, dict):
-        known, additional = schema.get("properties", {}), schema.get("additionalProperties")
+        properties, additional = schema.get("properties", {}), schema.get("additionalProperties")
         yield from (
             f"{path}.{key} is missing" for key in schema.get("required", ()) if key not in value
         )
         for key, inner in value.items():
-            if (inside := known.get(key, additional)) is None:
+            if (property_schema := properties.get(key, additional)) is None:
                 yield f"{path}.{key} is unknown"
             else:
-                yield from faults(inner, inside, f"{path}.{key}")
+                yield from faults(inner, property_schema, f"{path}.{key}")
     elif isinstance(value, list):
         for position, inner in enumerate(value):
             yield from faults(inner, schema["items"], f"{path}[{position}]")

@@ -52,12 +52,12 @@ def endpoints(graph: Graph) -> list[Endpoint]:
     selecting = [
         Endpoint(
             name=f"{role}-{index}",
-            address=f"10.1.{at}.{index}",
+            address=f"10.1.{block}.{index}",
             namespace=graph[name].inputs["metadata"]["namespace"],
             labels=template_of(graph[name])["metadata"]["labels"],
             host_network=bool(pod_of(graph[name]).get("hostNetwork")),
         )
-        for at, (name, role) in enumerate(WORKLOADS.items())
+        for block, (name, role) in enumerate(WORKLOADS.items())
         for index in range(2)
     ]
     return [*OUTSIDERS, *selecting]
@@ -277,12 +277,14 @@ rules = st.fixed_dictionaries(
 
 
 @given(
-    first=st.lists(rules, max_size=3), more=st.lists(rules, max_size=2), port=st.integers(79, 81)
+    first=st.lists(rules, max_size=3),
+    additional=st.lists(rules, max_size=2),
+    port=st.integers(79, 81),
 )
 def test_policies_are_additive(
-    first: list[dict[str, Any]], more: list[dict[str, Any]], port: int
+    first: list[dict[str, Any]], additional: list[dict[str, Any]], port: int
 ) -> None:
     policies = [policy(ingress=first)]
 
     if Network(policies=policies).allows(A, B, port):
-        assert Network(policies=[*policies, policy(ingress=more)]).allows(A, B, port)
+        assert Network(policies=[*policies, policy(ingress=additional)]).allows(A, B, port)

@@ -103,22 +103,22 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
     A marker `xfail` would also accept errors of fixtures and of the API, with which a test proves nothing.
     """
-    known = pyfuncitem.get_closest_marker("upstream_known_wrong")
-    if not known or not os.environ.get("EVERSTEP_CONFORMANCE_UPSTREAM"):
+    marker = pyfuncitem.get_closest_marker("upstream_known_wrong")
+    if not marker or not os.environ.get("EVERSTEP_CONFORMANCE_UPSTREAM"):
         return (yield)
     try:
         yield
     except AssertionError as error:
-        pytest.xfail(f"{known.args[0]}: {str(error).partition(chr(10))[0]}")
-    pytest.fail(f"passes, but is marked as known to fail: {known.args[0]}", pytrace=False)
+        pytest.xfail(f"{marker.args[0]}: {str(error).partition(chr(10))[0]}")
+    pytest.fail(f"passes, but is marked as known to fail: {marker.args[0]}", pytrace=False)
 
 
 def _is_selected(item: pytest.Item) -> bool:
     """Return True if a test runs in the environment of its parameter."""
     spec = getattr(item, "callspec", None)
     environment = spec.params.get("environment") if spec else None
-    only = item.get_closest_marker("only_on")
-    if only and environment != only.args[0]:
+    marker = item.get_closest_marker("only_on")
+    if marker and environment != marker.args[0]:
         return False
     chosen = os.environ.get("EVERSTEP_CONFORMANCE")
     if environment is None or chosen:
@@ -297,13 +297,13 @@ def _as_service_account(api: client.ApiClient, kubeconfig: Path, folder: Path) -
     core: Any = client.CoreV1Api(api)
     body = {"spec": {"expirationSeconds": 3600}}
     token = core.create_namespaced_service_account_token("elasticjob-controller", NAMESPACE, body)
-    known = yaml.safe_load(kubeconfig.read_text())
-    known["users"] = [
-        {"name": user["name"], "user": {"token": token.status.token}} for user in known["users"]
+    config = yaml.safe_load(kubeconfig.read_text())
+    config["users"] = [
+        {"name": user["name"], "user": {"token": token.status.token}} for user in config["users"]
     ]
     path = folder / "kubeconfig"
     path.touch(mode=0o600)
-    path.write_text(json.dumps(known))
+    path.write_text(json.dumps(config))
     return path
 
 

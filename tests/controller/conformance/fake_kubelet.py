@@ -156,10 +156,17 @@ class FakeKubelet:
         self._report(pod, "Running", {"running": {"startedAt": _now()}}, ready=True)
 
     def _report_ended(self, pod: Any, code: int) -> None:
-        ended = {"exitCode": code, "startedAt": _now(), "finishedAt": _now(), "reason": "Error"}
+        terminated = {
+            "exitCode": code,
+            "startedAt": _now(),
+            "finishedAt": _now(),
+            "reason": "Error",
+        }
         if code == 0:
-            ended["reason"] = "Completed"
-        self._report(pod, "Failed" if code else "Succeeded", {"terminated": ended}, ready=False)
+            terminated["reason"] = "Completed"
+        self._report(
+            pod, "Failed" if code else "Succeeded", {"terminated": terminated}, ready=False
+        )
 
     def _report(self, pod: Any, phase: str, state: dict[str, Any], *, ready: bool) -> None:
         statuses = [

@@ -56,11 +56,11 @@ def test_workers_train_on_while_the_api_server_is_away(
     }  # fmt: skip
     job = bench.job(name, replicas=2, pod={"containers": [worker]})
     job.until_running({0, 1})
-    before, began = job.uids(), time.time()
+    before, outage_start = job.uids(), time.time()
 
     with api_server_frozen(twin):
         time.sleep(OUTAGE_SECONDS)
-        ended = time.time()
+        outage_end = time.time()
     job.scale(3)
     job.until_running({0, 1, 2})
 
@@ -68,5 +68,5 @@ def test_workers_train_on_while_the_api_server_is_away(
     assert {index: pods[index].metadata.uid for index in before} == before, "a worker was deleted"
     for index in before:
         assert pods[index].status.container_statuses[0].restart_count == 0
-        meanwhile = [step for step in steps(job, index) if began < step < ended]
+        meanwhile = [step for step in steps(job, index) if outage_start < step < outage_end]
         assert len(meanwhile) >= MIN_STEPS, f"worker {index} stopped"

@@ -107,8 +107,8 @@ class LimitedCluster(ModelCluster):
                 return
             spec["nodeName"] = f"{ON_DEMAND if is_on_demand(pod) else 'spot'}-{metadata['uid']}"
             self.nodes_up[spec["nodeName"]] = True
-            since = format_time(self.now)
-            scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
+            now = format_time(self.now)
+            scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
             pod["status"]["conditions"] = [scheduled]
             pod["bound_at"] = self.now
         elif pod["status"]["phase"] == "Pending" and self.now - pod["bound_at"] >= timedelta(

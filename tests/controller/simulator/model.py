@@ -180,8 +180,8 @@ class ModelCluster(KubernetesClient):
             return
         self.failures += 1 <= code < 128
         started = pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
-        ended = {"exitCode": code, "startedAt": started, "finishedAt": format_time(self.now)}
-        self._report(pod, "Failed" if code else "Succeeded", {"terminated": ended})
+        terminated = {"exitCode": code, "startedAt": started, "finishedAt": format_time(self.now)}
+        self._report(pod, "Failed" if code else "Succeeded", {"terminated": terminated})
 
     def served(self, pod: Mapping[str, Any]) -> bool:
         return self.nodes_up.get(pod["spec"].get("nodeName", ""), False)

@@ -34,11 +34,11 @@ TIMES = {
 class LateCluster(ZonedCluster):
     """A cluster that may answer with placeholders as they were at an earlier time."""
 
-    late: list[Placeholder] | None = None
+    stale_placeholders: list[Placeholder] | None = None
 
     def placeholders(self, job: object) -> list[Placeholder]:
-        late, self.late = self.late, None
-        return super().placeholders(job) if late is None else late  # type: ignore[arg-type]
+        stale, self.stale_placeholders = self.stale_placeholders, None
+        return super().placeholders(job) if stale is None else stale  # type: ignore[arg-type]
 
 
 class Moves(RuleBasedStateMachine):
@@ -137,9 +137,9 @@ class Moves(RuleBasedStateMachine):
 
     @rule()
     def observe_placeholders_late(self) -> None:
-        late = self.cluster.placeholders(None)
+        stale = self.cluster.placeholders(None)
         self.calm_period()
-        self.cluster.late = late
+        self.cluster.stale_placeholders = stale
         self.reconcile()
 
     @rule(joins=st.booleans())
@@ -172,7 +172,7 @@ class Moves(RuleBasedStateMachine):
         if not hasattr(self, "cluster"):
             return
         cluster = self.cluster
-        cluster.crash_in, cluster.late = None, None
+        cluster.crash_in, cluster.stale_placeholders = None, None
         for zone in ZONES:
             cluster.set_machines(zone, WANTED if zone == "c" else 0)
         for _ in range(70):

@@ -22,22 +22,22 @@ TERMS = Terms(work=10 * 12 * HOUR, machines=10, deadline_seconds=24 * HOUR)
 OPEN = Terms(work=10 * 12 * HOUR, machines=10, min_machines=2)
 
 
-def at(hours: float, done_hours: float, spot: int = 0, on_demand: int = 0) -> Progress:
+def progress_at(hours: float, done_hours: float, spot: int = 0, on_demand: int = 0) -> Progress:
     """Return the progress after a time, in hours of all machines."""
     return Progress(hours * HOUR, done_hours * 10 * HOUR, spot, on_demand)
 
 
 def test_the_margin_is_the_time_beyond_the_work_with_all_machines() -> None:
-    assert margin_seconds(TERMS, at(6, 4)) == (24 - 6 - 8) * HOUR
-    assert margin_seconds(OPEN, at(6, 4)) == float("inf")
+    assert margin_seconds(TERMS, progress_at(6, 4)) == (24 - 6 - 8) * HOUR
+    assert margin_seconds(OPEN, progress_at(6, 4)) == float("inf")
 
 
 def test_with_time_to_spare_no_machine_is_bought() -> None:
-    assert latest_start(TERMS, at(10, 0)).on_demand == 0
+    assert latest_start(TERMS, progress_at(10, 0)).on_demand == 0
 
 
 def test_from_the_latest_start_missing_machines_are_bought_and_spot_machines_kept() -> None:
-    purchase = latest_start(TERMS, at(11.6, 0, spot=4))
+    purchase = latest_start(TERMS, progress_at(11.6, 0, spot=4))
 
     assert (purchase.on_demand, purchase.use_spot) == (6, True)
 
@@ -51,7 +51,7 @@ def test_bought_machines_are_kept_until_the_spot_machines_that_replace_them_trai
 
 
 def test_with_little_reserve_left_all_machines_are_on_demand_until_the_end() -> None:
-    purchase = latest_start(TERMS, at(11.9, 0, spot=4))
+    purchase = latest_start(TERMS, progress_at(11.9, 0, spot=4))
 
     assert (purchase.on_demand, purchase.use_spot) == (10, False)
 
@@ -61,16 +61,16 @@ def test_a_long_job_starts_earlier_than_a_short_one() -> None:
     long = Terms(work=10 * 48 * HOUR, machines=10, deadline_seconds=60 * HOUR)
     margin = 1.0
 
-    assert latest_start(TERMS, at(12 - margin, 0)).on_demand == 0
-    assert latest_start(long, at(12 - margin, 0)).on_demand == 10
+    assert latest_start(TERMS, progress_at(12 - margin, 0)).on_demand == 0
+    assert latest_start(long, progress_at(12 - margin, 0)).on_demand == 10
 
 
 def test_bought_machines_are_kept_until_the_reserve_has_grown() -> None:
     reserve = TERMS.pass_seconds + TERMS.start_seconds * (1 + 2 + 0.5 * 12)
     just_above = (12 * HOUR - reserve - 1) / HOUR
 
-    assert latest_start(TERMS, at(just_above, 0)).on_demand == 0
-    assert latest_start(TERMS, at(just_above, 0, on_demand=10)).on_demand == 10
+    assert latest_start(TERMS, progress_at(just_above, 0)).on_demand == 0
+    assert latest_start(TERMS, progress_at(just_above, 0, on_demand=10)).on_demand == 10
 
 
 def test_without_a_deadline_the_smallest_group_is_bought_after_a_while_without_spot() -> None:
@@ -85,22 +85,22 @@ def test_without_a_deadline_the_smallest_group_is_bought_after_a_while_without_s
 
 
 def test_greedy_uses_spot_only_until_the_last_moment_and_then_no_spot() -> None:
-    assert greedy(TERMS, at(11.5, 0, spot=3)).on_demand == 0
-    final = greedy(TERMS, at(11.9, 0, spot=3))
+    assert greedy(TERMS, progress_at(11.5, 0, spot=3)).on_demand == 0
+    final = greedy(TERMS, progress_at(11.9, 0, spot=3))
     assert (final.on_demand, final.use_spot) == (10, False)
 
 
 def test_uniform_progress_buys_when_it_is_behind_and_stops_when_it_is_ahead() -> None:
-    assert uniform_progress(TERMS, at(6, 2.9, spot=1)).on_demand == 9
-    assert uniform_progress(TERMS, at(6, 3)).on_demand == 0
-    assert uniform_progress(TERMS, at(6, 3, on_demand=9)).on_demand == 10, "hysteresis"
-    assert uniform_progress(OPEN, at(6, 0)).on_demand == 0
+    assert uniform_progress(TERMS, progress_at(6, 2.9, spot=1)).on_demand == 9
+    assert uniform_progress(TERMS, progress_at(6, 3)).on_demand == 0
+    assert uniform_progress(TERMS, progress_at(6, 3, on_demand=9)).on_demand == 10, "hysteresis"
+    assert uniform_progress(OPEN, progress_at(6, 0)).on_demand == 0
 
 
 def test_never_and_always_depend_on_nothing() -> None:
-    assert never(TERMS, at(23.9, 0)).on_demand == 0
-    assert always(TERMS, at(0, 0, spot=10)) == always(TERMS, at(11, 0))
-    assert not always(TERMS, at(0, 0)).use_spot
+    assert never(TERMS, progress_at(23.9, 0)).on_demand == 0
+    assert always(TERMS, progress_at(0, 0, spot=10)) == always(TERMS, progress_at(11, 0))
+    assert not always(TERMS, progress_at(0, 0)).use_spot
 
 
 @pytest.mark.parametrize(("spent", "expected"), [(9.0, True), (9.001, False)])
@@ -122,7 +122,7 @@ def test_every_purchase_completes_the_group_at_most_and_has_a_reason(
 ) -> None:
     for policy in (never, always, greedy, uniform_progress, latest_start):
         for terms in (TERMS, OPEN):
-            purchase = policy(terms, at(hours, done, spot, on_demand))
+            purchase = policy(terms, progress_at(hours, done, spot, on_demand))
             used_spot = spot if purchase.use_spot else 0
             assert purchase.reason
             assert 0 <= purchase.on_demand <= max(0, 10 - used_spot)
@@ -130,7 +130,7 @@ def test_every_purchase_completes_the_group_at_most_and_has_a_reason(
 
 @given(hours=st.floats(0, 24), done=st.floats(0, 12), spot=st.integers(0, 10))
 def test_a_job_with_less_time_never_buys_less(hours: float, done: float, spot: int) -> None:
-    early = latest_start(TERMS, at(hours, done, spot)).on_demand
-    late = latest_start(TERMS, at(hours + 0.1, done, spot)).on_demand
+    bought_early = latest_start(TERMS, progress_at(hours, done, spot)).on_demand
+    bought_late = latest_start(TERMS, progress_at(hours + 0.1, done, spot)).on_demand
 
-    assert late >= early
+    assert bought_late >= bought_early

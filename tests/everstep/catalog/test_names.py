@@ -96,8 +96,8 @@ def test_the_example_uses_the_names_of_the_catalog() -> None:
 def test_every_name_of_the_catalog_is_used_by_a_program() -> None:
     sources = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     texts = [path.read_text(encoding="utf-8") for path in sources]
-    used = Counter(word for text in texts for word in set(re.findall(r"[A-Z][A-Z_]+", text)))
+    uses = Counter(word for text in texts for word in set(re.findall(r"[A-Z][A-Z_]+", text)))
     defined = Counter(re.findall(r"[A-Z][A-Z_]+", Path(names.__file__).read_text(encoding="utf-8")))
 
-    unused = [name for name in vars(names) if name.isupper() and used[name] == defined[name] == 1]
+    unused = [name for name in vars(names) if name.isupper() and uses[name] == defined[name] == 1]
     assert set(unused) <= MANIFEST_NAMES, "a program has a copy of the value, or none needs it"

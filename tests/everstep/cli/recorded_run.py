@@ -92,8 +92,10 @@ class RecordedRun:
         self.training = list(nodes)
         return self
 
-    def begin_move(self, origin: str = "zone-a", to: str = "zone-b") -> Self:
-        self.moves.append(Move(self.now, None, origin, to, f"{to} offers 2 machines"))
+    def begin_move(self, origin: str = "zone-a", destination: str = "zone-b") -> Self:
+        self.moves.append(
+            Move(self.now, None, origin, destination, f"{destination} offers 2 machines")
+        )
         return self
 
     def end_move(self, *, abandoned: bool = False) -> Self:

@@ -8,7 +8,7 @@ import pytest
 
 from everstep.cli.child_process import running
 from tests.processes import processes_in_session
-from tests.trainer.elastic.nodes import until
+from tests.trainer.elastic.nodes import wait_until
 
 PROGRAM = """
 import signal, subprocess, sys
@@ -22,7 +22,7 @@ signal.pause()
 def interrupt(log: Path, sessions: list[int]) -> None:
     """Start the program, wait until it has a child, and interrupt this process."""
     with running([sys.executable, "-c", PROGRAM], log) as process:
-        until(log.read_text, 60, "the program has started its child")
+        wait_until(log.read_text, 60, "the program has started its child")
         sessions.append(process.pid)
         assert len(processes_in_session(process.pid)) == 2
         raise KeyboardInterrupt
@@ -34,7 +34,7 @@ def test_ctrl_c_ends_the_program_and_its_children(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupt(tmp_path / "log", sessions)
 
-    until(lambda: not processes_in_session(sessions[0]), 60, "its child has ended")
+    wait_until(lambda: not processes_in_session(sessions[0]), 60, "its child has ended")
 
 
 def test_the_output_of_a_program_is_in_its_log(tmp_path: Path) -> None:

@@ -38,13 +38,13 @@ def fault_of(words: list[str]) -> str:
         command = command.commands[words.pop(0)]
     if command.context_settings.get("allow_extra_args"):
         return ""
-    known = {
+    valid_options = {
         name
         for parameter in command.params
         for name in (*parameter.opts, *parameter.secondary_opts)
     }
-    given = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
-    return ", ".join(sorted(given - known - {"--help", "-h"}))
+    used_options = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+    return ", ".join(sorted(used_options - valid_options - {"--help", "-h"}))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -61,10 +61,12 @@ def test_every_command_and_option_of_everstep_in_a_page_exists(page: Path) -> No
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_target_of_make_in_a_page_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    known = {name for names in targets for name in names.split()}
+    existing = {name for names in targets for name in names.split()}
     written = [shlex.split(line, comments=True)[1] for line in commands(page, "make")]
 
-    assert [name for name in written if re.fullmatch("[a-z-]+", name) and name not in known] == []
+    assert [
+        name for name in written if re.fullmatch("[a-z-]+", name) and name not in existing
+    ] == []
 
 
 def test_a_command_that_does_not_exist_is_found() -> None:

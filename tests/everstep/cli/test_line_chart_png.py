@@ -14,7 +14,7 @@ IDEAL = Curve("ideal", [(0.0, 2.0), (2.0, 2.0)], reference=True)
 CHART = LineChart("A chart", AXIS, AXIS, (MEASURED, IDEAL))
 
 
-def drawn(chart: LineChart) -> Image.Image:
+def rendered(chart: LineChart) -> Image.Image:
     return Image.open(io.BytesIO(png(chart))).convert("RGB")
 
 
@@ -26,7 +26,7 @@ def colour_at(image: Image.Image, x: float, y: float) -> str:
 
 @pytest.fixture(scope="module")
 def image() -> Image.Image:
-    return drawn(CHART)
+    return rendered(CHART)
 
 
 def test_the_picture_has_the_size_of_the_svg_in_high_resolution(image: Image.Image) -> None:
@@ -52,4 +52,4 @@ def test_texts_are_drawn_without_fonts_of_the_machine() -> None:
     empty = LineChart("", AXIS, AXIS)
     titled = LineChart("A title", AXIS, AXIS)
 
-    assert drawn(titled).tobytes() != drawn(empty).tobytes()
+    assert rendered(titled).tobytes() != rendered(empty).tobytes()

@@ -118,7 +118,7 @@ def test_without_credentials_the_error_says_how_to_log_in(
 # --- Azure --------------------------------------------------------------------------------------
 
 
-def item(sku: str, price: float, **more: object) -> dict[str, object]:
+def item(sku: str, price: float, **fields: object) -> dict[str, object]:
     """Return an item as https://prices.azure.com/api/retail/prices has it."""
     return {
         "currencyCode": "USD", "tierMinimumUnits": 0.0, "retailPrice": price, "unitPrice": price,
@@ -127,7 +127,7 @@ def item(sku: str, price: float, **more: object) -> dict[str, object]:
         "productName": "Virtual Machines NCasT4_v3 Series", "skuName": sku,
         "serviceName": "Virtual Machines", "serviceId": "0", "serviceFamily": "Compute",
         "unitOfMeasure": "1 Hour", "type": "Consumption", "isPrimaryMeterRegion": True,
-        "armSkuName": T4, **more,
+        "armSkuName": T4, **fields,
     }  # fmt: skip
 
 

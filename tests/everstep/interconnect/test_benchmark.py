@@ -72,7 +72,7 @@ def start(machine: str, rank: int, *arguments: str) -> "subprocess.Popen[str]":
     )  # fmt: skip
 
 
-def measured(machines: list[str]) -> Results:
+def results_of(machines: list[str]) -> Results:
     """Return the results of an all-reduce over the link."""
     options = ["--collectives", ALL_REDUCE, "--min-bytes", "1048576", "--max-bytes", "2097152"]
     ranks = [start(name, rank, *options) for rank, name in enumerate(machines)]
@@ -89,7 +89,7 @@ def test_the_bus_bandwidth_of_a_shaped_link_is_the_rate_that_was_set(machines: l
     while len(bandwidths) < ATTEMPTS and not any(
         abs(bandwidth / RATE - 1) < 0.1 for bandwidth in bandwidths
     ):
-        results = measured(machines)
+        results = results_of(machines)
         summary = results.summary()
         assert summary is not None
         bandwidths.append(summary.maximum)

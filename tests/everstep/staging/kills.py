@@ -85,10 +85,10 @@ def kill_repeatedly(folder: Path, kills: int, seed: int) -> Outcome:
     most_complete = killed = 0
     while killed < kills:
         reports = chance.randint(1, FILES_PER_KILL // 4)
-        ended, complete = run_once(source, destination, reports, chance.uniform(0, MAX_DELAY))
+        finished, complete = run_once(source, destination, reports, chance.uniform(0, MAX_DELAY))
         wrong += wrong_files(source, destination)
-        most_complete, killed = max(most_complete, complete), killed + (not ended)
-        if ended:  # nothing would be left to kill
+        most_complete, killed = max(most_complete, complete), killed + (not finished)
+        if finished:  # nothing would be left to kill
             shutil.rmtree(destination)
     _, complete = run_once(source, destination, reports=0, delay=0)
     wrong += wrong_files(source, destination)

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.mutation.inputs.declared import STACKS, declared
-from tests.mutation.inputs.run import Tally, judged, name_of, table, total, variants
+from tests.mutation.inputs.run import Tally, judge_all, name_of, table, total, variants
 from tests.mutation.inputs.verdict import judge
 
 MAX_ACCEPTED = 0.02
@@ -42,7 +42,7 @@ def _measure(cloud: str, *, show: bool) -> int:
             file=sys.stderr,
             flush=True,
         )
-        tallies = judged(variants(resources), judging)
+        tallies = judge_all(variants(resources), judging)
     print(table(tallies))
     if show:
         _show(tallies)

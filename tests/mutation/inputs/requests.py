@@ -49,13 +49,13 @@ class Call:
 def reasons(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
     """Yield the reasons why AWS refuses the requests for a resource."""
     calls = CALLS[token]
-    taken = {name for call in calls for name in call.takes or ()}
+    used_names = {name for call in calls for name in call.takes or ()}
     for call in calls:
         own_inputs = {
             name: value
             for name, value in inputs.items()
             if name not in PROVIDER_ONLY
-            and (name in call.takes if call.takes else name not in taken)
+            and (name in call.takes if call.takes else name not in used_names)
         }
         if own_inputs or call.takes is None:
             shape = models.input_shape(call.service, call.operation)
@@ -99,8 +99,8 @@ def _shaped(value: Any, shape: Any) -> Any:
     if kind == "structure" and isinstance(value, list) and len(value) == 1:
         value = value[0]  # the provider has a list of at most one where AWS has a structure
     if kind == "structure" and isinstance(value, Mapping):
-        names = {_normal(name): name for name in shape.members}
-        pairs = ((names.get(_normal(name), name), item) for name, item in value.items())
+        names = {_normalized(name): name for name in shape.members}
+        pairs = ((names.get(_normalized(name), name), item) for name, item in value.items())
         return {
             name: _shaped(pair, shape.members[name]) if name in shape.members else pair
             for name, pair in pairs
@@ -118,7 +118,7 @@ def _shaped(value: Any, shape: Any) -> Any:
     return value
 
 
-def _normal(name: str) -> str:
+def _normalized(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("s")
 
 
@@ -160,8 +160,8 @@ def _encryption(rules: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _cost_filters(filters: list[Mapping[str, Any]]) -> dict[str, Any]:
-    known = {"name", "values"}
-    unknown = {key: filter_[key] for filter_ in filters for key in filter_ if key not in known}
+    valid_keys = {"name", "values"}
+    unknown = {key: filter_[key] for filter_ in filters for key in filter_ if key not in valid_keys}
     return {**{filter_["name"]: filter_["values"] for filter_ in filters}, **unknown}
 
 

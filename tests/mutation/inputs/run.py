@@ -104,7 +104,7 @@ def reason_of(variant: Variant) -> str:
     return next(chain(models, formats.reasons(mutation.inputs)), "")
 
 
-def judged(variants: Iterable[Variant], judge: Judge) -> dict[str, Tally]:
+def judge_all(variants: Iterable[Variant], judge: Judge) -> dict[str, Tally]:
     """Return the counts of each type of resource, and `all`."""
     tallies: dict[str, Tally] = {}
     for variant in variants:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.mutation.inputs.declared import declared
-from tests.mutation.inputs.run import SEED, Tally, judged, name_of, total, variants
+from tests.mutation.inputs.run import SEED, Tally, judge_all, name_of, total, variants
 from tests.mutation.inputs.verdict import judge
 
 SAMPLE = 150
@@ -20,7 +20,7 @@ def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     resources = list(declared(request.param, folder, (STACK[request.param],)))
     chosen = random.Random(SEED).sample(variants(resources), SAMPLE)
     with judge() as judging:
-        return total(judged(chosen, judging))
+        return total(judge_all(chosen, judging))
 
 
 def test_the_twin_accepts_at_most_two_percent_of_what_the_service_refuses(sample: Tally) -> None:

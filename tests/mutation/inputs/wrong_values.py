@@ -87,13 +87,15 @@ def mutations(
         tags: True if the type has tags.
     """
     for path, value in leaves_and_branches(inputs):
-        at = text_of(path)
+        path_text = text_of(path)
         if path:
-            yield Mutation(f"missing: {at}", inputs, path, MISSING)
+            yield Mutation(f"missing: {path_text}", inputs, path, MISSING)
             for description, wrong in wrong_values(value, chooser):
-                yield Mutation(f"{description}: {at}", inputs, path, wrong)
+                yield Mutation(f"{description}: {path_text}", inputs, path, wrong)
         if isinstance(value, Mapping) and not is_map(path):
-            yield Mutation(f"unknown key: {at}", inputs, (*path, "nonsuch"), "x", certain=True)
+            yield Mutation(
+                f"unknown key: {path_text}", inputs, (*path, "nonsuch"), "x", certain=True
+            )
     for description, wrong in WRONG_TAGS if tags else ():
         yield Mutation(description, inputs, ("tags",), wrong)
 

@@ -33,13 +33,13 @@ RESOLUTION = timedelta(seconds=1)
 
 
 def event(kind: str, seconds: float) -> dict[str, Any]:
-    at = datetime.fromtimestamp(time.time() + seconds, UTC)
+    deadline = datetime.fromtimestamp(time.time() + seconds, UTC)
     return {
         "EventId": "event-1",
         "EventType": kind,
         "EventStatus": "Scheduled",
         "Resources": ["vm_0"],
-        "NotBefore": format_datetime(at, usegmt=True),
+        "NotBefore": format_datetime(deadline, usegmt=True),
     }
 
 
@@ -119,18 +119,22 @@ def test_the_watcher_drains_if_the_node_group_of_ec2_does_not(
         )
         assert not cordoned(bench), "advice alone does not cordon"
 
-        at = after(EC2_NOTICE_SECONDS)  # from here on: the start of the watcher may take long
-        aws.documents[ACTION] = {"action": "terminate", "time": at}
+        notice_time = after(
+            EC2_NOTICE_SECONDS
+        )  # from here on: the start of the watcher may take long
+        aws.documents[ACTION] = {"action": "terminate", "time": notice_time}
         eventually(lambda: cordoned(bench), "the node is cordoned")
-        eventually(lambda: deadline(bench, "worker-1") == at, "the worker has the deadline")
-        assert notice(bench)["deadline"] == at
+        eventually(
+            lambda: deadline(bench, "worker-1") == notice_time, "the worker has the deadline"
+        )
+        assert notice(bench)["deadline"] == notice_time
 
         eventually(
             lambda: bench.pod("worker-1").metadata.deletion_timestamp,
             "the watcher drains",
         )
         seen = datetime.fromisoformat(notice(bench)["since"])
-        share = CLOUD_DRAIN_SHARE * (datetime.fromisoformat(at) - seen)
+        share = CLOUD_DRAIN_SHARE * (datetime.fromisoformat(notice_time) - seen)
         assert evicted_at(bench, "worker-1") - seen >= share - RESOLUTION, (
             "the node group drains first"
         )

@@ -135,13 +135,13 @@ def test_parts_with_different_classes_are_refused(source: Path, tmp_path: Path) 
         shards(source, tmp_path / "shards")
 
 
-@pytest.mark.parametrize("of", ["photographs", "shards"])
+@pytest.mark.parametrize("kind", ["photographs", "shards"])
 def test_the_identity_describes_the_data_and_changes_with_it(
-    source: Path, tmp_path: Path, of: str
+    source: Path, tmp_path: Path, kind: str
 ) -> None:
     def identity(name: str) -> str:
         folder = source
-        if of == "shards":
+        if kind == "shards":
             folder = tmp_path / name
             shards(source, folder)
         return data.load("imagefolder", folder, "train", 28).identity

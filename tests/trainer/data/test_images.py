@@ -128,11 +128,11 @@ def test_the_orientation_tag_is_ignored() -> None:
 def test_a_grey_photograph_has_three_channels() -> None:
     file = io.BytesIO()
     Image.fromarray(np.full((40, 40), 90, np.uint8)).save(file, "jpeg")
-    into = np.empty((16, 16, 3), np.uint8)
+    output = np.empty((16, 16, 3), np.uint8)
 
-    render(np.frombuffer(file.getvalue(), np.uint8), None, into)
+    render(np.frombuffer(file.getvalue(), np.uint8), None, output)
 
-    assert np.all(np.abs(into.astype(int) - 90) < 3)
+    assert np.all(np.abs(output.astype(int) - 90) < 3)
 
 
 def test_without_opencv_the_error_names_the_package(

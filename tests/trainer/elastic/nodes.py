@@ -65,7 +65,7 @@ def etcd_process(
         stderr=log,
     )
     try:
-        until(lambda: _answers(client), 100, "etcd responds")
+        wait_until(lambda: _answers(client), 100, "etcd responds")
         yield f"127.0.0.1:{client}", process
     finally:
         process.kill()
@@ -79,7 +79,7 @@ def _answers(port: int) -> bool:
     return False
 
 
-def until(condition: Callable[[], Found | None], seconds: float, description: str) -> Found:
+def wait_until(condition: Callable[[], Found | None], seconds: float, description: str) -> Found:
     """Poll until a condition returns a true value, and return it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -121,7 +121,7 @@ class Nodes:
     def start(
         self,
         name: str,
-        *more: str,
+        *options: str,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """Start a node's agent, with additional options of the trainer."""
@@ -145,7 +145,7 @@ class Nodes:
             *self._flags,
         ]
         per_node = [f"--nproc_per_node={self._workers}"]
-        program = [*self._program, "--run", str(self.run), *self._options, *more]
+        program = [*self._program, "--run", str(self.run), *self._options, *options]
         if name in self._agents:
             self._agents[name].wait(WAIT_SECONDS)  # the previous one has been killed: reap it
         with (self._folder / f"{name}.log").open("ab") as log:
@@ -207,7 +207,7 @@ class Nodes:
     ) -> KeyValue:
         """Return the first step that matches."""
         try:
-            return until(
+            return wait_until(
                 lambda: next((step for step in self.journal("step") if matches(step)), None),
                 seconds,
                 description,

@@ -15,7 +15,7 @@ import pytest
 
 from everstep.progress import Silent
 from tests.trainer.data.photographs import make
-from tests.trainer.elastic.nodes import Nodes, running_etcd, until
+from tests.trainer.elastic.nodes import Nodes, running_etcd, wait_until
 from trainer import data
 from trainer.data.convert import convert
 from trainer.data.loader import Readers
@@ -47,9 +47,9 @@ def test_a_killed_reader_is_replaced_without_loss(
         images = readers.take(keys)
 
         for sample in range(20):
-            into = np.empty((SIZE, SIZE, 3), np.uint8)
-            train.render(sample, sample, into)
-            assert np.array_equal(images[sample], into)
+            output = np.empty((SIZE, SIZE, 3), np.uint8)
+            train.render(sample, sample, output)
+            assert np.array_equal(images[sample], output)
         assert "was killed by signal 9" in caplog.text
     finally:
         readers.close()
@@ -146,7 +146,9 @@ def test_readers_survive_a_change_of_the_group_and_end_with_their_node(
             assert readers_of(nodes, "w0") == staying, (
                 "the new group changes only the requested samples"
             )
-            until(lambda: not readers_of(nodes, "w1"), 100, "the readers of the node that left end")
+            wait_until(
+                lambda: not readers_of(nodes, "w1"), 100, "the readers of the node that left end"
+            )
         finally:
             nodes.close()
 

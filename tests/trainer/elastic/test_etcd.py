@@ -37,7 +37,7 @@ from everstep.elastic.membership.own_key import AgentIdentity
 from everstep.elastic.membership.run_keys import RunKeys
 from everstep.elastic.recovery.state_machine import StepProgress
 from tests.processes import free_port
-from tests.trainer.elastic.nodes import until
+from tests.trainer.elastic.nodes import wait_until
 
 pytestmark = pytest.mark.twin
 
@@ -262,7 +262,7 @@ def test_workers_that_can_never_exchange_data_form_few_generations(endpoint: str
     """A wrong GLOO_SOCKET_IFNAME: each generation fails immediately, on all nodes."""
     limits = GroupLimits(min_members=2, max_members=2)
     peers = [Peer(endpoint, "no-data", name, limits) for name in ("n0", "n1")]
-    began = time.monotonic()
+    started_at = time.monotonic()
     for expected in range(1, 6):
         for peer in peers:
             peer.wait()
@@ -271,7 +271,7 @@ def test_workers_that_can_never_exchange_data_form_few_generations(endpoint: str
     for peer in peers:
         peer.agent.close()
 
-    assert time.monotonic() - began > 3.0, "the time between attempts grows"
+    assert time.monotonic() - started_at > 3.0, "the time between attempts grows"
 
 
 def test_a_vanished_node_is_detected_when_its_lease_expires(group: list[Peer]) -> None:
@@ -294,7 +294,7 @@ def test_a_silent_member_is_fenced_although_its_lease_is_valid_and_returns(
 ) -> None:
     silent = beating_group[lost]
     staying = [peer for peer in beating_group if peer is not silent]
-    until(lambda: all(hears(peer, silent) for peer in staying), 100, "heartbeats have arrived")
+    wait_until(lambda: all(hears(peer, silent) for peer in staying), 100, "heartbeats have arrived")
     silent.silence()
 
     assert staying[0].stops.get(timeout=100) == f"lost n{lost}"
@@ -361,20 +361,20 @@ def test_waiting_members_receive_the_end_of_the_run(group: list[Peer]) -> None:
     group[0].wait()  # its worker is gone, the others still run: it waits
     group[1].agent.end_run(RunEnded(finished=True, reason="done"))
 
-    ended = group[0].ranks.get(timeout=100)
-    assert isinstance(ended, RunEndedError)
-    assert ended.ended.finished
+    received = group[0].ranks.get(timeout=100)
+    assert isinstance(received, RunEndedError)
+    assert received.ended.finished
 
 
 def test_the_end_of_an_earlier_run_of_the_same_name_is_ignored(etcd: Etcd) -> None:
-    ended = RunEnded(finished=True, reason="done")
-    RunKeys(etcd, "again").put_outcome(ended)
-    later = RunKeys(etcd, "again")
+    outcome = RunEnded(finished=True, reason="done")
+    RunKeys(etcd, "again").put_outcome(outcome)
+    later_keys = RunKeys(etcd, "again")
 
-    assert ended not in [*later.read(), *later.read()], "nor when it is read again"
+    assert outcome not in [*later_keys.read(), *later_keys.read()], "nor when it is read again"
 
-    RunKeys(etcd, "again").put_outcome(ended)
-    assert ended in [*later.read()]
+    RunKeys(etcd, "again").put_outcome(outcome)
+    assert outcome in [*later_keys.read()]
 
 
 def test_only_workers_of_the_current_generation_may_end_the_run(etcd: Etcd) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes import free_port
 from tests.trainer.elastic.conftest import Start
-from tests.trainer.elastic.nodes import REPOSITORY, KeyValue, Nodes, small_data, until
+from tests.trainer.elastic.nodes import REPOSITORY, KeyValue, Nodes, small_data, wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
@@ -34,7 +34,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def remount(folder: Path, options: str) -> None:
     """Remount the disk with other options; during a write the kernel refuses to make it read-only."""
     command = ["mount", "-o", f"remount,{options}", str(folder)]
-    until(
+    wait_until(
         lambda: subprocess.run(command, check=False, capture_output=True).returncode == 0,
         100,
         f"the disk is remounted {options}",
@@ -43,7 +43,7 @@ def remount(folder: Path, options: str) -> None:
 
 def journal_entry(nodes: Nodes, kind: str, after: float) -> KeyValue:
     """Return the first journal entry of a kind after a time."""
-    return until(
+    return wait_until(
         lambda: next((e for e in nodes.journal(kind) if e["at"] > after), None),
         120,
         f"the journal contains {kind!r}\n{nodes.logs()}",
@@ -60,7 +60,7 @@ def test_failed_saves_are_reported_on_a_full_or_read_only_disk_while_training_co
     assert f"checkpoint of step {failed['step']} FAILED" in nodes.logs()
     nodes.next_step(failed["at"], world_size=1)
     # Polled, because the next attempt may be in progress.
-    until(lambda: not list(small_disk.iterdir()), 100, "incomplete files are removed")
+    wait_until(lambda: not list(small_disk.iterdir()), 100, "incomplete files are removed")
 
     remount(small_disk, f"size={STATE_MEGABYTES * 6}m")
     journal_entry(nodes, "checkpoint", time.time())
@@ -98,7 +98,7 @@ def test_steps_with_a_non_finite_loss_are_skipped_a_limited_number_of_times_if_c
     assert f"the loss of step {skipped[-1]} is" in nodes.logs()
 
 
-def changed(folder: Path, addition: str) -> Path:
+def with_line(folder: Path, addition: str) -> Path:
     """Copy the trainer, append code to its classifier module, and return the import path."""
     copied = folder / "other"
     for package in ("trainer", "everstep"):
@@ -143,7 +143,7 @@ Classifier.train = _fault
 def test_a_worker_killed_in_the_first_step_does_not_end_the_other_workers(
     start: Start, tmp_path: Path
 ) -> None:
-    program = {"PYTHONPATH": str(changed(tmp_path, KILL_ONE_IN_FIRST_STEP))}
+    program = {"PYTHONPATH": str(with_line(tmp_path, KILL_ONE_IN_FIRST_STEP))}
     nodes = start(names=(), workers=2)
     nodes.start("w0", environment=program)
 
@@ -159,7 +159,7 @@ def test_a_worker_killed_in_the_first_step_does_not_end_the_other_workers(
 def test_a_program_that_always_crashes_ends_the_run_with_its_error(
     start: Start, tmp_path: Path
 ) -> None:
-    program = {"PYTHONPATH": str(changed(tmp_path, RAISE_IN_EVERY_STEP))}
+    program = {"PYTHONPATH": str(with_line(tmp_path, RAISE_IN_EVERY_STEP))}
     nodes = start(names=())
     nodes.start("w0", environment=program)
 
@@ -172,7 +172,7 @@ def test_a_program_that_always_crashes_ends_the_run_with_its_error(
 def test_a_program_that_crashes_before_it_joins_ends_the_run_with_its_error(
     start: Start, tmp_path: Path
 ) -> None:
-    program = {"PYTHONPATH": str(changed(tmp_path, RAISE_BEFORE_THE_GROUP))}
+    program = {"PYTHONPATH": str(with_line(tmp_path, RAISE_BEFORE_THE_GROUP))}
     nodes = start(names=())
     nodes.start("w0", environment=program)
 
@@ -187,7 +187,7 @@ def test_a_worker_of_another_image_version_is_refused_and_the_others_continue(
 ) -> None:
     nodes = start(names=("w0",))
     nodes.next_step(0, world_size=1, seconds=240)
-    changed_image = changed(tmp_path, "# one line more\n")
+    changed_image = with_line(tmp_path, "# one line more\n")
 
     nodes.start("w1", environment={"PYTHONPATH": str(changed_image)})
 
@@ -237,11 +237,11 @@ def test_an_unreachable_etcd_is_reported_after_ten_seconds_and_retried_until_the
     nodes = Nodes(tmp_path, endpoint, fixed, flags=("--rdzv_conf=retry_seconds=14",))
     try:
         nodes.start("w0")
-        began = time.monotonic()
-        until(
+        started_at = time.monotonic()
+        wait_until(
             lambda: "still trying, for 14 s in all" in nodes.logs(), 200, "the outage is reported"
         )
-        reported = time.monotonic() - began
+        reported = time.monotonic() - started_at
         assert nodes.exit_code("w0", 200) == 138, nodes.logs()
     finally:
         nodes.close()

@@ -81,8 +81,8 @@ def test_in_exact_mode_a_disturbed_run_is_bitwise_equal_to_an_undisturbed_one(
     start: Start,
 ) -> None:
     options = ("--mode", "exact", "--global-batch", "40", "--shard-size", "8", "--max-steps", "14")
-    alone = start(*options, names=("w0",), job="alone")
-    assert alone.exit_code("w0", 300) == 0, alone.logs()
+    undisturbed = start(*options, names=("w0",), job="alone")
+    assert undisturbed.exit_code("w0", 300) == 0, undisturbed.logs()
 
     disturbed = start(*options, job="disturbed")
     first = disturbed.next_step(0, world_size=3, seconds=240)
@@ -92,7 +92,7 @@ def test_in_exact_mode_a_disturbed_run_is_bitwise_equal_to_an_undisturbed_one(
 
     sizes = {entry["world_size"] for entry in disturbed.journal("step")}
     assert sizes >= {2, 3}
-    results = [json.loads((n.run / "result.json").read_text()) for n in (alone, disturbed)]
+    results = [json.loads((n.run / "result.json").read_text()) for n in (undisturbed, disturbed)]
     assert results[0]["sha256"] == results[1]["sha256"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.elastic.conftest import Start
-from tests.trainer.elastic.nodes import Nodes, until
+from tests.trainer.elastic.nodes import Nodes, wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
@@ -25,14 +25,14 @@ def test_half_a_minute_without_etcd_costs_no_step_and_commits_succeed_afterwards
 ) -> None:
     nodes, server = start(), etcd[1]
     first = nodes.next_step(0, world_size=3, seconds=300)
-    until(lambda: nodes.journal("checkpoint"), 240, f"something is committed\n{nodes.logs()}")
+    wait_until(lambda: nodes.journal("checkpoint"), 240, f"something is committed\n{nodes.logs()}")
 
     server.send_signal(signal.SIGSTOP)
     outage_start = time.time()
     time.sleep(OUTAGE_SECONDS)
     outage_end = time.time()
     server.send_signal(signal.SIGCONT)
-    until(
+    wait_until(
         lambda: [entry for entry in nodes.journal("checkpoint") if entry["at"] > outage_end],
         240,
         f"commits continue\n{nodes.logs()}",
@@ -44,8 +44,8 @@ def test_half_a_minute_without_etcd_costs_no_step_and_commits_succeed_afterwards
     during = [entry for entry in steps if outage_start + 3 < entry["at"] < outage_end]
     assert len({entry["step"] for entry in during}) > 5, "training continues"
     assert {entry["generation"] for entry in steps} == {first["generation"]}, nodes.logs()
-    taken = [(entry["file"], entry["step"]) for entry in steps]
-    assert len(taken) == len(set(taken)), "no step is repeated"
+    recorded = [(entry["file"], entry["step"]) for entry in steps]
+    assert len(recorded) == len(set(recorded)), "no step is repeated"
     assert [workers_started(nodes, name) for name in ("w0", "w1", "w2")] == [1, 1, 1]
 
 
@@ -66,8 +66,8 @@ def test_a_killed_worker_is_replaced_and_the_other_worker_of_the_node_continues(
         "the workers of the other node have run without interruption"
     )
     assert workers_started(nodes, "w1") == 3
-    done = sorted({e["step"] for e in nodes.journal("step") if not e.get("again")})
-    assert done == list(range(1, done[-1] + 1)), "no step may be missing"
+    steps = sorted({e["step"] for e in nodes.journal("step") if not e.get("again")})
+    assert steps == list(range(1, steps[-1] + 1)), "no step may be missing"
 
 
 def test_raised_bounds_admit_a_spare_during_training_without_restarts(
@@ -78,7 +78,7 @@ def test_raised_bounds_admit_a_spare_during_training_without_restarts(
     nodes = start(names=("w0",), bounds_file=bounds)
     nodes.next_step(0, world_size=1, seconds=300)
     nodes.start("w1")
-    until(lambda: nodes.members() == 2, 300, f"w1 is a warm spare\n{nodes.logs()}")
+    wait_until(lambda: nodes.members() == 2, 300, f"w1 is a warm spare\n{nodes.logs()}")
     spare = time.time() + 2
     nodes.next_step(spare, world_size=1)
 

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.processes import free_port
-from tests.trainer.elastic.nodes import REPOSITORY, small_data, until
+from tests.trainer.elastic.nodes import REPOSITORY, small_data, wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(300)]
 
@@ -48,7 +48,7 @@ def test_a_worker_that_trains_serves_its_steps_samples_and_seconds(tmp_path: Pat
             stderr=log,
         )
     try:
-        exported = until(lambda: after_two_steps(scrape(port)), 200, "two steps are exported")
+        exported = wait_until(lambda: after_two_steps(scrape(port)), 200, "two steps are exported")
     finally:
         worker.kill()
         worker.wait()

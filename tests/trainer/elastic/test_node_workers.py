@@ -19,7 +19,7 @@ from everstep.elastic.membership.generations import Generation, Member
 from everstep.elastic.membership.rendezvous import BACKEND, EtcdV3Handler
 from everstep.elastic.membership.run_keys import RunKeys
 from everstep.elastic.transport import channel
-from tests.trainer.elastic.nodes import until
+from tests.trainer.elastic.nodes import wait_until
 
 pytestmark = pytest.mark.twin
 
@@ -118,9 +118,9 @@ def test_a_worker_that_starts_at_the_end_of_the_run_is_informed(
     run[1].put_outcome(RunEnded(finished=True, reason="all steps are done"))
     assert receive(first, "end")["code"] == 0
 
-    _, late = agent.connect()
+    _, late_worker = agent.connect()
 
-    assert receive(late, "end") == {"end": "the run is over: all steps are done", "code": 0}
+    assert receive(late_worker, "end") == {"end": "the run is over: all steps are done", "code": 0}
 
 
 def test_a_worker_that_crashes_in_its_first_step_may_restart_a_limited_number_of_times(
@@ -129,9 +129,9 @@ def test_a_worker_that_crashes_in_its_first_step_may_restart_a_limited_number_of
     # A supervisor gets the same messages as workers.
     _, watcher = agent.connect(crashed=UNUSED_PROCESS_ID)
 
-    answers = [agent.crash() for _ in range(CRASHES)]
+    restarts_allowed = [agent.crash() for _ in range(CRASHES)]
 
-    assert answers == [True] * (CRASHES - 1) + [False]
+    assert restarts_allowed == [True] * (CRASHES - 1) + [False]
     message = receive(watcher, "end")
     assert message["code"] is None
     assert f"{CRASHES} times in a row before a step was done" in message["end"]
@@ -144,9 +144,9 @@ def test_a_node_whose_workers_only_crash_withdraws_and_ends_no_other(
     run[1].put_member(other_member, 0)
     _, watcher = agent.connect(crashed=UNUSED_PROCESS_ID)
 
-    answers = [agent.crash() for _ in range(CRASHES)]
+    restarts_allowed = [agent.crash() for _ in range(CRASHES)]
 
-    assert answers == [True] * (CRASHES - 1) + [False]
+    assert restarts_allowed == [True] * (CRASHES - 1) + [False]
     assert "on w0 the workers ended" in receive(watcher, "end")["end"]
     updates = [update for update in run[1].read() if isinstance(update, RunEnded)]
     assert updates == [], "one bad node ends no run"
@@ -162,7 +162,7 @@ def test_a_worker_that_cannot_be_killed_makes_its_node_withdraw(
 
     run[1].propose(Generation(9, ("other-1",)), generation_revision(run[1]))
 
-    until(lambda: not member_keys(run[1]), 100, "the others need not wait for this node")
+    wait_until(lambda: not member_keys(run[1]), 100, "the others need not wait for this node")
 
 
 def test_a_step_resets_the_count_of_crashes(agent: Workers) -> None:

@@ -325,8 +325,8 @@ def log(line: str) -> None:
 def report_bugs(future: "Future[None]") -> None:
     """Log an unexpected exception of a worker, which would be lost with its thread."""
 
-    def show(done: "Future[None]") -> None:
-        if error := done.exception():
+    def show(future: "Future[None]") -> None:
+        if error := future.exception():
             log(f"a bug in the daemon, please report it: {error!r}")
 
     future.add_done_callback(show)

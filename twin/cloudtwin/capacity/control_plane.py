@@ -91,7 +91,7 @@ def wait(
             if current and len(present) == len(ready) == desired:
                 return tuple(ready)
             if time.monotonic() > deadline:
-                raise _late(state, pool, len(ready), desired, timeout_seconds)
+                raise _not_ready_error(state, pool, len(ready), desired, timeout_seconds)
             time.sleep(POOL_POLL_SECONDS)
 
 
@@ -109,7 +109,7 @@ def _machines(twin: Twin, pool: str) -> tuple[list[MachineRecord], list[str]]:
     return [machine.record for machine in present], ready
 
 
-def _late(state: Path, pool: str, ready: int, desired: int, seconds: float) -> TwinError:
+def _not_ready_error(state: Path, pool: str, ready: int, desired: int, seconds: float) -> TwinError:
     reason = daemon.last_fault(state, pool)
     return TwinError(
         f"After {seconds:.0f} s the pool {pool!r} has {ready} of {desired} machines Ready."

@@ -67,8 +67,8 @@ def decide(
         machines: their machines, oldest first, including those of deleted pools.
         limits: the cloud's capacity for each pool; a pool that is absent has no limit.
     """
-    known = {pool.name for pool in pools}
-    stop = [m.name for m in machines if m.alive and not m.leaving and m.pool not in known]
+    pool_names = {pool.name for pool in pools}
+    stop = [m.name for m in machines if m.alive and not m.leaving and m.pool not in pool_names]
     forget = [m.name for m in machines if not m.alive and not m.leaving]
     start: dict[str, int] = {}
     shortages: dict[str, int] = {}

@@ -76,11 +76,13 @@ def changes(
     yield CapacityChange(at_seconds, machines)
     while True:
         at_seconds += chance.expovariate(market.changes_per_hour) * HOUR_SECONDS
-        machines = _next(machines, max_machines, market, chance)
+        machines = _next_capacity(machines, max_machines, market, chance)
         yield CapacityChange(at_seconds, machines)
 
 
-def _next(machines: int, max_machines: int, market: MarketParameters, chance: random.Random) -> int:
+def _next_capacity(
+    machines: int, max_machines: int, market: MarketParameters, chance: random.Random
+) -> int:
     down = machines == max_machines or (machines > 0 and chance.random() < 0.5)
     available = machines if down else max_machines - machines
     if chance.random() < (market.total_loss_share if down else market.total_return_share):

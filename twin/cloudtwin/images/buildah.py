@@ -60,7 +60,7 @@ class Buildah:
         self._run(["tag", f"localhost{LIBRARY}/base", reference], f"name the base {reference}")
 
     def build(
-        self, context: Path, dockerfile: str, reference: str, base: str | None, into: Path
+        self, context: Path, dockerfile: str, reference: str, base: str | None, layout: Path
     ) -> None:
         """Build an image and write it into a layout folder, which may hold blobs already.
 
@@ -69,7 +69,7 @@ class Buildah:
             dockerfile: path of the Dockerfile below the context.
             reference: the image's name.
             base: the value of the build argument BASE_IMAGE; None for no argument.
-            into: the layout folder.
+            layout: the layout folder.
         """
         arguments = [
             "build",
@@ -83,7 +83,7 @@ class Buildah:
             str(context),
         ]
         self._run(arguments, f"build {reference}")
-        push = ["push", *self._policy(), *FAST_COMPRESSION, reference, f"oci:{into}:{reference}"]
+        push = ["push", *self._policy(), *FAST_COMPRESSION, reference, f"oci:{layout}:{reference}"]
         self._run(push, f"save {reference}")
         self._call(["rmi", "--prune"])  # the image that had the tag before
 

@@ -127,7 +127,7 @@ def _collect(process: subprocess.Popen[bytes], retained: str, surplus: list[str]
 def _import(process: subprocess.Popen[bytes], source: ImportSource) -> None:
     """Stream an image into containerd, without the blobs that containerd has."""
     present = _ctr(process, "content", "ls", "--quiet").split()
-    known = {digest.removeprefix("sha256:") for digest in present}
+    blob_names = {digest.removeprefix("sha256:") for digest in present}
     arguments = _ctr_command(process, "images", "import", "-")
     with subprocess.Popen(
         arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -135,11 +135,11 @@ def _import(process: subprocess.Popen[bytes], source: ImportSource) -> None:
         if ctr.stdin is None or ctr.stderr is None:
             raise AssertionError("Popen was called with pipes")
         with suppress(BrokenPipeError):  # ctr has ended; its message is read below
-            oci_layout.write_archive(source.path, source.reference, ctr.stdin, known)
+            oci_layout.write_archive(source.path, source.reference, ctr.stdin, blob_names)
             ctr.stdin.close()
         message = ctr.stderr.read().decode(errors="replace")
     if ctr.returncode:
-        raise _failed(f"containerd refuses {source.path}", message)
+        raise _import_error(f"containerd refuses {source.path}", message)
 
 
 def _ctr(process: subprocess.Popen[bytes], *arguments: str) -> str:
@@ -147,7 +147,7 @@ def _ctr(process: subprocess.Popen[bytes], *arguments: str) -> str:
         _ctr_command(process, *arguments), capture_output=True, text=True, check=False
     )
     if result.returncode:
-        raise _failed(f"ctr {' '.join(arguments[:2])} fails", result.stderr)
+        raise _import_error(f"ctr {' '.join(arguments[:2])} fails", result.stderr)
     return result.stdout
 
 
@@ -198,10 +198,10 @@ def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
             _ctr(process, "version")
             return
         time.sleep(0.02)
-    raise _failed("containerd does not start", log.read_text(errors="replace"))
+    raise _import_error("containerd does not start", log.read_text(errors="replace"))
 
 
-def _failed(problem: str, output: str) -> TwinError:
+def _import_error(problem: str, output: str) -> TwinError:
     tail = "\n".join(f"  {line}" for line in output.strip().splitlines()[-SHOWN_LINES:])
     fix = "Free some space there." if "no space left" in output else ""
     return TwinError(f"{problem}:\n{tail}", fix)

@@ -81,18 +81,18 @@ def share_blobs(source: Path, target: Path) -> None:
 
 def drop_unused(layout: Path) -> None:
     """Remove the blobs that no image of a layout folder needs."""
-    used: set[str] = set()
+    referenced: set[str] = set()
     waiting = [image.descriptor for image in read(layout)]
     while waiting:
         descriptor = waiting.pop()
         name = descriptor["digest"].removeprefix("sha256:")
-        used.add(name)
+        referenced.add(name)
         if re.search("manifest|index", descriptor.get("mediaType", MANIFEST)):
             document = json.loads((layout / "blobs" / "sha256" / name).read_bytes())
             waiting += document.get("manifests", []) + document.get("layers", [])
             waiting += [document["config"]] if "config" in document else []
     for blob in (layout / "blobs" / "sha256").iterdir():
-        if blob.name not in used:
+        if blob.name not in referenced:
             blob.unlink()
 
 
@@ -106,7 +106,7 @@ def read(source: Path) -> list[Image]:
     """
     try:
         index = json.loads(_read_index(source))
-        return [_named(descriptor, source) for descriptor in index["manifests"]]
+        return [_image_of(descriptor, source) for descriptor in index["manifests"]]
     except (OSError, KeyError, ValueError, tarfile.TarError) as error:
         raise TwinError(
             f"{source} is not an OCI archive: {error}",
@@ -116,24 +116,24 @@ def read(source: Path) -> list[Image]:
 
 
 def write_archive(
-    source: Path, reference: str | None, out: IO[bytes], known: Collection[str]
+    source: Path, reference: str | None, stream: IO[bytes], present: Collection[str]
 ) -> None:
     """Write a layout as a tar that containerd imports under full references.
 
     Args:
         source: a layout folder or tar.
         reference: the name of the only image; None keeps the names in the layout.
-        out: receives the tar; it need not be seekable.
-        known: names of blobs (hexadecimal digests) that the reader has already; they are left out.
+        stream: receives the tar; it need not be seekable.
+        present: names of blobs (hexadecimal digests) that the reader has already; they are left out.
     """
     images = read(source)
     if reference is not None:
         images = [Image(reference, image.descriptor) for image in images]
-    with tarfile.open(fileobj=out, mode="w|") as archive:
+    with tarfile.open(fileobj=stream, mode="w|") as archive:
         _add(archive, "oci-layout", VERSION)
         _add(archive, "index.json", _index(images))
         for name, size, content in _blobs(source):
-            if name not in known:
+            if name not in present:
                 entry = tarfile.TarInfo(f"blobs/sha256/{name}")
                 entry.size = size
                 archive.addfile(entry, content)
@@ -167,7 +167,7 @@ def _blobs(source: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
                 yield name.rpartition("/")[2], entry.size, content_of_tar
 
 
-def _named(descriptor: Json, source: Path) -> Image:
+def _image_of(descriptor: Json, source: Path) -> Image:
     notes = descriptor.get("annotations") or {}
     name = notes.get(CONTAINERD_REFERENCE) or notes.get(REFERENCE) or "latest"
     full = name if "/" in name or ":" in name else f"localhost/{source.stem.lower()}:{name}"

@@ -48,17 +48,17 @@ class ImageStore:
     references: tuple[str, ...]
 
 
-def ensure_images(progress: Progress, own: Sequence[Recipe] = ()) -> ImageStore:
+def ensure_images(progress: Progress, additional: Sequence[Recipe] = ()) -> ImageStore:
     """Return the store of all images for the current sources; build what is missing.
 
     Args:
         progress: receives every step.
-        own: the caller's images, in addition to those of the twin.
+        additional: the caller's images, in addition to those of the twin.
 
     Raises:
         TwinError: a prerequisite is missing, or a build fails.
     """
-    all_recipes = recipes.all_recipes(own)
+    all_recipes = recipes.all_recipes(additional)
     tools = _tools(all_recipes.values(), progress)
     keys = {name: image_key(recipe, tools) for name, recipe in all_recipes.items()}
     archives = image_archives()
@@ -238,14 +238,14 @@ def _fill(
     folder, root = staging.parent, staging / "root"
     sources = [golden.ImportSource(path, reference) for reference, path in layouts.items()]
     sources += [golden.ImportSource(archive) for archive in archives]
-    earlier = cache.versions(folder, "store")
+    previous_stores = cache.versions(folder, "store")
     with progress.step("Loading the images into containerd") as step:
         try:
-            if earlier:
-                golden.copy(earlier[0] / "root", root)
+            if previous_stores:
+                golden.copy(previous_stores[0] / "root", root)
             references = golden.fill(root, sources)
         except TwinError as error:
-            if not earlier:
+            if not previous_stores:
                 raise
             step.note(
                 f"starting from an empty store, since the previous one cannot be used: {error}"
@@ -265,4 +265,4 @@ def _open(folder: Path, key: str) -> ImageStore:
 def _pack(folder: Path, recipe: Recipe, progress: Progress, staging: Path) -> None:
     archive = staging / f"{recipe.name}.tar"
     with progress.step(f"Writing {archive.name}"), archive.open("wb") as out:
-        oci_layout.write_archive(folder, recipe.reference, out, known=())
+        oci_layout.write_archive(folder, recipe.reference, out, present=())

@@ -92,7 +92,7 @@ def _report_older_images(layout: Layout, key: str, progress: Progress) -> None:
 def start_machines(
     layout: Layout,
     tree: Tree,
-    wanted: Sequence[MachineRecord],
+    requested: Sequence[MachineRecord],
     progress: Progress,
 ) -> None:
     """Boot machines that do not run, in parallel, and wait until every Node is usable.
@@ -100,7 +100,7 @@ def start_machines(
     Raises:
         TwinError: a machine did not start, or its Node is not Ready in time.
     """
-    machines = [Machine(layout, tree, record) for record in wanted]
+    machines = [Machine(layout, tree, record) for record in requested]
     names = ", ".join(machine.name for machine in machines)
     with progress.step(f"Starting the machines {names}") as step:
         step.note("booting")
@@ -173,7 +173,7 @@ def start_control_plane(layout: Layout, tree: Tree, programs: dict[str, Path]) -
     """Start the keeper and those of the four programs that do not run."""
     tree.create(layout.control_plane_cgroup)
     _end_strays(layout, tree)
-    if not components.running(layout)[KEEPER]:
+    if not components.running_components(layout)[KEEPER]:
         _start_keeper(layout, tree)
     server = f"https://127.0.0.1:{_settings(layout)['port']}"
     admin = certificates.load(layout, "admin")
@@ -205,7 +205,7 @@ def wait_ready(layout: Layout, step: Step) -> None:
     step.note("waiting for the API server")
     client, deadline = admin_client(layout), time.monotonic() + READY_SECONDS
     while not client.ready():
-        dead = [name for name, runs in components.running(layout).items() if not runs]
+        dead = [name for name, runs in components.running_components(layout).items() if not runs]
         if dead or time.monotonic() > deadline:
             raise _not_ready(layout, dead)
         time.sleep(READY_POLL_SECONDS)

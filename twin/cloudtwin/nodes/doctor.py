@@ -37,7 +37,7 @@ def leftovers(command: Callable[[Path], str] = down_command) -> list[Leftover]:
     for name in sorted(tree.named() - identities):
         result += [_process(pid) for pid in sorted(tree.processes(name))]
         result.append(_cgroup(name, tree))
-    for target in mounts.below(root):
+    for target in mounts.mount_points_below(root):
         if not any(target.is_relative_to(folder) for folder in running):
             result.append(Leftover("mount", str(target), f"umount --lazy {target}"))
     return result
@@ -50,11 +50,11 @@ def twins(command: Callable[[Path], str] = down_command) -> list[RunningTwin]:
         command: returns the shell command that takes down the twin of a state folder.
     """
     tree = Tree.here()
-    running = [_running(folder, tree, command(folder)) for folder in running_twins(tree)]
+    running = [_running_twin(folder, tree, command(folder)) for folder in running_twins(tree)]
     return sorted(running, key=lambda twin: (-twin.age_seconds, twin.state))
 
 
-def _running(folder: Path, tree: Tree, command: str) -> RunningTwin:
+def _running_twin(folder: Path, tree: Tree, command: str) -> RunningTwin:
     layout = Layout(folder)
     keeper = processes.load(layout.process(KEEPER))
     started = keeper.started / os.sysconf("SC_CLK_TCK") if keeper else 0.0

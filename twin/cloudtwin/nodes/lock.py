@@ -64,10 +64,10 @@ def _wait_for_lock(
         timeouts: seconds to wait while the holder is exclusive (True), and while all are shared (False).
         progress: shows a wait.
     """
-    began = time.monotonic()
+    started_at = time.monotonic()
 
     def check() -> None:
-        if time.monotonic() - began >= timeouts[_held_exclusively(path)]:
+        if time.monotonic() - started_at >= timeouts[_held_exclusively(path)]:
             raise _busy(path, subject)
 
     if (descriptor := _try_lock(path, kind)) is not None:

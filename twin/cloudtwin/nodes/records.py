@@ -77,7 +77,7 @@ def refuse_contradictions(layout: Layout, requested: Sequence[MachineSpec]) -> N
     Raises:
         TwinError: the message names all problems.
     """
-    known = {record.spec.name: record.spec for record in all_of(layout)}
+    specs = {record.spec.name: record.spec for record in all_of(layout)}
     problems: list[str] = []
     for index, spec in enumerate(requested):
         if not NAME.fullmatch(spec.name):
@@ -90,9 +90,9 @@ def refuse_contradictions(layout: Layout, requested: Sequence[MachineSpec]) -> N
             )
         if any(spec.name == other.name for other in requested[:index]):
             problems.append(f"{spec.name!r} is requested twice")
-        if (existing := known.get(spec.name)) and existing != spec:
+        if (existing := specs.get(spec.name)) and existing != spec:
             problems.append(f"{spec.name!r} exists as {existing.role} with {existing.gpus} GPU(s)")
-    if len(known | {spec.name: spec for spec in requested}) > MAX_MACHINES:
+    if len(specs | {spec.name: spec for spec in requested}) > MAX_MACHINES:
         problems.append(f"more than {MAX_MACHINES} machines: the twin has no more addresses")
     if problems:
         lines = "\n".join(f"  {problem}" for problem in problems)

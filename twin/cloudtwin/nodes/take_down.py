@@ -34,7 +34,7 @@ def take_down(layout: Layout, tree: Tree, progress: Progress) -> None:
             *layout.machines.glob("*/process.json"),
         ]:
             attempt(f"the process of {record}", partial(_kill, record))
-        for target in mounts.below(layout.state):
+        for target in mounts.mount_points_below(layout.state):
             attempt(f"the mount at {target}", partial(syscalls.unmount, target))
         attempt("its folder", lambda: _remove(layout.state))
         # The state root may hold other twins, or be a folder of the user's.

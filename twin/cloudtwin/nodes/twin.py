@@ -111,7 +111,7 @@ class Twin:
         return TwinStatus(
             name=self.layout.name,
             api_ready=api_ready,
-            components=components.running(self.layout),
+            components=components.running_components(self.layout),
             machines=tuple(
                 machine.status(nodes.get(machine.name))
                 for machine in _machines(self.layout, Tree.here())

@@ -82,7 +82,7 @@ def replaces(kind: ResourceType, path: Path) -> bool:
 
 def _starts(path: Path, prefix: list[str]) -> bool:
     return len(path) >= len(prefix) and all(
-        wanted in ("*", step) for step, wanted in zip(path, prefix, strict=False)
+        pattern in ("*", step) for step, pattern in zip(path, prefix, strict=False)
     )
 
 

@@ -35,12 +35,12 @@ def value_rule(name: str, path: str, check: ValueCheck, source: str) -> InputRul
     return InputRule(name, source, violations)
 
 
-def at(path: str, reason: str) -> Mistake:
+def mistake_at(path: str, reason: str) -> Mistake:
     """Return a mistake at a path in text form."""
     return Mistake(parse_path(path), reason)
 
 
-def known(value: Plain) -> bool:
+def is_known(value: Plain) -> bool:
     """Return True if a value is set and not unknown."""
     return value is not None and not isinstance(value, Unknown)
 
@@ -71,7 +71,7 @@ def matches(pattern: str, requirement: str, flags: int = 0) -> ValueCheck:
     return check
 
 
-def between(low: float, high: float, unit: str) -> ValueCheck:
+def in_range(low: float, high: float, unit: str) -> ValueCheck:
     """Return a check that a number is in a range, inclusive."""
 
     def check(value: Plain) -> str | None:

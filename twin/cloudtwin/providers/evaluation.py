@@ -243,5 +243,5 @@ class _WatchedList(list[Any]):
     def __iter__(self) -> Iterator[Any]:
         return (self._watch.over(item) for item in super().__iter__())
 
-    def __getitem__(self, at: Any) -> Plain:  # noqa: ANN401  an index or a slice
-        return self._watch.over(super().__getitem__(at))
+    def __getitem__(self, index: Any) -> Plain:  # noqa: ANN401  an index or a slice
+        return self._watch.over(super().__getitem__(index))

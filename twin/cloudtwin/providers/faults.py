@@ -76,13 +76,13 @@ class FaultPlan:
         return float((self.latency or {})[max(matching, key=len)]) if matching else 0.0
 
     def choose(
-        self, used: Sequence[int], token: str, name: str, operation: str
+        self, counts: Sequence[int], token: str, name: str, operation: str
     ) -> tuple[int, InjectedFault] | None:
         """Return the first matching fault that is not used up, with its index."""
-        for at, fault in enumerate(self.faults):
-            spent = used[at] if at < len(used) else 0
+        for index, fault in enumerate(self.faults):
+            spent = counts[index] if index < len(counts) else 0
             if fault.matches(token, name, operation) and (fault.times == 0 or spent < fault.times):
-                return at, fault
+                return index, fault
         return None
 
 
@@ -93,7 +93,7 @@ def parse(stored: Mapping[str, Any]) -> FaultPlan:
         ProviderError: an unknown key, kind or value.
     """
     unknown = sorted({*stored} - {"faults", "latency"})
-    known = {field.name for field in fields(InjectedFault)}
+    field_names = {field.name for field in fields(InjectedFault)}
     try:
         faults = tuple(
             InjectedFault(**{**fault, "kind": FaultKind(fault["kind"])})
@@ -102,7 +102,7 @@ def parse(stored: Mapping[str, Any]) -> FaultPlan:
         latency = {str(key): float(value) for key, value in stored.get("latency", {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProviderError(
-            f"faults.json has an invalid fault: {error}. A fault has {sorted(known)}; its kind is one "
+            f"faults.json has an invalid fault: {error}. A fault has {sorted(field_names)}; its kind is one "
             f"of {[str(kind) for kind in FaultKind]}"
         ) from None
     if unknown:
@@ -128,13 +128,13 @@ class FaultInjector:
         with (self._folder / "faults.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             counts = self._folder / "faults-used.json"
-            used = list((files.read_json(counts) or {}).get("used", ()))
-            used += [0] * (len(plan.faults) - len(used))
-            chosen = plan.choose(used, token, name, operation)
+            use_counts = list((files.read_json(counts) or {}).get("used", ()))
+            use_counts += [0] * (len(plan.faults) - len(use_counts))
+            chosen = plan.choose(use_counts, token, name, operation)
             if chosen is None:
                 return None
-            used[chosen[0]] += 1
-            files.write_json(counts, {"used": used})
+            use_counts[chosen[0]] += 1
+            files.write_json(counts, {"used": use_counts})
             return chosen[1]
 
     def _plan(self) -> FaultPlan:

@@ -75,12 +75,12 @@ class Inventory:
 
         AWS compares ids and ARNs exactly, Azure without regard to case.
         """
-        wanted, folded = str(value), str(value).lower()
+        text, folded = str(value), str(value).lower()
         return next(
             (
                 resource
                 for resource in self.all(*tokens)
-                if resource.value(by) == wanted
+                if resource.value(by) == text
                 or (not resource.token.startswith("aws:") and resource.value(by).lower() == folded)
             ),
             None,
@@ -108,7 +108,7 @@ def _step(path: Path, value: Plain, step: str) -> list[tuple[Path, Plain]]:
         if isinstance(value, Mapping):
             return [((*path, key), value[key]) for key in value]
         return (
-            [((*path, at), item) for at, item in enumerate(value)]
+            [((*path, index), item) for index, item in enumerate(value)]
             if isinstance(value, list)
             else []
         )

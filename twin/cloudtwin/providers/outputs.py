@@ -40,8 +40,10 @@ def _echo(schema: ResourceSchema, shape: Shape, declared: Shape | None, value: P
     ((kind, inner),) = shape.items()
     declared_inner = _inner(declared, kind)
     if kind == "object" and isinstance(value, Mapping):
-        known = schema.objects[declared_inner] if isinstance(declared_inner, str) else None
-        return _predict(schema, schema.objects[inner], known, value)
+        declared_fields = (
+            schema.objects[declared_inner] if isinstance(declared_inner, str) else None
+        )
+        return _predict(schema, schema.objects[inner], declared_fields, value)
     if kind == "map" and isinstance(value, list):
         return {str(name): UNKNOWN for name in value if not isinstance(name, Unknown)}
     if kind == "map" and isinstance(value, Mapping):

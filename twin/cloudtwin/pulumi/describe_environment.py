@@ -23,7 +23,7 @@ def describe() -> dict[str, Any]:
     versions: dict[str, str] = {}
     required: set[str] = set()
     for distribution in distributions():
-        versions[_plain(distribution.metadata["Name"])] = distribution.version
+        versions[_normalized(distribution.metadata["Name"])] = distribution.version
         required |= {
             _name(requirement)
             for requirement in distribution.requires or ()
@@ -54,10 +54,10 @@ def providers() -> list[list[str]]:
 
 
 def _name(requirement: str) -> str:
-    return _plain(re.split("[^A-Za-z0-9._-]", requirement, maxsplit=1)[0])
+    return _normalized(re.split("[^A-Za-z0-9._-]", requirement, maxsplit=1)[0])
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return re.sub("[-_.]+", "-", name).lower()
 
 

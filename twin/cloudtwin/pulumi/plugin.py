@@ -54,9 +54,9 @@ def serve(register: Callable[[grpc.Server], None], on_end: Callable[[], None]) -
         register: adds the plugin's services to the server.
         on_end: called once before the process ends, to end child processes.
     """
-    ended = threading.Event()
+    stop_requested = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, lambda *_: stop_requested.set())
     unlimited = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
     server = grpc.server(ThreadPoolExecutor(THREADS), options=unlimited)
     register(server)
@@ -65,7 +65,7 @@ def serve(register: Callable[[grpc.Server], None], on_end: Callable[[], None]) -
     print(port, flush=True)
 
     engine = os.getppid()
-    while not ended.wait(PARENT_CHECK_SECONDS) and os.getppid() == engine:
+    while not stop_requested.wait(PARENT_CHECK_SECONDS) and os.getppid() == engine:
         pass
     on_end()
     server.stop(grace=None)

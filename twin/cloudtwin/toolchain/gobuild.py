@@ -74,7 +74,7 @@ def is_older(version: str, than: str) -> bool:
     return numbers(version) < numbers(than)
 
 
-def build(module: Module, go: Go, into: Path, progress: Progress) -> None:
+def build(module: Module, go: Go, output_folder: Path, progress: Progress) -> None:
     """Build every program of a module into a folder.
 
     Raises:
@@ -86,14 +86,14 @@ def build(module: Module, go: Go, into: Path, progress: Progress) -> None:
             f"{module.name} needs Go {needed} or newer; {go.program} is {go.version}.", INSTALL_GO
         )
     action = f"Building {module.name} {module.version} from source".replace("  ", " ")
-    work = into / "work"  # Go's default in /tmp would remain after a kill
+    work = output_folder / "work"  # Go's default in /tmp would remain after a kill
     work.mkdir()
     with progress.step(action) as step:
-        code, lines = _run(command(module, go, into), module.folder, work, step)
+        code, lines = _run(command(module, go, output_folder), module.folder, work, step)
     shutil.rmtree(work, ignore_errors=True)
     if code:
-        raise explain(module.name, lines, into)
-    missing = [name for name in module.programs if not (into / name).is_file()]
+        raise explain(module.name, lines, output_folder)
+    missing = [name for name in module.programs if not (output_folder / name).is_file()]
     if missing:
         raise TwinError(
             f"go built {module.name} without {', '.join(missing)}.", "Please report it."
@@ -106,15 +106,15 @@ def flags(module: Module) -> list[str]:
     return ["-mod=readonly", "-trimpath", "-buildvcs=false", *tags, "-ldflags", module.linker_flags]
 
 
-def command(module: Module, go: Go, into: Path) -> list[str]:
+def command(module: Module, go: Go, output_folder: Path) -> list[str]:
     """Return the complete command, to run in the module's folder."""
     # With one package -o names the file: the package `server` would produce a program `server`.
     single = len(module.programs) == 1
-    output = f"{into}/{next(iter(module.programs))}" if single else f"{into}/"
+    output = f"{output_folder}/{next(iter(module.programs))}" if single else f"{output_folder}/"
     return [go.program, "build", "-v", *flags(module), "-o", output, *module.programs.values()]
 
 
-def explain(name: str, lines: Iterable[str], into: Path) -> TwinError:
+def explain(name: str, lines: Iterable[str], output_folder: Path) -> TwinError:
     """Convert the last lines of a failed `go build` into an error with a fix."""
     last_lines = list(lines)
     text = "\n".join(last_lines)
@@ -122,7 +122,7 @@ def explain(name: str, lines: Iterable[str], into: Path) -> TwinError:
         return TwinError(
             f"The disk ran full while building {name}.",
             f"Free some space (a cold build of everything takes about 8 GB) in these folders:\n"
-            f"  {into.parent}\n"
+            f"  {output_folder.parent}\n"
             f"  the folders that `go env GOCACHE GOMODCACHE` prints",
         )
     if NO_NETWORK.search(text):
@@ -174,7 +174,7 @@ def _run(arguments: list[str], folder: Path, work: Path, step: Step) -> tuple[in
 
 def _follow(process: subprocess.Popen[str], step: Step) -> deque[str]:
     last_lines: deque[str] = deque(maxlen=KEPT_LINES)
-    began = noted = time.monotonic()
+    started_at = noted = time.monotonic()
     downloads = packages = 0
     for line in process.stderr or ():
         if line.startswith("go: downloading "):
@@ -189,6 +189,6 @@ def _follow(process: subprocess.Popen[str], step: Step) -> deque[str]:
         if now - noted >= NOTE_SECONDS:
             noted = now
             step.note(
-                f"{packages} packages compiled, {downloads} modules downloaded, {now - began:.0f} s"
+                f"{packages} packages compiled, {downloads} modules downloaded, {now - started_at:.0f} s"
             )
     return last_lines

@@ -12,7 +12,7 @@ MACHINE = Resources(milli_cpu=2000, memory=4 << 30, gpus=1, pods=110)
 
 
 def pool(name: str = "spot", **fields: Any) -> Pool:
-    known: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "cloud": "aws",
         "cluster": "c",
         "role": Role.GPU,
@@ -21,20 +21,20 @@ def pool(name: str = "spot", **fields: Any) -> Pool:
         "capacity": "spot",
         "gpus": 1,
     }
-    return Pool(name=name, **{**known, **fields})
+    return Pool(name=name, **{**defaults, **fields})
 
 
-def machines(*names: str, of: str = "spot", **fields: Any) -> list[PoolMachine]:
-    return [PoolMachine(name=name, pool=of, **fields) for name in names]
+def machines(*names: str, pool_name: str = "spot", **fields: Any) -> list[PoolMachine]:
+    return [PoolMachine(name=name, pool=pool_name, **fields) for name in names]
 
 
-def scalable(of: Pool | None = None, **fields: Any) -> ScalablePool:
-    return ScalablePool(pool=of or pool(), **{"offers": MACHINE, **fields})
+def scalable(machine_pool: Pool | None = None, **fields: Any) -> ScalablePool:
+    return ScalablePool(pool=machine_pool or pool(), **{"offers": MACHINE, **fields})
 
 
 def pending(name: str = "default/p", **fields: Any) -> PendingPod:
     return PendingPod(name=name, **{"requests": ONE, **fields})
 
 
-def node(name: str, of: str = "spot", **fields: Any) -> PoolNode:
-    return PoolNode(name=name, pool=of, **{"free": MACHINE, **fields})
+def node(name: str, pool_name: str = "spot", **fields: Any) -> PoolNode:
+    return PoolNode(name=name, pool=pool_name, **{"free": MACHINE, **fields})

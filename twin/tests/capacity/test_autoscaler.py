@@ -128,11 +128,11 @@ def test_pods_that_share_a_zone_never_split_over_pools_of_two_zones() -> None:
 def test_pods_join_the_zone_in_which_others_run_and_any_zone_once_none_does() -> None:
     preferred = scalable(pool("near", zone="us-east-1a"), priority=20, out_of_capacity=True)
     fallback = scalable(pool("far", zone="us-east-1b"), priority=10)
-    alone = pending(peer_labels="job-name=fashion")
+    pod = pending(peer_labels="job-name=fashion")
     bound = pending(peer_labels="job-name=fashion", zones=frozenset({"us-east-1a"}))
 
     assert sizes([preferred, fallback], pods=[bound]) == {}
-    assert sizes([preferred, fallback], pods=[alone]) == {"far": 1}
+    assert sizes([preferred, fallback], pods=[pod]) == {"far": 1}
 
 
 def test_a_full_pool_is_skipped_for_the_next() -> None:

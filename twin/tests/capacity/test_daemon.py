@@ -130,7 +130,7 @@ def test_a_pool_gets_its_desired_machines_with_the_labels_of_its_cloud(
 def test_a_reclaimed_machine_is_replaced_when_the_capacity_returns_and_not_before(
     twin: Twin, store: PoolStore
 ) -> None:
-    began = time.time()
+    started_at = time.time()
 
     reclaim = partial(capacity.reclaim, notice_seconds=2, unavailable_seconds=9)
     with ThreadPoolExecutor(1) as background:
@@ -144,7 +144,7 @@ def test_a_reclaimed_machine_is_replaced_when_the_capacity_returns_and_not_befor
     capacity.wait(twin.state, "spot", WAIT_SECONDS, Lines())
     assert names(twin, "spot") == {"spot-1", "spot-2"}
     assert events(twin, "reclaim")["spot-0"] - events(twin, "notice")["spot-0"] >= 2
-    assert events(twin, "add")["spot-2"] - began >= 9
+    assert events(twin, "add")["spot-2"] - started_at >= 9
     assert daemon.last_fault(twin.state, "spot") == ""
 
 
@@ -179,14 +179,14 @@ def test_a_machine_that_vanishes_is_replaced_by_another(twin: Twin, store: PoolS
 def test_another_release_replaces_the_machines_one_after_the_other_each_after_its_successor(
     twin: Twin, store: PoolStore
 ) -> None:
-    before, began = names(twin, "spot"), time.time()
+    before, started_at = names(twin, "spot"), time.time()
 
     store.put(replace(SPOT, release="1.37", surge=1))
 
     now = set(capacity.wait(twin.state, "spot", WAIT_SECONDS, Lines()))
     assert len(now) == 2
     assert not now & before, "every machine has the new release"
-    added = sorted(at for at in events(twin, "add").values() if at >= began)
+    added = sorted(added_at for added_at in events(twin, "add").values() if added_at >= started_at)
     removed = sorted(events(twin, "remove")[name] for name in before)
     assert all(new < old for new, old in zip(added, removed, strict=True))
     assert removed[0] < added[1], "one at a time"

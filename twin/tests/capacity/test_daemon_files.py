@@ -29,8 +29,8 @@ def pool_daemon(tmp_path: Path) -> Daemon:
     return Daemon(Twin(Layout(tmp_path)), Scaler(KubernetesClient(tmp_path, "admin")))
 
 
-def machine(pool_daemon: Daemon, of: Pool, name: str = "spot-0") -> Machine:
-    record = MachineRecord(of.machine(name), 1, {}, "images")
+def machine(pool_daemon: Daemon, pool: Pool, name: str = "spot-0") -> Machine:
+    record = MachineRecord(pool.machine(name), 1, {}, "images")
     return Machine(pool_daemon.twin.layout, Tree(pool_daemon.twin.state, 1), record)
 
 
@@ -60,7 +60,7 @@ def test_the_lower_of_the_market_and_the_limit_set_by_hand_applies(pool_daemon: 
 
 
 @pytest.mark.parametrize(
-    ("fields", "left"),
+    ("fields", "remaining"),
     [
         ({"cloud": "azure"}, 2),
         ({"cloud": "azure", "min_size": 3}, 2),
@@ -69,7 +69,7 @@ def test_the_lower_of_the_market_and_the_limit_set_by_hand_applies(pool_daemon: 
     ],
 )
 def test_an_azure_scale_set_shrinks_by_each_evicted_machine(
-    pool_daemon: Daemon, fields: Any, left: int
+    pool_daemon: Daemon, fields: Any, remaining: int
 ) -> None:
     evicted = pool(desired_size=3, **fields)
     PoolStore(pool_daemon.twin.state).put(evicted)
@@ -79,7 +79,7 @@ def test_an_azure_scale_set_shrinks_by_each_evicted_machine(
     pool_daemon.shrink_pools_of_evicted([])
     pool_daemon.shrink_pools_of_evicted([])
 
-    assert desired_size(pool_daemon) == left
+    assert desired_size(pool_daemon) == remaining
 
 
 def test_machine_names_are_never_reused_even_by_a_new_daemon(pool_daemon: Daemon) -> None:

@@ -43,20 +43,20 @@ def upgrade(size: int, surge: int, slow: int) -> list[list[PoolMachine]]:
     """
     target = pool(desired_size=size, surge=surge, release="new")
     present = machines(*(f"spot-{n}" for n in range(size)), release="old")
-    since: dict[str, int] = {}
+    started_at: dict[str, int] = {}
     history = [present]
-    for moment in range(60):
+    for now in range(60):
         present = [
-            replace(m, ready=m.ready or moment - since[m.name] > slow)
+            replace(m, ready=m.ready or now - started_at[m.name] > slow)
             for m in present
-            if not (m.leaving and moment - since[m.name] > slow)
+            if not (m.leaving and now - started_at[m.name] > slow)
         ]
         plan = fleet.decide([target], present, {})
         assert not plan.stop, "no machine is in excess"
         assert len(plan.replace) <= 1, "one machine is replaced at a time"
-        since |= dict.fromkeys(plan.replace, moment)
-        new = [f"spot-{len(since) + n}-{moment}" for n in range(plan.start.get("spot", 0))]
-        since |= dict.fromkeys(new, moment)
+        started_at |= dict.fromkeys(plan.replace, now)
+        new = [f"spot-{len(started_at) + n}-{now}" for n in range(plan.start.get("spot", 0))]
+        started_at |= dict.fromkeys(new, now)
         present = [replace(m, leaving=m.leaving or m.name in plan.replace) for m in present]
         present += machines(*new, release="new", ready=False)
         history.append(present)
@@ -120,7 +120,7 @@ def test_without_capacity_a_pool_is_short_and_spot_machines_are_reclaimed() -> N
 
 
 def test_on_demand_machines_stay_without_capacity_but_no_more_start() -> None:
-    present = machines("d-0", "d-1", of="d")
+    present = machines("d-0", "d-1", pool_name="d")
     plan = fleet.decide([pool("d", capacity="on-demand", desired_size=3)], present, {"d": 0})
 
     assert (plan.reclaim, dict(plan.start), dict(plan.shortages)) == ((), {}, {"d": 1})

@@ -18,9 +18,9 @@ A = pool(zone="us-east-1a", region="us-east-1")
 
 
 def test_a_pool_has_the_machines_of_its_zone_at_each_tick() -> None:
-    at = [TRACE.capacity_at(A, seconds) for seconds in (0, 299, 300, 600, 899, 900)]
+    capacities = [TRACE.capacity_at(A, seconds) for seconds in (0, 299, 300, 600, 899, 900)]
 
-    assert at == [3, 3, 3, 0, 0, 2]
+    assert capacities == [3, 3, 3, 0, 0, 2]
 
 
 def test_after_its_end_the_last_values_stay() -> None:

@@ -29,10 +29,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def archive_of(
-    folder: Path, path: Path, reference: str | None = None, known: Collection[str] = ()
+    folder: Path, path: Path, reference: str | None = None, present: Collection[str] = ()
 ) -> Path:
     with path.open("wb") as file:
-        oci_layout.write_archive(folder, reference, file, known)
+        oci_layout.write_archive(folder, reference, file, present)
     return path
 
 
@@ -65,7 +65,7 @@ def test_a_layout_is_unchanged_after_a_round_trip_through_a_tar(
 def test_blobs_that_the_reader_has_are_left_out_of_the_tar(tmp_path: Path, folder: Path) -> None:
     largest = max(blobs(folder), key=lambda name: len(blobs(folder)[name]))
 
-    archive = archive_of(folder, tmp_path / "thin.tar", known={largest})
+    archive = archive_of(folder, tmp_path / "thin.tar", present={largest})
 
     with tarfile.open(archive) as opened:
         names = opened.getnames()

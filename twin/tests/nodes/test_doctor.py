@@ -30,7 +30,7 @@ def test_mounts_are_found_deepest_first_with_blanks_in_their_names(tmp_path: Pat
         "4 1 8:1 /x /statement rw - ext4 /dev/a rw\n"
     )
 
-    assert mounts.below(Path("/state"), info) == [
+    assert mounts.mount_points_below(Path("/state"), info) == [
         Path("/state/a/my disk/var"),
         Path("/state/a/net"),
     ]

@@ -70,7 +70,7 @@ def test_the_old_resource_is_deleted_first_if_both_would_have_the_same_chosen_na
     assert compare(kind, "group", old, {**old, "vpcId": "b"}, []).delete_first is first
 
 
-def changed(
+def changes_of(
     token: str,
     before: Object,
     outputs: Object,
@@ -93,7 +93,7 @@ def changed(
 
 @pytest.mark.parametrize(("version", "refusals"), [("1.36", 0), ("1.37", 1), ("1.34", 1)])
 def test_an_eks_cluster_goes_up_one_version_at_a_time(version: str, refusals: int) -> None:
-    reasons = changed(CLUSTER, {}, {"version": "1.35"}, {"version": version})
+    reasons = changes_of(CLUSTER, {}, {"version": "1.35"}, {"version": version})
     assert len(reasons) == refusals, reasons
 
 
@@ -101,7 +101,7 @@ def test_an_eks_cluster_goes_up_one_version_at_a_time(version: str, refusals: in
 def test_an_aks_cluster_goes_up_one_version_at_a_time(version: str, refusals: int) -> None:
     outputs = {"currentKubernetesVersion": "1.35.5"}
     inputs = {**INLINE, "kubernetesVersion": version}
-    assert len(changed(identity.CLUSTER, INLINE, outputs, inputs, AKS)) == refusals
+    assert len(changes_of(identity.CLUSTER, INLINE, outputs, inputs, AKS)) == refusals
 
 
 @pytest.mark.parametrize(("nodes", "refusals"), [("1.35", 0), ("1.34", 1)])
@@ -111,7 +111,7 @@ def test_an_eks_cluster_is_not_updated_before_its_node_groups_have_its_version(
     inputs = {"clusterName": "c", "nodeGroupName": "gpu"}
     group = Resource(token=NODES, id="c:gpu", urn="", inputs=inputs, outputs={"version": nodes})
     outputs = {"name": "c", "version": "1.35"}
-    reasons = changed(CLUSTER, {}, outputs, {"version": "1.36"}, others=[group])
+    reasons = changes_of(CLUSTER, {}, outputs, {"version": "1.36"}, others=[group])
 
     assert len(reasons) == refusals
     assert not refusals or reasons[0].startswith(
@@ -120,15 +120,15 @@ def test_an_eks_cluster_is_not_updated_before_its_node_groups_have_its_version(
 
 
 def test_nodes_never_go_back_to_an_older_version() -> None:
-    group = changed(NODES, {}, {"version": "1.36"}, {"version": "1.35"})
+    group = changes_of(NODES, {}, {"version": "1.36"}, {"version": "1.35"})
     outputs = {"currentOrchestratorVersion": "1.36.2"}
-    pool = changed(
+    pool = changes_of(
         aks_rules.POOL, {}, outputs, {"orchestratorVersion": "1.35"}, f"{AKS}/agentPools/a"
     )
 
     assert any("cannot go back from Kubernetes 1.36 to 1.35" in text for text in group), group
     assert any("cannot go back from Kubernetes 1.36.2 to 1.35" in text for text in pool), pool
-    assert not changed(NODES, {}, {"version": "1.35"}, {"version": "1.36"})
+    assert not changes_of(NODES, {}, {"version": "1.35"}, {"version": "1.36"})
 
 
 @pytest.mark.parametrize(("pool", "refusals"), [("1.34", 0), ("1.33", 1)])
@@ -142,7 +142,7 @@ def test_an_aks_cluster_is_not_upgraded_while_a_pool_would_be_too_old(
     cluster = {"currentKubernetesVersion": "1.36.2"}
     upgraded = {**INLINE, "kubernetesVersion": "1.37"}
 
-    assert len(changed(identity.CLUSTER, INLINE, cluster, upgraded, AKS, [old])) == refusals
+    assert len(changes_of(identity.CLUSTER, INLINE, cluster, upgraded, AKS, [old])) == refusals
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_inline_pools_keep_their_version_or_get_that_of_the_control_plane(
         return {"kubernetesVersion": control, "agentPoolProfiles": pools}
 
     before, outputs = cluster("1.36", "1.36", "1.36"), {"currentKubernetesVersion": "1.36.2"}
-    reasons = changed(identity.CLUSTER, before, outputs, cluster("1.37", *versions), AKS)
+    reasons = changes_of(identity.CLUSTER, before, outputs, cluster("1.37", *versions), AKS)
 
     assert sum("must be all specified or all unspecified" in text for text in reasons) == refusals
 
@@ -174,7 +174,7 @@ def test_inline_pools_keep_their_version_or_get_that_of_the_control_plane(
 @pytest.mark.parametrize(("size", "refusals"), [(4800, 0), (1200, 1)])
 def test_a_file_system_only_grows(size: int, refusals: int) -> None:
     inputs = {"subnetIds": "s", "storageCapacity": size}
-    assert len(changed(SYSTEM, {}, {"storageCapacity": 2400}, inputs)) == refusals
+    assert len(changes_of(SYSTEM, {}, {"storageCapacity": 2400}, inputs)) == refusals
 
 
 def test_inline_pools_cannot_be_added_or_change_their_machines() -> None:
@@ -184,10 +184,10 @@ def test_inline_pools_cannot_be_added_or_change_their_machines() -> None:
     outputs = {"currentKubernetesVersion": "1.36.2"}
 
     assert "A new agent pool was introduced: gpu" in str(
-        changed(identity.CLUSTER, old, outputs, added, AKS)
+        changes_of(identity.CLUSTER, old, outputs, added, AKS)
     )
     assert "'properties.vmSize' of the pool system" in str(
-        changed(identity.CLUSTER, old, outputs, resized, AKS)
+        changes_of(identity.CLUSTER, old, outputs, resized, AKS)
     )
 
 
@@ -207,6 +207,6 @@ def test_a_generated_name_starts_with_that_of_the_resource_and_is_the_same_at_pr
 @settings(max_examples=30, deadline=None)
 @given(tree=TREES)
 def test_equal_inputs_have_no_difference(tree: Object) -> None:
-    known = {key: value for key, value in tree.items() if "UNKNOWN" not in repr(value)}
+    known_inputs = {key: value for key, value in tree.items() if "UNKNOWN" not in repr(value)}
     kind = aws.CLOUD.types["aws:ec2/vpc:Vpc"]
-    assert compare(kind, "r", known, known, []).fields == ()
+    assert compare(kind, "r", known_inputs, known_inputs, []).fields == ()

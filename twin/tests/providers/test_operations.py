@@ -127,11 +127,11 @@ def test_a_security_group_is_deleted_with_its_rules_unless_another_group_refers_
 
 def test_a_bucket_with_objects_is_deleted_only_by_force(provider: Provider) -> None:
     bucket = provider.make(BUCKET, "b", bucket="mine", forceDestroy=False)
-    inside = provider.make(OBJECT, "o", bucket=bucket, key="data/")
+    object_id = provider.make(OBJECT, "o", bucket=bucket, key="data/")
 
     with pytest.raises(CloudError, match="BucketNotEmpty"):
         provider.drop(BUCKET, bucket)
-    provider.drop(OBJECT, inside)
+    provider.drop(OBJECT, object_id)
     provider.drop(BUCKET, bucket)
 
 

@@ -24,9 +24,9 @@ from twin.tests.providers.azure import cases as z
 SPOT = "kubernetes.azure.com/scalesetpriority"
 
 
-def rule(to: str, source: str, low: int, high: int) -> Resource:
-    inputs = {"securityGroupId": to, "referencedSecurityGroupId": source, "ipProtocol": "tcp"}
-    name = f"{to}-{source}-{low}"
+def rule(group: str, source: str, low: int, high: int) -> Resource:
+    inputs = {"securityGroupId": group, "referencedSecurityGroupId": source, "ipProtocol": "tcp"}
+    name = f"{group}-{source}-{low}"
     return a.resource(INGRESS, name, {**inputs, "fromPort": low, "toPort": high})
 
 

@@ -99,9 +99,9 @@ def incidents(
     changes = group_changes(run)
     until = [change.until for change in changes]
     machine_incidents = [
-        _machine_incident(event, _explained(event, changes, until)) for event in events
+        _machine_incident(event, _caused_changes(event, changes, until)) for event in events
     ]
-    explained = {change for event in events for change in _explained(event, changes, until)}
+    explained = {change for event in events for change in _caused_changes(event, changes, until)}
     group_incidents = [
         _group_incident(run, change) for change in changes if change not in explained
     ]
@@ -114,7 +114,7 @@ def incidents(
     return tuple(ordered)
 
 
-def _explained(
+def _caused_changes(
     event: EventRecovery, changes: Sequence[GroupChange], until: Sequence[float]
 ) -> Sequence[GroupChange]:
     """Return the change of the group that an event caused, if it caused one."""

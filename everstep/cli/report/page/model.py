@@ -135,4 +135,4 @@ def _steps(run: RunRecord) -> tuple[Point, ...]:
 
 def _evaluations(run: RunRecord) -> tuple[Point, ...]:
     measured = ((entry.at, entry.measure("accuracy")) for entry in run.of_kind("evaluation"))
-    return tuple((at, accuracy) for at, accuracy in measured if accuracy is not None)
+    return tuple((time, accuracy) for time, accuracy in measured if accuracy is not None)

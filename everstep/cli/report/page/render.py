@@ -150,8 +150,8 @@ def _tables(page: Page) -> list[Html]:
         ],
     )
     sizes = [(size.at, str(size.world_size)) for size in page.report.world_sizes]
-    evaluations = [(at, percent(value)) for at, value in page.evaluations]
-    losses = [(at, f"{value:.4f}") for at, value in chart.thin(page.losses, 24)]
+    evaluations = [(time, percent(value)) for time, value in page.evaluations]
+    losses = [(time, f"{value:.4f}") for time, value in chart.thin(page.losses, 24)]
     series = (("World size", sizes), ("Accuracy", evaluations), ("Loss", losses))
     return [
         of_nodes,
@@ -161,7 +161,7 @@ def _tables(page: Page) -> list[Html]:
                 if len(rows) <= MAX_TABLE_ROWS
                 else f"{name}, the last {MAX_TABLE_ROWS} values",
                 ["At", name],
-                [[clock(at - page.start), value] for at, value in rows[-MAX_TABLE_ROWS:]],
+                [[clock(time - page.start), value] for time, value in rows[-MAX_TABLE_ROWS:]],
             )
             for name, rows in series
             if rows
@@ -225,5 +225,6 @@ def inspected(page: Page) -> dict[str, object]:
 
 def _thinned(page: Page, points: tuple[chart.Point, ...]) -> list[list[float]]:
     return [
-        [tenths(page, at), round(value, 5)] for at, value in chart.thin(points, INSPECTED_POINTS)
+        [tenths(page, time), round(value, 5)]
+        for time, value in chart.thin(points, INSPECTED_POINTS)
     ]

@@ -171,7 +171,7 @@ def _goodput_rows(measured: Goodput, estimate: RestartEstimate | None) -> Iterat
 
 
 def _estimate(estimate: RestartEstimate, start: float) -> Html:
-    ended = (
+    end_note = (
         f" At {clock(estimate.ended_at - start)} a worker was drained, which ends a job of torchrun permanently."
         if estimate.ended_at is not None
         else ""
@@ -179,7 +179,7 @@ def _estimate(estimate: RestartEstimate, start: float) -> Html:
     text = (
         f"The second bar is a model, not a measurement: it replays the {estimate.changes} changes of this run for "
         f"workers that restart from the last checkpoint, with the measured costs of torchrun's etcd "
-        f"backend: {seconds(estimate.lost_seconds)} lost, against {seconds(estimate.live_lost_seconds)} here.{ended}"
+        f"backend: {seconds(estimate.lost_seconds)} lost, against {seconds(estimate.live_lost_seconds)} here.{end_note}"
     )
     assumptions = element("ul", *(element("li", line) for line in estimate.assumptions))
     details = element("details", element("summary", "Assumptions of the model"), assumptions)
@@ -327,7 +327,12 @@ def _worker(worker: WorkerSeconds, longest: float) -> Html:
     parts = [
         (
             kind,
-            sum(worker.seconds.get(n, 0.0) for n, (_, of) in WORDS.items() if of is part) / longest,
+            sum(
+                worker.seconds.get(name, 0.0)
+                for name, (_, parent) in WORDS.items()
+                if parent is part
+            )
+            / longest,
         )
         for kind, part in zip(PART_CLASSES, PARTS, strict=True)
     ]

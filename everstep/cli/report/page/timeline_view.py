@@ -76,14 +76,14 @@ def timeline(page: Page) -> Html:
     return element("div", *nodes, axis(page), *_charts(page), class_="timeline", id="lanes")
 
 
-def tenths(page: Page, at: float) -> int:
+def tenths(page: Page, time: float) -> int:
     """Return the x coordinate of a time."""
-    return round((at - page.start) * chart.TENTHS)
+    return round((time - page.start) * chart.TENTHS)
 
 
-def position(page: Page, at: float) -> str:
+def position(page: Page, time: float) -> str:
     """Return the x coordinate of a time as a share of the width."""
-    return f"{100 * (at - page.start) / page.seconds:.3f}%" if page.seconds else "0%"
+    return f"{100 * (time - page.start) / page.seconds:.3f}%" if page.seconds else "0%"
 
 
 # --- nodes --------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def _loss_chart(page: Page) -> Html:
     ticks = chart.value_ticks(low, high if high > low else low + 1)
     scale = Scale(ticks[0], ticks[-1], LOSS_HEIGHT - TOP - 2)
     values = _Axis(scale, ticks, "{:g}".format)
-    points = chart.thin([(tenths(page, at), values.y(loss)) for at, loss in page.losses])
+    points = chart.thin([(tenths(page, time), values.y(loss)) for time, loss in page.losses])
     curve = element("path", class_="curve", d=chart.line_path(points))
     shapes = [_pauses(page, LOSS_HEIGHT), curve]
     return _chart(page, "Loss", f"{losses[-1]:.3f}", LOSS_HEIGHT, values, shapes)
@@ -271,15 +271,15 @@ def _accuracy_chart(page: Page) -> Html:
     ticks = chart.value_ticks(0.0, min(max(high, 0.1), 1.0), 3)
     scale = Scale(ticks[0], ticks[-1], ACCURACY_HEIGHT - TOP - 2)
     values = _Axis(scale, ticks, "{:.0%}".format)
-    points = [(tenths(page, at), values.y(accuracy)) for at, accuracy in page.evaluations]
+    points = [(tenths(page, time), values.y(accuracy)) for time, accuracy in page.evaluations]
     curve = element("path", class_="curve accuracy", d=chart.line_path(chart.thin(points)))
     dotted = page.evaluations if len(points) <= MARKS_PER_LANE else page.evaluations[-1:]
     dots = [
         element(
             "svg", element("circle", r=4, class_="dot"),
-            x=position(page, at), y=f"{values.y(accuracy):g}", overflow="visible", data_t=tenths(page, at),
+            x=position(page, time), y=f"{values.y(accuracy):g}", overflow="visible", data_t=tenths(page, time),
         )
-        for at, accuracy in dotted
+        for time, accuracy in dotted
     ]  # fmt: skip
     last = percent(page.evaluations[-1][1])
     shapes = [_pauses(page, ACCURACY_HEIGHT), curve]
@@ -295,8 +295,8 @@ def _pauses(page: Page, height: int) -> Html:
 
 def legend(page: Page) -> Html:
     """Return the meaning of the bars and marks that the timeline uses."""
-    used = [state for state in BARS if any(lane.seconds[state] for lane in page.lanes)]
-    entries = [_state_key(state) for state in used]
+    shown_states = [state for state in BARS if any(lane.seconds[state] for lane in page.lanes)]
+    entries = [_state_key(state) for state in shown_states]
     tones = {incident.tone for incident in page.incidents}
     words = {
         Tone.LOSS: "capacity lost",

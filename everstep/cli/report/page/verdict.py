@@ -41,15 +41,15 @@ def _headline(page: Page, lost: int, survived: int) -> str:
         case Status.FINISHED if not lost:
             return "Training finished without a loss of capacity"
         case Status.FINISHED:
-            return f"Training survived {_all(lost)}"
+            return f"Training survived {_losses(lost)}"
     if lost == 0:
         return "Training is undisturbed so far"
     if survived < lost:
         return f"Training has survived {survived} of {_count(lost, 'loss', 'losses')} so far"
-    return f"Training has survived {_all(lost)} so far"
+    return f"Training has survived {_losses(lost)} so far"
 
 
-def _all(lost: int) -> str:
+def _losses(lost: int) -> str:
     return "the loss of a worker" if lost == 1 else f"all {lost:,} losses of workers"
 
 

@@ -35,10 +35,12 @@ def event_label(incident: Incident, start: float) -> str:
     return ": ".join(parts)
 
 
-def utc(at: float) -> Html:
+def utc(time: float) -> Html:
     """Return a time as an element with its machine-readable form."""
     try:
-        moment = datetime.fromtimestamp(at, UTC)
+        local_time = datetime.fromtimestamp(time, UTC)
     except (ValueError, OverflowError, OSError):  # a clock that was wrong
         return element("span", UNKNOWN)
-    return element("time", moment.strftime("%Y-%m-%d %H:%M UTC"), datetime=moment.isoformat())
+    return element(
+        "time", local_time.strftime("%Y-%m-%d %H:%M UTC"), datetime=local_time.isoformat()
+    )

@@ -12,17 +12,17 @@ Case = tuple[dict[str, Any], dict[str, Any], str, tuple[str, ...], bool]
 """The stack's keys, the account's facts, the field, parts of the message, whether it is fatal."""
 
 
-def failed(checks: Sequence[AccountCheck]) -> list[AccountCheck]:
+def failed_checks(checks: Sequence[AccountCheck]) -> list[AccountCheck]:
     return [check for check in checks if not check.passed]
 
 
 def only_failed(checks: Sequence[AccountCheck]) -> AccountCheck:
     """Return the only check that did not pass."""
-    (check,) = failed(checks)
+    (check,) = failed_checks(checks)
     return check
 
 
-def named(checks: Sequence[AccountCheck], name: str) -> AccountCheck:
+def check_named(checks: Sequence[AccountCheck], name: str) -> AccountCheck:
     """Return the only check of a name."""
     (check,) = [check for check in checks if check.name == name]
     return check
@@ -31,7 +31,7 @@ def named(checks: Sequence[AccountCheck], name: str) -> AccountCheck:
 def check_case(doctor: Doctor, case: Case) -> list[AccountCheck]:
     """Check that the result for a fault has its field, its message and a fix; return all failed ones."""
     keys, facts, field, message, fatal = case
-    checks = failed(doctor(**keys, **facts))
+    checks = failed_checks(doctor(**keys, **facts))
     (check,) = [check for check in checks if check.field == field]
     for part in message:
         assert part in f"{check.observed}\n{check.fix}"

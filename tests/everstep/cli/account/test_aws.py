@@ -21,9 +21,9 @@ from tests.everstep.cli.account.cases import (
     Case,
     Doctor,
     check_case,
+    check_named,
     check_plain_values,
-    failed,
-    named,
+    failed_checks,
     only_failed,
 )
 
@@ -84,7 +84,7 @@ def put(state: Path, token: str, name: str, **tags: str) -> None:
 def test_an_account_that_has_everything_passes_all_checks(doctor: Doctor) -> None:
     checks = doctor()
 
-    assert failed(checks) == []
+    assert failed_checks(checks) == []
     assert {check.name for check in checks} == {
         *("identity", "account", "administrators", "permissions", "names", "add-ons", "zones"),
         *("GPU pool", "system pool", "quota, GPU pool", "quota, system pool"),
@@ -94,7 +94,7 @@ def test_an_account_that_has_everything_passes_all_checks(doctor: Doctor) -> Non
 def test_actions_of_options_that_a_stack_does_not_set_are_not_asked_for(doctor: Doctor) -> None:
     checks = doctor(denied=frozenset({"aps:CreateWorkspace", "budgets:ModifyBudget"}))
 
-    assert failed(checks) == []
+    assert failed_checks(checks) == []
 
 
 def test_expired_credentials_end_the_checks(doctor: Doctor) -> None:
@@ -218,7 +218,7 @@ def test_a_quota_stops_the_job_only_if_no_machine_fits(
     doctor: Doctor, state: Path, vcpus: int, fatal: bool, good: bool
 ) -> None:
     QuotaStore(state).set(SPOT, vcpus)
-    check = named(doctor(), "quota, GPU pool")
+    check = check_named(doctor(), "quota, GPU pool")
 
     assert (check.fatal, check.passed) == (fatal, good)
     assert f"{vcpus} vCPUs of 16 for 4 nodes: All G and VT Spot" in check.observed
@@ -234,7 +234,7 @@ POOLS = [
 def test_pools_that_share_a_quota_are_checked_together(doctor: Doctor, state: Path) -> None:
     QuotaStore(state).set(SPOT, 79)
     checks = doctor(cluster={"gpuPool": None, "gpuPools": POOLS})
-    check = named(checks, "quota, GPU pool near + GPU pool far")
+    check = check_named(checks, "quota, GPU pool near + GPU pool far")
 
     assert not check.passed
     assert "79 vCPUs of 80 for 6 nodes" in check.observed
@@ -244,11 +244,11 @@ def test_pools_that_share_a_quota_are_checked_together(doctor: Doctor, state: Pa
 def test_each_pools_types_are_checked_in_its_own_zone(doctor: Doctor) -> None:
     not_offered = frozenset({("g6.8xlarge", "us-east-1b"), ("g6.8xlarge", "us-east-1a")})
     checks = doctor(cluster={"gpuPool": None, "gpuPools": POOLS}, not_offered=not_offered)
-    check = named(checks, "GPU pool far")
+    check = check_named(checks, "GPU pool far")
 
     assert check.field == "cluster.gpuPools[1].instanceTypes"
     assert "g6.8xlarge not offered in us-east-1b" in check.observed
-    assert named(checks, "GPU pool near").passed
+    assert check_named(checks, "GPU pool near").passed
 
 
 def test_a_quota_of_the_system_pool_is_checked(doctor: Doctor, state: Path) -> None:
@@ -293,7 +293,7 @@ def test_a_stack_that_is_up_collides_with_nothing(doctor: Doctor, state: Path) -
     put(state, LOGS, "/aws/eks/everstep/cluster")
     put(state, ROLE, "everstep-cluster", stack=STACK)
 
-    assert failed(doctor()) == []
+    assert failed_checks(doctor()) == []
 
 
 def test_an_endpoint_that_does_not_respond_is_reported(

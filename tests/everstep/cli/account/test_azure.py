@@ -24,9 +24,9 @@ from tests.everstep.cli.account.cases import (
     Case,
     Doctor,
     check_case,
+    check_named,
     check_plain_values,
-    failed,
-    named,
+    failed_checks,
     only_failed,
 )
 
@@ -102,7 +102,7 @@ def put_stack(state: Path) -> None:
 def test_a_subscription_that_has_everything_passes_all_checks(doctor: Doctor) -> None:
     checks = doctor()
 
-    assert failed(checks) == []
+    assert failed_checks(checks) == []
     assert {check.name for check in checks} == {
         *("identity", "subscription", "administrators", "registrations", "permissions"),
         *("role assignments", "names", "Kubernetes", "GPU pool t4", "GPU pool a100", "system pool"),
@@ -292,28 +292,28 @@ def test_a_fault_of_the_subscription_names_its_field_and_fix(doctor: Doctor, nam
 def test_a_reader_lacks_all_that_changes_something(doctor: Doctor) -> None:
     checks = doctor(permissions=[READER])
 
-    assert "Contributor" in named(checks, "permissions").fix
-    assert "more" in named(checks, "permissions").observed
-    assert not named(checks, "role assignments").passed
+    assert "Contributor" in check_named(checks, "permissions").fix
+    assert "more" in check_named(checks, "permissions").observed
+    assert not check_named(checks, "role assignments").passed
 
 
 def test_two_roles_together_are_enough(doctor: Doctor) -> None:
     rbac = {"actions": ["Microsoft.Authorization/roleAssignments/*"], "notActions": []}
 
-    assert failed(doctor(permissions=[CONTRIBUTOR, rbac])) == []
+    assert failed_checks(doctor(permissions=[CONTRIBUTOR, rbac])) == []
 
 
 def test_a_resource_provider_may_be_spelled_in_lower_case(doctor: Doctor) -> None:
     monitoring = {"monitoring": {"containerInsights": True}}
 
-    assert failed(doctor(cluster=monitoring)) == []
+    assert failed_checks(doctor(cluster=monitoring)) == []
 
 
 def test_an_unregistered_provider_does_not_hide_the_other_results(doctor: Doctor) -> None:
-    checks = failed(doctor(unregistered=frozenset({"Microsoft.Compute"})))
+    checks = failed_checks(doctor(unregistered=frozenset({"Microsoft.Compute"})))
 
-    assert named(checks, "registrations").fatal
-    assert "MissingSubscriptionRegistration" in named(checks, "VM sizes").observed
+    assert check_named(checks, "registrations").fatal
+    assert "MissingSubscriptionRegistration" in check_named(checks, "VM sizes").observed
     assert {"permissions", "names", "Kubernetes"} & {check.name for check in checks} == set()
 
 
@@ -353,9 +353,9 @@ def test_an_existing_account_needs_a_hierarchical_namespace(doctor: Doctor, tmp_
 
 def test_a_stack_that_is_up_collides_with_nothing(doctor: Doctor, tmp_path: Path) -> None:
     put_stack(tmp_path)
-    used = {"lowPriorityCores": 150, "standardDSv5Family": 12}
+    usage = {"lowPriorityCores": 150, "standardDSv5Family": 12}
 
-    assert failed(doctor(sections={"registry": ACR}, used=used)) == []
+    assert failed_checks(doctor(sections={"registry": ACR}, used=usage)) == []
 
 
 def test_pushed_images_pass(doctor: Doctor) -> None:

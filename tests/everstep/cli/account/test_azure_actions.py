@@ -48,9 +48,9 @@ def test_the_checked_resource_providers_are_those_of_the_declared_types(
     config = aks_config(**sections)
     declared = {KINDS[token].partition("/")[0] for token in types_of(declared_aks(**sections))}
 
-    used = namespaces(config, as_kind(config.cluster, AksConfig))
+    checked = namespaces(config, as_kind(config.cluster, AksConfig))
 
-    assert set(used) == (declared | NODES) - {"Microsoft.Resources"}
+    assert set(checked) == (declared | NODES) - {"Microsoft.Resources"}
 
 
 def test_the_guide_lists_the_actions() -> None:

@@ -9,7 +9,7 @@ import yaml
 from components.config import StackConfig, from_mapping
 from everstep.cli.account import doctor
 from everstep.cli.account.limits import limit_checks
-from tests.everstep.cli.account.cases import check_plain_values, failed, named
+from tests.everstep.cli.account.cases import check_named, check_plain_values, failed_checks
 
 REPOSITORY = Path(__file__).parents[4]
 
@@ -27,9 +27,11 @@ def test_a_job_without_limits_has_no_checks_and_one_that_keeps_them_passes() -> 
 
     checks = list(limit_checks(stack_with(deadline="24h", budgetUsd=500), "eks-prod"))
 
-    assert failed(checks) == []
-    assert named(checks, "deadline").observed.startswith("24h; 72 machine-hours on 6 machines")
-    assert "an hour" in named(checks, "budgetUsd").observed
+    assert failed_checks(checks) == []
+    assert check_named(checks, "deadline").observed.startswith(
+        "24h; 72 machine-hours on 6 machines"
+    )
+    assert "an hour" in check_named(checks, "budgetUsd").observed
     check_plain_values(checks)
 
 
@@ -49,7 +51,7 @@ def test_a_job_without_limits_has_no_checks_and_one_that_keeps_them_passes() -> 
 def test_a_limit_that_no_policy_can_keep_is_a_warning_with_the_earliest_possible(
     limits: dict[str, Any], field: str, message: str, fix: str
 ) -> None:
-    (check,) = failed(list(limit_checks(stack_with(**limits), "eks-prod")))
+    (check,) = failed_checks(list(limit_checks(stack_with(**limits), "eks-prod")))
 
     assert (check.field, check.fatal) == (field, False)
     assert message in check.observed

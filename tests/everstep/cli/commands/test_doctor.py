@@ -20,21 +20,21 @@ NO_RUNC = HostCheck("runc", passed=False, observed="missing", fix="apt-get insta
 LEFT = Leftover("process", "123 kubelet", "kill -9 123")
 
 
-def drawn(checks: Mapping[str, list[HostCheck]], leftovers: Sequence[Leftover] = ()) -> str:
-    out = io.StringIO()
-    Console(file=out, width=100, color_system=None).print(screen(checks, leftovers))
-    return out.getvalue()
+def rendered(checks: Mapping[str, list[HostCheck]], leftovers: Sequence[Leftover] = ()) -> str:
+    output = io.StringIO()
+    Console(file=output, width=100, color_system=None).print(screen(checks, leftovers))
+    return output.getvalue()
 
 
 def test_each_check_has_a_symbol_for_its_status() -> None:
-    shown = drawn({"machine": [ROOT, DISK], "programs": [TO_BUILD, NO_RUNC]})
+    shown = rendered({"machine": [ROOT, DISK], "programs": [TO_BUILD, NO_RUNC]})
 
     marks = {line.split()[1]: line[0] for line in shown.splitlines() if line[0:1] in set("✓○!✗")}
     assert marks == {"root": "✓", "disk": "!", "etcd": "○", "runc": "✗", "no": "✓"}
 
 
 def test_only_checks_that_need_action_show_their_fix() -> None:
-    shown = drawn(
+    shown = rendered(
         {"machine": [HostCheck("root", passed=True, observed="uid 0", fix="Use sudo."), DISK]}
     )
 
@@ -43,7 +43,7 @@ def test_only_checks_that_need_action_show_their_fix() -> None:
 
 
 def test_leftovers_are_listed_with_the_command_that_removes_them() -> None:
-    assert "kill -9 123" in drawn({}, [LEFT])
+    assert "kill -9 123" in rendered({}, [LEFT])
     assert as_value({"machine": [ROOT]}, [LEFT]) == {
         "checks": [
             {"part": "machine", "name": "root", "passed": True, "observed": "uid 0", "fix": "",
@@ -59,10 +59,10 @@ def test_leftovers_are_listed_with_the_command_that_removes_them() -> None:
 def test_running_twins_are_listed_with_their_age_and_the_command_that_takes_them_down() -> None:
     twin = RunningTwin("/tmp/test/default", 3725, ("gpu-0",), "everstep down")
 
-    out = io.StringIO()
-    Console(file=out, width=100, color_system=None).print(screen({}, [], [twin]))
+    output = io.StringIO()
+    Console(file=output, width=100, color_system=None).print(screen({}, [], [twin]))
 
-    row = next(line for line in out.getvalue().splitlines() if "/tmp/test/default" in line)
+    row = next(line for line in output.getvalue().splitlines() if "/tmp/test/default" in line)
     assert row.split() == ["/tmp/test/default", "1:02:05", "gpu-0", "everstep", "down"]
     assert as_value({}, [], [twin])["twins"][0]["age_seconds"] == 3725
 

@@ -48,9 +48,9 @@ def test_an_open_market_shows_current_and_future_capacity_of_spot_pools(
     assert shown_market["seed"] == "example"
     assert list(shown_market["pools"]) == ["spot"], "the market offers no on-demand pools"
     assert shown_market["pools"]["spot"]["available"] == 8
-    later = [change["in_seconds"] for change in shown_market["pools"]["spot"]["next"]]
-    assert later == sorted(later)
-    assert len(later) == market.MAX_CHANGES
+    change_times = [change["in_seconds"] for change in shown_market["pools"]["spot"]["next"]]
+    assert change_times == sorted(change_times)
+    assert len(change_times) == market.MAX_CHANGES
 
 
 def test_a_closed_market_limits_no_pool_and_resets_its_clock(

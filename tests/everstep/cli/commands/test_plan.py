@@ -20,13 +20,13 @@ def in_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
 
 
-def planned(capsys: pytest.CaptureFixture[str], **options: Any) -> str:
+def plan_output(capsys: pytest.CaptureFixture[str], **options: Any) -> str:
     plan(**{"stack": "eks-prod", "histories": 3, "work": 6.0, **options})
     return capsys.readouterr().out
 
 
 def test_the_table_has_a_line_for_each_choice(capsys: pytest.CaptureFixture[str]) -> None:
-    output = planned(capsys, deadline="24h", budget=500.0)
+    output = plan_output(capsys, deadline="24h", budget=500.0)
 
     assert "6 machine-hours on 6 machines: at least 1.1 h" in output
     for choice in ("spot, 1 zone ", "spot, 3 zones, fallback ", "on demand only "):
@@ -53,13 +53,13 @@ def test_the_pools_of_a_stack_are_its_zones_prices_and_limits(
     (folder / "Pulumi.pools.yaml").write_text(yaml.safe_dump(content))
     monkeypatch.chdir(tmp_path)
 
-    report = json.loads(planned(capsys, stack="pools", as_json=True))
+    report = json.loads(plan_output(capsys, stack="pools", as_json=True))
 
     assert report["zones"] == ["2", "3"]
     assert [choice["zones"] for choice in report["choices"]] == [1, 1, 2, 2, 1]
     t4, a100 = report["prices"]["spot_by_zone"]
     assert t4 < a100 == report["prices"]["spot"], "without a zone, the highest price"
-    shown = planned(capsys, stack="pools")
+    shown = plan_output(capsys, stack="pools")
     assert f"{t4:.3f} in 2, {a100:.3f} in 3 USD an hour on spot" in shown
 
 
@@ -78,13 +78,15 @@ def test_the_limits_of_a_stack_are_planned_unless_the_command_line_has_others(
     stack_with(tmp_path, {"deadline": "24h", "budgetUsd": 500, "onDemand": "never"})
     monkeypatch.chdir(tmp_path)
 
-    own = json.loads(planned(capsys, stack="limited", histories=1, as_json=True))
-    other = json.loads(
-        planned(capsys, stack="limited", histories=1, deadline="30h", budget=400.0, as_json=True)
+    from_stack = json.loads(plan_output(capsys, stack="limited", histories=1, as_json=True))
+    from_options = json.loads(
+        plan_output(
+            capsys, stack="limited", histories=1, deadline="30h", budget=400.0, as_json=True
+        )
     )
 
-    assert (own["deadline_seconds"], own["budget_usd"]) == (24 * 3600, 500)
-    assert (other["deadline_seconds"], other["budget_usd"]) == (30 * 3600, 400)
+    assert (from_stack["deadline_seconds"], from_stack["budget_usd"]) == (24 * 3600, 500)
+    assert (from_options["deadline_seconds"], from_options["budget_usd"]) == (30 * 3600, 400)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ def test_a_limit_of_a_stack_that_cannot_be_kept_is_refused_by_its_name(
 
 def test_the_same_seed_gives_the_same_plan(capsys: pytest.CaptureFixture[str]) -> None:
     first, repeated, of_another_seed = (
-        planned(capsys, seed=seed, as_json=True) for seed in (1, 1, 7)
+        plan_output(capsys, seed=seed, as_json=True) for seed in (1, 1, 7)
     )
 
     assert first == repeated
@@ -123,7 +125,7 @@ def test_a_trace_of_the_user_is_replayed(
     trace = tmp_path / "mine.json"
     trace.write_text('{"metadata": {"gap_seconds": 300}, "data": [6, 6, 6, 0]}')
 
-    plan_json = json.loads(planned(capsys, trace=[trace], as_json=True))
+    plan_json = json.loads(plan_output(capsys, trace=[trace], as_json=True))
 
     assert plan_json["zones"] == ["mine"]
     assert [choice["on_demand"] for choice in plan_json["choices"]] == [
@@ -140,13 +142,13 @@ def test_a_job_that_never_completes_is_shown_as_such(
     trace = tmp_path / "none.json"
     trace.write_text('{"metadata": {"gap_seconds": 300}, "data": [0]}')
 
-    assert "never: not complete within" in planned(capsys, trace=[trace])
-    plan_json = json.loads(planned(capsys, trace=[trace], as_json=True))
+    assert "never: not complete within" in plan_output(capsys, trace=[trace])
+    plan_json = json.loads(plan_output(capsys, trace=[trace], as_json=True))
     assert plan_json["choices"][0]["seconds"]["median"] is None
 
 
 def test_the_plan_is_drawn_to_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    planned(capsys, plot=tmp_path / "plan.svg")
+    plan_output(capsys, plot=tmp_path / "plan.svg")
 
     assert (tmp_path / "plan.svg").read_text().startswith("<svg")
 
@@ -157,7 +159,7 @@ def test_a_picture_that_cannot_be_written_is_an_error(
     (tmp_path / "file").touch()
 
     with pytest.raises(EverstepError, match="cannot be written"):
-        planned(capsys, plot=tmp_path / "file" / "plan.svg")
+        plan_output(capsys, plot=tmp_path / "file" / "plan.svg")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_wrong_input_is_refused_with_a_fix(
     capsys: pytest.CaptureFixture[str], options: dict[str, Any], expected: str
 ) -> None:
     with pytest.raises(EverstepError) as refused:
-        planned(capsys, **options)
+        plan_output(capsys, **options)
 
     assert expected in refused.value.problem
     assert refused.value.fix
@@ -197,7 +199,7 @@ def test_current_prices_of_the_cloud_replace_those_of_the_table(
         command, "live_prices", lambda _config: LivePrices("a test", "us-east-1", current)
     )
 
-    report = json.loads(planned(capsys, live=True, as_json=True))
+    report = json.loads(plan_output(capsys, live=True, as_json=True))
 
     assert report["prices"]["spot"] == pytest.approx(7.0, abs=0.1), "the highest, with its disk"
     assert report["prices"]["spot_by_zone"][:2] == pytest.approx([5.0, 7.0], abs=0.1)

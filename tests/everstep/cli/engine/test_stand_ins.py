@@ -55,12 +55,12 @@ def test_own_images_are_pulled_and_only_a_release_publishes_them_by_itself(
 
 
 def test_an_image_from_an_archive_is_not_replaced(eks: StackConfig) -> None:
-    used = stand_ins.images_used(eks)
+    images = stand_ins.images_used(eks)
 
     for name in ("torchelastic/kubernetes:0.1.0", "docker.io/torchelastic/kubernetes:0.1.0"):
         present = [*PRESENT, name]
         assert "docker.io/torchelastic/kubernetes:0.1.0" not in stand_ins.image_aliases(
-            used, present
+            images, present
         )
         assert stand_ins.config_overrides(eks, present) == {}, f"{name} is the controller's image"
 

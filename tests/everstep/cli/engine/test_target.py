@@ -45,7 +45,7 @@ def declare(workspace: Workspace, *types: str) -> None:
     path.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}))
 
 
-def on(target: Target, stack: str) -> Workspace:
+def workspace_on(target: Target, stack: str) -> Workspace:
     return targets.workspace_on(target, open_workspace(stack))
 
 
@@ -74,7 +74,7 @@ def test_a_stack_on_the_users_cluster_cannot_run_on_the_twin(project: Path) -> N
 def test_state_outside_the_twin_is_not_in_the_folder_of_twins(
     project: Path, target: Target
 ) -> None:
-    state_folder = on(target, "mine")
+    state_folder = workspace_on(target, "mine")
 
     assert not state_folder.engine.is_relative_to(state_folder.state), (
         "taking a twin down removes its folder"
@@ -96,7 +96,7 @@ def test_each_stack_on_a_cloud_of_the_twin_has_a_separate_twin(
 
 def test_inspection_commands_find_a_stack_on_the_twin(project: Path) -> None:
     assert open_running_stack("eks-dev").target is Target.CLOUD
-    declare(on(Target.TWIN_CLOUD, "eks-dev"))
+    declare(workspace_on(Target.TWIN_CLOUD, "eks-dev"))
 
     assert open_running_stack("eks-dev").target is Target.TWIN_CLOUD
     assert open_stack("eks-dev").target is Target.CLOUD, "commands that change a stack need --twin"
@@ -126,7 +126,7 @@ def test_the_twin_uses_the_maintained_controller_and_a_real_cloud_the_published_
 def test_a_stack_to_destroy_is_found_by_its_state_if_its_file_is_unusable(
     project: Path, stack: str, target: Target, types: list[str], damage: str
 ) -> None:
-    declare(on(target, stack), *types)
+    declare(workspace_on(target, stack), *types)
     file = project / "stacks" / f"Pulumi.{stack}.yaml"
     faults = {"not YAML": "config: {", "misspelt": "config: {'everstep:jbo': {}}"}
     file.write_text(faults[damage]) if damage in faults else file.unlink()
@@ -134,14 +134,14 @@ def test_a_stack_to_destroy_is_found_by_its_state_if_its_file_is_unusable(
     context = open_stack_to_destroy(stack)
 
     assert context.target is target
-    assert context.workspace == on(target, stack)
+    assert context.workspace == workspace_on(target, stack)
     assert str(file) in str(context.config_error) or f"no stack named {stack!r}" in str(
         context.config_error
     )
 
 
 def test_a_twin_without_a_stack_is_found_to_destroy(project: Path) -> None:
-    on(Target.TWIN, "local").state.mkdir(parents=True)
+    workspace_on(Target.TWIN, "local").state.mkdir(parents=True)
     (project / "stacks" / "Pulumi.local.yaml").unlink()
 
     assert open_stack_to_destroy("local").target is Target.TWIN
@@ -157,7 +157,7 @@ def test_without_state_an_invalid_stack_file_is_an_error(project: Path) -> None:
 
 
 def test_with_the_twin_option_a_real_cloud_is_never_destroyed(project: Path) -> None:
-    declare(on(Target.CLOUD, "eks-dev"), "pulumi:providers:aws")
+    declare(workspace_on(Target.CLOUD, "eks-dev"), "pulumi:providers:aws")
     (project / "stacks" / "Pulumi.eks-dev.yaml").unlink()
 
     with pytest.raises(EverstepError, match="no stack named"):
@@ -187,19 +187,22 @@ def set_passphrase(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[
 def test_a_preview_of_a_new_stack_leaves_nothing_in_the_folder_of_twins(
     project: Path, set_passphrase: Callable[[], None], tmp_path: Path
 ) -> None:
-    workspace = targets.preview_workspace(on(Target.TWIN_CLOUD, "eks-dev"))
+    workspace = targets.preview_workspace(workspace_on(Target.TWIN_CLOUD, "eks-dev"))
 
     assert workspace.engine.is_relative_to(tmp_path / "cache")
-    assert workspace == targets.preview_workspace(on(Target.TWIN_CLOUD, "eks-dev")), (
+    assert workspace == targets.preview_workspace(workspace_on(Target.TWIN_CLOUD, "eks-dev")), (
         "nor may the next preview leave anything"
     )
-    assert workspace.engine != targets.preview_workspace(on(Target.TWIN_CLOUD, "mine")).engine
+    assert (
+        workspace.engine
+        != targets.preview_workspace(workspace_on(Target.TWIN_CLOUD, "mine")).engine
+    )
 
 
 def test_a_preview_of_an_existing_stack_reads_its_state(
     project: Path, set_passphrase: Callable[[], None]
 ) -> None:
-    existing = on(Target.TWIN_CLOUD, "eks-dev")
+    existing = workspace_on(Target.TWIN_CLOUD, "eks-dev")
     declare(existing, "pulumi:providers:aws")
 
     assert targets.preview_workspace(existing) == existing
@@ -209,7 +212,7 @@ def test_state_with_a_users_passphrase_is_not_kept_in_the_cache(
     project: Path, set_passphrase: Callable[[], None]
 ) -> None:
     set_passphrase()
-    context = on(Target.TWIN_CLOUD, "eks-dev")
+    context = workspace_on(Target.TWIN_CLOUD, "eks-dev")
 
     assert targets.preview_workspace(context) == context, (
         "the next preview may come with another one"

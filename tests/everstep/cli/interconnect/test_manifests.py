@@ -41,7 +41,7 @@ def elastic_job(**resources: str) -> dict[str, Any]:
     return {"metadata": {"name": "fashion"}, "spec": {"replicaSpecs": {"Worker": worker}}}
 
 
-def made(job: dict[str, Any], efa: int | None = None) -> list[dict[str, Any]]:
+def manifests_of(job: dict[str, Any], efa: int | None = None) -> list[dict[str, Any]]:
     test = ClusterTest(nodes=3, efa=efa, arguments=["--max-bytes", "1024"], seconds=60)
     return objects(job, test, dict.fromkeys(SOURCES, "pass"))
 
@@ -52,7 +52,7 @@ def pod_of(made_objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_pods_run_on_the_nodes_and_with_the_security_of_the_workers() -> None:
-    pod = pod_of(made(elastic_job()))
+    pod = pod_of(manifests_of(elastic_job()))
 
     assert pod["nodeSelector"] == {"everstep.dev/pool": "gpu-spot"}
     assert pod["tolerations"] == [{"key": "everstep.dev/spot"}]
@@ -64,7 +64,7 @@ def test_pods_run_on_the_nodes_and_with_the_security_of_the_workers() -> None:
 
 
 def test_each_node_has_one_pod_with_a_process_for_each_gpu() -> None:
-    job = made(elastic_job())[-1]
+    job = manifests_of(elastic_job())[-1]
     pod = pod_of([job])
 
     (term,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -74,7 +74,7 @@ def test_each_node_has_one_pod_with_a_process_for_each_gpu() -> None:
 
 
 def test_a_lost_pod_ends_the_test() -> None:
-    job = made(elastic_job())[-1]
+    job = manifests_of(elastic_job())[-1]
 
     assert job["spec"]["backoffLimit"] == 0, "its figures would be those of another group"
     assert pod_of([job])["restartPolicy"] == "Never"
@@ -84,7 +84,7 @@ def test_a_lost_pod_ends_the_test() -> None:
 def test_the_number_of_adapters_is_requested_with_the_huge_pages_that_they_need(
     adapters: int,
 ) -> None:
-    pod = pod_of(made(elastic_job(**{EFA_RESOURCE: "2"}), efa=adapters))
+    pod = pod_of(manifests_of(elastic_job(**{EFA_RESOURCE: "2"}), efa=adapters))
 
     for part in ("requests", "limits"):
         named = pod["containers"][0]["resources"][part]
@@ -95,19 +95,19 @@ def test_the_number_of_adapters_is_requested_with_the_huge_pages_that_they_need(
 def test_without_adapters_the_pod_requests_none() -> None:
     job = elastic_job(**{EFA_RESOURCE: "4", "hugepages-2Mi": "5120Mi"})
 
-    for part in pod_of(made(job, efa=0))["containers"][0]["resources"].values():
+    for part in pod_of(manifests_of(job, efa=0))["containers"][0]["resources"].values():
         assert EFA_RESOURCE not in part
         assert "hugepages-2Mi" not in part
 
 
 def test_by_default_the_adapters_are_those_of_the_workers() -> None:
-    pod = pod_of(made(elastic_job(**{EFA_RESOURCE: "4"})))
+    pod = pod_of(manifests_of(elastic_job(**{EFA_RESOURCE: "4"})))
 
     assert pod["containers"][0]["resources"]["limits"][EFA_RESOURCE] == "4"
 
 
 def test_the_program_is_sent_along_and_complete() -> None:
-    config_map = made(elastic_job())[0]
+    config_map = manifests_of(elastic_job())[0]
     sources = read_sources(PACKAGES / "everstep")
 
     items = {item["key"]: item["path"] for item in _volume("program")["configMap"]["items"]}
@@ -117,10 +117,10 @@ def test_the_program_is_sent_along_and_complete() -> None:
 
 
 def _volume(name: str) -> dict[str, Any]:
-    volumes: list[dict[str, Any]] = pod_of(made(elastic_job()))["volumes"]
+    volumes: list[dict[str, Any]] = pod_of(manifests_of(elastic_job()))["volumes"]
     return next(volume for volume in volumes if volume["name"] == name)
 
 
 def test_a_job_without_workers_is_refused() -> None:
     with pytest.raises(EverstepError, match="has no template of workers"):
-        made({"metadata": {"name": "x"}, "spec": {}})
+        manifests_of({"metadata": {"name": "x"}, "spec": {}})

@@ -34,10 +34,10 @@ def folded(run: RecordedRun, recent: int, chunks: int = 40) -> RunRecord:
     size = -(-len(lines) // chunks)
     for first in range(0, len(lines), size):
         part = lines[first : first + size]
-        known = [event for event in events if event.at <= float(str(part[-1][0]))]
+        past_events = [event for event in events if event.at <= float(str(part[-1][0]))]
         for worker in dict.fromkeys(worker for _, worker, _ in part):
-            text = "\n".join(text for _, of, text in part if of == worker)
-            fold.add(worker, text, known)
+            text = "\n".join(text for _, owner, text in part if owner == worker)
+            fold.add(worker, text, past_events)
     return fold.record(events, run.result)
 
 

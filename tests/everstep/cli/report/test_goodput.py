@@ -36,11 +36,11 @@ class LiveRun(RecordedRun):
 
     def regroup(self, *nodes: str, resume_from: int | None = None) -> Self:
         stayed = {self.worker(node) for node in nodes if node in self.training}
-        begun = {worker: len(lines) for worker, lines in self.journals.items()}
+        lengths = {worker: len(lines) for worker, lines in self.journals.items()}
         self.begin(*nodes, resume_from=resume_from)
         for worker in stayed:
-            lines, since = self.journals[worker], begun[worker]
-            lines[since:] = [line for line in lines[since:] if line["kind"] != "start"]
+            lines, first = self.journals[worker], lengths[worker]
+            lines[first:] = [line for line in lines[first:] if line["kind"] != "start"]
         return self
 
     def spend(self, node: str, **spent: float) -> Self:
@@ -48,7 +48,7 @@ class LiveRun(RecordedRun):
         return self
 
 
-def measured(run: RunRecord) -> Goodput:
+def goodput_of(run: RunRecord) -> Goodput:
     """Return the goodput of a run with steps."""
     measured_goodput = goodput(run)
     assert measured_goodput is not None, "a run with steps has a goodput"
@@ -56,7 +56,7 @@ def measured(run: RunRecord) -> Goodput:
 
 
 def test_an_undisturbed_run_spends_all_its_time_on_steps() -> None:
-    measured_goodput = measured(LiveRun().begin(*ALL).train(20).run())
+    measured_goodput = goodput_of(LiveRun().begin(*ALL).train(20).run())
 
     assert measured_goodput.share == pytest.approx(1)
     assert measured_goodput.worker_share is None, (
@@ -68,7 +68,7 @@ def test_pauses_and_repeated_steps_are_not_goodput() -> None:
     recorded_run = LiveRun().begin(*ALL).train(20).wait(4.0)
     run = recorded_run.regroup("gpu-0", "gpu-1", resume_from=18).train(12).run()
 
-    measured_goodput = measured(run)
+    measured_goodput = goodput_of(run)
 
     assert measured_goodput.elapsed_seconds == pytest.approx(32 * STEP_SECONDS + 4)
     assert measured_goodput.productive_seconds == pytest.approx(30 * STEP_SECONDS)
@@ -88,13 +88,13 @@ def test_a_step_that_a_new_rank_0_records_again_is_not_a_repeated_step() -> None
         again=True,
     )
 
-    assert measured(recorded_run.train(5).run()).redone_seconds == 0
+    assert goodput_of(recorded_run.train(5).run()).redone_seconds == 0
 
 
 def test_elapsed_time_starts_with_the_first_recorded_worker_process() -> None:
     recorded_run = LiveRun().begin(*ALL).spend("gpu-0", start_up=6.0, form=2.0).train(4)
 
-    assert measured(recorded_run.run()).elapsed_seconds == pytest.approx(8 + 4 * STEP_SECONDS)
+    assert goodput_of(recorded_run.run()).elapsed_seconds == pytest.approx(8 + 4 * STEP_SECONDS)
 
 
 def test_time_without_any_machine_is_not_elapsed_time() -> None:
@@ -104,7 +104,7 @@ def test_time_without_any_machine_is_not_elapsed_time() -> None:
     run = recorded_run.regroup("gpu-1").train(10).run()
 
     assert absent_seconds(run) == pytest.approx(60)
-    assert measured(run).elapsed_seconds == pytest.approx(20 * STEP_SECONDS + 6)
+    assert goodput_of(run).elapsed_seconds == pytest.approx(20 * STEP_SECONDS + 6)
 
 
 def test_the_time_of_a_worker_is_the_sum_over_its_processes() -> None:
@@ -125,7 +125,7 @@ def test_the_share_of_the_workers_excludes_repeated_work() -> None:
     )
     recorded_run.spend("gpu-0", start_up=4.0, data=1.0, compute=4.0, exchange=1.0)
 
-    assert measured(recorded_run.run()).worker_share == pytest.approx((6 - 2 * STEP_SECONDS) / 10)
+    assert goodput_of(recorded_run.run()).worker_share == pytest.approx((6 - 2 * STEP_SECONDS) / 10)
 
 
 def test_without_events_the_history_is_read_from_the_groups() -> None:
@@ -170,7 +170,7 @@ def test_the_estimate_for_restarts_is_lower_and_ends_at_the_first_drain() -> Non
         "no work is lost, since 50 s are five intervals of checkpoints"
     )
     assert estimate.ended_at == pytest.approx(drained_at)
-    assert estimate.goodput < measured(run).share
+    assert estimate.goodput < goodput_of(run).share
     assert any("42.5 s" in assumption for assumption in estimate.assumptions)
 
 
@@ -178,11 +178,11 @@ def test_a_run_that_restarted_its_workers_has_no_estimate(recorded_run: Recorded
     assert restart_estimate(recorded_run.form(*ALL).train(10).run()) is None
 
 
-def drawn(run: RunRecord, width: int = 100) -> str:
-    out = io.StringIO()
-    console = Console(width=width, file=out, color_system=None)
+def rendered(run: RunRecord, width: int = 100) -> str:
+    output = io.StringIO()
+    console = Console(width=width, file=output, color_system=None)
     console.print(report_screen(build(run), run, run.entries[-1].at, width))
-    return out.getvalue()
+    return output.getvalue()
 
 
 def test_the_screen_shows_all_activities_and_a_bar_for_each_worker() -> None:
@@ -190,7 +190,7 @@ def test_the_screen_shows_all_activities_and_a_bar_for_each_worker() -> None:
     for node, compute in zip(ALL, (20.0, 19.0, 10.0), strict=True):
         recorded_run.spend(node, **dict.fromkeys(Activity, 1.0) | {Activity.COMPUTE: compute})
 
-    text = drawn(recorded_run.wait(0.5).regroup("gpu-0", "gpu-1").train(5).run())
+    text = rendered(recorded_run.wait(0.5).regroup("gpu-0", "gpu-1").train(5).run())
 
     for label in ("computing", "detecting a loss", "work done again", "waiting to join"):
         assert label in text
@@ -204,7 +204,7 @@ def test_the_screen_shows_all_activities_and_a_bar_for_each_worker() -> None:
 def test_the_screen_works_without_time_accounts_and_without_steps(
     recorded_run: RecordedRun,
 ) -> None:
-    text = drawn(recorded_run.form(*ALL).train(10).run())
+    text = rendered(recorded_run.form(*ALL).train(10).run())
 
     assert "goodput" in text
     assert "computing" not in text

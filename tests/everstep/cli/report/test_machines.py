@@ -14,16 +14,16 @@ SPOT = Machine(MachineKind("g5.xlarge", "a", on_demand=False), "us-east-1a", 179
 
 def labelled(name: str, **labels: str) -> dict[str, object]:
     keys = {key.replace("_", "-"): value for key, value in labels.items()}
-    own = LABELS | ZONE | {f"everstep.dev/{key}": value for key, value in keys.items()}
-    return {"metadata": {"name": name, "labels": own, "creationTimestamp": CREATED}}
+    all_labels = LABELS | ZONE | {f"everstep.dev/{key}": value for key, value in keys.items()}
+    return {"metadata": {"name": name, "labels": all_labels, "creationTimestamp": CREATED}}
 
 
 def test_a_machine_is_known_after_its_node_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "state" / "machines.json"
     MachineLog(path).add([node_view(labelled("gpu-0", gpu_pool="a"), ())])
 
-    later = MachineLog(path)
-    later.add([node_view(labelled("gpu-1", gpu_pool="b", capacity="on-demand"), ())])
+    second_log = MachineLog(path)
+    second_log.add([node_view(labelled("gpu-1", gpu_pool="b", capacity="on-demand"), ())])
 
     assert MachineLog(path).seen == {
         "gpu-0": SPOT,

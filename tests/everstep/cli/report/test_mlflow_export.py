@@ -109,9 +109,9 @@ def test_two_runs_of_a_job_are_two_runs_of_one_experiment(
     store: str, recorded_run: RecordedRun
 ) -> None:
     export(store, recorded_run.form("gpu-0").train(1).run())
-    later = RecordedRun(now=1_790_000_001.0).form("gpu-0").train(1).run()
+    second_run = RecordedRun(now=1_790_000_001.0).form("gpu-0").train(1).run()
 
-    export(store, later)
+    export(store, second_run)
 
     names = {run.data.tags["everstep.run"] for run in runs(store)}
     assert names == {"fashion-1790000000000", "fashion-1790000001000"}

@@ -65,8 +65,8 @@ def test_each_machine_costs_what_its_pool_costs(recorded_run: RecordedRun) -> No
     start = recorded_run.now
     recorded_run.form("gpu-0", "gpu-1", "gpu-2").train(60)
     hours = (recorded_run.now - start) / 3600
-    seen = {"gpu-0": Machine(T4_SPOT), "gpu-1": Machine(T4_BOUGHT)}  # no command has seen gpu-2
-    billing = Billing(billed=True, rates=BY_POOL, machines=seen)
+    machines = {"gpu-0": Machine(T4_SPOT), "gpu-1": Machine(T4_BOUGHT)}  # no command has seen gpu-2
+    billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
     spent = money(recorded_run.run(), recorded_run.now, billing)
 
@@ -85,12 +85,12 @@ def test_a_machine_costs_from_its_joining_of_the_cluster_on(
     recorded_run: RecordedRun, early: float | None, seconds: float
 ) -> None:
     recorded_run.form("gpu-0").train(20)
-    since = None if early is None else recorded_run.now - early
+    joined_at = None if early is None else recorded_run.now - early
     recorded_run.form("gpu-0", "gpu-1").train(10)
     billing = Billing(
         billed=True,
         rates=BY_POOL,
-        machines={"gpu-0": Machine(A100), "gpu-1": Machine(T4_SPOT, since=since)},
+        machines={"gpu-0": Machine(A100), "gpu-1": Machine(T4_SPOT, since=joined_at)},
     )
 
     pools = {pool.pool: pool for pool in money(recorded_run.run(), recorded_run.now, billing).pools}

@@ -49,12 +49,12 @@ def test_a_report_without_moves_does_not_mention_them(drill_run: RecordedRun) ->
 def test_a_move_under_way_is_shown_before_its_cost_is_known(recorded_run: RecordedRun) -> None:
     recorded_run.form("gpu-0").train(10).begin_move()
     (running,) = build(recorded_run.run()).moves
-    (ended,) = build(two_zones().run()).moves
+    (ended_move,) = build(two_zones().run()).moves
 
     assert move_sentence(running) == (
         "move from zone-a to zone-b, under way: zone-b offers 2 machines"
     )
-    assert "the group paused 3.00 s" in move_sentence(ended)
+    assert "the group paused 3.00 s" in move_sentence(ended_move)
 
 
 def test_an_abandoned_move_says_so(recorded_run: RecordedRun) -> None:

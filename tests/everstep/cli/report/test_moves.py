@@ -15,9 +15,9 @@ BEGAN = "2026-11-23T12:00:00Z"
 UNIX = 1795435200.0
 
 
-def status(**more: object) -> dict[str, Any]:
+def status(**fields: object) -> dict[str, Any]:
     move = {"began": BEGAN, "from": "zone-a", "to": "zone-b", "target": 3, "reason": "why"}
-    return {"placement": {"zone": "zone-b", "moves": [move | more]}}
+    return {"placement": {"zone": "zone-b", "moves": [move | fields]}}
 
 
 def test_a_move_in_the_status_has_unix_times() -> None:
@@ -43,8 +43,8 @@ def test_moves_that_the_status_no_longer_has_are_kept(tmp_path: Path) -> None:
     log = MoveLog(tmp_path / "moves.json")
     log.add(status())
     log.add({})
-    later = MoveLog(log.path)
-    later.add(status(began="2026-11-23T13:00:00Z"))
+    second_log = MoveLog(log.path)
+    second_log.add(status(began="2026-11-23T13:00:00Z"))
 
     assert [move.began for move in parse_moves(log.path.read_text())] == [UNIX, UNIX + 3600]
 
@@ -108,10 +108,10 @@ def test_without_overlap_a_move_costs_the_time_since_its_decision_and_the_repeat
 
 def test_a_move_under_way_has_no_cost_yet(recorded_run: RecordedRun) -> None:
     recorded_run.form("gpu-0").train(10).begin_move()
-    running = move_costs(recorded_run.run())
-    ended = move_costs(recorded_run.wait(1.0).end_move().run())
+    running_moves = move_costs(recorded_run.run())
+    ended_moves = move_costs(recorded_run.wait(1.0).end_move().run())
 
-    assert [cost.seconds for cost in (*running, *ended)] == [None, None], (
+    assert [cost.seconds for cost in (*running_moves, *ended_moves)] == [None, None], (
         "without a step since the end of the move the group still waits"
     )
 

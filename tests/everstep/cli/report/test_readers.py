@@ -13,8 +13,10 @@ from everstep.cli.report.readers import FolderReader, PodReader, listing, split_
 from everstep.cli.report.run_record import MachineEvent
 
 
-def line(step: int, at: float) -> str:
-    return json.dumps({"at": at, "kind": "step", "step": step, "seconds": 0.5, "images": 8}) + "\n"
+def line(step: int, time: float) -> str:
+    return (
+        json.dumps({"at": time, "kind": "step", "step": step, "seconds": 0.5, "images": 8}) + "\n"
+    )
 
 
 def test_a_folder_is_read_from_the_end_of_the_last_reading(

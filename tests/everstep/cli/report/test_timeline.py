@@ -27,9 +27,9 @@ def states(recorded_run: RecordedRun, node: str) -> list[NodeState]:
 
 
 def printed(renderable: RenderableType, width: int = 100, *, colour: bool = False) -> str:
-    out = io.StringIO()
-    Console(file=out, width=width, force_terminal=colour, no_color=not colour).print(renderable)
-    return out.getvalue()
+    output = io.StringIO()
+    Console(file=output, width=width, force_terminal=colour, no_color=not colour).print(renderable)
+    return output.getvalue()
 
 
 def test_a_drained_node_is_gone_until_its_return_and_regrouping_until_its_worker_trains(

@@ -46,13 +46,13 @@ class DiskMedium:
         self.store: CheckpointStore = FolderStore(FOLDER, self.disk)
 
     def arrange(self, fault: str, chance: random.Random, others: Callable[[], None]) -> None:
-        at = len(self.disk.operations) + chance.randrange(OPERATIONS)
+        position = len(self.disk.operations) + chance.randrange(OPERATIONS)
         if fault == "space":
             self.disk.space = chance.randrange(900)
         elif fault == "paused":
-            self.disk.before[at] = others
+            self.disk.before[position] = others
         elif fault != "none":
-            self.disk.before[at] = crash
+            self.disk.before[position] = crash
 
     def crashed(self, fault: str, chance: random.Random) -> None:
         if fault == "power":
@@ -73,15 +73,15 @@ class BucketMedium:
         self.store: CheckpointStore = BucketStore(self.bucket)
 
     def arrange(self, fault: str, chance: random.Random, others: Callable[[], None]) -> None:
-        at = len(self.bucket.requests) + chance.randrange(OPERATIONS // 2)
+        position = len(self.bucket.requests) + chance.randrange(OPERATIONS // 2)
         if fault == "broken":
-            self.bucket.broken |= {at, at + 1}  # also the attempt to clean up
+            self.bucket.broken |= {position, position + 1}  # also the attempt to clean up
         elif fault == "unanswered":
-            self.bucket.unanswered.add(at)
+            self.bucket.unanswered.add(position)
         elif fault == "paused":
-            self.bucket.before[at] = others
+            self.bucket.before[position] = others
         elif fault == "killed":
-            self.bucket.before[at] = crash
+            self.bucket.before[position] = crash
 
     def crashed(self, fault: str, chance: random.Random) -> None:
         if fault == "late":

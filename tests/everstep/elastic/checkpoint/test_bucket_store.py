@@ -170,12 +170,12 @@ def test_a_store_that_fails_after_the_commit_leaves_a_checkpoint_that_can_be_res
     saves.save(8)
     requests = len(saves.bucket.requests)
     saves.save(16)
-    at = next(
+    index = next(
         number
         for number, (kind, key) in enumerate(saves.bucket.requests[requests:])
         if kind == "put" and COMMITTED in key
     )
-    saves.bucket.broken.add(len(saves.bucket.requests) + at)
+    saves.bucket.broken.add(len(saves.bucket.requests) + index)
 
     with pytest.raises(BucketError):
         saves.save(24)

@@ -115,8 +115,8 @@ class Etcd:
         if member.identity not in self.members:
             return  # its lease has ended
         self.revision += 1
-        known = self.coordinators.get(member.identity)
-        order = known.order if known else self.revision
+        previous = self.coordinators.get(member.identity)
+        order = previous.order if previous else self.revision
         self.coordinators[member.identity] = replace(member, order=order)
         self.notify(CoordinatorPut(self.coordinators[member.identity]))
 

@@ -47,9 +47,13 @@ def member(name: str, after: int = 4, order: int = 0) -> Member:
 def follower(*coordinators: str) -> Membership:
     """Return the agent `d`, which trains in generation 5 and watches no members."""
     core = Membership(LIMITS)
-    known = tuple(member(name, order=order) for order, name in enumerate(coordinators, 1))
+    coordinator_members = tuple(
+        member(name, order=order) for order, name in enumerate(coordinators, 1)
+    )
     before = Generation(4, ())
-    core.handle(MembershipSnapshot((), before, 4, complete=False, coordinators=known), 0)
+    core.handle(
+        MembershipSnapshot((), before, 4, complete=False, coordinators=coordinator_members), 0
+    )
     core.handle(Registered("d"), 0)
     core.handle(Ready(), 0)
     assert core.handle(GenerationPut(GROUP, 5), 0) == [Begin(GROUP, 3)]
@@ -60,12 +64,14 @@ def coordinator() -> Membership:
     """Return the agent `a`, a coordinator that trains in generation 5 and watches all members."""
     core = Membership(LIMITS)
     members = tuple(member(name, order=order) for order, name in enumerate(NAMES))
-    known = (member("a", order=1), member("b", order=2))
-    core.handle(MembershipSnapshot(members, Generation(4, ()), 4, coordinators=known), 0)
+    coordinator_members = (member("a", order=1), member("b", order=2))
+    core.handle(
+        MembershipSnapshot(members, Generation(4, ()), 4, coordinators=coordinator_members), 0
+    )
     core.handle(Registered("a"), 0)
     core.handle(Ready(), 0)
-    begun = core.handle(GenerationPut(GROUP, 5), 0)
-    assert Begin(GROUP, 0) in begun
+    actions = core.handle(GenerationPut(GROUP, 5), 0)
+    assert Begin(GROUP, 0) in actions
     return core
 
 
@@ -160,8 +166,8 @@ def test_the_first_coordinator_proposes_itself_as_rank_0_with_all_contacts() -> 
 def test_the_coordinators_rank_first_so_that_one_of_them_can_propose() -> None:
     core = Membership(LIMITS)
     members = (member("x", 0, 1), member("y", 0, 2), member("a", 0, 3))
-    known = (member("a", order=4),)
-    core.handle(MembershipSnapshot(members, None, 0, coordinators=known), 0)
+    coordinator_members = (member("a", order=4),)
+    core.handle(MembershipSnapshot(members, None, 0, coordinators=coordinator_members), 0)
     core.handle(Registered("a"), 0)
     core.handle(Ready(), 0)
 
@@ -200,8 +206,10 @@ def test_of_too_many_coordinators_the_last_ones_resign() -> None:
 
 def test_a_joiner_probes_the_coordinators_before_it_registers() -> None:
     core = Membership(LIMITS)
-    known = (member("a", order=1), member("b", order=2))
-    core.handle(MembershipSnapshot((), GROUP, 5, complete=False, coordinators=known), 0)
+    coordinator_members = (member("a", order=1), member("b", order=2))
+    core.handle(
+        MembershipSnapshot((), GROUP, 5, complete=False, coordinators=coordinator_members), 0
+    )
 
     assert core.handle(Ready(), 0) == [Probe((("a", "a:1"), ("b", "b:1")))]
 
@@ -242,15 +250,15 @@ def arrivals(members: int, times: tuple[float, ...]) -> list[float]:
     """Return the times at which a group that has trained for long takes in nodes that arrive at these times."""
     joining, group = Joining(), Generation(5, tuple(map(str, range(members))))
     joining.begin(group, GroupLimits(max_members=2000), -1000.0)
-    taken: list[float] = []
+    arrived_at: list[float] = []
     waiting = 0
     for tick in range(400):
         now = tick / 100
         waiting += times.count(now)
         if waiting and joining.is_due(group, now):
-            taken, waiting = [*taken, now], 0
-            joining.begin(replace(group, number=5 + len(taken)), GroupLimits(), now)
-    return taken
+            arrived_at, waiting = [*arrived_at, now], 0
+            joining.begin(replace(group, number=5 + len(arrived_at)), GroupLimits(), now)
+    return arrived_at
 
 
 def test_nodes_that_arrive_within_the_settling_time_cost_one_regroup() -> None:

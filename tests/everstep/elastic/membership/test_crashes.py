@@ -51,13 +51,13 @@ def test_a_reused_process_id_starts_a_new_history(crashes: Crashes) -> None:
 def test_the_run_does_not_end_below_the_limit_of_crashes_since_the_last_step(
     history: list[tuple[int, bool]],
 ) -> None:
-    crashes, since = Crashes(), 0
+    crashes, count = Crashes(), 0
     for worker, trains in history:
         crashes.assigned([worker])
         if trains:
             crashes.proven(worker)
-            since = 0
+            count = 0
         else:
-            since += 1
+            count += 1
         given_up = crashes.judge(worker) is Verdict.GIVE_UP
-        assert given_up == (since >= CRASHES)
+        assert given_up == (count >= CRASHES)

@@ -106,10 +106,10 @@ def test_packets_of_strangers_neither_end_the_thread_nor_count_as_heartbeats() -
 
 def test_an_agent_whose_port_another_program_uses_still_sends() -> None:
     with contextlib.closing(Node("a")) as first, contextlib.closing(Node("b")) as second:
-        taken = Heartbeats(second.heartbeats._etcd, second.keys)
-        taken.open(first.listener)
-        first.heartbeats, former = taken, first.heartbeats
-        first.thread = threading.Thread(target=taken.run, daemon=True)
+        without_port = Heartbeats(second.heartbeats._etcd, second.keys)
+        without_port.open(first.listener)
+        first.heartbeats, former = without_port, first.heartbeats
+        first.thread = threading.Thread(target=without_port.run, daemon=True)
         for node in (first, second):
             node.follow(first, second)
             node.thread.start()

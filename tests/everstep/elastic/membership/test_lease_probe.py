@@ -11,7 +11,7 @@ TTL_SECONDS = 2.0
 times = st.floats(0.0, 6.0)
 
 
-def left(renewals: list[float], moment: float) -> int:
+def remaining_seconds(renewals: list[float], moment: float) -> int:
     """Return the remaining seconds that etcd reports for a lease granted at 0; 0 once it has expired."""
     last = max([0.0, *(renewal for renewal in renewals if renewal <= moment)])
     return math.trunc(last + TTL_SECONDS - moment)
@@ -39,7 +39,7 @@ def test_a_valid_lease_is_never_reported_as_lapsed(
         free_at = probed_at + takes
         if free_at > lapses_at + 0.9:
             break  # etcd has removed the lease by then
-        if probe.observe(left(renewals, probed_at + takes / 2), probed_at, free_at):
+        if probe.observe(remaining_seconds(renewals, probed_at + takes / 2), probed_at, free_at):
             assert free_at >= lapses_at
 
 
@@ -51,7 +51,7 @@ def test_expiry_is_detected_within_two_probes_if_the_lease_was_probed_before_its
     lapses_at = renewals_at[-1] + TTL_SECONDS
     probe, moment = LeaseProbe(7), first
 
-    while not probe.observe(left(renewals_at, moment), moment, moment):
+    while not probe.observe(remaining_seconds(renewals_at, moment), moment, moment):
         moment += gap
 
     assert lapses_at <= moment <= lapses_at + 2 * gap + 1e-6

@@ -142,9 +142,9 @@ def test_no_regroup_follows_a_stop() -> None:
     core = trains("a", "b")
     assert any(isinstance(action, Stop) for action in core.handle(MemberRemoved("b"), 1))
 
-    later = core.handle_all([Unreachable(), MemberPut(member("c", after=5))], 1.1)
+    later_actions = core.handle_all([Unreachable(), MemberPut(member("c", after=5))], 1.1)
 
-    assert not any(isinstance(action, Regroup) for action in later), "their group is broken"
+    assert not any(isinstance(action, Regroup) for action in later_actions), "their group is broken"
 
 
 def test_a_peer_that_waits_again_has_lost_its_worker() -> None:
@@ -498,8 +498,8 @@ def test_no_agent_proposes_while_others_may_still_put_their_keys_back() -> None:
 def test_changed_bounds_apply_from_the_next_check() -> None:
     core = agent(member("a"), member("b", order=2), max_members=1, generation=Generation(4, ()))
     core.handle(Ready(), 0)
-    alone = Generation(5, ("a",))
-    assert core.handle(GenerationPut(alone, 5), 0) == [Begin(alone, 0)], "b is a spare"
+    generation = Generation(5, ("a",))
+    assert core.handle(GenerationPut(generation, 5), 0) == [Begin(generation, 0)], "b is a spare"
 
     assert core.handle(BoundsChanged(1, 2), 2) == [Regroup("b joins")]
 
@@ -549,9 +549,9 @@ def test_numbers_keep_growing_after_etcd_has_lost_all_data() -> None:
 
 def test_the_end_of_the_run_is_reported_once() -> None:
     core = trains("a", "b")
-    ended = RunEnded(finished=True, reason="done")
+    outcome = RunEnded(finished=True, reason="done")
 
-    assert core.handle(ended, 1) == [ended]
+    assert core.handle(outcome, 1) == [outcome]
     assert core.handle(Tick(), 2) == []
 
 

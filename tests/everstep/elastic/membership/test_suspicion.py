@@ -48,8 +48,8 @@ class Fleet:
     def follow(self) -> None:
         present = {name: f"node-{name}" for name in self.names if name not in self.fenced}
         for name, core in self.cores.items():
-            inside = name in present
-            core.follow(ObservedGroup(name, tuple(self.names), present) if inside else None)
+            is_present = name in present
+            core.follow(ObservedGroup(name, tuple(self.names), present) if is_present else None)
 
     def run(self, seconds: float) -> None:
         end = self.now + seconds
@@ -82,13 +82,13 @@ def fleet(size: int) -> Fleet:
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_silent_member_is_fenced_within_seven_tenths_of_a_second(size: int, lost: int) -> None:
     members = fleet(size)
-    began = members.now
+    silent_since = members.now
     members.silent.add(f"m{lost}")
 
     members.run(2.0)
 
     assert list(members.fenced) == [f"m{lost}"], "and no other one"
-    assert members.fenced[f"m{lost}"] - began <= MIN_SILENCE_SECONDS + 0.2
+    assert members.fenced[f"m{lost}"] - silent_since <= MIN_SILENCE_SECONDS + 0.2
 
 
 def test_the_first_observer_may_be_lost_together_with_the_member() -> None:
@@ -196,16 +196,16 @@ def test_heartbeats_that_are_hardly_late_are_never_suspicious(gaps: list[float])
 def test_suspicion_grows_with_silence_and_is_slower_for_a_less_punctual_member(
     gaps: list[float], silence: float
 ) -> None:
-    punctual, late, now = Arrivals(), Arrivals(), 0.0
+    punctual, irregular, now = Arrivals(), Arrivals(), 0.0
     for gap in gaps:
         now += gap
-        late.record(now)
+        irregular.record(now)
     for number in range(MIN_BEATS + 1):
         punctual.record(now - 0.1 * (MIN_BEATS - number))
 
-    level = late.level(now + silence)
+    level = irregular.level(now + silence)
 
-    assert level <= late.level(now + silence + 0.1)
+    assert level <= irregular.level(now + silence + 0.1)
     assert level <= punctual.level(now + silence) + 1e-9
     limit = max(MIN_SILENCE_SECONDS, MARGIN_SECONDS + max(gaps))
     if silence >= limit + 1e-6:
@@ -240,7 +240,7 @@ def test_a_node_is_suspected_at_most_three_times_a_minute(moments: list[float]) 
             suspected.append(now)
 
     for first in suspected:
-        within = [at for at in suspected if first <= at < first + SUSPICIONS_SECONDS]
+        within = [time for time in suspected if first <= time < first + SUSPICIONS_SECONDS]
         assert len(within) <= MAX_SUSPICIONS, "it would leave and join without end"
 
 

@@ -248,13 +248,13 @@ class LiveWorld(World):
     def broken(self, worker: Worker) -> bool:
         """Return True if a member of this worker's generation has left it or died, which closes its connections."""
         generation = worker.core.generation
-        inside = [
+        members = [
             agent.worker
             for agent in self.alive()
             if agent.worker.core.generation == generation
             and agent.worker.core.phase is not Phase.DETACHED
         ]
-        arrived = [*inside, *self.on_the_way(generation)]
+        arrived = [*members, *self.on_the_way(generation)]
         return len(arrived) < worker.core.world_size
 
     def on_the_way(self, generation: int) -> list[Worker]:

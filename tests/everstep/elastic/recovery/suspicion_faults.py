@@ -78,8 +78,10 @@ class SuspicionWorld(PartialFaultWorld):
         heart = self.hearts[agent.name]
         group = observed(agent)
         heart.core.follow(group)
-        ready = [message for at, message in heart.packets if at <= self.now]
-        heart.packets = [(at, message) for at, message in heart.packets if at > self.now]
+        ready = [message for arrival, message in heart.packets if arrival <= self.now]
+        heart.packets = [
+            (arrival, message) for arrival, message in heart.packets if arrival > self.now
+        ]
         for sending in heart.core.step(ready, self.now):
             self.send(agent, sending.to, sending.message)
         suspects = heart.core.to_fence()
@@ -91,11 +93,11 @@ class SuspicionWorld(PartialFaultWorld):
         if heart.request and self.random.random() < 0.7:
             self.carry_out_fence(agent, heart)
 
-    def send(self, sender: LiveAgent, to: str, message: HeartbeatMessage) -> None:
+    def send(self, sender: LiveAgent, identity: str, message: HeartbeatMessage) -> None:
         for receiver in self.alive():
-            if receiver.lease_of == to and self.passes(sender.name, receiver.name):
-                late = self.random.choice([0.0, 0.3, 0.7]) if sender.name in self.lossy else 0.0
-                self.hearts[receiver.name].packets.append((self.now + late, message))
+            if receiver.lease_of == identity and self.passes(sender.name, receiver.name):
+                delay = self.random.choice([0.0, 0.3, 0.7]) if sender.name in self.lossy else 0.0
+                self.hearts[receiver.name].packets.append((self.now + delay, message))
 
     def passes(self, sender: str, receiver: str) -> bool:
         if {(sender, receiver)} & (self.muted | self.etcd.cut):
@@ -109,10 +111,10 @@ class SuspicionWorld(PartialFaultWorld):
             return
         heart.request = None
         etcd = self.etcd
-        known = {name: member.order for name, member in etcd.members.items()}
+        orders = {name: member.order for name, member in etcd.members.items()}
         if etcd.generation is None or etcd.generation_revision != request.revision:
             return
-        if any(known.get(name) != order for name, order in request.registrations):
+        if any(orders.get(name) != order for name, order in request.registrations):
             return
         living = {node.lease_of for node in self.alive()}
         etcd.revision += 1

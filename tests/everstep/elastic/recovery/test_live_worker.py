@@ -140,7 +140,9 @@ def group(agent: AgentStub) -> LiveGroup:
     return group
 
 
-def joined(agent: AgentStub, group: LiveGroup, state: TrainingState, number: int = 5) -> Any:
+def join_generation(
+    agent: AgentStub, group: LiveGroup, state: TrainingState, number: int = 5
+) -> Any:
     agent.form(number)
     return group.join(state)
 
@@ -150,7 +152,7 @@ def test_a_single_worker_joins_and_restores_the_checkpoint(
 ) -> None:
     state = TrainingState()
 
-    assignment = joined(agent, group, state)
+    assignment = join_generation(agent, group, state)
 
     agent.wait_for({"ready": 0})
     assert (assignment.rank, assignment.world_size, group.generation) == (0, 1, 5)
@@ -158,7 +160,7 @@ def test_a_single_worker_joins_and_restores_the_checkpoint(
 
 
 def test_a_step_is_applied_and_reported_once(agent: AgentStub, group: LiveGroup) -> None:
-    joined(agent, group, TrainingState())
+    join_generation(agent, group, TrainingState())
     applied: list[int] = []
 
     assert not group.after_sum(0, lambda: applied.append(1))
@@ -173,11 +175,11 @@ def test_a_vote_ends_the_generation_and_the_next_one_keeps_the_state(
     agent: AgentStub, group: LiveGroup
 ) -> None:
     state = TrainingState()
-    joined(agent, group, state)
+    join_generation(agent, group, state)
 
     assert group.after_sum(1, lambda: None)
     agent.wait_for({"ready": 5})
-    joined(agent, group, state, 6)
+    join_generation(agent, group, state, 6)
 
     assert group.generation == 6
     assert state.calls[2:] == [("adopt", 41, (), True)], "nothing is restored or rolled back"
@@ -185,7 +187,7 @@ def test_a_vote_ends_the_generation_and_the_next_one_keeps_the_state(
 
 def test_a_lost_peer_rolls_the_step_back(agent: AgentStub, group: LiveGroup) -> None:
     state = TrainingState()
-    joined(agent, group, state)
+    join_generation(agent, group, state)
 
     group.lost("peer")
 
@@ -197,11 +199,11 @@ def test_gradients_of_the_step_in_flight_are_kept_in_the_next_group(
     agent: AgentStub, group: LiveGroup
 ) -> None:
     state = TrainingState()
-    joined(agent, group, state)
+    join_generation(agent, group, state)
     state.spans = ((0, 4), (6, 8))
 
     group.lost("peer")
-    joined(agent, group, state, 6)
+    join_generation(agent, group, state, 6)
 
     assert state.calls[2:] == ["roll back", ("adopt", 40, ((0, 4), (6, 8)), True)]
 
@@ -223,7 +225,7 @@ def test_a_disk_that_hangs_while_a_checkpoint_is_read_is_reported(
 
     monkeypatch.setattr(state, "restore", hang)
 
-    joined(agent, group, state)
+    join_generation(agent, group, state)
 
     assert "the checkpoint has been read for" in caplog.text
 
@@ -251,7 +253,7 @@ def test_a_worker_whose_checkpoint_cannot_be_read_gives_up_so_that_another_node_
         return committed.step
 
     state.restore = read  # type: ignore[method-assign]
-    joining = threading.Thread(target=joined, args=(agent, group, state), daemon=True)
+    joining = threading.Thread(target=join_generation, args=(agent, group, state), daemon=True)
     joining.start()
 
     with agent.changed:
@@ -282,7 +284,7 @@ def test_a_slow_disk_that_answers_is_not_given_up(
 
     monkeypatch.setattr(state, "restore", read)
 
-    joined(agent, group, state)
+    join_generation(agent, group, state)
 
     assert not any("hung" in message for message in agent.received)
 
@@ -292,7 +294,7 @@ def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
 ) -> None:
     monkeypatch.setattr("everstep.elastic.recovery.live_worker.DETACHED_SAVE_SECONDS", 0.05)
     state = TrainingState()
-    joined(agent, group, state)
+    join_generation(agent, group, state)
     group.after_sum(0, lambda: None)
     group.lost("peer")  # with one node left there are fewer than the minimum
     joining = threading.Thread(target=group.join, args=(state,), daemon=True)
@@ -314,7 +316,7 @@ def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
 def test_a_group_that_has_ended_is_reported_after_its_minimum_age(
     agent: AgentStub, group: LiveGroup
 ) -> None:
-    joined(agent, group, TrainingState())
+    join_generation(agent, group, TrainingState())
     agent.exchange.broadcast({"stop": "lost b", "generation": 5})
 
     def until_it_is_reported() -> None:
@@ -330,7 +332,7 @@ def test_a_group_that_has_ended_is_reported_after_its_minimum_age(
 def test_a_stop_interrupts_the_forward_pass_between_layers(
     agent: AgentStub, group: LiveGroup
 ) -> None:
-    joined(agent, group, TrainingState())
+    join_generation(agent, group, TrainingState())
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     make_interruptible(model, group.check)
     model(torch.ones(1, 2)).sum().backward()
@@ -360,21 +362,21 @@ def test_a_generation_that_was_cancelled_before_it_formed_is_skipped(
 
 def test_a_regroup_request_applies_to_one_generation(agent: AgentStub, group: LiveGroup) -> None:
     state = TrainingState()
-    joined(agent, group, state)
+    join_generation(agent, group, state)
     agent.exchange.broadcast({"regroup": "d joins", "generation": 5, "leaving": False})
     assert group.commit(5, 1)  # answered after the request: the connection is ordered
     wanted_before = group.regroup_wanted
     assert wanted_before
 
     group.after_sum(1, lambda: None)
-    joined(agent, group, state, 6)
+    join_generation(agent, group, state, 6)
 
     assert not group.regroup_wanted
     assert not group.leaving
 
 
 def test_a_commit_needs_the_permission_of_the_agent(agent: AgentStub, group: LiveGroup) -> None:
-    joined(agent, group, TrainingState())
+    join_generation(agent, group, TrainingState())
 
     assert group.commit(5, 99)
     assert not group.commit(5, 100)
@@ -384,7 +386,7 @@ def test_a_commit_needs_the_permission_of_the_agent(agent: AgentStub, group: Liv
 def test_a_late_response_counts_only_for_its_own_step(
     agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    joined(agent, group, TrainingState())
+    join_generation(agent, group, TrainingState())
     monkeypatch.setattr("everstep.elastic.recovery.live_worker.ANSWER_SECONDS", 0.05)
     assert not group.commit(5, UNANSWERED), "without a response a commit is not allowed"
     monkeypatch.setattr("everstep.elastic.recovery.live_worker.ANSWER_SECONDS", WAIT_SECONDS)
@@ -396,7 +398,7 @@ def test_a_late_response_counts_only_for_its_own_step(
 def test_a_snapshot_from_before_the_state_was_replaced_is_not_committed(
     agent: AgentStub, group: LiveGroup
 ) -> None:
-    joined(agent, group, TrainingState())  # restored in generation 5
+    join_generation(agent, group, TrainingState())  # restored in generation 5
 
     assert not group.commit(4, 1)
     assert not any("commit" in message for message in agent.received), (

@@ -249,8 +249,15 @@ def test_late_messages_are_ignored() -> None:
     core = trains()
     before = (core.phase, core.progress)
 
-    for late in (WarmedUp(), Connected(), Compared(()), Copied(), Restored(3), Assigned(2, 0, 1)):
-        assert core.handle(late) == []
+    for message in (
+        WarmedUp(),
+        Connected(),
+        Compared(()),
+        Copied(),
+        Restored(3),
+        Assigned(2, 0, 1),
+    ):
+        assert core.handle(message) == []
 
     assert (core.phase, core.progress) == before
     core.handle(GroupLost("peer"))

@@ -16,7 +16,7 @@ def test_wrong_suspicions_break_no_invariant(min_members: int, coordinators: int
         play(seed, min_members, SuspicionWorld, coordinators)
 
 
-def settled(seed: int, nodes: int = 3) -> SuspicionWorld:
+def training_world(seed: int, nodes: int = 3) -> SuspicionWorld:
     """Return a group that trains, with heartbeats known to all."""
     world = SuspicionWorld(seed, nodes=nodes, min_members=1)
     world.calm()
@@ -42,7 +42,7 @@ def identities(world: SuspicionWorld, *agents: LiveAgent) -> set[str]:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("how", ["vanished", "frozen"])
 def test_the_others_train_again_within_a_second_of_a_silent_loss(seed: int, how: str) -> None:
-    world = settled(seed)
+    world = training_world(seed)
     lost = next(a for a in world.alive() if a.worker.core.rank == seed % 3)
     survivors = [agent for agent in world.alive() if agent is not lost]
     number, before = len(world.etcd.agreed), progress(world)
@@ -64,17 +64,17 @@ def test_the_others_train_again_within_a_second_of_a_silent_loss(seed: int, how:
 def test_a_node_that_thaws_about_when_it_is_fenced_trains_again_immediately(
     seed: int, seconds: float
 ) -> None:
-    world = settled(seed)
-    late = world.alive()[seed % 3]
-    late.frozen = True
+    world = training_world(seed)
+    frozen_agent = world.alive()[seed % 3]
+    frozen_agent.frozen = True
     run(world, seconds)
 
-    late.frozen = False
+    frozen_agent.frozen = False
     run(world, 1.0)
 
     generation = world.etcd.generation
     assert generation is not None
-    assert late.lease_of in generation.members, f"seed {seed}: {generation}"
+    assert frozen_agent.lease_of in generation.members, f"seed {seed}: {generation}"
     before = progress(world)
     run(world, 0.5)
     assert progress(world) > before
@@ -82,7 +82,7 @@ def test_a_node_that_thaws_about_when_it_is_fenced_trains_again_immediately(
 
 
 def test_without_faults_no_member_is_suspected() -> None:
-    world = settled(0, nodes=4)
+    world = training_world(0, nodes=4)
 
     run(world, 60)
 
@@ -90,7 +90,7 @@ def test_without_faults_no_member_is_suspected() -> None:
 
 
 def test_a_fence_of_an_earlier_generation_fences_none_of_a_later_one() -> None:
-    world = settled(0)
+    world = training_world(0)
     fencer, victim = world.alive()[0], world.alive()[1]
     heart = world.hearts[fencer.name]
     registrations = tuple(

@@ -42,6 +42,8 @@ def test_the_reference_names_every_option() -> None:
 def test_the_reference_names_every_public_member_of_a_run_and_a_batch() -> None:
     text = REFERENCE.read_text()
 
-    for of in (elastic.Run, elastic.Batch):
-        missing = [name for name in vars(of) if not name.startswith("_") and name not in text]
-        assert not missing, f"members of {of.__name__}"
+    for public_class in (elastic.Run, elastic.Batch):
+        missing = [
+            name for name in vars(public_class) if not name.startswith("_") and name not in text
+        ]
+        assert not missing, f"members of {public_class.__name__}"

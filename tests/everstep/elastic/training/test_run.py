@@ -265,12 +265,12 @@ def step_again(batch: elastic.Batch, model: nn.Module) -> None:
 
 
 @loop("the loop continued without step()")
-def never(batch: elastic.Batch, model: nn.Module) -> None:
+def takes_no_step(batch: elastic.Batch, model: nn.Module) -> None:
     compute(batch, model)
 
 
 @loop("before all of microbatches() was consumed")
-def early(batch: elastic.Batch, model: nn.Module) -> None:
+def steps_too_early(batch: elastic.Batch, model: nn.Module) -> None:
     for _ in batch.microbatches():
         batch.step()
 
@@ -414,7 +414,7 @@ def test_the_public_names_are_pinned() -> None:
 
 
 def test_a_worker_exports_its_progress_its_loss_and_its_checkpoints(tmp_path: Path) -> None:
-    began, model = time.time(), network()
+    started_at, model = time.time(), network()
     run = started(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path, checkpoint_seconds=7)
     losses = train(run, model)
     values = run._session.reading().values
@@ -423,7 +423,7 @@ def test_a_worker_exports_its_progress_its_loss_and_its_checkpoints(tmp_path: Pa
     assert values[metrics.PLANNED_STEPS] == run.total_steps
     assert values[metrics.SAMPLES] == SAMPLES * EPOCHS
     assert values[metrics.LOSS] == pytest.approx(losses[-1], abs=1e-4)
-    assert (values[metrics.CHECKPOINT_TIME] or 0) >= began
+    assert (values[metrics.CHECKPOINT_TIME] or 0) >= started_at
     assert values[metrics.CHECKPOINT_INTERVAL] == 7
     assert (values[metrics.CHECKPOINT_BYTES] or 0) > 0
     assert values[metrics.CHECKPOINT_FAILURES] == 0

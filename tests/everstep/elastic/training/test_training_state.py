@@ -52,9 +52,9 @@ def copy(source: RunState, target: RunState) -> None:
     """Copy as `recovery.copying` does."""
     sent, received = source.shared_tensors(), target.shared_tensors()
     assert source.identity() == target.identity()
-    for tensor, into in zip(sent, received, strict=True):
-        assert tensor.shape == into.shape
-        into.copy_(tensor)
+    for tensor, copied in zip(sent, received, strict=True):
+        assert tensor.shape == copied.shape
+        copied.copy_(tensor)
     target.adopt(source.step, (), keeps=False)
 
 

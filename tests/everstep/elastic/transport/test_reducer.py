@@ -12,7 +12,7 @@ from everstep.elastic.transport.reducer import GradientReducer, _buckets, sum_sc
 from everstep.errors import EverstepError
 
 
-def single(tensor: torch.Tensor) -> None:
+def sum_over_one(tensor: torch.Tensor) -> None:
     """Sum over one worker, which changes nothing."""
 
 
@@ -52,7 +52,7 @@ def test_gradients_have_the_same_values_and_layout_as_without_the_reducer() -> N
     exchange.begin_microbatch()
     exchanged(batch).square().mean().backward()
     exchange.add_microbatch(1.0)
-    exchange.sum([0.0], single)
+    exchange.sum([0.0], sum_over_one)
 
     for parameter, expected in zip(exchanged.parameters(), plain.parameters(), strict=True):
         assert parameter.grad is not None
@@ -72,7 +72,7 @@ def test_clearing_starts_a_new_sum() -> None:
     exchange.clear()
     exchange.begin_microbatch()
 
-    exchange.sum([0.0], single)
+    exchange.sum([0.0], sum_over_one)
     for parameter in net.parameters():
         assert parameter.grad is not None
         assert not parameter.grad.any()
@@ -154,7 +154,7 @@ def test_overlapped_sums_equal_those_started_at_the_end(compress: bool) -> None:
     bucketed.begin_microbatch(peer)
     early(batch).square().mean().backward()
     bucketed.add_microbatch(0.5)
-    actual = bucketed.sum([3.0], single)
+    actual = bucketed.sum([3.0], sum_over_one)
 
     assert actual == expected == [6.0]
     assert peer.waited == len(peer.begun) > 2, "gradients in more than one part, and the rest"
@@ -194,7 +194,7 @@ def test_a_worker_without_samples_starts_the_same_sums_in_the_same_order() -> No
         if samples:
             net(torch.randn(samples, 3, 5, 5)).sum().backward()
         exchange.add_microbatch(samples / 4)
-        exchange.sum([0.0], single)
+        exchange.sum([0.0], sum_over_one)
         sizes.append([tensor.numel() for tensor in peer.begun])
 
     assert sizes[0] == sizes[1]
@@ -248,7 +248,7 @@ def test_gradients_accumulated_before_the_group_failed_are_kept(
         unbucketed.begin_microbatch()
         undisturbed(images).square().sum().backward()
         unbucketed.add_microbatch(weight)
-    expected = unbucketed.sum([3.0], single)
+    expected = unbucketed.sum([3.0], sum_over_one)
 
     before, batches = running_mean(broken).clone(), batches_tracked(broken)
     reducer.clear()
@@ -263,7 +263,7 @@ def test_gradients_accumulated_before_the_group_failed_are_kept(
     broken(parts[1][0]).square().sum().backward()
     reducer.add_microbatch(parts[1][1])
 
-    assert reducer.sum([3.0], single) == expected
+    assert reducer.sum([3.0], sum_over_one) == expected
     for parameter, undisturbed_parameter in zip(
         broken.parameters(), undisturbed.parameters(), strict=True
     ):
@@ -303,7 +303,7 @@ def test_small_counters_are_reduced_with_the_gradients() -> None:
     exchange.clear()
     exchange.begin_microbatch()
 
-    assert exchange.sum([1.5, 0.0, 2.0], single) == [1.5, 0.0, 2.0]
+    assert exchange.sum([1.5, 0.0, 2.0], sum_over_one) == [1.5, 0.0, 2.0]
 
 
 def test_batch_statistics_of_one_worker_do_not_change() -> None:
@@ -315,13 +315,13 @@ def test_batch_statistics_of_one_worker_do_not_change() -> None:
     before = running_mean(net).clone()
 
     exchange.add_microbatch(1.0)
-    exchange.sum([0.0], single)
+    exchange.sum([0.0], sum_over_one)
 
     assert torch.equal(running_mean(net), before)
 
 
 def test_counts_are_summed_exactly() -> None:
-    assert sum_scalars([2.0**40 + 1, 3.0], torch.device("cpu"), single) == pytest.approx(
+    assert sum_scalars([2.0**40 + 1, 3.0], torch.device("cpu"), sum_over_one) == pytest.approx(
         [2.0**40 + 1, 3.0], abs=0
     )
 
@@ -335,7 +335,7 @@ def test_two_backward_passes_of_one_microbatch_are_accumulated() -> None:
     net(torch.tensor([[1.0, 0.0]])).sum().backward()
     net(torch.tensor([[0.0, 1.0]])).sum().backward()
     reducer.add_microbatch(1.0)
-    reducer.sum([0.0], single)
+    reducer.sum([0.0], sum_over_one)
 
     assert net.weight.grad is not None
     assert net.weight.grad.tolist() == [[1.0, 1.0]], "the second gradient must not be dropped"

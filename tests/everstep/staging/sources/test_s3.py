@@ -45,8 +45,8 @@ class Store:
 
     @property
     def accepts_all_credentials(self) -> bool:
-        answer = self.client.list_buckets()
-        return "MinIO" not in answer["ResponseMetadata"]["HTTPHeaders"].get("server", "")
+        response = self.client.list_buckets()
+        return "MinIO" not in response["ResponseMetadata"]["HTTPHeaders"].get("server", "")
 
     def source(self, prefix: str = "") -> S3Source:
         return S3Source(self.bucket, prefix, self.address)

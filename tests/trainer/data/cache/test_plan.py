@@ -16,8 +16,8 @@ def states(draw: DrawFn) -> CacheState:
         OtherData(f"other-{number}", size)
         for number, size in enumerate(draw(lists(integers(0, 200), max_size=4)))
     ]
-    used = sum(sizes[shard] for shard in present) + sum(other.bytes for other in others)
-    limit = draw(none() | integers(used, used + 500))
+    used_bytes = sum(sizes[shard] for shard in present) + sum(other.bytes for other in others)
+    limit = draw(none() | integers(used_bytes, used_bytes + 500))
     return CacheState(sizes=sizes, present=present, others=others, limit=limit)
 
 
@@ -30,7 +30,7 @@ def applied(state: CacheState, decided: Plan) -> CacheState:
     )
 
 
-def used(state: CacheState) -> int:
+def occupied_bytes(state: CacheState) -> int:
     """Return the bytes of all shards."""
     return sum(state.sizes[shard] for shard in state.present) + sum(o.bytes for o in state.others)
 
@@ -39,7 +39,7 @@ def used(state: CacheState) -> int:
 def test_a_cache_never_exceeds_its_limit(state: CacheState, needed: list[int]) -> None:
     decided = plan(state, needed)
 
-    assert state.limit is None or used(applied(state, decided)) <= state.limit
+    assert state.limit is None or occupied_bytes(applied(state, decided)) <= state.limit
     assert len(set(decided.fetch)) == len(decided.fetch)
     assert not set(decided.fetch) & state.present, "a shard would be downloaded twice"
 
@@ -47,11 +47,11 @@ def test_a_cache_never_exceeds_its_limit(state: CacheState, needed: list[int]) -
 @given(states(), lists(integers(0, 11)))
 def test_a_shard_is_left_out_only_if_it_does_not_fit(state: CacheState, needed: list[int]) -> None:
     after = applied(state, plan(state, needed))
-    own = sum(state.sizes[shard] for shard in after.present)
+    cached_bytes = sum(state.sizes[shard] for shard in after.present)
 
     for shard in set(range(len(state.sizes))) - after.present:
         assert state.limit is not None
-        assert own + state.sizes[shard] > state.limit
+        assert cached_bytes + state.sizes[shard] > state.limit
     assert plan(after, needed).fetch == (), "the cache would never be complete"
 
 
@@ -67,7 +67,7 @@ def test_other_data_make_room_only_as_far_as_necessary(
     if decided.evict:
         without_last = replace(decided, evict=decided.evict[:-1])
         assert state.limit is not None
-        assert used(applied(state, without_last)) > state.limit
+        assert occupied_bytes(applied(state, without_last)) > state.limit
 
 
 @given(states(), lists(integers(0, 11)))
@@ -105,5 +105,5 @@ def test_a_part_of_the_disk_stays_free(state: CacheState, free_space: int) -> No
     """`free_space` is what may still be written; what is there already may be more than that."""
     after = applied(state, plan(within_disk(state, free_space), []))
 
-    assert used(after) - used(state) <= max(0, free_space)
-    assert state.limit is None or used(after) <= state.limit
+    assert occupied_bytes(after) - occupied_bytes(state) <= max(0, free_space)
+    assert state.limit is None or occupied_bytes(after) <= state.limit

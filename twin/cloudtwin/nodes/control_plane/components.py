@@ -23,7 +23,7 @@ def holder(layout: Layout) -> Process | None:
     return next((process for process in recorded if process and process.alive), None)
 
 
-def running(layout: Layout) -> dict[str, bool]:
+def running_components(layout: Layout) -> dict[str, bool]:
     """Return for each component whether it runs."""
     recorded = {component: processes.load(layout.process(component)) for component in COMPONENTS}
     return {component: bool(process and process.alive) for component, process in recorded.items()}

@@ -9,7 +9,7 @@ from cloudtwin.nodes.control_plane.components import (
     ETCD,
     SCHEDULER,
     holder,
-    running,
+    running_components,
 )
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
@@ -40,17 +40,17 @@ def start_missing(layout: Layout, tools: Mapping[str, Path], tree: Tree) -> None
     keeper = holder(layout)
     if keeper is None:
         raise RuntimeError("the keeper must run before the control plane")
-    alive = running(layout)
+    alive = running_components(layout)
     commands = {
         ETCD: _etcd(layout),
         API_SERVER: _api_server(layout),
         CONTROLLER_MANAGER: _controller_manager(layout),
         SCHEDULER: _scheduler(layout),
     }
-    inside = ["nsenter", f"--net={links.namespace_of(keeper.pid)}"]
+    enter = ["nsenter", f"--net={links.namespace_of(keeper.pid)}"]
     for component, arguments in commands.items():
         if not alive[component]:
-            command = [*inside, str(tools[component]), *arguments]
+            command = [*enter, str(tools[component]), *arguments]
             start_component(layout, component, command, tree)
 
 

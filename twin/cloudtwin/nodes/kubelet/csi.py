@@ -121,7 +121,7 @@ class CsiPlugin:
             if not source.is_dir():
                 source.mkdir(parents=True)
                 source.chmod(decision.mode)
-            if target not in mounts.below(target):
+            if target not in mounts.mount_points_below(target):
                 target.mkdir(parents=True, exist_ok=True)
                 syscalls.bind(source, target, read_only=request.readonly)
         return CSI.new("Empty")
@@ -130,7 +130,7 @@ class CsiPlugin:
         """Unmount the target, if it is mounted."""
         target = Path(request.target_path)
         with self._changing:
-            for mounted in mounts.below(target):
+            for mounted in mounts.mount_points_below(target):
                 syscalls.unmount(mounted)
             with contextlib.suppress(FileNotFoundError):
                 target.rmdir()

@@ -136,17 +136,17 @@ def register(kubelet: Path = KUBELET) -> None:
         )
 
 
-def offer(count: int, wanted: Callable[[], bool] = lambda: True) -> None:
+def offer(count: int, is_needed: Callable[[], bool] = lambda: True) -> None:
     """Offer the devices while they are wanted; register again with a kubelet that has restarted."""
     pause = threading.Event()
-    while wanted():
+    while is_needed():
         if (identity := _identity(KUBELET)) is None:
             pause.wait(KUBELET_POLL_SECONDS)
             continue
         try:
             with serving(DevicePlugin(count)):
                 register()
-                while _identity(KUBELET) == identity and wanted():
+                while _identity(KUBELET) == identity and is_needed():
                     pause.wait(KUBELET_POLL_SECONDS)
         except grpc.RpcError as error:
             print(f"cannot register: {error}", flush=True)

@@ -47,11 +47,11 @@ class RunningDrivers:
     _running: dict[str, tuple["CsiPlugin", contextlib.ExitStack]] = field(default_factory=dict)
     _tainted: set[str] = field(default_factory=set)
 
-    def update(self, wanted: Sequence[str]) -> None:
+    def update(self, drivers: Sequence[str]) -> None:
         """Start and stop drivers so that the wanted ones run; remove the startup taint of each that has started."""
-        for driver in set(wanted) - set(self._running):
+        for driver in set(drivers) - set(self._running):
             self._start(driver)
-        for driver in set(self._running) - set(wanted):
+        for driver in set(self._running) - set(drivers):
             self._running.pop(driver)[1].close()
             self._tainted.discard(driver)
         for driver in sorted(self._tainted):
@@ -113,12 +113,12 @@ def main() -> NoReturn:
 
 def offer_devices(service: MetadataService) -> NoReturn:
     """Offer the machine's GPUs while a device plugin is connected, forever."""
-    wanted = service.plugins.any_open
+    needed = service.plugins.any_open
     while True:
-        wanted.wait()
+        needed.wait()
         from cloudtwin.nodes.kubelet import device_plugin
 
-        device_plugin.offer(int(service.facts["gpus"]), wanted.is_set)
+        device_plugin.offer(int(service.facts["gpus"]), needed.is_set)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ def keep(store: ImageStore, layout: Layout) -> Path:
             shutil.rmtree(temporary)
         clone(store, temporary)
         temporary.replace(copy)
-    used = {record.images for record in records.all_of(layout)} | {store.key}
+    used_keys = {record.images for record in records.all_of(layout)} | {store.key}
     for folder in layout.images.iterdir():
-        if folder.name not in used:
+        if folder.name not in used_keys:
             shutil.rmtree(folder)
     return copy
 

@@ -71,8 +71,8 @@ def build(folders: Folders, needed: Sequence[Path], mounts: Mapping[Path, Path])
     _bind(folders.shared, root / folders.shared_mount.relative_to("/"))
     for path in hidden(needed):
         _bind(path, root / path.relative_to("/"), read_only=True)
-    for inside, path in mounts.items():
-        _bind(path, root / inside.relative_to("/"), read_only=True)
+    for target, path in mounts.items():
+        _bind(path, root / target.relative_to("/"), read_only=True)
     syscalls.bind(Path("/dev"), root / "dev", recursive=True)
     syscalls.mount("proc", root / "proc", "proc")
     syscalls.pivot_root(root)

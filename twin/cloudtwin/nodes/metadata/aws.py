@@ -111,9 +111,9 @@ def _values(facts: Mapping[str, Any], notice: Notice | None) -> dict[str, str]:
 def _listing(values: Mapping[str, str], folder: str) -> str:
     """Return the entries of a folder, one per line, folders with a trailing slash."""
     prefix = f"{folder.rstrip('/')}/" if folder else ""
-    inside = {name.removeprefix(prefix) for name in values if name.startswith(prefix)}
+    relative_names = {name.removeprefix(prefix) for name in values if name.startswith(prefix)}
     return "\n".join(
-        sorted({head + slash for head, slash, _ in (n.partition("/") for n in inside)})
+        sorted({head + slash for head, slash, _ in (n.partition("/") for n in relative_names)})
     )
 
 

@@ -36,11 +36,11 @@ class Meter:
 
     def utilisation(self) -> float:
         """Return the percentage of the processors that pods used since the previous call."""
-        at, seconds = time.monotonic(), self._processor_seconds()
-        (before, used_before), self._last = self._last, (at, seconds)
-        if not before or at <= before:
+        now, seconds = time.monotonic(), self._processor_seconds()
+        (before, used_before), self._last = self._last, (now, seconds)
+        if not before or now <= before:
             return 0.0
-        share = (seconds - used_before) / (at - before) / (os.cpu_count() or 1)
+        share = (seconds - used_before) / (now - before) / (os.cpu_count() or 1)
         return max(0.0, min(100.0, 100 * share))
 
     def memory_bytes(self) -> int:

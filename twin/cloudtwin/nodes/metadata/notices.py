@@ -60,8 +60,8 @@ class Notice:
         Raises:
             KeyError, TypeError, ValueError: it does not describe a notice.
         """
-        at, not_before = float(stored["at"]), float(stored["not_before"])
-        return cls(str(stored["event"]), at, not_before, bool(stored["terminate"]))
+        announced_at, not_before = float(stored["at"]), float(stored["not_before"])
+        return cls(str(stored["event"]), announced_at, not_before, bool(stored["terminate"]))
 
 
 def announce(

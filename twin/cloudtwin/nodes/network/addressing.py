@@ -53,9 +53,9 @@ class Address:
         return f"port{self.index}"
 
 
-def free_slot(used: set[int]) -> int | None:
+def free_slot(used_slots: set[int]) -> int | None:
     """Return the lowest free slot, or None."""
-    return next((slot for slot in range(1, MAX_MACHINES + 1) if slot not in used), None)
+    return next((slot for slot in range(1, MAX_MACHINES + 1) if slot not in used_slots), None)
 
 
 def pod_routes(own_slot: int = 0) -> list[str]:

@@ -204,12 +204,12 @@ class AzureApi:
     def providers(self, _request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
         """Return the resource providers with their registrations."""
         names = [f"Microsoft.{name}" for name in NAMESPACES]
-        spelled = {"Microsoft.Insights": "microsoft.insights"}  # as Azure does
+        spellings = {"Microsoft.Insights": "microsoft.insights"}  # as Azure does
         return {
             "value": [
                 {
                     "id": f"/subscriptions/{SUBSCRIPTION}/providers/{name}",
-                    "namespace": spelled.get(name, name),
+                    "namespace": spellings.get(name, name),
                     "registrationState": "NotRegistered"
                     if name in self.facts.unregistered
                     else "Registered",
@@ -242,11 +242,13 @@ class AzureApi:
 
     def sizes(self, request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
         """Return the VM sizes of a location with their zones and restrictions."""
-        wanted = re.fullmatch(r"location eq '([a-z0-9]+)'", request.query.get("$filter", ""))
-        if not wanted or wanted[1] not in LOCATIONS:
+        location_filter = re.fullmatch(
+            r"location eq '([a-z0-9]+)'", request.query.get("$filter", "")
+        )
+        if not location_filter or location_filter[1] not in LOCATIONS:
             raise AzureError("InvalidFilter", "The filter must be: location eq '{location}'.")
         offered = [size for size in VM_SIZES.values() if size.name not in self.facts.not_offered]
-        return {"value": [self._size(size, wanted[1]) for size in offered]}
+        return {"value": [self._size(size, location_filter[1]) for size in offered]}
 
     def _size(self, size: VmSize, location: str) -> AzureResponse:
         zones = ZONES if LOCATIONS[location].zones else ()

@@ -57,12 +57,12 @@ def allows(document: Mapping[str, Any], action: str) -> bool:
     """Return True if a policy document allows an action on all resources."""
     effects = {
         str(statement.get("Effect"))
-        for statement in _listed(document.get("Statement"))
-        for pattern in _listed(statement.get("Action"))
+        for statement in _as_list(document.get("Statement"))
+        for pattern in _as_list(statement.get("Action"))
         if fnmatchcase(action.lower(), str(pattern).lower())
     }
     return effects == {"Allow"}
 
 
-def _listed(value: Any) -> list[Any]:  # noqa: ANN401  IAM writes a single value without a list
+def _as_list(value: Any) -> list[Any]:  # noqa: ANN401  IAM writes a single value without a list
     return value if isinstance(value, list) else [value] if value else []

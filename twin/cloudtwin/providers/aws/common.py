@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudfacts.aws import REGIONS
 
-from cloudtwin.providers.conditions import at, cidr, known
+from cloudtwin.providers.conditions import cidr, is_known, mistake_at
 from cloudtwin.providers.model import Inputs, ProviderConfig, ResourceRequest
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.values import Object, Unknown, plain
@@ -129,17 +129,17 @@ def common_rules(
     """Yield an error for a missing or invalid region, an invalid zone, and each invalid input."""
     region = inputs.get("region") or config.region
     if "region" in schema.inputs and not region:
-        yield at("region", "no region is set: set aws.Provider(region=...) or aws:region")
+        yield mistake_at("region", "no region is set: set aws.Provider(region=...) or aws:region")
     if isinstance(region, str) and region and region not in ZONES:
-        yield at("region", f"{region!r} is not an AWS region{nearest(region, ZONES)}")
+        yield mistake_at("region", f"{region!r} is not an AWS region{nearest(region, ZONES)}")
     zone = inputs.get("availabilityZone")
-    if known(zone) and isinstance(region, str) and region in ZONES and zone not in zones(region):
+    if is_known(zone) and isinstance(region, str) and region in ZONES and zone not in zones(region):
         listed = ", ".join(zones(region))
-        yield at("availabilityZone", f"{zone!r} is not a zone of {region}: {listed}")
+        yield mistake_at("availabilityZone", f"{zone!r} is not a zone of {region}: {listed}")
     yield from format_errors(inputs, ())
     tags = inputs.get("tags")
     for reason in tag_errors(schema.token, tags) if isinstance(tags, Mapping) else ():
-        yield at("tags", f"{reason} ({TAG_SOURCE})")
+        yield mistake_at("tags", f"{reason} ({TAG_SOURCE})")
 
 
 def format_errors(value: Any, path: tuple[str | int, ...]) -> Iterator[Mistake]:  # noqa: ANN401

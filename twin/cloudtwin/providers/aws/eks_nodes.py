@@ -10,7 +10,7 @@ from cloudtwin.providers.aws.eks_rules import NODES
 from cloudtwin.providers.aws.machines import TEMPLATE, gpus, instance_type
 from cloudtwin.providers.aws.network import SUBNET, in_subnets
 from cloudtwin.providers.aws.policies import assumable
-from cloudtwin.providers.conditions import between, matches, value_rule
+from cloudtwin.providers.conditions import in_range, matches, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
     InputRule,
@@ -136,7 +136,7 @@ TYPES = (
             InputRule("subnets of a node group", CREATE, rules.node_subnets),
             value_rule("Kubernetes version of a node group", "version",
                        matches(r"1\.\d+", "is not a Kubernetes version such as 1.36"), CREATE),
-            value_rule("unavailable nodes", "updateConfig.maxUnavailable", between(1, 100, "nodes"),
+            value_rule("unavailable nodes", "updateConfig.maxUnavailable", in_range(1, 100, "nodes"),
                        f"{API}, NodegroupUpdateConfig"),
             InputRule("update of a node group", f"{API}, NodegroupUpdateConfig", rules.update_config),
             value_rule("image of a node group", "amiType", rules.image_type,

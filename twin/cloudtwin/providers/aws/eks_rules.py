@@ -14,7 +14,7 @@ from cloudtwin.providers.aws.addon_versions import AVAILABLE, available
 from cloudtwin.providers.aws.machines import TEMPLATE, efa_interfaces
 from cloudtwin.providers.aws.network import ASSOCIATION, ROUTE, SUBNET, TABLE
 from cloudtwin.providers.aws.policies import ROLE, attached
-from cloudtwin.providers.conditions import at, block_of, known, section
+from cloudtwin.providers.conditions import block_of, is_known, mistake_at, section
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import Inputs, RequestCheck, ResourceRequest
 from cloudtwin.providers.schema.check import Mistake
@@ -49,7 +49,7 @@ def endpoints(inputs: Inputs) -> Iterable[Mistake]:
     """Yield an error if the API server has no endpoint."""
     vpc = section(inputs, "vpcConfig")
     if vpc.get("endpointPublicAccess") is False and not vpc.get("endpointPrivateAccess"):
-        yield at("vpcConfig", "endpointPublicAccess and endpointPrivateAccess are both off")
+        yield mistake_at("vpcConfig", "endpointPublicAccess and endpointPrivateAccess are both off")
 
 
 def cluster_subnets(inputs: Inputs) -> Iterable[Mistake]:
@@ -57,7 +57,7 @@ def cluster_subnets(inputs: Inputs) -> Iterable[Mistake]:
     subnets = section(inputs, "vpcConfig").get("subnetIds")
     if isinstance(subnets, list) and len(subnets) < 2:
         reason = f"{len(subnets)} subnets: a cluster needs at least two, in different zones"
-        yield at("vpcConfig.subnetIds", reason)
+        yield mistake_at("vpcConfig.subnetIds", reason)
 
 
 def computed(_value: object) -> str:
@@ -83,7 +83,7 @@ def auto_mode(inputs: Inputs) -> Iterable[Mistake]:
     switches = (section(inputs, "computeConfig"), section(inputs, "storageConfig", "blockStorage"))
     if len({bool(setting.get("enabled")) for setting in (*switches, network)}) > 1:
         reason = "compute, block storage and load balancing must be all on or all off"
-        yield at("computeConfig", reason)
+        yield mistake_at("computeConfig", reason)
 
 
 def scaling(inputs: Inputs) -> Iterable[Mistake]:
@@ -96,10 +96,10 @@ def scaling(inputs: Inputs) -> Iterable[Mistake]:
     low, desired, high = numbers
     if not 0 <= low <= desired <= high:
         reason = f"minSize {low} <= desiredSize {desired} <= maxSize {high} must hold"
-        yield at("scalingConfig", reason)
+        yield mistake_at("scalingConfig", reason)
     if not 1 <= high <= MAX_GROUP_NODES:
         reason = f"{high}: a group has 1 to {MAX_GROUP_NODES} nodes"
-        yield at("scalingConfig.maxSize", reason)
+        yield mistake_at("scalingConfig.maxSize", reason)
 
 
 def launch(inputs: Inputs) -> Iterable[Mistake]:
@@ -107,13 +107,13 @@ def launch(inputs: Inputs) -> Iterable[Mistake]:
     template = inputs.get("launchTemplate")
     if not isinstance(template, Mapping):
         if inputs.get("amiType") == "CUSTOM":
-            yield at("amiType", "CUSTOM needs a launch template with the image")
+            yield mistake_at("amiType", "CUSTOM needs a launch template with the image")
         return
     for name in ("diskSize", "remoteAccess"):
         if inputs.get(name) is not None:
-            yield at(name, "set it in the launch template instead")
+            yield mistake_at(name, "set it in the launch template instead")
     if (template.get("id") is None) == (template.get("name") is None):
-        yield at("launchTemplate", "set either the id or the name of the launch template")
+        yield mistake_at("launchTemplate", "set either the id or the name of the launch template")
 
 
 def labels_and_taints(inputs: Inputs) -> Iterable[Mistake]:
@@ -121,17 +121,17 @@ def labels_and_taints(inputs: Inputs) -> Iterable[Mistake]:
     labels, taints = section(inputs, "labels"), inputs.get("taints")
     for key in labels:
         if "eks.amazonaws.com/" in key or key.startswith("kubernetes.io/"):
-            yield at("labels", f"{key!r} is reserved for the service")
+            yield mistake_at("labels", f"{key!r} is reserved for the service")
     if len(labels) > MAX_LABELS:
-        yield at("labels", f"{len(labels)} labels, {MAX_LABELS} are allowed")
+        yield mistake_at("labels", f"{len(labels)} labels, {MAX_LABELS} are allowed")
     if isinstance(taints, list) and len(taints) > MAX_TAINTS:
-        yield at("taints", f"{len(taints)} taints, {MAX_TAINTS} are allowed")
+        yield mistake_at("taints", f"{len(taints)} taints, {MAX_TAINTS} are allowed")
 
 
 def node_subnets(inputs: Inputs) -> Iterable[Mistake]:
     """Yield an error if the list of subnets is empty."""
     if inputs.get("subnetIds") == []:
-        yield at("subnetIds", "a node group needs at least one subnet")
+        yield mistake_at("subnetIds", "a node group needs at least one subnet")
 
 
 def update_config(inputs: Inputs) -> Iterable[Mistake]:
@@ -139,7 +139,7 @@ def update_config(inputs: Inputs) -> Iterable[Mistake]:
     config = section(inputs, "updateConfig")
     names = ("maxUnavailable", "maxUnavailablePercentage")
     if all(config.get(name) is not None for name in names):
-        yield at("updateConfig", f"set either {names[0]} or {names[1]}")
+        yield mistake_at("updateConfig", f"set either {names[0]} or {names[1]}")
 
 
 def image_type(name: object) -> str | None:
@@ -171,7 +171,9 @@ def access_scope(inputs: Inputs) -> Iterable[Mistake]:
     """Yield an error if a scope of type namespace names no namespace."""
     scope = section(inputs, "accessScope")
     if scope.get("type") == "namespace" and not scope.get("namespaces"):
-        yield at("accessScope.namespaces", "a scope of type namespace needs at least one namespace")
+        yield mistake_at(
+            "accessScope.namespaces", "a scope of type namespace needs at least one namespace"
+        )
 
 
 # -- preconditions and deletion guards
@@ -207,18 +209,22 @@ def two_zones(request: ResourceRequest) -> Iterable[str]:
 
 def next_minor_version(request: ResourceRequest) -> Iterable[str]:
     """Yield an error unless an update is to the next minor version."""
-    previous, wanted = request.previous, request.inputs.get("version")
-    if previous is None or wanted is None or previous.outputs.get("version") in (None, wanted):
+    previous, requested = request.previous, request.inputs.get("version")
+    if (
+        previous is None
+        or requested is None
+        or previous.outputs.get("version") in (None, requested)
+    ):
         return
-    old, new = minor(previous.outputs["version"]), minor(wanted)
+    old, new = minor(previous.outputs["version"]), minor(requested)
     if new != old + 1:
         yield f"Unsupported Kubernetes minor version update from 1.{old} to 1.{new}"
 
 
 def nodes_updated(request: ResourceRequest) -> Iterable[str]:
     """Yield an error if a node group does not have the version of the control plane yet."""
-    previous, wanted = request.previous, request.inputs.get("version")
-    if previous is None or wanted in (None, previous.outputs.get("version")):
+    previous, requested = request.previous, request.inputs.get("version")
+    if previous is None or requested in (None, previous.outputs.get("version")):
         return
     current = previous.outputs["version"]
     groups = request.account.where(NODES, clusterName=previous.outputs.get("name"))
@@ -309,28 +315,28 @@ def one_efa_type(request: ResourceRequest) -> Iterable[str]:
 
 def node_version(request: ResourceRequest) -> Iterable[str]:
     """Yield an error if nodes are newer than the control plane, or too old for it."""
-    cluster, wanted = cluster_of(request), request.inputs.get("version")
-    if cluster is None or wanted is None:
+    cluster, requested = cluster_of(request), request.inputs.get("version")
+    if cluster is None or requested is None:
         return
-    nodes, control = minor(wanted), minor(cluster.outputs["version"])
+    nodes, control = minor(requested), minor(cluster.outputs["version"])
     if nodes > control:
         yield (
             "Nodegroup Kubernetes version should be equal to or older than cluster: "
-            f"{wanted} is newer than 1.{control}"
+            f"{requested} is newer than 1.{control}"
         )
     if nodes < control - MAX_SKEW:
         yield (
-            f"Nodegroup Kubernetes version {wanted} is too old for the cluster's 1.{control}: "
+            f"Nodegroup Kubernetes version {requested} is too old for the cluster's 1.{control}: "
             f"use 1.{control - MAX_SKEW} or newer"
         )
 
 
 def node_downgrade(request: ResourceRequest) -> Iterable[str]:
     """Yield an error if nodes are updated to an older version."""
-    previous, wanted = request.previous, request.inputs.get("version")
+    previous, requested = request.previous, request.inputs.get("version")
     current = previous.outputs.get("version") if previous else None
-    if current and wanted and minor(wanted) < minor(current):
-        yield f"a node group cannot go back from Kubernetes {current} to {wanted}"
+    if current and requested and minor(requested) < minor(current):
+        yield f"a node group cannot go back from Kubernetes {current} to {requested}"
 
 
 def addon_nodes(request: ResourceRequest) -> Iterable[str]:
@@ -376,6 +382,6 @@ def addon_name(name: object) -> str | None:
     """Return the reason why a name is not an add-on; None if it is one."""
     return (
         None
-        if not known(name) or name in AVAILABLE
+        if not is_known(name) or name in AVAILABLE
         else f"{name!r} is not an add-on that the twin has"
     )

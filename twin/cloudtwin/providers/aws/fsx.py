@@ -11,7 +11,14 @@ from cloudtwin.providers.aws.common import ACCOUNT, OBJECT, arn, prefixed
 from cloudtwin.providers.aws.identity import KEY
 from cloudtwin.providers.aws.network import GROUP, INGRESS, SUBNET, in_groups, in_subnets
 from cloudtwin.providers.aws.s3 import BUCKET
-from cloudtwin.providers.conditions import at, known, lies_in, matches, section, value_rule
+from cloudtwin.providers.conditions import (
+    is_known,
+    lies_in,
+    matches,
+    mistake_at,
+    section,
+    value_rule,
+)
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
     InputRule,
@@ -42,23 +49,23 @@ def _deployment(inputs: Inputs) -> Any:  # noqa: ANN401  None if unknown
 
 def _capacity(inputs: Inputs) -> Iterable[Mistake]:
     size, kind = inputs.get("storageCapacity"), _deployment(inputs)
-    if not isinstance(size, int) or not known(kind) or inputs.get("storageType") == "HDD":
+    if not isinstance(size, int) or not is_known(kind) or inputs.get("storageType") == "HDD":
         return
     step = 3600 if kind == "SCRATCH_1" else STEP_GIB
     if size != SMALLEST_GIB and (size <= 0 or size % step):
-        yield at("storageCapacity", f"{size} GiB: {kind} has 1200, or a multiple of {step}")
+        yield mistake_at("storageCapacity", f"{size} GiB: {kind} has 1200, or a multiple of {step}")
 
 
 def _throughput(inputs: Inputs) -> Iterable[Mistake]:
     kind, value = _deployment(inputs), inputs.get("perUnitStorageThroughput")
     allowed = THROUGHPUTS.get(str(kind))
     if allowed is None and value is not None:
-        yield at("perUnitStorageThroughput", f"{kind} has no throughput: leave it out")
+        yield mistake_at("perUnitStorageThroughput", f"{kind} has no throughput: leave it out")
     listed = ", ".join(map(str, allowed or ()))
     if allowed and value is None and inputs.get("storageType", "SSD") == "SSD":
-        yield at("perUnitStorageThroughput", f"{kind} needs one of {listed}")
+        yield mistake_at("perUnitStorageThroughput", f"{kind} needs one of {listed}")
     if allowed and isinstance(value, int) and value not in allowed:
-        yield at("perUnitStorageThroughput", f"{value} is not one of {listed}")
+        yield mistake_at("perUnitStorageThroughput", f"{value} is not one of {listed}")
 
 
 def _persistent_only(inputs: Inputs) -> Iterable[Mistake]:
@@ -67,14 +74,14 @@ def _persistent_only(inputs: Inputs) -> Iterable[Mistake]:
     for name in ("kmsKeyId", "automaticBackupRetentionDays", "metadataConfiguration",
                  "copyTagsToBackups", "dailyAutomaticBackupStartTime"):  # fmt: skip
         if inputs.get(name) not in (None, 0, False):
-            yield at(name, "only a PERSISTENT file system has it")
+            yield mistake_at(name, "only a PERSISTENT file system has it")
 
 
 def _efa(inputs: Inputs) -> Iterable[Mistake]:
     if inputs.get("efaEnabled") and (
         _deployment(inputs) != "PERSISTENT_2" or not inputs.get("metadataConfiguration")
     ):
-        yield at("efaEnabled", "EFA needs PERSISTENT_2 and a metadataConfiguration")
+        yield mistake_at("efaEnabled", "EFA needs PERSISTENT_2 and a metadataConfiguration")
 
 
 def _lustre_open(request: ResourceRequest) -> Iterable[str]:
@@ -213,7 +220,7 @@ def _events(inputs: Inputs) -> Iterable[Mistake]:
     for name in ("autoImportPolicy", "autoExportPolicy"):
         events = section(inputs, "s3", name).get("events")
         if isinstance(events, list) and len(set(map(str, events))) < max(1, len(events)):
-            yield at(f"s3.{name}.events", "one to three events are required, each once")
+            yield mistake_at(f"s3.{name}.events", "one to three events are required, each once")
 
 
 def _exported(association: Resource, _account: Inventory) -> Iterable[Resource]:

@@ -46,7 +46,7 @@ def availability_zones(arguments: Inputs, config: ProviderConfig, _account: Inve
         "id": name,
         "region": name,
         "names": names,
-        "zoneIds": [f"{name.replace('-', '')}-az{at + 1}" for at, _ in enumerate(names)],
+        "zoneIds": [f"{name.replace('-', '')}-az{index + 1}" for index, _ in enumerate(names)],
         "groupNames": [name],
         "state": "available",
     }

@@ -10,7 +10,7 @@ from typing import Any
 
 from cloudtwin.providers.aws.common import CREATED, arn, id_from
 from cloudtwin.providers.aws.policies import ATTACHMENT, ROLE, document_rule
-from cloudtwin.providers.conditions import between, matches, value_rule
+from cloudtwin.providers.conditions import in_range, matches, value_rule
 from cloudtwin.providers.model import (
     Naming,
     Precondition,
@@ -155,7 +155,7 @@ TYPES = (
         immutable=("keyUsage", "customerMasterKeySpec", "multiRegion", "region"),
         rules=(
             value_rule(
-                "deletion window of a key", "deletionWindowInDays", between(7, 30, "days"),
+                "deletion window of a key", "deletionWindowInDays", in_range(7, 30, "days"),
                 "KMS API, ScheduleKeyDeletion",
             ),
         ),

@@ -11,10 +11,10 @@ from cloudfacts.aws import INSTANCE_TYPES, RETIRED_GPU_FAMILIES, family
 from cloudtwin.providers.aws.common import ec2, id_from, prefixed
 from cloudtwin.providers.aws.network import in_groups, in_subnets
 from cloudtwin.providers.conditions import (
-    at,
-    between,
-    known,
+    in_range,
+    is_known,
     matches,
+    mistake_at,
     objects_at,
     section,
     value_rule,
@@ -64,7 +64,7 @@ def efa_interfaces(inputs: Inputs) -> int:
 def _groups_once(inputs: Inputs) -> Iterable[Mistake]:
     if objects_at("networkInterfaces", inputs) and inputs.get("vpcSecurityGroupIds"):
         reason = "with networkInterfaces, set the security groups of each interface instead"
-        yield at("vpcSecurityGroupIds", reason)
+        yield mistake_at("vpcSecurityGroupIds", reason)
 
 
 def _efa_positions(inputs: Inputs) -> Iterable[Mistake]:
@@ -74,17 +74,19 @@ def _efa_positions(inputs: Inputs) -> Iterable[Mistake]:
             continue
         if card == 0 and device == 0 and interface.get("interfaceType") == "efa-only":
             reason = "card 0 device 0 carries IP: efa or interface, not efa-only"
-            yield at(f"{path}.interfaceType", reason)
+            yield mistake_at(f"{path}.interfaceType", reason)
         if card > 0 and device == 0:
-            yield at(f"{path}.deviceIndex", f"only card 0 has device 0; card {card} has device 1")
+            yield mistake_at(
+                f"{path}.deviceIndex", f"only card 0 has device 0; card {card} has device 1"
+            )
 
 
 def _efa_count(inputs: Inputs) -> Iterable[Mistake]:
     name, count = inputs.get("instanceType"), efa_interfaces(inputs)
-    kind = INSTANCE_TYPES.get(str(name)) if known(name) else None
+    kind = INSTANCE_TYPES.get(str(name)) if is_known(name) else None
     if kind and count > kind.efa_interfaces:
         reason = f"{count} EFA interfaces: {name} has at most {kind.efa_interfaces}"
-        yield at("networkInterfaces", reason)
+        yield mistake_at("networkInterfaces", reason)
 
 
 def _placement(request: ResourceRequest) -> Iterable[str]:
@@ -137,7 +139,7 @@ TYPES = (
             ),
             value_rule(
                 "hop limit of the metadata service", "metadataOptions.httpPutResponseHopLimit",
-                between(1, 64, "hops"), "EC2 API, InstanceMetadataOptions",
+                in_range(1, 64, "hops"), "EC2 API, InstanceMetadataOptions",
             ),
             value_rule(
                 "instance type of a launch template", "instanceType", instance_type,

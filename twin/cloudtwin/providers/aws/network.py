@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cloudtwin.providers.aws.common import ACCOUNT, DEPENDENCY, arn, ec2, prefixed
-from cloudtwin.providers.conditions import at, cidr, lies_in, matches, overlap, value_rule
+from cloudtwin.providers.conditions import cidr, lies_in, matches, mistake_at, overlap, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
     DeletionGuard,
@@ -81,7 +81,9 @@ def _exactly_one(names: tuple[str, ...], subject: str) -> Any:  # noqa: ANN401  
         present = [name for name in names if inputs.get(name) is not None]
         if len(present) != 1:
             listed = ", ".join(names)
-            yield at(names[0], f"exactly one {subject} is required, not {len(present)}: {listed}")
+            yield mistake_at(
+                names[0], f"exactly one {subject} is required, not {len(present)}: {listed}"
+            )
 
     return violations
 
@@ -91,22 +93,26 @@ def _endpoint_service(inputs: Inputs) -> Iterable[Mistake]:
     if isinstance(name, str) and isinstance(region, str):
         start = f"com.amazonaws.{region}."
         if name.startswith("com.amazonaws.") and not name.startswith(start):
-            yield at("serviceName", f"{name!r} is not in {region}: it would begin with {start}")
+            yield mistake_at(
+                "serviceName", f"{name!r} is not in {region}: it would begin with {start}"
+            )
 
 
 def _nat_mode(inputs: Inputs) -> Iterable[Mistake]:
     zonal = inputs.get("availabilityMode", "zonal") == "zonal"
     public = inputs.get("connectivityType", "public") == "public"
     if zonal and inputs.get("subnetId") is None:
-        yield at("subnetId", "a zonal NAT gateway is in one subnet: it is required and missing")
+        yield mistake_at(
+            "subnetId", "a zonal NAT gateway is in one subnet: it is required and missing"
+        )
     if zonal and public and inputs.get("allocationId") is None:
-        yield at("allocationId", "a public NAT gateway needs an elastic address")
+        yield mistake_at("allocationId", "a public NAT gateway needs an elastic address")
 
 
 def _border_group(inputs: Inputs) -> Iterable[Mistake]:
     group = "ipv6CidrBlockNetworkBorderGroup"
     if inputs.get(group) is not None and inputs.get("assignGeneratedIpv6CidrBlock") is None:
-        yield at(group, "it requires assignGeneratedIpv6CidrBlock, which is missing")
+        yield mistake_at(group, "it requires assignGeneratedIpv6CidrBlock, which is missing")
 
 
 def _ports(inputs: Inputs) -> Iterable[Mistake]:
@@ -114,11 +120,11 @@ def _ports(inputs: Inputs) -> Iterable[Mistake]:
     low, high = inputs.get("fromPort"), inputs.get("toPort")
     if protocol in ("-1", "all"):
         if any(isinstance(port, int) and port not in (0, -1) for port in (low, high)):
-            yield at("fromPort", "the protocol -1 means every port: leave the ports out")
+            yield mistake_at("fromPort", "the protocol -1 means every port: leave the ports out")
     elif protocol in ("tcp", "udp") and (low is None or high is None):
-        yield at("fromPort", f"the protocol {protocol} needs fromPort and toPort")
+        yield mistake_at("fromPort", f"the protocol {protocol} needs fromPort and toPort")
     elif isinstance(low, int) and isinstance(high, int) and not 0 <= low <= high <= LAST_PORT:
-        yield at("fromPort", f"{low}-{high} is not a valid range of ports")
+        yield mistake_at("fromPort", f"{low}-{high} is not a valid range of ports")
 
 
 # -- preconditions

@@ -8,7 +8,13 @@ import yaml
 
 from cloudtwin.providers.aws.common import ACCOUNT, arn, id_from
 from cloudtwin.providers.aws.identity import KEY
-from cloudtwin.providers.conditions import at, matches, objects_at, one_of_values, value_rule
+from cloudtwin.providers.conditions import (
+    matches,
+    mistake_at,
+    objects_at,
+    one_of_values,
+    value_rule,
+)
 from cloudtwin.providers.model import (
     InputRule,
     Inputs,
@@ -35,9 +41,9 @@ def _subscribers(inputs: Inputs) -> Iterable[Mistake]:
     for note_path, note in objects_at("notifications", inputs):
         count = sum(len(note.get(name) or ()) for name in SUBSCRIBERS)
         if not count:
-            yield at(note_path, "a notification needs at least one subscriber")
+            yield mistake_at(note_path, "a notification needs at least one subscriber")
         if count > MAX_SUBSCRIBERS:
-            yield at(note_path, f"{count} subscribers, {MAX_SUBSCRIBERS} are allowed")
+            yield mistake_at(note_path, f"{count} subscribers, {MAX_SUBSCRIBERS} are allowed")
 
 
 def _workspace(request: ResourceRequest) -> dict[str, Any]:
@@ -58,10 +64,12 @@ def _rule_groups(inputs: Inputs) -> Iterable[Mistake]:
         groups = yaml.safe_load(text)["groups"]
         incomplete = [group for group in groups if not (group["name"] and group["rules"])]
     except (yaml.YAMLError, KeyError, TypeError):
-        yield at("data", "is not a file of rules: YAML with groups, each with a name and rules")
+        yield mistake_at(
+            "data", "is not a file of rules: YAML with groups, each with a name and rules"
+        )
         return
     if incomplete:
-        yield at("data", "a group of rules needs a name and at least one rule")
+        yield mistake_at("data", "a group of rules needs a name and at least one rule")
 
 
 def _limit(inputs: Inputs) -> Iterable[Mistake]:
@@ -71,7 +79,7 @@ def _limit(inputs: Inputs) -> Iterable[Mistake]:
         return
     for name in names:
         if not inputs.get(name):
-            yield at(name, f"a budget needs {' and '.join(names)}: it is missing")
+            yield mistake_at(name, f"a budget needs {' and '.join(names)}: it is missing")
 
 
 TYPES = (

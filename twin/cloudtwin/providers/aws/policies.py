@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cloudtwin.providers.conditions import at
+from cloudtwin.providers.conditions import mistake_at
 from cloudtwin.providers.inventory import Inventory, Resource, values_at
 from cloudtwin.providers.model import InputRule, Inputs, RequestCheck, ResourceRequest
 from cloudtwin.providers.schema.check import Mistake, nearest
@@ -69,7 +69,7 @@ def document_rule(name: str, path: str, kind: str) -> InputRule:
             return
         text = value if isinstance(value, str) else json.dumps(_copied(value))
         for reason in document_errors(text, kind):
-            yield at(path, f"{MALFORMED}: {reason}")
+            yield mistake_at(path, f"{MALFORMED}: {reason}")
 
     return InputRule(name, GRAMMAR, violations)
 
@@ -114,10 +114,10 @@ def document_errors(text: str, kind: str) -> Iterator[str]:
             yield f"Statement[{index}]: {reason}"
 
 
-def _unknown(element: Mapping[str, Any], known: Iterable[str], location: str) -> Iterator[str]:
+def _unknown(element: Mapping[str, Any], valid_keys: Iterable[str], location: str) -> Iterator[str]:
     for key in element:
-        if key not in known:
-            yield f"{location} has no element {key!r}{nearest(key, known)}"
+        if key not in valid_keys:
+            yield f"{location} has no element {key!r}{nearest(key, valid_keys)}"
 
 
 def _statement_errors(statement: Mapping[str, Any], kind: str) -> Iterator[str]:

@@ -172,8 +172,8 @@ class _LimitReader:
     def limits(self) -> dict[str, dict[str, Any]]:
         """Return input path -> limits."""
         for root in self._roots:
-            operation, _, inside = root.partition(".")
-            shape = self._member(operation, inside)
+            operation, _, member_path = root.partition(".")
+            shape = self._member(operation, member_path)
             shape = shape.member if shape.type_name == "list" else shape
             self._fields(self._schema.inputs, shape, "", operation)
         return dict(sorted(self._shapes.items()))
@@ -194,7 +194,7 @@ class _LimitReader:
 
     def _fields(self, fields: Fields, shape: Any, prefix: str, operation: str) -> None:  # noqa: ANN401
         members = {
-            _normal(name): member_shape
+            _normalized(name): member_shape
             for name, member_shape in getattr(shape, "members", {}).items()
         }
         renamed = RENAMED.get(self._token, {})
@@ -208,8 +208,8 @@ class _LimitReader:
                 self._value(field.shape, member, path, operation)
             elif inner is not None:
                 self._note(f"{path}.*", inner, operation)
-            elif _normal(name) in members and path not in self._shapes:
-                self._value(field.shape, members[_normal(name)], path, operation)
+            elif _normalized(name) in members and path not in self._shapes:
+                self._value(field.shape, members[_normalized(name)], path, operation)
 
     def _value(self, declared: Shape, shape: Any, path: str, operation: str) -> None:  # noqa: ANN401
         if isinstance(declared, str):  # the provider may have one value where AWS has a list
@@ -263,7 +263,7 @@ def _pattern(java: str) -> str:
     return "" if "\\p{" in text or "\\P{" in text else text
 
 
-def _normal(name: str) -> str:
+def _normalized(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("s")
 
 

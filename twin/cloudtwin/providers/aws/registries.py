@@ -30,6 +30,6 @@ def registries(account: Inventory) -> dict[str, PrivateRegistry]:
 
 def nodes_may_pull(account: Inventory) -> bool:
     """Return True if the role of a node group has a policy with which nodes pull."""
-    used = {str(nodes.inputs.get("nodeRoleArn")) for nodes in account.all(NODES)}
-    roles = [role for role in account.all(ROLE) if str(role.outputs.get("arn")) in used]
+    node_roles = {str(nodes.inputs.get("nodeRoleArn")) for nodes in account.all(NODES)}
+    roles = [role for role in account.all(ROLE) if str(role.outputs.get("arn")) in node_roles]
     return any(PULL_POLICIES & attached(role, account) for role in roles)

@@ -13,7 +13,7 @@ from typing import Any
 
 from cloudtwin.providers.aws.common import ACCOUNT, OBJECT, arn, id_from
 from cloudtwin.providers.aws.policies import document_rule
-from cloudtwin.providers.conditions import at, between, matches, objects_at, value_rule
+from cloudtwin.providers.conditions import in_range, matches, mistake_at, objects_at, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
     DeletionGuard,
@@ -46,17 +46,17 @@ def bucket_name(name: object) -> str | None:
 def _lifecycle(inputs: Inputs) -> Iterable[Mistake]:
     rules = objects_at("rules", inputs)
     if isinstance(inputs.get("rules"), list) and not rules:
-        yield at("rules", "a lifecycle configuration needs at least one rule")
+        yield mistake_at("rules", "a lifecycle configuration needs at least one rule")
     ids = [rule.get("id") for _, rule in rules]
     for path, rule in rules:
         if ids.count(rule.get("id")) > 1:
-            yield at(f"{path}.id", f"two rules have the id {rule.get('id')!r}")
+            yield mistake_at(f"{path}.id", f"two rules have the id {rule.get('id')!r}")
 
 
 def _not_empty(deleted: Resource, account: Inventory) -> Iterable[str]:
-    inside = account.where(OBJECT, bucket=deleted.id)
-    if inside and not deleted.inputs.get("forceDestroy"):
-        yield f"the bucket {deleted.id} still has {inside[0].inputs['key']!r}: set forceDestroy"
+    objects = account.where(OBJECT, bucket=deleted.id)
+    if objects and not deleted.inputs.get("forceDestroy"):
+        yield f"the bucket {deleted.id} still has {objects[0].inputs['key']!r}: set forceDestroy"
 
 
 def _describe_bucket(request: ResourceRequest) -> dict[str, Any]:
@@ -139,7 +139,7 @@ TYPES = (
                 "ids of lifecycle rules", "rules.*.id",
                 matches(r"(?s).{1,255}", "must have 1 to 255 characters"), LIFECYCLE,
             ),
-            *(value_rule(f"lifecycle {path}", f"rules.*.{path}", between(1, MAX_DAYS, "days"), LIFECYCLE)
+            *(value_rule(f"lifecycle {path}", f"rules.*.{path}", in_range(1, MAX_DAYS, "days"), LIFECYCLE)
               for path in DAYS),
         ),
     ),

@@ -19,7 +19,7 @@ def volumes(account: Inventory) -> dict[str, dict[str, Any]]:
     """Return an entry for every file system, by its id."""
     result: dict[str, dict[str, Any]] = {}
     for system in account.all(FILE_SYSTEM):
-        reason = _unreachable(account, system)
+        reason = _connection_problem(account, system)
         result[system.id] = {
             "folder": system.id,
             "attributes": {
@@ -32,7 +32,7 @@ def volumes(account: Inventory) -> dict[str, dict[str, Any]]:
     return result
 
 
-def _unreachable(account: Inventory, system: Resource) -> str:
+def _connection_problem(account: Inventory, system: Resource) -> str:
     """Return the reason why the nodes cannot reach a file system; empty if they can."""
     servers = [str(group_id) for group_id in system.inputs.get("securityGroupIds") or ()]
     nodes = sorted(set(_node_groups(account)))

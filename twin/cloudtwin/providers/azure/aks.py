@@ -15,7 +15,7 @@ from cloudtwin.providers.azure.aks_rules import BAD_REQUEST, CLUSTER_PATH, DOCS,
 from cloudtwin.providers.azure.common import TENANT, arm_type, guid, location_of
 from cloudtwin.providers.azure.identity import CLUSTER, IDENTITY
 from cloudtwin.providers.azure.network import SUBNET, to_resource
-from cloudtwin.providers.conditions import between, matches, one_of_values, section, value_rule
+from cloudtwin.providers.conditions import in_range, matches, one_of_values, section, value_rule
 from cloudtwin.providers.inventory import Resource
 from cloudtwin.providers.model import (
     Endpoint,
@@ -96,7 +96,7 @@ def _drivers(inputs: Inputs) -> Sequence[str]:
     return [BLOB_DRIVER] if enabled else []
 
 
-def _short(value: object) -> str | None:
+def _too_long(value: object) -> str | None:
     length = len(str(value))
     return f"{value!r} has {length} characters, 80 are allowed" if length > 80 else None
 
@@ -108,7 +108,7 @@ RULES = (
                matches(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?",
                        "is invalid: 1 to 63 letters, digits, - and _, a letter or digit at both ends"),
                f"{DOCS}, naming"),
-    value_rule("name of the node resource group", "nodeResourceGroup", _short, f"{DOCS}, naming"),
+    value_rule("name of the node resource group", "nodeResourceGroup", _too_long, f"{DOCS}, naming"),
     InputRule("System pool of a cluster", f"{DOCS}, use system node pools", rules.system_pool),
     InputRule("network of an AKS cluster", f"{DOCS}, Azure CNI Overlay", rules.network),
     InputRule("data plane of an AKS cluster", f"{DOCS}, Azure CNI powered by Cilium", rules.data_plane),
@@ -168,7 +168,7 @@ TYPES = (
             value_rule("name of a maintenance window", "configName", one_of_values(*rules.MAINTENANCE_NAMES),
                        f"{DOCS}, planned maintenance"),
             value_rule("hours of a maintenance window", "maintenanceWindow.durationHours",
-                       between(4, 24, "hours"), f"{DOCS}, planned maintenance"),
+                       in_range(4, 24, "hours"), f"{DOCS}, planned maintenance"),
             value_rule("start of a maintenance window", "maintenanceWindow.startTime",
                        matches(r"([01]\d|2[0-3]):[0-5]\d", "is not a time of day such as 02:00"),
                        f"{DOCS}, planned maintenance"),

@@ -11,9 +11,9 @@ from typing import Any
 from cloudfacts.azure import VM_SIZES, retired
 
 from cloudtwin.providers.conditions import (
-    at,
-    known,
+    is_known,
     matches,
+    mistake_at,
     one_of_values,
     section,
     value_rule,
@@ -67,33 +67,33 @@ def _counts(inputs: Inputs) -> Iterable[Mistake]:
     count, low, high = (inputs.get(key) for key in ("count", "minCount", "maxCount"))
     scales = inputs.get("enableAutoScaling")
     if not scales and (low is not None or high is not None):
-        yield at("minCount", "minCount and maxCount need enableAutoScaling")
+        yield mistake_at("minCount", "minCount and maxCount need enableAutoScaling")
     if scales and (low is None or high is None):
-        yield at("minCount", "enableAutoScaling needs minCount and maxCount")
+        yield mistake_at("minCount", "enableAutoScaling needs minCount and maxCount")
     numbers = [number for number in (low, count, high) if isinstance(number, int)]
     if numbers != sorted(numbers):
-        yield at("count", f"minCount <= count <= maxCount must hold: {numbers}")
+        yield mistake_at("count", f"minCount <= count <= maxCount must hold: {numbers}")
     if any(not 0 <= number <= MAX_NODES for number in numbers):
-        yield at("count", f"a pool has 0 to {MAX_NODES} nodes")
+        yield mistake_at("count", f"a pool has 0 to {MAX_NODES} nodes")
     if inputs.get("mode") == "System" and any(number == 0 for number in numbers):
-        yield at("count", "a System pool has at least one node")
+        yield mistake_at("count", "a System pool has at least one node")
 
 
 def _spot(inputs: Inputs) -> Iterable[Mistake]:
     if inputs.get("scaleSetPriority") != "Spot":
         for name in ("scaleSetEvictionPolicy", "spotMaxPrice"):
-            if known(inputs.get(name)):
-                yield at(name, "only a pool with scaleSetPriority Spot has it")
+            if is_known(inputs.get(name)):
+                yield mistake_at(name, "only a pool with scaleSetPriority Spot has it")
         return
     if inputs.get("mode") == "System":
-        yield at("mode", "a System pool cannot be Spot")
+        yield mistake_at("mode", "a System pool cannot be Spot")
     if inputs.get("type", "VirtualMachineScaleSets") != "VirtualMachineScaleSets":
-        yield at("type", "a Spot pool must be of type VirtualMachineScaleSets")
+        yield mistake_at("type", "a Spot pool must be of type VirtualMachineScaleSets")
     settings = section(inputs, "upgradeSettings")
     for name in ("maxSurge", "maxUnavailable"):
-        if known(settings.get(name)):
+        if is_known(settings.get(name)):
             reason = "a Spot pool does not support it: leave upgradeSettings out"
-            yield at(f"upgradeSettings.{name}", reason)
+            yield mistake_at(f"upgradeSettings.{name}", reason)
 
 
 def _price(price: object) -> str | None:
@@ -114,9 +114,9 @@ def _size(size: object) -> str | None:
 def _gpu(inputs: Inputs) -> Iterable[Mistake]:
     size = str(inputs.get("vmSize"))
     if size in VM_SIZES and not gpus(size) and inputs.get("gpuProfile"):
-        yield at("gpuProfile", f"{size} has no GPU")
-    if known(inputs.get("gpuInstanceProfile")) and not any(mark in size for mark in DIVISIBLE):
-        yield at("gpuInstanceProfile", f"the GPUs of {size} cannot be divided")
+        yield mistake_at("gpuProfile", f"{size} has no GPU")
+    if is_known(inputs.get("gpuInstanceProfile")) and not any(mark in size for mark in DIVISIBLE):
+        yield mistake_at("gpuInstanceProfile", f"the GPUs of {size} cannot be divided")
 
 
 NODES_OR_SHARE = matches(

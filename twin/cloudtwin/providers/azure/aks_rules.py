@@ -8,7 +8,7 @@ errors of the AKS REST API, and the issues named at a rule. Read 2026-11.
 import ipaddress
 from collections.abc import Iterable, Mapping
 
-from cloudtwin.providers.azure.common import ZONAL, below, location_of, parent_of
+from cloudtwin.providers.azure.common import ZONAL, is_child_of, location_of, parent_of
 from cloudtwin.providers.azure.identity import (
     CLUSTER,
     CONTRIBUTOR,
@@ -19,7 +19,7 @@ from cloudtwin.providers.azure.identity import (
     granted,
 )
 from cloudtwin.providers.azure.network import SUBNET
-from cloudtwin.providers.conditions import at, block_error, block_of, matches, section
+from cloudtwin.providers.conditions import block_error, block_of, matches, mistake_at, section
 from cloudtwin.providers.inventory import Inventory, Resource, values_at
 from cloudtwin.providers.model import Inputs, ResourceRequest
 from cloudtwin.providers.schema.check import Mistake
@@ -59,13 +59,13 @@ def system_pool(inputs: Inputs) -> Iterable[Mistake]:
     """Yield an error for a cluster without a System pool, or with two pools of the same name."""
     pools = inputs.get("agentPoolProfiles")
     if not isinstance(pools, list):
-        yield at("agentPoolProfiles", "a cluster needs a System pool: it is missing")
+        yield mistake_at("agentPoolProfiles", "a cluster needs a System pool: it is missing")
         return
     if not any(pool.get("mode") == "System" for pool in pools):
-        yield at("agentPoolProfiles", "at least one pool must have mode System")
+        yield mistake_at("agentPoolProfiles", "at least one pool must have mode System")
     names = [pool.get("name") for pool in pools]
     if len(set(map(str, names))) < len(names):
-        yield at("agentPoolProfiles", "two pools have the same name")
+        yield mistake_at("agentPoolProfiles", "two pools have the same name")
 
 
 def network(inputs: Inputs) -> Iterable[Mistake]:
@@ -73,14 +73,14 @@ def network(inputs: Inputs) -> Iterable[Mistake]:
     profile, path = section(inputs, "networkProfile"), "networkProfile"
     for name in ("podCidr", "serviceCidr"):
         if isinstance(profile.get(name), str) and (reason := block_error(profile[name])):
-            yield at(f"{path}.{name}", reason)
+            yield mistake_at(f"{path}.{name}", reason)
     pods, services = block_of(profile.get("podCidr")), block_of(profile.get("serviceCidr"))
     if pods and services and pods.version == services.version and pods.overlaps(services):
-        yield at(f"{path}.serviceCidr", f"{services} overlaps with the pods' block")
+        yield mistake_at(f"{path}.serviceCidr", f"{services} overlaps with the pods' block")
     dns = profile.get("dnsServiceIP")
     if isinstance(dns, str) and services and not _is_in_block(dns, services):
         reason = f"{dns} is not an address in {services}, or is its first address"
-        yield at(f"{path}.dnsServiceIP", reason)
+        yield mistake_at(f"{path}.dnsServiceIP", reason)
 
 
 def _is_in_block(address: str, block: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
@@ -95,9 +95,11 @@ def data_plane(inputs: Inputs) -> Iterable[Mistake]:
     """Yield an error for an inconsistent network policy, data plane and plug-in."""
     profile, path = section(inputs, "networkProfile"), "networkProfile"
     if profile.get("networkPolicy") == "cilium" and profile.get("networkDataplane") != "cilium":
-        yield at(f"{path}.networkDataplane", "the policy cilium needs the data plane cilium")
+        yield mistake_at(
+            f"{path}.networkDataplane", "the policy cilium needs the data plane cilium"
+        )
     if profile.get("networkDataplane") == "cilium" and profile.get("networkPlugin") != "azure":
-        yield at(f"{path}.networkPlugin", "the data plane cilium needs the plug-in azure")
+        yield mistake_at(f"{path}.networkPlugin", "the data plane cilium needs the plug-in azure")
 
 
 def api_access(inputs: Inputs) -> Iterable[Mistake]:
@@ -105,34 +107,36 @@ def api_access(inputs: Inputs) -> Iterable[Mistake]:
     access = section(inputs, "apiServerAccessProfile")
     path, ranges = "apiServerAccessProfile.authorizedIPRanges", access.get("authorizedIPRanges")
     if access.get("enablePrivateCluster") and ranges:
-        yield at(path, "a private cluster has no authorized ranges")
+        yield mistake_at(path, "a private cluster has no authorized ranges")
     for position, address_range in enumerate(ranges if isinstance(ranges, list) else []):
         if isinstance(address_range, str) and (reason := block_error(address_range)):
-            yield at(f"{path}[{position}]", reason)
+            yield mistake_at(f"{path}[{position}]", reason)
 
 
 def identities(inputs: Inputs) -> Iterable[Mistake]:
     """Yield an error for inconsistent identities of a cluster."""
     workload = section(inputs, "securityProfile", "workloadIdentity").get("enabled")
     if workload and not section(inputs, "oidcIssuerProfile").get("enabled"):
-        yield at("oidcIssuerProfile.enabled", "workload identity needs the OIDC issuer")
+        yield mistake_at("oidcIssuerProfile.enabled", "workload identity needs the OIDC issuer")
     if inputs.get("disableLocalAccounts") and not section(inputs, "aadProfile").get("managed"):
         reason = "without local accounts only Entra accounts remain: set aadProfile"
-        yield at("disableLocalAccounts", reason)
+        yield mistake_at("disableLocalAccounts", reason)
     kind = section(inputs, "identity").get("type")
     if section(inputs, "identityProfile").get("kubeletidentity") and kind != "UserAssigned":
-        yield at("identity.type", "a kubelet identity needs a UserAssigned control plane")
+        yield mistake_at("identity.type", "a kubelet identity needs a UserAssigned control plane")
     if inputs.get("identity") is None and inputs.get("servicePrincipalProfile") is None:
-        yield at("identity", "a cluster needs an identity: SystemAssigned or UserAssigned")
+        yield mistake_at("identity", "a cluster needs an identity: SystemAssigned or UserAssigned")
 
 
 def tier(inputs: Inputs) -> Iterable[Mistake]:
     """Yield an error for features that the tier of a cluster does not have."""
     level = section(inputs, "sku").get("tier", "Free")
     if inputs.get("supportPlan") == "AKSLongTermSupport" and level != "Premium":
-        yield at("supportPlan", f"AKSLongTermSupport needs the tier Premium, not {level}")
+        yield mistake_at("supportPlan", f"AKSLongTermSupport needs the tier Premium, not {level}")
     if section(inputs, "metricsProfile", "costAnalysis").get("enabled") and level == "Free":
-        yield at("metricsProfile.costAnalysis", "cost analysis needs the tier Standard or Premium")
+        yield mistake_at(
+            "metricsProfile.costAnalysis", "cost analysis needs the tier Standard or Premium"
+        )
 
 
 def autoscaler(inputs: Inputs) -> Iterable[Mistake]:
@@ -140,7 +144,7 @@ def autoscaler(inputs: Inputs) -> Iterable[Mistake]:
     for name, value in section(inputs, "autoScalerProfile").items():
         timed = any(mark in name for mark in ("Time", "Delay", "Interval"))
         if timed and (reason := DURATION(value)):
-            yield at(f"autoScalerProfile.{name}", reason)
+            yield mistake_at(f"autoScalerProfile.{name}", reason)
 
 
 # -- preconditions and deletion guards
@@ -206,10 +210,10 @@ def kubelet_consistent(request: ResourceRequest) -> Iterable[str]:
 
 def next_minor_version(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for an update by more than one minor version, or down."""
-    previous, wanted = request.previous, request.inputs.get("kubernetesVersion")
-    if previous is None or wanted is None:
+    previous, requested = request.previous, request.inputs.get("kubernetesVersion")
+    if previous is None or requested is None:
         return
-    old, new = _number(previous.outputs["currentKubernetesVersion"]), _number(wanted)
+    old, new = _number(previous.outputs["currentKubernetesVersion"]), _number(requested)
     if new not in (old, old + 1):
         yield f"Upgrades from 1.{old} to 1.{new} are not supported: one minor version at a time"
 
@@ -256,12 +260,12 @@ def cluster_of(request: ResourceRequest) -> Resource | None:
 
 def pool_version(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for a pool newer than its control plane, or too old for it."""
-    cluster, wanted = cluster_of(request), request.inputs.get("orchestratorVersion")
-    if cluster is None or wanted is None:
+    cluster, requested = cluster_of(request), request.inputs.get("orchestratorVersion")
+    if cluster is None or requested is None:
         return
     control = _number(cluster.outputs["currentKubernetesVersion"])
-    if not control - MAX_SKEW <= _number(wanted) <= control:
-        yield f"Node pool version {wanted} and control plane version 1.{control} are incompatible"
+    if not control - MAX_SKEW <= _number(requested) <= control:
+        yield f"Node pool version {requested} and control plane version 1.{control} are incompatible"
 
 
 def pool_downgrade(request: ResourceRequest) -> Iterable[str]:
@@ -276,15 +280,15 @@ def pool_downgrade(request: ResourceRequest) -> Iterable[str]:
 
 def pools_in_skew(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for an update of a control plane that leaves a pool too far behind."""
-    previous, wanted = request.previous, request.inputs.get("kubernetesVersion")
-    if previous is None or wanted is None:
+    previous, requested = request.previous, request.inputs.get("kubernetesVersion")
+    if previous is None or requested is None:
         return
-    for pool in filter(below(previous.id), request.account.all(POOL)):
+    for pool in filter(is_child_of(previous.id), request.account.all(POOL)):
         version = pool.outputs.get("currentOrchestratorVersion")
-        if version and _number(wanted) - _number(version) > MAX_SKEW:
+        if version and _number(requested) - _number(version) > MAX_SKEW:
             yield (
                 f"the pool {pool.name} has Kubernetes {version}, more than {MAX_SKEW} minor versions behind "
-                f"{wanted}: upgrade it first"
+                f"{requested}: upgrade it first"
             )
 
 
@@ -322,7 +326,7 @@ def last_system_pool(deleted: Resource, account: Inventory) -> Iterable[str]:
     cluster = account.find((CLUSTER,), parent_of(deleted.id))
     if deleted.inputs.get("mode") != "System" or cluster is None:
         return
-    separate = filter(below(cluster.id), account.all(POOL))
+    separate = filter(is_child_of(cluster.id), account.all(POOL))
     others = [other.inputs for other in separate if other.id != deleted.id]
     inline_pools = cluster.inputs.get("agentPoolProfiles") or ()
     if not any(other.get("mode") == "System" for other in (*inline_pools, *others)):

@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudfacts import azure
 
-from cloudtwin.providers.conditions import at, matches, value_rule
+from cloudtwin.providers.conditions import matches, mistake_at, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
     Function,
@@ -78,9 +78,9 @@ def parent_of(identity: str) -> str:
     return "/" + "/".join(parts) if len(parts) > 2 else ""
 
 
-def guid(*of: str) -> str:
+def guid(*parts: str) -> str:
     """Return a GUID that is always the same for the same arguments."""
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, "/".join(of).lower()))
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, "/".join(parts).lower()))
 
 
 def _inputs(path: str) -> list[str]:
@@ -165,15 +165,17 @@ def common_rules(
     location = inputs.get("location")
     if isinstance(location, str) and location_of(location) not in LOCATIONS:
         closest = nearest(location_of(location), LOCATIONS)
-        yield at("location", f"{location!r} is not an Azure location{closest}")
+        yield mistake_at("location", f"{location!r} is not an Azure location{closest}")
     tags = inputs.get("tags")
     if not isinstance(tags, Mapping):
         return
     if len(tags) > MAX_TAGS:
-        yield at("tags", f"{len(tags)} tags, {MAX_TAGS} are allowed (Resource Manager, tags)")
+        yield mistake_at(
+            "tags", f"{len(tags)} tags, {MAX_TAGS} are allowed (Resource Manager, tags)"
+        )
     for key in tags:
         if any(mark in key for mark in "<>%&\\?/") and "location" in schema.inputs:
-            yield at("tags", f"{key!r} has one of <>%&\\?/ (Resource Manager, tags)")
+            yield mistake_at("tags", f"{key!r} has one of <>%&\\?/ (Resource Manager, tags)")
 
 
 def common_outputs(request: ResourceRequest) -> dict[str, Any]:
@@ -214,6 +216,6 @@ def lookup(kind: ResourceType) -> Function:
     return look_up
 
 
-def below(identity: str) -> Callable[[Resource], bool]:
+def is_child_of(identity: str) -> Callable[[Resource], bool]:
     """Return a predicate: the parent of a resource has this id."""
     return lambda resource: parent_of(resource.id).lower() == identity.lower()

@@ -13,8 +13,8 @@ from cloudtwin.providers.azure.common import (
     SUBSCRIPTION,
     TENANT,
     arm_type,
-    below,
     guid,
+    is_child_of,
     parent_of,
 )
 from cloudtwin.providers.conditions import matches, section, value_rule
@@ -64,10 +64,10 @@ ROLES = frozenset({
 
 def granted(account: Inventory, principal: str, scope: str) -> Iterator[str]:
     """Yield the roles of a principal on a scope or on a scope above it."""
-    inside = f"{scope}/".lower()
+    scope_prefix = f"{scope}/".lower()
     for assignment in account.where(ASSIGNMENT, principalId=principal):
         assigned_scope = f"{str(assignment.inputs['scope']).rstrip('/')}/".lower()
-        if inside.startswith(assigned_scope):
+        if scope_prefix.startswith(assigned_scope):
             yield str(assignment.inputs["roleDefinitionId"]).rpartition("/")[2].lower()
 
 
@@ -90,18 +90,16 @@ def _one_audience(value: object) -> str | None:
 
 
 def _role(value: object) -> str | None:
-    start, _, wanted = str(value).rpartition("/")
+    start, _, role = str(value).rpartition("/")
     if not start.lower().endswith(DEFINITIONS):
         return f"{value!r} is not the id of a role definition"
-    return (
-        None if wanted.lower() in ROLES else f"{wanted!r} is not a built-in role that the twin has"
-    )
+    return None if role.lower() in ROLES else f"{role!r} is not a built-in role that the twin has"
 
 
 def _credentials(request: ResourceRequest) -> Iterable[str]:
     others = [
         other
-        for other in filter(below(parent_of(request.id)), request.account.all(CREDENTIAL))
+        for other in filter(is_child_of(parent_of(request.id)), request.account.all(CREDENTIAL))
         if other.id != request.id
     ]
     if len(others) >= MAX_CREDENTIALS:

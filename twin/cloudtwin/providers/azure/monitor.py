@@ -8,7 +8,14 @@ from collections.abc import Iterable, Mapping
 
 from cloudtwin.providers.azure.aks import WORKSPACE
 from cloudtwin.providers.azure.common import CREATED, PLAIN, ROOT, arm_type
-from cloudtwin.providers.conditions import at, between, matches, objects_at, section, value_rule
+from cloudtwin.providers.conditions import (
+    in_range,
+    matches,
+    mistake_at,
+    objects_at,
+    section,
+    value_rule,
+)
 from cloudtwin.providers.model import InputRule, Inputs, Precondition, Reference, ResourceRequest
 from cloudtwin.providers.schema.check import Mistake
 
@@ -34,7 +41,7 @@ TARGETS = ("dataCollectionRuleId", "dataCollectionEndpointId")
 def _retention(inputs: Inputs) -> Iterable[Mistake]:
     days, sku = inputs.get("retentionInDays"), section(inputs, "sku").get("name")
     if isinstance(days, int) and sku == "PerGB2018" and not 30 <= days <= 730:
-        yield at("retentionInDays", f"{days} days: PerGB2018 has 30 to 730")
+        yield mistake_at("retentionInDays", f"{days} days: PerGB2018 has 30 to 730")
 
 
 def _flows(inputs: Inputs) -> Iterable[Mistake]:
@@ -48,18 +55,22 @@ def _flows(inputs: Inputs) -> Iterable[Mistake]:
     for path, flow in objects_at("dataFlows", inputs):
         for name in flow.get("destinations") or ():
             if isinstance(name, str) and name not in targets:
-                yield at(f"{path}.destinations", f"{name!r} is not a destination of this rule")
+                yield mistake_at(
+                    f"{path}.destinations", f"{name!r} is not a destination of this rule"
+                )
 
 
 def _needs_endpoint(inputs: Inputs) -> Iterable[Mistake]:
     forwards = section(inputs, "dataSources").get("prometheusForwarder")
     if forwards and inputs.get("dataCollectionEndpointId") is None:
-        yield at("dataCollectionEndpointId", "metrics need an endpoint: it is missing")
+        yield mistake_at("dataCollectionEndpointId", "metrics need an endpoint: it is missing")
 
 
 def _one_target(inputs: Inputs) -> Iterable[Mistake]:
     if sum(inputs.get(key) is not None for key in TARGETS) != 1:
-        yield at(TARGETS[0], "an association needs either a rule or an endpoint, exactly one")
+        yield mistake_at(
+            TARGETS[0], "an association needs either a rule or an endpoint, exactly one"
+        )
 
 
 def _target_exists(request: ResourceRequest) -> Iterable[str]:
@@ -76,10 +87,10 @@ def _notifications(inputs: Inputs) -> Iterable[Mistake]:
     notes = section(inputs, "notifications")
     if len(notes) > MAX_NOTIFICATIONS:
         reason = f"{len(notes)} notifications, {MAX_NOTIFICATIONS} are allowed"
-        yield at("notifications", reason)
+        yield mistake_at("notifications", reason)
     for name, note in notes.items():
         if not any(note.get(key) for key in CONTACTS):
-            yield at(f"notifications.{name}", f"it needs one of {', '.join(CONTACTS)}")
+            yield mistake_at(f"notifications.{name}", f"it needs one of {', '.join(CONTACTS)}")
 
 
 def _scope_exists(request: ResourceRequest) -> Iterable[str]:
@@ -140,7 +151,7 @@ TYPES = (
             value_rule("start of an Azure budget", "timePeriod.startDate",
                        matches(r"\d{4}-\d{2}-01(T.*)?", "is not the first of a month"), BUDGETS),
             value_rule("thresholds of an Azure budget", "notifications.*.threshold",
-                       between(0, MAX_THRESHOLD, "%"), BUDGETS),
+                       in_range(0, MAX_THRESHOLD, "%"), BUDGETS),
             InputRule("notifications of an Azure budget", BUDGETS, _notifications),
         ),
         preconditions=(

@@ -11,15 +11,15 @@ from cloudtwin.providers.azure.common import (
     PLAIN,
     ROOT,
     arm_type,
-    below,
+    is_child_of,
     name_rule,
     parent_of,
 )
 from cloudtwin.providers.conditions import (
-    at,
     block_error,
     block_of,
     lies_in,
+    mistake_at,
     overlap,
     section,
     value_rule,
@@ -62,7 +62,7 @@ def _in_network(request: ResourceRequest) -> Iterable[str]:
     if block and space and not any(lies_in(block, prefix) for prefix in space):
         name = vnet.name if vnet else ""
         yield f"{block} is not in the address space of {name}: {', '.join(space)}"
-    for other in filter(below(parent_of(request.id)), request.account.all(SUBNET)):
+    for other in filter(is_child_of(parent_of(request.id)), request.account.all(SUBNET)):
         different = other.id.lower() != request.id.lower()
         if different and overlap(block, other.inputs.get("addressPrefix")):
             yield f"{block} overlaps with the subnet {other.name}"
@@ -71,12 +71,12 @@ def _in_network(request: ResourceRequest) -> Iterable[str]:
 def _standard(inputs: Inputs) -> Iterable[Mistake]:
     name = section(inputs, "sku").get("name")
     if name == "Standard" and inputs.get("publicIPAllocationMethod") == "Dynamic":
-        yield at("publicIPAllocationMethod", "a Standard address must be Static")
+        yield mistake_at("publicIPAllocationMethod", "a Standard address must be Static")
 
 
 def _gateway_sku(inputs: Inputs) -> Iterable[Mistake]:
     if section(inputs, "sku").get("name") is None:
-        yield at("sku.name", "a NAT gateway needs a SKU: Standard")
+        yield mistake_at("sku.name", "a NAT gateway needs a SKU: Standard")
 
 
 def _gateway_address(request: ResourceRequest) -> Iterable[str]:

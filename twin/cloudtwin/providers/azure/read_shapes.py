@@ -64,10 +64,10 @@ class _LimitReader:
         prefix: str,
         above: tuple[str, ...],
     ) -> None:
-        limits = {_normal(name): limit for name, limit in attributes.items()}
+        limits = {_normalized(name): limit for name, limit in attributes.items()}
         for name, field in fields.items():
             path = f"{prefix}.{name}" if prefix else name
-            self._note(path, limits.get(_normal(name), {}), model)
+            self._note(path, limits.get(_normalized(name), {}), model)
             self._value(field.shape, path, above)
 
     def _value(self, shape: Shape, path: str, above: tuple[str, ...]) -> None:
@@ -98,7 +98,7 @@ class _LimitReader:
             }
 
 
-def _normal(name: str) -> str:
+def _normalized(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 

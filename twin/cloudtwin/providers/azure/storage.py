@@ -10,11 +10,11 @@ from typing import Any
 from cloudtwin.providers.azure.common import CREATED, PLAIN, arm_type, parent_of
 from cloudtwin.providers.azure.network import SUBNET
 from cloudtwin.providers.conditions import (
-    at,
     block_error,
     block_of,
     is_private,
     matches,
+    mistake_at,
     section,
     value_rule,
 )
@@ -42,22 +42,24 @@ def _sku(inputs: Inputs) -> str:
 def _kind(inputs: Inputs) -> Iterable[Mistake]:
     kind, sku = inputs.get("kind"), _sku(inputs)
     if kind in ("BlockBlobStorage", "FileStorage") and sku and not sku.startswith("Premium"):
-        yield at("sku.name", f"{kind} is premium: it cannot have the SKU {sku}")
+        yield mistake_at("sku.name", f"{kind} is premium: it cannot have the SKU {sku}")
     if kind == "StorageV2" and sku.startswith("Premium"):
-        yield at("kind", f"{sku} for block blobs needs the kind BlockBlobStorage")
+        yield mistake_at("kind", f"{sku} for block blobs needs the kind BlockBlobStorage")
     if kind == "BlockBlobStorage" and inputs.get("accessTier") is not None:
-        yield at("accessTier", "a premium account has no access tier")
+        yield mistake_at("accessTier", "a premium account has no access tier")
 
 
 def _nfs(inputs: Inputs) -> Iterable[Mistake]:
     if not inputs.get("enableNfsV3"):
         return
     if not inputs.get("isHnsEnabled"):
-        yield at("isHnsEnabled", "NFS 3.0 needs the hierarchical namespace")
+        yield mistake_at("isHnsEnabled", "NFS 3.0 needs the hierarchical namespace")
     if section(inputs, "networkRuleSet").get("defaultAction") != "Deny":
-        yield at("networkRuleSet.defaultAction", "NFS 3.0 needs an account that denies by default")
+        yield mistake_at(
+            "networkRuleSet.defaultAction", "NFS 3.0 needs an account that denies by default"
+        )
     if _sku(inputs).endswith(("_GZRS", "_RAGZRS", "_RAGRS")):
-        yield at("sku.name", f"NFS 3.0 is not supported with {_sku(inputs)}")
+        yield mistake_at("sku.name", f"NFS 3.0 is not supported with {_sku(inputs)}")
 
 
 def _address(value: object) -> str | None:
@@ -95,9 +97,9 @@ def _retention(inputs: Inputs) -> Iterable[Mistake]:
         policy = section(inputs, name)
         days = policy.get("days")
         if isinstance(days, int) and not 1 <= days <= MAX_RETENTION_DAYS:
-            yield at(f"{name}.days", f"{days} days: 1 to {MAX_RETENTION_DAYS} are allowed")
+            yield mistake_at(f"{name}.days", f"{days} days: 1 to {MAX_RETENTION_DAYS} are allowed")
         if policy.get("enabled") and days is None:
-            yield at(f"{name}.days", "an enabled policy needs a number of days")
+            yield mistake_at(f"{name}.days", "an enabled policy needs a number of days")
 
 
 def _versions(request: ResourceRequest) -> Iterable[str]:
@@ -111,7 +113,7 @@ def _registry_sku(inputs: Inputs) -> Iterable[Mistake]:
     sku = section(inputs, "sku").get("name")
     for name in PREMIUM_ONLY if sku != "Premium" else ():
         if inputs.get(name) not in (None, "Disabled", False):
-            yield at(name, f"only the tier Premium has it, not {sku}")
+            yield mistake_at(name, f"only the tier Premium has it, not {sku}")
 
 
 def _task_step(inputs: Inputs) -> Iterable[Mistake]:
@@ -121,12 +123,14 @@ def _task_step(inputs: Inputs) -> Iterable[Mistake]:
         return
     kind = str(step.get("type")) if isinstance(step, Mapping) else ""
     if kind not in TASK_STEPS:
-        yield at("step.type", f"{kind!r} is not one of {', '.join(TASK_STEPS)}")
+        yield mistake_at("step.type", f"{kind!r} is not one of {', '.join(TASK_STEPS)}")
     elif not isinstance(step.get(TASK_STEPS[kind]), str):
-        yield at(f"step.{TASK_STEPS[kind]}", f"a step of type {kind} needs it, as text")
+        yield mistake_at(f"step.{TASK_STEPS[kind]}", f"a step of type {kind} needs it, as text")
     for name in step if isinstance(step, Mapping) else ():
         if name not in STEP_INPUTS:
-            yield at(f"step.{name}", f"there is no such property{nearest(name, STEP_INPUTS)}")
+            yield mistake_at(
+                f"step.{name}", f"there is no such property{nearest(name, STEP_INPUTS)}"
+            )
 
 
 def _default_name(name: str, path: str) -> InputRule:

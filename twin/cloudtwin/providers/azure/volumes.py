@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudtwin.providers.azure.aks_rules import POOL, subnets
-from cloudtwin.providers.azure.common import below
+from cloudtwin.providers.azure.common import is_child_of
 from cloudtwin.providers.azure.identity import (
     AUDIENCE,
     BLOB_CONTRIBUTOR,
@@ -81,7 +81,7 @@ def _federated(account: Inventory, container: Resource) -> dict[str, list[str]]:
         if roles & {BLOB_CONTRIBUTOR, BLOB_OWNER}:
             result[str(identity.outputs["clientId"])] = [
                 str(credential.inputs["subject"])
-                for credential in filter(below(identity.id), account.all(CREDENTIAL))
+                for credential in filter(is_child_of(identity.id), account.all(CREDENTIAL))
                 if credential.inputs["issuer"] in issuers
                 and AUDIENCE in credential.inputs["audiences"]
             ]

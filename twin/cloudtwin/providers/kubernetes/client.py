@@ -195,7 +195,7 @@ class ClusterClient:
                 "application/apply-patch+yaml",
             )
         except ConflictError as error:
-            raise _explained(reference, error) from None
+            raise _with_reference(reference, error) from None
 
     def delete(self, reference: ObjectReference, propagation: str) -> None:
         """Request an object's deletion. An absent object is not an error."""
@@ -276,7 +276,7 @@ def _refusal(code: int, status: Object) -> RefusedError:
     return RefusedError(code, reason, message)
 
 
-def _explained(reference: ObjectReference, error: ConflictError) -> ConflictError:
+def _with_reference(reference: ObjectReference, error: ConflictError) -> ConflictError:
     lines = str(error).splitlines()
     shown = "\n".join(f"  - {line}" for line in lines[:SHOWN_CAUSES])
     unnamed = f"\n  - and {len(lines) - SHOWN_CAUSES} more" if len(lines) > SHOWN_CAUSES else ""

@@ -33,7 +33,7 @@ def _is_under(path: Path, prefixes: tuple[str, ...]) -> bool:
 
 def _starts_with(path: Path, prefix: list[str]) -> bool:
     return len(path) >= len(prefix) and all(
-        wanted in ("*", step) for step, wanted in zip(path, prefix, strict=False)
+        pattern in ("*", step) for step, pattern in zip(path, prefix, strict=False)
     )
 
 

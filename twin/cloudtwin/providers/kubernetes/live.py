@@ -201,7 +201,7 @@ def drifted(inputs: Plain, previous: Plain, now: Plain) -> Plain:
 def _drifted_list(inputs: list[Plain], before: list[Plain], now: list[Plain]) -> list[Plain]:
     if now == before:
         return inputs
-    if _named(inputs) and _named(now):
+    if _have_names(inputs) and _have_names(now):
         befores, nows = (
             {item["name"]: item for item in items if "name" in item} for items in (before, now)
         )
@@ -210,14 +210,14 @@ def _drifted_list(inputs: list[Plain], before: list[Plain], now: list[Plain]) ->
             for item in inputs
             if item["name"] in nows
         ]
-        known = {item["name"] for item in inputs} | befores.keys()
-        return remaining + [deepcopy(item) for item in now if item["name"] not in known]
+        known_names = {item["name"] for item in inputs} | befores.keys()
+        return remaining + [deepcopy(item) for item in now if item["name"] not in known_names]
     if len(inputs) == len(before) == len(now):
         return [drifted(*three) for three in zip(inputs, before, now, strict=True)]
     return deepcopy(now)
 
 
-def _named(items: list[Plain]) -> bool:
+def _have_names(items: list[Plain]) -> bool:
     return all(isinstance(item, Mapping) and "name" in item for item in items)
 
 

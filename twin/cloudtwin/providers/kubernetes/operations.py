@@ -253,8 +253,8 @@ class KubernetesOperations:
             raise NotReadyError(outputs, [reason, *warnings], inputs)
         return ResourceState(reference.id, outputs, inputs)
 
-    def _reference_of(self, token: str, identity: str, known: Object) -> ObjectReference:
-        api_version, kind = _kind_of(known) if known else objects.kind_of_type(token)
+    def _reference_of(self, token: str, identity: str, live_object: Object) -> ObjectReference:
+        api_version, kind = _kind_of(live_object) if live_object else objects.kind_of_type(token)
         try:
             namespace, name = objects.parse_id(identity)
         except ValueError as error:

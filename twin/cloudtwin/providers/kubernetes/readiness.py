@@ -142,11 +142,11 @@ def pod_problem(pod: Live) -> Waiting | None:
                 f"pod {name}, container {container['name']}: {reason_and_message(waiting)}",
                 reason in STUCK_REASONS,
             )
-        ended = container.get("state", {}).get("terminated") or {}
-        if ended.get("exitCode"):
+        terminated = container.get("state", {}).get("terminated") or {}
+        if terminated.get("exitCode"):
             return Waiting(
-                f"pod {name}, container {container['name']} exited with {ended['exitCode']} "
-                f"({reason_and_message(ended)})"
+                f"pod {name}, container {container['name']} exited with {terminated['exitCode']} "
+                f"({reason_and_message(terminated)})"
             )
     scheduled = condition(pod, "PodScheduled")
     if scheduled and scheduled.get("status") == "False":
@@ -157,42 +157,42 @@ def pod_problem(pod: Live) -> Waiting | None:
 
 
 def _deployment(live: Live, related: Related) -> Verdict:
-    status, wanted = live.get("status", {}), live["spec"].get("replicas", 1)
+    status, desired = live.get("status", {}), live["spec"].get("replicas", 1)
     progressing = condition(live, "Progressing")
     if progressing and progressing.get("reason") == "ProgressDeadlineExceeded" and _observed(live):
         return Failed(_wait_for_pods(reason_and_message(progressing), related).reason)
     updated, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
     if (
         not _observed(live)
-        or updated < wanted
+        or updated < desired
         or status.get("replicas", 0) > updated
-        or available < wanted
+        or available < desired
     ):
         return _wait_for_pods(
-            f"{available} of {wanted} pods are available, {updated} are up to date", related
+            f"{available} of {desired} pods are available, {updated} are up to date", related
         )
     return READY
 
 
 def _stateful_set(live: Live, related: Related) -> Verdict:
     status, spec = live.get("status", {}), live["spec"]
-    wanted, ready = spec.get("replicas", 1), status.get("readyReplicas", 0)
+    desired, ready = spec.get("replicas", 1), status.get("readyReplicas", 0)
     strategy = spec.get("updateStrategy", {})
     rolls = strategy.get("type", "RollingUpdate") == "RollingUpdate"
     partition = strategy.get("rollingUpdate", {}).get("partition", 0)
-    updated = status.get("updatedReplicas", 0) if rolls else wanted
-    if not _observed(live) or ready < wanted or updated < max(wanted - partition, 0):
-        return _wait_for_pods(f"{ready} of {wanted} pods are ready", related)
+    updated = status.get("updatedReplicas", 0) if rolls else desired
+    if not _observed(live) or ready < desired or updated < max(desired - partition, 0):
+        return _wait_for_pods(f"{ready} of {desired} pods are ready", related)
     return READY
 
 
 def _daemon_set(live: Live, related: Related) -> Verdict:
     status = live.get("status", {})
-    wanted, available = status.get("desiredNumberScheduled", 0), status.get("numberAvailable", 0)
+    desired, available = status.get("desiredNumberScheduled", 0), status.get("numberAvailable", 0)
     rolls = live["spec"].get("updateStrategy", {}).get("type", "RollingUpdate") == "RollingUpdate"
-    updated = status.get("updatedNumberScheduled", 0) if rolls else wanted
-    if not _observed(live) or available < wanted or updated < wanted:
-        return _wait_for_pods(f"{available} of {wanted} pods are available", related)
+    updated = status.get("updatedNumberScheduled", 0) if rolls else desired
+    if not _observed(live) or available < desired or updated < desired:
+        return _wait_for_pods(f"{available} of {desired} pods are available", related)
     return READY
 
 
@@ -206,9 +206,9 @@ def _job(live: Live, related: Related) -> Verdict:
             ).reason
         )
     status = live.get("status", {})
-    done, wanted = status.get("succeeded", 0), live["spec"].get("completions", 1)
+    succeeded, desired = status.get("succeeded", 0), live["spec"].get("completions", 1)
     return _wait_for_pods(
-        f"{done} of {wanted} completions, {status.get('active', 0)} pods active", related
+        f"{succeeded} of {desired} completions, {status.get('active', 0)} pods active", related
     )
 
 

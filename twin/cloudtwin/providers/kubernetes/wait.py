@@ -66,7 +66,7 @@ def until_ready(
     backoff = Backoff(timeouts)
     while True:
         try:
-            live = _present(cluster, reference)
+            live = _existing(cluster, reference)
             related = related_to(cluster, live)
             verdict = assess(live, related)
         except UnreachableError as error:  # the API server may be restarting
@@ -74,7 +74,7 @@ def until_ready(
         if isinstance(verdict, Ready):
             _await_served(cluster, live, timeouts)
             return live
-        stuck_since = _since(stuck_since, verdict)
+        stuck_since = _stuck_since(stuck_since, verdict)
         if end := _end(verdict, stuck_since, timeouts):
             reason = f"{reference} {end}: {verdict.reason}"
             raise NotReadyError(live, [reason, *events(cluster, live, related.pods)])
@@ -82,14 +82,14 @@ def until_ready(
         backoff.pause()
 
 
-def _since(stuck_since: float | None, verdict: Waiting | Failed) -> float | None:
+def _stuck_since(stuck_since: float | None, verdict: Waiting | Failed) -> float | None:
     """Return the time since which an object is stuck, on the monotonic clock; None if it is not."""
     if not (isinstance(verdict, Waiting) and verdict.stuck):
         return None
     return time.monotonic() if stuck_since is None else stuck_since
 
 
-def _present(cluster: ClusterClient, reference: ObjectReference) -> Object:
+def _existing(cluster: ClusterClient, reference: ObjectReference) -> Object:
     live = cluster.get(reference)
     if live is None:
         raise ProviderError(f"{reference} was deleted by another client before it was ready")

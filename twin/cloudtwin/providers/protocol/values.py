@@ -156,7 +156,7 @@ def secret_paths(value: Plain, path: Path = ()) -> frozenset[Path]:
         return frozenset().union(*(secret_paths(item, (*path, key)) for key, item in value.items()))
     if isinstance(value, list):
         return frozenset().union(
-            *(secret_paths(item, (*path, at)) for at, item in enumerate(value))
+            *(secret_paths(item, (*path, index)) for index, item in enumerate(value))
         )
     return frozenset()
 
@@ -168,7 +168,7 @@ def with_secrets(value: Plain, paths: frozenset[Path], path: Path = ()) -> Plain
     if isinstance(value, Mapping):
         return {key: with_secrets(item, paths, (*path, key)) for key, item in value.items()}
     if isinstance(value, list):
-        return [with_secrets(item, paths, (*path, at)) for at, item in enumerate(value)]
+        return [with_secrets(item, paths, (*path, index)) for index, item in enumerate(value)]
     return value
 
 

@@ -38,13 +38,15 @@ class _Checker:
     def __init__(self, objects: Mapping[str, Fields]) -> None:
         self._objects = objects
 
-    def fields(self, known: Fields, values: Mapping[str, Plain], path: Path) -> Iterator[Mistake]:
+    def fields(
+        self, declared: Fields, values: Mapping[str, Plain], path: Path
+    ) -> Iterator[Mistake]:
         for name, value in values.items():
-            if name not in known:
-                yield Mistake((*path, name), f"there is no such property{nearest(name, known)}")
+            if name not in declared:
+                yield Mistake((*path, name), f"there is no such property{nearest(name, declared)}")
             elif value is not None:
-                yield from self.value(known[name].shape, value, (*path, name))
-        for name, field in known.items():
+                yield from self.value(declared[name].shape, value, (*path, name))
+        for name, field in declared.items():
             if field.required and values.get(name) is None:
                 yield Mistake((*path, name), "it is required and missing")
 
@@ -66,8 +68,8 @@ class _Checker:
             if not isinstance(value, list):
                 yield Mistake(path, f"a list is expected, not {_kind(value)}")
                 return
-            for at, item in enumerate(value):
-                yield from self.value(inner, item, (*path, at))
+            for index, item in enumerate(value):
+                yield from self.value(inner, item, (*path, index))
         elif not isinstance(value, Mapping):
             yield Mistake(path, f"an object is expected, not {_kind(value)}")
         elif kind == "map":
@@ -96,9 +98,9 @@ def one_of(choices: list[Plain], value: Plain, path: Path) -> Iterator[Mistake]:
         yield Mistake(path, f"{value!r} is not one of {shown}{ellipsis}{closest}")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, candidates: Iterable[str]) -> str:
     """Return `; did you mean ...?`, or an empty string if no name is similar."""
-    lower = {candidate.lower(): candidate for candidate in known}
+    lower = {candidate.lower(): candidate for candidate in candidates}
     matches = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
     return f"; did you mean {lower[matches[0]]}?" if matches else ""
 

@@ -39,10 +39,10 @@ def test_a_saved_process_is_loaded_and_ends_when_killed(
 def test_a_later_process_of_the_same_id_is_another_one_and_is_not_killed(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
-    earlier = Process(sleeper.pid, existing_process(sleeper.pid).started - 1)
+    earlier_process = Process(sleeper.pid, existing_process(sleeper.pid).started - 1)
 
-    assert not earlier.alive
-    earlier.kill()
+    assert not earlier_process.alive
+    earlier_process.kill()
     assert sleeper.poll() is None, "an unrelated process was killed"
 
 

@@ -311,11 +311,11 @@ def test_azure_reclaims_a_machine_as_soon_as_its_event_is_acknowledged(
 ) -> None:
     start(api, pod("agrees", AZURE.name, AZURE_NOTICE))
     eventually(lambda: "READY" in output_of(twin, AZURE.name, "agrees"), 60, "the pod runs")
-    began = time.monotonic()
+    started_at = time.monotonic()
 
     twin.reclaim(AZURE.name, 200)
 
-    assert time.monotonic() - began < 150, "the wait must end once a program has acknowledged"
+    assert time.monotonic() - started_at < 150, "the wait must end once a program has acknowledged"
     assert AZURE.name not in {n["metadata"]["name"] for n in api.get("/api/v1/nodes")["items"]}
 
 
@@ -323,11 +323,11 @@ def test_a_reclaimed_machine_ends_after_its_notice_and_is_removed(
     twin: Twin, api: KubernetesClient
 ) -> None:
     twin.layout.machine(AWS.name).notice.unlink(missing_ok=True)
-    began = time.monotonic()
+    started_at = time.monotonic()
 
     twin.reclaim(AWS.name, 3)
 
-    assert time.monotonic() - began >= 3, "the full notice time must pass"
+    assert time.monotonic() - started_at >= 3, "the full notice time must pass"
     assert AWS.name not in {m.spec.name for m in twin.status().machines}
     assert not api.get("/api/v1/nodes")["items"]
     kinds = [json.loads(line) for line in twin.events.read_text().splitlines()][-2:]

@@ -74,17 +74,17 @@ def test_a_machine_is_due_at_its_deadline_or_after_its_acknowledgement(
     folder: MachineLayout,
 ) -> None:
     now = time.time()
-    late, early = (
+    past_deadline, before_deadline = (
         Notice("e", 0, now - 5, terminate=True),
         Notice("e", 0, now + 3600, terminate=True),
     )
 
-    assert notices.is_due(folder, late)
-    assert not notices.is_due(folder, late, late_seconds=3600)
-    assert not notices.is_due(folder, early)
+    assert notices.is_due(folder, past_deadline)
+    assert not notices.is_due(folder, past_deadline, late_seconds=3600)
+    assert not notices.is_due(folder, before_deadline)
     folder.acknowledgement.parent.mkdir(parents=True)
     folder.acknowledgement.write_text('{"event": "e"}')
-    assert notices.is_due(folder, early)
+    assert notices.is_due(folder, before_deadline)
     assert not notices.is_due(folder, Notice("other", 0, now + 3600, terminate=True))
 
 

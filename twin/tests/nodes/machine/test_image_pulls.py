@@ -96,7 +96,7 @@ def run(api: KubernetesClient, image: str, pull_secret: str = "") -> str:
     return name
 
 
-def waiting(api: KubernetesClient, name: str) -> dict[str, Any]:
+def waiting_status(api: KubernetesClient, name: str) -> dict[str, Any]:
     """Return the waiting state of the pod's container; empty if it does not wait."""
     statuses = api.get(f"/api/v1/namespaces/default/pods/{name}")["status"]
     states = [
@@ -108,7 +108,9 @@ def waiting(api: KubernetesClient, name: str) -> dict[str, Any]:
 def refused(api: KubernetesClient, image: str, message: str, pull_secret: str = "") -> None:
     name = run(api, image, pull_secret)
     reasons = ("ErrImagePull", "ImagePullBackOff")
-    eventually(lambda: waiting(api, name).get("reason") in reasons, PULL_SECONDS, "the pull fails")
+    eventually(
+        lambda: waiting_status(api, name).get("reason") in reasons, PULL_SECONDS, "the pull fails"
+    )
     eventually(
         lambda: "Failed to pull" in events_of(api, name), PULL_SECONDS, "the event is recorded"
     )

@@ -109,7 +109,7 @@ def pods(api: KubernetesClient, name: str) -> list[str]:
     ]
 
 
-def running(api: KubernetesClient) -> list[dict[str, Any]]:
+def running_pods(api: KubernetesClient) -> list[dict[str, Any]]:
     items = api.get("/api/v1/namespaces/default/pods")["items"]
     return [
         p
@@ -148,7 +148,7 @@ def test_nodes_are_ready_with_the_labels_taints_and_gpus_of_their_role(
 
 
 def test_pods_run_and_their_logs_can_be_read_through_the_api_server(api: KubernetesClient) -> None:
-    eventually(lambda: len(running(api)) == 2, 30, "both pods run")
+    eventually(lambda: len(running_pods(api)) == 2, 30, "both pods run")
     dns = api.get("/api/v1/namespaces/kube-system/pods?labelSelector=k8s-app%3Dkube-dns")["items"][
         0
     ]
@@ -167,9 +167,9 @@ def test_pods_run_and_their_logs_can_be_read_through_the_api_server(api: Kuberne
 def test_a_service_without_endpoints_refuses_connections_immediately(twin: Twin) -> None:
     """Dropped packets would block a program that starts too early for half a minute."""
     script = "import socket; socket.create_connection(('10.96.200.200', 443), timeout=20)"
-    inside = f"--net=/proc/{kubelet(twin, 'gpu-0')}/ns/net"
+    network_namespace = f"--net=/proc/{kubelet(twin, 'gpu-0')}/ns/net"
     result = subprocess.run(
-        ["nsenter", inside, sys.executable, "-c", script],
+        ["nsenter", network_namespace, sys.executable, "-c", script],
         capture_output=True,
         text=True,
         check=False,
@@ -185,12 +185,12 @@ def test_the_host_is_unchanged(twin: Twin, host_before: dict[str, object]) -> No
 def test_a_drained_machine_is_empty_and_schedulable_again_on_return(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    eventually(lambda: len(running(api)) == 2, 30, "both pods run")
+    eventually(lambda: len(running_pods(api)) == 2, 30, "both pods run")
     twin.drain("gpu-0")
 
     assert pods(api, "gpu-0") == []
     assert machine(twin, "gpu-0").schedulable is False
-    eventually(lambda: len(running(api)) == 2, 30, "gpu-1, with two GPUs, takes both")
+    eventually(lambda: len(running_pods(api)) == 2, 30, "gpu-1, with two GPUs, takes both")
     twin.drain("gpu-0")
     twin.return_node("gpu-0")
     twin.return_node("gpu-0")
@@ -203,7 +203,7 @@ def test_a_drained_machine_is_empty_and_schedulable_again_on_return(
 def test_a_vanished_machine_loses_its_node_and_comes_back_empty_with_its_address(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    eventually(lambda: len(running(api)) == 2, 30, "both pods run")
+    eventually(lambda: len(running_pods(api)) == 2, 30, "both pods run")
     address, former = machine(twin, "gpu-1").ip, set(pods(api, "gpu-1"))
     assert former
     twin.vanish("gpu-1")
@@ -212,7 +212,7 @@ def test_a_vanished_machine_loses_its_node_and_comes_back_empty_with_its_address
 
     eventually(lambda: "gpu-1" not in node_objects.nodes(api), 15, "the cloud deletes the Node")
     eventually(
-        lambda: not former & {p["metadata"]["name"] for p in running(api)},
+        lambda: not former & {p["metadata"]["name"] for p in running_pods(api)},
         20,
         "its pods are deleted",
     )
@@ -220,7 +220,7 @@ def test_a_vanished_machine_loses_its_node_and_comes_back_empty_with_its_address
 
     assert is_ready(api, "gpu-1")
     assert machine(twin, "gpu-1").ip == address
-    eventually(lambda: len(running(api)) == 2, 30, "new pods run")
+    eventually(lambda: len(running_pods(api)) == 2, 30, "new pods run")
     with pytest.raises(TwinError, match="no machine 'gpu1'") as caught:
         twin.vanish("gpu1")
     assert "gpu-1" in caught.value.fix
@@ -308,7 +308,7 @@ def test_up_rebuilds_after_everything_was_killed_and_down_leaves_nothing(
     assert all(status.ready for status in twin.status().machines), (
         "machines of the twin start even if they are not named"
     )
-    eventually(lambda: len(running(api)) == 2, 30, "both pods run")
+    eventually(lambda: len(running_pods(api)) == 2, 30, "both pods run")
     kill_everything(twin)
     twin.down(Lines())
     assert left_of(twin) == []

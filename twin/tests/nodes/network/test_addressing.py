@@ -35,15 +35,15 @@ def test_a_slot_out_of_range_is_refused(slot: int) -> None:
         Address(slot)
 
 
-@given(taken=sets(slots))
-def test_the_lowest_free_slot_is_returned(taken: set[int]) -> None:
-    slot = addressing.free_slot(taken)
+@given(used_slots=sets(slots))
+def test_the_lowest_free_slot_is_returned(used_slots: set[int]) -> None:
+    slot = addressing.free_slot(used_slots)
 
     if slot is None:
-        assert len(taken) == MAX_MACHINES
+        assert len(used_slots) == MAX_MACHINES
     else:
-        assert slot not in taken
-        assert set(range(1, slot)) <= taken
+        assert slot not in used_slots
+        assert set(range(1, slot)) <= used_slots
 
 
 def test_a_machine_routes_to_the_pods_of_all_others_and_not_to_its_own() -> None:

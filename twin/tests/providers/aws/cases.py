@@ -323,9 +323,9 @@ def role(name: str, service: str, *actions: str) -> Resource:
     )
 
 
-def attached(to: str, policy: str) -> Resource:
+def attached(role: str, policy: str) -> Resource:
     policy_arn = f"arn:aws:iam::aws:policy/{policy}"
-    return resource(ATTACHMENT, f"{to}/{policy}", {"role": to, "policyArn": policy_arn})
+    return resource(ATTACHMENT, f"{role}/{policy}", {"role": role, "policyArn": policy_arn})
 
 
 def subnet(name: str, zone: str, block: str) -> Resource:

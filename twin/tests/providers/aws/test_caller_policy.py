@@ -14,9 +14,9 @@ __all__ = ["provider"]
 BLOCK = "10.0.0.0/16"
 
 
-def policy(*actions: str, **more: Any) -> dict[str, Any]:
+def policy(*actions: str, **fields: Any) -> dict[str, Any]:
     statement = {"Effect": "Allow", "Action": list(actions), "Resource": "*"}
-    return {"Version": "2012-10-17", "Statement": [statement, *more.get("also", ())]}
+    return {"Version": "2012-10-17", "Statement": [statement, *fields.get("also", ())]}
 
 
 def test_everything_is_allowed_without_a_policy(provider: Provider) -> None:

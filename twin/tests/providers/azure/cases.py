@@ -25,8 +25,10 @@ SPOT = {"scaleSetPriority": "Spot", "mode": "User"}
 
 
 def pools(pool: Object) -> Object:
-    named = {("name" if key == "agentPoolName" else key): value for key, value in pool.items()}
-    return {"agentPoolProfiles": [named]}
+    inputs_with_id = {
+        ("name" if key == "agentPoolName" else key): value for key, value in pool.items()
+    }
+    return {"agentPoolProfiles": [inputs_with_id]}
 
 
 POOLS: dict[str, tuple[Object, Object, str]] = {
@@ -284,7 +286,7 @@ def cluster(version: str = "1.36.2", location: str = "eastus", **inputs: object)
     return resource(CLUSTER, AKS, {**fixed, **inputs}, currentKubernetesVersion=version)
 
 
-def named(path: str, name: str) -> Object:
+def inputs_with_id(path: str, name: str) -> Object:
     """Return inputs that give a resource an id in the group `g`."""
     return {"resourceGroupName": "g", **dict(zip(path.split(), name.split(), strict=True))}
 
@@ -295,18 +297,20 @@ INLINE = {"agentPoolProfiles": [{"name": "system", "vnetSubnetID": NODES}]}
 CLUSTER_INPUTS = {
     **INLINE,
     "identity": {"userAssignedIdentities": [CONTROL]},
-    **named("resourceName", "c"),
+    **inputs_with_id("resourceName", "c"),
 }
 GIVEN = {
     **CLUSTER_INPUTS,
     "identityProfile": {"kubeletidentity": {"resourceId": KUBELET, "clientId": "kc"}},
 }
-APOOL = named("resourceName agentPoolName", "c t4")
+APOOL = inputs_with_id("resourceName agentPoolName", "c t4")
 STANDARD = resource(ADDRESS, f"{RG}/a", {"sku": {"name": "Standard"}})
 BASIC = resource(ADDRESS, f"{RG}/a", {"sku": {"name": "Basic"}})
 GRANT = {"scope": RG, "principalId": "p", "roleDefinitionId": JOINS, "roleAssignmentName": "new"}
 THE_GROUP = resource(GROUP, RG, {})
-CREDENTIALS = named("resourceName federatedIdentityCredentialResourceName", "control trainer") | {
+CREDENTIALS = inputs_with_id(
+    "resourceName federatedIdentityCredentialResourceName", "control trainer"
+) | {
     "issuer": "https://i",
     "subject": "s",
 }
@@ -316,13 +320,13 @@ TRUSTED = resource(
     {"issuer": "https://i", "subject": "s"},
 )
 RULESET = {"networkRuleSet": {"virtualNetworkRules": [{"virtualNetworkResourceId": NODES}]}}
-BLOBS = named("accountName blobServicesName", "a default") | {"isVersioningEnabled": True}
+BLOBS = inputs_with_id("accountName blobServicesName", "a default") | {"isVersioningEnabled": True}
 STORE = f"{RG}/providers/Microsoft.Storage/storageAccounts/a/blobServices"
 
 # precondition -> (type, inputs, an account in which it holds, one in which it does not, part of the message)
 PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]] = {
     "subnet in its network": (
-        SUBNET, named("virtualNetworkName subnetName", "v nodes") | {"addressPrefix": "10.0.0.0/24"},
+        SUBNET, inputs_with_id("virtualNetworkName subnetName", "v nodes") | {"addressPrefix": "10.0.0.0/24"},
         [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}})],
         [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.1.0.0/16"]}})], "is not in",
     ),
@@ -358,7 +362,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         [cluster()], [cluster(location="westus")], "no availability zones",
     ),
     "subnets of an account": (
-        ACCOUNT, {**RULESET, **named("accountName", "a")},
+        ACCOUNT, {**RULESET, **inputs_with_id("accountName", "a")},
         [subnet(serviceEndpoints=[{"service": "Microsoft.Storage"}])], [subnet()], "no service endpoint",
     ),
     "versions of blobs": (

@@ -20,7 +20,7 @@ def manifest(api_version: str, kind: str, **fields: Any) -> Object:
     }
 
 
-def changed(old: Object, path: tuple[str | int, ...], value: Plain) -> Object:
+def with_value(old: Object, path: tuple[str | int, ...], value: Plain) -> Object:
     """Copy an object with one field changed."""
     new = copy.deepcopy(old)
     *steps, last = path
@@ -116,23 +116,25 @@ SECRET = manifest("v1", "Secret", data={"a": "MQ=="}, type="Opaque")
 def test_an_object_is_replaced_only_if_kubernetes_refuses_the_change(
     old: Object, path: tuple[str | int, ...], value: Plain, replaces: bool
 ) -> None:
-    diff = compare(old, changed(old, path, value), [])
+    diff = compare(old, with_value(old, path, value), [])
 
     assert [field.path for field in diff.fields] == [path]
     assert bool(diff.replaces) == replaces
 
 
 def test_the_old_object_is_deleted_first_if_both_would_have_one_name() -> None:
-    new = changed(DEPLOYMENT, ("spec", "selector", "matchLabels", "a"), "c")
+    new = with_value(DEPLOYMENT, ("spec", "selector", "matchLabels", "a"), "c")
     assert compare(DEPLOYMENT, new, []).delete_first
 
-    automatic = changed(new, ("metadata", "annotations"), {"pulumi.com/autonamed": "true"})
+    automatic = with_value(new, ("metadata", "annotations"), {"pulumi.com/autonamed": "true"})
     assert not compare(DEPLOYMENT, automatic, []).delete_first
-    assert not compare(DEPLOYMENT, changed(DEPLOYMENT, ("metadata", "name"), "y"), []).delete_first
+    assert not compare(
+        DEPLOYMENT, with_value(DEPLOYMENT, ("metadata", "name"), "y"), []
+    ).delete_first
 
 
 def test_an_unknown_name_is_a_change_and_may_equal_the_old_name() -> None:
-    diff = compare(DEPLOYMENT, changed(DEPLOYMENT, ("metadata", "namespace"), UNKNOWN), [])
+    diff = compare(DEPLOYMENT, with_value(DEPLOYMENT, ("metadata", "namespace"), UNKNOWN), [])
 
     assert diff.replaces == ("metadata.namespace",)
     assert diff.delete_first
@@ -151,7 +153,7 @@ def test_an_empty_object_differs_from_none() -> None:
 
 
 def test_ignored_paths_hide_their_subtrees_and_nothing_else() -> None:
-    new = changed(changed(DEPLOYMENT, ("spec", "replicas"), 2), ("spec", "replicasNot"), 1)
+    new = with_value(with_value(DEPLOYMENT, ("spec", "replicas"), 2), ("spec", "replicasNot"), 1)
 
     changes = compare(DEPLOYMENT, new, ["spec.replicas"]).fields
     assert [field.path for field in changes] == [("spec", "replicasNot")]

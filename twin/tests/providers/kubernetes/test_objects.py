@@ -14,9 +14,9 @@ def test_an_object_without_a_name_gets_one_and_keeps_it() -> None:
         "the name depends only on the seed"
     )
 
-    later = objects.with_name({"metadata": {"labels": {"a": "b"}}}, "Settings", b"other", first)
-    assert later["metadata"]["name"] == name
-    assert later["metadata"]["labels"] == {"a": "b"}
+    renamed = objects.with_name({"metadata": {"labels": {"a": "b"}}}, "Settings", b"other", first)
+    assert renamed["metadata"]["name"] == name
+    assert renamed["metadata"]["labels"] == {"a": "b"}
 
 
 def test_a_given_or_unknown_name_is_not_changed() -> None:

@@ -15,7 +15,7 @@ COUNTS = {
 }
 
 
-def live(
+def live_object(
     api_version: str,
     kind: str,
     spec: Object | None = None,
@@ -57,54 +57,55 @@ DEFINITION: tuple[str, str, Object] = ("apiextensions.k8s.io/v1", "CustomResourc
 @pytest.mark.parametrize(
     ("observed", "verdict"),
     [
-        (live("v1", "ConfigMap"), Ready),
-        (live("example.com/v1", "Deployment", {"replicas": 2}), Ready),  # another group with the same kind
-        (live(*DEPLOYMENT, COUNTS), Ready),
-        (live(*DEPLOYMENT, COUNTS, generation=2), Waiting),  # its controller has not observed the change
-        (live(*DEPLOYMENT, {**COUNTS, "availableReplicas": 1}), Waiting),
-        (live(*DEPLOYMENT, {**COUNTS, "updatedReplicas": 1}), Waiting),
-        (live(*DEPLOYMENT, {**COUNTS, "replicas": 3}), Waiting),  # an old pod is still there
-        (live("apps/v1", "Deployment", {"replicas": 0}, {"observedGeneration": 1}), Ready),
-        (live(*DEPLOYMENT, {**COUNTS, "availableReplicas": 0, "conditions": [
+        (live_object("v1", "ConfigMap"), Ready),
+        (live_object("example.com/v1", "Deployment", {"replicas": 2}), Ready),  # another group with the same kind
+        (live_object(*DEPLOYMENT, COUNTS), Ready),
+        (live_object(*DEPLOYMENT, COUNTS, generation=2), Waiting),  # its controller has not observed the change
+        (live_object(*DEPLOYMENT, {**COUNTS, "availableReplicas": 1}), Waiting),
+        (live_object(*DEPLOYMENT, {**COUNTS, "updatedReplicas": 1}), Waiting),
+        (live_object(*DEPLOYMENT, {**COUNTS, "replicas": 3}), Waiting),  # an old pod is still there
+        (live_object("apps/v1", "Deployment", {"replicas": 0}, {"observedGeneration": 1}), Ready),
+        (live_object(*DEPLOYMENT, {**COUNTS, "availableReplicas": 0, "conditions": [
             {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]}), Failed),
-        (live(*STATEFUL, COUNTS), Ready),
-        (live(*STATEFUL, {**COUNTS, "readyReplicas": 1}), Waiting),
-        (live(*STATEFUL, {**COUNTS, "updatedReplicas": 0}), Waiting),
-        (live("apps/v1", "StatefulSet", {"replicas": 2, "updateStrategy": {"type": "OnDelete"}},
+        (live_object(*STATEFUL, COUNTS), Ready),
+        (live_object(*STATEFUL, {**COUNTS, "readyReplicas": 1}), Waiting),
+        (live_object(*STATEFUL, {**COUNTS, "updatedReplicas": 0}), Waiting),
+        (live_object("apps/v1", "StatefulSet", {"replicas": 2, "updateStrategy": {"type": "OnDelete"}},
               {**COUNTS, "updatedReplicas": 0}), Ready),
-        (live("apps/v1", "StatefulSet", {"replicas": 2, "updateStrategy": {"rollingUpdate": {"partition": 1}}},
+        (live_object("apps/v1", "StatefulSet", {"replicas": 2, "updateStrategy": {"rollingUpdate": {"partition": 1}}},
               {**COUNTS, "updatedReplicas": 1}), Ready),
-        (live(*DAEMON, {"observedGeneration": 1, "desiredNumberScheduled": 2, "numberAvailable": 2,
+        (live_object(*DAEMON, {"observedGeneration": 1, "desiredNumberScheduled": 2, "numberAvailable": 2,
                         "updatedNumberScheduled": 2}), Ready),
-        (live(*DAEMON, {"observedGeneration": 1, "desiredNumberScheduled": 2, "numberAvailable": 1,
+        (live_object(*DAEMON, {"observedGeneration": 1, "desiredNumberScheduled": 2, "numberAvailable": 1,
                         "updatedNumberScheduled": 2}), Waiting),
-        (live(*DAEMON, {"observedGeneration": 1, "desiredNumberScheduled": 0}), Ready),  # it matches no node
-        (live(*JOB), Waiting),
-        (live(*JOB, {"succeeded": 1, "active": 1}), Waiting),
-        (live(*JOB, conditions(Complete=True)), Ready),
-        (live(*JOB, conditions(Failed=("BackoffLimitExceeded", "too often"))), Failed),
-        (live("batch/v1", "Job", {"suspend": True}), Ready),
-        (live("v1", "Pod", {}, {"phase": "Pending"}), Waiting),
-        (live("v1", "Pod", {}, {"phase": "Running", **conditions(Ready=True)}), Ready),
-        (live("v1", "Pod", {}, {"phase": "Running", **conditions(Ready=False)}), Waiting),
-        (live("v1", "Pod", {}, {"phase": "Succeeded"}), Ready),
-        (live("v1", "Pod", {}, {"phase": "Failed", "reason": "Evicted"}), Failed),
-        (live("v1", "PersistentVolumeClaim", {}, {"phase": "Bound"}), Ready),
-        (live("v1", "PersistentVolumeClaim", {}, {"phase": "Pending"}), Waiting),
-        (live("v1", "PersistentVolumeClaim", {}, {"phase": "Lost"}), Failed),
-        (live("v1", "PersistentVolume", {}, {"phase": "Available"}), Ready),
-        (live("v1", "PersistentVolume", {}, {"phase": "Failed", "message": "no"}), Failed),
-        (live("v1", "Service", {"clusterIP": "None", "selector": {"a": "b"}}), Ready),
-        (live("v1", "Service", {"type": "ExternalName", "externalName": "e"}), Ready),
-        (live("v1", "Service", {"clusterIP": "10.0.0.1"}), Ready),  # without a selector others write its endpoints
-        (live("v1", "Service", {"clusterIP": "10.0.0.1", "selector": {"a": "b"}}), Waiting),
-        (live("v1", "Service", {"type": "LoadBalancer"}), Waiting),
-        (live("v1", "Service", {"type": "LoadBalancer"}, {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}), Ready),
-        (live(*DEFINITION, conditions(NamesAccepted=True)), Waiting),
-        (live(*DEFINITION, conditions(NamesAccepted=True, Established=True)), Ready),
-        (live(*DEFINITION, conditions(NamesAccepted=False)), Failed),
-        (live("v1", "Namespace", {}, {"phase": "Active"}), Ready),
-        (live("v1", "Namespace", {}, {"phase": "Terminating"}), Waiting),
+        (live_object(*DAEMON, {"observedGeneration": 1, "desiredNumberScheduled": 0}), Ready),  # it matches no node
+        (live_object(*JOB), Waiting),
+        (live_object(*JOB, {"succeeded": 1, "active": 1}), Waiting),
+        (live_object(*JOB, conditions(Complete=True)), Ready),
+        (live_object(*JOB, conditions(Failed=("BackoffLimitExceeded", "too often"))), Failed),
+        (live_object("batch/v1", "Job", {"suspend": True}), Ready),
+        (live_object("v1", "Pod", {}, {"phase": "Pending"}), Waiting),
+        (live_object("v1", "Pod", {}, {"phase": "Running", **conditions(Ready=True)}), Ready),
+        (live_object("v1", "Pod", {}, {"phase": "Running", **conditions(Ready=False)}), Waiting),
+        (live_object("v1", "Pod", {}, {"phase": "Succeeded"}), Ready),
+        (live_object("v1", "Pod", {}, {"phase": "Failed", "reason": "Evicted"}), Failed),
+        (live_object("v1", "PersistentVolumeClaim", {}, {"phase": "Bound"}), Ready),
+        (live_object("v1", "PersistentVolumeClaim", {}, {"phase": "Pending"}), Waiting),
+        (live_object("v1", "PersistentVolumeClaim", {}, {"phase": "Lost"}), Failed),
+        (live_object("v1", "PersistentVolume", {}, {"phase": "Available"}), Ready),
+        (live_object("v1", "PersistentVolume", {}, {"phase": "Failed", "message": "no"}), Failed),
+        (live_object("v1", "Service", {"clusterIP": "None", "selector": {"a": "b"}}), Ready),
+        (live_object("v1", "Service", {"type": "ExternalName", "externalName": "e"}), Ready),
+        (live_object("v1", "Service", {"clusterIP": "10.0.0.1"}), Ready),  # endpoints set by clients
+        (live_object("v1", "Service", {"clusterIP": "10.0.0.1", "selector": {"a": "b"}}), Waiting),
+        (live_object("v1", "Service", {"type": "LoadBalancer"}), Waiting),
+        (live_object("v1", "Service", {"type": "LoadBalancer"},
+                     {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}), Ready),
+        (live_object(*DEFINITION, conditions(NamesAccepted=True)), Waiting),
+        (live_object(*DEFINITION, conditions(NamesAccepted=True, Established=True)), Ready),
+        (live_object(*DEFINITION, conditions(NamesAccepted=False)), Failed),
+        (live_object("v1", "Namespace", {}, {"phase": "Active"}), Ready),
+        (live_object("v1", "Namespace", {}, {"phase": "Terminating"}), Waiting),
     ],
 )  # fmt: skip
 def test_an_object_is_ready_by_the_rule_of_its_kind(observed: Object, verdict: type) -> None:
@@ -112,7 +113,9 @@ def test_an_object_is_ready_by_the_rule_of_its_kind(observed: Object, verdict: t
 
 
 def test_a_claim_that_waits_for_its_first_consumer_counts_as_ready() -> None:
-    claim = live("v1", "PersistentVolumeClaim", {"storageClassName": "s"}, {"phase": "Pending"})
+    claim = live_object(
+        "v1", "PersistentVolumeClaim", {"storageClassName": "s"}, {"phase": "Pending"}
+    )
 
     late_binding = {"volumeBindingMode": "WaitForFirstConsumer"}
     assert assess(claim, Related(storage_class=late_binding)) == Ready(), "its pod may depend on it"
@@ -122,7 +125,7 @@ def test_a_claim_that_waits_for_its_first_consumer_counts_as_ready() -> None:
 
 
 def test_a_service_is_ready_with_one_ready_endpoint() -> None:
-    service = live("v1", "Service", {"selector": {"a": "b"}})
+    service = live_object("v1", "Service", {"selector": {"a": "b"}})
 
     def slices(ready: bool) -> Related:
         return Related(endpoint_slices=[{"endpoints": [{"conditions": {"ready": ready}}]}])
@@ -143,7 +146,9 @@ def test_the_worst_pod_is_named_and_one_that_cannot_start_is_stuck() -> None:
     )
 
     def verdict(*pods: Object) -> Waiting:
-        stuck = assess(live(*DEPLOYMENT, {**COUNTS, "availableReplicas": 0}), Related(pods=pods))
+        stuck = assess(
+            live_object(*DEPLOYMENT, {**COUNTS, "availableReplicas": 0}), Related(pods=pods)
+        )
         assert isinstance(stuck, Waiting)
         return stuck
 
@@ -157,7 +162,9 @@ def test_the_worst_pod_is_named_and_one_that_cannot_start_is_stuck() -> None:
 
 
 def test_a_failure_has_its_reason() -> None:
-    job = live(*JOB, conditions(Failed=("BackoffLimitExceeded", "Job has reached the limit")))
+    job = live_object(
+        *JOB, conditions(Failed=("BackoffLimitExceeded", "Job has reached the limit"))
+    )
 
     verdict = assess(job, Related(pods=[pod({"terminated": {"exitCode": 1, "reason": "Error"}})]))
     assert isinstance(verdict, Failed)
@@ -167,7 +174,7 @@ def test_a_failure_has_its_reason() -> None:
 
 def widget(wait_for: str, **states: object) -> Object:
     """Return a custom resource that is ready once the condition of its annotation is met."""
-    resource = live("example.com/v1", "Widget", {}, conditions(**states))
+    resource = live_object("example.com/v1", "Widget", {}, conditions(**states))
     resource["metadata"]["annotations"] = {"pulumi.com/waitFor": wait_for}
     return resource
 
@@ -178,7 +185,7 @@ def test_an_annotation_makes_a_custom_resource_wait() -> None:
 
 
 def test_an_annotation_takes_precedence_over_the_rule_of_the_kind() -> None:
-    job = live(*JOB)
+    job = live_object(*JOB)
     job["metadata"]["annotations"] = {"pulumi.com/waitFor": "jsonpath={.kind}"}
 
     assert assess(job) == Ready(), "the Job is not complete, and the user does not wait for that"

@@ -18,7 +18,7 @@ def resource(*conditions: dict[str, Any], generation: int = 1, **status: object)
 RUNNING = resource({"type": "Running", "status": "True"}, phase="Up", replicas=3, paused=False)
 
 
-def unmet(annotation: str, live: dict[str, Any]) -> list[str]:
+def unmet_conditions(annotation: str, live: dict[str, Any]) -> list[str]:
     return [text for expectation in parse(annotation) if (text := expectation.unmet(live))]
 
 
@@ -33,7 +33,7 @@ def unmet(annotation: str, live: dict[str, Any]) -> list[str]:
     ],
 )  # fmt: skip
 def test_an_expression_is_met(annotation: str) -> None:
-    assert unmet(annotation, RUNNING) == []
+    assert unmet_conditions(annotation, RUNNING) == []
 
 
 @pytest.mark.parametrize(
@@ -47,19 +47,27 @@ def test_an_expression_is_met(annotation: str) -> None:
     ],
 )
 def test_an_unmet_expression_names_the_missing_value(annotation: str, reason: str) -> None:
-    assert unmet(annotation, RUNNING) == [reason]
+    assert unmet_conditions(annotation, RUNNING) == [reason]
 
 
 def test_an_object_without_a_status_meets_nothing_yet() -> None:
-    assert unmet("condition=Running", {"metadata": {}}) == ["there is no condition Running yet"]
+    assert unmet_conditions("condition=Running", {"metadata": {}}) == [
+        "there is no condition Running yet"
+    ]
 
 
 def test_a_condition_of_an_older_generation_does_not_count() -> None:
     condition = {"type": "Running", "status": "True"}
 
-    assert unmet("condition=Running", resource(condition, generation=2, observedGeneration=1))
-    assert not unmet("condition=Running", resource(condition, generation=2, observedGeneration=2))
-    assert not unmet("condition=Running", resource(condition, generation=2)), "not all report it"
+    assert unmet_conditions(
+        "condition=Running", resource(condition, generation=2, observedGeneration=1)
+    )
+    assert not unmet_conditions(
+        "condition=Running", resource(condition, generation=2, observedGeneration=2)
+    )
+    assert not unmet_conditions("condition=Running", resource(condition, generation=2)), (
+        "not all report it"
+    )
 
 
 @pytest.mark.parametrize(

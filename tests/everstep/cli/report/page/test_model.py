@@ -17,11 +17,13 @@ from tests.everstep.cli.recorded_run import RecordedRun
 ALL = ("gpu-0", "gpu-1", "gpu-2")
 
 
-def page_of(recorded: RecordedRun, later: float = 1.0, billing: Billing | None = None) -> Page:
-    return build_page(recorded.run(), recorded.now + later, billing)
+def page_of(
+    recorded: RecordedRun, seconds_later: float = 1.0, billing: Billing | None = None
+) -> Page:
+    return build_page(recorded.run(), recorded.now + seconds_later, billing)
 
 
-def only(page: Page) -> Incident:
+def only_incident(page: Page) -> Incident:
     (incident,) = page.incidents
     return incident
 
@@ -57,12 +59,12 @@ def test_a_run_without_a_new_group_is_regrouping(recorded_run: RecordedRun) -> N
     page = page_of(recorded_run)
 
     assert page.status is Status.REGROUPING
-    assert only(page).recovered is False
+    assert only_incident(page).recovered is False
     assert verdict(page).headline == "Training has survived 0 of 1 loss so far"
 
 
 def test_a_run_that_no_longer_writes_has_stopped(recorded_run: RecordedRun) -> None:
-    page = page_of(recorded_run.form(*ALL).train(50), later=SILENT_SECONDS + 10)
+    page = page_of(recorded_run.form(*ALL).train(50), seconds_later=SILENT_SECONDS + 10)
 
     assert page.status is Status.STOPPED
     assert page.end == recorded_run.now, "the silence after the last entry does not count"
@@ -80,7 +82,7 @@ def test_a_change_of_the_group_without_a_machine_event_is_an_incident(
     for rank, node in enumerate(recorded_run.training):  # the survivors do not start again
         recorded_run.write(node, "generation", generation=2, world_size=2, rank=rank)
 
-    incident = only(page_of(recorded_run.train(20)))
+    incident = only_incident(page_of(recorded_run.train(20)))
 
     assert incident.tone is Tone.LOSS
     assert incident.cause == "fashion-worker-2 was lost without notice."
@@ -96,7 +98,7 @@ def test_a_machine_event_and_its_change_of_the_group_are_one_incident(
     recorded_run.write("gpu-0", "lost", step=20, reason="worker 2 does not respond")
     recorded_run.wait(4.0).form("gpu-0", "gpu-1").train(20)
 
-    incident = only(page_of(recorded_run))
+    incident = only_incident(page_of(recorded_run))
 
     assert (incident.kind, incident.subject) == ("vanish", "gpu-2")
     assert incident.evidence == "worker 2 does not respond"
@@ -106,7 +108,7 @@ def test_the_records_of_workers_are_shown(recorded_run: RecordedRun) -> None:
     recorded_run.form(*ALL).train(5)
     recorded_run.write("gpu-0", "checkpoint_failed", step=5, reason="No space left on device")
 
-    incident = only(page_of(recorded_run.train(5)))
+    incident = only_incident(page_of(recorded_run.train(5)))
 
     assert (incident.tone, incident.kind) == (Tone.NOTE, "save failed")
     assert incident.cause == "The checkpoint of step 5 was not written."
