@@ -7,8 +7,8 @@
 A deterministic simulation: the same options print the same figures on any machine. No machine was bought for it.
 
 1. The generated histories beside the published statistics that they are fitted to.
-2. Machine-hours of a group that follows capacity over three zones, against those of the best zone at each moment
-   and those of a group that stays in one zone.
+2. Machine-hours of a group that follows capacity over three zones, against the best zone at each moment
+   and a group that stays in one zone.
 3. A job with a deadline: how many histories meet it, and the cost over the optimum computed in hindsight.
 """
 

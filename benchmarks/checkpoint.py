@@ -197,7 +197,7 @@ class Restored:
     """The checkpoint that a separate process found on the disk."""
 
     step: int  # -1: nothing
-    is_consistent: bool  # every value is that of this step
+    is_consistent: bool  # every value belongs to this step
     skipped: int  # damaged folders that it skipped
 
 

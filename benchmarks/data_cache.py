@@ -10,7 +10,7 @@ load on the machine affects all of them:
     cold     shards in MinIO, an empty cache: images come from the server until their shards are there
     warm     the same cache once it is complete
 
-The first batch is timed from opening the data, including the processes; images a second are those of the
+The first batch is timed from opening the data, including the processes; images a second are measured over the
 epoch after it. Both are also given as ratios to the folder of the same round. Server and readers share this
 machine, and its network is the loopback, so that a request to a store in a cloud takes longer.
 """
@@ -101,7 +101,7 @@ def stored(folder: Path) -> Iterator[str]:
 
 
 def one_round(folder: Path, store: str, readers: int) -> dict[str, Result]:
-    """Measure each way once; the warm cache is that of the cold start before it."""
+    """Measure each mode once; the warm cache was filled by the cold start before it."""
     shutil.rmtree(folder / "cache", ignore_errors=True)
     return {
         mode: measure(folder / ("shards" if mode == "folder" else "cache"), mode, store, readers)

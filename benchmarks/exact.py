@@ -6,7 +6,7 @@
 For each model one worker trains alone; then the same run goes through seeded schedules on one to four
 nodes (real agents, workers and etcd on loopback): after each step or so one of them is killed, frozen,
 drained or started, including the only nodes that train. The sha256 of parameters, statistics, momentum and units must
-equal that of the first run after each schedule. Exits with 1 if one differs.
+equal the first run's after each schedule. Exits with 1 if one differs.
 """
 
 import argparse

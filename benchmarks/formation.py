@@ -76,7 +76,7 @@ class Store:
 
 @dataclass
 class RealMember:
-    """A member whose decisions are those of the agent."""
+    """A member that decides with the agent's code."""
 
     identity: str
     store: Store

@@ -105,7 +105,7 @@ class Worker:
 
     @torch.no_grad()
     def difference(self, unsharded: nn.Module) -> float:
-        """Return the greatest difference of a parameter from the one of the whole model."""
+        """Return the greatest difference of a parameter from the whole model's."""
         pairs = zip(self.model.parameters(), unsharded.parameters(), strict=True)
         return max(
             float((local(shard) - expected.chunk(LOCAL)[self._rank]).abs().max())

@@ -8,7 +8,7 @@ Brings up `eks-prod` on the twin with a pool in each of three zones, replays a g
 
 1. whether `trainer.verify` finds each sample exactly once;
 2. each move, its reason, and what it cost the group;
-3. duration and goodput beside those of the simulator for the same history, work and times of the policy.
+3. duration and goodput beside the simulator's for the same history, work and times of the policy.
 
 The three workers share this machine's cores, so a file on the volume makes each worker take the same time for a
 sample, whatever else runs. Work then grows with the number of machines, as it does where each has its own.
@@ -61,7 +61,7 @@ ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 MACHINES = 3
 HOURS = 6.0
 GAP_SECONDS = 900.0
-"""Duration of a tick. The simulator needs one that is not shorter than the start of a machine."""
+"""Duration of a tick. The simulator requires a tick at least as long as the start of a machine."""
 
 SEED = 31861
 SPEED = 30.0

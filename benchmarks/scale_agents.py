@@ -1,6 +1,6 @@
 """Many real agents in one process, for `benchmarks.scale`.
 
-The agents, their threads and their etcd client are those of a run. Only the workers are light: they
+The agents, their threads and their etcd client are the real ones. Only the workers are light: they
 take a step as soon as their generation begins, and are ready again as soon as they are stopped.
 """
 

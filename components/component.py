@@ -2,7 +2,7 @@
 
 Pulumi waits for a component's `depends_on` when it creates, but does not write that order into the
 state of the component's children, so that `destroy` would not keep it. A `Component` therefore passes
-it to each child explicitly; the order of deletion is then the exact reverse of that of creation.
+it to each child explicitly; the order of deletion is then the exact reverse of the order of creation.
 """
 
 from collections.abc import Sequence

@@ -142,7 +142,7 @@ def pool_prices(config: StackConfig) -> tuple[PoolPrice, ...]:
 
 
 def machine_prices(config: StackConfig) -> tuple[PoolPrice, ...]:
-    """Return the prices of each machine type of each pool; those of AKS have one type."""
+    """Return the prices of each machine type of each pool; a pool of AKS has one type."""
     cluster = config.cluster
     if not isinstance(cluster, EksConfig):
         return pool_prices(config)

@@ -1,7 +1,7 @@
 """Selection of the environment: a cluster and its storage on AWS or Azure, or existing ones.
 
 Each kind is a package that is imported only when it is chosen: the SDK of a single cloud takes
-seconds to import, and a stack on AWS must not spend those of Azure.
+seconds to import, and a stack on AWS must not wait for Azure's.
 """
 
 import pulumi

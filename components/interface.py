@@ -48,7 +48,7 @@ class Cluster:
         name: name of the cluster in the cloud; None without a cloud.
         endpoint: address of the API server; None if only the kubeconfig contains it.
         efa_interfaces: number of Elastic Fabric Adapters of a GPU node; 0 without EFA.
-        gpu_zones: zone label of the GPU nodes, that of the preferred pool first; empty if it is not known.
+        gpu_zones: zone labels of the GPU nodes, the preferred pool's first; empty if it is not known.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
     """
 
@@ -134,7 +134,7 @@ class Storage:
 class DataAccess:
     """An identity of a cloud that may read data in an object store.
 
-    With `data.source` its ServiceAccount is DATA_ACCOUNT; with `data.cache`, that of the workers.
+    With `data.source` its ServiceAccount is DATA_ACCOUNT; with `data.cache`, the workers' account.
 
     Attributes:
         env: environment variables of the pods that read.
@@ -169,7 +169,7 @@ class Environment:
         volume: the volume that the workers share.
         registry: host and path of the image registry, without an image's name; None without one.
         data_access: identity that may read `data.source` or `data.cache.source`; None if they need none.
-        outputs: stack outputs of the environment, in addition to those of all stacks.
+        outputs: stack outputs of the environment, in addition to the outputs of all stacks.
     """
 
     cluster: Cluster

@@ -48,7 +48,7 @@ class Plan:
         status: desired status, written first: it must not be lost if the controller stops after
             deleting a pod.
         create_pods: indices of the workers whose pods to create.
-        create_on_demand: those of them that run on on-demand machines.
+        create_on_demand: the indices among them that run on on-demand machines.
         create_services: indices of the workers whose Services to create.
         delete_services: names of the Services to delete.
         update_bounds: pods whose annotation with the job's bounds is outdated.

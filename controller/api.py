@@ -81,7 +81,7 @@ class Spec:
 
     @property
     def grace_seconds(self) -> float:
-        """Time in which a worker ends after its deletion; Kubernetes' default without one of its own."""
+        """Time in which a worker ends after its deletion; Kubernetes' default if the pod sets none."""
         pod = _mapping(self.template.get("spec"))
         return float(pod.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
 
@@ -213,7 +213,7 @@ def _faults_of_workers(worker: Mapping[str, Any]) -> list[str]:
     containers = _mapping(_mapping(worker.get("template")).get("spec")).get("containers") or []
     if not any(_mapping(container).get("name") == WORKER_CONTAINER for container in containers):
         faults.append(
-            f"{path}.template has no container named {WORKER_CONTAINER}; use this name for the one that trains, "
+            f"{path}.template has no container named {WORKER_CONTAINER}; use this name for the container that trains, "
             "since its exit code determines what happens to the worker"
         )
     return faults

@@ -128,7 +128,7 @@ class KubernetesClient:
         return [read_placeholder(item) for item in items if pods.owned_by(item, job.uid)]
 
     def nodes(self, names: Iterable[str]) -> dict[str, Node | None]:
-        """Return these nodes, each by its own request; None for one that does not exist."""
+        """Return these nodes, each by its own request; None for a node that does not exist."""
         sources = {name: self._find(f"/api/v1/nodes/{quote(name)}") for name in sorted(set(names))}
         return {name: read_node(source) if source else None for name, source in sources.items()}
 
@@ -140,7 +140,7 @@ class KubernetesClient:
         node_selector = pod["spec"].get("nodeSelector") or {}
         selector = {"labelSelector": _selector(node_selector)}
         unfinished = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-        # Nodes first: a pod scheduled in between is counted, and the resources of one that ends in
+        # Nodes first: a pod scheduled in between is counted, and the resources of a pod that ends in
         # between are found by the next pass.
         nodes = [read_node(item) for item in self._list("/api/v1/nodes", selector)]
         namespace_pods = self._list(f"/api/v1/namespaces/{job.namespace}/pods", unfinished)
@@ -194,7 +194,7 @@ class KubernetesClient:
                 raise
 
     def delete_pod(self, namespace: str, deletion: Deletion) -> None:
-        """Delete this pod, not a newer one of the same name; do nothing if it is gone."""
+        """Delete this pod, not a newer pod of the same name; do nothing if it is gone."""
         options: dict[str, Any] = {"preconditions": {"uid": deletion.pod.uid}}
         if deletion.force:
             options["gracePeriodSeconds"] = 0

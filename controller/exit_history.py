@@ -26,7 +26,7 @@ STEADY_SECONDS = 300  # a run of this length resets the counts of earlier exits
 FIRST_DELAY_SECONDS = 2.0
 MAX_DELAY_SECONDS = 300.0
 MAX_FAILURE_DELAY_SECONDS = (
-    3600.0  # for a worker that fails by itself: its node or program is faulty
+    3600.0  # for a worker that fails without a disruption: its node or program is faulty
 )
 
 
@@ -47,7 +47,7 @@ class WorkerRecord:
     Attributes:
         pod: uid of the newest pod.
         ended: True if the exit of that pod is counted below.
-        restarts: number of replacements, including one that is due.
+        restarts: number of replacements, including the next one if it is due.
         failures: consecutive failures without a steady run in between.
         quick_exits: consecutive exits of any kind without a steady run in between.
         exit_code: exit code of the newest exit, if known.

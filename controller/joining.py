@@ -24,7 +24,7 @@ Process = tuple[str, datetime | None]  # uid of the pod and start of its contain
 def has_joined(text: str, pod: Pod) -> bool:
     """Return True if these are the metrics of a worker that has completed a step.
 
-    The address of a pod that has ended may be that of another worker.
+    Another worker may have the address of a pod that has ended.
     """
     lines = [line for line in text.splitlines() if f'worker="{pod.name}"' in line]
     return read_values(lines, WORKER_STEPS).get(WORKER_STEPS, 0.0) >= 1

@@ -208,7 +208,7 @@ def _bound_since(source: Mapping[str, Any]) -> datetime | None:
 def _phase(
     phase: str, metadata: Mapping[str, Any], terminated: Mapping[str, Any], *, disrupted: bool
 ) -> str:
-    """Return the phase as far as the training is concerned.
+    """Return the phase from the training's point of view.
 
     A terminating pod that exits with 0 did not finish the training: it followed the request to stop.
     A pod whose trainer exited with 0 finished it even if a sidecar failed.

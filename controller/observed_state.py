@@ -101,7 +101,7 @@ class ObservedState:
     ) -> "ObservedState":
         """Return the state with what was spent and what to buy; a job without budget left is suspended.
 
-        The rules then treat it like one that its owner has suspended.
+        The rules then treat it like a job that its owner has suspended.
         """
         spec, created = self.job.spec, self.job.created or self.now
         if spec is None or spec.spending is None:
@@ -193,7 +193,7 @@ class ObservedState:
         """Return the number of workers while the group moves: those that the new zone offered.
 
         It stays until the move has ended. Workers that find no node must not suspend the job while
-        those of the old zone still train.
+        the old zone's workers still train.
         """
         placement = self.status.placement
         move = placement.move if placement else None

@@ -51,7 +51,7 @@ class Operator:
         return time.monotonic() - self.heartbeat < HANG_SECONDS
 
     def record_heartbeat(self) -> None:
-        """Record that the process is healthy, also in standby."""
+        """Record that the process is healthy, which includes standby."""
         self.heartbeat = time.monotonic()
 
     async def run(self, stop: asyncio.Event) -> None:

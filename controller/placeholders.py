@@ -31,7 +31,7 @@ def placeholder_name(job_name: str, zone: str, number: int) -> str:
 
 
 def selector(job_name: str) -> dict[str, str]:
-    """Return the labels of a job's placeholders, which are not those of its workers."""
+    """Return the labels of a job's placeholders, which differ from its workers' labels."""
     return {GROUP_NAME_LABEL: ELASTICJOB_GROUP, PLACEHOLDER_LABEL: job_name}
 
 

@@ -3,7 +3,7 @@
 Pure. The policy sees numbers of machines; they are counted here, from the job's pods and placeholders (see
 `placeholders`). What a later pass needs is in the job's status, so a controller may stop at any moment.
 
-A move never leaves the job without a group. Workers of the new zone start while those of the old one train;
+A move never leaves the job without a group. Workers of the new zone start while the old zone's workers train;
 once they have joined the group, the old ones are deleted together: they leave after the same step, and the
 new ones have the state. If the old zone is empty, the new workers resume from the checkpoint. A move whose
 workers do not come is abandoned, and the group goes back to the zone in which more of it trains.
@@ -360,7 +360,7 @@ def _is_full(observed: Observed, move: Move) -> bool:
 
 
 def _waited_until(observed: Observed, zone: str) -> list[datetime]:
-    """Return until when each running worker of a zone is awaited: the past for one that has joined."""
+    """Return until when each running worker of a zone is awaited: the past for a worker that has joined."""
     seconds = observed.settings.join_seconds
     return [
         observed.now

@@ -1,6 +1,6 @@
 """The zones of a job and the times of its moves, from an annotation of the ElasticJob.
 
-The Pulumi program writes only the zones. Faults are values, as those of the spec.
+The Pulumi program writes only the zones. Faults are values, like faults of the spec.
 """
 
 import json
@@ -24,7 +24,7 @@ class PlacementSettings:
         answer_seconds: time in which a zone that gave a machine may give another one.
         retry_seconds: time after which a zone that gave too few machines is tried again.
         move_interval_seconds: minimum time between two moves.
-        join_seconds: time for which the workers of the old zone wait for one that runs in the new zone to join.
+        join_seconds: time for which the old zone's workers wait until a worker that runs in the new zone has joined.
         move_seconds: time after which a move whose workers do not all run is ended.
     """
 

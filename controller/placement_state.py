@@ -22,7 +22,7 @@ class Move:
         target: machines that the new zone offered.
         reason: reason for the move.
         abandoned: True if the group went back because its workers did not run in the new zone.
-        unjoined: workers of the new zone that had not joined in time when those of the old one had to leave.
+        unjoined: workers of the new zone that had not joined when the workers of the old zone had to leave.
         ended: time at which no worker was left in the zone that the group leaves; None before.
     """
 

@@ -99,7 +99,7 @@ class ObservedSpending:
 
     @property
     def on_demand(self) -> int:
-        """On-demand pods that stay, also those that wait for a machine."""
+        """On-demand pods that stay, including pods that wait for a machine."""
         return sum(pod.on_demand and not pod.terminating and not pod.ended for pod in self.pods)
 
 
@@ -231,7 +231,7 @@ def _with_share(observed: ObservedSpending, before: SpendingState) -> Share | No
 
 
 def _terms(observed: ObservedSpending, state: SpendingState) -> Terms:
-    """Return the terms of the job as far as they are known; without its work, as if it had no deadline."""
+    """Return the known terms of the job; if its work is unknown, it counts as a job without a deadline."""
     work = _work(observed, state)
     due = state.deadline if work is not None else None
     return Terms(

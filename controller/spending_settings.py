@@ -1,7 +1,7 @@
 """The deadline, the budget and the prices of a job: the key `spending` of an ElasticJob's spec.
 
 Upstream's API does not have this key. The prices are written by the Pulumi program, from the price table, so that
-the controller has none of its own. Faults are values, as those of the rest of the spec.
+the controller has none of its own. Faults are values, like faults in the rest of the spec.
 """
 
 from collections.abc import Mapping

@@ -99,7 +99,7 @@ class Status:
 
     @classmethod
     def from_json(cls, source: Mapping[str, Any]) -> "Status":
-        """Parse a status's JSON, also one of upstream's controller."""
+        """Parse a status's JSON, including a status of upstream's controller."""
         counts = (source.get("replicaStatuses") or {}).get("Worker") or {}
         return cls(
             conditions=tuple(Condition.from_json(item) for item in source.get("conditions") or ()),

@@ -39,7 +39,7 @@ class Secrets(Protocol):
 
 
 def ensure(store: Secrets, names: Sequence[str]) -> bool:
-    """Make the credentials unless both Secrets have those of one issue; return whether they were made.
+    """Make the credentials unless both Secrets were issued together; return whether they were made.
 
     Args:
         store: Secrets of the namespace.

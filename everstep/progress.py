@@ -1,7 +1,7 @@
 """Progress of long actions, for the user.
 
 The components that build, start and wait take a `Progress` and do not depend on terminals. The command
-line provides one that draws; `Lines` is for logs and continuous integration; `Silent` is for tests.
+line provides an implementation that draws; `Lines` is for logs and continuous integration; `Silent` is for tests.
 """
 
 import sys

@@ -25,7 +25,7 @@ class Resource:
 
     Attributes:
         type: its token, such as `aws:eks/nodeGroup:NodeGroup`.
-        properties: its inputs under their schema names; reading one that is not yet known raises.
+        properties: its inputs under their schema names; reading an input that is not yet known raises.
         stack: name of the stack.
         protect: whether Pulumi refuses to delete it.
         default_tags: tags that its provider adds to all resources.
@@ -39,7 +39,7 @@ class Resource:
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """Its tags, including those of the provider."""
+        """Its tags, including the provider's default tags."""
         return {**self.default_tags, **(self.properties.get("tags") or {})}
 
     @property

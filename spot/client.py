@@ -130,7 +130,7 @@ class ApiServer:
         content_type: str = "application/json",
         accepted: tuple[int, ...] = (),
     ) -> dict[str, Any]:
-        """Make a call and return its JSON, also for an error status in `accepted`."""
+        """Make a call and return its JSON, even for an error status in `accepted`."""
         try:
             token = self.token_file.read_text(encoding="ascii").strip()
         except OSError as error:

@@ -136,7 +136,7 @@ def _address(profile: Path, process: subprocess.Popen[bytes]) -> str:
 
 
 def _tab(address: str) -> str | None:
-    """Return the address of the tab, from that of the browser."""
+    """Return the address of the tab, from the browser's address."""
     with contextlib.closing(
         websocket.create_connection(address, timeout=REPLY_SECONDS, suppress_origin=True)
     ) as connection:

@@ -16,7 +16,7 @@ class Precision:
     """Arithmetic of a model on a device: the type of matrix products, and the memory layout.
 
     Attributes:
-        dtype: type of matrix products and convolutions; None for that of the parameters.
+        dtype: type of matrix products and convolutions; None for the parameters' type.
         memory_format: memory layout of images and weights.
     """
 

@@ -1,6 +1,6 @@
 """The settings of one training run: its command line as a frozen value.
 
-The options and their defaults are those of `everstep.catalog.trainer_options`. The module imports neither
+The options and their defaults come from `everstep.catalog.trainer_options`. The module imports neither
 torch nor numpy, since the launcher parses the settings before it starts anything else.
 """
 
@@ -77,7 +77,7 @@ class Settings:
 
     @property
     def job(self) -> str:
-        """Name of the run: that of its folder."""
+        """Name of the run, which is the name of its folder."""
         return self.run.name
 
     @property

@@ -28,7 +28,7 @@ def main() -> None:
         checkpoint_steps=SAVE_STEPS,
     )
     journal = StepJournal.of_this_node()
-    drawn: dict[int, set[int]] = {}  # step -> samples: a survivor adds those of the lost workers
+    drawn: dict[int, set[int]] = {}  # step -> samples: a survivor adds the samples of lost workers
     for batch in run:
         journal.begin()
         for indices in batch.microbatches():

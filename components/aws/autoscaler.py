@@ -4,7 +4,7 @@ It prefers spot: the priority expander tries the spot groups in their order and,
 within the provision time, the on-demand groups, if the stack has any. It may resize the groups of this cluster
 and nothing else in the account.
 
-Karpenter would choose among all instance types by itself, but its instances are in no Pulumi state:
+Karpenter would itself choose among all instance types, but its instances are in no Pulumi state:
 `pulumi destroy` would leave them running.
 """
 

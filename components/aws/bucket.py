@@ -61,7 +61,7 @@ class Bucket(Component):
         return self.child(after=after, retain_on_delete=self._args.keep)
 
     def _create(self) -> s3.Bucket:
-        """Declare the bucket; one that is not kept is emptied before it is deleted."""
+        """Declare the bucket; unless it is kept, it is emptied before it is deleted."""
         return s3.Bucket(
             f"{self.name}-bucket",
             bucket_prefix=self._args.prefix,

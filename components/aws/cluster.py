@@ -123,7 +123,7 @@ class EksCluster(Component):
             upgrade_policy=eks.ClusterUpgradePolicyArgs(support_type="STANDARD"),
             access_config=eks.ClusterAccessConfigArgs(
                 authentication_mode="API",
-                # An access entry of the creator would conflict with that of an administrator.
+                # An access entry of the creator would conflict with an administrator's.
                 bootstrap_cluster_creator_admin_permissions=not args.administrators,
             ),
             encryption_config=eks.ClusterEncryptionConfigArgs(

@@ -1,7 +1,7 @@
 """The identity that reads data in a bucket: one role, for one ServiceAccount.
 
-With `data.source` it is that of the data preparation, and workers, which read the copy on the volume, have none. With
-`data.cache` it is that of the workers.
+With `data.source` it belongs to the data preparation, and workers, which read the copy on the volume, have none. With
+`data.cache` it belongs to the workers.
 """
 
 from dataclasses import dataclass

@@ -63,7 +63,7 @@ class EksEnvironmentArgs:
     Attributes:
         config: the whole validated configuration; `cluster` is of kind eks, `storage` of kind fsx.
         stack: name of the stack, for tags and for names that are unique in an account.
-        vpc: an existing VPC, such as one of another stack; None: the VPC of the configuration.
+        vpc: an existing VPC, such as another stack's; None: the VPC of the configuration.
         registry_only: declare the registry and nothing else, for images that are pushed before the first `up`.
     """
 

@@ -35,7 +35,7 @@ class Statement:
         """Check that the statement is not too broad.
 
         Raises:
-            ValueError: an action has a wildcard, or one that writes is allowed on all resources.
+            ValueError: an action has a wildcard, or a writing action is allowed on all resources.
         """
         if any("*" in action for action in self.actions):
             raise ValueError(f"name the actions one by one: {list(self.actions)}")

@@ -1,4 +1,4 @@
-"""IAM roles of an EKS cluster: those of the control plane, of the nodes and of pods.
+"""IAM roles of an EKS cluster: for the control plane, the nodes and pods.
 
 Pods get a role by pod identity: an association in EKS names the ServiceAccount, and no object in the
 cluster contains an ARN. The older alternative, an OIDC provider in IAM, needs the issuer of the

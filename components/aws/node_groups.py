@@ -56,7 +56,7 @@ class NodePool:
     """The settings of one node group.
 
     Attributes:
-        name: name of the group after that of the cluster; the autoscaler's priorities match it.
+        name: name of the group after the cluster's name; the autoscaler's priorities match it.
         ami_type: AMI type, such as AL2023_x86_64_NVIDIA.
         instance_types: instance types, first choice first.
         capacity: SPOT or ON_DEMAND.
@@ -316,14 +316,14 @@ def _fallback_group(pool: EksPool) -> NodePool:
 
 
 def _group_name(pool: EksPool, *, spot: bool) -> str:
-    """Return the name of a pool's group, without that of the cluster."""
+    """Return the name of a pool's group, without the cluster's name."""
     if pool.name:
         return f"gpu-{pool.name}"
     return GPU_POOL if spot else f"gpu-{ON_DEMAND}"
 
 
 def _efa_name(pool: EksPool) -> str:
-    """Return the name of the EFA resources of a pool: those of its zone if there are several pools."""
+    """Return the name of the EFA resources of a pool; if there are several pools, it contains the zone."""
     if not pool.settings.efa:
         return ""
     return f"{pool.zone}-{EFA}" if pool.name else EFA

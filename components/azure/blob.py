@@ -193,7 +193,7 @@ class BlobStorage(Component):
         )
 
     def _container(self) -> storage.BlobContainer:
-        """Declare the container, also in an existing account, which may not have it yet."""
+        """Declare the container; an existing account may not have it yet either."""
         return storage.BlobContainer(
             f"{self.name}-container",
             container_name=self._config.container,
@@ -233,7 +233,7 @@ class BlobStorage(Component):
         return self._source(container, attributes, BLOBFUSE_OPTIONS, prerequisites, identity)
 
     def _credentials(self, identity: Identity) -> list[pulumi.Resource]:
-        """Declare the ServiceAccounts whose tokens are exchanged for those of the identity.
+        """Declare the ServiceAccounts whose tokens are exchanged for tokens of the identity.
 
         Each waits for the previous one: Azure refuses concurrent changes of one identity.
         """

@@ -47,7 +47,7 @@ class AksEnvironmentArgs:
     Attributes:
         config: the whole validated configuration; `cluster` is of kind aks, `storage` of kind blob.
         stack: name of the stack, for tags and for names that are unique in a subscription.
-        subnet_id: an existing subnet, such as one of another stack, with a NAT gateway and a service
+        subnet_id: an existing subnet, such as another stack's, with a NAT gateway and a service
             endpoint for storage; None: the subnet of the configuration.
         registry_only: declare the registry and what it needs, for images that are pushed before the first `up`.
     """

@@ -131,7 +131,7 @@ class Vnet(Component):
             location=self._args.location,
             sku=network.PublicIPAddressSkuArgs(
                 name="Standard"
-            ),  # the only one that a NAT gateway accepts
+            ),  # the only SKU that a NAT gateway accepts
             public_ip_allocation_method="Static",
             tags=self._args.tags,
             opts=self.child(delete_before_replace=True),

@@ -29,7 +29,7 @@ from everstep.catalog.names import (
 )
 from everstep.catalog.names import SPOT_TAINT as SPOT_TAINT_KEY
 
-# AKS adds this label and taint to the nodes of a spot pool by itself. Undeclared, each refresh would
+# AKS adds this label and taint to the nodes of a spot pool. Undeclared, each refresh would
 # show a change (pulumi-azure-native #1808), and a later update would be refused (#959).
 SPOT_KEY = "kubernetes.azure.com/scalesetpriority"
 SPOT_TAINT = TolerationConfig(key=SPOT_KEY, value="spot", effect="NoSchedule")
@@ -109,7 +109,7 @@ def system_pool_scales(config: AksConfig) -> bool:
 
 
 def upgrades_version(config: AksConfig) -> bool:
-    """Return whether AKS upgrades the minor version by itself; the configured one is then initial.
+    """Return whether AKS upgrades the minor version automatically; the configured one is then initial.
 
     The next `up` would otherwise try to downgrade, which Kubernetes does not support.
     """

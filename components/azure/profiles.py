@@ -31,7 +31,7 @@ def api_access_profile(
     """Return the profile with the networks that may reach the API server.
 
     Nodes connect to a public API server through the NAT gateway. AKS adds the address of a load
-    balancer to the ranges by itself, but not that of a gateway (azure-docs #111834): without it no
+    balancer to the ranges automatically, but not the address of a gateway (azure-docs #111834): without it no
     node could join.
 
     Args:

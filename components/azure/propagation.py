@@ -3,7 +3,7 @@
 Azure applies a role assignment seconds to ten minutes after it was created ("Troubleshoot Azure RBAC"), and no
 request tells when: AKS refuses a cluster whose identities have their roles, and accepts it a minute later. A
 fixed pause would be too long for most and too short for some. So the engine asks this hook after a failure,
-and repeats the creation while the error is one of a missing role, as `az aks create` and Azure Service
+and repeats the creation while the error is a missing role, as `az aks create` and Azure Service
 Operator do. A refused cluster does not exist, so that repeating it is safe.
 """
 

@@ -54,7 +54,7 @@ def _without_order(sizes: object) -> object:
 
 
 def _as_text(zone: object) -> object:
-    """Return a zone as text, also if it is an unquoted number."""
+    """Return a zone as text, even if it is an unquoted number."""
     return str(zone) if isinstance(zone, int) else zone
 
 
@@ -319,7 +319,7 @@ class MonitoringConfig(Section):
     )
     job_metrics: bool = Field(
         default=False,
-        description="Whether those of the job, the controller and the GPUs are among them; requires "
+        description="Whether metrics of the job, the controller and the GPUs are included; requires "
         "`managedPrometheus`.",
     )
 
@@ -330,7 +330,8 @@ class AksConfig(Section):
     kind: Literal["aks"] = Field(default="aks", description="`aks`: a new cluster on Azure.")
     name: ClusterName = Field(default="everstep", description="Name of the cluster.")
     subscription: SubscriptionId | None = Field(
-        default=None, description="Subscription that may be changed; absent: that of the login."
+        default=None,
+        description="Subscription that may be changed; absent: the login's subscription.",
     )
     location: Location = Field(default="eastus", description="Azure location.")
     resource_group: GroupName | None = Field(
@@ -395,7 +396,7 @@ class AksConfig(Section):
 
     @property
     def gpu_zones(self) -> tuple[str, ...]:
-        """The zones of the GPU nodes, that of the preferred pool first; empty: the cloud chooses."""
+        """The zones of the GPU nodes, the preferred pool's first; empty: the cloud chooses."""
         return tuple(dict.fromkeys(zone for pool in self.pools for zone in pool.zones))
 
 

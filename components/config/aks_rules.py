@@ -54,7 +54,7 @@ def _pod_cidr_fits_nodes(
 
 
 def pod_cidr_faults(pods: str, maximum: int) -> list[ConfigFault]:
-    """Check that podCidr has a /24 for every node, including those of an upgrade.
+    """Check that podCidr has a /24 for every node, including surge nodes of an upgrade.
 
     Args:
         pods: addresses of pods.
@@ -111,7 +111,7 @@ def _vm_sizes_unique(sizes: Sequence[AksSizeConfig]) -> list[ConfigFault]:
     faults, first = [], dict[str, str]()
     for index, size in enumerate(sizes):
         if size.vm_size in first:
-            rule = f"is also that of {first[size.vm_size]}"
+            rule = f"is also used by {first[size.vm_size]}"
             fix = "remove one, or choose another size"
             faults.append(ConfigFault(_size_key(index, "vmSize"), size.vm_size, rule, fix))
         first.setdefault(size.vm_size, size.name)

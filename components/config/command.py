@@ -42,7 +42,7 @@ def _is_program(words: tuple[str, ...]) -> tuple[str, ...]:
         raise refused("starts with several words in one", f"write a list, such as {EXAMPLE}")
     if program in LAUNCHERS or (words[1:2] == ("-m",) and words[2:3] in LAUNCHER_MODULES):
         fix = f"name only the training program, such as {EXAMPLE}"
-        raise refused("names a launcher, which Everstep starts by itself", fix)
+        raise refused("names a launcher, which Everstep starts itself", fix)
     return words
 
 

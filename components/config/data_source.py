@@ -1,6 +1,6 @@
 """Data source of a stack: an S3 bucket, a Blob Storage container or an archive on the volume.
 
-The same forms as those of `everstep data stage`, but a path is one on the shared volume.
+The same forms as in `everstep data stage`, but a path is one on the shared volume.
 """
 
 import re
@@ -64,7 +64,7 @@ def _archive(text: str) -> str:
     """Return the path of an archive.
 
     Raises:
-        ValueError: it is not a path on the volume, or not that of an archive.
+        ValueError: it is not a path on the volume, or not an archive's.
     """
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts:

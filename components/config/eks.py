@@ -152,7 +152,7 @@ class EksSystemPoolConfig(Section):
 
 
 class EksGpuPoolConfig(Section):
-    """The GPU nodes, all in one zone: that of the file system."""
+    """The GPU nodes, all in the zone of the file system."""
 
     zone: str | None = Field(
         default=None, description="Zone of the GPU nodes; absent: the first of `zones`."
@@ -259,7 +259,7 @@ class EksConfig(Section):
     name: ClusterName = Field(default="everstep", description="Name of the cluster.")
     account: AccountId | None = Field(
         default=None,
-        description="The only AWS account that the stack may change; absent: that of the credentials.",
+        description="The only AWS account that the stack may change; absent: the credentials' account.",
     )
     region: Region = Field(default="us-east-1", description="AWS region.")
     zones: tuple[str, ...] = Field(
@@ -281,7 +281,7 @@ class EksConfig(Section):
     )
     administrators: tuple[IamArn, ...] = Field(
         default=(),
-        description="IAM users and roles that administer the cluster, including the one that runs "
+        description="IAM users and roles that administer the cluster, including the identity that runs "
         "`pulumi up`; if empty, the creator becomes administrator.",
     )
     log_retention_days: Annotated[int, AfterValidator(_is_offered)] = Field(
@@ -345,12 +345,12 @@ class EksConfig(Section):
 
     @property
     def gpu_zones(self) -> tuple[str, ...]:
-        """The zones of the GPU nodes, that of the preferred pool first."""
+        """The zones of the GPU nodes, the preferred pool's first."""
         return tuple(dict.fromkeys(pool.zone for pool in self.pools))
 
     @property
     def file_system_zone(self) -> str:
-        """The zone of a new file system: that of the preferred pool."""
+        """The zone of a new file system: the preferred pool's."""
         return self.gpu_zones[0]
 
 
@@ -360,7 +360,7 @@ class FsxFileSystemConfig(Section):
     file_system_id: FileSystemId = Field(description="Its id: fs-...")
     dns_name: DnsName = Field(description="Its DNS name, as the console shows it.")
     mount_name: MountName = Field(description="Its mount name, as the console shows it.")
-    zone: str = Field(description="Its zone, which must be that of the GPU nodes.")
+    zone: str = Field(description="Its zone, in which the GPU nodes must be.")
 
 
 class FsxConfig(Section):

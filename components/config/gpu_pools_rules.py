@@ -373,7 +373,7 @@ def _aks_pools_differ(pools: Sequence[AksNamedPoolConfig]) -> list[ConfigFault]:
     for index, pool in enumerate(pools):
         purchase = (pool.vm_size, pool.zone, pool.capacity)
         if purchase in first:
-            rule = f"is also that of {first[purchase]}, in the same zone and capacity type"
+            rule = f"is also used by {first[purchase]}, in the same zone and capacity type"
             fix = "remove one, or choose another size or zone"
             faults.append(ConfigFault(_key(index, "vmSize"), pool.vm_size, rule, fix))
         first.setdefault(purchase, pool.name)

@@ -134,7 +134,7 @@ class CostConfig(Section):
 
     prices: dict[str, PriceConfig] = Field(
         default_factory=dict,
-        description="Machine type -> prices, in place of those of facts/cloudfacts/data/prices.json.",
+        description="Machine type -> prices, in place of the prices in facts/cloudfacts/data/prices.json.",
     )
     budget: BudgetConfig | None = Field(
         default=None, description="A budget that sends warnings by e-mail; absent: none."

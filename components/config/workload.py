@@ -181,7 +181,7 @@ class JobConfig(Section):
     )
     image: Image = Field(
         default="localhost/everstep/trainer:local",
-        description="The trainer's image, or that of `command`.",
+        description="Image of the trainer, or of `command`.",
     )
     command: Command | None = Field(
         default=None,
@@ -252,8 +252,8 @@ class JobConfig(Section):
     )
     spread_zones: bool = Field(
         default=False,
-        description="Whether workers may be in several zones at the same time; otherwise all are in "
-        "one, any of those of `cluster.gpuPools`. AWS bills traffic between zones.",
+        description="Whether workers may be in several zones at the same time; otherwise all are in one "
+        "zone of `cluster.gpuPools`. AWS bills traffic between zones.",
     )
     max_restarts: int = Field(
         default=1000, ge=0, description="Maximum number of group changes of one worker."

@@ -14,7 +14,7 @@ from typing import Protocol
 ROOT = Path(__file__).resolve().parents[2]
 
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]*)(?=[)#])")
-"""A link to a folder above that of the page."""
+"""A link to a folder above the page's."""
 
 LOADED = re.compile(
     r"<(?:script|img|iframe|source|video|audio|embed)\b[^>]*?\bsrc=[\"']?((?:https?:)?//[^\"'\s>]+)"

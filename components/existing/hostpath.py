@@ -1,6 +1,6 @@
 """A folder that every node mounts under one path: the twin's, NFS, a single-node cluster.
 
-The folder must exist (`type: Directory`): Kubernetes would create one that is owned by root, into
+The folder must exist (`type: Directory`): Kubernetes would create a folder that is owned by root, into
 which no worker can write, and would hide that the share is not mounted on a node.
 """
 

@@ -111,7 +111,7 @@ class DataPrep(Component):
     def _pod(
         self, args: DataPrepArgs, account: core.v1.ServiceAccount | None
     ) -> core.v1.PodSpecArgs:
-        """Return the pod; without its own account it has that of the workers."""
+        """Return the pod; without its own account it has the workers'."""
         account_name = account.metadata.apply(lambda metadata: metadata.name) if account else None
         return core.v1.PodSpecArgs(
             restart_policy="Never",  # each attempt keeps its log

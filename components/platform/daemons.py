@@ -1,9 +1,9 @@
 """The common specification of the DaemonSets on GPU nodes.
 
 They serve the node rather than the job, so each runs as long as the node: it tolerates all taints,
-also those that repel workers until the node is ready and those of a drain or a fault.
+including taints that repel workers until the node is ready, and taints of a drain or a fault.
 
-Pulumi does not wait for all their pods: spot nodes join and leave, and `up` must not hang on one that is being
+Pulumi does not wait for all their pods: spot nodes join and leave, and `up` must not hang on a node that is being
 removed. On nodes that exist before the stack it waits for the first, so that an image that cannot be pulled fails
 `up`. Where the autoscaler starts the nodes there may be none yet; `everstep doctor` looks for the images.
 """

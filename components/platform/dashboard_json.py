@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable whose values are those of a label.
+    """A variable whose values are the values of a label.
 
     Attributes:
         name: name, used as `$name`.

@@ -188,7 +188,7 @@ class Etcd(Component):
                 else None,
             ),
             # With another number of members it is another cluster with its own folders: members of
-            # the old cluster would refuse the new ones, also with and without TLS.
+            # the old cluster would refuse the new ones, as would members with and without TLS each other.
             opts=self.child(
                 after=after,
                 delete_before_replace=True,

@@ -2,8 +2,8 @@
 
 Nodes have their own credentials for a registry of their cloud. For another one the kubelet uses the
 Secrets that a pod names in `imagePullSecrets`. A transformation names them in every pod whose images come
-from such a registry, also in the template of an ElasticJob, from which its controller creates pods; so no
-component has to pass them on. It does not use ServiceAccounts: those of etcd and the DaemonSets are the
+from such a registry, including the template of an ElasticJob, from which its controller creates pods; so no
+component has to pass them on. It does not use ServiceAccounts: etcd and the DaemonSets use the
 namespaces' `default`, which the cluster creates, and a program cannot create again.
 """
 

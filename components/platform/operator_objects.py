@@ -1,6 +1,6 @@
 """Objects for a Prometheus operator: what it scrapes, and the rules that it evaluates.
 
-The rules are those of manifests/monitoring/rules.yaml. The stack declares these objects with its own
+The rules are in manifests/monitoring/rules.yaml. The stack declares these objects with its own
 namespaces and labels; `python -m components.platform.operator_objects` writes them for `kubectl apply` to
 manifests/monitoring/operator.yaml.
 """
@@ -72,7 +72,7 @@ def worker_monitor(scraping: Scraping) -> Json:
 
 
 def controller_monitor(scraping: Scraping) -> Json:
-    """Return the PodMonitor of the controller, whose label `namespace` is that of the job."""
+    """Return the PodMonitor of the controller, whose label `namespace` is the job's namespace."""
     endpoint = {"port": "metrics", "honorLabels": True, **_interval(scraping)}
     return _object(
         "PodMonitor",
@@ -86,7 +86,7 @@ def controller_monitor(scraping: Scraping) -> Json:
 
 
 def gpu_monitor(scraping: Scraping) -> Json:
-    """Return the ServiceMonitor of the exporters on GPU nodes, whose label `pod` is that of the GPU's user."""
+    """Return the ServiceMonitor of the exporters on GPU nodes, whose label `pod` names the GPU's user."""
     endpoint = {"port": "metrics", "honorLabels": True, **_interval(scraping)}
     return _object(
         "ServiceMonitor",

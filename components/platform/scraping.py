@@ -18,7 +18,7 @@ TARGET_LABELS = {f"{POD}name": "pod", f"{POD}node_name": "node", NAMESPACE: "nam
 def scrape_job(seconds: int) -> dict[str, Any]:
     """Return the job that scrapes the workers, the controller and the exporters of GPU nodes.
 
-    Labels of the metrics win: the controller's `namespace` is that of the job, the exporter's `pod` that of
+    Labels of the metrics win: the controller's `namespace` is the job's, the exporter's `pod` names
     the GPU's user.
 
     Args:

@@ -18,7 +18,7 @@ from components.platform.pods import PULL_POLICY, field_env
 from everstep.catalog.names import NODE_NAME_VARIABLE, SPOT_WATCHER
 
 NAME = SPOT_WATCHER
-SPOT_USER = 10003  # user ID in the image; differs from that of the workers
+SPOT_USER = 10003  # user ID in the image; differs from the workers' ID
 RBAC = "spot-rbac.yaml"
 
 

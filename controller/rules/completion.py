@@ -24,7 +24,7 @@ STARTING_SECONDS = 30  # time for a worker that is starting when the training en
 def complete(state: ObservedState) -> Plan | None:
     """Wait for the other workers of a training that has ended, and replace none.
 
-    Workers end together; one that starts late finds the training finished and exits with 0. Pending
+    Workers end together; a worker that starts late finds the training finished and exits with 0. Pending
     workers without a node are deleted immediately, starting ones after some seconds.
     """
     finished = sum(record.succeeded for record in state.status.workers.values())

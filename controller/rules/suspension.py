@@ -53,4 +53,4 @@ def _reason(state: ObservedState, spec: Spec) -> tuple[str, str]:
     if state.status.scaling is None:
         return "ElasticJobSuspended", "replicaSpecs.Worker.replicas is 0"
     reason = state.status.scaling.reason
-    return NO_CAPACITY, f"waiting for nodes: {reason}; the job resumes by itself when they join"
+    return NO_CAPACITY, f"waiting for nodes: {reason}; the job resumes automatically when they join"

@@ -138,7 +138,7 @@ def _to_replace(state: ObservedState, surplus: Collection[Pod]) -> tuple[list[Po
 def _to_create(
     state: ObservedState, spec: Spec
 ) -> tuple[tuple[int, ...], frozenset[int], ObservedState]:
-    """Return the indices of the pods to create, lowest first, and those of them to have on demand.
+    """Return the indices of the pods to create, lowest first, and the indices among them to run on demand.
 
     A pod occupies its index until its object is gone, so that a job never has more pods than
     replicas, except while it is scaled in, moves to another zone or has workers on demand.

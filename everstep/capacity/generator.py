@@ -1,4 +1,4 @@
-"""Generate capacity histories whose statistics are those of published spot traces.
+"""Generate capacity histories with the statistics of published spot traces.
 
 Each zone has a latent pressure of supply over demand, a standard normal variable. No machine is available while
 it is below a threshold, all of them while it is above the threshold by a margin, and some in between. The

@@ -38,7 +38,7 @@ class Choice:
     """A choice that a user can make.
 
     Attributes:
-        zones: number of zones; the first ones of the history.
+        zones: number of zones, counted from the first zone of the history.
         on_demand: policy for on-demand machines.
     """
 
@@ -125,7 +125,7 @@ def generated_histories(
 ) -> Iterator[CapacityHistory]:
     """Yield histories fitted to published traces.
 
-    The zones of a stack are not those of the traces, so they take turns in being the better one.
+    The zones of a stack differ from the zones of the traces, so each is the better zone in turn.
     """
     model = fit(PUBLISHED)
     positions = range(len(model.zones))
@@ -143,7 +143,7 @@ def histories_of(
 ) -> Iterator[CapacityHistory]:
     """Yield a trace from different beginnings, repeated until it lasts long enough.
 
-    Its ticks become those of the published traces: the simulator counts the start of a machine in whole ticks.
+    Its ticks get the length of the published traces' ticks: the simulator counts the start of a machine in whole ticks.
     """
     limited = trace.sampled(GAP_SECONDS).limited(machines)
     ticks = len(limited.machines)

@@ -1,6 +1,6 @@
 """Image references, resolved as containerd and Docker resolve them.
 
-The grammar is that of github.com/distribution/reference: `torchelastic/kubernetes:0.1.0` and
+The grammar is defined by github.com/distribution/reference: `torchelastic/kubernetes:0.1.0` and
 `docker.io/torchelastic/kubernetes:0.1.0` are one image. Compare references only after `parse`.
 """
 

@@ -22,10 +22,10 @@ class Metric:
     """A metric.
 
     Attributes:
-        name: name in a query; that of a counter ends in `_total`.
+        name: name in a query; a counter's name ends in `_total`.
         kind: type.
         description: meaning, with the unit if it has one.
-        labels: labels besides those of its exporter, see `Exporter.labels`.
+        labels: labels besides the exporter's, see `Exporter.labels`.
     """
 
     name: str
@@ -138,7 +138,7 @@ MIN_REPLICAS = Metric(
 DESIRED_WORKERS = Metric(
     "elasticjob_desired_workers",
     Kind.GAUGE,
-    "Workers that the controller wants now: those of the spec, or of the capacity.",
+    "Number of workers that the controller wants now: replicas of the spec, or what the capacity allows.",
     ("namespace", JOB),
 )
 RUNNING_WORKERS = Metric(

@@ -13,7 +13,7 @@ SYSTEM_NAMESPACE = "everstep-system"  # namespace of programs that run on nodes
 
 # --- Labels and taints of nodes
 POOL_LABEL = f"{DOMAIN}/pool"
-GPU_POOL = "gpu-spot"  # the pool of the workers, also for GPU nodes bought on demand
+GPU_POOL = "gpu-spot"  # the pool of the workers, including GPU nodes bought on demand
 GPU_POOL_LABEL = f"{DOMAIN}/gpu-pool"  # name of one of several pools of workers
 SYSTEM_POOL = "system"
 CAPACITY_LABEL = f"{DOMAIN}/capacity"

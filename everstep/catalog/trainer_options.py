@@ -25,7 +25,7 @@ class TrainerOption:
     Attributes:
         name: name, such as `global_batch`; the flag is `--global-batch`, the stack key `globalBatch`.
         type: type of the value.
-        default: value without the option; that of the stack file for a required option.
+        default: value without the option; for a required option, the value of the stack file.
         help: meaning and unit, one sentence.
         minimum: smallest value allowed, if any.
         above: largest value that is too small, if any.
@@ -35,7 +35,7 @@ class TrainerOption:
         required: True if the trainer's command line must name it.
         in_job: True if it is also a key of `job:` in a stack file.
         if_changed: True if a worker's command line names it only with another value than `default`.
-        only_in: mode whose workers' command lines name it; empty: those of all modes.
+        only_in: mode in which the workers' command lines contain it; empty: all modes.
     """
 
     name: str

@@ -67,7 +67,7 @@ PASS_THROUGH_SETTINGS = {
     "ignore_unknown_options": True,
     "help_option_names": [],
 }
-"""Settings of a command whose arguments are those of another program."""
+"""Settings of a command that passes its arguments to another program."""
 
 TRAINING, MACHINES, TOOLS = "Training", "Machines", "Tools"
 

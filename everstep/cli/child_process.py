@@ -20,7 +20,7 @@ def running(
     Args:
         command: program and arguments.
         log: file for its output.
-        environment: variables in addition to those of this process.
+        environment: variables in addition to this process's.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -1,7 +1,7 @@
 """The two consoles, and progress on one of them.
 
 Standard output has results only, so that it can be piped; messages go to standard error. rich honours
-NO_COLOR and detects by itself whether a stream is a terminal.
+NO_COLOR and detects whether a stream is a terminal.
 """
 
 import time

@@ -110,7 +110,7 @@ BUILDERS: tuple[ImageBuilder, ...] = (
 
 
 def find_builder(name: str = "") -> ImageBuilder:
-    """Return the builder with this name, or the first one that works here.
+    """Return the builder with this name, or the first builder that works here.
 
     Raises:
         EverstepError: there is none; with what to install.

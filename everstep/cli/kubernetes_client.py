@@ -318,7 +318,7 @@ def _why_unscheduled(status: Mapping[str, Any]) -> str:
 
 
 def node_view(node: Mapping[str, Any], pods: Sequence[PodView]) -> NodeView:
-    """Return a node from the API's JSON, with those of the pods that are on it."""
+    """Return a node from the API's JSON, with its pods."""
     name = str(node["metadata"]["name"])
     labels = node["metadata"].get("labels") or {}
     return NodeView(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
 
 SCALE = 2
-"""Pixels of the picture for one of the SVG, for screens and paper of high resolution."""
+"""Pixels of the picture for one pixel of the SVG, for screens and paper of high resolution."""
 
 SMOOTHING = 2
 """Factor by which it is drawn larger, since Pillow draws lines without anti-aliasing."""

@@ -1,6 +1,6 @@
 """Current prices of a stack's GPU machines, from its cloud: `everstep plan --live`.
 
-AWS tells an account the spot price of each instance type in each zone; its prices on demand stay those of the table.
+AWS tells an account the spot price of each instance type in each zone; on-demand prices come from the table.
 Azure publishes both for a region, without an account. They replace `cost.prices` for the machine types of the GPU
 pools, so that everything that computes a cost uses them.
 """
@@ -155,7 +155,7 @@ def _aws_prices(region: str, machines: Sequence[str]) -> LivePrices:
         raise EverstepError(
             f"--live cannot read the spot prices of {region}: {error}",
             "Log in: `aws sso login`, or set AWS_PROFILE or AWS_ROLE_ARN. The identity needs the action "
-            "ec2:DescribeSpotPriceHistory. Without --live, prices are those of the table.",
+            "ec2:DescribeSpotPriceHistory. Without --live, prices come from the table.",
         ) from None
     prices = {
         (str(item["InstanceType"]), str(item["AvailabilityZone"])): MachinePrice(
@@ -224,7 +224,7 @@ def _retail_items(location: str, machines: Sequence[str]) -> Iterator[Mapping[st
     except (requests.RequestException, ValueError, KeyError, TypeError) as error:
         raise EverstepError(
             f"--live cannot read the retail prices of Azure at {AZURE_PRICES}: {error}",
-            "Check the network and its proxy. Without --live, prices are those of the table.",
+            "Check the network and its proxy. Without --live, prices come from the table.",
         ) from None
 
 

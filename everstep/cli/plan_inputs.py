@@ -43,7 +43,7 @@ def wanted_machines(config: "StackConfig") -> int:
 
 
 def zones(config: "StackConfig") -> tuple[PlannedZone, ...]:
-    """Return up to three zones in order of preference: those of `cluster.gpuPools`.
+    """Return up to three zones of `cluster.gpuPools` in order of preference.
 
     A stack with one pool is planned for all zones of its cluster, which shows what more pools would gain.
     """

@@ -43,7 +43,7 @@ class Plan:
         zones: names of the zones, in the order in which the choices use them.
         source: source of the histories.
         rows: one row for each choice.
-        price_source: source of current prices; empty for those of the table and the stack file.
+        price_source: source of current prices; empty if they come from the table and the stack file.
     """
 
     stack: str
@@ -78,7 +78,7 @@ def show(plan: Plan) -> None:
 
 
 def _spot_prices(plan: Plan) -> str:
-    """Return the price of a spot machine; that of each zone if they differ."""
+    """Return the price of a spot machine, for each zone if they differ."""
     prices = plan.job.prices
     if len(set(prices.spot_by_zone)) <= 1:
         return f"{prices.spot_in(0):.3f}"
@@ -150,7 +150,7 @@ def notes(plan: Plan) -> list[str]:
         *([f"Spot prices of now: {plan.price_source}."] if plan.price_source else []),
         f"Histories: {origin}.",
         f"Zones are added in this order: {', '.join(plan.zones)}.",
-        "Zones of one region can fail together more often than those of the traces: see docs/capacity.md.",
+        "Zones of one region can fail together more often than the zones of the traces: see docs/capacity.md.",
         "On-demand machines are assumed to be available.",
         "A stack has one of these choices: cluster.gpuPools sets the zones, job.onDemand the purchases.",
     ]

@@ -1,6 +1,6 @@
 """Projects that `everstep init` writes: their files, and the next steps.
 
-The program and the stack files are those of Everstep's repository, so a project behaves like a clone of it.
+The program and the stack files come from Everstep's repository, so a project behaves like a clone of it.
 Components and manifests are not copied: they come from the installed distribution.
 """
 

@@ -25,7 +25,7 @@ KEYS: Mapping[str, str] = {
 
 
 def images_of_stack(config: "StackConfig") -> list[str]:
-    """Return those of Everstep's own images that pods of the stack use."""
+    """Return the names of Everstep's own images that pods of the stack use."""
     is_used = {
         "trainer": True,
         "controller": config.controller.kind == "maintained",
@@ -81,7 +81,7 @@ def set_value(text: str, path: Sequence[str], value: str) -> str:
 
 
 def _inserted(text: str, node: yaml.MappingNode, path: Sequence[str], value: str) -> str:
-    """Return the text with keys added before the first one of a mapping."""
+    """Return the text with keys added before the first key of a mapping."""
     start = node.value[0][0].start_mark
     if node.flow_style:
         added = f"{_flow(path, value)}, "

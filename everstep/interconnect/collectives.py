@@ -3,7 +3,7 @@
 https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md: the algorithm bandwidth is size / time. The bus
 bandwidth is that multiplied by a factor of the collective and the number of ranks n, so that it can be compared with
 the speed of the hardware: 2(n-1)/n for all-reduce, (n-1)/n for all-gather and reduce-scatter. The size of the last
-two is that of the whole array: n times the part of a rank. One GB is 10^9 bytes.
+two is the whole array's: n times the part of a rank. One GB is 10^9 bytes.
 """
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"

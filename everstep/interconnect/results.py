@@ -190,7 +190,7 @@ def measurements(lines: Iterable[Mapping[str, Any]]) -> Iterator[Measurement]:
 
 
 def entries(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects among the lines; all others are those of NCCL."""
+    """Yield the JSON objects among the lines; all other lines come from NCCL."""
     for line in lines:
         if not line.startswith("{"):
             continue

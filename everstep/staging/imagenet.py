@@ -110,7 +110,7 @@ def arranged(name: str, folder: str, file: str, label: str) -> str:
     if CLASS.fullmatch(parent):
         raise EverstepError(
             f"{name} is in the folder of {parent}, and its annotation has {label}",
-            "Check which is right; the annotations may be those of another data set.",
+            "Check which is right; the annotations may belong to another data set.",
         )
     return "/".join(filter(None, (folder, label, file)))
 

@@ -95,7 +95,7 @@ def decide(
 
 
 def is_current(record: Record | None, entry: Entry) -> bool:
-    """Return whether a record is that of the present version of a file."""
+    """Return whether a record describes the present version of a file."""
     return record is not None and (record.size, record.version) == (entry.size, entry.version)
 
 

@@ -19,7 +19,7 @@ from everstep import elastic
 
 VOCABULARY = "0123456789+="
 LENGTH = len("27+58=085")
-SUM_DIGITS = 3  # the last ones of a line
+SUM_DIGITS = 3  # at the end of a line
 
 
 def main() -> None:

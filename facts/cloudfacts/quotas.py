@@ -1,7 +1,7 @@
 """Service quotas of EC2: which of them an instance type counts against.
 
 Source: Service Quotas, service `ec2`, and EC2 User Guide, "EC2 instance type quotas" (2026-11-22). They count
-vCPUs, each in one region; those of new accounts are 0 for machines with GPUs.
+vCPUs, each in one region; in new accounts they are 0 for machines with GPUs.
 """
 
 import re

@@ -337,7 +337,7 @@ def restored_states_are_complete(history: History) -> Iterator[str]:
 
 
 def final_chain(history: History) -> dict[int, str]:
-    """Return the digests of the final history by step, as far as journals have them."""
+    """Return the digests of the final history by step, for the steps in the journals."""
     origin = {(applied.step, applied.after): applied.before for applied in history.applied}
     chain: dict[int, str] = {}
     for committed in sorted((int(v["step"]) for _, v in history.of("committed")), reverse=True):

@@ -45,7 +45,7 @@ time.time = _shifted
 
 @dataclass
 class NodeJournal:
-    """A node's journal file as far as it was read.
+    """The read part of a node's journal file.
 
     Attributes:
         offset: bytes that were read.

@@ -29,7 +29,7 @@ class EtcdMembers:
 
     Args:
         network: network with a machine for each member.
-        names: names of the members, which are those of their machines.
+        names: names of the members, which are the names of their machines.
         folder: folder of their data and logs.
     """
 

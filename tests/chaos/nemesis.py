@@ -334,7 +334,7 @@ _Pairs = Iterator[tuple[str, str]]
 
 
 def _no_action(name: str, fault: ScheduledFault) -> None:
-    """Do nothing: the fault ends by itself."""
+    """Do nothing: the fault ends on its own."""
     del name, fault
 
 

@@ -70,7 +70,7 @@ class ScheduledFault:
 
     Attributes:
         kind: one of `KINDS`.
-        targets: machines; of a split, those of one side.
+        targets: machines; of a split, the machines of one side.
         at: seconds from the beginning of its round.
         seconds: duration.
         amount: a value of `AMOUNTS`; 0 for other kinds.

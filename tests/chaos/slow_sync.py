@@ -23,7 +23,7 @@ from pathlib import Path
 
 POLL_SECONDS = 0.02
 CALLS = {"x86_64": (0xC000003E, 317, (74, 75)), "aarch64": (0xC00000B7, 277, (82, 83))}
-"""By machine: its name for the filter, the number of seccomp(2), those of fsync(2) and fdatasync(2)."""
+"""By machine: its name for the filter, and the numbers of seccomp(2), fsync(2) and fdatasync(2)."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5

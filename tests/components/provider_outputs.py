@@ -66,7 +66,7 @@ def _addon_version(args: Inputs) -> Outputs:
 
 
 def _aws(token: str, name: str, inputs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return `<name>-id`, and the outputs with an ARN, tags and those of the type."""
+    """Return `<name>-id`, and the outputs with an ARN, tags and the outputs of the type."""
     kind = token.rsplit(":", 1)[-1]
     module = token.split(":")[1].partition("/")[0]
     identity = inputs.get(AWS_IDS.get(kind, ""), f"{name}-id")
@@ -82,7 +82,7 @@ def _aws(token: str, name: str, inputs: dict[str, Any]) -> tuple[str, dict[str, 
 
 
 def _azure(token: str, name: str, inputs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return an id in ARM format, and the outputs with a name and those of the type."""
+    """Return an id in ARM format, and the outputs with a name and the outputs of the type."""
     kind = token.rsplit(":", 1)[-1]
     physical = next((inputs[key] for key in AZURE_NAMES.get(kind, ()) if key in inputs), name)
     group = inputs.get("resourceGroupName", name)

@@ -26,7 +26,7 @@ class Recorded:
     """One resource as it was registered.
 
     Attributes:
-        parent: URN of the parent; that of the stack for top-level resources.
+        parent: URN of the parent; for top-level resources, the stack's.
         inputs: inputs as sent to the engine, with secrets unwrapped.
         secrets: dotted paths of the inputs that are secret.
         dependencies: URNs of all explicit and implicit dependencies.

@@ -82,7 +82,7 @@ def type_errors(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
 
 
 def classes_at(annotation: Any) -> list[type]:
-    """Return the classes of objects that an annotation allows, also in lists and maps."""
+    """Return the classes of objects that an annotation allows, including elements of lists and maps."""
     result: list[type] = []
     for alternative in alternatives(annotation):
         if typing.get_origin(alternative) not in {None, typing.Literal}:

@@ -89,7 +89,7 @@ def decide(
     Args:
         elastic_job: the job.
         pods: its existing pods, each of which has its Service.
-        nodes: nodes by name; by default those of the pods, all healthy.
+        nodes: nodes by name; by default the nodes of the pods, all healthy.
         after: seconds from NOW to the pass.
         error: error of the API server in the pass.
         schedulable: workers that would fit in addition, if the job follows capacity.

@@ -159,7 +159,7 @@ def test_workers_of_the_old_zone_train_until_those_of_the_new_one_have_joined() 
     new = started_later(4)
 
     assert decide([*old, *new[:3]], state, after=LATER + 100, joined=new[:3]).leave == (old[1],), (
-        "one that waits for a machine leaves immediately"
+        "a worker that waits for a machine leaves immediately"
     )
     early = decide([*old, *new], state, after=LATER + 100, joined=new[:3])
     assert early.leave == (old[1],), "a pod that runs need not have joined"

@@ -123,7 +123,7 @@ def test_a_worker_that_fails_seven_times_is_left_out_while_others_run() -> None:
     assert deleted(result) == [], "healthy pods are kept"
     running = condition(result, ConditionType.RUNNING)
     assert running.is_true
-    assert "left out: job-worker-1 exited with code 1, 7 failures in a row" in running.message
+    assert "left out: job-worker-1 exited with code 1, 7 consecutive failures" in running.message
     assert "kubectl logs" in running.message
     assert [event.reason for event in result.events if event.warning].count("WorkerLeftOut") == 1
 
@@ -357,7 +357,7 @@ def test_without_machines_the_job_is_suspended_and_has_not_failed() -> None:
 
     suspended = condition(result, ConditionType.SUSPENDED)
     assert (suspended.is_true, suspended.reason) == (True, "NoCapacity")
-    assert "resumes by itself" in suspended.message
+    assert "resumes automatically" in suspended.message
     assert deleted(result) == [0, 1]
     assert not result.status.is_true(ConditionType.FAILED)
     assert all(record.failures == 0 for record in result.status.workers.values())

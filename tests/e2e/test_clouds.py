@@ -49,7 +49,7 @@ SHORT: dict[str, dict[str, Any]] = {
         "model": "resnet18",
         "replicas": WORKERS,
         "maxReplicas": WORKERS,
-        "epochs": 2,  # all evictions happen before its end, also on a busy machine
+        "epochs": 2,  # all evictions happen before its end, even on a busy machine
         "globalBatch": 256,
         "learningRate": 0.15,
     },

@@ -1,4 +1,4 @@
-"""The programs `aws`, `az` and `kubelogin` as far as the guides use them: a kubeconfig, and its tokens.
+"""The parts of the programs `aws`, `az` and `kubelogin` that the guides use: a kubeconfig, and its tokens.
 
 python -m tests.guides.cloud_programs aws KUBECONFIG_OF_THE_TWIN eks update-kubeconfig --name NAME --region REGION
 """

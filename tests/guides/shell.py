@@ -33,7 +33,7 @@ class Shell:
     def start(self, command: str) -> "subprocess.Popen[str]":
         """Start a command in its own session; stderr is part of its output.
 
-        Ctrl-C ends it as in a terminal, also if the tests run in the background of a shell, which ignores it.
+        Ctrl-C ends it as in a terminal, even if the tests run in the background of a shell, which ignores it.
         """
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # an ignored one is inherited

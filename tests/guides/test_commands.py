@@ -1,4 +1,4 @@
-"""Every command of docs/eks.md and docs/aks.md is one that the walk runs, with options that exist."""
+"""The walk runs every command of docs/eks.md and docs/aks.md, and their options exist."""
 
 import re
 from typing import Any

@@ -1,7 +1,7 @@
 """Every query of the rules and dashboards, in a real Prometheus that scrapes real exporters.
 
-The workers are those of a launcher's run of which one was killed, the controller's registry has a real plan of
-a job, and the GPUs are those of the twin. No kubelet runs here: its two metrics are not covered.
+The workers belong to a launcher's run in which one was killed, the controller's registry has a real plan of
+a job, and the GPUs are the twin's. No kubelet runs here: its two metrics are not covered.
 """
 
 import itertools

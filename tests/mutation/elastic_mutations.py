@@ -305,7 +305,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _MEMBERSHIP_TESTS,
     ),
     Mutation(
-        "instruction not requested again after a late one of an earlier generation",
+        "instruction not requested again after a late instruction of an earlier generation",
         "everstep/elastic/membership/coordinators.py",
         "        key = (kind, number, revision, replaces)\n",
         "        key = (kind, number, revision, 0)\n",

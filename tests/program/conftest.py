@@ -41,7 +41,7 @@ class Project:
         self.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """Run Pulumi and return the result, also on failure."""
+        """Run Pulumi and return the result, whether it succeeds or fails."""
         return subprocess.run(
             [str(self.pulumi), *arguments, "--non-interactive", "--color=never"],
             cwd=self.folder,

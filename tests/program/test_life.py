@@ -116,7 +116,7 @@ def check_deletion(project: Project, cluster: Path) -> None:
 
 
 def check_missing_image_of_daemon(project: Project) -> None:
-    """Check that `up` fails while the image of a DaemonSet cannot be pulled, and use one that can."""
+    """Check that `up` fails while the image of a DaemonSet cannot be pulled, and use an image that can."""
     project.change("platform", spot={"enabled": True, "image": MISSING_IMAGE})
     project.environment["CLOUDTWIN_STUCK_SECONDS"] = "2"
 

@@ -189,7 +189,7 @@ def _taps(factor: float) -> npt.NDArray[np.float32]:
     PIL filters an image that becomes `factor` times smaller with a triangle of twice that width; its
     variance is factor^2 / 6. Linear interpolation is a triangle of width 2, variance
     1/6. Variances of filters add up, so these weights have the difference. The result is as close
-    to PIL's as that of INTER_AREA, in a quarter of the time.
+    to PIL's as INTER_AREA's, in a quarter of the time.
     """
     variance = max(0.0, (factor**2 - 1) / 6)
     return np.array([variance / 2, 1 - variance, variance / 2], np.float32)

@@ -313,7 +313,7 @@ def read_ahead(
 
 def _crash_error(location: str, code: int) -> EverstepError:
     return EverstepError(
-        f"reader processes failed {MAX_CRASHES} times in a row {location}; the last one {_ending(code)}",
+        f"reader processes failed {MAX_CRASHES} consecutive times {location}; the last one {_ending(code)}",
         "Check that file and the available memory; --loader-workers 0 reads without such processes.",
     )
 

@@ -120,7 +120,7 @@ def read_index(folder: Path, name: str, sha256: str) -> Index:
     """Return the positions of the samples of a part.
 
     Raises:
-        EverstepError: the index is not the one that the manifest names.
+        EverstepError: the index is not the file that the manifest names.
     """
     try:
         data = (folder / name).read_bytes()

@@ -62,7 +62,7 @@ class KubernetesClient:
     Attributes:
         pki: folder with `ca.crt` and the client's key pair.
         user: name of the key pair.
-        host: the server's address, or that of the relay to it.
+        host: address of the server, or of the relay to it.
         port: its port.
         timeout_seconds: a request fails with OSError after this time.
     """
@@ -117,7 +117,7 @@ class KubernetesClient:
         body: dict[str, Any] | None = None,
         content_type: str = "application/json",
     ) -> dict[str, Any]:
-        """Send one request and return the response; one that is not a JSON object is returned as {}.
+        """Send one request and return the response; a response that is not a JSON object is returned as {}.
 
         Raises:
             ApiError: the server refused.

@@ -287,7 +287,7 @@ def _needs_by_quota(needs: Iterable[PoolNeed]) -> dict[Quota, list[PoolNeed]]:
 
 
 def _vcpus(pool_need: PoolNeed) -> list[int]:
-    """Return the vCPUs of a pool's instance types, as far as they are known."""
+    """Return the vCPUs of a pool's known instance types."""
     return [INSTANCE_TYPES[name].vcpus for name in pool_need.types if name in INSTANCE_TYPES]
 
 

@@ -91,7 +91,7 @@ def _all_checks(
 
 
 def right_subscription(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
-    """Yield whether the subscription is the one that the stack names, and usable."""
+    """Yield whether the subscription is usable and is named by the stack."""
     check, key, current = "subscription", "cluster.subscription", account.subscription
     if current.state not in {"Enabled", "Active"}:
         fix = "Ask its owner to enable it: a subscription that is not Enabled is read-only."

@@ -104,7 +104,7 @@ class AzureAccount:
 
         Args:
             location: Azure location.
-            subscription: id of the subscription; None: that of the environment or of `az`.
+            subscription: id of the subscription; None: the subscription of the environment or of `az`.
 
         Raises:
             EverstepError: Azure's SDK is not installed.

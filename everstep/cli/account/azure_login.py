@@ -1,4 +1,4 @@
-"""The identity that `everstep doctor` uses in Azure: the one that Pulumi's provider would use.
+"""The identity that `everstep doctor` uses in Azure, which is the identity that Pulumi's provider would use.
 
 The provider reads the variables ARM_*; without them it uses the login of `az`.
 """

@@ -1,4 +1,4 @@
-"""Checks of names for a stack of kind aks: free, or those of its own resources."""
+"""Checks of names for a stack of kind aks: each is free, or belongs to a resource of the stack."""
 
 import re
 from collections.abc import Iterator
@@ -74,9 +74,7 @@ def _storage_faults(
                 "names", f"{account_group} has no storage account {storage.account}", key, fix
             )
         elif not nested:
-            fix = (
-                "Use one that has it; `az storage account hns-migration start` adds it permanently."
-            )
+            fix = "Use an account that has it; `az storage account hns-migration start` adds it permanently."
             yield fault("names", f"{storage.account} has no hierarchical namespace", key, fix)
         return
     group_id = f"/subscriptions/{account.subscription_id}/resourceGroups/{group}"

@@ -10,7 +10,7 @@ class AccountCheck:
 
     Attributes:
         name: the checked property.
-        passed: True if the stack can be created as far as this property matters.
+        passed: True if this property does not prevent the creation of the stack.
         observed: the observed value.
         field: key of the stack file that the check is about; empty if there is none.
         fix: the action that corrects it, or the command that does so.

@@ -70,9 +70,7 @@ def push(
     twin: OnTwin = False,
     registry: Annotated[
         str,
-        typer.Option(
-            metavar="HOST/PATH", help="Registry; default: the one that the stack created."
-        ),
+        typer.Option(metavar="HOST/PATH", help="Registry; default: the stack's registry."),
     ] = "",
     only: Only = [],  # noqa: B006  typer copies it
     builder: Builder = "",

@@ -28,7 +28,12 @@ def nccl_test(
     stack: Stack = DEFAULT_STACK,
     twin: OnTwin = False,
     nodes: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Nodes to test; by default those of the job.")
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Number of nodes to test; by default the job's number of workers.",
+        ),
     ] = 0,
     efa: Annotated[
         int | None,
@@ -36,7 +41,7 @@ def nccl_test(
             min=0,
             max=32,
             metavar="N",
-            help="EFA adapters of each node, such as 4, 1 or 0; by default those of a worker.",
+            help="EFA adapters of each node, such as 4, 1 or 0; by default as many as a worker has.",
         ),
     ] = None,
     local: Annotated[

@@ -223,7 +223,7 @@ def open_stack(stack: str, *, twin: bool = False) -> StackContext:
 def _open_job_stack(stack: str, config: "StackConfig", platform: StackContext) -> StackContext:
     """Return the context of a stack whose job runs on the platform of another one.
 
-    Its state is next to that of the platform's stack, in the same backend, where the program finds it. Its
+    Its state is next to the platform's, in the same backend, where the program finds it. Its
     configuration has the sections of the platform, which its own file must not set.
 
     Raises:
@@ -251,7 +251,7 @@ def _override_for_twin(context: StackContext) -> StackContext:
 
 
 def open_running_stack(stack: str, *, twin: bool = False) -> StackContext:
-    """Return the context of a stack to inspect; one that runs on the twin's cloud is found there."""
+    """Return the context of a stack to inspect; a stack on the twin's cloud is found there."""
     context = open_stack(stack, twin=twin)
     owner = context.platform.workspace.stack if context.platform else stack
     if context.target is Target.CLOUD and exists_on_twin_cloud(open_workspace(owner)):

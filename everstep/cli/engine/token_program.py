@@ -38,7 +38,7 @@ def fault(program: str, arguments: Sequence[str]) -> str | None:
     if missing:
         return f"the following arguments are required: {', '.join(missing)}"
     if program == "kubelogin" and value_of("--server-id", arguments) != AKS_SERVER:
-        return f"--server-id must be that of AKS, {AKS_SERVER}"
+        return f"--server-id must be the id of AKS, {AKS_SERVER}"
     return None
 
 

@@ -28,7 +28,7 @@ class Workspace:
             run on the twin, whose state must outlive the twin, and for a preview of a stack that does not
             exist. None: the state is in the twin's folder.
         twin_is_chosen: True if the user named the twin.
-        overrides: configuration sections, as JSON by name, that replace those of the stack file.
+        overrides: configuration sections, as JSON by name, that replace sections of the stack file.
     """
 
     project: Path

@@ -47,7 +47,7 @@ class ClusterRun:
         self._client, self._job, self._sleep = client, job, sleep
 
     def run(self, test: ClusterTest, wait_seconds: int, progress: Progress) -> list[str]:
-        """Run the test and return the logs of its pods, that of the first node first.
+        """Run the test and return the logs of its pods, the first node's first.
 
         Args:
             test: options of the test.

@@ -40,7 +40,7 @@ class ClusterTest:
 
     Attributes:
         nodes: number of nodes.
-        efa: number of EFA adapters of each pod; None for that of the job's workers.
+        efa: number of EFA adapters of each pod; None for as many as the job's workers have.
         arguments: arguments of the benchmark.
         seconds: time after which Kubernetes ends the test.
     """
@@ -163,7 +163,7 @@ _KEPT = (
     "nodeSelector",
     "tolerations",
 )
-"""Fields of a worker's pod that those of the test have, too."""
+"""Fields of a worker's pod that the test's pods have, too."""
 
 
 def _items() -> list[Json]:

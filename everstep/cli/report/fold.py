@@ -3,7 +3,7 @@
 A month of training has millions of steps, and `follow` needs all of them twice a second. So entries are
 parsed once, and older steps are folded into blocks: records that stand for many consecutive steps of one
 group. Steps next to a change of the group, an event or a worker's start are kept as they are, and so are the
-newest ones. Only the median throughput becomes an approximation: that of blocks instead of steps.
+newest ones. Only the median throughput becomes an approximation: the median of blocks instead of steps.
 """
 
 from bisect import bisect_left
@@ -45,7 +45,7 @@ class RunFold:
     _blocks: list[StepRecord] = field(default_factory=list)
 
     def add(self, worker: str, text: str, events: Iterable[MachineEvent] = ()) -> None:
-        """Add complete lines of one worker's journal, in their order; `events` are those of machines."""
+        """Add complete lines of one worker's journal, in their order; `events` are events of machines."""
         for entry in parse_journal(worker, text):
             self._add_entry(entry)
         if len(self._steps) > 2 * self.recent_steps:

@@ -67,7 +67,7 @@ class Billing:
     Attributes:
         billed: whether a cloud bills the run.
         reason: reason why nothing is billed; empty if it is.
-        rates: prices; on the twin of a cloud those of the real one. None if the stack buys nothing.
+        rates: prices; on the twin of a cloud, the prices of the real cloud. None if the stack buys nothing.
         machines: the machines by the name of the node; they may be fewer than the run had.
     """
 

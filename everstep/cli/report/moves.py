@@ -121,7 +121,7 @@ def _pauses(run: RunRecord, move: Move) -> Iterator[tuple[StepRecord, StepRecord
 
 
 def _lost_seconds(run: RunRecord, move: Move, last: StepRecord, first: StepRecord) -> float:
-    """Return the time without a step since the decision, and that of steps which had to be repeated."""
+    """Return the time without a step since the decision, and the time of repeated steps."""
     paused = max(first.at - first.seconds - max(last.at, move.began), 0.0)
     return paused + sum(step.seconds for step in _repeated(run.steps, first))
 

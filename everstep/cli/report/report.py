@@ -173,7 +173,7 @@ def _renewed(run: RunRecord, event: MachineEvent) -> StepRecord | None:
 
 
 def _first_of_higher_generation(run: RunRecord, time: float) -> StepRecord | None:
-    """Return the first step after a time of a generation that is higher than that of the last step by then."""
+    """Return the first step after a time whose generation is higher than the generation of the last step by then."""
     if index := bisect_right(run.step_times, time):
         return run.renewals[index - 1]
     groups = [line.number("generation") for line in run.of_kind("generation") if line.at <= time]

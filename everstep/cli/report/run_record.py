@@ -18,7 +18,7 @@ ABSENCES = frozenset({"drain", "vanish", "cut", "freeze", "remove", "notice", "r
 """Kinds of event after which a machine is absent; with a spot notice it begins to leave."""
 
 LOSSES = ABSENCES | {"kill"}
-"""Kinds of event after which a worker is lost, also if only its process ended."""
+"""Kinds of event after which a worker is lost, even if only its process ended."""
 
 ARRIVALS = frozenset({"return", "mend", "reconnect", "thaw", "add"})
 """Kinds of event after which a machine is present; older event files use the first name of `reconnect`."""

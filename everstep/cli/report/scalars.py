@@ -1,6 +1,6 @@
 """Scalars of a run, for the programs that draw curves: TensorBoard, MLflow, Weights & Biases.
 
-The step of a scalar is that of the training, its wall time that of the journal. A repeated step counts once.
+A scalar has the step of the training and the wall time of the journal. A repeated step counts once.
 """
 
 import re

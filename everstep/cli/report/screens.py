@@ -224,7 +224,7 @@ def follow_screen(
         report: the report.
         run: its run.
         now: unix time.
-        width: characters in a row.
+        width: characters per row.
         cost: the cost so far as text; empty if unknown.
         state: names and values of what the controller says about the job.
     """

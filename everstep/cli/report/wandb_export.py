@@ -44,7 +44,7 @@ def _export(project: str, run: RunRecord) -> str:
     import wandb
 
     entity, _, project_name = project.rpartition("/")
-    # This machine is not one of the training: its metrics, packages and program do not belong there.
+    # This machine does not train: its metrics, packages and program do not belong there.
     settings = wandb.Settings(
         console="off",
         silent=True,

@@ -1,4 +1,4 @@
-"""Measure a size on the nodes of a stack, with an ElasticJob that is derived from that of the stack."""
+"""Measure a size on the nodes of a stack, with an ElasticJob that is derived from the stack's."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -142,13 +142,13 @@ class ClusterStudy:
 def derived_job(
     job: Mapping[str, Any], replicas: int, settings: TrainerSettings, word: str
 ) -> Json:
-    """Return the ElasticJob of one size: that of the stack with other replicas and settings.
+    """Return the ElasticJob of one size: the stack's job with other replicas and settings.
 
     Args:
         job: ElasticJob of the stack.
         replicas: number of replicas, which stays fixed.
         settings: settings of the trainer.
-        word: word that separates this run from earlier ones of the same name.
+        word: word that distinguishes this run from earlier runs of the same name.
 
     Raises:
         EverstepError: the job's program is not the trainer, or etcd admits no other run.
@@ -218,7 +218,7 @@ def _pairs(words: list[str]) -> list[tuple[str, str]]:
 
 
 def _rename(affinity: Json, name: str) -> None:
-    """Apply the affinity to the pods of the derived job, not to those of the stack's job."""
+    """Apply the affinity to the pods of the derived job, not to the pods of the stack's job."""
     for kind in ("podAffinity", "podAntiAffinity"):
         terms = (affinity.get(kind) or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
         for term in terms or ():

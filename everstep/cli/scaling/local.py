@@ -23,7 +23,7 @@ POLL_SECONDS = 0.5
 ALL_STEPS = 10**9
 LOG_LINES = 12
 SIDE, CLASSES, TEST_IMAGES = 28, 10, 64
-"""Of the images that are made where there are no data: those of Fashion-MNIST."""
+"""Size of the images that are made where there are no data: Fashion-MNIST's."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def measure(
         numbers: numbers of replicas.
         store: sizes that were measured before.
         progress: receiver of the progress.
-        remeasure: True to measure those of the store, too.
+        remeasure: True to measure sizes again that the store has.
     """
     missing = [number for number in numbers if remeasure or store.get(number) is None]
     if missing:

@@ -59,7 +59,7 @@ def _notes(model: str, sizes: Sequence[SizeResult], shared_processors: int | Non
     yield ""
     if any(size.is_extrapolated for size in sizes):
         yield "* Extrapolated from the images per second of the measured steps, without the first two."
-    yield "Efficiency: images/s of a replica beside that of the smallest size. Exchange: share of a step's time in"
+    yield "Efficiency: images/s of a replica relative to the smallest size. Exchange: share of a step's time in"
     yield "which gradients are summed, including the wait for slower processes."
     if shared_processors is not None:
         yield (

@@ -1,7 +1,7 @@
 """A scaling study: speed of the same job with several numbers of replicas. Pure functions of journals.
 
 The batch of a process stays the same, so the global batch grows with the group, as in the published study. Efficiency
-is the speed per replica relative to that of the smallest size that was measured.
+is the speed per replica relative to the smallest measured size.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Preset:
 
 PRESETS = {
     "resnet50": Preset(64, 4, "1 to 4 p3.8xlarge with 4 V100 each"),
-    # The batch of the figure is not published; 1 is that of the same post's comparison with EFA.
+    # The batch of the figure is not published; 1 is the batch of the same post's comparison with EFA.
     "efficientnet_b7": Preset(64, 4, "1 to 3 p4d.24xlarge with 8 A100 each"),
 }
 DEFAULT_BATCH, DEFAULT_LOADER_WORKERS = 64, 0
@@ -157,7 +157,7 @@ def _spent(run: RunRecord, share: float) -> dict[str, float | None]:
 
     Args:
         run: record of the run.
-        share: images that are counted as a share of those of all steps.
+        share: counted images as a share of the images of all steps.
     """
     by_worker: dict[str, list[JournalEntry]] = {}
     for entry in run.of_kind("seconds"):

@@ -46,7 +46,7 @@ class Bucket(Protocol):
         """
 
     def put(self, key: str, content: bytes) -> None:
-        """Put a small object; replace one of the same key."""
+        """Put a small object; replace an object with the same key."""
 
     def put_if(self, key: str, content: bytes, version: str | None) -> bool:
         """Put a small object if the present one is of this version; None: if there is none.

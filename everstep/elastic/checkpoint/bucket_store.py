@@ -145,7 +145,7 @@ class BucketStore:
                 self._bucket.put(_committed(name), self._bucket.get(key)[0])
 
     def hide(self, name: str) -> None:
-        """Make a checkpoint invisible permanently, also if a late request puts it again."""
+        """Make a checkpoint invisible permanently, even if a late request puts it again."""
         self._bucket.put(f"{HIDDEN}{name}.json", b"{}")
 
     def _retire(self, step: int, keep: int) -> None:

@@ -1,6 +1,6 @@
 """File operations of the checkpoint code, whose order determines which files survive a crash.
 
-The tests replace `Disk` by one that loses everything that was not synced at a simulated power failure.
+The tests replace `Disk` by a disk that loses all unsynced data at a simulated power failure.
 """
 
 import os
@@ -90,7 +90,7 @@ class Disk:
         self.note_answer()
 
     def remove(self, folder: Path) -> None:
-        """Remove a folder with its content, as far as the disk allows."""
+        """Remove a folder with its content; ignore errors of the disk."""
         shutil.rmtree(folder, ignore_errors=True)
 
 

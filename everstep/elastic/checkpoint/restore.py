@@ -1,4 +1,4 @@
-"""The checkpoint that a run continues from: never one that is older than the committed one.
+"""The checkpoint that a run continues from, which is never older than the committed one.
 
 etcd has the record of the newest commit. A checkpoint is as new as that record if neither its generation
 nor its step is lower. If there is none, because it is damaged or missing, the run stops and the

@@ -1,6 +1,6 @@
 """A bucket of S3, or of another server with its protocol, for checkpoints.
 
-Credentials, region and endpoint are those of boto3: the pod's identity, `AWS_PROFILE`, `AWS_ENDPOINT_URL_S3`.
+Credentials, region and endpoint are found by boto3: the pod's identity, `AWS_PROFILE`, `AWS_ENDPOINT_URL_S3`.
 """
 
 import contextlib
@@ -111,7 +111,7 @@ class S3Bucket:
         return content
 
     def put(self, key: str, content: bytes) -> None:
-        """Put a small object; replace one of the same key."""
+        """Put a small object; replace an object with the same key."""
         with self._errors(key):
             self._client.put_object(**self._object_arguments(key), Body=content)
 
@@ -243,7 +243,7 @@ class S3Bucket:
 
     @contextlib.contextmanager
     def _errors(self, key: str) -> Iterator[None]:
-        """Convert the errors of boto3 into those of a bucket, or into an error with a fix."""
+        """Convert errors of boto3 into errors of a bucket, or into an error with a fix."""
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
         try:

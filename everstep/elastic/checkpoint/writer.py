@@ -31,7 +31,7 @@ from everstep.elastic.checkpoint.store import CheckpointStore
 log = logging.getLogger(__name__)
 
 STUCK_SECONDS = 60.0
-"""Age of an unfinished checkpoint at which it is reported; again at twice that age, and so on."""
+"""Age of an unfinished checkpoint at which it is reported; it is reported again when the age has doubled."""
 
 _ALIGNMENT = 64  # bytes: a cache line
 _writers: "weakref.WeakSet[Writer]" = weakref.WeakSet()

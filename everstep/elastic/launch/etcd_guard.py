@@ -2,7 +2,7 @@
 
 Its standard input is a pipe whose other end only the launcher has open. When the launcher ends, also by
 SIGKILL, the kernel closes that end; then this process kills etcd and removes the folder. If this
-process is killed, the kernel kills etcd. An etcd that ends by itself is started again.
+process is killed, the kernel kills etcd. An etcd that ends otherwise is started again.
 
 Standard library only: it runs without site packages, to start in a few milliseconds.
 """

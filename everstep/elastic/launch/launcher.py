@@ -1,4 +1,4 @@
-"""One node's agent: that of torchrun, with Everstep's rendezvous, supervision and orderly departure.
+"""One node's agent: torchrun's, with Everstep's rendezvous, supervision and orderly departure.
 
 Differences from torchrun on spot machines: it exits with the codes that the controllers expect, a
 drained node leaves instead of ending the job, and workers are forked from a process that has imported

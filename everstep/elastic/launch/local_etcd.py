@@ -29,7 +29,7 @@ SHOWN_LINES = 5  # log lines shown when etcd does not start
 INSTALL = f"""\
 Install it (Debian, Ubuntu: apt install etcd-server; macOS: brew install etcd; others:
 https://github.com/etcd-io/etcd/releases), set {PROGRAM_VARIABLE} to the path of one,
-or use one that runs: --rendezvous-endpoint HOST:PORT."""
+or use a running etcd: --rendezvous-endpoint HOST:PORT."""
 
 
 class LocalEtcd:

@@ -12,7 +12,7 @@ from everstep.elastic.membership.rendezvous import EtcdV3Handler
 from everstep.errors import EverstepError
 
 PAUSES_SECONDS = (1.0, 2.0, 4.0)
-"""Pauses before the second and each later start in a row of workers that did not join a group."""
+"""Pauses before the second and each later consecutive start of workers that did not join a group."""
 
 
 class NodeFailedError(EverstepError):
@@ -47,7 +47,7 @@ class LauncherRendezvous(EtcdV3Handler):
 
     def _failure(self) -> EverstepError:
         message = (
-            f"the workers ended {self._failed_starts} times in a row before they joined the run; "
+            f"the workers ended {self._failed_starts} consecutive times before they joined the run; "
             "see their output above for the reason"
         )
         if self._agent.committed.step:

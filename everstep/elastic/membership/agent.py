@@ -214,7 +214,7 @@ class Agent:
         self._events.put(Progressed(number))
 
     def is_alone_without_progress(self) -> bool:
-        """Return whether the run has no other member and, as far as known, no step was ever taken."""
+        """Return whether the run has no other known member and no known step."""
         members = {**self._core.members, **self._core.view.coordinators.members}
         others = [member for member in members.values() if member.node != self._node.name]
         return not others and not self._core.has_progressed and self._committed == StepProgress()

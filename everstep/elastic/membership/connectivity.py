@@ -23,7 +23,7 @@ MAX_AVOID_SECONDS = 600.0
 def futile_reason(others: Sequence[str]) -> str:
     """Return the reason of a node that gives up after futile generations with these nodes."""
     return (
-        f"{FUTILE_GENERATIONS} generations in a row ended without a step, the last one with "
+        f"{FUTILE_GENERATIONS} consecutive generations ended without a step, the last one with "
         f"{', '.join(others) or 'no other node'}, although all their nodes live: the workers cannot exchange data"
     )
 

@@ -97,7 +97,7 @@ class Instructions:
     _requested: set[tuple[str, int, int, int]] = field(default_factory=set)
 
     def adopt(self, instructions: tuple[Instruction, ...]) -> None:
-        """Replace all by those of a snapshot."""
+        """Replace all members by the members of a snapshot."""
         self._newest = {instruction.kind: instruction for instruction in instructions}
         self._requested.clear()
 

@@ -198,7 +198,7 @@ class Etcd:
             retry_seconds: time for which the call is retried.
 
         Returns:
-            The deleted keys; None if a key differs, also if the response to a success was lost.
+            The deleted keys; None if a key differs, which includes a success whose response was lost.
         """
         conditions = [_unchanged(key, modified)]
         for name, revision in created.items():

@@ -53,7 +53,7 @@ _KEEPALIVE = {
 
 
 class Connection(http.client.HTTPConnection):
-    """An HTTP connection to a known address that detects a dead peer by itself."""
+    """An HTTP connection to a known address that detects a dead peer."""
 
     def __init__(self, target: Target, context: ssl.SSLContext | None, timeout: float) -> None:
         super().__init__(target.address, target.port, timeout=timeout)

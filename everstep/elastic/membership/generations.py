@@ -224,7 +224,7 @@ def rank(
 ) -> list[Member]:
     """Sort members by rank: earlier members keep their order (warm caches), then by registration.
 
-    In a large run the coordinators come first, since only they can propose; of these, too, those of the
+    In a large run the coordinators come first, since only they can propose; among them, too, members of the
     current generation, so that one with which no group works is not the proposer.
     """
     previous_ranks = current.ranks if current else {}

@@ -59,7 +59,7 @@ class NodeWorkers:
         self._last_pong: dict[int, float] = {}
         self._killed_at: dict[int, float] = {}
         self._single_crashes = Crashes()
-        self._crashed_starts = 0  # starts of all workers in a row that ended before a step
+        self._crashed_starts = 0  # consecutive starts of all workers that ended before a step
         self._assigned = self._progressed = self._leaving = False
         self._hung_reason = ""  # reason of the last worker with hung storage
         self.assignment: NodeAssignment | None = None
@@ -272,7 +272,7 @@ class NodeWorkers:
     def _give_up(self) -> None:
         """Withdraw this node; end the run only if no other node is left and none ever took a step."""
         reason = (
-            f"on {self._node} the workers ended {CRASHES} times in a row before a step was done; "
+            f"on {self._node} the workers ended {CRASHES} consecutive times before a step was done; "
             f"{self._hung_reason or 'see their log for the cause'}"
         )
         agent = self._running_agent()
@@ -339,7 +339,7 @@ class NodeWorkers:
             self._server.broadcast(message)
 
     def _end_message(self) -> channel.Message | None:
-        """Return the message that ends workers, also those that are still starting."""
+        """Return the message that ends workers, including workers that are still starting."""
         if self.ended:
             code = 0 if self.ended.finished else None
             return {"end": f"the run is over: {self.ended.reason}", "code": code}

@@ -106,7 +106,7 @@ class EtcdV3Handler(RendezvousHandler):
         return 0
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Let torchrun start the workers; they join those of the other nodes when they are warm.
+        """Let torchrun start the workers; when they are warm, they join the workers of the other nodes.
 
         Raises:
             RunOverError: the run is over.

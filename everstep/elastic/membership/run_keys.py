@@ -52,7 +52,7 @@ def watch_idle_seconds(members: int) -> float:
     """Return the time without an event after which an agent reads all keys again.
 
     All agents together read all members in this time, so it grows with their number: at 1,000 members
-    there are ten reads a second. A connection whose other end is gone breaks by itself much earlier.
+    there are ten reads a second. A connection whose other end is gone breaks much earlier.
     """
     seconds = max(WATCH_IDLE_SECONDS, members * WATCH_IDLE_SECONDS_PER_MEMBER)
     return seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spreads the reads of the agents
@@ -210,7 +210,7 @@ class RunKeys:
         """Remove the keys of suspects and note in the generation that they may not return under them.
 
         One transaction: it succeeds only if the generation's key still has this revision, and the keys
-        of all suspects and of the fencer are still those of the same registrations. So a member that
+        of all suspects and of the fencer have not been registered again since. So a member that
         was suspended while it suspected others cannot fence members of a later generation, and if two
         members suspect each other, only one succeeds. The leases of the suspects are revoked next: under them
         the keys could be put again.

@@ -27,11 +27,11 @@ from everstep.elastic.membership.generations import (
 
 @dataclass
 class RunView:
-    """The members and the current generation, as far as this agent has observed them.
+    """The members and the current generation that this agent has observed.
 
     Attributes:
-        members: members by identity. Without a complete view, those of the current generation as
-            they were when it was agreed: one that is present may be lost.
+        members: members by identity. Without a complete view, members of the current generation as
+            they were when it was agreed: a member in the view may be lost.
         is_complete: whether all members are watched.
         current: the generation in etcd.
         revision: revision of the last change of its key.
@@ -50,7 +50,7 @@ class RunView:
     instructions: Instructions = field(default_factory=Instructions)
 
     def adopt(self, snapshot: MembershipSnapshot) -> None:
-        """Replace the view by a snapshot, also by one of an older etcd."""
+        """Replace the view by a snapshot, even by a snapshot of an older etcd."""
         self.is_complete = snapshot.complete
         if snapshot.complete:
             self.members = {member.identity: member for member in snapshot.members}
@@ -89,7 +89,7 @@ class RunView:
             self._adopt_group(generation)
 
     def _adopt_group(self, generation: Generation) -> None:
-        """Replace the members by those of a generation, as they were when it was agreed."""
+        """Replace the members by the members of a generation, as they were when it was agreed."""
         described = zip(generation.members, generation.endpoints, generation.orders, strict=False)
         self.members = {
             identity: Member(

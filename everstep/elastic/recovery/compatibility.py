@@ -17,7 +17,7 @@ def check_group(link: Link, identity: str) -> int:
     """Check that this worker is compatible with rank 0; return how many workers share this machine.
 
     Containers of one kernel have one boot ID. The survivors of a group have the lowest ranks, so an
-    incompatible joiner is the one that fails.
+    incompatible joiner itself fails.
 
     Raises:
         IncompatibleWorkerError: rank 0's identity differs.

@@ -10,7 +10,7 @@ A training loop uses it like this:
         except PeerLostError as error:
             group.lost(str(error))       # rolls back; join again
 
-Two threads: the training loop's own, which alone accesses the state machine, and one that receives
+Two threads: the training loop's, which alone accesses the state machine, and a thread that receives
 the agent's messages. The second one only sets flags and aborts the group's link, which wakes the
 first.
 """
@@ -338,7 +338,7 @@ class LiveGroup:
         self._unequal_ranks = plan.unequal
         if plan.unequal:
             log.error(
-                "the state of rank %s differs from that of rank %s after the same step, %d: the hardware "
+                "the state of rank %s differs from the state of rank %s after the same step, %d: the hardware "
                 "of a node is at fault; the state of the majority is used",
                 ", ".join(map(str, plan.unequal)),
                 ", ".join(map(str, plan.sources)),

@@ -1,7 +1,7 @@
 """A worker whose node holds one replica of the model in shards, one for each of its workers.
 
 For a model that does not fit one device (docs/decisions/0012): the workers of a node compute the same samples
-with tensor parallelism, and those with the same shard, one of each node, sum their gradients and copy their
+with tensor parallelism, and workers with the same shard, one on each node, sum their gradients and copy their
 state. So to the training loop a rank is a node. `examples/sharded` uses it.
 
 A step is applied only after all workers have received the sums of their shards, and a node's state counts only
@@ -45,7 +45,7 @@ class ShardedLink(Link):
         group: the worker's connection to its agent.
 
     Attributes:
-        shard: group of the workers with this worker's shard; its rank is that of the node.
+        shard: group of the workers with this worker's shard; its rank is the node's.
         node: group of this node's workers; its rank is the local rank.
     """
 
@@ -114,7 +114,7 @@ class ShardedGroup(LiveGroup):
         self._sharded_link().node.sum(tensor)
 
     def join(self, state: TrainingState) -> RankAssignment:
-        """Wait for a generation and join it; the returned rank is that of the node."""
+        """Wait for a generation and join it; the returned rank is the node's."""
         assignment = super().join(state)
         shard = self._sharded_link().shard
         return replace(

@@ -132,7 +132,7 @@ def plan_copy(reports: Sequence[StateReport]) -> CopyPlan | None:
 
 
 def _majority(sums: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the most frequent checksums; of equally frequent ones those of the lowest rank.
+    """Return the most frequent checksums; of equally frequent ones the checksums of the lowest rank.
 
     Equal progress with different bytes is a fault of one worker's memory or processor. The lowest ranks have
     been in the run for the longest time.
@@ -283,7 +283,7 @@ class Recovery:
 
     Attributes:
         phase: the worker's phase.
-        generation: the one that this worker is in, or was in last.
+        generation: this worker's current or last generation.
         rank: its rank in that generation.
         world_size: number of workers in that generation.
         progress: progress of its state.
@@ -316,7 +316,7 @@ class Recovery:
         return agreed if snapshot_generation >= self.unbroken_since else 0
 
     def handle(self, event: Event) -> list[Action]:
-        """Process an event; one that does not fit the phase is late, and changes nothing."""
+        """Process an event; an event that does not fit the phase is late, and changes nothing."""
         match event, self.phase:
             case GroupLost(), Phase.DETACHED:
                 return []

@@ -98,7 +98,7 @@ class Checkpoints:
         """Return the values for Prometheus; thread-safe. Empty for a run without checkpoints.
 
         Args:
-            saves: whether this worker is the one that writes checkpoints.
+            saves: whether this worker writes checkpoints.
         """
         if self._writer is None:
             return {}
@@ -200,7 +200,7 @@ class Checkpoints:
         if record.generation and committed.run != storage.run_id():  # new, or was moved away
             self._journal.note("other_run_committed", step=record.step)
             log.warning(
-                "the newest commit, of step %d, is of another run than that of %s: it is not used",
+                "the newest commit, of step %d, belongs to another run than %s: it is not used",
                 *(record.step, storage.location),
             )
             record = CommitRecord()

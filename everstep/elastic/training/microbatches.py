@@ -63,7 +63,7 @@ def _cut(spans: Iterable[Span], begin: int, end: int) -> tuple[Span, ...]:
 
 
 class MicrobatchLimit:
-    """The largest micro-batch that fits a device's memory, as far as it is known.
+    """The largest known micro-batch that fits a device's memory.
 
     Args:
         bound: the user's bound, in samples; None to find it.

@@ -322,7 +322,7 @@ class _Setup:
     Attributes:
         options: checked options.
         size: number of samples in the data set.
-        folder: folder of the run, also for journals; None if it has none.
+        folder: folder of the run and its journals; None if it has none.
         storage: storage of the checkpoints; None to keep the state in memory only.
         worker: this process as a worker.
         fingerprint: settings that must be equal to continue from a checkpoint.

@@ -14,7 +14,7 @@ RUN_FILE = "run.json"
 
 
 def open_record(folder: Path, samples: int, fingerprint: Mapping[str, Any]) -> None:
-    """Write the record of a run that begins; keep that of one that continues.
+    """Write the record of a new run; keep the record of a run that continues.
 
     Raises:
         EverstepError: the folder cannot be written.

@@ -35,7 +35,7 @@ class RunStorage(Protocol):
         """The checkpoints."""
 
     def open(self, samples: int, fingerprint: Mapping[str, Any]) -> None:
-        """Write the record of a run that begins; keep that of one that continues.
+        """Write the record of a new run; keep the record of a run that continues.
 
         Raises:
             EverstepError: the place cannot be written.
@@ -63,7 +63,7 @@ class FolderStorage:
         self.checkpoints = FolderStore(folder / "checkpoints")
 
     def open(self, samples: int, fingerprint: Mapping[str, Any]) -> None:
-        """Write the record of a run that begins; keep that of one that continues."""
+        """Write the record of a new run; keep the record of a run that continues."""
         run_record.open_record(self._folder, samples, fingerprint)
 
     def run_id(self) -> str:

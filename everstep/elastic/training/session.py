@@ -278,7 +278,7 @@ class Session:
         """Accept a step with a non-finite loss or gradient without its update, or end the run.
 
         Raises:
-            EverstepError: the options end the run, or too many steps in a row were skipped.
+            EverstepError: the options end the run, or too many consecutive steps were skipped.
         """
         if self.scaler:  # it skips the update and lowers the scale
             return

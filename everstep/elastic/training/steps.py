@@ -27,7 +27,7 @@ from everstep.elastic.transport.reducer import GradientReducer
 SCALARS = 5 + LIMBS  # summed with the gradients; one more if exact
 LOSS_SCALE = 2**32
 MIN_REDIVIDED_SAMPLES = 16
-"""Minimum share of a broken step's remaining samples: each micro-batch is normalised by itself."""
+"""Minimum share of a broken step's remaining samples: each micro-batch is normalised separately."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Sums:
 
     Attributes:
         loss: mean loss over the global batch; NaN if it was not finite somewhere.
-        finite: whether all summed gradients are finite, as far as the options check it.
+        finite: whether all summed gradients are finite; True if the options do not check it.
         votes: workers that want to regroup after the step.
         leavers: workers whose nodes leave.
         hung: 1 if the worker that writes the checkpoints reports that its storage hangs.

@@ -104,7 +104,7 @@ class RunState:
         self._initial_sums: tuple[int, ...] = ()
 
     def begin(self) -> None:
-        """Record that the state is now the one that the program made; call it before the first group."""
+        """Record that the state is now the program's initial state; call it before the first group."""
         self._initial_sums = copying.checksums(self.shared_tensors())
 
     # --- copying by the group: see everstep.elastic.recovery.live_worker.TrainingState ---
@@ -197,7 +197,7 @@ class RunState:
         return state
 
     def all_tensors(self) -> Tensors:
-        """Return all tensors of a checkpoint by name, also those of the further states."""
+        """Return all tensors of a checkpoint by name, including tensors of the further states."""
         tensors = self.tensors()
         self._numbers(tensors)
         return tensors

@@ -35,7 +35,7 @@ class RankAssignment:
         sum: function that sums a tensor over the group's workers, in place; PeerLostError if one is gone.
         begin_all_reduce: function that starts such a sum; the returned function waits for the end. None if not
             supported.
-        unequal_ranks: ranks whose state had the same progress as that of the others but different bytes
+        unequal_ranks: ranks whose state had the same progress as the others' but different bytes
             when the group formed: they received the majority's.
         received_bytes: bytes of the state that this worker received when the group formed, by the rank that sent
             them.

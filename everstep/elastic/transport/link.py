@@ -62,7 +62,7 @@ class GroupAddress:
         port: its port.
         rank: rank in the group.
         world_size: number of workers in the group.
-        part: name of a group of some of the generation's workers; empty for that of all.
+        part: name of a group of some of the generation's workers; empty for the group of all.
     """
 
     generation: int

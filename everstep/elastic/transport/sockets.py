@@ -1,4 +1,4 @@
-"""The sockets of one group among all those of this process, and how they are shut down.
+"""The sockets of one group among all sockets of this process, and how they are shut down.
 
 A library must not touch connections that it did not open: those to an object store or a logging service
 may be opened while a group is built. gloo has one epoll instance for each group, and registers in it the

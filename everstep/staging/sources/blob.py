@@ -202,7 +202,7 @@ def account_address(account: str) -> str:
 
 
 def _credential(account: str) -> Any:  # noqa: ANN401  a string or an object of azure-identity
-    """Return the credential of the environment for an account; otherwise that of `az login` or of a pod."""
+    """Return the credential of the environment for an account; otherwise the credential of `az login` or of a pod."""
     if sas := os.environ.get("AZURE_STORAGE_SAS_TOKEN"):
         return sas
     if key := os.environ.get("AZURE_STORAGE_KEY"):

@@ -82,7 +82,7 @@ class S3Objects:
 
     @contextlib.contextmanager
     def _errors(self, name: str) -> Iterator[None]:
-        """Convert the errors of boto3 into errors with a fix, or into one that allows another attempt."""
+        """Convert errors of boto3 into errors with a fix, or into an error that allows another attempt."""
         from botocore.exceptions import (
             BotoCoreError,
             ClientError,

@@ -19,7 +19,7 @@ from everstep.staging.entry import MANIFEST, Entry, check_name
 
 MD5 = re.compile(r"[0-9a-f]{32}")
 PARTS = re.compile(r"[0-9a-f]{32}-[0-9]+")
-"""ETags of objects uploaded in one request, and in parts; encrypted objects have other ones of the same form."""
+"""ETags of objects uploaded in one request, and in parts; encrypted objects have other ETags of the same form."""
 
 DIRECTORY_BUCKET = "--x-s3"
 """End of the names of buckets of S3 Express One Zone, whose ETags are not checksums."""
@@ -27,7 +27,9 @@ DIRECTORY_BUCKET = "--x-s3"
 ARCHIVED = ("GLACIER", "DEEP_ARCHIVE")
 """Storage classes whose objects have to be restored before they can be read."""
 
-CREDENTIALS = "Check them with `aws sts get-caller-identity`; `aws sso login` renews those of SSO."
+CREDENTIALS = (
+    "Check them with `aws sts get-caller-identity`; `aws sso login` renews SSO credentials."
+)
 WRONG_CREDENTIALS = (
     "ExpiredToken",
     "ExpiredTokenException",
@@ -192,7 +194,7 @@ def new_client(endpoint: str, connections: int) -> Any:  # noqa: ANN401  of boto
     """Return a client that retries; this sends no request.
 
     Args:
-        endpoint: address of a server; empty for AWS's, or that of AWS_ENDPOINT_URL_S3.
+        endpoint: address of a server; empty for AWS_ENDPOINT_URL_S3 if it is set, else AWS's.
         connections: maximum number of connections.
 
     Raises:

@@ -151,7 +151,7 @@ def test_the_controller_gets_the_zones_in_order_of_preference_unless_workers_are
     for job in (job_of(spread=True), job_of(spread=False, pools=False)):
         assert "everstep.dev/placement" not in job["metadata"]["annotations"]
     assert "podAffinity" not in affinity_of(job_of(spread=False)), (
-        "a worker of the new zone could not start while those of the old one run"
+        "a worker of the new zone could not start while the old zone's workers run"
     )
 
 

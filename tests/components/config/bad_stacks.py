@@ -667,7 +667,7 @@ CASES = [
             )
         },
         "cluster.gpuPool.vmSizes[1].vmSize",
-        ("is also that of a", "choose another size"),
+        ("is also used by a", "choose another size"),
     ),
     Case(
         AKS,
@@ -766,7 +766,7 @@ CASES = [
         "at most 16",
         b={"vmSize": "Standard_NC24ads_A100_v4"},
     ),
-    several(AKS, "cluster.gpuPools[1].vmSize", "also that of a, in the same zone", b={"zone": "1"}),
+    several(AKS, "cluster.gpuPools[1].vmSize", "also used by a, in the same zone", b={"zone": "1"}),
     several(
         AKS, "cluster.gpuPools[1].maxPrice", "must be above 0, or -1", "use -1", b={"maxPrice": 0}
     ),

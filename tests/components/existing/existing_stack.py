@@ -41,7 +41,7 @@ def declared(**sections: Any) -> Graph:
 
 
 def pod_of(resource: Recorded) -> dict[str, Any]:
-    """Return the pod spec of a workload; that of a worker for an ElasticJob."""
+    """Return the pod spec of a workload; for an ElasticJob, the worker's."""
     spec = resource.inputs["spec"]
     if resource.type.endswith(":ElasticJob"):
         spec = spec["replicaSpecs"]["Worker"]

@@ -24,7 +24,7 @@ def exported() -> dict[str, Any]:
 
 
 def job_stack(platform: dict[str, Any] | None = None, priority: int = 0, **sections: Any) -> Graph:
-    """Declare a job on a platform, by default that of a stack on an existing cluster."""
+    """Declare a job on a platform, by default a stack on an existing cluster."""
     stack = {"job": {"name": "second"}, "platformStack": PLATFORM}
     config = from_mapping({**stack, **sections})
     shared = shared_platform.read("eks-dev", platform or exported(), config.job.name)

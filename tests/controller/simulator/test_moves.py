@@ -165,7 +165,7 @@ class Moves(RuleBasedStateMachine):
             assert placement.reason
             assert {zone_of(pod) for pod in self.cluster.pods.values()} <= {
                 placement.zone, *([placement.move.left] if placement.move else [])
-            }, "workers are in the zone of the group, or in the one that it leaves"  # fmt: skip
+            }, "workers are in the zone of the group, or in the zone that it leaves"  # fmt: skip
 
     def teardown(self) -> None:
         """Check that the group ends complete in the one zone that has machines, with no placeholder left."""

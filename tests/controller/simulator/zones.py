@@ -101,7 +101,7 @@ class ZonedCluster(ModelCluster):
         return 2 * self.replicas  # in a move, workers of two zones
 
     def follow_capacity(self) -> None:
-        """Set the number of workers to that of the machines."""
+        """Set the number of workers to the number of machines."""
         self.source["metadata"]["annotations"][SCALING_ANNOTATION] = SCALING_CAPACITY
 
     def used(self, zone: str) -> int:

@@ -3,7 +3,7 @@
     python -m tests.everstep.staging.kills --kills 50
 
 The process kills itself with SIGKILL a random time after a random number of its reports. After each kill, a
-file at the destination is that of the source or absent.
+file at the destination equals the source's or is absent.
 """
 
 import argparse

@@ -48,7 +48,7 @@ def test_each_file_is_decided_by_its_own_record(
 
 
 def check_is_safe(task: Task, record: Record | None, present: int | None) -> None:
-    """Check that a file is left as it is only if its content is known to be that of the source."""
+    """Check that a file is left as it is only if its content is known to equal the source's."""
     recorded = record and (record.version, record.size) == (task.version, task.size)
     if task.action == Action.KEEP:
         assert recorded

@@ -29,7 +29,7 @@ def files_of(folder: Path) -> dict[str, Path]:
 
 
 def wrong_files(source: Path, destination: Path) -> list[str]:
-    """Return the files of a destination that differ from those of the source."""
+    """Return the files of a destination that differ from the source."""
     originals = files_of(source)
     return [
         name

@@ -1,4 +1,4 @@
-"""A sample of the wrong inputs of a cloud stack; `python -m tests.mutation.inputs` sends those of all."""
+"""A sample of the wrong inputs of a cloud stack; `python -m tests.mutation.inputs` sends all of them."""
 
 import random
 

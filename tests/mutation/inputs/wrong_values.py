@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudtwin.providers.schema.model import Fields, ResourceSchema, Shape
 
-MANY = 1200  # entries or characters; above every limit but those of whole documents
+MANY = 1200  # entries or characters; above every limit except limits of whole documents
 HUGE = 2**40
 TEXTS = (
     "no spaces!", "-begins-with-a-dash", "ends-with-a-slash/", "ÜmläutsAndPßt", "UPPER_lower.123", "a//b", "a\nb",

@@ -114,7 +114,7 @@ def test_an_image_that_repeatedly_crashes_its_reader_ends_the_run_with_its_name(
     readers = Readers(train, test, count=1, slots=4, program=["false"])
     try:
         with pytest.raises(
-            EverstepError, match=r"failed 3 times in a row at .*cat/0\.jpg; .* code 1"
+            EverstepError, match=r"failed 3 consecutive times at .*cat/0\.jpg; .* code 1"
         ):
             readers.take([(0, 0, 0)])
     finally:

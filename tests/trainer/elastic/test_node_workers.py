@@ -134,7 +134,7 @@ def test_a_worker_that_crashes_in_its_first_step_may_restart_a_limited_number_of
     assert restarts_allowed == [True] * (CRASHES - 1) + [False]
     message = receive(watcher, "end")
     assert message["code"] is None
-    assert f"{CRASHES} times in a row before a step was done" in message["end"]
+    assert f"{CRASHES} consecutive times before a step was done" in message["end"]
 
 
 def test_a_node_whose_workers_only_crash_withdraws_and_ends_no_other(

@@ -201,7 +201,7 @@ def _fetch_index(path: Path, sha256: str, objects: Objects) -> None:
     """Fetch an index unless the folder has it.
 
     Raises:
-        EverstepError: it is not the one that the manifest names.
+        EverstepError: it is not the file that the manifest names.
     """
     with contextlib.suppress(OSError):
         if hashlib.sha256(path.read_bytes()).hexdigest() == sha256:

@@ -68,7 +68,7 @@ class Plan:
 
 
 def by_need(shards: Iterable[int]) -> list[int]:
-    """Return the shards of upcoming samples: those of most samples first, then those needed first.
+    """Return the shards of upcoming samples, sorted by their number of samples, then by when they are needed.
 
     Args:
         shards: number of the shard of each upcoming sample, in the order of the samples.

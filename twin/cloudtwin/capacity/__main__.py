@@ -1,6 +1,6 @@
 """The daemon: compares pools with machines twice a second, and starts and stops machines.
 
-Started by `daemon.start`. All its state is on disk: one that is killed can be replaced at any moment.
+Started by `daemon.start`. All its state is on disk: a killed daemon can be replaced at any moment.
 """
 
 import argparse
@@ -88,7 +88,7 @@ class Daemon:
                 with self.store.exclusive():
                     self.tick()
             except (OSError, ValueError, KeyError, TypeError) as error:
-                # A file that is being removed, or one of another version: retry.
+                # The file is being removed, or has another version: retry.
                 log(f"cannot read the state: {error!r}")
                 time.sleep(RETRY_SECONDS)
             time.sleep(TICK_SECONDS)

@@ -197,7 +197,7 @@ def decide(
 ) -> ScalingDecision:
     """Return the changes of the pools' sizes.
 
-    While pods are pending no machine is removed: one that is idle now may run them in a moment.
+    While pods are pending no machine is removed: a machine that is idle now may run them in a moment.
 
     Args:
         pools: the pools whose size may change.

@@ -39,7 +39,7 @@ def start(state: Path) -> None:
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     source = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     process = processes.start(enclosed, layout.log(NAME), {**inherited, **source})
-    # If two are started at the same time, the second ends by itself.
+    # If two are started at the same time, the second one exits.
     processes.wait_until(lambda: bool(find(layout)) or not process.alive, DAEMON_START_SECONDS)
 
 

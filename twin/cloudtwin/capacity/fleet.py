@@ -43,7 +43,7 @@ class FleetPlan:
         forget: machines that no longer exist and whose records are removed.
         reclaim: spot machines that the cloud reclaims for lack of capacity.
         shortages: number of machines that each pool lacks because of missing capacity.
-        replace: machines of an old release to drain and remove, at most one of each pool.
+        replace: machines of an old release to drain and remove, at most one per pool.
     """
 
     start: Mapping[str, int]
@@ -64,7 +64,7 @@ def decide(
 
     Args:
         pools: all pools.
-        machines: their machines, oldest first, including those of deleted pools.
+        machines: their machines, oldest first, including machines of deleted pools.
         limits: the cloud's capacity for each pool; a pool that is absent has no limit.
     """
     pool_names = {pool.name for pool in pools}

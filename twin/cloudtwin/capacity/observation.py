@@ -41,7 +41,7 @@ class AutoscalerPod:
     """An autoscaler that runs as a pod.
 
     Attributes:
-        namespace: its namespace, also that of its ConfigMap.
+        namespace: its namespace, and the namespace of its ConfigMap.
         flags: the values of each flag of its command line.
     """
 
@@ -234,7 +234,7 @@ def pool_nodes(
 def resources_of_new_node(
     pool: Pool, groups: Mapping[str, str], nodes: Mapping[str, Object], pods: Sequence[Object]
 ) -> Resources | None:
-    """Return the resources of a new machine of a pool, from those of an existing one; None without one."""
+    """Return the resources of a new machine of a pool, from an existing machine's; None without one."""
     for name, node in nodes.items():
         if groups.get(name) == pool.name:
             offers = _allocatable(node, pool)
@@ -251,7 +251,7 @@ def is_busy(name: str, pods: Sequence[Object]) -> bool:
 
 
 def requests_of(pod: Object) -> Resources:
-    """Return a pod's requests: the sum of its containers or, if larger, those of an init container."""
+    """Return a pod's requests: the sum over its containers or, if larger, the requests of an init container."""
     spec = pod["spec"]
     containers = [_requests(container) for container in spec["containers"]]
     init_containers = [_requests(container) for container in spec.get("initContainers") or ()]

@@ -34,7 +34,7 @@ class Pool:
         zone: its zone, such as `us-east-1a` or `eastus-1`; empty in a region without zones.
         region: its region, such as `us-east-1` or `eastus`.
         labels: declared labels, without the cloud's own.
-        taints: declared taints, without that of AKS for spot machines.
+        taints: declared taints, without AKS's taint for spot machines.
         gpus: GPUs per machine.
         min_size: lower bound for the autoscaler.
         desired_size: number of machines that the cloud keeps.
@@ -98,7 +98,7 @@ class Pool:
 
     @property
     def all_taints(self) -> tuple[Taint, ...]:
-        """The taints of a new machine: the declared ones, and that of AKS for spot machines."""
+        """The taints of a new machine: the declared taints, and AKS's for spot machines."""
         added = (AKS_SPOT,) if self.cloud == "azure" and self.capacity == "spot" else ()
         return tuple(dict.fromkeys((*self.taints, *added, *self.startup_taints)))
 
@@ -170,7 +170,7 @@ class PoolStore:
         return next((pool for pool in self.all() if pool.name == name), None)
 
     def put(self, pool: Pool) -> None:
-        """Add a pool, or replace the one of its name."""
+        """Add a pool, or replace the pool with its name."""
         self._change(lambda stored: stored.update({pool.name: asdict(pool)}))
 
     def resize(self, name: str, desired_size: int) -> None:

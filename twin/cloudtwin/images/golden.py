@@ -104,7 +104,7 @@ def copy(root: Path, destination: Path) -> None:
 
 
 def share_content(root: Path, folder: Path) -> None:
-    """Replace a layout folder's blobs by hard links to those of a containerd root, to save space."""
+    """Replace a layout folder's blobs by hard links to a containerd root's blobs, to save space."""
     for blob in (folder / "blobs" / "sha256").iterdir():
         stored = root / CONTENT / blob.name
         if stored.exists() and not stored.samefile(blob):

@@ -53,7 +53,7 @@ def ensure_images(progress: Progress, additional: Sequence[Recipe] = ()) -> Imag
 
     Args:
         progress: receives every step.
-        additional: the caller's images, in addition to those of the twin.
+        additional: the caller's images, in addition to the twin's.
 
     Raises:
         TwinError: a prerequisite is missing, or a build fails.
@@ -148,7 +148,7 @@ def image_archives() -> list[Path]:
     if not folder.is_dir():
         raise TwinError(
             f"{ARCHIVES_VARIABLE} is {configured!r}, which is not a folder.",
-            "Point it to one that holds *.tar.",
+            "Point it to a folder with *.tar files.",
         )
     return sorted(folder.glob("*.tar"))
 

@@ -170,7 +170,7 @@ def prepare_folder(layout: Layout) -> None:
 
 
 def start_control_plane(layout: Layout, tree: Tree, programs: dict[str, Path]) -> None:
-    """Start the keeper and those of the four programs that do not run."""
+    """Start the keeper and each of the four programs that does not run."""
     tree.create(layout.control_plane_cgroup)
     _end_strays(layout, tree)
     if not components.running_components(layout)[KEEPER]:

@@ -44,7 +44,7 @@ def leftovers(command: Callable[[Path], str] = down_command) -> list[Leftover]:
 
 
 def twins(command: Callable[[Path], str] = down_command) -> list[RunningTwin]:
-    """Return every twin that runs on this host, the oldest first, including those of killed tests.
+    """Return every twin that runs on this host, the oldest first, including twins of killed tests.
 
     Args:
         command: returns the shell command that takes down the twin of a state folder.

@@ -1,4 +1,4 @@
-"""Options of a twin, stored so that every later command uses those of the caller that started it."""
+"""Options of a twin, stored so that every later command uses the options of the caller that started it."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path

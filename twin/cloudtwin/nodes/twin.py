@@ -256,8 +256,8 @@ class Twin:
     def return_node(self, name: str, progress: Progress | None = None) -> None:
         """Make a machine usable again.
 
-        One that is gone boots with its name and address, a new disk and none of its former pods. One that is
-        frozen, disconnected or drained is thawed, connected and uncordoned.
+        A machine that is gone boots with its name and address, a new disk and none of its former pods. A frozen,
+        disconnected or drained machine is thawed, connected or uncordoned.
         """
         with self._machine(name, "return") as machine, api_errors():
             if _is_usable(machine.status(node_objects.nodes(self._client).get(name))):

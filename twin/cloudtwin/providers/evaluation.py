@@ -135,7 +135,7 @@ def require_unique(
         kind: type of the resource.
         request: resource to create.
         identity: its id.
-        account: all resources, also those that are not ready.
+        account: all resources, including resources that are not ready.
 
     Raises:
         CloudError: the account has one already.

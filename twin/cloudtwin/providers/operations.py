@@ -354,7 +354,7 @@ class Operations:
             timeouts.report(f"throttled, attempt {attempt + 1} of {THROTTLED_ATTEMPTS}")
             timeouts.pause(FIRST_PAUSE_SECONDS * 2 ** min(attempt, 4))
         raise CloudError(
-            self.cloud.throttling_code, f"rate exceeded, {THROTTLED_ATTEMPTS} times in a row"
+            self.cloud.throttling_code, f"rate exceeded, {THROTTLED_ATTEMPTS} consecutive times"
         )
 
     def _wait_latency(self, token: str, timeouts: Timeouts) -> None:

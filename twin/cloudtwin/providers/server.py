@@ -150,5 +150,5 @@ def _marked(outputs: Object, inputs: Object) -> Object:
 
 
 def serve(cloud: Cloud, arguments: Sequence[str]) -> None:
-    """Serve the engine that started this process; arguments are those of the command line."""
+    """Serve the engine that started this process; arguments come from the command line."""
     server.serve(lambda address: Provider(cloud, address), arguments)

@@ -20,7 +20,7 @@ def path(state: Path) -> Path:
 
 
 def write(state: Path, cloud: str, volumes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write one cloud's volumes and keep those of the other cloud. The caller locks the account."""
+    """Write one cloud's volumes and keep the other cloud's. The caller locks the account."""
     stored = files.read_json(path(state)) or {}
     others = {handle: entry for handle, entry in stored.items() if entry.get("cloud") != cloud}
     entries = {**others, **{handle: {**entry, "cloud": cloud} for handle, entry in volumes.items()}}

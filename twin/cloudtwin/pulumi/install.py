@@ -139,7 +139,7 @@ def _write_launcher(folder: Path, program: str, plugin: str) -> None:
 
 
 def _make_real(folder: Path) -> None:
-    """Create a folder; one that is a symbolic link, as older versions created it, is replaced."""
+    """Create a folder; replace a symbolic link, which older versions created."""
     if folder.is_symlink():
         folder.unlink()
     folder.mkdir(exist_ok=True)

@@ -43,7 +43,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def Handshake(
         self, request: pb.LanguageHandshakeRequest, context: ServicerContext
     ) -> pb.LanguageHandshakeResponse:
-        """Store the engine's address, which may differ from that of the command line."""
+        """Store the engine's address, which may differ from the command line's."""
         self._engine = request.engine_address or self._engine
         return pb.LanguageHandshakeResponse()
 
@@ -224,7 +224,7 @@ def _streams(child: subprocess.Popen[bytes]) -> Iterator[pb.RunPluginResponse]:
 
 
 def serve(arguments: Sequence[str]) -> None:
-    """Serve the engine that started this process; arguments are those of the command line."""
+    """Serve the engine that started this process; arguments come from the command line."""
     host = LanguageHost(plugin.engine_address(arguments))
 
     def register(server: grpc.Server) -> None:

@@ -40,7 +40,7 @@ class Module:
 
     Attributes:
         name: the folder next to this file.
-        origin: the Go module whose version is that of the programs; empty for a module of our own.
+        origin: the Go module that determines the version of the programs; empty for our own modules.
         programs: name of each program -> the Go package it is built from.
         probe: check of a program on PATH; None to always build.
         ldflags: linker flags beyond stripping; `{version}` and `{minor}` are filled in.

@@ -96,7 +96,7 @@ def test_an_official_provider_in_the_users_home_replaces_the_stand_in(
     }
     assert [name for name in installed(home) if PROVIDER in name] == [
         f"plugins/{official_folder.name}/{PROVIDER}"
-    ], "a stand-in left behind might be the one that the engine starts"
+    ], "the engine might start a stand-in that was left behind"
 
 
 def test_the_stand_in_returns_when_the_official_provider_is_removed(

@@ -131,7 +131,7 @@ def _optional(value: float | None) -> str:
 
 
 def goodput(page: Page) -> Html | None:
-    """Return the share of productive time beside that of a design that restarts; None before a step."""
+    """Return the share of productive time, and the share of a design that restarts; None before a step."""
     report = page.report
     if report.goodput is None:
         return None

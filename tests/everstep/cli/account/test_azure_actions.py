@@ -1,4 +1,4 @@
-"""The Azure RBAC actions and resource providers of a stack: those of its declared types."""
+"""The Azure RBAC actions and resource providers of a stack match its declared types."""
 
 import re
 

@@ -76,7 +76,7 @@ def test_each_node_has_one_pod_with_a_process_for_each_gpu() -> None:
 def test_a_lost_pod_ends_the_test() -> None:
     job = manifests_of(elastic_job())[-1]
 
-    assert job["spec"]["backoffLimit"] == 0, "its figures would be those of another group"
+    assert job["spec"]["backoffLimit"] == 0, "its figures would describe another group"
     assert pod_of([job])["restartPolicy"] == "Never"
 
 

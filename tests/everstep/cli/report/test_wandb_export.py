@@ -55,7 +55,7 @@ def test_rows_have_the_times_of_the_journal(recorded_run: RecordedRun) -> None:
 
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder into which the client writes; its settings are those of the environment."""
+    """Return the folder into which the client writes; it reads its settings from the environment."""
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("WANDB_MODE", "offline")

@@ -1,4 +1,4 @@
-"""A stand-in for the server of Weights & Biases: one run, as far as an export of curves needs it.
+"""A stand-in for the server of Weights & Biases: one run, with the operations that an export of curves uses.
 
 It answers the GraphQL operations of the client by name, collects the rows of the run, and refuses everything else.
 """

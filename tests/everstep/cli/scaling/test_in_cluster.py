@@ -1,4 +1,4 @@
-"""The ElasticJob of one size, derived from that of the stack."""
+"""The ElasticJob of one size, derived from the stack's."""
 
 from typing import Any
 

@@ -103,7 +103,7 @@ def test_a_program_that_cannot_start_ends_the_launcher_with_its_error(tmp_path: 
         assert launcher.wait() == PERMANENT, "it would be restarted endlessly"
 
         assert "No module named 'this_module_does_not_exist'" in launcher.log
-        assert "4 times in a row before they joined the run" in launcher.log
+        assert "4 consecutive times before they joined the run" in launcher.log
 
 
 @pytest.mark.twin

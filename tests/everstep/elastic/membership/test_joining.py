@@ -1,4 +1,4 @@
-"""Cost of arrivals for a large group, also if the regroup lets leases of busy agents lapse."""
+"""Cost of arrivals for a large group, even if the regroup lets leases of busy agents lapse."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Two real agents train one model with `Run`; a worker is killed and returns; the result is that of a plain loop."""
+"""Two real agents train one model with `Run`; a worker is killed and returns; the result equals a plain loop's."""
 
 import json
 import os

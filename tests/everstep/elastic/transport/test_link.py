@@ -226,7 +226,7 @@ class Nccl:
 
 @pytest.fixture
 def nccl_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Return the calls of a backend that stands in for that of NCCL."""
+    """Return the calls of a backend that stands in for NCCL's."""
     calls = list[tuple[str, str]]()
     monkeypatch.setattr(Link, "_create", lambda *_: Nccl(calls))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)

@@ -1,7 +1,7 @@
 """The twin's registry: it stands in for the registries of clouds and for public ones.
 
 Nodes reach it inside the twin's network, under every host name; the host reaches it through the keeper's relay. Rule
-files define what each host refuses; the providers write those of ECR and ACR (`providers.registries`).
+files define what each host refuses; the providers write the files of ECR and ACR (`providers.registries`).
 """
 
 import secrets

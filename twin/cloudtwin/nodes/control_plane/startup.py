@@ -36,7 +36,7 @@ UNUSED_CONTROLLERS = (
 
 
 def start_missing(layout: Layout, tools: Mapping[str, Path], tree: Tree) -> None:
-    """Start those of the four programs that do not run. The keeper must be running."""
+    """Start each of the four programs that does not run. The keeper must be running."""
     keeper = holder(layout)
     if keeper is None:
         raise RuntimeError("the keeper must run before the control plane")

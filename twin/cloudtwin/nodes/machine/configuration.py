@@ -190,7 +190,7 @@ def labels(spec: MachineSpec) -> dict[str, str]:
 
 
 def offered_bytes(role: Role, memory_bytes: int) -> int:
-    """Return the memory of a machine for pods, given that of the host."""
+    """Return the memory of a machine for pods, given the host's."""
     return min(MEMORY_BYTES[role], memory_bytes // 2)
 
 

@@ -1,7 +1,7 @@
 """HTTP server of a machine's metadata, on the clouds' own address.
 
-Paths below `/cloudtwin/` are for the stand-in containers on the machine: that of the GPU exporter reads the
-machine's load, and that of the device plugin holds a connection open as long as it runs, so that the machine
+Paths below `/cloudtwin/` are for the stand-in containers on the machine: the GPU exporter's reads the
+machine's load, and the device plugin's holds a connection open as long as it runs, so that the machine
 offers its GPUs meanwhile.
 """
 

@@ -195,7 +195,7 @@ class AwsApi:
         }
 
     def quota(self, request: AwsRequest) -> AwsResponse:
-        """Return the quota of the account if it is set, else that of a new account."""
+        """Return the quota of the account if it is set, else a new account's."""
         code = str(request.arguments["QuotaCode"])
         default = STANDARD_QUOTA if code in STANDARD_CODES else DEFAULT_QUOTA
         value = QuotaStore(self.state).all().get(code, default)

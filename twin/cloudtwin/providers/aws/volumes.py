@@ -49,7 +49,7 @@ def _connection_problem(account: Inventory, system: Resource) -> str:
 
 
 def _node_groups(account: Inventory) -> Iterable[str]:
-    """Yield the security groups of nodes: those of launch templates, and the clusters' own."""
+    """Yield the security groups of nodes: groups of launch templates, and the clusters' own."""
     for cluster in account.all(CLUSTER):
         yield str(cluster.outputs["vpcConfig"]["clusterSecurityGroupId"])
     for nodes in account.all(NODES):

@@ -205,7 +205,7 @@ def kubelet_consistent(request: ResourceRequest) -> Iterable[str]:
     resource = request.account.find((IDENTITY,), kubelet.get("resourceId") or "")
     for name, output in (("clientId", "clientId"), ("objectId", "principalId")):
         if resource and kubelet.get(name) and kubelet[name] != resource.outputs[output]:
-            yield f"kubeletidentity.{name} is not that of {resource.name}"
+            yield f"kubeletidentity.{name} does not belong to {resource.name}"
 
 
 def next_minor_version(request: ResourceRequest) -> Iterable[str]:

@@ -53,7 +53,7 @@ def parse(arguments: Mapping[str, Plain]) -> KubernetesConfig:
         arguments: arguments as the SDK sends them, with booleans as JSON text.
 
     Raises:
-        ProviderError: an argument is invalid, or one that only the official provider supports.
+        ProviderError: an argument is invalid, or only the official provider supports it.
     """
     settings = {key: plain(value) for key, value in arguments.items() if value is not None}
     for name, value in settings.items():

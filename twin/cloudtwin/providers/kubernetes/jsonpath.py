@@ -1,4 +1,4 @@
-"""JSONPath (RFC 9535) as far as `pulumi.com/waitFor` needs it. Pure.
+"""The part of JSONPath (RFC 9535) that `pulumi.com/waitFor` uses. Pure.
 
 Supported are names, indexes, wildcards, and filters with `==`, `!`, `&&`, `||`, parentheses and
 existence tests. Slices, descendants, functions and other comparisons are refused.

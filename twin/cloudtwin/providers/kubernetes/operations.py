@@ -318,7 +318,7 @@ def _reference(inputs: Mapping[str, Plain]) -> ObjectReference:
 
 
 def _origin(inputs: Mapping[str, Plain], old: Mapping[str, Plain]) -> Origin:
-    """Return the management data of an object: that of its outputs, or a new manager name.
+    """Return the management data of an object: from its outputs, or a new manager name.
 
     Each object has its own manager name, as with the official provider, so that two programs that apply
     the same object are two managers.

@@ -119,7 +119,7 @@ def _observed(live: Live) -> bool:
 
 
 def _wait_for_pods(reason: str, related: Related) -> Waiting:
-    """Return a wait with the most severe problem of a pod: one that needs a fix, if there is one."""
+    """Return a wait with the most severe problem of a pod: a problem that needs a fix, if there is any."""
     problems = [problem for pod in related.pods if (problem := pod_problem(pod))]
     if not problems:
         return Waiting(reason)

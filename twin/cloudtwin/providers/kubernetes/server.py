@@ -127,5 +127,5 @@ def _identity(live: Object) -> str:
 
 
 def serve(arguments: Sequence[str]) -> None:
-    """Serve the engine that started this process; arguments are those of the command line."""
+    """Serve the engine that started this process; arguments come from the command line."""
     server.serve(KubernetesProvider, arguments)

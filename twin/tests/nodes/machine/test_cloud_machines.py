@@ -195,7 +195,7 @@ def test_files_that_a_pod_writes_to_a_volume_are_on_the_shared_disk(
 def test_the_group_of_a_pod_does_not_get_access_to_a_file_system_of_root(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    """The driver of FSx ignores `fsGroup` for shared volumes, as that of AWS does."""
+    """The stand-in of the FSx driver ignores `fsGroup` for shared volumes, as AWS's driver does."""
     body = pod(
         "asks-group",
         AWS.name,

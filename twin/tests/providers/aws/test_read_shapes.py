@@ -1,4 +1,4 @@
-"""The limits in shapes.json are those of AWS's service models."""
+"""The limits in shapes.json equal the limits in AWS's service models."""
 
 from cloudtwin.providers import aws
 from cloudtwin.providers.aws import read_shapes

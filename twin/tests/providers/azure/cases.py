@@ -345,7 +345,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         CLUSTER, GIVEN, [PLANE, KUBE, assigned("p", GIVES, KUBELET)], [PLANE, KUBE], "Identity Operator",
     ),
     "kubelet's identity consistent": (
-        CLUSTER, GIVEN, [KUBE], [resource(IDENTITY, KUBELET, {}, principalId="kp", clientId="x")], "is not that of",
+        CLUSTER, GIVEN, [KUBE], [resource(IDENTITY, KUBELET, {}, principalId="kp", clientId="x")], "does not belong to",
     ),
     "pool and control plane": (
         POOL, {**APOOL, "orchestratorVersion": "1.36"}, [cluster()], [cluster("1.35.5")], "incompatible",

@@ -1,4 +1,4 @@
-"""The limits in shapes.json are those of the models of Azure's SDK."""
+"""The limits in shapes.json equal the limits in the models of Azure's SDK."""
 
 from cloudtwin.providers import azure
 from cloudtwin.providers.azure import read_shapes

@@ -1,4 +1,4 @@
-"""JSONPath as far as the annotation `pulumi.com/waitFor` needs it."""
+"""The part of JSONPath that the annotation `pulumi.com/waitFor` uses."""
 
 from typing import Any
 
