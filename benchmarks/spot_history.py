@@ -3,7 +3,7 @@
     python3 -m benchmarks.spot_history                                   # 10 minutes, 34 events
     python3 -m benchmarks.spot_history --minutes 1 --events 5 --seed 2   # a short run
 
-A seeded plan removes and returns machines, one change about every 18 s; a real spot fleet has one an hour.
+A seeded plan removes and returns machines, one change about every 18 s; a real spot fleet has about one per hour.
 
     kill     SIGKILL to a worker process alone; its node stays and starts another
     vanish   SIGKILL to all processes of a node, without notice

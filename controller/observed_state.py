@@ -190,7 +190,7 @@ class ObservedState:
         return replace(self, job=job, status=status).waking_at(wake_time)
 
     def _scaling_of_move(self, requested: ReplicaRange) -> ScalingState | None:
-        """Return the number of workers while the group moves: those that the new zone offered.
+        """Return the number of workers while the group moves: the number of machines that the new zone offered.
 
         It stays until the move has ended. Workers that find no node must not suspend the job while
         the old zone's workers still train.

@@ -63,7 +63,7 @@ def render_placeholder(job: ElasticJob, spec: Spec, zone: str, number: int) -> d
 
 
 def _affinity(job_name: str, affinity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the worker's rules for nodes, and one placeholder a node if workers have a rule for pods."""
+    """Return the worker's rules for nodes, and one placeholder per node if workers have a rule for pods."""
     nodes = {key: affinity[key] for key in ("nodeAffinity",) if key in affinity}
     if "podAntiAffinity" not in affinity:
         return nodes

@@ -349,7 +349,7 @@ def _target(observed: Observed, move: Move) -> int:
 
 
 def _required(observed: Observed, state: PlacementState, move: Move) -> int:
-    """Return how many workers of the new zone must have joined: those that run, if the group has places for them."""
+    """Return how many workers of the new zone must have joined: as many as run and as the group has places for."""
     free_places = max(observed.max_workers - len(observed.running(move.left)), 1)
     expected = min(_target(observed, move), len(observed.training(state.zone)))
     return min(expected, free_places)

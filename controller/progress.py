@@ -1,6 +1,6 @@
 """The completed share of a job's training, from the metrics of its workers.
 
-A worker exports the steps that the run has completed and those that it has in all; every worker of a group has the
+A worker exports the number of completed steps and the number of all steps of the run; every worker of a group has the
 same. A worker that does not respond costs a fraction of a second, and the newest known share counts on.
 """
 

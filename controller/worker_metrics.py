@@ -40,7 +40,7 @@ def scrape(address: str, port: int = WORKER_METRICS_PORT, seconds: float = TIMEO
 
 
 def read_values(lines: Iterable[str], *metrics: Metric) -> dict[Metric, float]:
-    """Return the values of some metrics in the lines of an answer, without those that are not numbers."""
+    """Return the values of some metrics in the lines of a response; values that are not numbers are skipped."""
     names, values = {metric.name: metric for metric in metrics}, dict[Metric, float]()
     for line in lines:
         metric = names.get(line.partition("{")[0].partition(" ")[0])

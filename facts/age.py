@@ -60,7 +60,7 @@ def facts() -> Iterator[Fact]:
 
 
 def report(today: datetime.date) -> str:
-    """Return the facts, the oldest first, and the number of those that are too old."""
+    """Return the facts, the oldest first, and the number of facts that are too old."""
     listed = sorted(facts(), key=lambda fact: (fact.date, fact.name))
     lines = [
         f"{'!' if fact.days(today) > MAX_DAYS else ' '} {fact.days(today):4} days  {fact.date}  {fact.name}\n"

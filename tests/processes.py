@@ -90,7 +90,7 @@ def signal_all(processes: Callable[[], set[int]], number: signal.Signals) -> Non
     """Send a signal to each of some processes, including those that start meanwhile.
 
     Args:
-        processes: returns those that exist.
+        processes: returns the existing processes.
         number: number of the signal.
     """
     reached: set[int] = set()

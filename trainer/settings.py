@@ -41,7 +41,7 @@ DECISIVE_IF_CHANGED = ("nonfinite_loss", "compress")
 class Settings:
     """The settings of one run; the fields are named after the options.
 
-    The fingerprint contains those that decide the outcome: a run continues only from a checkpoint with
+    The fingerprint contains the settings that decide the outcome: a run continues only from a checkpoint with
     the same fingerprint.
     """
 

@@ -3,7 +3,7 @@
     make .venv/.peers
     .venv/bin/python -m benchmarks.peers --rounds 3 [--only everstep torchft] [--json]
 
-Three nodes train ResNet-18 on random images of 28 pixels, 12 samples a step. The contestants take turns,
+Three nodes train ResNet-18 on random images of 28 pixels, 12 samples per step. The contestants take turns,
 each event with new processes, so that a slow minute of this machine affects all of them:
 
 * kill: the training process alone gets SIGKILL;

@@ -142,7 +142,7 @@ class _NodeCounts:
 
 
 def _counted(pools: Sequence[_NodeCounts]) -> str:
-    """Return the number of nodes of all pools: of spot nodes, and of those on demand."""
+    """Return the number of nodes of all pools: of spot nodes, and of on-demand nodes."""
     spot = [pool for pool in pools if pool.spot]
     fixed = [pool for pool in pools if not pool.spot]
     parts = [

@@ -77,7 +77,7 @@ class DataPrep(Component):
         self.folder = f"{MOUNT}/{data_folder(dataset)}"
         account = self._account(args) if args.access else None
         batch.v1.Job(
-            # The data set is part of the name: another data set is another Job, not a change of this one.
+            # The data set is part of the name: for another data set a new Job is created, instead of changing this one.
             f"{name}-{dataset}",
             metadata=meta.v1.ObjectMetaArgs(name=f"prepare-{dataset}", namespace=args.namespace),
             spec=batch.v1.JobSpecArgs(
@@ -100,7 +100,7 @@ class DataPrep(Component):
         self.register_outputs({"folder": self.folder})
 
     def _account(self, args: DataPrepArgs) -> core.v1.ServiceAccount:
-        """Declare the account of this pod alone: workers must not have its identity."""
+        """Declare an account for this pod only: workers must not have its identity."""
         return core.v1.ServiceAccount(
             f"{self.name}-account",
             metadata=meta.v1.ObjectMetaArgs(name=DATA_ACCOUNT, namespace=args.namespace),
@@ -155,6 +155,6 @@ class DataPrep(Component):
 
 
 def _variables(access: DataAccess | None) -> list[core.v1.EnvVarArgs] | None:
-    """Return the environment of the container; None without variables, as before there were sources."""
+    """Return the environment of the container; None if empty, which keeps Jobs of older stacks unchanged."""
     variables = access.env if access else {}
     return [core.v1.EnvVarArgs(name=name, value=value) for name, value in variables.items()] or None

@@ -254,7 +254,7 @@ def _one_per_node(job: str) -> dict[str, Any]:
 
 
 def _in_one_zone(job: str) -> dict[str, Any]:
-    """Return the affinity by which workers join those that run, and the first of them any zone.
+    """Return the affinity by which the first worker may run in any zone, and the others join it.
 
     The scheduler exempts a pod that matches its own term if no other pod does. Without a node in the
     zone of the others a worker waits, so that gradients never cross zones. A zone that loses all its

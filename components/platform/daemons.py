@@ -105,7 +105,7 @@ class NodeDaemon:
 def daemon_security(
     *, read_only: bool = True, add: Sequence[str] = ()
 ) -> core.v1.SecurityContextArgs:
-    """Return the security context of a container with no capabilities but those in `add`.
+    """Return the security context of a container with no capabilities except `add`.
 
     `read_only` applies to the root file system; third-party images may write to it.
     """

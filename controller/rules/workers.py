@@ -159,7 +159,7 @@ def _to_create(
 
 
 def _missing(state: ObservedState, target: int, *, on_demand: bool) -> int:
-    """Return how many pods of one kind are missing; those that leave for another zone do not count."""
+    """Return how many pods of one kind are missing; pods that leave for another zone do not count."""
     leaving = [pod for pod in state.present if pod not in state.staying]
     staying = sum(pod.on_demand is on_demand and pod not in leaving for pod in state.pods)
     return max(target - staying, 0)

@@ -53,7 +53,7 @@ class Exporter:
     Attributes:
         name: program, and where it runs.
         labels: labels of all its metrics.
-        metrics: its metrics; of third-party programs, those that rules and dashboards read.
+        metrics: its metrics; of third-party programs, only metrics that rules and dashboards read.
     """
 
     name: str

@@ -35,7 +35,7 @@ class MachinePrice:
 
 @dataclass(frozen=True)
 class LivePrices:
-    """Prices by machine type and zone; those for a whole region have an empty zone.
+    """Prices by machine type and zone; the zone of a price for a whole region is empty.
 
     Attributes:
         source: their source, for messages.

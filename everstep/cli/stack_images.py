@@ -1,4 +1,4 @@
-"""The keys of a stack file that name Everstep's own images: those that a stack uses, and the edits that write digests.
+"""The keys of a stack file that name Everstep's own images: which a stack uses, and the edits that write digests.
 
 A stack file is edited as text, so that its comments and its order do not change.
 """

@@ -26,7 +26,7 @@ from everstep.interconnect.collectives import (
     array_sizes,
 )
 
-WARM_UP = 2  # operations of each size before those that are timed
+WARM_UP = 2  # operations of each size before the timed ones
 TIMEOUT = timedelta(seconds=300)
 """Longest time of one operation; a peer that vanished without notice is reported after it."""
 

@@ -37,7 +37,7 @@ class Progress:
 
     Attributes:
         files: files that are complete.
-        bytes: bytes of them, and of those being copied.
+        bytes: bytes of them, and of files being copied.
         failures: files that could not be copied.
     """
 

@@ -35,7 +35,7 @@ class Options:
     Attributes:
         workers: number of files copied at a time.
         verify: whether files that are complete are read again and compared with their SHA-256.
-        rename: maps the listed files to those at the destination; None keeps all names.
+        rename: maps the listed files to files at the destination; None keeps all names.
     """
 
     workers: int = 16

@@ -81,7 +81,7 @@ def lines(pairs: torch.Tensor) -> TensorDataset:
 
 
 def correct_digits(model: GPT2LMHeadModel, line: torch.Tensor) -> torch.Tensor:
-    """Return the share of correct digits of each sum, each predicted from those before it."""
+    """Return the share of correct digits of each sum, each predicted from the digits before it."""
     predicted = model(line[:, :-1]).logits[:, -SUM_DIGITS:].argmax(-1)
     return (predicted == line[:, -SUM_DIGITS:]).float().mean(1)
 

@@ -312,7 +312,7 @@ CHANGING = ("Update", "Modify", "Replace")
 
 
 def actions_of(token: str) -> tuple[str, ...]:
-    """Return the actions of a type of resource, with those for its tags; none for an unknown type."""
+    """Return the actions of a type of resource, with the actions for its tags; none for an unknown type."""
     tagged = token.startswith(("aws:ec2/", "aws:vpc/"))
     return tuple(sorted({*ACTIONS.get(token, ()), *(EC2_TAGS if tagged else ())}))
 

@@ -34,7 +34,7 @@ def test_a_group_that_follows_capacity_uses_nine_tenths_of_the_best_zone(
         outcome = follow(history)
         offered = sum(map(max, history.machines)) * history.gap_seconds
         assert outcome.done >= 0.9 * offered
-        assert outcome.moves <= history.hours, "at most one move an hour"
+        assert outcome.moves <= history.hours, "at most one move per hour"
 
 
 def test_a_group_that_follows_capacity_trains_far_more_than_in_one_zone(

@@ -57,7 +57,7 @@ def test_a_move_has_joined_with_the_first_step_of_a_group_with_a_machine_of_its_
     assert seconds == pytest.approx(30.0 + 2.0 + 0.5)
 
 
-def test_the_size_of_the_group_at_a_decision_is_that_of_the_steps_around_it() -> None:
+def test_the_size_of_the_group_at_a_decision_equals_the_size_in_the_steps_around_it() -> None:
     recorded = two_zones()
     run = recorded.run()
     (move,) = recorded.moves

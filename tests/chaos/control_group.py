@@ -45,7 +45,7 @@ class ControlGroup:
         return []
 
     def freeze(self) -> None:
-        """Stop all processes, including those that are being forked."""
+        """Stop all processes, including processes that are being forked."""
         (self.folder / "cgroup.freeze").write_text("1")
 
     def thaw(self) -> None:

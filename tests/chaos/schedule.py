@@ -23,7 +23,7 @@ MACHINE_FAULTS = (
     "clock-step",
     "disk-hang",
 )
-"""Faults of one node; of those in a round each has another node."""
+"""Faults of one node; the faults of a round have different nodes."""
 
 NETWORK_FAULTS = (
     "isolate",

@@ -94,7 +94,7 @@ def _answer(line: socket.socket, delay_file: Path, parent: int) -> None:
     line.close()
     poller = select.poll()
     poller.register(listener, select.POLLIN)
-    waiting: list[tuple[float, int]] = []  # since when, and the number of the call
+    waiting: list[tuple[float, int]] = []  # time and number of each delayed call
     while True:
         for _, events in poller.poll(POLL_SECONDS * 1000 if waiting else None):
             if events & select.POLLHUP:

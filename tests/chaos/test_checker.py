@@ -306,7 +306,7 @@ def test_a_commit_of_a_generation_that_a_restored_etcd_does_not_know_is_found(ru
     assert "commits fenced" in kinds(run)
 
 
-def test_a_commit_that_precedes_those_of_a_restored_etcd_is_found(run: Path) -> None:
+def test_a_commit_before_the_commits_of_a_restored_etcd_is_found(run: Path) -> None:
     take_back(run, 4, generation(3, 9), commit(2, 3, 10))
 
     assert "commits advance" in kinds(run)

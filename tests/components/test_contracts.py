@@ -34,7 +34,7 @@ def test_the_trainer_accepts_the_arguments_of_a_worker() -> None:
     assert (actual.learning_rate, actual.fresh, actual.seed) == (0.1, "again", 7)
 
 
-def test_defaults_of_the_stack_are_those_of_the_trainer() -> None:
+def test_stack_and_trainer_have_the_same_defaults() -> None:
     from trainer.settings import parse
 
     actual = parse(trainer_arguments())

@@ -1,6 +1,6 @@
 """The complete production stacks: valid for the SDKs, and compliant with the policies.
 
-Development stacks are a subset of them; tests on the twin create those.
+Development stacks declare a subset, which tests on the twin create.
 """
 
 import json

@@ -48,7 +48,7 @@ def test_a_worker_is_asked_as_it_serves_its_metrics() -> None:
             server.server_close()
 
 
-def test_a_worker_that_does_not_respond_is_asked_again_and_one_that_has_joined_is_not() -> None:
+def test_a_worker_is_probed_until_it_has_joined() -> None:
     addresses, responses = list[str](), {FIRST.address: metrics(FIRST.name, 3)}
 
     def answer(address: str) -> str:

@@ -153,7 +153,7 @@ def test_a_zone_that_gave_too_few_is_tried_again_as_soon_as_they_would_suffice()
     assert decide([], answered.state, after=LATER + 1, wanted=5).placeholders == {B: 5, C: 5}
 
 
-def test_workers_of_the_old_zone_train_until_those_of_the_new_one_have_joined() -> None:
+def test_workers_of_the_old_zone_train_until_the_workers_of_the_new_zone_have_joined() -> None:
     old = [worker(0), pending(1)]
     state = moving(old)
     new = started_later(4)

@@ -116,9 +116,7 @@ def test_a_pod_is_billed_from_its_node_to_its_end_also_if_no_controller_ran_mean
     assert decide([recent_pod, ended_pod], state, after=4 * HOUR).state.usd == pytest.approx(4)
 
 
-def test_a_pod_that_is_gone_is_billed_until_that_is_observed_and_one_that_ended_until_its_end() -> (
-    None
-):
+def test_a_missing_pod_is_billed_until_it_is_missed_and_an_ended_pod_until_its_end() -> None:
     before = decide([worker(0), worker(1)]).state
     failed_pod = worker(1, phase="Failed", finished=NOW + timedelta(hours=1))
 

@@ -22,7 +22,7 @@ def release(repository: Repository, tag: str, **arguments: str) -> WorkflowRun:
     return repository.run("release", "push", payload=payload, environment=arguments, job=job)
 
 
-def test_the_version_of_the_tests_is_that_of_the_distribution() -> None:
+def test_the_version_of_the_tests_equals_the_version_of_the_distribution() -> None:
     assert f'\nversion = "{VERSION}"\n' in (ROOT / "pyproject.toml").read_text()
 
 

@@ -81,7 +81,7 @@ def test_the_site_is_published_from_main_after_it_was_built() -> None:
     assert "permissions" not in build, "code of a pull request runs there"
 
 
-def test_the_pulumi_cli_is_the_one_that_the_tests_run() -> None:
+def test_the_workflows_use_the_pulumi_cli_of_the_tests() -> None:
     (pinned,) = re.findall(r"pulumi-version: (\S+)", stack_workflow())
     modules = (ROOT / "twin/cloudtwin/toolchain/pulumi/go.mod").read_text()
 

@@ -1,6 +1,6 @@
 """The commands of a guide, in the order of its page.
 
-A fenced block of docs/eks.md and docs/aks.md has one command a line. A comment below a command decides what the
+A fenced block of docs/eks.md and docs/aks.md has one command per line. A comment below a command decides what the
 tests run:
 
     COMMAND

@@ -76,7 +76,7 @@ def every_command(guide: str) -> list[GuideCommand]:
 
 
 def variants(guide: str) -> list[str]:
-    """Return every command of a guide, including those for the twin and those within tables and sentences."""
+    """Return every command of a guide, including commands for the twin and commands within tables and sentences."""
     inline = re.findall(r"`((?:everstep|aws|az) [a-z][^`]*)`", GUIDES[guide].read_text())
     parts = [part for line in inline for part in re.split(r";|\|\s|&&", line)]
     written = [

@@ -109,7 +109,7 @@ class Prometheus:
 
 @contextmanager
 def serving(folder: Path, targets: Mapping[str, int], *rules: Path) -> Iterator[Prometheus]:
-    """Yield a server that scrapes ports of this machine and evaluates the rules, each half a second.
+    """Yield a server that scrapes ports of this machine and evaluates the rules, both every half second.
 
     Args:
         folder: folder for its data.

@@ -227,7 +227,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _DATA_TESTS,
     ),
     Mutation(
-        "digest of 2^63 that fits no signed number",
+        "digest of 2^63 that does not fit a signed number",
         _LEDGER,
         "(self.digest >= 2**63)",
         "(self.digest > 2**63)",
@@ -284,7 +284,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         ("tests/everstep/elastic/membership/test_state_machine.py",),
     ),
     Mutation(
-        "mistakes that make no suspicion slower",
+        "mistakes that do not slow down later suspicion",
         "everstep/elastic/membership/arrivals.py",
         "            self._doublings = min(self._remaining(now) + 1, MAX_DOUBLINGS)\n",
         "",

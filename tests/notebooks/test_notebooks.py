@@ -68,7 +68,7 @@ def test_a_cell_that_costs_money_in_an_account_begins_with_a_warning(path: Path)
             assert first.startswith(WARNING), f"{path.stem}: {cell.id}"
 
 
-def test_the_lab_has_cells_that_cost_money_and_one_that_ends_the_costs() -> None:
+def test_the_lab_has_cells_that_cost_money_and_a_cell_that_ends_the_costs() -> None:
     sources = [cell.source for path in PATHS for cell in code(path)]
 
     assert sum(WARNING in source for source in sources) == 3

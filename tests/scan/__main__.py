@@ -2,8 +2,8 @@
 
     make scan
 
-Every finding has an answer in the table "Findings of scanners" of docs/security.md: why it stays. The exit status is 1
-for a finding without an answer, and for an answer without a finding.
+The table "Findings of scanners" of docs/security.md lists the accepted findings with reasons. The exit status is 1 for
+a finding that is not in it, and for an entry without a finding.
 """
 
 import argparse
@@ -14,28 +14,34 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.scan.answers import Answer, Finding, parse_answers, unanswered, unused
+from tests.scan.accepted import (
+    AcceptedFinding,
+    Finding,
+    not_accepted,
+    parse_accepted,
+    without_finding,
+)
 from tests.scan.manifests import write_manifests
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ANSWERS = REPOSITORY / "docs" / "security.md"
+SECURITY_PAGE = REPOSITORY / "docs" / "security.md"
 SOURCES = ("controller", "etcd", "spot", "trainer", "twin", ".github")
 
 
 def main() -> None:
-    """Scan and print the findings without an answer and the answers without a finding."""
+    """Scan and print the findings without an entry and the entries without a finding."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--checkov", type=Path, required=True, help="the scanner's executable")
     options = parser.parse_args()
-    answers = parse_answers(ANSWERS.read_text(encoding="utf-8"))
+    accepted = parse_accepted(SECURITY_PAGE.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         write_manifests(Path(folder))
         findings = scan(options.checkov, Path(folder), ["kubernetes"])
     for source in SOURCES:
         findings |= scan(options.checkov, REPOSITORY / source, ["dockerfile", "github_actions"])
-    sys.exit(report(findings, answers))
+    sys.exit(report(findings, accepted))
 
 
 def scan(checkov: Path, folder: Path, frameworks: list[str]) -> set[Finding]:
@@ -62,17 +68,17 @@ def scan(checkov: Path, folder: Path, frameworks: list[str]) -> set[Finding]:
     }
 
 
-def report(findings: set[Finding], answers: list[Answer]) -> int:
-    """Print missing and stale answers; return the exit status."""
-    missing, stale = unanswered(findings, answers), unused(findings, answers)
+def report(findings: set[Finding], accepted: list[AcceptedFinding]) -> int:
+    """Print missing and stale entries; return the exit status."""
+    missing, stale = not_accepted(findings, accepted), without_finding(findings, accepted)
     for finding in missing:
-        print(f"without an answer: {finding.check} at {finding.resource}: {finding.rule}")
-    for answer in stale:
-        print(f"without a finding: {answer.check} at {', '.join(answer.resources)}")
+        print(f"not accepted: {finding.check} at {finding.resource}: {finding.rule}")
+    for entry in stale:
+        print(f"accepted without a finding: {entry.check} at {', '.join(entry.resources)}")
     if missing or stale:
-        print(f"Fix them, or change the table in {ANSWERS.relative_to(REPOSITORY)}.")
+        print(f"Fix them, or change the table in {SECURITY_PAGE.relative_to(REPOSITORY)}.")
         return 1
-    print(f"{len(findings)} findings, each with an answer.")
+    print(f"{len(findings)} findings, all accepted.")
     return 0
 
 

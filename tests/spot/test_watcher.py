@@ -190,7 +190,7 @@ def test_without_new_notices_the_api_server_is_not_called() -> None:
     before = node.calls
     node.run(watcher, 600)
 
-    assert node.calls == before, "one call a second from each node would be a considerable load"
+    assert node.calls == before, "one call per second from each node would be a considerable load"
 
 
 def test_a_silent_metadata_service_does_not_cancel_a_notice() -> None:

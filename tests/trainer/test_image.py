@@ -25,7 +25,7 @@ def test_the_default_base_has_the_tested_version_of_pytorch() -> None:
     assert version == pinned("trainer")["torch"]
 
 
-def test_the_locked_packages_are_those_of_the_extra() -> None:
+def test_the_packages_of_the_extra_are_locked() -> None:
     locked = (ROOT / "requirements" / "trainer.txt").read_text()
     versions = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", locked, re.MULTILINE))
 

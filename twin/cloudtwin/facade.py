@@ -421,7 +421,7 @@ def go_version() -> str:
 
 
 def packages() -> "tuple[tuple[Package, ...], tuple[Package, ...]]":
-    """Return all Debian packages that the twin needs, and those that are missing."""
+    """Return all Debian packages that the twin needs, and the missing ones."""
     from cloudtwin.toolchain.packages import PACKAGES, missing
 
     return PACKAGES, tuple(missing())

@@ -277,7 +277,7 @@ def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
 
 
 def _needs_by_quota(needs: Iterable[PoolNeed]) -> dict[Quota, list[PoolNeed]]:
-    """Return the pools that each quota limits, those whose machines are known."""
+    """Return the pools with known machines that each quota limits."""
     needs_by_quota: dict[Quota, list[PoolNeed]] = {}
     for pool_need in needs:
         counted = quota(pool_need.types[0], spot=pool_need.spot)

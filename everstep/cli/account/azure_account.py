@@ -90,7 +90,7 @@ class Quota:
 
 @dataclass(frozen=True)
 class Permission:
-    """Actions that one role allows the caller, and those that it excludes."""
+    """Actions that one role allows the caller, and actions that it excludes."""
 
     actions: tuple[str, ...]
     excluded: tuple[str, ...]

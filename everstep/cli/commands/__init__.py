@@ -1,1 +1,1 @@
-"""The commands of `everstep`: one file a command, each a thin layer over functions without a terminal."""
+"""The commands of `everstep`: one file per command, each a thin layer over functions without a terminal."""

@@ -72,7 +72,7 @@ RunFolder = Annotated[
     typer.Option(
         "--run",
         metavar="DIR",
-        help="Report on this folder of a run, such as one of `down --keep-run` or `launch`.",
+        help="Report on this folder of a run, such as a folder of `down --keep-run` or `launch`.",
     ),
 ]
 
@@ -151,7 +151,7 @@ def _stack_run(context: StackContext, recent_steps: int, *, wait: bool) -> _Sour
 
 
 def _record_cluster(context: StackContext) -> None:
-    """Record machines and moves, unless the cluster is gone: it has none to add."""
+    """Record machines and moves; skip this if the cluster is gone."""
     with suppress(EverstepError, TwinError):
         view = context.connect().view(context.job)
         MachineLog(context.workspace.machines).add(view.nodes)
@@ -242,5 +242,5 @@ def _write(option: str, path: Path, content: bytes) -> None:
     except OSError as error:
         raise EverstepError(
             f"{option} {path} cannot be written: {error.strerror or error}",
-            "Name a place that you may write to.",
+            "Name a path that you may write to.",
         ) from None

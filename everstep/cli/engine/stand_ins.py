@@ -1,8 +1,8 @@
 """The images that a stack uses, and where the machines of the twin get them from.
 
 Third-party images, such as a GPU driver's plugin, have no hardware on the twin: local images replace them, by an alias.
-Everstep's own images are pulled from the twin's registry, which has those that a release publishes, and those that
-`everstep images push` has pushed.
+Everstep's own images are pulled from the twin's registry, which has the images that a release publishes, and the
+images that `everstep images push` has pushed.
 """
 
 from collections.abc import Collection, Sequence

@@ -29,7 +29,7 @@ SOURCES = (
 """Files of the package everstep that the program consists of."""
 
 REMOVED_AFTER_SECONDS = 600
-"""After its end the cluster removes the Job itself, if the command was killed before it could."""
+"""Time after its end at which the cluster removes the Job, if the command was killed before it did."""
 
 Json = dict[str, Any]
 
@@ -124,7 +124,7 @@ def _job(template: Json, test: ClusterTest) -> Json:
             "completionMode": "Indexed",
             "completions": test.nodes,
             "parallelism": test.nodes,
-            "backoffLimit": 0,  # a lost peer ends the test: its figures would be of another group
+            "backoffLimit": 0,  # a lost peer ends the test: its figures would describe another group
             "activeDeadlineSeconds": test.seconds,
             "ttlSecondsAfterFinished": REMOVED_AFTER_SECONDS,
             "template": {
@@ -171,7 +171,7 @@ def _items() -> list[Json]:
 
 
 def _renamed(affinity: Json) -> Json:
-    """Return the affinity with the test's pods in place of the job's workers: one on each node."""
+    """Return the affinity with the label of the test's pods, which puts one on each node."""
     renamed = deepcopy(affinity)
     for kind in ("podAffinity", "podAntiAffinity"):
         for term in (renamed.get(kind) or {}).get(

@@ -134,7 +134,7 @@ def _group(entry: JournalEntry) -> tuple[int, int]:
 
 
 def _fold_steps(steps: list[JournalEntry], retained_steps: set[int]) -> Iterator[StepRecord]:
-    """Yield blocks for all steps but those that are kept."""
+    """Yield blocks for all steps that are not kept."""
     block: StepRecord | None = None
     for i, entry in enumerate(steps):
         if i in retained_steps:

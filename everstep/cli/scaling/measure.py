@@ -30,7 +30,7 @@ class Study(Protocol):
 def measure(
     study: Study, numbers: Sequence[int], store: Store, progress: Progress, *, remeasure: bool
 ) -> list[SizeResult]:
-    """Return the results of all sizes; measure those that are missing, and store each immediately.
+    """Return the results of all sizes; measure the missing ones, and store each immediately.
 
     Args:
         study: study to measure with.

@@ -104,7 +104,7 @@ class SizeResult:
 
 
 def efficiencies(sizes: Sequence[SizeResult]) -> list[float]:
-    """Return the efficiency of each size: 1 is linear to the smallest size."""
+    """Return the efficiency of each size relative to linear scaling from the smallest size."""
     if not sizes:
         return []
     base = min(sizes, key=lambda size: size.replicas)
@@ -153,7 +153,7 @@ def size_result(run: RunRecord, replicas: int, processes: int) -> SizeResult:
 def _spent(run: RunRecord, share: float) -> dict[str, float | None]:
     """Return the time of the counted steps by activity.
 
-    Journals have sums since the start of a process, so those before the first step are subtracted.
+    Journals have sums since the start of a process, so the sums before the first step are subtracted.
 
     Args:
         run: record of the run.

@@ -173,7 +173,7 @@ def flush_all(seconds: float = FLUSH_SECONDS) -> None:
 
 
 def parse(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a journal's text in order; skip torn ones and those without a kind or a time."""
+    """Yield the lines of a journal's text in order; skip torn lines and lines without a kind or a time."""
     for line in text.splitlines():
         try:
             entry = json.loads(line)

@@ -97,7 +97,7 @@ class BucketStore:
     def write(
         self, state: Tensors, manifest: Manifest, *, commit: Callable[[Manifest], bool], keep: int
     ) -> int:
-        """Write one checkpoint; delete those older than the `keep` newest; return its bytes.
+        """Write one checkpoint; delete all but the `keep` newest; return its bytes.
 
         Raises:
             FencedError: `commit` has refused it. Its objects stay until a later checkpoint: the response to a

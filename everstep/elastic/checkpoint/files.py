@@ -141,7 +141,7 @@ def write(
     keep: int = 3,
     disk: Disk = DISK,
 ) -> Path:
-    """Write one checkpoint durably and remove those older than the `keep` newest.
+    """Write one checkpoint durably and remove all but the `keep` newest.
 
     Raises:
         FencedError: another generation has taken over. The staging folder stays until a later

@@ -46,7 +46,7 @@ class FolderStore:
     def write(
         self, state: Tensors, manifest: Manifest, *, commit: Callable[[Manifest], bool], keep: int
     ) -> int:
-        """Write one checkpoint durably; remove those older than the `keep` newest; return its bytes.
+        """Write one checkpoint durably; remove all but the `keep` newest; return its bytes.
 
         Raises:
             FencedError: `commit` has refused it.

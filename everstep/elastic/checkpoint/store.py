@@ -57,7 +57,7 @@ class CheckpointStore(Protocol):
     def write(
         self, state: Tensors, manifest: Manifest, *, commit: Callable[[Manifest], bool], keep: int
     ) -> int:
-        """Write one checkpoint durably; remove those older than the `keep` newest; return its bytes.
+        """Write one checkpoint durably; remove all but the `keep` newest; return its bytes.
 
         Raises:
             FencedError: `commit` has refused it.

@@ -1,6 +1,6 @@
 """The samples that a state was trained on, as two numbers that are part of the state.
 
-At each step every worker adds the samples that it actually read, not those that the order assigns to
+At each step every worker adds the samples that it actually read, not the samples that the order assigns to
 it: their number and a digest, the sum of a hash of (step, id). The digests are summed with the
 gradients, and their total is added when the step is applied. Sums do not depend on which worker had
 which sample, so the ledger of a state is the same for any number of workers and any history of the

@@ -4,7 +4,7 @@ Differences from torchrun on spot machines: it exits with the codes that the con
 drained node leaves instead of ending the job, and workers are forked from a process that has imported
 torch already, which shortens a recovery by seconds.
 
-Exit codes: 0 the run is complete (also if it was before this node joined), 143 the node had to leave,
+Exit codes: 0 the run is complete (even if it was complete before this node joined), 143 the node had to leave,
 138 retry this pod, 1 or 2 a retry would fail, too.
 """
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DONE, PERMANENT, RETRY, NOTICE = 0, 1, 138, 143
-"""Exit codes; of the last three the upstream controller replaces pods after 138 and 143."""
+"""Exit codes; the upstream controller replaces pods that exit with 138 or 143."""
 
 USAGE = 2
 """Exit code after a mistake in the command line."""

@@ -1,7 +1,7 @@
 """The launcher's command line, parsed without torch, so that a mistake is reported immediately.
 
 The options are few; torchrun's own are accepted too and passed on to it, under torchrun's names with
-dashes or underscores. Controllers of elastic jobs inject those.
+dashes or underscores. Controllers of elastic jobs inject the latter.
 """
 
 import argparse

@@ -77,7 +77,7 @@ class Connectivity:
         Args:
             identity: identity of this agent.
             targets: the members that were probed.
-            unreachable: those that could not be reached.
+            unreachable: members that could not be reached.
             now: the time.
         """
         for target in targets:

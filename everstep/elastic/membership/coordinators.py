@@ -91,7 +91,7 @@ def _turn_seconds(identity: str, current: Generation | None) -> float:
 
 @dataclass
 class Instructions:
-    """The newest instruction of each kind, and those that this coordinator has requested."""
+    """The newest instruction of each kind, and the instructions that this coordinator has requested."""
 
     _newest: dict[str, Instruction] = field(default_factory=dict)
     _requested: set[tuple[str, int, int, int]] = field(default_factory=set)

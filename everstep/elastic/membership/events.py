@@ -152,7 +152,7 @@ class Probed:
 
     Attributes:
         targets: identities of the probed members.
-        unreachable: those that could not be reached, in either direction.
+        unreachable: members that could not be reached, in either direction.
     """
 
     targets: frozenset[str]

@@ -1,4 +1,4 @@
-"""The thread that probes the leases of members that may be lost, and revokes those that have lapsed."""
+"""The thread that probes the leases of members that may be lost, and revokes lapsed ones."""
 
 import contextlib
 import logging

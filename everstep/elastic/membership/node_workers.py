@@ -105,7 +105,7 @@ class NodeWorkers:
     # --- callbacks of the agent ---
 
     def stop(self, reason: str) -> None:
-        """Make the workers abort their generation now; kill those that do not."""
+        """Make the workers abort their generation now; kill workers that do not."""
         number = self._generation()
         log.warning("generation %d is over: %s", number, reason)
         self._server.broadcast({"stop": reason, "generation": number})

@@ -9,7 +9,7 @@ MAX_PROBED = 64  # members that wait, or that are probed after a generation that
 
 
 def members_to_probe(view: RunView, limits: GroupLimits) -> list[str]:
-    """Return the members that a joiner probes: few of those that train, or all that wait."""
+    """Return the members that a joiner probes: a few training members, or all that wait."""
     if is_large(limits):
         return view.ranked_coordinators(limits)
     training = still_training(view.members, view.current)

@@ -152,7 +152,7 @@ class Membership:
 
     @property
     def shortage(self) -> Shortage | None:
-        """The members, among those it watches, that this agent lacks while it waits."""
+        """The watched members that this agent lacks while it waits."""
         if not self.wants or not self.identity or not self._has_full_view:
             return None
         return find_shortage(self.view, self.limits)

@@ -89,7 +89,7 @@ class TrainingState(Protocol):
         """Return a context for `restore`: `on_hung` is called with a reason if the storage hangs."""
 
     def adopt(self, step: int, computed: tuple[Span, ...], *, keeps: bool) -> None:
-        """Record that the tensors are now those after `step` completed steps.
+        """Record that the tensors now have the values after `step` completed steps.
 
         Args:
             step: completed steps.

@@ -9,7 +9,7 @@ A worker survives any number of generations. Its state is a list of tensors (par
 momentum), described by its `StepProgress`. The rules:
 
 1. *A step is applied once its sum has arrived*, and not before. Until then only the gradient buffer
-   and the batch statistics have changed, and `RollBack` restores those. A sum contains every member's
+   and the batch statistics have changed, and `RollBack` restores the statistics. A sum contains every member's
    share, so an applied step is complete, whichever worker dies afterwards.
 2. *The most advanced complete state wins.* Members of one generation differ by one step at most: some
    received the last sum, some did not. Those that did send their state to the others; if none did, the
@@ -83,7 +83,7 @@ class StateReport:
 
 @dataclass(frozen=True)
 class CopyPlan:
-    """The ranks that send tensors, and those that receive them; equal on all workers.
+    """The ranks that send tensors, and the ranks that receive them; equal on all workers.
 
     All workers compute it from the same reports.
 

@@ -191,7 +191,7 @@ class Checkpoints:
         """Return the newest valid checkpoint of this run; first make a committed one visible.
 
         Raises:
-            EverstepError: the committed one is lost, or those that are there are of another run.
+            EverstepError: the committed checkpoint is lost, or all existing ones belong to another run.
         """
         storage = self._storage
         if storage is None:

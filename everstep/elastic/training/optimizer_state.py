@@ -96,7 +96,7 @@ class OptimizerState:
 
         Args:
             numbers: result of `numbers()`; None in a checkpoint of a version that did not save them.
-            tensors: those that `numbers()` separated.
+            tensors: the tensors that `numbers()` separated.
         """
         hyperparameters: dict[str, Any] = {"materialised": True}
         if numbers is not None:

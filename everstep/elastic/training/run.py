@@ -227,7 +227,7 @@ class Run:
         Args:
             dataset: map-style, or a number of samples whose indices are passed to `score`.
             score: called with the parts of a collated batch; returns tensors of one value per sample.
-            expect: called with the indices of this worker's next samples, and of those after them.
+            expect: called with the indices of this worker's next samples, and of the samples after them.
         """
         own_indices = isinstance(dataset, int)
         size = size_of(None, dataset) if own_indices else size_of(dataset, None)

@@ -123,7 +123,7 @@ class RunState:
 
     @torch.no_grad()
     def adopt(self, step: int, computed: tuple[Span, ...], *, keeps: bool) -> None:
-        """Record that the tensors are those after `step` steps, with these units of the next one computed."""
+        """Record that the tensors have the values after `step` steps, with these units of the next one computed."""
         self.in_flight = replace(self.in_flight if keeps else InFlight(), group=computed, owed=())
         if not keeps:
             for tensor, received in self._copies:
@@ -187,7 +187,7 @@ class RunState:
     # --- tensors and numbers ---
 
     def tensors(self) -> Tensors:
-        """Return parameters, statistics and the optimizer's tensors by name; those that training uses."""
+        """Return parameters, statistics and the optimizer's tensors by name, which training uses."""
         state = {
             f"model.{plain_name(name)}": tensor for name, tensor in self.model.state_dict().items()
         }

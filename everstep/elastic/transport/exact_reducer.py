@@ -240,7 +240,9 @@ class ExactReducer:
         """Record parameters whose gradient exceeds its unit; return whether a wider range exists."""
         # The share of a range that one shard may fill: half of it, as a margin for rounding.
         share = 0.5 / self._shards
-        if not bool((largest < 2.0**MAX_RANGE * share).all()):  # also if one is not finite
+        if not bool(
+            (largest < 2.0**MAX_RANGE * share).all()
+        ):  # a non-finite value fails the comparison, too
             return False
         self._misfits += (largest >= torch.exp2(self.ranges.double()) * share).to(self._misfits)
         return True

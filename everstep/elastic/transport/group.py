@@ -31,7 +31,7 @@ class RankAssignment:
         world_size: number of workers in the group.
         local_rank: rank on this node.
         store: store of a few texts that this generation's workers share; None for a single worker.
-        local_peers: number of workers on this machine, including this one and those in other containers.
+        local_peers: number of workers on this machine, including this one and workers in other containers.
         sum: function that sums a tensor over the group's workers, in place; PeerLostError if one is gone.
         begin_all_reduce: function that starts such a sum; the returned function waits for the end. None if not
             supported.

@@ -139,7 +139,7 @@ def test_the_tokens_of_one_service_account_of_this_cluster_are_trusted() -> None
     assert inputs["resourceName"] == "everstep-trainer"
 
 
-def test_the_trusted_service_account_is_that_of_the_pods() -> None:
+def test_the_identity_trusts_the_service_account_of_the_pods() -> None:
     account = fuse()["shared-account"].inputs["metadata"]
 
     assert f"system:serviceaccount:{account['namespace']}:{account['name']}" in blob.SUBJECTS

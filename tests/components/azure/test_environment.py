@@ -60,7 +60,7 @@ def test_every_taggable_resource_has_owner_and_stack_tags(graph: Graph) -> None:
     assert expected.items() <= pool["tags"].items(), "its machines would have no owner tag"
 
 
-def test_every_resource_with_a_location_uses_that_of_the_stack(graph: Graph) -> None:
+def test_every_resource_with_a_location_is_in_the_location_of_the_stack(graph: Graph) -> None:
     for resource in graph.custom("azure-native"):
         if accepts(resource.type, "location"):
             assert resource.inputs["location"] == "eastus", resource.name

@@ -235,5 +235,5 @@ def test_the_system_pool_scales_only_if_configured() -> None:
 
 
 @pytest.mark.parametrize(("zones", "expected"), [([], None), (["1", "3"], ["1", "3"])])
-def test_zones_are_those_of_the_configuration(zones: list[str], expected: list[str] | None) -> None:
+def test_zones_come_from_the_configuration(zones: list[str], expected: list[str] | None) -> None:
     assert system(config_of(systemPool={"zones": zones})).availability_zones == expected

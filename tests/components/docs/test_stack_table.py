@@ -80,7 +80,7 @@ def test_the_cheaper_vm_size_is_tried_first_also_when_pulumi_has_sorted_the_keys
 
 
 @pytest.mark.parametrize("name", ON_CLOUDS)
-def test_dev_runs_the_published_controller_and_prod_the_one_that_follows_capacity(
+def test_dev_runs_the_published_controller_and_prod_the_maintained_controller(
     name: str,
 ) -> None:
     config = stack_table.read(stack_table.STACKS / f"Pulumi.{name}.yaml")

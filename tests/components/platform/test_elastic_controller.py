@@ -28,7 +28,7 @@ def test_the_maintained_controller_has_only_the_permissions_it_needs() -> None:
     }  # fmt: skip
 
 
-def test_the_upstream_controller_reads_all_namespaces_and_writes_in_that_of_the_job() -> None:
+def test_the_upstream_controller_reads_all_namespaces_and_writes_in_the_jobs_namespace() -> None:
     graph = upstream()
     bindings = [
         resource

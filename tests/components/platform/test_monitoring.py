@@ -130,7 +130,7 @@ def test_each_object_is_in_the_namespace_of_what_it_watches() -> None:
     assert set(namespaces.values()) == {"elastic-job"}
 
 
-def test_rules_are_those_of_the_file() -> None:
+def test_rules_come_from_the_file() -> None:
     monitored_objects = objects(monitored())["PrometheusRule everstep"].inputs
 
     assert monitored_objects["spec"] == yaml.safe_load(operator_objects.RULES.read_text())
@@ -175,7 +175,7 @@ def test_the_upstream_controller_has_no_monitor() -> None:
 
 
 @pytest.mark.parametrize("base", [EKS, AKS])
-def test_prices_are_those_of_the_estimate(base: dict[str, Any]) -> None:
+def test_prices_equal_the_prices_of_the_estimate(base: dict[str, Any]) -> None:
     budget = {"monthlyUsd": 1500, "email": "a@example.org"}
     prices = prices_of(from_mapping(base | {"cost": {"budget": budget}}))
 

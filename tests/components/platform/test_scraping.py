@@ -33,7 +33,7 @@ def test_a_pod_that_has_ended_is_not_scraped() -> None:
     assert not [pod for pod in pods if is_kept(scrape_job(15), *pod, phase="Succeeded")]
 
 
-def test_labels_of_the_metrics_win_over_those_of_the_pod() -> None:
+def test_labels_of_the_metrics_take_precedence_over_labels_of_the_pod() -> None:
     assert scrape_job(15)["honor_labels"] is True, "the exporter's `pod` names the GPU's user"
 
 

@@ -21,7 +21,7 @@ class Bench:
         api: client of the cluster.
         namespace: namespace of the jobs.
         adapt_pod: adapts a pod's spec to the machines of the cluster.
-        time_factor: factor of all timeouts, relative to those with simulated kubelets.
+        time_factor: factor of all timeouts, relative to the timeouts with simulated kubelets.
     """
 
     api: client.ApiClient
@@ -145,9 +145,9 @@ class Job:
 
     def pods(self) -> dict[int, Any]:
         """Return the job's pods by index."""
-        chosen = f"job-name={self.name}"
+        selector = f"job-name={self.name}"
         listed = self.bench.core.list_namespaced_pod(
-            self.bench.namespace, label_selector=chosen
+            self.bench.namespace, label_selector=selector
         ).items
         return {int(pod.metadata.labels["replica-index"]): pod for pod in listed}
 
@@ -162,9 +162,9 @@ class Job:
         }
 
     def services(self) -> list[Any]:
-        chosen = f"job-name={self.name}"
+        selector = f"job-name={self.name}"
         listed: list[Any] = self.bench.core.list_namespaced_service(
-            self.bench.namespace, label_selector=chosen
+            self.bench.namespace, label_selector=selector
         ).items
         return listed
 
@@ -191,9 +191,9 @@ class Job:
         return ((status.get("replicaStatuses") or {}).get("Worker") or {}).get(kind) or 0
 
     def events(self) -> list[Any]:
-        chosen = f"involvedObject.kind=ElasticJob,involvedObject.name={self.name}"
+        selector = f"involvedObject.kind=ElasticJob,involvedObject.name={self.name}"
         listed: list[Any] = self.bench.core.list_namespaced_event(
-            self.bench.namespace, field_selector=chosen
+            self.bench.namespace, field_selector=selector
         ).items
         return listed
 

@@ -15,7 +15,7 @@ from tests.controller.conformance.bench import Bench, Job
 from tests.controller.conformance.real_pods import IMAGE, Kubelet
 
 OUTAGE_SECONDS = 20  # the nodes of the twin count as lost after 8 s
-MIN_STEPS = 10  # in this time, of a hundred on an idle machine
+MIN_STEPS = 10  # during the outage; an idle machine takes about a hundred
 
 TRAINING = """
 import os, signal, time

@@ -1,4 +1,4 @@
-"""The pods and Services of a job are those that manifests for the upstream controller rely on."""
+"""The pods and Services of a job have the names that manifests for the upstream controller rely on."""
 
 import pytest
 

@@ -61,7 +61,7 @@ class LimitedCluster(ModelCluster):
         return f"everstep_step {share * 1e6:.0f}\neverstep_planned_steps 1000000\n"
 
     def set_spot_machines(self, machines: int) -> None:
-        """Change the spot machines; those that are lost take their pods with them."""
+        """Change the spot machines; pods of lost machines are lost, too."""
         self.spot_machines = machines
         for pod in self._bound(on_demand=False)[machines:]:
             self.nodes_up.pop(pod["spec"]["nodeName"], None)

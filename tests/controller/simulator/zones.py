@@ -135,7 +135,7 @@ class ZonedCluster(ModelCluster):
                 pod["status"] = {"phase": "Running", "conditions": [scheduled]}
 
     def set_machines(self, zone: str, machines: int) -> None:
-        """Change the machines of a zone; those that are lost take their pods with them."""
+        """Change the machines of a zone; pods of lost machines are lost, too."""
         self.machines[zone] = machines
         pods = [*self.waiting_pods.values(), *self.pods.values()]
         bound = [pod for pod in pods if "nodeName" in pod["spec"] and zone_of(pod) == zone]

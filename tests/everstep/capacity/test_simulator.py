@@ -135,7 +135,7 @@ def test_the_old_zone_trains_until_the_new_one_does() -> None:
     assert outcome.done == pytest.approx(paid - 100 - 4 * 100)
 
 
-def test_a_zone_that_is_lost_when_the_group_moves_trains_no_longer() -> None:
+def test_a_zone_that_is_lost_when_the_group_moves_no_longer_trains() -> None:
     job = replace(JOB, boot=Cost(100, "this test"))
 
     outcome = run(history(*((1, 0),) * 3, (0, 4), (0, 4)), job)
@@ -264,4 +264,4 @@ def test_no_policy_beats_what_the_market_and_the_prices_allow(seed: int) -> None
     assert spot.done <= offered, "more work than the best zone of each moment offered"
     assert spot.goodput <= 1
     assert bought.done >= spot.done, "the market never has more than what can be bought"
-    assert spot.moves <= 60, "at most one move an hour"
+    assert spot.moves <= 60, "at most one move per hour"

@@ -35,7 +35,7 @@ def values_of(key: str, node: object) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
-def test_namespaces_in_manifests_are_those_of_the_catalog(path: Path) -> None:
+def test_namespaces_in_manifests_are_in_the_catalog(path: Path) -> None:
     namespaces = {
         namespace
         for namespace in values_of("namespace", documents(path))
@@ -46,13 +46,13 @@ def test_namespaces_in_manifests_are_those_of_the_catalog(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
-def test_labels_and_annotations_in_manifests_are_those_of_the_catalog(path: Path) -> None:
+def test_labels_and_annotations_in_manifests_are_in_the_catalog(path: Path) -> None:
     written = set(re.findall(rf"\b{re.escape(names.DOMAIN)}/[a-z-]+", path.read_text()))
 
     assert written <= KNOWN, "a name that no program uses would select nothing"
 
 
-def test_service_accounts_in_manifests_are_those_of_the_catalog() -> None:
+def test_service_accounts_in_manifests_are_in_the_catalog() -> None:
     accounts = {
         document["metadata"]["name"]
         for path in MANIFESTS
@@ -68,7 +68,7 @@ def test_service_accounts_in_manifests_are_those_of_the_catalog() -> None:
     }
 
 
-def test_the_custom_resource_is_that_of_the_catalog() -> None:
+def test_the_custom_resource_has_the_names_of_the_catalog() -> None:
     (definition,) = documents(next(path for path in MANIFESTS if path.stem == "elasticjob-crd"))
 
     assert definition["spec"]["group"] == names.ELASTICJOB_GROUP

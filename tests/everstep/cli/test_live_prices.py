@@ -64,7 +64,7 @@ def test_each_zone_of_aws_has_its_own_spot_price(
 
 
 @pytest.mark.usefixtures("credentials")
-def test_the_price_of_the_stack_is_the_highest_of_its_zones_and_on_demand_that_of_the_table(
+def test_the_spot_price_is_the_highest_of_the_zones_and_the_on_demand_price_comes_from_the_table(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = eks()

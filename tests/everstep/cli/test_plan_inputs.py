@@ -66,7 +66,7 @@ def test_a_stack_with_one_pool_is_planned_for_all_zones_of_its_cluster(config: S
     assert len({zone.price for zone in planned}) == 1
 
 
-def test_zones_are_those_of_the_pools_with_their_machines_and_highest_price() -> None:
+def test_zones_come_from_the_pools_with_their_machines_and_highest_price() -> None:
     planned = zones(EKS_POOLS)
 
     assert [(zone.name, zone.machines) for zone in planned] == [

@@ -21,7 +21,7 @@ def store(path: Path, content: object) -> None:
     path.write_text(json.dumps(content))
 
 
-def test_the_file_that_the_environment_names_comes_before_that_of_docker(tmp_path: Path) -> None:
+def test_the_file_that_the_environment_names_precedes_dockers(tmp_path: Path) -> None:
     store(tmp_path / ".docker" / "config.json", {"auths": {HOST: {"auth": encoded("AWS", "old")}}})
     configured = tmp_path / "auth.json"
     environment = {"HOME": str(tmp_path), "REGISTRY_AUTH_FILE": str(configured)}

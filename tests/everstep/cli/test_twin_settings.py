@@ -9,7 +9,7 @@ from everstep.cli.images import OPTIONS, RECIPES
 from everstep.cli.twin_settings import configure_twin, down_command, gpu_machine, system_machine
 
 
-def test_everstep_variables_set_those_of_the_twin() -> None:
+def test_everstep_variables_set_variables_of_the_twin() -> None:
     environment = {
         "HOME": "/home/me",
         "EVERSTEP_STATE": "/state",

@@ -26,7 +26,7 @@ from everstep.interconnect.collectives import (
         (REDUCE_SCATTER, 8, 9.39524096e9),
     ],
 )
-def test_the_bus_bandwidth_is_that_of_nccl_tests(
+def test_the_bus_bandwidth_is_defined_as_in_nccl_tests(
     collective: str, ranks: int, expected: float
 ) -> None:
     assert bus_bandwidth(collective, ranks, 2**30, 0.1) == pytest.approx(expected)

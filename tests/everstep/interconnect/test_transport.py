@@ -29,7 +29,7 @@ def test_a_run_in_which_all_processes_use_efa_is_recognised(log: str) -> None:
         (logs.EFA_2019, None),
     ],
 )
-def test_the_number_of_adapters_is_that_of_the_log(log: str, adapters: int | None) -> None:
+def test_the_number_of_adapters_comes_from_the_log(log: str, adapters: int | None) -> None:
     assert judge(log.splitlines(), RANKS).adapters == adapters
 
 

@@ -1,4 +1,4 @@
-"""Send the wrong variants of all declared inputs to the twin, and count those that it accepts."""
+"""Send the wrong variants of all declared inputs to the twin, and count the variants that it accepts."""
 
 import random
 from collections import Counter
@@ -42,7 +42,7 @@ class Tally:
 
     Attributes:
         refused: number of the variants that the oracle refuses, by the twin's answer.
-        accepted: those that the twin accepts.
+        accepted: variants that the twin accepts.
         failed: any variants at which the twin fails, with the traceback.
     """
 

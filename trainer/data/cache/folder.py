@@ -139,7 +139,7 @@ class CacheFolder:
         return (disk.f_bavail - disk.f_blocks * free_percent // 100) * disk.f_frsize
 
     def _other_data(self) -> list[OtherData]:
-        """Return the other data sets of the cache, those first that were not used for the longest time."""
+        """Return the other data sets of the cache, the least recently used first."""
         others = []
         for folder in self.folder.parent.iterdir():
             if folder.is_dir() and folder != self.folder:

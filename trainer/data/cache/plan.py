@@ -3,7 +3,7 @@
 Every batch is a random choice of all samples, so that no shard of the data set is needed less than the
 others for long. Hence shards in use are never evicted for others: if the limit is smaller than the data
 set, the shards that are there stay, and images of the others are read from the store. Only shards of
-other data sets make room, those first that were not used for the longest time.
+other data sets are removed, the least recently used first.
 """
 
 from collections import Counter
@@ -43,8 +43,8 @@ class CacheState:
 
     Attributes:
         sizes: bytes of each shard of the data set, by number.
-        present: numbers of those that are complete.
-        others: other data sets, those first that were not used for the longest time.
+        present: numbers of the complete ones.
+        others: other data sets, the least recently used first.
         limit: maximum bytes of all shards; None for no limit.
     """
 

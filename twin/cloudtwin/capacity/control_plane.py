@@ -96,7 +96,7 @@ def wait(
 
 
 def _machines(twin: Twin, pool: str) -> tuple[list[MachineRecord], list[str]]:
-    """Return the machines of a pool, and the names of those that run and whose Nodes are Ready.
+    """Return the machines of a pool, and the names of the running machines with a Ready Node.
 
     It is cheaper than `Twin.status`, for several calls per second.
     """

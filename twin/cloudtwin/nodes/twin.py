@@ -48,7 +48,7 @@ class Twin:
 
     Attributes:
         layout: its folder.
-        options: additions of the caller; None: those that the last `up` stored.
+        options: additions of the caller; None: the additions that the last `up` stored.
     """
 
     layout: Layout
@@ -121,7 +121,7 @@ class Twin:
     def add(self, spec: MachineSpec, progress: Progress) -> None:
         """Add a machine to a running twin, or repair it if it exists.
 
-        It gets the images of the other machines, even if newer ones can be built; `up` builds those.
+        It gets the images of the other machines, even if newer ones can be built, which `up` does.
         """
         bring_up.check(self._running_layout, [spec])
         with self._exclusive(f"add {spec.name}", progress):
@@ -302,7 +302,7 @@ class Twin:
 
     @contextlib.contextmanager
     def _exclusive(self, command: str, progress: Progress) -> Iterator[None]:
-        """Lock the twin against all other operations; wait for those on machines."""
+        """Lock the twin against all other operations; wait for operations on machines."""
         with lock.held(
             self.layout.lock,
             self._subject,

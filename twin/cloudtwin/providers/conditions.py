@@ -17,7 +17,7 @@ from cloudtwin.providers.schema.check import Mistake
 Block = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # RFC 1918 and RFC 6598: ranges that are not routed over the Internet. Not `is_private`: Python counts
-# the documentation ranges as private, and examples are written with those.
+# the documentation ranges as private, and examples use them.
 PRIVATE = tuple(
     ipaddress.IPv4Network(network)
     for network in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")

@@ -130,7 +130,7 @@ class Operations:
             raise ProviderError(f"the twin's {self.cloud.name} has no function {token}{closest}")
         return function(plain(arguments), self.config, self.account.read())
 
-    # -- operations that change it
+    # -- operations that change the account
 
     def create(self, key: ResourceKey, inputs: Object, seconds: float) -> tuple[str, Object]:
         """Create a resource and wait until it is complete; return its id and outputs.
@@ -324,7 +324,7 @@ class Operations:
     def _deletable(
         self, kind: ResourceType, resource: Resource, account: Inventory
     ) -> list[Resource]:
-        """Return all resources that are deleted with one, or refuse."""
+        """Return all resources that are deleted with a resource; raise an error if one cannot be deleted."""
         deleted = list(self.cloud.deleted_with(resource, account))
         keys = {(item.token, item.id) for item in deleted}
         evaluation.require_deletable(kind, self.cloud.types, resource, account, keys)

@@ -63,7 +63,7 @@ def version(python: str) -> str:
 
 
 def distributions(python: str, *, only_top_level: bool) -> list[InstalledPackage]:
-    """Return the installed distributions; with only_top_level, those that no other one requires."""
+    """Return the installed distributions; with only_top_level, only distributions that no other one requires."""
     return [
         InstalledPackage(name, number)
         for name, number, required in _describe(python)["distributions"]

@@ -209,7 +209,7 @@ def test_no_machine_is_removed_while_a_pod_is_pending() -> None:
         (Toleration(), False),
     ],
 )
-def test_tolerations_are_those_of_kubernetes(toleration: Toleration, covered: bool) -> None:
+def test_tolerations_match_as_in_kubernetes(toleration: Toleration, covered: bool) -> None:
     assert toleration.tolerates(SPOT) is covered
 
 

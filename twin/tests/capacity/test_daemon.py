@@ -207,7 +207,7 @@ def test_a_new_daemon_continues_where_a_killed_one_stopped(twin: Twin, store: Po
     assert to_delete in events(twin, "reclaim")
 
 
-def test_a_second_daemon_ends_by_itself(twin: Twin) -> None:
+def test_a_second_daemon_exits(twin: Twin) -> None:
     first = daemon.find(twin.layout)
     command = [sys.executable, "-m", "cloudtwin.capacity", "--state", str(twin.state)]
 

@@ -89,7 +89,7 @@ def test_a_machine_without_its_device_plugin_counts_the_gpus_of_its_pool() -> No
     assert node.free.gpus == 4
 
 
-def test_cordoned_machines_and_those_of_other_pools_take_no_pods() -> None:
+def test_cordoned_machines_and_machines_of_other_pools_take_no_pods() -> None:
     nodes = {"cordoned": kube_node(unschedulable=True), "other": kube_node()}
 
     assert observation.pool_nodes({"spot": pool()}, {"cordoned": "spot"}, nodes, [], {}) == []

@@ -40,9 +40,7 @@ def test_a_zone_that_is_not_recorded_has_no_limit() -> None:
 
 
 @given(values=lists(integers(0, 9), min_size=1), gap=floats(1, 900), seconds=floats(0, 1e4))
-def test_the_changes_are_those_of_the_capacity(
-    values: list[int], gap: float, seconds: float
-) -> None:
+def test_the_changes_match_the_capacity(values: list[int], gap: float, seconds: float) -> None:
     trace = Trace(gap_seconds=gap, machines={"us-east-1a": values})
     tick = int(seconds / gap)
 

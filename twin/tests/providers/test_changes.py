@@ -155,7 +155,7 @@ def test_an_aks_cluster_is_not_upgraded_while_a_pool_would_be_too_old(
         (("1.35", "1.37"), 1),
     ],
 )
-def test_inline_pools_keep_their_version_or_get_that_of_the_control_plane(
+def test_inline_pools_keep_their_version_or_get_the_version_of_the_control_plane(
     versions: tuple[str | None, str | None], refusals: int
 ) -> None:
     def cluster(control: str, *versions: str | None) -> Object:
@@ -192,7 +192,7 @@ def test_inline_pools_cannot_be_added_or_change_their_machines() -> None:
 
 
 @pytest.mark.parametrize(("cloud", "name"), [("aws", "nodes-"), ("azure-native", "nodes")])
-def test_a_generated_name_starts_with_that_of_the_resource_and_is_the_same_at_preview_and_update(
+def test_a_generated_name_starts_with_the_resources_name_and_is_the_same_at_preview_and_update(
     cloud: str, name: str
 ) -> None:
     kind = aws.CLOUD.types["aws:iam/role:Role"]

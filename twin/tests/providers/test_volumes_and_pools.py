@@ -110,7 +110,7 @@ def test_over_nfs_only_the_network_rules_apply() -> None:
     assert allowed(account(enableNfsV3=True), BLOB_CONTAINER, FEDERATED) is True
 
 
-def test_writing_the_volumes_of_one_cloud_keeps_those_of_the_other(tmp_path: Path) -> None:
+def test_writing_the_volumes_of_one_cloud_keeps_the_volumes_of_the_other(tmp_path: Path) -> None:
     write(tmp_path, "aws", {"fs-1": {"folder": "fs-1"}})
     write(tmp_path, "azure-native", {"g#a#c": {"folder": "a/c"}})
     write(tmp_path, "aws", {})

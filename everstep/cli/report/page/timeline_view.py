@@ -113,7 +113,7 @@ def _bars(page: Page, lane: Lane, state: NodeState) -> Html:
 def marks_of(
     events: Sequence[tuple[int, Incident]], start: float, seconds: float
 ) -> tuple[Mark, ...]:
-    """Return the marks of numbered events; those within one of `MARKS_PER_LANE` parts of the time share one."""
+    """Return the marks of numbered events; events within one of `MARKS_PER_LANE` parts of the time share a mark."""
     groups: dict[int, list[tuple[int, Incident]]] = {}
     for number, incident in events:
         part = int((incident.at - start) / seconds * MARKS_PER_LANE) if seconds else 0

@@ -42,7 +42,7 @@ def test_an_unknown_type_has_no_actions() -> None:
 
 
 @pytest.mark.parametrize("sections", [{}, MONITORED], ids=["plain", "with all features"])
-def test_the_checked_resource_providers_are_those_of_the_declared_types(
+def test_the_resource_providers_of_all_declared_types_are_checked(
     sections: dict[str, dict[str, object]],
 ) -> None:
     config = aks_config(**sections)

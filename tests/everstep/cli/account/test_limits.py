@@ -22,7 +22,7 @@ def stack_with(**job: Any) -> StackConfig:
     return from_mapping(keys)
 
 
-def test_a_job_without_limits_has_no_checks_and_one_that_keeps_them_passes() -> None:
+def test_a_job_without_limits_has_no_checks_and_a_job_within_them_passes() -> None:
     assert list(limit_checks(stack_with(), "eks-prod")) == []
 
     checks = list(limit_checks(stack_with(deadline="24h", budgetUsd=500), "eks-prod"))

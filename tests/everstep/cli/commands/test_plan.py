@@ -189,7 +189,7 @@ def test_wrong_input_is_refused_with_a_fix(
     assert refused.value.fix
 
 
-def test_current_prices_of_the_cloud_replace_those_of_the_table(
+def test_current_prices_of_the_cloud_replace_prices_of_the_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     types = ("g5.xlarge", "g6.xlarge", "g6e.xlarge", "g6.8xlarge")

@@ -159,7 +159,7 @@ def test_adapters_that_no_node_has_are_refused_before_anything_is_created() -> N
     assert not cluster.created
 
 
-def test_adapters_of_nodes_that_are_yet_to_be_created_are_those_of_the_workers() -> None:
+def test_nodes_yet_to_be_created_have_as_many_adapters_as_the_workers_request() -> None:
     cluster = FakeCluster()
     cluster.elastic_job = elastic_job(**{EFA_RESOURCE: "4"})
 

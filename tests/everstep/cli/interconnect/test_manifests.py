@@ -100,7 +100,7 @@ def test_without_adapters_the_pod_requests_none() -> None:
         assert "hugepages-2Mi" not in part
 
 
-def test_by_default_the_adapters_are_those_of_the_workers() -> None:
+def test_by_default_the_test_has_as_many_adapters_as_the_workers() -> None:
     pod = pod_of(manifests_of(elastic_job(**{EFA_RESOURCE: "4"})))
 
     assert pod["containers"][0]["resources"]["limits"][EFA_RESOURCE] == "4"

@@ -56,7 +56,7 @@ def test_each_size_has_its_time_and_both_bandwidths() -> None:
     assert ["all_gather", "4", "GiB", "20", "107,374.2", "40", "20", "0"] in table
 
 
-def test_published_figures_stand_beside_those_of_the_test() -> None:
+def test_published_figures_stand_beside_measured_figures() -> None:
     text = report(results(*FAST))
 
     assert "this test, all_reduce                            24.00     42.00" in text
@@ -66,7 +66,7 @@ def test_published_figures_stand_beside_those_of_the_test() -> None:
     assert "published, 0 EFA adapters (socket)                0.97      2.38" in text
 
 
-def test_the_verdict_is_that_of_the_log() -> None:
+def test_the_verdict_comes_from_the_log() -> None:
     assert "EFA in use: yes" in report(results(*FAST))
     assert "EFA in use: no, TCP sockets" in report(results(*FAST, nccl_log=nccl_logs.SOCKETS))
     assert "EFA in use: no, unknown" in report(results(*FAST, nccl_log=""))

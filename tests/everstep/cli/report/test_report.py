@@ -161,7 +161,7 @@ def test_throughput_is_reported_for_the_median_step_and_for_the_whole_run(
     ), "repeated steps count once"
 
 
-def test_the_accuracy_is_that_of_the_last_evaluation_until_there_is_a_result(
+def test_the_accuracy_comes_from_the_last_evaluation_until_there_is_a_result(
     recorded_run: RecordedRun,
 ) -> None:
     recorded_run.form(*ALL).train(5).write("gpu-0", "evaluation", step=5, accuracy=0.8)

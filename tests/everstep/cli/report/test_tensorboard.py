@@ -24,7 +24,7 @@ def records(content: bytes) -> Iterator[bytes]:
         content = content[16 + length :]
 
 
-def test_the_checksum_is_that_of_the_standard() -> None:
+def test_the_checksum_equals_the_standards_example() -> None:
     """RFC 3720, appendix B.4."""
     assert crc32c(b"") == 0
     assert crc32c(bytes(32)) == 0x8A9136AA

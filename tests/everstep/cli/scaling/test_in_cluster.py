@@ -52,7 +52,7 @@ def test_the_global_batch_grows_with_the_group_and_the_data_stay() -> None:
     assert options["--fresh"] == "word", "an earlier run of this name must not be resumed"
 
 
-def test_the_workers_avoid_each_other_and_not_those_of_the_stack() -> None:
+def test_the_workers_avoid_each_other_and_not_the_workers_of_the_stack() -> None:
     job = elastic_job(ARGUMENTS + OPTIONS)
 
     derived = derived_job(job, 2, SETTINGS, "word")

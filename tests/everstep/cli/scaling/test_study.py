@@ -58,7 +58,7 @@ def test_a_part_of_an_epoch_is_extrapolated_without_its_first_steps() -> None:
     assert result.is_extrapolated
 
 
-def test_time_before_the_first_step_is_not_that_of_the_steps() -> None:
+def test_time_before_the_first_step_does_not_count() -> None:
     result = size_result(journal(2), replicas=2, processes=2)
 
     assert result.compute == pytest.approx(15), "a process computed 15 s since its first entry"

@@ -182,7 +182,7 @@ def test_the_followers_learn_of_the_end_of_a_coordinator_and_the_next_by_rank_cl
     core = follower("a", "b")
     assert core.handle(Tick(), 1) == []
 
-    assert core.handle(CoordinatorRemoved("a"), 2) == [], "those before it by rank claim first"
+    assert core.handle(CoordinatorRemoved("a"), 2) == [], "coordinators of a lower rank claim first"
     assert core.wake_at(2) == pytest.approx(3.5)
     assert core.handle(Tick(), 3.6) == [Coordinate()]
     assert core.handle(Tick(), 4) == [], "it claims once"

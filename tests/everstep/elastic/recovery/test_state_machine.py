@@ -122,7 +122,7 @@ def test_the_history_of_the_group_overrides_a_longer_one_of_a_thawed_worker() ->
     assert chosen.progress == StepProgress(5, 95)
 
 
-def test_a_worker_with_a_different_state_at_the_same_step_gets_that_of_the_group() -> None:
+def test_a_worker_with_a_different_state_at_the_same_step_gets_the_state_of_the_group() -> None:
     chosen = plan_copy([report(2, 10, 1), report(2, 10, 1), report(2, 10, 9)])
 
     assert chosen == CopyPlan(StepProgress(2, 10), (0, 1), {2: (0,)}, unequal=(2,))

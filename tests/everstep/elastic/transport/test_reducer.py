@@ -165,7 +165,9 @@ def test_overlapped_sums_equal_those_started_at_the_end(compress: bool) -> None:
     assert torch.equal(running_mean(early), running_mean(late))
 
 
-def test_gradients_of_the_last_layers_are_reduced_before_those_of_the_first_are_computed() -> None:
+def test_gradients_of_the_last_layers_are_reduced_before_gradients_of_the_first_are_computed() -> (
+    None
+):
     net, peer = model(), Peer()
     exchange = GradientReducer(net, scalars=1, bucket_bytes=SMALL)
     begun_before_the_first_layer: list[int] = []

@@ -36,7 +36,7 @@ def batch(dataset: data.Dataset) -> np.ndarray:
 
 
 @pytest.mark.parametrize("shards_in_cache", [0, 1, 100])
-def test_images_are_those_of_the_folder_wherever_they_come_from(
+def test_images_equal_the_images_of_the_folder_wherever_they_come_from(
     shards_in_cache: int, cache: CacheFolder, store: FolderObjects, shards: Path
 ) -> None:
     plain = data.load("imagefolder", shards, "train", SIZE)

@@ -49,9 +49,7 @@ def test_a_warm_cache_downloads_nothing(cache: CacheFolder, store: FolderObjects
     assert dict(store.requests) == {"manifest.json": 1}
 
 
-def test_a_cache_is_filled_as_far_as_its_limit_allows(
-    cache: CacheFolder, store: FolderObjects
-) -> None:
+def test_a_cache_is_filled_up_to_its_limit(cache: CacheFolder, store: FolderObjects) -> None:
     limit = sum(size for _, size, _, _ in cache.files) - 1
 
     assert fill(cache, store, Needs(), Limits(bytes=limit))

@@ -56,13 +56,13 @@ def test_a_shard_is_left_out_only_if_it_does_not_fit(state: CacheState, needed: 
 
 
 @given(states(), lists(integers(0, 11)))
-def test_other_data_make_room_only_as_far_as_necessary(
+def test_no_more_other_data_are_removed_than_necessary(
     state: CacheState, needed: list[int]
 ) -> None:
     decided = plan(state, needed)
 
     assert list(decided.evict) == [other.name for other in state.others][: len(decided.evict)], (
-        "those that were used last would be removed first"
+        "the most recently used would be removed first"
     )
     if decided.evict:
         without_last = replace(decided, evict=decided.evict[:-1])
@@ -79,7 +79,7 @@ def test_needed_shards_come_first(state: CacheState, needed: list[int]) -> None:
     assert set(fetch) == set(range(len(state.sizes))) - state.present
 
 
-def test_an_evicted_data_set_is_the_one_that_was_not_used_for_the_longest_time() -> None:
+def test_the_least_recently_used_data_set_is_evicted() -> None:
     state = CacheState(
         sizes=[60],
         present=frozenset(),

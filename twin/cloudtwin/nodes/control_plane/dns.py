@@ -45,7 +45,7 @@ def apply(layout: Layout, client: KubernetesClient) -> None:
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    """Return the objects by their API paths, each after those that it needs."""
+    """Return the objects by their API paths, each after the objects that it needs."""
     core, apps = f"/api/v1/namespaces/{NAMESPACE}", f"/apis/apps/v1/namespaces/{NAMESPACE}"
     role = f"system:{NAME}"
     return {

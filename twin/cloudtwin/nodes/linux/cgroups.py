@@ -129,7 +129,7 @@ class Tree:
         self.remove(path)
 
     def remove(self, path: str) -> None:
-        """Remove an empty cgroup and those below it.
+        """Remove an empty cgroup and the cgroups below it.
 
         Raises:
             OSError: one is not empty.

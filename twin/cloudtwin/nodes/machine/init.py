@@ -1,4 +1,4 @@
-"""The first process of a machine: sets up its file system, starts its services and restarts those that end.
+"""The first process of a machine: sets up its file system, starts its services and restarts services that end.
 
 It replaces systemd. When it is killed, the kernel ends every process in the machine.
 """

@@ -2,7 +2,7 @@
 
 The versions have AWS's form: the builds of an add-on are numbered with gaps, and the default version is not
 the most recent one. The list is incomplete. Sources: EKS User Guide, "Amazon EKS add-ons", and published
-configurations of clusters with Kubernetes 1.33 to 1.36, read 2026-11; those for 1.37 follow their form.
+configurations of clusters with Kubernetes 1.33 to 1.36, read 2026-11; the versions for 1.37 follow their form.
 """
 
 from collections.abc import Mapping

@@ -149,7 +149,7 @@ def has_unknown(value: Plain) -> bool:
 
 
 def secret_paths(value: Plain, path: Path = ()) -> frozenset[Path]:
-    """Return the paths of secrets, without those inside another secret."""
+    """Return the paths of secrets, without paths inside another secret."""
     if isinstance(value, Secret):
         return frozenset({path})
     if isinstance(value, Mapping):

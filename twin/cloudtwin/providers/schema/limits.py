@@ -41,7 +41,7 @@ def is_current(package: Path, limits: Mapping[str, Limits]) -> bool:
 
 
 def to_text(limits: Mapping[str, Limits]) -> str:
-    """Return the content of the file: one input a line, without types that have no limits."""
+    """Return the content of the file: one input per line, without types that have no limits."""
     types = (_type_text(token, limits[token]) for token in sorted(limits) if limits[token])
     return "{\n" + ",\n".join(types) + "\n}\n"
 

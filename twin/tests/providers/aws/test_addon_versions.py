@@ -1,4 +1,4 @@
-"""Versions of EKS add-ons that AWS resolves, and those that it refuses."""
+"""Versions of EKS add-ons that AWS resolves, and versions that it refuses."""
 
 import re
 

@@ -6,7 +6,7 @@ from cloudtwin.providers.aws.common import limits
 from cloudtwin.providers.schema.limits import is_current
 
 
-def test_the_checked_in_limits_are_those_of_the_installed_service_models() -> None:
+def test_the_checked_in_limits_equal_the_installed_service_models() -> None:
     assert is_current(read_shapes.PACKAGE, read_shapes.read()), "run `make catalog`"
 
 

@@ -5,7 +5,7 @@ from cloudtwin.providers.azure import read_shapes
 from cloudtwin.providers.schema.limits import is_current
 
 
-def test_the_checked_in_limits_are_those_of_the_checked_in_models() -> None:
+def test_the_checked_in_limits_equal_the_checked_in_models() -> None:
     limits = read_shapes.read(azure.CLOUD.types)
 
     assert is_current(read_shapes.PACKAGE, limits), "run `make catalog`"

@@ -35,14 +35,14 @@ LIVE: Object = {
 }  # fmt: skip
 
 
-def touched(change: Callable[[Object], object]) -> Object:
+def with_change(change: Callable[[Object], object]) -> Object:
     now = copy.deepcopy(LIVE)
     change(now)
     return now
 
 
 def test_defaults_and_equal_quantities_are_not_drift() -> None:
-    now = touched(
+    now = with_change(
         lambda live: live["metadata"].update(resourceVersion="9", annotations={"theirs": "1"})
     )
     now["status"] = {"readyReplicas": 1}
@@ -57,12 +57,12 @@ def test_an_outside_change_to_a_field_of_the_program_is_drift() -> None:
         changed["spec"]["template"]["spec"]["containers"][0]["args"] = ["-v", "-x"]
         del changed["metadata"]["labels"]
 
-    refreshed = live.refreshed_inputs(INPUTS, LIVE, touched(change))
+    refreshed = live.refreshed_inputs(INPUTS, LIVE, with_change(change))
     assert refreshed["spec"]["replicas"] == 5
     web, log = refreshed["spec"]["template"]["spec"]["containers"]
     assert (log["image"], web["args"]) == ("log:2", ["-v", "-x"])
     assert web["resources"] == {"requests": {"cpu": "1000m"}}, (
-        "untouched, so as the program wrote it"
+        "an unchanged field keeps the program's spelling"
     )
     assert "labels" not in refreshed["metadata"]
 
@@ -75,9 +75,9 @@ def test_containers_are_matched_by_name() -> None:
             containers[1],
         ]
 
-    refreshed = live.refreshed_inputs(INPUTS, LIVE, touched(change))["spec"]["template"]["spec"][
-        "containers"
-    ]
+    refreshed = live.refreshed_inputs(INPUTS, LIVE, with_change(change))["spec"]["template"][
+        "spec"
+    ]["containers"]
     assert refreshed == [{"name": "log", "image": "log:1"}, {"name": "side", "image": "s"}]
 
 
@@ -98,7 +98,7 @@ def test_a_secret_stays_one_through_outputs_and_refresh() -> None:
     }
 
 
-def test_the_outputs_are_those_of_the_official_provider() -> None:
+def test_the_outputs_equal_the_official_providers() -> None:
     outputs = live.outputs(LIVE, INPUTS, ORIGIN)
 
     assert outputs["__inputs"] == INPUTS
@@ -164,9 +164,9 @@ def test_an_address_that_a_dry_run_allocates_is_unknown() -> None:
     )
 
 
-def test_an_import_takes_applied_fields_and_leaves_those_of_the_server() -> None:
+def test_an_import_takes_applied_fields_and_leaves_fields_of_the_server() -> None:
     applied = {"f:metadata": {"f:labels": {"f:a": {}}}, "f:spec": {"f:replicas": {}}}
-    existing = touched(
+    existing = with_change(
         lambda live: live["metadata"].update(
             managedFields=[
                 {"manager": "kubectl", "operation": "Apply", "fieldsV1": applied},
@@ -197,7 +197,7 @@ def test_nulls_and_status_are_not_sent() -> None:
 
 
 def test_an_ignored_field_is_sent_with_its_live_value() -> None:
-    now = touched(lambda live: live["spec"].update(replicas=7))
+    now = with_change(lambda live: live["spec"].update(replicas=7))
     sent = live.body(INPUTS)
 
     assert live.with_live_values(sent, now, ["spec.replicas"])["spec"]["replicas"] == 7

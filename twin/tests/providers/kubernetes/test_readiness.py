@@ -135,7 +135,7 @@ def test_a_service_is_ready_with_one_ready_endpoint() -> None:
     assert isinstance(assess(service, Related(endpoint_slices=[{"endpoints": None}])), Waiting)
 
 
-def test_the_worst_pod_is_named_and_one_that_cannot_start_is_stuck() -> None:
+def test_the_worst_pod_is_named_and_a_pod_that_cannot_start_is_stuck() -> None:
     creating = pod({"waiting": {"reason": "ContainerCreating"}})
     absent = pod({"waiting": {"reason": "ErrImageNeverPull", "message": "image x is not present"}})
     crashed = pod({"terminated": {"exitCode": 3, "reason": "Error"}})

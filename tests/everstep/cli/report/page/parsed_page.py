@@ -20,7 +20,7 @@ class Node:
         return "".join(child if isinstance(child, str) else child.text for child in self.children)
 
     def all(self, name: str) -> "Iterator[Node]":
-        """Yield this element and those in it with a name, in the order of the document."""
+        """Yield this element and its descendants with a name, in the order of the document."""
         if name in (self.name, "*"):
             yield self
         for child in self.children:

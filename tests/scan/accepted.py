@@ -1,4 +1,4 @@
-"""The answers to a scanner's findings, from a table of a page. Pure."""
+"""The accepted findings of a scanner, from a table of a page. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -26,13 +26,13 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AcceptedFinding:
     """Accepted findings of one rule, with the reason.
 
     Attributes:
         check: identifier of the rule.
         resources: patterns of the objects or files, as a shell's.
-        reason: explanation of the answer.
+        reason: reason why they are accepted.
     """
 
     check: str
@@ -40,46 +40,51 @@ class Answer:
     reason: str
 
     def covers(self, finding: Finding) -> bool:
-        """Return whether this is the answer to a finding."""
+        """Return whether this entry accepts a finding."""
         return finding.check == self.check and any(
             fnmatchcase(finding.resource, pattern) for pattern in self.resources
         )
 
 
-def parse_answers(page: str) -> list[Answer]:
-    """Return the answers in the rows of a page's table: rules, patterns of resources, reason.
+def parse_accepted(page: str) -> list[AcceptedFinding]:
+    """Return the accepted findings in a page's table, whose rows are: rules, patterns of resources, reason.
 
     Raises:
         ValueError: the page has no such row.
     """
-    answers = [
-        Answer(
+    accepted = [
+        AcceptedFinding(
             check.strip(), tuple(re.findall(r"`([^`]+)`", row["resources"])), row["reason"].strip()
         )
         for row in ROW.finditer(page)
         for check in row["checks"].split(",")
     ]
-    if not answers:
+    if not accepted:
         raise ValueError("the page has no row `| CKV_... | resources | reason |`")
-    return answers
+    return accepted
 
 
-def unanswered(findings: Iterable[Finding], answers: Iterable[Answer]) -> list[Finding]:
-    """Return the findings without an answer, sorted."""
-    exceptions = list(answers)
+def not_accepted(findings: Iterable[Finding], accepted: Iterable[AcceptedFinding]) -> list[Finding]:
+    """Return the findings without an entry, sorted."""
+    entries = list(accepted)
     return sorted(
-        finding for finding in findings if not any(answer.covers(finding) for answer in exceptions)
+        finding for finding in findings if not any(entry.covers(finding) for entry in entries)
     )
 
 
-def unused(findings: Iterable[Finding], answers: Iterable[Answer]) -> list[Answer]:
-    """Return the answers that no finding needs, or of which no finding needs one pattern."""
+def without_finding(
+    findings: Iterable[Finding], accepted: Iterable[AcceptedFinding]
+) -> list[AcceptedFinding]:
+    """Return the entries that cover no finding, or have a pattern that covers none."""
     all_findings = list(findings)
     return [
-        answer
-        for answer in answers
+        entry
+        for entry in accepted
         if not all(
-            any(Answer(answer.check, (pattern,), "").covers(finding) for finding in all_findings)
-            for pattern in answer.resources
+            any(
+                AcceptedFinding(entry.check, (pattern,), "").covers(finding)
+                for finding in all_findings
+            )
+            for pattern in entry.resources
         )
     ]
