@@ -29,7 +29,7 @@ def count_schedulable(pod: Json, nodes: Iterable[Node], pods: Sequence[Json]) ->
     Args:
         pod: a worker's pod as it would be created.
         nodes: nodes to consider.
-        pods: pods of the same namespace, including those without a node.
+        pods: pods of the same namespace, including pods without a node.
     """
     by_node: dict[str, list[Json]] = {}
     for other in pods:

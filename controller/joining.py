@@ -32,9 +32,9 @@ def has_joined(text: str, pod: Pod) -> bool:
 
 @dataclass
 class JoinReader:
-    """Reader of the workers that have joined, of all jobs. It does not ask a worker again that has.
+    """Reader of the workers that have joined, of all jobs. A worker that has joined is not probed again.
 
-    A restarted controller asks all of them again.
+    A restarted controller probes all of them again.
 
     Attributes:
         scrape: returns the metrics at the address of a pod.

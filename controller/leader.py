@@ -72,7 +72,7 @@ class Candidate:
                 self.client.request(
                     "PUT", path, {**lease, "spec": {**lease["spec"], "holderIdentity": ""}}
                 )
-        except Exception:  # the process ends; the lease expires by itself
+        except Exception:  # the process ends, and the lease expires
             log.warning("the lease could not be released; it expires in %d s", LEASE_SECONDS)
 
     def _read(self, path: str) -> Json:

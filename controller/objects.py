@@ -32,7 +32,7 @@ class Pod:
 
     Attributes:
         phase: Kubernetes' phase with two corrections: `Succeeded` means that the training container
-            exited with 0 by itself; `Failed` is every other end.
+            exited with 0 without a signal; `Failed` is every other end.
         exit_code: exit code of the training container; None if it is unknown.
         disrupted: True if the node caused the end.
         waiting_reason: reason why it does not run yet; empty if Kubernetes gives none.

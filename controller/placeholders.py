@@ -39,7 +39,7 @@ def render_placeholder(job: ElasticJob, spec: Spec, zone: str, number: int) -> d
     """Return the manifest of a placeholder."""
     worker = deepcopy(dict(spec.template)).get("spec") or {}
     if buys_on_demand(spec):
-        exclude_on_demand(worker)  # another zone is asked for spot machines
+        exclude_on_demand(worker)  # only spot machines are requested in another zone
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -33,7 +33,7 @@ HELP = (
     "there (fallbackNodes), raise the quota, or lower job.minReplicas"
 )
 JOIN_POLL_SECONDS = 1.0
-"""Time until workers that have not joined are asked again; Kubernetes has no event for it."""
+"""Time until workers that have not joined are probed again; Kubernetes has no event for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,7 +283,7 @@ def _too_few(
 
 
 def _waits(observed: Observed, state: PlacementState, zone: str) -> bool:
-    """Return True if a zone is not asked now, since its last answer would still be too few."""
+    """Return True if no machines are requested in a zone now, since its last offer would still be too few."""
     too_few = state.too_few.get(zone)
     if too_few is None:
         return False
@@ -399,7 +399,7 @@ def _reason(
     if state.state is State.SEARCHING:
         parts += [f"requested in {', '.join(requests)}"] if requests else []
         parts += [
-            f"{zone} gave {too_few.machines}, too few, and is asked again at {format_time(too_few.retry_at)}"
+            f"{zone} gave {too_few.machines}, too few; the next request there is at {format_time(too_few.retry_at)}"
             for zone, too_few in sorted(state.too_few.items())
         ]
     if state.state is State.SHORT and state.moved_at and state.short_since:

@@ -1,7 +1,7 @@
 """The completed share of a job's training, from the metrics of its workers.
 
 A worker exports the number of completed steps and the number of all steps of the run; every worker of a group has the
-same. A worker that does not respond costs a fraction of a second, and the newest known share counts on.
+same. A worker that does not respond costs a fraction of a second, and the newest known share remains valid.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from controller.worker_metrics import read_values, scrape
 from everstep.catalog.metrics import PLANNED_STEPS, STEP
 
 ASK_AGAIN = timedelta(seconds=30)
-ATTEMPTS = 3  # workers that are asked in one pass
+ATTEMPTS = 3  # workers that are scraped in one pass
 
 
 def read_share(text: str) -> float | None:
@@ -37,7 +37,7 @@ class ProgressReader:
     _asked_at: dict[str, datetime] = field(default_factory=dict)
 
     def share(self, uid: str, pods: Iterable[Pod], now: datetime) -> float | None:
-        """Return the completed share of a job's training; None if no worker tells it now.
+        """Return the completed share of a job's training; None if no worker exports it now.
 
         Args:
             uid: uid of the job.

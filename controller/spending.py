@@ -248,7 +248,7 @@ def _terms(observed: ObservedSpending, state: SpendingState) -> Terms:
 def _work(observed: ObservedSpending, state: SpendingState) -> float | None:
     """Return the machine-seconds of the whole training; None as long as they are not known.
 
-    A job that tells nothing until half of its time has passed is assumed to need all that is left.
+    A job whose workers export nothing until half of its time has passed is assumed to need the remaining time.
     """
     share = state.share
     if share and share.now - share.first >= MIN_SHARE and share.machine_seconds > 0:

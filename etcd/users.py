@@ -147,7 +147,7 @@ def _text(text: str) -> str:
 
 @dataclass
 class Readiness:
-    """Whether the users are set up, as the kubelet asks by HTTP."""
+    """The state of the users' set-up, for the kubelet's HTTP probes."""
 
     ready: bool = field(default=False)
 

@@ -67,7 +67,7 @@ def _azure_spot_declared(resource: Resource) -> Iterator[str]:
 def _gpus_in_own_pools(resource: Resource) -> Iterator[str]:
     for pool in resource.properties.get("agentPoolProfiles") or ():
         if AZURE_GPU.match(pool.get("vmSize") or ""):
-            yield f"has the GPU pool {pool.get('name')} inline: make it an AgentPool of its own"
+            yield f"has the GPU pool {pool.get('name')} inline: declare it as a separate AgentPool"
 
 
 RULES = (

@@ -17,7 +17,7 @@ time.sleep(600)
 """
 
 
-def test_a_launcher_is_killed_with_the_worker_that_has_a_session_of_its_own() -> None:
+def test_a_launcher_is_killed_with_a_worker_in_another_session() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", GRANDCHILD_IN_A_SESSION_OF_ITS_OWN],
         stdout=subprocess.PIPE,

@@ -140,7 +140,7 @@ def disturb(folder: Path, event: str, victim: Machine) -> Disturbance:
         elif event == "drain":
             victim.start()
         joined = wait_for_group(folder, returned_at, len(NAMES), EVENT_SECONDS)
-    except AssertionError:  # not in time
+    except AssertionError:  # the wait timed out
         return NEVER
     former = max(line.at for line in read_commits(folder) if line.at < joined.at)
     lost = max(0, before + 1 - first.step)

@@ -1,8 +1,8 @@
 """Retries of what needs a role that Azure does not apply yet.
 
 Azure applies a role assignment seconds to ten minutes after it was created ("Troubleshoot Azure RBAC"), and no
-request tells when: AKS refuses a cluster whose identities have their roles, and accepts it a minute later. A
-fixed pause would be too long for most and too short for some. So the engine asks this hook after a failure,
+request shows when: AKS refuses a cluster whose identities have their roles, and accepts it a minute later. A
+fixed pause would be too long for most and too short for some. So the engine calls this hook after a failure,
 and repeats the creation while the error is a missing role, as `az aks create` and Azure Service
 Operator do. A refused cluster does not exist, so that repeating it is safe.
 """
@@ -23,7 +23,7 @@ MISSING_ROLE = (
 PAUSE_SECONDS = 20.0
 MAX_RETRIES = 30  # ten minutes, the longest that Azure documents
 
-# The engine shows the name if it has no program to ask, as in `pulumi destroy`, and hides the error then.
+# The engine shows the name if it has no program to call, as in `pulumi destroy`, and hides the error then.
 NAME = "wait for roles (`pulumi destroy --run-program` shows the cause)"
 
 

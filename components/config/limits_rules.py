@@ -36,7 +36,7 @@ def _maintained(
     """Check that the controller acts on limits; the published one ignores them."""
     if kind == "maintained":
         return []
-    rule = f"is not supported by controller.kind {kind}, which knows no prices"
+    rule = f"is not supported by controller.kind {kind}, which has no prices"
     fix = "use controller.kind maintained, or remove it"
     limits = {DEADLINE: deadline, BUDGET: budget, ON_DEMAND: on_demand}
     return [

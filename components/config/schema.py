@@ -26,7 +26,7 @@ def field_at(model: type[BaseModel], key: str) -> FieldInfo | None:
 
 
 def models_in(annotation: object) -> list[type[BaseModel]]:
-    """Return the models in an annotation, also inside a tuple, a mapping or a union."""
+    """Return the models in an annotation, including models inside a tuple, a mapping or a union."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for part in typing.get_args(annotation) for model in models_in(part)]

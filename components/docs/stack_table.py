@@ -52,7 +52,7 @@ in `job.envFromSecrets`.
 def page() -> str:
     """Return the whole page."""
     stacks = {name: read(STACKS / f"Pulumi.{name}.yaml") for name in names()}
-    head = ["| stack | cluster | GPU nodes | volume | job | USD an hour |"]
+    head = ["| stack | cluster | GPU nodes | volume | job | USD per hour |"]
     rows = [_row(name, config) for name, config in stacks.items()]
     table = "\n".join([*head, "| --- " * 6 + "|", *rows])
     dated = f"Prices with the initial nodes, as of {cost.estimate(stacks['local']).as_of}; `everstep cost`"

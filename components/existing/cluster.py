@@ -26,7 +26,7 @@ class ExistingClusterArgs:
 
     Attributes:
         config: the stack's `cluster` section.
-        kubeconfig: content of the kubeconfig file, such as that from `read_kubeconfig`.
+        kubeconfig: content of the kubeconfig file, such as the result of `read_kubeconfig`.
     """
 
     config: ExistingClusterConfig

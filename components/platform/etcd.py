@@ -121,7 +121,7 @@ class Etcd(Component):
         return [etcd_access.EtcdCredentials(f"{self.name}-credentials", credentials, self.child())]
 
     def _peer_service(self, args: EtcdArgs) -> core.v1.Service:
-        """Declare the headless service that resolves members, also before they are ready."""
+        """Declare the headless service that resolves members, even before they are ready."""
         return core.v1.Service(
             f"{self.name}-peers",
             metadata=_metadata(

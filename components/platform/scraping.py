@@ -12,7 +12,7 @@ MAX_TIMEOUT_SECONDS = 10  # Prometheus' default; never longer than the time to t
 POD = "__meta_kubernetes_pod_"
 NAMESPACE = "__meta_kubernetes_namespace"
 TARGET_LABELS = {f"{POD}name": "pod", f"{POD}node_name": "node", NAMESPACE: "namespace"}
-"""What discovery knows about a pod -> label of its metrics."""
+"""Label of a discovered pod -> label of its metrics."""
 
 
 def scrape_job(seconds: int) -> dict[str, Any]:

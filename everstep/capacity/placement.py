@@ -1,7 +1,7 @@
 """Choice of the zone in which the group runs. Pure: the observations, the clock and the memory are arguments.
 
 Gradients between zones cost money and time, so the group runs in one zone. A controller knows how many
-machines it runs there and how many it waits for. Of another zone it knows only the answer to a request, so
+machines it runs there and how many it waits for. About another zone it knows only the result of a request, so
 the policy requests machines in other zones while its own is short, and moves if one of them has clearly more.
 A refused request costs nothing.
 

@@ -1,4 +1,4 @@
-"""A program with its own processes that ends with this command, also after Ctrl-C."""
+"""A program with its own processes that ends with this command, even after Ctrl-C."""
 
 import os
 import signal

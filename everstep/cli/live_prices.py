@@ -1,6 +1,6 @@
 """Current prices of a stack's GPU machines, from its cloud: `everstep plan --live`.
 
-AWS tells an account the spot price of each instance type in each zone; on-demand prices come from the table.
+AWS returns the spot price of each instance type in each zone to an account; on-demand prices come from the table.
 Azure publishes both for a region, without an account. They replace `cost.prices` for the machine types of the GPU
 pools, so that everything that computes a cost uses them.
 """
@@ -85,7 +85,7 @@ def live_prices(config: "StackConfig") -> LivePrices:
     """Return the current prices of the machine types of a stack's GPU pools.
 
     Raises:
-        EverstepError: the stack has none, or its cloud does not tell the price of one of them.
+        EverstepError: the stack has none, or its cloud does not return the price of one of them.
     """
     from components import cost
     from components.config import AksConfig, EksConfig

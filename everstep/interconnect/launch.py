@@ -1,7 +1,7 @@
-"""Start the benchmark's processes of one node: `python3 -m everstep.interconnect.launch`.
+"""Start the benchmark's processes on one node: `python3 -m everstep.interconnect.launch`.
 
-Not torchrun: its store of a fixed address needs a PyTorch with libuv, which Debian's lacks, and the group never changes
-here. One process that fails ends the others of its node, whose peers then fail, too.
+torchrun is not used: its store at a fixed address needs libuv, which Debian's PyTorch lacks, and the group never
+changes here. One process that fails ends the others of its node, whose peers then fail, too.
 """
 
 import argparse

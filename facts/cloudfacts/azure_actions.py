@@ -1,6 +1,6 @@
 """The Azure RBAC actions by which Pulumi creates, reads, changes and deletes each type of Azure resource.
 
-Only for the types that a stack declares. Source: Azure permissions reference (learn.microsoft.com,
+It covers only the types that a stack declares. Source: Azure permissions reference (learn.microsoft.com,
 "Azure resource provider operations") and "Service principal and identity permissions" of AKS, 2026-11-23.
 """
 

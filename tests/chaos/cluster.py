@@ -1,4 +1,4 @@
-"""A local cluster that a nemesis can act on: real launchers and workers, a real etcd, a network of its own."""
+"""A local cluster that a nemesis can act on: real launchers and workers, a real etcd, and a separate network."""
 
 import contextlib
 import json

@@ -2,7 +2,7 @@
 
 tc's netem does it in the kernel, but not every kernel has it. Here the kernel redirects the packets to a TAP device;
 this process reads them there and sends them on the interface when their time has come.
-Standard library only. It prints a line when it works, and removes the redirection at SIGTERM.
+Standard library only. It prints a line when the redirection works, and removes it at SIGTERM.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000  # linux/if_tun.h
 SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20  # linux/if_packet.h
 TAP = b"delay"
 MAX_FRAME = 65_600
-MAX_WAITING = 4000  # frames; further ones are dropped, as in a queue that is full
+MAX_WAITING = 4000  # frames; more are dropped, as in a full queue
 
 
 def main() -> None:
@@ -29,7 +29,9 @@ def main() -> None:
     tap = os.open("/dev/net/tun", os.O_RDWR)
     fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH", TAP, IFF_TAP | IFF_NO_PI))
     output = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    output.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)  # or the redirection would see it again
+    output.setsockopt(
+        SOL_PACKET, PACKET_QDISC_BYPASS, 1
+    )  # otherwise the redirection would delay it again
     output.bind((interface, 0))
     _run(f"ip link set {TAP.decode()} up")
     _run(f"tc qdisc add dev {interface} clsact")

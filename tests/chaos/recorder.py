@@ -68,7 +68,7 @@ class Recorder:
             try:
                 self._watch(self._network.addresses[self._names[turn % len(self._names)]])
             except (OSError, ValueError, http.client.HTTPException):
-                turn += 1  # also after a restore: an ended member's connection is broken
+                turn += 1  # as after a restore: an ended member's connection is broken
                 self._closed.wait(PAUSE_SECONDS)
 
     def _watch(self, address: str) -> None:

@@ -36,7 +36,7 @@ def test_a_schedule_contains_every_kind_equally_often(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_faults_that_overlap_have_nodes_of_their_own_and_one_shared_part(seed: int) -> None:
+def test_faults_that_overlap_have_different_nodes_and_at_most_one_shared_part(seed: int) -> None:
     for round_ in schedule(seed, 20):
         nodes = [f.targets[0] for f in round_.faults if f.kind in MACHINE_FAULTS]
         shared = [fault for fault in round_.faults if fault.kind in SHARED_FAULTS]

@@ -1,7 +1,7 @@
 """Checks of an AWS account for a stack of kind eks.
 
 Each check reads the account and returns results that name the key of the stack file and the fix. The order is
-that in which `pulumi up` would fail: identity, permissions, names, versions, zones, machines.
+the order in which `pulumi up` would fail: identity, permissions, names, versions, zones, machines.
 """
 
 import re

@@ -97,7 +97,7 @@ class ClusterRun:
 
     @contextmanager
     def _created(self, objects: Sequence[Mapping[str, Any]]) -> Iterator[None]:
-        """Create the objects, and delete them at the end of the block, also after Ctrl-C."""
+        """Create the objects, and delete them at the end of the block, even after Ctrl-C."""
         job = self._client.get(f"{COLLECTIONS['Job']}/{NAME}", missing={})
         if job and not _end_condition(job):
             raise EverstepError(

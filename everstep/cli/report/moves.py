@@ -50,7 +50,7 @@ def moves_in(status: Mapping[str, Any]) -> tuple[Move, ...]:
 
 
 def moves_file(events: Path) -> Path:
-    """Return the file with the moves of a run, beside that with its machines' events."""
+    """Return the file with the moves of a run, next to the file with its machines' events."""
     return events.with_name("moves.json")
 
 
@@ -127,7 +127,7 @@ def _lost_seconds(run: RunRecord, move: Move, last: StepRecord, first: StepRecor
 
 
 def _repeated(steps: Sequence[StepRecord], first: StepRecord) -> Iterator[StepRecord]:
-    """Yield the steps that were completed before `first` and are computed again from it on."""
+    """Yield the steps that were completed before `first` and are computed again by `first` and later steps."""
     for step in steps:
         if step.at < first.at and step.step >= first.step and not step.is_duplicate:
             yield step

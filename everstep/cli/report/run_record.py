@@ -293,7 +293,7 @@ class RunRecord:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value of JSON is a usable number; programs write lines of their own, and NaN."""
+    """Return whether a value of JSON is a usable number; programs may write other lines, and NaN."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return -MAX_NUMBER < value < MAX_NUMBER

@@ -1,4 +1,4 @@
-"""Scalars of a run to Weights & Biases, by its own client.
+"""Export of a run's scalars to Weights & Biases, with its own client.
 
 The name of a run of Everstep is the id of the run there, so a later export resumes it. W&B accepts rows in order of
 their steps only: an export continues after the last step that W&B has. Without a connection (`WANDB_MODE=offline`)
@@ -71,7 +71,7 @@ def _export(project: str, run: RunRecord) -> str:
 
 
 def rows(run: RunRecord, first_step: int) -> Iterator[tuple[int, Mapping[str, float]]]:
-    """Yield the values of each step from one on, in order.
+    """Yield the values of each step from `first_step`, in order.
 
     The last step of a run that has not finished is left out: its evaluation may follow, and W&B would refuse it.
     """

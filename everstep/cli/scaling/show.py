@@ -25,7 +25,7 @@ def report_lines(
     Args:
         model: name of the model.
         sizes: measured sizes, ascending.
-        shared_processors: processors that all processes share; None for machines of their own.
+        shared_processors: processors that all processes share; None if each process has its own machine.
     """
     columns = "".join(
         f"{head:>{width}}"
@@ -64,7 +64,7 @@ def _notes(model: str, sizes: Sequence[SizeResult], shared_processors: int | Non
     if shared_processors is not None:
         yield (
             f"All processes share {shared_processors} processors, so images/s cannot scale beyond them: compare the "
-            "processor time of an image, which machines of their own would spend side by side, and the exchange."
+            "processor time of an image, which separate machines would spend in parallel, and the exchange."
         )
     if model in PRESETS:
         yield f"Published study: {PRESETS[model].machine}, one epoch of ImageNet."

@@ -187,7 +187,7 @@ class S3Bucket:
                 self._client.complete_multipart_upload(
                     **self._object_arguments(key), UploadId=upload, MultipartUpload={"Parts": parts}
                 )
-        except MissingObjectError:  # the upload is gone: a response was lost, and boto3 asked again
+        except MissingObjectError:  # the upload is gone: a response was lost, and boto3 retried
             with self._errors(key):
                 if self._client.head_object(**self._object_arguments(key))["ContentLength"] != size:
                     raise

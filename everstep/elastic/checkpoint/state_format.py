@@ -81,6 +81,6 @@ def _tensor(content: bytearray, offset: int, entry: dict[str, object]) -> torch.
 
 def _bytes(tensor: torch.Tensor) -> memoryview:
     """Return a tensor's values in the order of its dimensions, regardless of its layout."""
-    # numpy and not torch, which would start threads of its own for this thread
+    # numpy and not torch, which would start additional threads for this thread
     values = tensor.detach().view(INTEGER_TYPES[tensor.element_size()]).numpy()
     return np.ascontiguousarray(values).data.cast("B") if values.size else memoryview(b"")

@@ -1,6 +1,6 @@
 """Guard that runs an etcd for as long as its launcher runs: `python3 etcd_guard.py FOLDER ETCD [OPTION ...]`.
 
-Its standard input is a pipe whose other end only the launcher has open. When the launcher ends, also by
+Its standard input is a pipe whose other end only the launcher has open. When the launcher ends, even by
 SIGKILL, the kernel closes that end; then this process kills etcd and removes the folder. If this
 process is killed, the kernel kills etcd. An etcd that ends otherwise is started again.
 

@@ -1,6 +1,6 @@
 """An etcd for one launcher, on 127.0.0.1 with its data in a temporary folder.
 
-`etcd_guard` runs it: a process of its own that ends etcd and removes the folder when this process is
+`etcd_guard` runs it: a separate process that ends etcd and removes the folder when this process is
 gone, however it ended.
 """
 

@@ -45,7 +45,7 @@ class Arrivals:
         return self.count >= MIN_BEATS
 
     def level(self, now: float) -> float:
-        """Return the level of suspicion of the present silence: it grows with time and is suspicious from 1 on.
+        """Return the level of suspicion of the present silence: it grows with time; 1 or more is suspicious.
 
         The limit adapts: a member whose heartbeats are often late, because its processors are busy, is
         given more time than a punctual one. The margin is constant, as in Chen, Toueg and Aguilera, "On the

@@ -14,7 +14,7 @@ CRASHES = 3  # consecutive crashes without a step before the run is given up
 class Verdict(Enum):
     """The consequence of a crash."""
 
-    ALONE = auto()  # the worker starts again by itself
+    ALONE = auto()  # only this worker starts again
     WITH_ALL = auto()  # it was never in a group: torchrun starts all workers of the node again
     GIVE_UP = auto()  # another start would fail as well
 

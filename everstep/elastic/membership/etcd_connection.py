@@ -69,7 +69,7 @@ class Connection(http.client.HTTPConnection):
         self.sock = socket.socket(family, socket.SOCK_STREAM)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _KEEPALIVE.items():  # also a watch, which only receives, detects it
+        for option, value in _KEEPALIVE.items():  # a watch, which only receives, detects it, too
             self.sock.setsockopt(socket.IPPROTO_TCP, option, value)
         if self._context:
             self.sock = self._context.wrap_socket(self.sock, server_hostname=self._target.name)

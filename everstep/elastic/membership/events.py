@@ -32,7 +32,7 @@ class MembershipSnapshot:
         members: all members; empty if the snapshot is not complete.
         generation: the current generation.
         revision: revision of the last change of the generation's key, 0 if there is none.
-        complete: whether the members were read, and are watched from then on.
+        complete: whether the members were read, and are watched since.
         coordinators: the coordinators of a large run.
         instructions: the newest instruction of each kind.
     """

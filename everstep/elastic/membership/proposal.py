@@ -56,7 +56,7 @@ def next_proposal(
     """Return the generation that an agent proposes if the view does not change; None if it is not a candidate.
 
     The first in rank proposes. If it is unresponsive, the next one does after its turn,
-    without those before it.
+    without the members before it.
 
     Args:
         ranked: the members that a generation may include, by rank.

@@ -20,8 +20,8 @@ class Proposer:
 
     propose_at: float | None = None
     _proposed: int = -1  # the revision that a pending proposal replaces
-    _complete_since: float | None = None  # since when enough members wait, unchanged
-    _returns_until: float = float("-inf")  # until when members that were just lost may return
+    _complete_since: float | None = None  # time since which enough members wait, unchanged
+    _returns_until: float = float("-inf")  # time until which members that were just lost may return
     _waiting_identities: frozenset[str] = frozenset()
     _overdue: Overdue = field(default_factory=Overdue)
 

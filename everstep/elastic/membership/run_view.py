@@ -147,7 +147,7 @@ class RunView:
         return [self.members[name] for name in group.members if name in self.members]
 
     def node(self, identity: str) -> str:
-        """Return the name of a member's node, also after its key was removed: identities begin with it."""
+        """Return the name of a member's node, even after its key was removed: identities begin with it."""
         member = self.members.get(identity)
         return member.node if member else node_of(identity)
 

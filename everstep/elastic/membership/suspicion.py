@@ -52,7 +52,7 @@ class ObservedGroup:
     nodes: Mapping[str, str]
 
     def observers(self, identity: str) -> list[str]:
-        """Return the members to which a member sends heartbeats, the nearest by rank first; only those with a key."""
+        """Return the members to which a member sends heartbeats, nearest by rank first, without members that have no key."""
         rank = self.members.index(identity)
         names = [self._at(rank + distance) for distance in self._distances()]
         return [name for name in names if name in self.nodes]

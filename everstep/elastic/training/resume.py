@@ -1,4 +1,4 @@
-"""The checkpoint that a run continues from, also after its data have changed.
+"""The checkpoint that a run continues from, even after its data have changed.
 
 A run whose data changed is another run unless a user accepts the change. The option that accepts it
 names exactly these data: if it stays in a manifest, it accepts no later change.

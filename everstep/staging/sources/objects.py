@@ -1,6 +1,6 @@
 """Ranges of the objects below a prefix of a bucket or container, read in any order.
 
-For a reader that knows names, sizes and checksums already, such as a cache of shards: it needs no
+For a reader that already has names, sizes and checksums, such as a cache of shards: it needs no
 listing, and no permission for one. `Source` is for copies, which list first.
 """
 
@@ -17,7 +17,7 @@ from everstep.staging.sources.location import BLOB, S3
 FORMS = "s3://BUCKET/PREFIX or az://ACCOUNT/CONTAINER/PREFIX"
 CONNECTIONS = 16
 RETRY_SECONDS = 300.0
-"""Time for which a store that does not respond is asked again: longer than its usual disturbances."""
+"""Time for which requests to a store that does not respond are retried: longer than its usual disturbances."""
 
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 30.0
 

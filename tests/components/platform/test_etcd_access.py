@@ -116,7 +116,7 @@ def test_the_rejoin_container_has_the_credentials_of_its_member() -> None:
 
 
 def test_the_published_controller_passes_a_workers_credentials_on() -> None:
-    """It drops fields that Kubernetes 1.15 did not have, and prepends arguments of its own."""
+    """It drops fields that Kubernetes 1.15 did not have, and prepends its own arguments."""
     (job,) = fake_cloud_graph(etcd=MEMORY, controller=UPSTREAM).of("ElasticJob")
     pod = pod_of(job)
 

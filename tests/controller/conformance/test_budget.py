@@ -8,7 +8,7 @@ from kubernetes import client
 from tests.controller.conformance.bench import Bench
 
 pytestmark = [
-    pytest.mark.upstream_known_wrong("it knows no budget"),
+    pytest.mark.upstream_known_wrong("it has no budgets"),
     pytest.mark.only_on("stand-in", "machines have no prices"),
 ]
 

@@ -14,7 +14,7 @@ from tests.controller.conformance.fake_kubelet import FakeKubelet
 from tests.controller.conformance.test_capacity import one_per_node
 
 pytestmark = [
-    pytest.mark.upstream_known_wrong("it knows no zones"),
+    pytest.mark.upstream_known_wrong("it has no zones"),
     pytest.mark.only_on("stand-in", "only this controller moves jobs"),
 ]
 

@@ -1,4 +1,4 @@
-"""A restarted controller continues without loss, since it has no state of its own."""
+"""A restarted controller continues without loss, since all its state is in the API server."""
 
 import pytest
 

@@ -78,7 +78,7 @@ def test_the_state_is_in_a_destination_that_is_mounted(tmp_path: Path) -> None:
     on_another_disk.mkdir()
     try:
         if on_another_disk.stat().st_dev == tmp_path.stat().st_dev:
-            pytest.skip("/dev/shm is not a file system of its own")
+            pytest.skip("/dev/shm is not a separate file system")
         mounted = tmp_path / "mounted"
         mounted.symlink_to(on_another_disk)  # like a mount, the parent is on another file system
 

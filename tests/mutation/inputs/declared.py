@@ -51,7 +51,7 @@ class Declared:
 
     @property
     def key(self) -> ResourceKey:
-        """Key with which the engine asks the provider."""
+        """Key in the engine's requests to the provider."""
         return ResourceKey(urn=f"urn:pulumi:s::p::{self.token}::{self.name}", token=self.token)
 
 

@@ -65,7 +65,7 @@ def etcd_process(
         stderr=log,
     )
     try:
-        wait_until(lambda: _answers(client), 100, "etcd responds")
+        wait_until(lambda: _accepts_connections(client), 100, "etcd responds")
         yield f"127.0.0.1:{client}", process
     finally:
         process.kill()
@@ -73,7 +73,7 @@ def etcd_process(
         log.close()
 
 
-def _answers(port: int) -> bool:
+def _accepts_connections(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True
     return False

@@ -217,7 +217,7 @@ def _fetch_index(path: Path, sha256: str, objects: Objects) -> None:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file atomically; several processes may write the same content."""
-    # Not a partial shard: the process that downloads removes those, also while another worker starts.
+    # Keep partial shards: another process may be downloading them, and removes its own.
     temporary = path.with_name(f"{path.name}.{os.getpid()}.writing")
     temporary.write_bytes(content)
     temporary.rename(path)

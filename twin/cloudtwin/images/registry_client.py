@@ -102,7 +102,7 @@ class Registry:
             RegistryError: the registry cannot be reached or refuses.
         """
         location = self._start_upload(repository)
-        with suppress(RegistryError):  # a registry removes abandoned uploads by itself
+        with suppress(RegistryError):  # a registry removes abandoned uploads anyway
             self._open("DELETE", location, repository, PUSH, {}, None).close()
 
     def upload(self, source: Path, repository: str, tag: str, step: Step) -> str:

@@ -23,7 +23,7 @@ from cloudtwin.progress import Progress
 from cloudtwin.toolchain import cache, ensure_tools
 
 FORMAT = "1"  # raise it to rebuild the images of unchanged sources
-WHEELS_FOR = (  # Debian trixie's Python; pip does not accept wheels for older glibc by itself
+WHEELS_FOR = (  # Debian trixie's Python; pip itself does not accept wheels for older glibc
     "--only-binary=:all:",
     "--python-version=3.13",
     "--platform=manylinux_2_28_x86_64",

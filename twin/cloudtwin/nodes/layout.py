@@ -21,7 +21,7 @@ class Layout:
 
     @property
     def identity(self) -> str:
-        """A name that is unique on this host, also among twins of the same name in other state roots."""
+        """A name that is unique on this host, even among twins of the same name in other state roots."""
         digest = hashlib.sha256(str(self.state).encode()).hexdigest()
         return f"cloudtwin-{self.name}-{digest[:8]}"
 

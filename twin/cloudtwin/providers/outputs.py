@@ -56,7 +56,7 @@ def _echo(schema: ResourceSchema, shape: Shape, declared: Shape | None, value: P
 def with_existing(
     old: Mapping[str, Plain], inputs: Mapping[str, Plain], predicted: Mapping[str, Plain]
 ) -> dict[str, Any]:
-    """Return predicted outputs with the existing ones that no input sets, also within objects.
+    """Return predicted outputs with the existing ones that no input sets, including fields of objects.
 
     Args:
         old: outputs of the existing resource.

@@ -61,7 +61,7 @@ class Module:
 
     @property
     def version(self) -> str:
-        """The version in go.mod, such as `1.36.3`; empty for a module of our own."""
+        """The version in go.mod, such as `1.36.3`; empty for one of our modules."""
         return required_version((self.folder / "go.mod").read_text(), self.origin)
 
     @property

@@ -95,7 +95,9 @@ def test_the_last_used_versions_are_kept_and_older_ones_are_removed(tmp_path: Pa
     keys = [f"{number:016x}" for number in range(cache.KEPT_VERSIONS + 2)]
     for key in keys:
         cache.ensure(tmp_path, "tool", key, Silent(), make(key))
-        cache.ensure(tmp_path, "tool", keys[0], Silent(), make("never"))  # in use all the time
+        cache.ensure(
+            tmp_path, "tool", keys[0], Silent(), make("never")
+        )  # keys[0] is used all the time
 
     remaining = {path.name for path in cache.versions(tmp_path, "tool")}
     assert len(remaining) == cache.KEPT_VERSIONS

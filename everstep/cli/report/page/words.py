@@ -38,9 +38,7 @@ def event_label(incident: Incident, start: float) -> str:
 def utc(time: float) -> Html:
     """Return a time as an element with its machine-readable form."""
     try:
-        local_time = datetime.fromtimestamp(time, UTC)
+        utc_time = datetime.fromtimestamp(time, UTC)
     except (ValueError, OverflowError, OSError):  # a clock that was wrong
         return element("span", UNKNOWN)
-    return element(
-        "time", local_time.strftime("%Y-%m-%d %H:%M UTC"), datetime=local_time.isoformat()
-    )
+    return element("time", utc_time.strftime("%Y-%m-%d %H:%M UTC"), datetime=utc_time.isoformat())

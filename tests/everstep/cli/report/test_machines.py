@@ -1,4 +1,4 @@
-"""The log of machines: how each was bought, also after its node is gone."""
+"""The log of machines: how each was bought, even after its node is gone."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -14,7 +14,7 @@ from everstep.cli.report.scalars import scalars
 from everstep.errors import EverstepError
 from tests.everstep.cli.recorded_run import RecordedRun
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the client's own imports
+pytestmark = pytest.mark.filterwarnings("ignore")  # raised by the client's own imports
 
 
 @pytest.fixture

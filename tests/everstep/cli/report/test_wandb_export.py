@@ -107,7 +107,7 @@ def history(all_records: Sequence[Any]) -> list[tuple[int, dict[str, Any]]]:
     return [(n, {k: v for k, v in row.items() if k not in added}) for n, row in steps]
 
 
-@pytest.mark.filterwarnings("ignore")  # of the client's own imports
+@pytest.mark.filterwarnings("ignore")  # raised by the client's own imports
 def test_the_client_writes_every_row_and_nothing_of_this_machine(
     offline: Path, drill_run: RecordedRun
 ) -> None:

@@ -75,7 +75,10 @@ class BucketMedium:
     def arrange(self, fault: str, chance: random.Random, others: Callable[[], None]) -> None:
         position = len(self.bucket.requests) + chance.randrange(OPERATIONS // 2)
         if fault == "broken":
-            self.bucket.broken |= {position, position + 1}  # also the attempt to clean up
+            self.bucket.broken |= {
+                position,
+                position + 1,
+            }  # the second request is the attempt to clean up
         elif fault == "unanswered":
             self.bucket.unanswered.add(position)
         elif fault == "paused":

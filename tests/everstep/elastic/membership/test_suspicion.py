@@ -173,7 +173,7 @@ def test_where_heartbeats_never_pass_only_leases_decide() -> None:
 def test_an_observer_that_was_frozen_suspects_no_peer(pause: float) -> None:
     members = fleet(2)
     members.silent.add("m0")
-    members.inboxes["m0"].clear()  # and nothing was stored for it
+    members.inboxes["m0"].clear()  # nothing was stored for the unknown member
     members.now += pause
     members.silent.clear()
 

@@ -45,7 +45,7 @@ class Store:
         from azure.storage.blob import ContentSettings
 
         blob = self.container.upload_blob(name, content, overwrite=True, **settings)
-        if not md5:  # as of a blob that was uploaded in blocks
+        if not md5:  # like the MD5 of a blob that was uploaded in blocks
             blob.set_http_headers(ContentSettings(content_type="x/y"))
 
 

@@ -25,7 +25,7 @@ from tests.everstep.staging.sources.stores import (
 from tests.everstep.staging.trees import files_of, make_tree, wrong_files
 
 PART_BYTES = 5 << 20
-LARGE = bytes(range(256)) * (11 << 12)  # 11 MiB: two parts, and a shorter one
+LARGE = bytes(range(256)) * (11 << 12)  # 11 MiB: two parts, and a shorter third
 SPECIAL = "a b+c%20d/é ü/#1?&.bin"
 
 
@@ -117,7 +117,7 @@ def test_a_prefix_is_staged_and_a_second_run_requests_no_object(
     check_second_run_copies_nothing(store.source("sets/imagenet"), data, tmp_path / "out", files=32)
 
 
-def test_files_that_are_there_already_are_compared_with_their_etags_instead_of_copied(
+def test_existing_files_are_compared_with_their_etags_instead_of_copied(
     store: Store, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "out"

@@ -58,7 +58,7 @@ def test_a_shard_that_appears_during_the_training_is_used(
     store.requests.clear()
 
     assert np.array_equal(batch(dataset), first)
-    assert not store.requests, "the store would be asked for what the node has"
+    assert not store.requests, "the node has these bytes already"
 
 
 def test_each_image_is_requested_once(cache: CacheFolder, store: FolderObjects) -> None:

@@ -1,6 +1,6 @@
 """Names of the processes of the control plane, and which of them run.
 
-A module of its own: the keeper and the machines use it and should not load what starts the processes.
+A separate module, since the keeper and the machines use it and should not import the code that starts the processes.
 """
 
 from cloudtwin.nodes.layout import Layout

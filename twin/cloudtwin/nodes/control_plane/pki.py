@@ -71,7 +71,7 @@ def issue(
     names: Sequence[str] = (),
     addresses: Sequence[IPv4Address] = (),
 ) -> KeyPair:
-    """Return a key pair for `user` of `group`, for a client and, with names or addresses, also for a server."""
+    """Return a key pair for `user` of `group`, for a client; with names or addresses it is valid for a server, too."""
     key = ec.generate_private_key(ec.SECP256R1())
     parts = [x509.NameAttribute(NameOID.COMMON_NAME, user)]
     if group:

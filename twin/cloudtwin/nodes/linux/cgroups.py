@@ -185,7 +185,7 @@ def _delegate(parent: Path) -> None:
     for controller in set(offered) & set(V2_CONTROLLERS):
         with contextlib.suppress(
             OSError
-        ):  # in use elsewhere; the kubelet reports missing controllers
+        ):  # the controller is in use elsewhere; the kubelet reports missing controllers
             (parent / "cgroup.subtree_control").write_text(f"+{controller}")
 
 

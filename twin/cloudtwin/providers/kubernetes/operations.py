@@ -69,7 +69,7 @@ class KubernetesOperations:
         wait_for.parse(objects.annotation(new, objects.WAIT_FOR))
         completed = objects.with_name(new, name, seed, old)
         metadata = objects.metadata(completed)
-        if not metadata or metadata.get("namespace") is not None:  # or it is unknown as a whole
+        if not metadata or metadata.get("namespace") is not None:  # the whole value may be unknown
             return completed
         namespaced = self._namespaced(completed)
         if namespaced is None and (old_namespace := objects.metadata(old).get("namespace")):

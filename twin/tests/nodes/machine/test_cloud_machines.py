@@ -149,7 +149,7 @@ def test_a_node_has_the_labels_and_taints_of_its_pool_and_of_its_cloud(
     assert azure["spec"]["providerID"].endswith("aks-t4-00000000-vmss/virtualMachines/7")
 
 
-@pytest.mark.parametrize("host_network", [False, True], ids=["of its own", "of the machine"])
+@pytest.mark.parametrize("host_network", [False, True], ids=["pod network", "host network"])
 def test_a_pod_on_aws_reads_its_notice_in_a_network(
     twin: Twin, api: KubernetesClient, host_network: bool
 ) -> None:
@@ -197,7 +197,7 @@ def test_the_group_of_a_pod_does_not_get_access_to_a_file_system_of_root(
 ) -> None:
     """The stand-in of the FSx driver ignores `fsGroup` for shared volumes, as AWS's driver does."""
     body = pod(
-        "asks-group",
+        "prints-group",
         AWS.name,
         "import os; print(os.access('/data', os.W_OK))",
         volumes=claim(api, "rooted", csi_drivers.FSX, "fs-root"),
@@ -207,9 +207,9 @@ def test_the_group_of_a_pod_does_not_get_access_to_a_file_system_of_root(
     start(api, body)
 
     eventually(
-        lambda: phase(api, "asks-group") == "Succeeded", 60, "the pod has checked its access"
+        lambda: phase(api, "prints-group") == "Succeeded", 60, "the pod has checked its access"
     )
-    assert output_of(twin, AWS.name, "asks-group") == ["False"]
+    assert output_of(twin, AWS.name, "prints-group") == ["False"]
 
 
 @pytest.mark.parametrize(

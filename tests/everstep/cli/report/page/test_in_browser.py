@@ -1,6 +1,6 @@
 """The page in Debian's Chromium: `make test-browser`.
 
-The structure of the page is tested without a browser in test_render.py; here is what only a browser knows: its
+The structure of the page is tested without a browser in test_render.py; here the behaviour of a browser is tested: its
 layout, its keyboard, its policy, and the tree that it gives to screen readers.
 """
 
