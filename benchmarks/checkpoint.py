@@ -98,11 +98,11 @@ def resnet50_state() -> dict[str, torch.Tensor]:
 def stall(folder: Path, rounds: int) -> dict[str, Any]:
     """Return the milliseconds of each method; the rounds alternate."""
     state = resnet50_state()
-    written: list[float] = []
+    written_at: list[float] = []
     writer = Writer(
         FolderStore(folder / "ours"),
         commit=lambda _: True,
-        on_written=lambda *_: written.append(time.monotonic()),
+        on_written=lambda *_: written_at.append(time.monotonic()),
         on_failed=lambda step, reason: sys.exit(f"step {step}: {reason}"),
         keep=2,
     )
@@ -123,11 +123,11 @@ def stall(folder: Path, rounds: int) -> dict[str, Any]:
         durations["work_meanwhile"].append(timed(work))
         durations["stall"].append(stalled + timed(writer.wait_snapshot))
         writer.wait()
-        durations["durable_meanwhile"].append(written[-1] - started_at)
+        durations["durable_meanwhile"].append(written_at[-1] - started_at)
         started_at = time.monotonic()
         durations["at_once"].append(save(number + 1) + timed(writer.wait_snapshot))
         writer.wait()
-        durations["durable"].append(written[-1] - started_at)
+        durations["durable"].append(written_at[-1] - started_at)
         writer.start(state, manifest_of(number + 1), unchanging=state.keys())
         stalled = save(number + 2)
         work()

@@ -127,7 +127,7 @@ def run_schedule(
     return ExactOutcome(model, seed, events, sizes, repeated, sha256, sha256 == expected)
 
 
-def disturb(nodes: Nodes, rng: random.Random, present: list[str]) -> dict[str, int]:
+def disturb(nodes: Nodes, rng: random.Random, running_nodes: list[str]) -> dict[str, int]:
     """Remove, return and add nodes until the run is complete; return the number of events by kind."""
     missing: dict[str, str] = {}
     events: dict[str, int] = {}
@@ -136,10 +136,10 @@ def disturb(nodes: Nodes, rng: random.Random, present: list[str]) -> dict[str, i
     while trained_on(nodes, disturbed_at) and time.monotonic() < deadline:
         time.sleep(rng.uniform(0, 1.5))
         disturbed_at = time.time()
-        absent = [name for name in NAMES if name not in present]
-        if absent and (len(present) == 1 or rng.random() < 0.5):
-            name = rng.choice(absent)
-            present.append(name)
+        stopped_nodes = [name for name in NAMES if name not in running_nodes]
+        if stopped_nodes and (len(running_nodes) == 1 or rng.random() < 0.5):
+            name = rng.choice(stopped_nodes)
+            running_nodes.append(name)
             if missing.pop(name, "") == "freeze":
                 kind = "thaw"
                 nodes.signal_all(name, signal.SIGCONT)
@@ -147,10 +147,10 @@ def disturb(nodes: Nodes, rng: random.Random, present: list[str]) -> dict[str, i
                 kind = "start"
                 nodes.start(name)
         else:
-            name, kind = rng.choice(present), rng.choice(KINDS)
+            name, kind = rng.choice(running_nodes), rng.choice(KINDS)
             act(nodes, kind, name)
             if kind != "kill":
-                present.remove(name)
+                running_nodes.remove(name)
                 missing[name] = kind
         events[kind] = events.get(kind, 0) + 1
     for name, kind in missing.items():

@@ -56,22 +56,22 @@ def write_run(folder: Path, nodes: int, events: int) -> None:
             lines[journal].append(json.dumps(line))
         else:
             happened.append(json.dumps(line))
-    for name, written in lines.items():
+    for name, worker_lines in lines.items():
         path = folder / "journal" / f"worker-{name}.jsonl"
-        path.write_text("".join(line + "\n" for line in written))
+        path.write_text("".join(line + "\n" for line in worker_lines))
     (folder / "events.jsonl").write_text("".join(line + "\n" for line in happened))
 
 
 def history(nodes: int, events: int) -> Iterator[tuple[str, dict[str, object]]]:
     """Yield journal lines with their node, and machine events with an empty node."""
     rng = random.Random(0)  # noqa: S311  the same run each time
-    present, step, now = [f"node-{n}" for n in range(nodes)], 0, START
-    absent: list[str] = []
+    present_nodes, step, now = [f"node-{n}" for n in range(nodes)], 0, START
+    absent_nodes: list[str] = []
     total = int(1.2 * events * SECONDS_BETWEEN_EVENTS / STEP_SECONDS)
     for generation in range(events + 1):
-        for rank, node in enumerate(present):
-            group = {"generation": generation, "world_size": len(present), "rank": rank}
-            if generation == 0 or (absent and rank == len(present) - 1):
+        for rank, node in enumerate(present_nodes):
+            group = {"generation": generation, "world_size": len(present_nodes), "rank": rank}
+            if generation == 0 or (absent_nodes and rank == len(present_nodes) - 1):
                 start = {"at": now, "kind": "start", "worker": f"worker-{node}", "node": node}
                 yield node, {**start, "job": "large", "total_steps": total, "mode": "live", **group}
             yield node, {"at": now, "kind": "generation", "step": step, **group}
@@ -80,10 +80,10 @@ def history(nodes: int, events: int) -> Iterator[tuple[str, dict[str, object]]]:
             now, step = now + STEP_SECONDS, step + 1
             line = {"at": now, "kind": "step", "step": step, "seconds": STEP_SECONDS, "images": 512}
             loss = {"loss": 0.3 + 4.0 * 0.999998**step + rng.uniform(0, 0.1)}
-            group = {"generation": generation, "world_size": len(present)}
-            yield present[0], {**line, **loss, **group}
-        returns = bool(absent) and (len(present) < 3 or rng.random() < 0.5)
-        source, target = (absent, present) if returns else (present, absent)
+            group = {"generation": generation, "world_size": len(present_nodes)}
+            yield present_nodes[0], {**line, **loss, **group}
+        returns = bool(absent_nodes) and (len(present_nodes) < 3 or rng.random() < 0.5)
+        source, target = (absent_nodes, present_nodes) if returns else (present_nodes, absent_nodes)
         node = source.pop(rng.randrange(len(source)))
         target.append(node)
         yield "", {"at": now, "kind": "return" if returns else "vanish", "node": node}

@@ -321,8 +321,8 @@ def print_result(result: dict[str, Any]) -> None:
     print(f"{result['members']} members ({load})")
     for phase, figures in result.items():
         if isinstance(figures, dict):
-            shown = ", ".join(f"{name} {value:g}" for name, value in figures.items())
-            print(f"  {phase:10} {shown}")
+            figure_list = ", ".join(f"{name} {value:g}" for name, value in figures.items())
+            print(f"  {phase:10} {figure_list}")
 
 
 if __name__ == "__main__":

@@ -91,8 +91,8 @@ def measure_plans(folder: Path, options: argparse.Namespace) -> dict[str, object
     first = _pass(folder, options.files)
     destination = folder / "data"
     with locked_state(destination) as state:
-        listed = spool.read(state.listing, Entry)
-        spool.write(state.records, (Record(*entry[:3], "0" * 64) for entry in listed))
+        entries = spool.read(state.listing, Entry)
+        spool.write(state.records, (Record(*entry[:3], "0" * 64) for entry in entries))
     repeated = _pass(folder, options.files)
     return {"files": options.files, "empty destination": first, "with records": repeated}
 

@@ -120,14 +120,16 @@ class SpendingPlan:
 
 def plan_spending(observed: ObservedSpending, previous: SpendingState | None) -> SpendingPlan:
     """Count what was spent, and decide how many workers to have on demand."""
-    counted = count(observed, previous)
-    counted = replace(counted, deadline=observed.settings.due(observed.created))
-    used_up = not within_budget(_terms(observed, counted), counted.usd, _reserve_usd(observed))
+    spending_state = count(observed, previous)
+    spending_state = replace(spending_state, deadline=observed.settings.due(observed.created))
+    used_up = not within_budget(
+        _terms(observed, spending_state), spending_state.usd, _reserve_usd(observed)
+    )
     decided = replace(
-        counted,
+        spending_state,
         used_up=used_up,
-        fixed_usd_per_hour=0.0 if used_up else counted.fixed_usd_per_hour,
-        starved_since=_starved_since(observed, counted),
+        fixed_usd_per_hour=0.0 if used_up else spending_state.fixed_usd_per_hour,
+        starved_since=_starved_since(observed, spending_state),
     )
     purchase = _purchase(observed, decided)
     decided = replace(

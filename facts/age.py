@@ -61,14 +61,14 @@ def facts() -> Iterator[Fact]:
 
 def report(today: datetime.date) -> str:
     """Return the facts, the oldest first, and the number of facts that are too old."""
-    listed = sorted(facts(), key=lambda fact: (fact.date, fact.name))
+    facts_by_date = sorted(facts(), key=lambda fact: (fact.date, fact.name))
     lines = [
         f"{'!' if fact.days(today) > MAX_DAYS else ' '} {fact.days(today):4} days  {fact.date}  {fact.name}\n"
         f"{'':14}{fact.file}: {fact.source}"
-        for fact in listed
+        for fact in facts_by_date
     ]
-    old = sum(fact.days(today) > MAX_DAYS for fact in listed)
-    return "\n".join([*lines, f"{old} of {len(listed)} are older than {MAX_DAYS} days."])
+    old = sum(fact.days(today) > MAX_DAYS for fact in facts_by_date)
+    return "\n".join([*lines, f"{old} of {len(facts_by_date)} are older than {MAX_DAYS} days."])
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ def _no_wildcards(resource: Resource) -> Iterator[str]:
                 yield f"allows {action}: list the required actions"
         everywhere = "*" in _as_list(statement.get("Resource"))
         if everywhere and not statement.get("Condition") and not _only_reads(actions):
-            listed = ", ".join(actions[:3])
-            yield f"allows {listed} on every resource: list the ARNs, or add a Condition"
+            examples = ", ".join(actions[:3])
+            yield f"allows {examples} on every resource: list the ARNs, or add a Condition"
         if "NotAction" in statement or "NotResource" in statement:
             yield "allows everything except a list (NotAction, NotResource): list the required ones instead"
 

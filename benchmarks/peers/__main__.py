@@ -142,9 +142,9 @@ def disturb(folder: Path, event: str, victim: Machine) -> Disturbance:
         joined = wait_for_group(folder, returned_at, len(NAMES), EVENT_SECONDS)
     except AssertionError:  # the wait timed out
         return NEVER
-    former = max(line.at for line in read_commits(folder) if line.at < joined.at)
+    last_alone = max(line.at for line in read_commits(folder) if line.at < joined.at)
     lost = max(0, before + 1 - first.step)
-    return Disturbance(first.at - disturbed_at, lost, joined.at - former)
+    return Disturbance(first.at - disturbed_at, lost, joined.at - last_alone)
 
 
 def wait_for_step(folder: Path, after: float, nodes: Iterable[str]) -> JournalLine:

@@ -64,9 +64,9 @@ def write() -> None:
 def _section(exporter: Exporter) -> str:
     name, _, description = exporter.name.partition(": ")
     labels = f" Labels of all: {_label_list(exporter.labels)}." if exporter.labels else ""
-    head = "| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n"
+    header = "| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n"
     rows = "\n".join(map(_row, exporter.metrics))
-    return f"\n## {name}\n\n{description[0].upper()}{description[1:]}.{labels}\n\n{head}{rows}\n"
+    return f"\n## {name}\n\n{description[0].upper()}{description[1:]}.{labels}\n\n{header}{rows}\n"
 
 
 def _row(metric: Metric) -> str:

@@ -103,8 +103,8 @@ def _section(title: str, key: str, model: type[BaseModel]) -> str:
 
 
 def _table(title: str, text: str, rows: Iterable[str]) -> str:
-    head = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
-    return f"\n##{title}\n\n{text}\n\n" + "\n".join([*head, *rows]) + "\n"
+    header = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+    return f"\n##{title}\n\n{text}\n\n" + "\n".join([*header, *rows]) + "\n"
 
 
 def _row(leaf: tuple[str, FieldInfo], section: str = "") -> str:

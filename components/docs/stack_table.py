@@ -52,12 +52,12 @@ in `job.envFromSecrets`.
 def page() -> str:
     """Return the whole page."""
     stacks = {name: read(STACKS / f"Pulumi.{name}.yaml") for name in names()}
-    head = ["| stack | cluster | GPU nodes | volume | job | USD per hour |"]
+    header = ["| stack | cluster | GPU nodes | volume | job | USD per hour |"]
     rows = [_row(name, config) for name, config in stacks.items()]
-    table = "\n".join([*head, "| --- " * 6 + "|", *rows])
-    dated = f"Prices with the initial nodes, as of {cost.estimate(stacks['local']).as_of}; `everstep cost`"
+    table = "\n".join([*header, "| --- " * 6 + "|", *rows])
+    price_note = f"Prices with the initial nodes, as of {cost.estimate(stacks['local']).as_of}; `everstep cost`"
     sections = "".join(map(_section, stacks))
-    text = f"{dated} shows the components, and the costs that are not included.\n"
+    text = f"{price_note} shows the components, and the costs that are not included.\n"
     return f"{HEAD}\n{table}\n\n{text}{sections}{_sections()}{FOOT}"
 
 
@@ -126,9 +126,9 @@ def _nodes(config: StackConfig) -> str:
         types = [pool.vm_size for pool in cluster.pools]
     else:
         return "existing nodes"
-    listed = ", ".join(dict.fromkeys(types))
+    type_names = ", ".join(dict.fromkeys(types))
     zones = len(cluster.gpu_zones) if cluster.gpu_pools else 1
-    return _counted(counts) + (f" in {zones} zones" if zones > 1 else "") + f": {listed}"
+    return _counted(counts) + (f" in {zones} zones" if zones > 1 else "") + f": {type_names}"
 
 
 @dataclass(frozen=True)
@@ -182,11 +182,11 @@ def _section(name: str) -> str:
 
 def _sections() -> str:
     """Return the list of sections of a stack file, each with a link to its description."""
-    listed = [
+    links = [
         f"- [`everstep:{key}`](../docs/configuration.md#{_anchor(key, field)}): {field.description}"
         for key, field in fields(StackConfig)
     ]
-    return "\n## Sections of a stack file\n\n" + "\n".join(listed) + "\n"
+    return "\n## Sections of a stack file\n\n" + "\n".join(links) + "\n"
 
 
 def _anchor(key: str, field: FieldInfo) -> str:

@@ -66,7 +66,7 @@ def _with_waiting_condition(
 
 def _summary(state: ObservedState, finished: int) -> str:
     """Return how many workers finished and how many did not."""
-    counted = [record for record in state.status.workers.values() if record.cause != REMOVED]
-    others = len(counted) - finished
+    records = [record for record in state.status.workers.values() if record.cause != REMOVED]
+    others = len(records) - finished
     summary = f"{count(finished, 'worker')} finished the training"
     return f"{summary}; {count(others, 'other')} did not finish" if others else summary

@@ -303,12 +303,12 @@ def arguments(values: Mapping[str, Value]) -> list[str]:
     Args:
         values: name of an option -> its value; an option that is missing keeps its default.
     """
-    written = [
+    option_pairs = [
         (option.flag, str(values[name]))
         for name, option in TRAINER_OPTIONS.items()
         if name in values and _is_written(option, values)
     ]
-    return [word for pair in written for word in pair]
+    return [word for pair in option_pairs for word in pair]
 
 
 def _is_written(option: TrainerOption, values: Mapping[str, Value]) -> bool:

@@ -21,8 +21,8 @@ def settings() -> dict[str, str]:
 
 def keep() -> None:
     """Keep the bytecode of later imports in this process and in every process it starts."""
-    if chosen := settings():
-        os.environ.update(chosen)
+    if setting := settings():
+        os.environ.update(setting)
         sys.pycache_prefix, sys.dont_write_bytecode = _folder(), False
 
 

@@ -75,12 +75,12 @@ def _section(name: str, command: Command) -> str:
     text = f"\n{level} {name}\n\n{command.help}\n"
     if hasattr(command, "commands"):
         return text
-    shown = [parameter for parameter in command.params if not parameter.hidden]
+    parameters = [parameter for parameter in command.params if not parameter.hidden]
     if name == "everstep launch":
         rows, end = map(_launch_row, documented_options()), f"\n```text\n{EPILOG}\n```\n"
     else:
-        rows, end = map(_row, shown), ""
-    return f"{text}\n    {_usage(name, command, shown)}\n{_table(rows)}{end}"
+        rows, end = map(_row, parameters), ""
+    return f"{text}\n    {_usage(name, command, parameters)}\n{_table(rows)}{end}"
 
 
 def _usage(name: str, command: Command, parameters: Sequence[Parameter]) -> str:
@@ -120,8 +120,8 @@ def _table(rows: Iterable[Row]) -> str:
     ]
     if not lines:
         return ""
-    head = ["", "| option | default | meaning |", "| --- | --- | --- |"]
-    return "\n".join([*head, *(f"| {line} |" for line in lines)]) + "\n"
+    header = ["", "| option | default | meaning |", "| --- | --- | --- |"]
+    return "\n".join([*header, *(f"| {line} |" for line in lines)]) + "\n"
 
 
 def _is_option(parameter: Parameter) -> bool:

@@ -55,9 +55,9 @@ def decide(run: RunRecord) -> DrillDecision:
     if not run.steps:
         return DrillDecision("waiting for the first step")
     events = run.training_events
-    absent = _absent(events)
-    if absent is not None:
-        return _return_node(run, absent)
+    absent_node = _absent(events)
+    if absent_node is not None:
+        return _return_node(run, absent_node)
     losses = [event for event in events if event.kind in ("drain", "vanish")]
     if len(losses) >= DISTURBANCES:
         return DrillDecision("both machines have returned", finished=True)

@@ -150,7 +150,9 @@ class _SpotMarket(AwsAccount):
 
 def _aws_prices(region: str, machines: Sequence[str]) -> LivePrices:
     try:
-        listed = sorted(_SpotMarket(region).prices(machines), key=lambda item: item["Timestamp"])
+        prices_by_time = sorted(
+            _SpotMarket(region).prices(machines), key=lambda item: item["Timestamp"]
+        )
     except RequestError as error:
         raise EverstepError(
             f"--live cannot read the spot prices of {region}: {error}",
@@ -161,7 +163,7 @@ def _aws_prices(region: str, machines: Sequence[str]) -> LivePrices:
         (str(item["InstanceType"]), str(item["AvailabilityZone"])): MachinePrice(
             spot=float(item["SpotPrice"])
         )
-        for item in listed  # the newest comes last
+        for item in prices_by_time  # the newest comes last
     }
     return _require_all(f"the spot market of {region}", region, machines, prices)
 

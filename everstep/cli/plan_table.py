@@ -88,11 +88,11 @@ def _spot_prices(plan: Plan) -> str:
 
 def _text(plan: Plan) -> str:
     """Return the rows as aligned text, one line for each choice."""
-    heads = ["choice", "duration, h", "cost, USD", "goodput", "moves"]
-    heads += ["in time"] if plan.limits.deadline_seconds is not None else []
-    heads += ["suspended"] if plan.limits.budget_usd is not None else []
-    rows = [heads, *(_cells(plan, row) for row in plan.rows)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    headers = ["choice", "duration, h", "cost, USD", "goodput", "moves"]
+    headers += ["in time"] if plan.limits.deadline_seconds is not None else []
+    headers += ["suspended"] if plan.limits.budget_usd is not None else []
+    rows = [headers, *(_cells(plan, row) for row in plan.rows)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(headers))]
     lines = ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 

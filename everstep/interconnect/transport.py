@@ -145,9 +145,9 @@ def _reason(transport: Transport, logs: list[ProcessLog]) -> str:
         return "no process has logged a network: set NCCL_DEBUG=INFO, and use two nodes or more"
     networks = sorted({name for log in logs for name in log.networks})
     providers = sorted({name for log in logs for name in log.providers})
-    chosen = f"network {', '.join(networks) or 'not logged'}"
+    network_text = f"network {', '.join(networks) or 'not logged'}"
     provider = (
         f"libfabric provider {', '.join(providers)}" if providers else "no libfabric provider"
     )
     share = sum(log.transport is transport for log in logs)
-    return f"{share} of {len(logs)} processes: {chosen}; {provider}"
+    return f"{share} of {len(logs)} processes: {network_text}; {provider}"

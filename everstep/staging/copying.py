@@ -103,35 +103,35 @@ def copy(
 def _write(source: Source, entry: Entry, partial: Partial, on_bytes: OnBytes) -> str:
     """Write the content to the incomplete file, sync it, and return its SHA-256."""
     offset = max(min(partial.synced(), entry.size - 1), 0)  # stores refuse an empty range
-    written = 0
+    byte_count = 0
     try:
         with source.open(entry, offset) as content, _opened(partial.data) as file:
             digest = Digest(content.checksum)
             for chunk in _synced_chunks(file, offset):
                 digest.update(chunk)
             on_bytes(offset)
-            written = offset
+            byte_count = offset
             for chunk in content.chunks:
                 file.write(chunk)
-                written += len(chunk)
+                byte_count += len(chunk)
                 digest.update(chunk)
                 on_bytes(len(chunk))
-                if written // SYNC_BYTES > (written - len(chunk)) // SYNC_BYTES:
-                    _note_length(file, partial, written)
-            sha256 = _checked(digest, written, entry, partial)
+                if byte_count // SYNC_BYTES > (byte_count - len(chunk)) // SYNC_BYTES:
+                    _note_length(file, partial, byte_count)
+            sha256 = _checked(digest, byte_count, entry, partial)
             spool.sync(file)
     except BaseException:
-        on_bytes(-written)
+        on_bytes(-byte_count)
         raise
     return sha256
 
 
-def _checked(digest: Digest, written: int, entry: Entry, partial: Partial) -> str:
+def _checked(digest: Digest, byte_count: int, entry: Entry, partial: Partial) -> str:
     """Return the SHA-256; discard the incomplete file if it cannot become the listed one."""
-    if written < entry.size:
-        raise BrokenContentError(f"ended after {written:,} of {entry.size:,} bytes")
+    if byte_count < entry.size:
+        raise BrokenContentError(f"ended after {byte_count:,} of {entry.size:,} bytes")
     try:
-        if written > entry.size:
+        if byte_count > entry.size:
             raise BrokenContentError(f"has more than its {entry.size:,} bytes")
         return digest.hexdigest()
     except BrokenContentError:

@@ -73,23 +73,23 @@ class Volume(NamedTuple):
 
 
 def decide(
-    entry: Entry, record: Record | None, present: int | None, *, verify: bool = False
+    entry: Entry, record: Record | None, present_bytes: int | None, *, verify: bool = False
 ) -> Decision:
     """Decide the action on a file.
 
     Args:
         entry: the file at the source.
         record: the record of its last complete copy.
-        present: size of the file at the destination; None if it is missing.
+        present_bytes: size of the file at the destination; None if it is missing.
         verify: whether the content of complete files is read again.
     """
-    if present is None:
+    if present_bytes is None:
         return Decision(Action.COPY, "missing at the destination")
-    if is_current(record, entry) and present == entry.size:
+    if is_current(record, entry) and present_bytes == entry.size:
         if verify:
             return Decision(Action.CHECK, "content is verified")
         return Decision(Action.KEEP, "already copied and unchanged")
-    if present == entry.size and entry.md5:
+    if present_bytes == entry.size and entry.md5:
         return Decision(Action.CHECK, "a file of this size exists")
     return Decision(Action.COPY, "changed at the source or the destination")
 

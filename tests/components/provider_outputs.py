@@ -190,9 +190,9 @@ AWS: Mapping[str, Callable[[str, Inputs], Outputs]] = {
 
 def _managed_cluster(name: str, inputs: Inputs) -> Outputs:
     identity = dict(inputs.get("identity", {}))
-    listed = identity.pop("userAssignedIdentities", [])
+    identity_ids = identity.pop("userAssignedIdentities", [])
     principal = {"clientId": f"{name}-client", "principalId": f"{name}-principal"}
-    identity["userAssignedIdentities"] = dict.fromkeys(listed, principal)
+    identity["userAssignedIdentities"] = dict.fromkeys(identity_ids, principal)
     kubelet = {"clientId": "kubelet-client", "objectId": "kubelet-object", "resourceId": "kubelet"}
     return {
         "fqdn": f"{name}-0a1b2c3.hcp.eastus.azmk8s.io",

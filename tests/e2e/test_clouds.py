@@ -131,9 +131,9 @@ class LifeCycle:
         end = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > end:
-                shown = self.run("status", "--stack", self.stack, "--twin")
+                status = self.run("status", "--stack", self.stack, "--twin")
                 raise AssertionError(
-                    f"not within {seconds} s: {description}\n{shown.stdout}{shown.stderr}"
+                    f"not within {seconds} s: {description}\n{status.stdout}{status.stderr}"
                 )
             time.sleep(1)
 

@@ -20,8 +20,8 @@ def test_a_listed_number_is_in_the_file_that_the_table_names(entry: dict[str, An
 def test_every_data_file_is_dated_or_of_a_dated_version_of_botocore() -> None:
     for path in age.DATA.glob("*.json"):
         content = json.loads(path.read_text(encoding="utf-8"))
-        dated = content.get("date") or content.get("asOf")
-        assert dated or content["source"].startswith("botocore "), f"{path.name} has no date"
+        date = content.get("date") or content.get("asOf")
+        assert date or content["source"].startswith("botocore "), f"{path.name} has no date"
 
 
 def test_no_value_is_dated_in_the_future() -> None:

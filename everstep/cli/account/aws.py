@@ -1,6 +1,6 @@
 """Checks of an AWS account for a stack of kind eks.
 
-Each check reads the account and returns results that name the key of the stack file and the fix. The order is
+Each check reads the account and returns results that name the key of the stack file and the fix. They run in
 the order in which `pulumi up` would fail: identity, permissions, names, versions, zones, machines.
 """
 
@@ -262,15 +262,15 @@ def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
 
     Pools that share a quota share its vCPUs, so they are checked together.
     """
-    for counted, needs in _needs_by_quota(pools(cluster)).items():
+    for vcpu_quota, needs in _needs_by_quota(pools(cluster)).items():
         machines = [_vcpus(pool_need) for pool_need in needs]
         nodes = sum(pool_need.nodes for pool_need in needs)
-        allowed = account.quota(counted.code)
+        allowed = account.quota(vcpu_quota.code)
         required = sum(
             max(sizes) * pool_need.nodes for sizes, pool_need in zip(machines, needs, strict=True)
         )
-        observed = f"{allowed:g} vCPUs of {required} for {nodes} nodes: {counted.name}"
-        fix = f"{QUOTA_PAGE} {counted.code} --desired-value {required}"
+        observed = f"{allowed:g} vCPUs of {required} for {nodes} nodes: {vcpu_quota.name}"
+        fix = f"{QUOTA_PAGE} {vcpu_quota.code} --desired-value {required}"
         name = "quota, " + " + ".join(pool_need.name for pool_need in needs)
         fatal = allowed < min(map(min, machines))
         yield AccountCheck(name, allowed >= required, observed, needs[0].field, fix, fatal=fatal)
@@ -280,9 +280,9 @@ def _needs_by_quota(needs: Iterable[PoolNeed]) -> dict[Quota, list[PoolNeed]]:
     """Return the pools with known machines that each quota limits."""
     needs_by_quota: dict[Quota, list[PoolNeed]] = {}
     for pool_need in needs:
-        counted = quota(pool_need.types[0], spot=pool_need.spot)
-        if counted is not None and _vcpus(pool_need):
-            needs_by_quota.setdefault(counted, []).append(pool_need)
+        vcpu_quota = quota(pool_need.types[0], spot=pool_need.spot)
+        if vcpu_quota is not None and _vcpus(pool_need):
+            needs_by_quota.setdefault(vcpu_quota, []).append(pool_need)
     return needs_by_quota
 
 

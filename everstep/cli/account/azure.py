@@ -1,7 +1,7 @@
 """Checks of an Azure subscription for a stack of kind aks.
 
-Each check reads the subscription and returns results that name the key of the stack file and the fix. The
-order is the order in which `pulumi up` would fail: identity, registrations, permissions, names, versions, machines.
+Each check reads the subscription and returns results that name the key of the stack file and the fix. They run in the
+order in which `pulumi up` would fail: identity, registrations, permissions, names, versions, machines.
 """
 
 import re

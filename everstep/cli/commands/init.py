@@ -19,7 +19,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write a project: program, stack files, README."""
-    written = project.write_project(folder, stack, force=force)
-    for path in written:
+    paths = project.write_project(folder, stack, force=force)
+    for path in paths:
         say(f"   {path}", style="bright_black")
     say(f"The project is in {folder}. Next:\n{project.next_steps(folder, stack)}")

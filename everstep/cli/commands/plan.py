@@ -89,13 +89,13 @@ def plan(
     if plot:
         _plot(plot, sample[0], job, limits)
     price_source = current.source if current else ""
-    shown = plan_table.Plan(
+    plan_to_show = plan_table.Plan(
         stack, job, limits, sample[0].zones, source, tuple(rows), price_source=price_source
     )
     if as_json:
-        results.print(json.dumps(plan_table.as_json(shown), indent=2), markup=False)
+        results.print(json.dumps(plan_table.as_json(plan_to_show), indent=2), markup=False)
     else:
-        plan_table.show(shown)
+        plan_table.show(plan_to_show)
 
 
 def _histories(

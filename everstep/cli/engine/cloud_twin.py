@@ -87,9 +87,9 @@ def provide_own_images(
 
 def not_pushed(context: StackContext, images: Sequence[stand_ins.ImageUse]) -> EverstepError:
     """Return the error for images that no registry has."""
-    listed = ", ".join(f"{image.reference} (everstep:{image.key})" for image in images)
+    image_list = ", ".join(f"{image.reference} (everstep:{image.key})" for image in images)
     return EverstepError(
-        f"no registry has the image {listed}",
+        f"no registry has the image {image_list}",
         f"Push it: everstep images push --stack {context.workspace.stack} --twin\n"
         "It builds the image, pushes it to the twin's registry and writes its digest into "
         f"{context.workspace.stack_file}.\n"

@@ -30,9 +30,9 @@ def check_images(client: KubernetesClient, stack: str, progress: Progress) -> No
         failed = wait_for_images(client.pods_of_system)
     if not failed:
         return
-    listed = "\n".join(f"{image}: {', '.join(pods)}" for image, pods in sorted(failed.items()))
+    image_list = "\n".join(f"{image}: {', '.join(pods)}" for image, pods in sorted(failed.items()))
     raise EverstepError(
-        f"nodes cannot pull {', '.join(sorted(failed))}, so that these pods do not start:\n{listed}",
+        f"nodes cannot pull {', '.join(sorted(failed))}, so that these pods do not start:\n{image_list}",
         f"Push the images of the stack: everstep images push --stack {stack}; or correct their names "
         "in its file, then run `everstep up` again.",
     )

@@ -79,9 +79,9 @@ def open_workspace(stack: str = DEFAULT_STACK) -> Workspace:
     from cloudtwin.facade import DEFAULT_TWIN, state_directory
 
     project = find_project(Path.cwd())
-    chosen = os.environ.get("EVERSTEP_TWIN")
-    name = chosen or DEFAULT_TWIN
-    return Workspace(project, stack, name, state_directory(name), twin_is_chosen=bool(chosen))
+    twin_name = os.environ.get("EVERSTEP_TWIN")
+    name = twin_name or DEFAULT_TWIN
+    return Workspace(project, stack, name, state_directory(name), twin_is_chosen=bool(twin_name))
 
 
 def state_outside_twins(workspace: Workspace) -> Path:

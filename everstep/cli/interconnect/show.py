@@ -43,9 +43,9 @@ def size_text(size: float) -> str:
 
 
 def _table(results: Results) -> Iterator[str]:
-    heads = ("size", "count", "time, us", "algbw, GB/s", "busbw, GB/s", "wrong")
-    yield _row("collective", heads)
-    yield "-" * len(_row("", heads))
+    headers = ("size", "count", "time, us", "algbw, GB/s", "busbw, GB/s", "wrong")
+    yield _row("collective", headers)
+    yield "-" * len(_row("", headers))
     for measurement in results.measurements:
         cells = (
             size_text(measurement.bytes),

@@ -25,7 +25,7 @@ def remaining_seconds(run: RunRecord) -> float | None:
 
 def _slowdown(run: RunRecord) -> float:
     """Return the wall clock since the first step began as a multiple of the time of steps that counted."""
-    counted = {step.step: step.seconds for step in run.steps}
+    seconds_by_step = {step.step: step.seconds for step in run.steps}
     started_at = run.steps[0].at - run.steps[0].seconds
-    productive = sum(counted.values())
+    productive = sum(seconds_by_step.values())
     return max((run.steps[-1].at - started_at) / productive, 1.0) if productive > 0 else 1.0

@@ -99,8 +99,8 @@ def goodput(run: RunRecord) -> Goodput | None:
     if not run.steps or not run.starts:
         return None
     _, end = span(run, run.entries[-1].at)
-    absent = absent_seconds(run)
-    elapsed = max(end - _began(run) - absent, 0.0)
+    absent_time = absent_seconds(run)
+    elapsed = max(end - _began(run) - absent_time, 0.0)
     counted = counted_steps(run.steps)
     productive = sum(step.seconds for step in counted.values())
     redone = [
@@ -112,7 +112,7 @@ def goodput(run: RunRecord) -> Goodput | None:
         elapsed_seconds=elapsed,
         productive_seconds=productive,
         redone_seconds=sum(step.seconds for step in redone),
-        absent_seconds=absent,
+        absent_seconds=absent_time,
     )
 
 
@@ -199,8 +199,12 @@ def _machines(change: GroupChange, started_at: float) -> Iterator[MachineChange]
 def restart_estimate(run: RunRecord) -> RestartEstimate | None:
     """Return the estimate for a design that restarts; None if the run did so, or has no step."""
     measured = goodput(run)
-    head = run.newest_start.values if run.newest_start else {}
-    if measured is None or head.get("mode") not in LIVE_MODES or not measured.elapsed_seconds:
+    start_values = run.newest_start.values if run.newest_start else {}
+    if (
+        measured is None
+        or start_values.get("mode") not in LIVE_MODES
+        or not measured.elapsed_seconds
+    ):
         return None
     changes = history(run)
     started_at = run.steps[0].at - run.steps[0].seconds

@@ -142,7 +142,9 @@ def money(run: RunRecord, now: float, billing: Billing) -> Money:
     pools = _cost_by_pool(billing, rates, timelines)
     spent = _sum([*(pool.spent_usd for pool in pools), rates.fixed * hours])
     on_demand = _sum([*(pool.on_demand_usd for pool in pools), rates.fixed * hours])
-    present = [rate_of(billing, rates, line.node).price for line in _present_nodes(timelines, run)]
+    node_prices = [
+        rate_of(billing, rates, line.node).price for line in _present_nodes(timelines, run)
+    ]
     return Money(
         billed=billing.billed,
         reason=billing.reason,
@@ -150,7 +152,7 @@ def money(run: RunRecord, now: float, billing: Billing) -> Money:
         spent_usd=spent,
         on_demand_usd=on_demand,
         saved_usd=None if spent is None or on_demand is None else on_demand - spent,
-        hourly_usd=_sum([*present, rates.fixed]),
+        hourly_usd=_sum([*node_prices, rates.fixed]),
         prices_as_of=rates.as_of,
         unknown=rates.unknown,
         notes=rates.notes,

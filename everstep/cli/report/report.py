@@ -85,12 +85,12 @@ class Report:
 
 def build(run: RunRecord) -> Report:
     """Return the report of a run so far; an empty one for a run that has not begun."""
-    head = run.newest_start.values if run.newest_start else {}
+    start_values = run.newest_start.values if run.newest_start else {}
     return Report(
         version=VERSION,
-        job=str(head.get("job") or run.result.get("job") or ""),
-        model=str(head.get("model") or run.result.get("model") or ""),
-        dataset=str(head.get("dataset") or run.result.get("dataset") or ""),
+        job=str(start_values.get("job") or run.result.get("job") or ""),
+        model=str(start_values.get("model") or run.result.get("model") or ""),
+        dataset=str(start_values.get("dataset") or run.result.get("dataset") or ""),
         finished=run.finished is not None or bool(run.result),
         started_at=run.starts[0].at if run.starts else None,
         duration_seconds=duration(run),
@@ -139,8 +139,8 @@ def overall_throughput(run: RunRecord) -> float | None:
     seconds = duration(run)
     if not run.steps or seconds <= 0:
         return None
-    counted = {step.step: step.images for step in run.steps}  # a repeated step counts once
-    return sum(counted.values()) / seconds
+    images_by_step = {step.step: step.images for step in run.steps}  # a repeated step counts once
+    return sum(images_by_step.values()) / seconds
 
 
 def world_sizes(run: RunRecord) -> tuple[WorldSize, ...]:

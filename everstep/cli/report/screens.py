@@ -244,8 +244,8 @@ def follow_screen(
 
 def _bar(report: Report, run: RunRecord, width: int) -> Table:
     is_complete = report.steps == report.total_steps and report.finished
-    head = run.newest_start
-    epochs = head.number("epochs") if head else 0
+    start_entry = run.newest_start
+    epochs = start_entry.number("epochs") if start_entry else 0
     epoch = run.steps[-1].epoch if run.steps else 0
     table = Table.grid(padding=(0, 2))
     table.add_row(

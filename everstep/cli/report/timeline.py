@@ -206,5 +206,5 @@ def time_cells(
 
 
 def _most_severe(segments: Sequence[Segment], start: float, end: float) -> NodeState:
-    present = {piece.state for piece in segments if piece.start < end and start < piece.end}
-    return next((state for state in _BY_SEVERITY if state in present), NodeState.WAITING)
+    states = {piece.state for piece in segments if piece.start < end and start < piece.end}
+    return next((state for state in _BY_SEVERITY if state in states), NodeState.WAITING)

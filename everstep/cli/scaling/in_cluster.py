@@ -205,10 +205,10 @@ def processes_per_replica(job: Mapping[str, Any]) -> int:
 def with_options(arguments: list[str], values: Mapping[str, trainer_options.Value]) -> list[str]:
     """Return a worker's arguments with other values for some options of the trainer."""
     start = arguments.index(PROGRAM) + 1
-    present = dict(zip(arguments[start::2], arguments[start + 1 :: 2], strict=False))
+    existing_options = dict(zip(arguments[start::2], arguments[start + 1 :: 2], strict=False))
     requested = dict(_pairs(trainer_options.arguments(values)))
     replaced = {trainer_options.TRAINER_OPTIONS[name].flag for name in values}
-    unchanged = {flag: value for flag, value in present.items() if flag not in replaced}
+    unchanged = {flag: value for flag, value in existing_options.items() if flag not in replaced}
     options = [word for pair in {**unchanged, **requested}.items() for word in pair]
     return [*arguments[:start], *options]
 

@@ -126,9 +126,9 @@ class Journal:
         if reported_lost:
             count = {"at": round(time.time(), 4), "kind": "lost_lines", "lines": reported_lost}
             lines = [json.dumps(count).encode() + b"\n", *lines]
-        written = self._append(b"".join(lines))
+        byte_count = self._append(b"".join(lines))
         ends = itertools.accumulate(map(len, lines))
-        failed = sum(end > written for end in ends)
+        failed = sum(end > byte_count for end in ends)
         if failed:
             self._close_file()  # a torn line is ended when the file is opened again
         self._warned = False
@@ -142,11 +142,11 @@ class Journal:
         try:
             if self._file < 0:
                 self._open()
-            written = os.write(self._file, data)
+            byte_count = os.write(self._file, data)
         except OSError:
             return 0
-        self._size += written
-        return written
+        self._size += byte_count
+        return byte_count
 
     def _close_file(self) -> None:
         if self._file >= 0:

@@ -99,9 +99,9 @@ class _RealFile:
         self._file, self._note_answer = file, note_answer
 
     def write(self, data: bytes | memoryview, /) -> object:
-        written = self._file.write(data)
+        byte_count = self._file.write(data)
         self._note_answer()
-        return written
+        return byte_count
 
     def sync(self) -> None:
         self._file.flush()

@@ -179,16 +179,16 @@ def compatible(candidates: Sequence[Member]) -> list[Member]:
         for other in member.avoids
         if other in present and other != member.identity
     }
-    chosen = list(candidates)
+    members = list(candidates)
     while pairs:
         counts = Counter(identity for pair in pairs for identity in pair)
         highest = max(counts.values())
         worst = next(
-            member.identity for member in reversed(chosen) if counts[member.identity] == highest
+            member.identity for member in reversed(members) if counts[member.identity] == highest
         )
-        chosen = [member for member in chosen if member.identity != worst]
+        members = [member for member in members if member.identity != worst]
         pairs = {pair for pair in pairs if worst not in pair}
-    return chosen
+    return members
 
 
 def can_join(candidate: Member, group: Collection[Member]) -> bool:

@@ -70,8 +70,8 @@ def next_proposal(
     if position is None:
         return None
     wait = max(_window_seconds(ranked, current, limits), connectivity.backoff_seconds())
-    chosen = ranked[position:][: limits.max_members]
-    return Proposal(tuple(chosen), wait + position * limits.turn_seconds)
+    members = ranked[position:][: limits.max_members]
+    return Proposal(tuple(members), wait + position * limits.turn_seconds)
 
 
 def _rotated(

@@ -83,14 +83,14 @@ class Proposer:
         return [self._propose(view, ranked, proposal.members, limits)]
 
     def _propose(
-        self, view: RunView, ranked: list[Member], chosen: tuple[Member, ...], limits: GroupLimits
+        self, view: RunView, ranked: list[Member], members: tuple[Member, ...], limits: GroupLimits
     ) -> Propose:
         self._proposed = view.revision
         number = 1 + max(view.max_number, *(member.after for member in ranked))
-        described = chosen if is_large(limits) else ()
+        described = members if is_large(limits) else ()
         return Propose(
             number,
-            tuple(member.identity for member in chosen),
+            tuple(member.identity for member in members),
             view.revision,
             endpoints=tuple(member.endpoint for member in described),
             orders=tuple(member.order for member in described),

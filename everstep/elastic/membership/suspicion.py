@@ -52,7 +52,7 @@ class ObservedGroup:
     nodes: Mapping[str, str]
 
     def observers(self, identity: str) -> list[str]:
-        """Return the members to which a member sends heartbeats, nearest by rank first, without members that have no key."""
+        """Return the members with a key to which a member sends heartbeats, nearest by rank first."""
         rank = self.members.index(identity)
         names = [self._at(rank + distance) for distance in self._distances()]
         return [name for name in names if name in self.nodes]
@@ -141,18 +141,18 @@ class Suspicion:
     @property
     def is_alert(self) -> bool:
         """Whether a member is late, so that the next step is due soon."""
-        present = self._group.nodes if self._group else {}
+        present_nodes = self._group.nodes if self._group else {}
         return any(
             arrivals.level(self._attention) >= ALERT_LEVEL
             for name, arrivals in self._arrivals.items()
-            if name in present
+            if name in present_nodes
         )
 
     @property
     def suspects(self) -> tuple[str, ...]:
         """The suspected members that still have a key."""
-        present = self._group.nodes if self._group else {}
-        return tuple(sorted(name for name in self._suspects if name in present))[:MAX_NAMED]
+        present_nodes = self._group.nodes if self._group else {}
+        return tuple(sorted(name for name in self._suspects if name in present_nodes))[:MAX_NAMED]
 
     def to_fence(self) -> tuple[str, ...]:
         """Return the suspects on which the observers agree, when it is this member's turn to fence them."""

@@ -214,11 +214,11 @@ class ExactReducer:
     def adapt_ranges(self) -> None:
         """Choose the next step's units from the received sums; only after a finite step."""
         bounds = torch.stack([torch.stack(torch.aminmax(summed)) for summed in self._sums()])
-        chosen = []
+        ranges = []
         for (lowest, highest), power in zip(bounds.tolist(), self.ranges.tolist(), strict=True):
             grown = max(-lowest, highest).bit_length() - BITS + power + HEADROOM
-            chosen.append(max(MIN_RANGE, min(grown, MAX_RANGE)))
-        self.ranges.copy_(torch.tensor(chosen))
+            ranges.append(max(MIN_RANGE, min(grown, MAX_RANGE)))
+        self.ranges.copy_(torch.tensor(ranges))
 
     def _add(self, gradient: torch.Tensor, total: torch.Tensor, scale: float) -> torch.Tensor:
         """Add a gradient, rounded to integer multiples of 1/scale; return its largest magnitude.

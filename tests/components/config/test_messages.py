@@ -4,7 +4,7 @@ from tests.components.config import messages
 
 
 def test_the_record_of_messages_is_current() -> None:
-    written = messages.RECORD.read_text(encoding="utf-8")
+    recorded = messages.RECORD.read_text(encoding="utf-8")
 
-    assert written == messages.record(), "run `make docs` and review the difference"
-    assert "ACCEPTED" not in written
+    assert recorded == messages.record(), "run `make docs` and review the difference"
+    assert "ACCEPTED" not in recorded

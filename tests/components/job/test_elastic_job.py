@@ -15,8 +15,10 @@ def readiness_problem(*conditions: tuple[str, str], graph: Graph | None = None) 
     """Return the expectations that these conditions of the declared job do not meet."""
     (job,) = (graph or declared()).of("ElasticJob")
     (expectation,) = wait_for.parse(job.inputs["metadata"]["annotations"]["pulumi.com/waitFor"])
-    listed: list[dict[str, Any]] = [{"type": kind, "status": state} for kind, state in conditions]
-    return expectation.unmet({"status": {"conditions": listed} if conditions else {}})
+    condition_list: list[dict[str, Any]] = [
+        {"type": kind, "status": state} for kind, state in conditions
+    ]
+    return expectation.unmet({"status": {"conditions": condition_list} if conditions else {}})
 
 
 @pytest.mark.parametrize("kind", ["Running", "Succeeded", "Suspended", "Failed"])

@@ -120,9 +120,9 @@ def _is_selected(item: pytest.Item) -> bool:
     marker = item.get_closest_marker("only_on")
     if marker and environment != marker.args[0]:
         return False
-    chosen = os.environ.get("EVERSTEP_CONFORMANCE")
-    if environment is None or chosen:
-        return environment in (None, chosen)
+    selected_environments = os.environ.get("EVERSTEP_CONFORMANCE")
+    if environment is None or selected_environments:
+        return environment in (None, selected_environments)
     function = item.name.partition("[")[0]
     return environment == STAND_IN or item.name in ON_PODS or function in ON_PODS
 

@@ -30,8 +30,8 @@ def install(api: client.ApiClient, namespace: str, *, upstream: bool) -> None:
     for name in sorted({namespace, SYSTEM_NAMESPACE}):
         core.create_namespace({"metadata": {"name": name}})
     with event_loop():  # Pulumi's outputs need one
-        chosen = _flavour(namespace, upstream=upstream)
-    for part in [definition(status_subresource=chosen.status_subresource), *read(chosen.rbac)]:
+        flavour = _flavour(namespace, upstream=upstream)
+    for part in [definition(status_subresource=flavour.status_subresource), *read(flavour.rbac)]:
         utils.create_from_dict(api, part)  # type: ignore[no-untyped-call]  # the client has no types
     crds: Any = client.ApiextensionsV1Api(api)
     served = "elasticjobs.elastic.pytorch.org"

@@ -35,14 +35,14 @@ def main() -> int:
 
 def _measure(cloud: str, *, show: bool) -> int:
     print(f"{cloud}: declaring {', '.join(STACKS[cloud])}", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(prefix="everstep-inputs-") as folder, judge() as judging:
+    with tempfile.TemporaryDirectory(prefix="everstep-inputs-") as folder, judge() as judge_client:
         resources = list(declared(cloud, Path(folder)))
         print(
             f"{cloud}: changing the inputs of {len(resources)} resources",
             file=sys.stderr,
             flush=True,
         )
-        tallies = judge_all(variants(resources), judging)
+        tallies = judge_all(variants(resources), judge_client)
     print(table(tallies))
     if show:
         _show(tallies)

@@ -87,12 +87,12 @@ class Operations:
         kind, schema = self.kind(key.token), self.schema(key.token)
         inputs = with_name(kind, self.cloud.name, key.name, without_nulls(new), old, seed)
         inputs = self.cloud.with_defaults(inputs, schema, self.config)
-        bare = plain(inputs)
-        mistakes = check(schema, bare)
+        plain_inputs = plain(inputs)
+        mistakes = check(schema, plain_inputs)
         if not mistakes:  # the rules rely on names and types
-            common = self.cloud.common_rules(schema, bare, self.config)
+            common = self.cloud.common_rules(schema, plain_inputs, self.config)
             limits = self.cloud.limits(key.token)
-            plain_mistakes = [*common, *evaluation.mistakes(kind, limits, bare)]
+            plain_mistakes = [*common, *evaluation.mistakes(kind, limits, plain_inputs)]
             mistakes = [_redacted(mistake, secrets_in(inputs)) for mistake in plain_mistakes]
         return inputs, mistakes
 

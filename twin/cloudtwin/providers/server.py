@@ -144,8 +144,8 @@ def _arguments(arguments: Object) -> Object:
 
 def _marked(outputs: Object, inputs: Object) -> Object:
     """Mark the outputs of secret inputs as secret."""
-    bare = {key: value for key, value in outputs.items() if not isinstance(value, Secret)}
-    marked: Object = with_secrets(bare, secret_paths(inputs))
+    plain_outputs = {key: value for key, value in outputs.items() if not isinstance(value, Secret)}
+    marked: Object = with_secrets(plain_outputs, secret_paths(inputs))
     return {**outputs, **marked}
 
 

@@ -70,12 +70,12 @@ def thin(points: Sequence[Point], limit: int = MAX_POINTS) -> tuple[Point, ...]:
         return tuple(points)
     buckets = (limit - 2) // 2
     inner = len(points) - 2
-    chosen = {0, len(points) - 1}
+    indices = {0, len(points) - 1}
     for bucket in range(buckets):
         begin, end = 1 + bucket * inner // buckets, 1 + (bucket + 1) * inner // buckets
-        chosen.add(min(range(begin, end), key=lambda i: points[i][1]))
-        chosen.add(max(range(begin, end), key=lambda i: points[i][1]))
-    return tuple(points[i] for i in sorted(chosen))
+        indices.add(min(range(begin, end), key=lambda i: points[i][1]))
+        indices.add(max(range(begin, end), key=lambda i: points[i][1]))
+    return tuple(points[i] for i in sorted(indices))
 
 
 def line_path(points: Iterable[Point]) -> str:

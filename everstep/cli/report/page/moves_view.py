@@ -21,12 +21,12 @@ def moves(page: Page) -> Html | None:
     if not report.moves:
         return None
     spent = {move.began: move for move in page.money.moves} if page.money else {}
-    head = element("tr", *(element("th", name, scope="col") for name in COLUMNS))
+    header = element("tr", *(element("th", name, scope="col") for name in COLUMNS))
     rows = (_row(page, move, spent.get(move.began)) for move in report.moves)
     table = element(
         "table",
         element("caption", "Moves with their reasons and costs", class_="hidden"),
-        element("thead", head),
+        element("thead", header),
         element("tbody", *rows),
         class_="moves",
     )

@@ -86,13 +86,13 @@ def _main(page: Page) -> list[Html | None]:
 def _eyebrow(page: Page) -> list[Html | str | None]:
     report = page.report
     model = " on ".join(filter(None, (report.model, report.dataset)))
-    shown: list[Html | str | None] = [element("strong", report.job or "training"), " · "]
-    shown += [model, " · "] if model else []
+    parts: list[Html | str | None] = [element("strong", report.job or "training"), " · "]
+    parts += [model, " · "] if model else []
     status = element(
         "span", page.status.value, class_=f"status {page.status.value.replace(' ', '-')}"
     )
     started = utc(report.started_at) if report.started_at else None
-    return [*shown, status, " · " if started else None, started]
+    return [*parts, status, " · " if started else None, started]
 
 
 def _timeline(page: Page) -> Html:
@@ -170,7 +170,7 @@ def _tables(page: Page) -> list[Html]:
 
 
 def _table(caption: str, names: list[str], rows: list[list[str]]) -> Html:
-    head = element("tr", *(element("th", name, scope="col") for name in names))
+    header = element("tr", *(element("th", name, scope="col") for name in names))
     body = (
         element(
             "tr",
@@ -182,7 +182,7 @@ def _table(caption: str, names: list[str], rows: list[list[str]]) -> Html:
     table = element(
         "table",
         element("caption", caption),
-        element("thead", head),
+        element("thead", header),
         element("tbody", *body),
         class_="plain",
     )

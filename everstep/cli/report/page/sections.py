@@ -36,7 +36,7 @@ def figures(page: Page) -> Html:
     comparison = f"restarting: {estimate.goodput:.0%}, estimated" if estimate else ""
     steps = f"of {report.total_steps:,}" if report.total_steps else ""
     rate = "" if report.images_per_second is None else f"{report.images_per_second:,.0f}"
-    shown = [
+    entries = [
         ("Goodput", percent(report.goodput.share) if report.goodput else UNKNOWN, comparison),
         ("Longest wait", seconds(max(waits, default=None)), _losses_text(len(lost))),
         ("Steps", f"{report.steps:,}", ", ".join(filter(None, (steps, f"{repeated:,} repeated")))),
@@ -44,7 +44,7 @@ def figures(page: Page) -> Html:
         ("Accuracy", percent(report.accuracy), ""),
         _spent(page.money),
     ]
-    return element("dl", *(_figure(*figure) for figure in shown), class_="figures")
+    return element("dl", *(_figure(*figure) for figure in entries), class_="figures")
 
 
 def _losses_text(losses: int) -> str:
@@ -96,12 +96,12 @@ def _part(page: Page, part: Sequence[Incident], first: int) -> Html:
 
 def _events_table(page: Page, part: Sequence[Incident], first: int) -> Html:
     names = ("At", "Event", "Cause", "Next step after", "Steps repeated", "Joined after")
-    head = element("tr", *(element("th", name, scope="col") for name in names))
+    header = element("tr", *(element("th", name, scope="col") for name in names))
     rows = (_event_row(page, incident, number) for number, incident in enumerate(part, first))
     return element(
         "table",
         element("caption", "Events with their causes and costs", class_="hidden"),
-        element("thead", head),
+        element("thead", header),
         element("tbody", *rows),
         class_="events",
     )
@@ -239,13 +239,13 @@ def money(page: Page) -> Html | None:
         if spent.billed
         else element("p", f"Nothing was billed: {spent.reason}.", class_="lead")
     )
-    shown = [
+    entries = [
         ("Spent" if spent.billed else "Spot price", usd(spent.spent_usd), "as bought"),
         ("On demand", _usd(spent.on_demand_usd), "the same hours"),
         ("Saved", _usd(spent.saved_usd), _saved_share(spent)),
         ("Machine-hours", f"{spent.machine_hours:,.2f}", "of training machines"),
     ]
-    table = element("dl", *(_figure(*figure) for figure in shown), class_="figures")
+    table = element("dl", *(_figure(*figure) for figure in entries), class_="figures")
     notes = [*spent.notes, *([_unknown(spent)] if spent.unknown else [])]
     basis = (
         f"An estimate: hours from the first worker's start to the end of the training, at list prices of "
@@ -260,7 +260,7 @@ def money(page: Page) -> Html | None:
 
 def _pools_table(pools: Sequence[PoolSpending]) -> Html:
     """Return the hours and the cost of each pool's machines."""
-    head = element(
+    header = element(
         "tr",
         *(
             element("th", name, scope="col")
@@ -280,7 +280,7 @@ def _pools_table(pools: Sequence[PoolSpending]) -> Html:
     return element(
         "table",
         element("caption", "Training machines by pool", class_="hidden"),
-        element("thead", head),
+        element("thead", header),
         element("tbody", *rows),
     )
 
@@ -343,7 +343,7 @@ def _worker(worker: WorkerSeconds, longest: float) -> Html:
 def _activities(spent: Sequence[WorkerSeconds]) -> Html:
     sums = total(spent)
     total_seconds = sum(sums.values()) or 1.0
-    head = element(
+    header = element(
         "tr", *(element("th", name, scope="col") for name in ("Activity", "Seconds", "Share"))
     )
     rows = (
@@ -356,4 +356,4 @@ def _activities(spent: Sequence[WorkerSeconds]) -> Html:
         for name, (words, _) in WORDS.items()
         if sums.get(name)
     )
-    return element("table", element("thead", head), element("tbody", *rows), class_="plain")
+    return element("table", element("thead", header), element("tbody", *rows), class_="plain")

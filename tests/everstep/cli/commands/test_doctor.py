@@ -27,19 +27,19 @@ def rendered(checks: Mapping[str, list[HostCheck]], leftovers: Sequence[Leftover
 
 
 def test_each_check_has_a_symbol_for_its_status() -> None:
-    shown = rendered({"machine": [ROOT, DISK], "programs": [TO_BUILD, NO_RUNC]})
+    text = rendered({"machine": [ROOT, DISK], "programs": [TO_BUILD, NO_RUNC]})
 
-    marks = {line.split()[1]: line[0] for line in shown.splitlines() if line[0:1] in set("✓○!✗")}
+    marks = {line.split()[1]: line[0] for line in text.splitlines() if line[0:1] in set("✓○!✗")}
     assert marks == {"root": "✓", "disk": "!", "etcd": "○", "runc": "✗", "no": "✓"}
 
 
 def test_only_checks_that_need_action_show_their_fix() -> None:
-    shown = rendered(
+    text = rendered(
         {"machine": [HostCheck("root", passed=True, observed="uid 0", fix="Use sudo."), DISK]}
     )
 
-    assert "Free some." in shown
-    assert "Use sudo." not in shown
+    assert "Free some." in text
+    assert "Use sudo." not in text
 
 
 def test_leftovers_are_listed_with_the_command_that_removes_them() -> None:

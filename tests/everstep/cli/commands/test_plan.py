@@ -59,8 +59,8 @@ def test_the_pools_of_a_stack_are_its_zones_prices_and_limits(
     assert [choice["zones"] for choice in report["choices"]] == [1, 1, 2, 2, 1]
     t4, a100 = report["prices"]["spot_by_zone"]
     assert t4 < a100 == report["prices"]["spot"], "without a zone, the highest price"
-    shown = plan_output(capsys, stack="pools")
-    assert f"{t4:.3f} in 2, {a100:.3f} in 3 USD an hour on spot" in shown
+    output = plan_output(capsys, stack="pools")
+    assert f"{t4:.3f} in 2, {a100:.3f} in 3 USD an hour on spot" in output
 
 
 def stack_with(folder: Path, job: dict[str, Any]) -> None:

@@ -50,29 +50,27 @@ class LiveRun(RecordedRun):
 
 def goodput_of(run: RunRecord) -> Goodput:
     """Return the goodput of a run with steps."""
-    measured_goodput = goodput(run)
-    assert measured_goodput is not None, "a run with steps has a goodput"
-    return measured_goodput
+    result = goodput(run)
+    assert result is not None, "a run with steps has a goodput"
+    return result
 
 
 def test_an_undisturbed_run_spends_all_its_time_on_steps() -> None:
-    measured_goodput = goodput_of(LiveRun().begin(*ALL).train(20).run())
+    result = goodput_of(LiveRun().begin(*ALL).train(20).run())
 
-    assert measured_goodput.share == pytest.approx(1)
-    assert measured_goodput.worker_share is None, (
-        "these journals contain no time accounts of workers"
-    )
+    assert result.share == pytest.approx(1)
+    assert result.worker_share is None, "these journals contain no time accounts of workers"
 
 
 def test_pauses_and_repeated_steps_are_not_goodput() -> None:
     recorded_run = LiveRun().begin(*ALL).train(20).wait(4.0)
     run = recorded_run.regroup("gpu-0", "gpu-1", resume_from=18).train(12).run()
 
-    measured_goodput = goodput_of(run)
+    result = goodput_of(run)
 
-    assert measured_goodput.elapsed_seconds == pytest.approx(32 * STEP_SECONDS + 4)
-    assert measured_goodput.productive_seconds == pytest.approx(30 * STEP_SECONDS)
-    assert measured_goodput.redone_seconds == pytest.approx(2 * STEP_SECONDS)
+    assert result.elapsed_seconds == pytest.approx(32 * STEP_SECONDS + 4)
+    assert result.productive_seconds == pytest.approx(30 * STEP_SECONDS)
+    assert result.redone_seconds == pytest.approx(2 * STEP_SECONDS)
 
 
 def test_a_step_that_a_new_rank_0_records_again_is_not_a_repeated_step() -> None:
@@ -195,8 +193,8 @@ def test_the_screen_shows_all_activities_and_a_bar_for_each_worker() -> None:
     for label in ("computing", "detecting a loss", "work done again", "waiting to join"):
         assert label in text
     assert text.count("fashion-worker-") == 3
-    heads = next(line for line in text.splitlines() if line.startswith("seconds"))
-    assert heads.split() == ["seconds", "all", "worker-0", "worker-1", "worker-2", "share"]
+    header = next(line for line in text.splitlines() if line.startswith("seconds"))
+    assert header.split() == ["seconds", "all", "worker-0", "worker-1", "worker-2", "share"]
     assert "estimated" in text
     assert max(len(line) for line in text.splitlines()) <= 100
 

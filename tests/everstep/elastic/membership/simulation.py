@@ -418,10 +418,16 @@ class World:
 
     def replace_etcd(self, backup: "Etcd | None") -> None:
         """Restore etcd from a backup, or wipe it."""
-        etcd, former = self.etcd, backup or Etcd()
-        etcd.revision, etcd.members = former.revision, dict(former.members)
-        etcd.generation, etcd.generation_revision = former.generation, former.generation_revision
-        etcd.coordinators, etcd.instructions = dict(former.coordinators), dict(former.instructions)
+        etcd, old_etcd = self.etcd, backup or Etcd()
+        etcd.revision, etcd.members = old_etcd.revision, dict(old_etcd.members)
+        etcd.generation, etcd.generation_revision = (
+            old_etcd.generation,
+            old_etcd.generation_revision,
+        )
+        etcd.coordinators, etcd.instructions = (
+            dict(old_etcd.coordinators),
+            dict(old_etcd.instructions),
+        )
         for agent in self.agents:
             if not agent.cut_off:
                 agent.receive(etcd.snapshot(complete=agent.watches_all))

@@ -108,15 +108,15 @@ def test_an_agent_whose_port_another_program_uses_still_sends() -> None:
     with contextlib.closing(Node("a")) as first, contextlib.closing(Node("b")) as second:
         without_port = Heartbeats(second.heartbeats._etcd, second.keys)
         without_port.open(first.listener)
-        first.heartbeats, former = without_port, first.heartbeats
+        first.heartbeats, with_port = without_port, first.heartbeats
         first.thread = threading.Thread(target=without_port.run, daemon=True)
         for node in (first, second):
             node.follow(first, second)
             node.thread.start()
 
         wait_until_heard(second, "a")
-        assert former._socket is not None
-        former._socket.close()
+        assert with_port._socket is not None
+        with_port._socket.close()
 
 
 @given(

@@ -203,10 +203,10 @@ def _condition_errors(condition: object) -> Iterator[str]:
         yield "Condition must be an object"
         return
     for name, keys in condition.items():
-        bare = name.removeprefix("ForAllValues:").removeprefix("ForAnyValue:")
-        never = bare == f"{NEVER_IF_EXISTS}IfExists"
-        if never or bare.removesuffix("IfExists") not in OPERATORS:
-            yield f"{name!r} is not a condition operator{nearest(bare, OPERATORS)}"
+        operator = name.removeprefix("ForAllValues:").removeprefix("ForAnyValue:")
+        never = operator == f"{NEVER_IF_EXISTS}IfExists"
+        if never or operator.removesuffix("IfExists") not in OPERATORS:
+            yield f"{name!r} is not a condition operator{nearest(operator, OPERATORS)}"
         if not isinstance(keys, Mapping):
             yield f"the operator {name} must have condition keys and values"
             continue

@@ -204,15 +204,15 @@ def test_a_vanished_machine_loses_its_node_and_comes_back_empty_with_its_address
     twin: Twin, api: KubernetesClient
 ) -> None:
     eventually(lambda: len(running_pods(api)) == 2, 30, "both pods run")
-    address, former = machine(twin, "gpu-1").ip, set(pods(api, "gpu-1"))
-    assert former
+    address, old_pods = machine(twin, "gpu-1").ip, set(pods(api, "gpu-1"))
+    assert old_pods
     twin.vanish("gpu-1")
     assert machine(twin, "gpu-1").power is Power.GONE
     assert is_ready(api, "gpu-1"), "Kubernetes has not been informed"
 
     eventually(lambda: "gpu-1" not in node_objects.nodes(api), 15, "the cloud deletes the Node")
     eventually(
-        lambda: not former & {p["metadata"]["name"] for p in running_pods(api)},
+        lambda: not old_pods & {p["metadata"]["name"] for p in running_pods(api)},
         20,
         "its pods are deleted",
     )

@@ -136,8 +136,8 @@ def test_a_line_with_an_unusable_number_is_harmless(drill_run: RecordedRun, valu
         f'{{"at": 1790000002.0, "kind": "evaluation", "accuracy": {value}}}\n'
     )
     texts = {
-        worker: "".join(json.dumps(line) + "\n" for line in written)
-        for worker, written in drill_run.journals.items()
+        worker: "".join(json.dumps(line) + "\n" for line in entries)
+        for worker, entries in drill_run.journals.items()
     }
 
     page = build_page(assemble({**texts, "other": lines}), drill_run.now)
