@@ -7,7 +7,7 @@
 
 `plan` lists generated names, as a bucket would, and plans them twice: for an empty destination, and with the records
 of a complete one. Each pass is a separate process; its memory is the peak of its resident set. Requests to a store
-are not included: S3 lists 1,000 objects a request.
+are not included: S3 lists 1,000 objects per request.
 
 `copy` compares `everstep data stage` of a folder with `cp` followed by `sync -f`, alternately, on the disk of --folder.
 The files are written before, and are in the page cache if memory suffices; staging also computes their SHA-256.
@@ -57,7 +57,7 @@ class GeneratedSource:
             yield Entry(name, FILE_BYTES, f'"{etag}"', f"imagenet/{name}", etag)
 
     def open(self, entry: Entry, offset: int) -> AbstractContextManager[Content]:
-        """Refuse."""
+        """Raise NotImplementedError: generated files have no content."""
         raise NotImplementedError(f"{entry.name} at {offset}")
 
 
@@ -66,7 +66,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["plan", "copy", "kills"])
+    parser.add_argument("measurement", choices=["plan", "copy", "kills"])
     parser.add_argument("--files", type=int, default=1_000_000, help="files to plan")
     parser.add_argument("--gib", type=float, default=4.0, help="size of the copy")
     parser.add_argument("--rounds", type=int, default=5, help="copies of each kind")
@@ -81,7 +81,7 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         measure = {"plan": measure_plans, "copy": measure_copies, "kills": measure_kills}
-        result = measure[options.what](Path(folder), options)
+        result = measure[options.measurement](Path(folder), options)
     print(json.dumps(result) if options.json else "\n".join(f"{k}: {v}" for k, v in result.items()))
     return int(bool(result.get("wrong") or result.get("missing")))
 

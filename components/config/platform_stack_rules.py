@@ -7,7 +7,7 @@ from components.config.rules import ConfigRule
 from components.config.section import Section
 from components.config.workload import ControllerConfig, EtcdConfig
 
-OF_THE_PLATFORM: dict[str, Section] = {
+PLATFORM_SECTIONS: dict[str, Section] = {
     "cluster": ExistingClusterConfig(),
     "storage": HostPathConfig(),
     "etcd": EtcdConfig(),
@@ -16,7 +16,7 @@ OF_THE_PLATFORM: dict[str, Section] = {
     "registry": RegistryConfig(),
     "cost": CostConfig(),
 }
-"""Section that belongs to the stack of the platform -> its value in a stack file without it."""
+"""Section of the platform's stack -> its value in a stack file that omits it."""
 
 
 def _belongs_to_platform(section: str, absent: Section) -> ConfigRule:
@@ -41,7 +41,7 @@ def _no_protection(platform: Section | None, protect: object) -> list[ConfigFaul
 
 
 def _own_priority(platform: Section | None, priority_class: str | None) -> list[ConfigFault]:
-    """Check that the job has the PriorityClass of its stack, which its quota counts by."""
+    """Check that the job has the PriorityClass of its stack, which selects the pods of its quota."""
     if platform is None or priority_class is None:
         return []
     rule = "cannot be set together with platformStack, whose priority becomes a class of this job"
@@ -55,7 +55,7 @@ def _fault(key: str, value: object) -> ConfigFault:
 
 
 RULES: tuple[ConfigRule, ...] = (
-    *(_belongs_to_platform(section, absent) for section, absent in OF_THE_PLATFORM.items()),
+    *(_belongs_to_platform(section, absent) for section, absent in PLATFORM_SECTIONS.items()),
     ConfigRule(("platformStack", "tags"), _no_tags),
     ConfigRule(("platformStack", "protect"), _no_protection),
     ConfigRule(("platformStack", "job.priorityClass"), _own_priority),

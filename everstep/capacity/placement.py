@@ -32,7 +32,7 @@ class ZoneObservation:
     Attributes:
         running: machines of the group in this zone.
         pending: machines requested in this zone that neither run nor were refused.
-        offered: machines that the zone would give the group, by its answer to a request of this pass; None if
+        offered: machines that the zone offered in response to a request of this pass; None if
             nothing was requested there.
         price: USD per hour of one spot machine.
         interrupted: running machines that have an interruption notice; they count as lost already.
@@ -131,7 +131,7 @@ class _Pass:
     memory: Memory
 
     @property
-    def here(self) -> ZoneObservation:
+    def zone_state(self) -> ZoneObservation:
         return self.observed.zones[self.memory.zone]
 
     @property
@@ -152,7 +152,7 @@ class _Pass:
         return float("inf") if moved_at is None else self.observed.seconds - moved_at
 
     @property
-    def short_for(self) -> float:
+    def seconds_short(self) -> float:
         since = self.memory.short_since
         return 0.0 if since is None else self.observed.seconds - since
 
@@ -165,11 +165,11 @@ class _Pass:
 
     @property
     def required(self) -> int:
-        return required_offer(self.config, self.here.lasting)
+        return required_offer(self.config, self.zone_state.lasting)
 
     @property
     def running(self) -> str:
-        return f"{self.here.lasting} of {self.config.wanted} machines"
+        return f"{self.zone_state.lasting} of {self.config.wanted} machines"
 
     def stay(self, state: State, reason: str, *, search: bool = False) -> PlacementDecision:
         return PlacementDecision(
@@ -178,7 +178,7 @@ class _Pass:
 
 
 def required_offer(config: PlacementConfig, lasting: int) -> int:
-    """Return the machines from which a move is worth it for a group of `lasting` machines."""
+    """Return the minimum offer that justifies a move of a group of `lasting` machines."""
     if not lasting:
         return 1
     return max(lasting + config.min_gain, round(lasting * config.min_gain_ratio))
@@ -200,17 +200,17 @@ def _one_move_at_a_time(current: _Pass) -> Iterator[PlacementDecision]:
 
 
 def _group_is_complete(current: _Pass) -> Iterator[PlacementDecision]:
-    if current.here.lasting >= current.config.wanted:
+    if current.zone_state.lasting >= current.config.wanted:
         yield current.stay(State.SETTLED, f"all {current.config.wanted} machines run here")
 
 
 def _machines_are_coming(current: _Pass) -> Iterator[PlacementDecision]:
-    zone = current.here
+    zone = current.zone_state
     if zone.lasting + zone.pending >= current.config.wanted:
         yield current.stay(State.SETTLED, f"{zone.pending} more machines are starting here")
 
 
-def _nothing_else(current: _Pass) -> Iterator[PlacementDecision]:
+def _no_other_zone(current: _Pass) -> Iterator[PlacementDecision]:
     if not current.others:
         yield current.stay(State.SETTLED, "no other zone may be entered")
 
@@ -221,14 +221,14 @@ def _too_few_missing(current: _Pass) -> Iterator[PlacementDecision]:
         yield current.stay(State.SHORT, reason)
 
 
-def _short_for_a_moment(current: _Pass) -> Iterator[PlacementDecision]:
+def _recently_short(current: _Pass) -> Iterator[PlacementDecision]:
     config = current.config
-    if current.here.lasting and current.short_for < config.short_seconds:
+    if current.zone_state.lasting and current.seconds_short < config.short_seconds:
         reason = f"{current.running}; other zones are tried after {config.short_seconds:.0f} s"
         yield current.stay(State.SHORT, reason)
 
 
-def _moved_just_now(current: _Pass) -> Iterator[PlacementDecision]:
+def _recently_moved(current: _Pass) -> Iterator[PlacementDecision]:
     interval = current.config.move_interval_seconds
     if current.since_move < interval:
         reason = f"{current.running}; the last move was less than {interval:.0f} s ago"
@@ -243,7 +243,7 @@ def _clearly_more_elsewhere(current: _Pass) -> Iterator[PlacementDecision]:
     if min(offered, current.config.wanted) >= current.required:
         memory = Memory(best, moved_at=current.observed.seconds)
         name = current.observed.zones[best].name
-        reason = f"{name} offers {offered} machines, {current.here.lasting} run here"
+        reason = f"{name} offers {offered} machines, {current.zone_state.lasting} run here"
         yield PlacementDecision(State.MOVING, best, (), reason, memory)
 
 
@@ -256,11 +256,11 @@ RULES: Sequence[Callable[[_Pass], Iterator[PlacementDecision]]] = (
     _one_move_at_a_time,
     _group_is_complete,
     _machines_are_coming,
-    _nothing_else,
+    _no_other_zone,
     _too_few_missing,
-    _short_for_a_moment,
-    _moved_just_now,
+    _recently_short,
+    _recently_moved,
     _clearly_more_elsewhere,
     _search,
 )
-"""In the order in which they are tried; the last one always decides."""
+"""The rules in the order in which they are tried; the last one always decides."""

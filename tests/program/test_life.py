@@ -66,7 +66,7 @@ def test_a_stack_is_created_updated_and_deleted_completely(
 
 
 def check_job_of_another_stack(project: Project, cluster: Path) -> None:
-    """Check that another stack adds a job to the platform of this one and takes only that away."""
+    """Check that another stack adds a job to the platform of this one and removes only that job."""
     stack = "--stack=second"
     job = {"name": "second", "replicas": 1, "maxReplicas": 2, "gpusPerWorker": 0}
     content = {"config": {"everstep:platformStack": {"name": STACK}, "everstep:job": job}}

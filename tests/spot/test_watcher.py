@@ -172,7 +172,7 @@ def test_a_freeze_is_only_recorded() -> None:
     assert (annotation(node)["reason"], annotation(node)["leaves"]) == ("Freeze", False)
 
 
-def test_advice_has_an_annotation_of_its_own() -> None:
+def test_advice_has_a_separate_annotation() -> None:
     advice = Notice(cloud="aws", reason="rebalance", effect=Effect.ADVICE)
     node = Simulation(notices=(advice,), running=by_name(pod("worker")))
 

@@ -71,7 +71,7 @@ def _known_scalars(entry: JournalEntry, values: dict[str, float | None]) -> Iter
 
 
 def run_name(run: RunRecord) -> str:
-    """Return a name by which a run is found again: its job and the time of its first worker's start."""
+    """Return the name that identifies a run: its job and the start time of its first worker."""
     job = re.sub(r"[^A-Za-z0-9_.-]", "-", job_name(run))
     return f"{job[:64]}-{run.starts[0].at * 1000:.0f}"
 

@@ -1,4 +1,4 @@
-"""The units that this worker has computed of the step whose sum has not arrived yet."""
+"""The computed units of a step whose sum this worker has not received yet."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class InFlight:
     def plus(
         self, spans: tuple[Span, ...], loss: float, ids: Ids, step: int, *, unusable: bool = False
     ) -> "InFlight":
-        """Return a copy with further units that were computed."""
+        """Return a copy with additional computed units."""
         return InFlight(
             own=merged([*self.own, *spans]),
             group=self.group,

@@ -109,7 +109,7 @@ def pools(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {"cluster.gpuPools": [{**valid[name], **changes.get(name, {})} for name in valid]}
 
 
-def several(
+def wrong_pool(
     base: dict[str, Any], path: str, *message: str, also: Any = None, **changes: Any
 ) -> Case:
     """Return a case with a mistake in one of two pools, or in a key that conflicts with them."""
@@ -298,31 +298,31 @@ CASES = [
     wrong_key(EKS, "cluster.gpuPool.fallbackNodes", -1, "greater than or equal to 0"),
     # --- AWS: several pools
     wrong_key(EKS, "cluster.gpuPools", [], "at least 1"),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools",
         "set together with cluster.gpuPool",
         "remove one",
         also={"cluster.gpuPool": {"maxNodes": 4}},
     ),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools[1].name",
         "also the name of cluster.gpuPools[0]",
         "choose",
         b={"name": "a"},
     ),
-    several(
+    wrong_pool(
         EKS, "cluster.gpuPools[1].name", "21 characters; the maximum is 19", b={"name": "b" * 21}
     ),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools[1].name",
         "not a name of a pool",
         "write it as g5-a",
         b={"name": "B_2"},
     ),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools[1].name",
         "ends with -on-demand",
@@ -335,55 +335,55 @@ CASES = [
         "cluster.gpuPools[0].zone",
         ("is missing", "add it"),
     ),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools[1].zone",
         "not a zone of us-east-1",
         "did you mean us-east-1",
         b={"zone": "us-east-1g"},
     ),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools[1].zone",
         "not in cluster.zones",
         "add it to cluster.zones",
         b={"zone": "us-east-1c"},
     ),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools[1].zones",
         "not a known key",
         "did you mean zone",
         b={"zones": ["us-east-1b"]},
     ),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools[1].instanceTypes[0]",
         "has 4 GPUs, and the first type of the pools has 1",
         "interchangeable",
         b={"instanceTypes": ["g5.12xlarge"]},
     ),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools[0].instanceTypes[1]",
         "listed twice",
         a={"instanceTypes": ["g5.xlarge"] * 2},
     ),
-    several(
+    wrong_pool(
         EKS,
         "job.gpusPerWorker",
         "more than a node of gpuPools has (1)",
         "lower it to 1",
         also={"job.gpusPerWorker": 2},
     ),
-    several(
+    wrong_pool(
         EKS,
         "cluster.minGpuMemoryGib",
         "is missing, and the GPUs of the pools differ in memory",
         "at most 16",
         b={"instanceTypes": ["g4dn.xlarge"]},
     ),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools[1].instanceTypes",
         "GPUs with 16 GiB of memory, and cluster.minGpuMemoryGib is 20",
@@ -392,25 +392,25 @@ CASES = [
         also={"cluster.minGpuMemoryGib": 20},
     ),
     wrong_key(EKS, "cluster.minGpuMemoryGib", 24, "applies only to cluster.gpuPools", "remove it"),
-    several(
+    wrong_pool(
         EKS, "cluster.gpuPools[1].maxPrice", "market options", "remove it", b={"maxPrice": 0.5}
     ),
-    several(
+    wrong_pool(
         EKS, "cluster.gpuPools[1].minNodes", "more than maxNodes (6)", b={"minNodes": 7, "nodes": 6}
     ),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools[1].maxNodes",
         "is true, and a number is required",
         b={"maxNodes": True},
     ),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools[1].fallbackNodes",
         "applies only to spot pools",
         b={"capacity": "onDemand", "fallbackNodes": 1},
     ),
-    several(
+    wrong_pool(
         EKS,
         "job.replicas",
         "more than the 4 nodes that gpuPools allow in one zone",
@@ -419,7 +419,7 @@ CASES = [
         b={"maxNodes": 4},
         also={"job.replicas": 6, "job.maxReplicas": 6},
     ),
-    several(
+    wrong_pool(
         EKS,
         "job.minReplicas",
         "more than the 1 nodes that gpuPools allow in zone us-east-1b",
@@ -427,7 +427,9 @@ CASES = [
         b={"maxNodes": 1},
         also={"job.minReplicas": 2},
     ),
-    several(EKS, "job.graceSeconds", "more than the 120 seconds", also={"job.graceSeconds": 600}),
+    wrong_pool(
+        EKS, "job.graceSeconds", "more than the 120 seconds", also={"job.graceSeconds": 600}
+    ),
     wrong_key(
         EKS,
         "job.spreadZones",
@@ -436,7 +438,7 @@ CASES = [
         "remove it",
     ),
     wrong_key(LOCAL, "job.spreadZones", True, "applies only to cluster.gpuPools", "remove it"),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools[1].efa",
         "another pool has EFA",
@@ -444,7 +446,7 @@ CASES = [
         a=EFA_POOL,
         b={"instanceTypes": ["p4d.24xlarge"]},
     ),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools[0].efa",
         "EFA does not connect zones",
@@ -452,7 +454,7 @@ CASES = [
         b=EFA_POOL,
         also={"job.spreadZones": True},
     ),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools[0].efa",
         "needs one instance type in all pools",
@@ -460,7 +462,7 @@ CASES = [
         b={"efa": True, "instanceTypes": ["p4de.24xlarge"]},
         also={"cluster.minGpuMemoryGib": 40},
     ),
-    several(
+    wrong_pool(
         EKS,
         "cluster.gpuPools[0].efa",
         "g5.xlarge does not support EFA",
@@ -468,7 +470,7 @@ CASES = [
         a={"efa": True},
         b={"efa": True},
     ),
-    several(
+    wrong_pool(
         EKS,
         "storage.existing.zone",
         "the zone of no GPU pool (us-east-1a)",
@@ -707,51 +709,51 @@ CASES = [
     ),
     wrong_key(AKS, "cluster.gpuPool.minNodes", 8, "more than maxNodes (6)", "lower it to 6"),
     # --- Azure: several pools
-    several(
+    wrong_pool(
         AKS,
         "cluster.gpuPools",
         "set together with cluster.gpuPool",
         also={"cluster.gpuPool": {"maxNodes": 4}},
     ),
-    several(
+    wrong_pool(
         AKS, "cluster.gpuPools[1].name", "11 characters; the maximum is 10", b={"name": "b" * 11}
     ),
-    several(
+    wrong_pool(
         AKS,
         "cluster.gpuPools[1].name",
         "the name of the system pool",
         "rename",
         b={"name": "system"},
     ),
-    several(
+    wrong_pool(
         AKS,
         "cluster.gpuPools[1].name",
         "has the name of the fallback of a",
         a={"fallbackNodes": 1},
         b={"name": "aod"},
     ),
-    several(AKS, "cluster.gpuPools[1].zone", "must be '1', '2' or '3'", b={"zone": "4"}),
-    several(
+    wrong_pool(AKS, "cluster.gpuPools[1].zone", "must be '1', '2' or '3'", b={"zone": "4"}),
+    wrong_pool(
         AKS,
         "cluster.gpuPools[1].zone",
         "is missing, and other pools have one",
         "in none",
         b={"zone": None},
     ),
-    several(
+    wrong_pool(
         AKS,
         "cluster.gpuPools[0].zone",
         "westus has no availability zones",
         b={"zone": None, "vmSize": "Standard_NC8as_T4_v3"},
         also={"cluster.location": "westus", "cluster.systemPool.zones": []},
     ),
-    several(
+    wrong_pool(
         AKS,
         "cluster.gpuPools[1].vmSize",
         "has 4 GPUs, and the first type of the pools has 1",
         b={"vmSize": "Standard_NC64as_T4_v3"},
     ),
-    several(
+    wrong_pool(
         AKS,
         "cluster.gpuPools[1].vmSize",
         "has 1/6 of a GPU, and the first pool has whole GPUs",
@@ -759,18 +761,20 @@ CASES = [
         b={"vmSize": "Standard_NV6ads_A10_v5"},
         also={"cluster.minGpuMemoryGib": 4},
     ),
-    several(
+    wrong_pool(
         AKS,
         "cluster.minGpuMemoryGib",
         "differ in memory",
         "at most 16",
         b={"vmSize": "Standard_NC24ads_A100_v4"},
     ),
-    several(AKS, "cluster.gpuPools[1].vmSize", "also used by a, in the same zone", b={"zone": "1"}),
-    several(
+    wrong_pool(
+        AKS, "cluster.gpuPools[1].vmSize", "also used by a, in the same zone", b={"zone": "1"}
+    ),
+    wrong_pool(
         AKS, "cluster.gpuPools[1].maxPrice", "must be above 0, or -1", "use -1", b={"maxPrice": 0}
     ),
-    several(
+    wrong_pool(
         AKS,
         "cluster.network.podCidr",
         "fits 16 nodes",
@@ -1379,7 +1383,7 @@ CASES = [
         "job.onDemand",
         ("for 3 workers, and the GPU pools allow 2", "raise fallbackNodes to 3"),
     ),
-    several(
+    wrong_pool(
         EKS,
         "job.onDemand",
         "for 1 workers, and the GPU pools allow 0 in us-east-1b",

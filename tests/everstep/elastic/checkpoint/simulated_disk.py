@@ -174,23 +174,25 @@ class _Output:
 
 
 class StaleView(Disk):
-    """The same disk from another machine, whose lists of names are from a cache for some readings."""
+    """The same disk as another machine sees it: its first listings come from a cache."""
 
     def __init__(self, disk: SimulatedDisk, folder: Path, readings: int) -> None:
-        self._disk, self._folder, self._left = disk, folder, readings
+        self._disk, self._folder, self._cached_reads = disk, folder, readings
         self._cached = disk.names(folder)
 
     def names(self, folder: Path) -> list[str]:
-        self._left -= 1
+        self._cached_reads -= 1
         return (
-            self._cached if self._left >= 0 and folder == self._folder else self._disk.names(folder)
+            self._cached
+            if self._cached_reads >= 0 and folder == self._folder
+            else self._disk.names(folder)
         )
 
     def exists(self, path: Path) -> bool:
         return path.name in self.names(path.parent)
 
     def read(self, path: Path) -> Iterator[bytes]:
-        if self._left >= 0 and path.parent.name not in self._cached:
+        if self._cached_reads >= 0 and path.parent.name not in self._cached:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
         yield from self._disk.read(path)
 

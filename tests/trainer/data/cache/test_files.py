@@ -85,7 +85,7 @@ def test_a_damaged_shard_of_the_cache_is_removed_and_its_images_come_from_the_st
     assert f"the cached shard {name} is damaged and is removed" in caplog.text
 
 
-def test_a_damaged_answer_is_repeated(cache: CacheFolder, store: FolderObjects) -> None:
+def test_a_damaged_response_is_requested_again(cache: CacheFolder, store: FolderObjects) -> None:
     dataset = cached(cache, store)
     first = batch(dataset)
 

@@ -47,7 +47,7 @@ def _with_engine_errors(method: Callable[..., Response]) -> Callable[..., Respon
             return method(self, request, context)
         except Exception as error:
             failure = error
-        # Outside the except block: abort ends the call by its own exception.
+        # Outside the except block: abort raises its own exception to end the call.
         _abort(context, failure, self.title, self.partial_state(request, failure))
 
     return handle
