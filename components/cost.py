@@ -126,7 +126,7 @@ class PoolPrice:
 
 
 def pool_prices(config: StackConfig) -> tuple[PoolPrice, ...]:
-    """Return the prices of the GPU pools in order of preference, fallbacks last; empty without any."""
+    """Return the prices of the GPU pools in order of preference, fallbacks last; empty if there is none."""
     cluster = config.cluster
     if isinstance(cluster, EksConfig):
         prices = [

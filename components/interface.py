@@ -167,7 +167,7 @@ class Environment:
     Attributes:
         cluster: the cluster.
         volume: the volume that the workers share.
-        registry: host and path of the image registry, without an image's name; None without one.
+        registry: host and path of the image registry, without an image's name; None if there is none.
         data_access: identity that may read `data.source` or `data.cache.source`; None if they need none.
         outputs: stack outputs of the environment, in addition to the outputs of all stacks.
     """

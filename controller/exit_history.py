@@ -1,7 +1,7 @@
 """The exit history of each worker: how often it ended, why, and when it may be replaced.
 
 A pod's history is deleted with it; these records remain, in the job's status. They are written
-before a failed pod is deleted, so that no failure is lost, and by the pod's uid, so that none is
+before a failed pod is deleted, which loses no failure, and by the pod's uid, so that none is
 counted twice, whenever the controller stops in between.
 
 A *failure* is caused by the trainer: an exit code from 1 to 127, a crash, or no memory left. It

@@ -37,12 +37,12 @@ class Pod:
         disrupted: True if the node caused the end.
         waiting_reason: reason why it does not run yet; empty if Kubernetes gives none.
         crash_looping: True if the kubelet restarts it repeatedly.
-        bounds: value of its bounds annotation, `min:max`; empty without one.
+        bounds: value of its bounds annotation, `min:max`; empty if there is none.
         zone: zone in which it was created; empty if it may run in any.
         interrupted: True if its node has an interruption notice.
         on_demand: True if it was created for an on-demand machine.
         bound: time at which it got its node; None if it is not known.
-        address: its IP address; empty without one.
+        address: its IP address; empty if there is none.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Placeholder:
 
     Attributes:
         zone: zone in which it requests a machine.
-        bound_since: since when it has had a node; None without one.
+        bound_since: time since which it has had a node; None if there is none.
         ended: True if it has ended or is being deleted.
     """
 
@@ -197,7 +197,7 @@ def read_placeholder(source: Mapping[str, Any]) -> Placeholder:
 
 
 def _bound_since(source: Mapping[str, Any]) -> datetime | None:
-    """Return since when a pod has had a node; None without one."""
+    """Return the time since which a pod has had a node; None if there is none."""
     if not source.get("spec", {}).get("nodeName"):
         return None
     conditions = (source.get("status") or {}).get("conditions") or ()

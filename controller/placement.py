@@ -138,7 +138,7 @@ def plan_placement(observed: Observed, previous: PlacementState | None) -> Place
 
 
 def _first(observed: Observed) -> PlacementState:
-    """Return the state of a job that has none: in the zone of its workers, else in the preferred one."""
+    """Return the initial state of a job: in the zone of its workers, else in the preferred zone."""
     zones = [pod.zone for pod in observed.pods if pod.zone in observed.settings.zones]
     zone = max(zones, key=zones.count, default=observed.settings.zones[0])
     return PlacementState(zone=zone, state=State.SETTLED, since=observed.now)
@@ -267,7 +267,7 @@ def _too_few(
     offers: Mapping[str, int | None],
     decision: PlacementDecision,
 ) -> dict[str, TooFew]:
-    """Return the insufficient answers that still count; a search ends without any."""
+    """Return the insufficient offers that still count; without them, a search ends."""
     if decision.state is not State.SEARCHING:
         return {}
     retry_at = observed.after(observed.now, observed.settings.retry_seconds)

@@ -112,7 +112,7 @@ class PlacementState:
 
     @property
     def move(self) -> Move | None:
-        """The move under way; None without one."""
+        """The move under way; None if there is none."""
         return self.moves[-1] if self.moves and self.moves[-1].ended is None else None
 
     @property
@@ -122,7 +122,7 @@ class PlacementState:
 
     @classmethod
     def from_json(cls, source: Mapping[str, Any] | None) -> "PlacementState | None":
-        """Parse the JSON in a job's status; None without any."""
+        """Parse the JSON in a job's status; None if there is none."""
         since = parse_time((source or {}).get("since"))
         if not source or since is None:
             return None

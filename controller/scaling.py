@@ -101,7 +101,7 @@ class ScalingState:
 
     @classmethod
     def from_json(cls, source: Mapping[str, Any] | None) -> "ScalingState | None":
-        """Parse the JSON in a job's status; None without any, or of an older controller."""
+        """Parse the JSON in a job's status; None if there is none, or of an older controller."""
         since = parse_time((source or {}).get("since"))
         if not source or since is None or "desired" not in source:
             return None

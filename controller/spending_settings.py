@@ -39,7 +39,7 @@ class SpendingSettings:
 
     Attributes:
         on_demand: policy for on-demand machines; None leaves them to the cluster autoscaler.
-        deadline_seconds: time since the job's creation by which it has to be complete; None without one.
+        deadline_seconds: time since the job's creation by which it has to be complete; None if there is none.
         deadline: absolute deadline.
         budget_usd: amount that must not be exceeded; None without a budget.
         fixed_usd_per_hour: price of all that is billed besides the job's machines.

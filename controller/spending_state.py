@@ -17,7 +17,7 @@ class Machine:
 
     Attributes:
         pod: uid of the pod.
-        pool: value of the node's label of its pool; empty without one.
+        pool: value of the node's label of its pool; empty if there is none.
         on_demand: True if it was bought on demand.
         usd_per_hour: its price.
     """
@@ -58,7 +58,7 @@ class SpendingState:
         on_demand: workers to have on demand.
         use_spot: whether to have spot workers as well.
         reason: reason of the decision, and a possible fix.
-        deadline: time by which the job has to be complete; None without one.
+        deadline: time by which the job has to be complete; None if there is none.
         share: completed share of the training; None if it is not known.
         starved_since: time since when too few spot workers train; None while enough do.
         used_up: whether the budget does not suffice for more.
@@ -90,7 +90,7 @@ class SpendingState:
 
     @classmethod
     def from_json(cls, source: Mapping[str, Any] | None) -> "SpendingState | None":
-        """Parse the JSON in a job's status; None without any."""
+        """Parse the JSON in a job's status; None if there is none."""
         counted_at = parse_time((source or {}).get("countedAt"))
         if not source or counted_at is None:
             return None

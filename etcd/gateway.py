@@ -102,7 +102,7 @@ class Peers:
         return None
 
     def without_data(self, own_name: str) -> set[str]:
-        """Return the names of the peers that answer that they have no data and have not started."""
+        """Return the names of the peers that report neither data nor a start."""
         names = set[str]()
         for address in self.addresses:
             try:
@@ -196,7 +196,7 @@ def call(
         method: path below `/v3/`, for example `cluster/member/list`.
         body: JSON body of the request.
         credentials: of this member; None for an etcd without TLS.
-        token: of a user; empty without one.
+        token: of a user; empty if there is none.
 
     Raises:
         NoAnswerError: no valid response within `REQUEST_SECONDS`.

@@ -26,7 +26,7 @@ class NodePod:
     Attributes:
         ignored: True if drains ignore it: a DaemonSet's pod, a static or a finished one.
         worker: True for a worker of an ElasticJob.
-        deadline: value of its deadline annotation; None without one.
+        deadline: value of its deadline annotation; None if there is none.
         grace_seconds: its termination grace period.
         ends_at: time at which it will be killed, in seconds since 1970; None while it is not terminating.
     """

@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Load the checkpoint; return its completed steps, 0 without one."""
+    """Load the checkpoint; return its completed steps, 0 if there is none."""
     if not path.exists():
         return 0
     state = torch.load(path, weights_only=True)

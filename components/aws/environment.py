@@ -78,7 +78,7 @@ class EksEnvironment(Component):
 
     Attributes:
         environment: the cluster and volume, for a TrainingStack; not set with `registry_only`.
-        registry: host and path of the registry; None without one.
+        registry: host and path of the registry; None if there is none.
     """
 
     environment: Environment

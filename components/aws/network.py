@@ -39,7 +39,7 @@ class VpcArgs:
         name: name of the cluster, prefix of all Name tags.
         region: AWS region.
         zones: availability zones.
-        nat_zones: zones that get a NAT gateway; the first serves all zones without one.
+        nat_zones: zones that get a NAT gateway; the first also serves the zones without a gateway.
         cidr: addresses of a new VPC, /16 to /21.
         existing: a VPC to use; None: a new one is created.
     """

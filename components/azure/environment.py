@@ -63,7 +63,7 @@ class AksEnvironment(Component):
 
     Attributes:
         environment: the cluster and volume, for a TrainingStack; not set with `registry_only`.
-        registry: host of the registry; None without one.
+        registry: host of the registry; None if there is none.
     """
 
     environment: Environment
@@ -166,7 +166,7 @@ class AksEnvironment(Component):
         """Declare the Kubernetes provider; objects created through it wait for roles.
 
         Args:
-            registry: the registry with the role by which nodes pull; empty without one.
+            registry: the registry with the role by which nodes pull; empty if there is none.
         """
         return kubernetes.Provider(
             f"{self._cluster.name}-kubernetes",

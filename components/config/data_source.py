@@ -46,7 +46,7 @@ def parse(text: str) -> DataSource:
     """Return the parts of a source.
 
     Raises:
-        ValueError: it has none of the forms; contains the rule.
+        ValueError: it has none of the forms; the message contains the rule.
     """
     if "://" not in text:
         return DataSource("tar", "", "", _archive(text))

@@ -1,6 +1,6 @@
 """Defaults that depend on the kind of cluster.
 
-They are merged into the stack file before validation, so that code that reads the typed
+They are merged into the stack file before validation, so the code that reads the typed
 configuration never has to look at the cloud. The generated option pages use the same table.
 """
 

@@ -127,7 +127,7 @@ def _redundancy_available(redundancy: str, location: str) -> list[ConfigFault]:
         ConfigFault(
             "storage.redundancy",
             redundancy,
-            f"needs availability zones, and {location} has none",
+            f"needs availability zones, and {location} has no zones",
             fix,
         )
     ]

@@ -343,7 +343,7 @@ def _run_path(config: JobConfig) -> str:
 
 
 def _secrets(config: JobConfig) -> dict[str, Any]:
-    """Return the Secrets whose keys become environment variables; empty without any."""
+    """Return the Secrets whose keys become environment variables; empty if there is none."""
     sources = [{"secretRef": {"name": name}} for name in config.env_from_secrets]
     return {"envFrom": sources} if sources else {}
 

@@ -37,7 +37,7 @@ class SharedPlatform(Section):
         zones: zones of the GPU nodes, the preferred one first.
         efa_interfaces: number of Elastic Fabric Adapters of a GPU node.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
-        dataset: data set that the stack has prepared; None without one.
+        dataset: data set that the stack has prepared; None if there is none.
         image: image of the trainer.
         grace_seconds: termination grace period that the nodes' notice allows, in seconds.
     """

@@ -66,7 +66,7 @@ class PlanRow:
         goodput: share of the billed machine time that trained and counted.
         moves: moves between zones.
         complete: share of the histories in which the job was completed before they end.
-        in_time: share of the histories in which it was completed by the deadline; None without one.
+        in_time: share of the histories in which it was completed by the deadline; None if there is none.
         suspended: share of the histories in which the budget suspended it.
     """
 

@@ -33,7 +33,7 @@ class ImageReference:
         domain: host of the registry, with its port if there is one.
         path: repository at that host.
         tag: its tag; empty if the reference has a digest.
-        digest: its digest, such as `sha256:...`; empty without one.
+        digest: its digest, such as `sha256:...`; empty if there is none.
     """
 
     domain: str

@@ -102,12 +102,12 @@ CHECKPOINT_INTERVAL = Metric(
 CHECKPOINT_WRITE = Metric(
     "everstep_checkpoint_write_seconds",
     Kind.GAUGE,
-    "Seconds in which the last checkpoint was written. Only of a worker that has written one.",
+    "Seconds in which the last checkpoint was written. Only a worker that has written one exports it.",
 )
 CHECKPOINT_BYTES = Metric(
     "everstep_checkpoint_bytes",
     Kind.GAUGE,
-    "Size of the last checkpoint in bytes. Only of a worker that has written one.",
+    "Size of the last checkpoint in bytes. Only a worker that has written one exports it.",
 )
 CHECKPOINT_FAILURES = Metric(
     "everstep_checkpoint_failures_total",

@@ -192,7 +192,7 @@ class KubernetesClient:
         )
 
     def newest_line(self, pod: str) -> str:
-        """Return the newest line in the log of a pod; empty without one."""
+        """Return the newest line in the log of a pod; empty if there is none."""
         return self.text(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/log?tailLines=1").strip()
 
     def text(self, path: str) -> str:

@@ -2,7 +2,7 @@
 
 AWS returns the spot price of each instance type in each zone to an account; on-demand prices come from the table.
 Azure publishes both for a region, without an account. They replace `cost.prices` for the machine types of the GPU
-pools, so that everything that computes a cost uses them.
+pools, where every computation of a cost finds them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def limits_of(job: "JobConfig", deadline: str = "", budget: float | None = None) -> planning.Limits:
-    """Return the limits of the command line, or the stack's limits where it has none.
+    """Return the limits of the command line, or where it sets none, the stack's.
 
     Args:
         job: the stack's job.

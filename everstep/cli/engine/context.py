@@ -50,7 +50,7 @@ class StackContext:
         workspace: its files and its state.
         config: its checked configuration; the defaults if `config_error` is set.
         target: the machines or the cloud that it runs on.
-        config_error: error of a stack file that cannot be used. Only set for a stack to destroy.
+        config_error: error of a stack file that cannot be used. It is set only for a stack to destroy.
         platform: the stack on whose platform the job runs; None: it has its own.
     """
 

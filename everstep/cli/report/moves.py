@@ -33,7 +33,7 @@ class MoveCost:
 
 
 def moves_in(status: Mapping[str, Any]) -> tuple[Move, ...]:
-    """Return the moves in the status of an ElasticJob; empty without any."""
+    """Return the moves in the status of an ElasticJob; empty if there is none."""
     placement = status.get("placement") or {}
     return tuple(
         Move(

@@ -177,7 +177,7 @@ def new_staging_folder(folder: Path, step: int) -> Path:
 def place_committed(folder: Path, generation: int, step: int, disk: Disk = DISK) -> None:
     """Rename the committed checkpoint of this generation and step if its writer died before it could.
 
-    A folder of that step that is damaged, or of an earlier generation, is replaced.
+    A damaged folder of that step, or one of an earlier generation, is replaced.
     """
     prefix = f".{folder_name(step)}-"
     staged_folders = [folder / name for name in disk.names(folder) if name.startswith(prefix)]

@@ -4,7 +4,7 @@ Parameters and momentum do not change between one optimizer step and the next. S
 while the next forward pass already runs, and training waits, if at all, before it changes them
 (`wait_snapshot`). The copy uses memory that was allocated before the first step: new memory costs a page fault
 every 4 KiB, several times the copy. There are two snapshots, so that one can be taken while the other
-is written to a slow disk. Of several that wait for the disk only the newest is useful; it replaces the
+is written to a slow disk. If several wait for the disk, only the newest is useful; it replaces the
 earlier one.
 
 Why not a copy on write, by forking: a process with a GPU or with other threads cannot be forked.

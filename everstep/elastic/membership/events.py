@@ -83,7 +83,7 @@ class GenerationPut:
 
 @dataclass(frozen=True)
 class RunEnded:
-    """The run is over for all: finished, or failed permanently. Also the action that ends the agent."""
+    """The run is over for all: finished, or failed permanently. It is also the action that ends the agent."""
 
     finished: bool
     reason: str

@@ -234,7 +234,7 @@ def pool_nodes(
 def resources_of_new_node(
     pool: Pool, groups: Mapping[str, str], nodes: Mapping[str, Object], pods: Sequence[Object]
 ) -> Resources | None:
-    """Return the resources of a new machine of a pool, from an existing machine's; None without one."""
+    """Return the resources of a new machine of a pool, from an existing machine's; None if there is none."""
     for name, node in nodes.items():
         if groups.get(name) == pool.name:
             offers = _allocatable(node, pool)

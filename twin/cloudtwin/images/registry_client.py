@@ -37,7 +37,7 @@ class RegistryError(TwinError):
 
     Attributes:
         status: the HTTP status; 0 without a response.
-        code: the registry's own code, such as `NAME_UNKNOWN`; empty without one.
+        code: the registry's own code, such as `NAME_UNKNOWN`; empty if there is none.
     """
 
     def __init__(self, problem: str, status: int = 0, code: str = "") -> None:

@@ -58,7 +58,7 @@ class Page:
         evaluations: accuracy of each evaluation.
         incidents: incidents, by time.
         money: cost; None if nothing is known about it.
-        last_entry: time of the last journal entry; None without one.
+        last_entry: time of the last journal entry; None if there is none.
     """
 
     report: Report

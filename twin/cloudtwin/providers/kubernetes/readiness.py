@@ -54,7 +54,7 @@ class Related:
     Attributes:
         pods: pods of a workload.
         endpoint_slices: endpoint slices of a Service.
-        storage_class: class of a claim; None without one.
+        storage_class: class of a claim; None if there is none.
     """
 
     pods: Sequence[Live] = ()
