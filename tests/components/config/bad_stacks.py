@@ -814,7 +814,7 @@ CASES = [
             "storage.redundancy": "Standard_ZRS",
         },
         "storage.redundancy",
-        ("westus has none", "Standard_LRS"),
+        ("westus has no zones", "Standard_LRS"),
     ),
     wrong_key(
         AKS, "storage.accountResourceGroup", "rg", "only to an existing account", "remove this"
