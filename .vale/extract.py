@@ -1,6 +1,6 @@
 """Extract the prose of Python files for the prose linter: comments, strings and defined names.
 
-Vale reads comments and docstrings of Python by itself, but no messages and no identifiers. This script writes
+Vale itself reads comments and docstrings of Python, but no messages and no identifiers. This script writes
 one text file per source file, with every line at its place, so that a finding's line number is the source's.
 
     python .vale/extract.py OUTPUT FILE [FILE ...]

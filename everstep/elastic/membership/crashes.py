@@ -24,7 +24,7 @@ class Crashes:
 
     def __init__(self) -> None:
         self._assigned, self._proven = set[int](), set[int]()
-        self._in_a_row = 0
+        self._consecutive = 0
 
     def assigned(self, workers: Iterable[int]) -> None:
         """Record that workers are assigned to a group."""
@@ -33,7 +33,7 @@ class Crashes:
     def proven(self, worker: int) -> None:
         """Record that a worker has taken a step: this node can train, whatever crashed before."""
         self._proven.add(worker)
-        self._in_a_row = 0
+        self._consecutive = 0
 
     def judge(self, worker: int) -> Verdict:
         """Return the consequence of a crash; forget the worker, since its process ID may be reused."""
@@ -43,5 +43,5 @@ class Crashes:
         if not assigned:
             return Verdict.WITH_ALL
         if not proven:
-            self._in_a_row += 1
-        return Verdict.ALONE if self._in_a_row < CRASHES else Verdict.GIVE_UP
+            self._consecutive += 1
+        return Verdict.ALONE if self._consecutive < CRASHES else Verdict.GIVE_UP

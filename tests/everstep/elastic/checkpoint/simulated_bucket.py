@@ -20,7 +20,7 @@ class SimulatedBucket:
         before: number of a request -> action before it, which may raise `CrashError`.
         broken: numbers of the requests that fail without being carried out.
         unanswered: numbers of the requests that are carried out, and whose answer is lost.
-        late: puts that arrive again when `deliver_late` is called.
+        delayed: puts that arrive again when `deliver_late` is called.
         requests: kinds of the requests so far, each with its key.
     """
 
@@ -33,12 +33,12 @@ class SimulatedBucket:
         self.before: dict[int, Callable[[], None]] = {}
         self.broken: set[int] = set()
         self.unanswered: set[int] = set()
-        self.late: list[tuple[str, bytes]] = []
+        self.delayed: list[tuple[str, bytes]] = []
         self.requests: list[tuple[str, str]] = []
 
     def deliver_late(self, chance: random.Random) -> None:
         """Deliver some of the earlier puts a second time."""
-        for key, content in chance.sample(self.late, min(3, len(self.late))):
+        for key, content in chance.sample(self.delayed, min(3, len(self.delayed))):
             self.objects[key] = content
 
     def _request(self, kind: str, key: str) -> bool:
@@ -77,7 +77,7 @@ class SimulatedBucket:
     def put(self, key: str, content: bytes) -> None:
         lost = self._request("put", key)
         self.objects[key] = content
-        self.late.append((key, content))
+        self.delayed.append((key, content))
         self._answer(key, lost=lost)
 
     def put_if(self, key: str, content: bytes, version: str | None) -> bool:
@@ -99,7 +99,7 @@ class SimulatedBucket:
         assert len(content) == size
         lost = self._request("put", key)
         self.objects[key] = bytes(content)
-        self.late.append((key, bytes(content)))
+        self.delayed.append((key, bytes(content)))
         self.started.discard(key)
         self._answer(key, lost=lost)
 

@@ -132,7 +132,7 @@ def test_an_accepted_loss_stays_lost_when_its_request_arrives_once_more(saves: S
     lost = saves.store.names()[0]
     saves.store.hide(lost)
 
-    for key, content in saves.bucket.late:
+    for key, content in saves.bucket.delayed:
         saves.bucket.objects[key] = content
 
     assert saves.newest() == 8

@@ -140,29 +140,31 @@ SMALL = 64  # bytes: buckets of one or two layers
 
 @pytest.mark.parametrize("compress", [False, True])
 def test_overlapped_sums_equal_those_started_at_the_end(compress: bool) -> None:
-    late, early = model(), model()
+    without_overlap, with_overlap = model(), model()
     batch, peer = torch.randn(6, 3, 5, 5), Peer()
-    at_the_end = GradientReducer(late, scalars=1, compress=compress)
-    bucketed = GradientReducer(early, scalars=1, compress=compress, bucket_bytes=SMALL)
+    at_the_end = GradientReducer(without_overlap, scalars=1, compress=compress)
+    bucketed = GradientReducer(with_overlap, scalars=1, compress=compress, bucket_bytes=SMALL)
 
     at_the_end.clear()
     at_the_end.begin_microbatch()
-    late(batch).square().mean().backward()
+    without_overlap(batch).square().mean().backward()
     at_the_end.add_microbatch(0.5)
     expected = at_the_end.sum([3.0], double)
     bucketed.clear()
     bucketed.begin_microbatch(peer)
-    early(batch).square().mean().backward()
+    with_overlap(batch).square().mean().backward()
     bucketed.add_microbatch(0.5)
     actual = bucketed.sum([3.0], sum_over_one)
 
     assert actual == expected == [6.0]
     assert peer.waited == len(peer.begun) > 2, "gradients in more than one part, and the rest"
-    for parameter, late_parameter in zip(early.parameters(), late.parameters(), strict=True):
+    for parameter, late_parameter in zip(
+        with_overlap.parameters(), without_overlap.parameters(), strict=True
+    ):
         assert parameter.grad is not None
         assert late_parameter.grad is not None
         assert torch.equal(parameter.grad, late_parameter.grad)
-    assert torch.equal(running_mean(early), running_mean(late))
+    assert torch.equal(running_mean(with_overlap), running_mean(without_overlap))
 
 
 def test_gradients_of_the_last_layers_are_reduced_before_gradients_of_the_first_are_computed() -> (
