@@ -33,10 +33,8 @@ def exhausted_workers(state: ObservedState, spec: Spec) -> Mapping[int, str]:
     limit, exhausted = spec.backoff_limit, dict[int, str]()
     for index, record in sorted(state.status.workers.items()):
         if record.ended and record.failures > limit and record.cause != REMOVED:
-            failures = count(record.failures, "failure")
-            exhausted[index] = (
-                f"exited with code {record.exit_code}, {failures} consecutive failures"
-            )
+            failures = count(record.failures, "consecutive failure")
+            exhausted[index] = f"exited with code {record.exit_code}, {failures}"
     for pod in state.present:
         if (
             spec.restart_policy in (RestartPolicy.ON_FAILURE, RestartPolicy.ALWAYS)
