@@ -151,7 +151,7 @@ def test_a_worker_killed_in_the_first_step_does_not_end_the_other_workers(
 
     assert (tmp_path / "killed-once").exists()
     # Polled, because each worker writes its own file of the journal.
-    until(lambda: len(nodes.journal("start")) == 3, 100, "three starts are noted")
+    wait_until(lambda: len(nodes.journal("start")) == 3, 100, "three starts are noted")
     starts = Counter(entry["worker"] for entry in nodes.journal("start"))
     assert sorted(starts.values()) == [1, 2], "only the killed worker starts again"
 
