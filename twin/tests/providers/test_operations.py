@@ -168,7 +168,9 @@ def test_a_throttled_operation_is_retried_a_limited_number_of_times(provider: Pr
 
     provider.cancelled.set()  # skips the pauses
     faults(provider, {"kind": "throttle", "type": VPC, "times": 0})
-    with pytest.raises(CloudError, match="ThrottlingException: rate exceeded, 10 consecutive times"):
+    with pytest.raises(
+        CloudError, match="ThrottlingException: rate exceeded, 10 consecutive times"
+    ):
         provider.make(VPC, "w", cidrBlock=BLOCK)
 
 
