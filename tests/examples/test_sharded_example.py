@@ -25,7 +25,7 @@ def arguments(folder: Path) -> list[str]:
 
 
 def steps(launcher: Launched) -> list[int]:
-    """Return the steps that a node has printed; one that is killed may not have printed its last."""
+    """Return the steps that a node has printed; a killed node may not have printed its last step."""
     return [int(number) for number in re.findall(r"step (\d+): loss", launcher.log)]
 
 

@@ -59,6 +59,6 @@ def _idle_sentence(spent: Money) -> str:
     prices = [move.usd for move in spent.moves if move.machine_hours is not None]
     if not hours:
         return ""
-    known = [price for price in prices if price is not None]
-    price = f", {usd(sum(known))}" if len(known) == len(prices) else ""
+    known_prices = [price for price in prices if price is not None]
+    price = f", {usd(sum(known_prices))}" if len(known_prices) == len(prices) else ""
     return f"Machines without work during moves: {60 * sum(hours):,.1f} machine-minutes{price}."

@@ -216,7 +216,7 @@ class Nodes:
             raise AssertionError(f"{error}\n{self.logs()}") from None
 
     def last_step_before(self, step: KeyValue) -> int:
-        """Return the last step of the groups before the one that took a step.
+        """Return the last step of the groups before the group that took a step.
 
         By their generations: each worker notes a step at its own time.
         """

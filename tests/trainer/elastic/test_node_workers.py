@@ -43,7 +43,7 @@ def agent(
     # Other members of these tests have no agent: it is never their turn to propose for long.
     limits = rendezvous._limits
     monkeypatch.setattr(
-        rendezvous, "_limits", lambda given: replace(limits(given), turn_seconds=0.1)
+        rendezvous, "_limits", lambda settings: replace(limits(settings), turn_seconds=0.1)
     )
     handler = EtcdV3Handler(
         RendezvousParameters(

@@ -73,7 +73,7 @@ def test_a_pod_that_selects_a_zone_gets_a_machine_of_a_pool_there() -> None:
 
 
 def test_a_pod_that_excludes_a_label_gets_no_machine_of_a_pool_with_it() -> None:
-    """The workers on spot machines of a job that buys on demand itself exclude those of the on-demand pool."""
+    """Spot workers of a job that itself buys on demand exclude the machines of the on-demand pool."""
     spot = scalable(PREFERRED, priority=50, out_of_capacity=True)
     bought = scalable(replace(FALLBACK, labels={"capacity": "on-demand"}), priority=10)
     excludes = LabelRequirement(key="capacity", operator="NotIn", values=("on-demand",))
@@ -104,7 +104,9 @@ def test_a_node_affinity_has_the_operators_of_kubernetes(
     requirement = LabelRequirement(key="gpus", operator=operator, values=values)
     labels = {value: {} if value is None else {"gpus": value} for value in ("4", "5", None)}
 
-    assert {value for value, of in labels.items() if requirement.matches(of)} == matching
+    assert {
+        value for value, value_labels in labels.items() if requirement.matches(value_labels)
+    } == matching
 
 
 def test_one_term_of_a_node_affinity_is_enough_and_an_empty_one_matches_none() -> None:

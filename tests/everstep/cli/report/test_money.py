@@ -145,7 +145,7 @@ def test_a_run_in_one_zone_has_no_traffic_to_mention(drill_run: RecordedRun) -> 
     assert traffic_sentence(traffic) == ""
 
 
-def test_the_price_between_zones_is_that_of_the_cloud() -> None:
+def test_the_price_between_zones_is_the_clouds() -> None:
     assert rates_for(EKS).between_zones == 0.02
     assert rates_for(AKS).between_zones == 0.0
 

@@ -69,7 +69,7 @@ def test_a_move_costs_the_steps_of_the_group_in_both_zones_and_the_states_of_the
 def test_a_state_from_a_worker_of_the_same_zone_crosses_none(recorded_run: RecordedRun) -> None:
     recorded_run.form("gpu-0").train(2).regroup("gpu-0", "gpu-1", "gpu-2").train(1)
 
-    assert zone_traffic(recorded_run.run(), ZONES).state_bytes == STATE_BYTES, "that of gpu-2"
+    assert zone_traffic(recorded_run.run(), ZONES).state_bytes == STATE_BYTES, "the state of gpu-2"
 
 
 def test_steps_on_a_machine_whose_zone_is_unknown_are_counted_apart() -> None:

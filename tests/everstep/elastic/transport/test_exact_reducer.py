@@ -115,12 +115,12 @@ def trained(sizes: list[int], last_scale: int = 1) -> Worker:
 
 
 def test_a_step_sums_as_many_bytes_as_the_reducer_states() -> None:
-    alone, summed = worker(), list[int]()
+    lone_worker, summed = worker(), list[int]()
 
-    alone.step(torch.randn(BATCH, 3, 5, 5), 0, 1, lambda tensor: summed.append(tensor.nbytes))
+    lone_worker.step(torch.randn(BATCH, 3, 5, 5), 0, 1, lambda tensor: summed.append(tensor.nbytes))
 
-    assert alone.repeated == 0
-    assert sum(summed) == alone.exchange.summed_bytes
+    assert lone_worker.repeated == 0
+    assert sum(summed) == lone_worker.exchange.summed_bytes
 
 
 @settings(max_examples=15, deadline=None)
