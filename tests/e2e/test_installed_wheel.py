@@ -68,7 +68,9 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     """Install the wheels and write a project; the twin is always taken down."""
     folder = tmp_path_factory.mktemp("installed")
     sources = folder / "sources"  # a build leaves files next to the sources
-    ignored = shutil.ignore_patterns(".git", ".venv", "build", "*.egg-info", "__pycache__")
+    # Without the files that tests beside this one may remove meanwhile.
+    caches = ("__pycache__", ".*_cache", ".hypothesis")
+    ignored = shutil.ignore_patterns(".git", ".venv", "build", "*.egg-info", *caches)
     shutil.copytree(REPOSITORY, sources, ignore=ignored)
     for distribution in (".", "facts", "twin"):
         run(
