@@ -1,6 +1,6 @@
 """The commands of docs/eks.md and docs/aks.md from the first to the last, on machines of the twin.
 
-    pytest -m e2e tests/e2e/test_guides.py -k eks-dev     # or eks-prod, aks-dev
+    pytest -m e2e tests/e2e/test_guides.py -k eks-dev     # or eks-prod, aks-dev, aks-prod
 
 `pulumi` and `everstep` work as in a real account: with a backend of the user's, and with the kubeconfig that the
 guide gets; the twin is the cloud. One walk takes minutes, so all tests of a stack share it; each test checks one
@@ -32,7 +32,7 @@ from everstep.progress import Silent
 from tests.guides.account import PROVIDERS, UserMachine, user_machine
 from tests.guides.guide import ROOT, GuideCommand, walk_of
 
-STACKS = ("eks-dev", "aks-dev", "eks-prod")
+STACKS = ("eks-dev", "aks-dev", "eks-prod", "aks-prod")
 WORKERS, EPOCHS = 3, 50
 COMMAND_SECONDS, TRAIN_SECONDS, REGION_SECONDS = 1800, 900, 900
 PODS = "/api/v1/namespaces/elastic-job/pods"
