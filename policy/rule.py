@@ -44,7 +44,7 @@ class Resource:
 
     @property
     def in_production(self) -> bool:
-        """Whether it belongs to production: by its tag, else by the name of its stack."""
+        """Whether it belongs to production: by its tag, or by the name of its stack."""
         return self.tags.get("environment", "") == "prod" or self.stack.endswith("prod")
 
 
