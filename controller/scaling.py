@@ -5,7 +5,8 @@ desired. The count of schedulable workers only determines when to try again, bec
 nothing about capacity that no pod requests. Constraints that this count ignores (pods of other
 namespaces, a zonal volume, a quota) make a raise fail, and each failure doubles the delay before
 the next one. Capacity that does not exist yet must be requested now and then: a cluster autoscaler
-adds nodes only for pending pods.
+adds nodes only for pending pods. A request that was met is followed by one for twice as many workers, until
+one is not met: when a zone has machines again, the job soon has all of them.
 
 The spec's `replicas` is never written: it belongs to the job's owner, and the next `pulumi up` would
 revert it. The desired number is in the job's status.
@@ -45,7 +46,8 @@ class Timeouts:
             scheduler and the autoscaler need; a node that comes later counts as new capacity.
         up_seconds: time for which capacity must exist before a worker is added.
         request_seconds: interval at which one more worker is requested without any sign of capacity,
-            and the maximum delay between raises with such a sign.
+            and the maximum delay between raises with such a sign. After a request that was met, the next
+            one follows after `up_seconds`.
     """
 
     down_seconds: float = 120.0
@@ -89,6 +91,7 @@ class ScalingState:
         capacity_since: since when capacity for more has existed without interruption; None without.
         basis: basis of the last raise, until its workers are scheduled or not.
         failed_raises: consecutive raises whose expected capacity did not exist.
+        met_requests: consecutive requests after which all workers had a node.
     """
 
     desired: int
@@ -98,6 +101,7 @@ class ScalingState:
     capacity_since: datetime | None = None
     basis: RaiseBasis = RaiseBasis.NONE
     failed_raises: int = 0
+    met_requests: int = 0
 
     @classmethod
     def from_json(cls, source: Mapping[str, Any] | None) -> "ScalingState | None":
@@ -113,6 +117,7 @@ class ScalingState:
             capacity_since=parse_time(source.get("capacitySince")),
             basis=RaiseBasis(source.get("basis", "")),
             failed_raises=source.get("failedRaises", 0),
+            met_requests=source.get("metRequests", 0),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -122,6 +127,7 @@ class ScalingState:
             "capacitySince": format_time(self.capacity_since) if self.capacity_since else None,
             "basis": str(self.basis),
             "failedRaises": self.failed_raises,
+            "metRequests": self.met_requests,
         }
         fixed = {
             "desired": self.desired, "since": format_time(self.since), "replicas": self.replicas,
@@ -172,7 +178,8 @@ def _settle_raise(state: ScalingState, capacity: WorkerCapacity) -> ScalingState
     """Mark a raise as successful once all workers are scheduled."""
     if state.basis is RaiseBasis.NONE or capacity.scheduled < state.desired:
         return state
-    return replace(state, basis=RaiseBasis.NONE, failed_raises=0)
+    met = state.met_requests + (state.basis is RaiseBasis.REQUEST)
+    return replace(state, basis=RaiseBasis.NONE, failed_raises=0, met_requests=met)
 
 
 def _lower(
@@ -199,6 +206,7 @@ def _lower(
         reason=reason,
         basis=RaiseBasis.NONE,
         failed_raises=state.failed_raises + (state.basis is RaiseBasis.SCHEDULABLE),
+        met_requests=0,
     )
 
 
@@ -220,12 +228,12 @@ def _raise(
             basis=RaiseBasis.SCHEDULABLE,
             reason=f"the nodes have capacity for {desired}",
         )
-    request_at = state.since + timedelta(seconds=timeouts.request_seconds)
-    if _may_request(state, requested, capacity) and request_at <= now:
-        desired = max(state.desired + 1, requested.min_replicas)
-        reason = f"{state.desired} had a node, and another one is requested"
-        return replace(state, desired=desired, since=now, basis=RaiseBasis.REQUEST, reason=reason)
-    return None
+    if not _may_request(state, requested, capacity) or _request_time(state, timeouts) > now:
+        return None
+    added = 2 ** min(state.met_requests, 30)
+    desired = min(max(state.desired + added, requested.min_replicas), requested.max_replicas)
+    reason = f"{state.desired} had a node, and {desired - state.desired} more are requested"
+    return replace(state, desired=desired, since=now, basis=RaiseBasis.REQUEST, reason=reason)
 
 
 def _capacity_since(
@@ -241,6 +249,12 @@ def _capacity_since(
 def _may_request(state: ScalingState, requested: ReplicaRange, capacity: WorkerCapacity) -> bool:
     """Return True if a worker may be added without capacity: none is pending already."""
     return state.desired < requested.max_replicas and not capacity.pending_since
+
+
+def _request_time(state: ScalingState, timeouts: Timeouts) -> datetime:
+    """Return when more workers may be requested: soon if the last request was met."""
+    seconds = timeouts.up_seconds if state.met_requests else timeouts.request_seconds
+    return state.since + timedelta(seconds=min(seconds, timeouts.request_seconds))
 
 
 def _raise_delay(state: ScalingState, timeouts: Timeouts) -> timedelta:
@@ -264,5 +278,5 @@ def _wake_time(
     if state.capacity_since is not None:
         times.append(state.capacity_since + _raise_delay(state, timeouts))
     if _may_request(state, requested, capacity):
-        times.append(state.since + timedelta(seconds=timeouts.request_seconds))
+        times.append(_request_time(state, timeouts))
     return min((time for time in times if time > now), default=None)

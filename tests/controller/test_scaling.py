@@ -109,6 +109,34 @@ def test_without_capacity_a_job_periodically_adds_a_pending_worker_for_the_autos
     assert unanswered.failed_raises == 0, "a request without a response is not a failed raise"
 
 
+def test_a_request_that_was_met_is_followed_by_one_for_twice_as_many_workers() -> None:
+    replica_range = replace(RANGE, max_replicas=12)
+    scaling, now, sizes = state(1), 300.0, []
+    for _ in range(4):
+        scaling, _ = decide(capacity(scaling.desired), scaling, now, replica_range)
+        sizes.append(scaling.desired)
+        now += TIMEOUTS.up_seconds
+
+    assert sizes == [2, 4, 8, 12], "one, two, four, and as many as the range allows"
+
+
+def test_after_a_request_that_was_not_met_one_worker_is_requested_at_the_usual_interval() -> None:
+    scaling = state(2, basis=RaiseBasis.REQUEST, met_requests=3)
+
+    unmet, _ = decide(capacity(1, 0), scaling, 120)
+    waiting, wake = decide(capacity(1), unmet, 419)
+    requested, _ = decide(capacity(1), waiting, 420)
+
+    assert (unmet.desired, waiting.desired, requested.desired) == (1, 1, 2)
+    assert wake == time_after(420)
+
+
+def test_workers_on_free_machines_say_nothing_about_machines_that_must_start() -> None:
+    scaling, _ = decide(capacity(2), state(2, basis=RaiseBasis.SCHEDULABLE), 100)
+
+    assert (scaling.basis, scaling.met_requests) == (RaiseBasis.NONE, 0)
+
+
 def test_a_suspended_job_requests_its_minimum() -> None:
     scaling, _ = decide(capacity(0), state(0), 300, replace(RANGE, min_replicas=2))
 
@@ -166,8 +194,9 @@ def test_scheduled_workers_stay_desired_while_an_edit_removes_pending_ones() -> 
 
 def test_the_scaling_state_survives_serialisation() -> None:
     scaling = state(
-        2, capacity_since=time_after(5), basis=RaiseBasis.REQUEST, failed_raises=2, reason="why"
-    )
+        2, capacity_since=time_after(5), basis=RaiseBasis.REQUEST, failed_raises=2, reason="why",
+        met_requests=1,
+    )  # fmt: skip
 
     assert ScalingState.from_json(scaling.to_json()) == scaling
     assert ScalingState.from_json(state(0).to_json()) == state(0)
@@ -319,6 +348,25 @@ def test_capacity_that_changes_faster_than_the_timeouts_changes_nothing(
             simulated.run(5)
 
     assert len(simulated.changes) == settled
+
+
+@settings(deadline=None, max_examples=25)
+@given(offered=st.integers(1, 16), start_seconds=st.sampled_from([0, 30, 90]))
+def test_machines_that_an_autoscaler_starts_on_request_are_all_used_soon(
+    offered: int, start_seconds: int
+) -> None:
+    """The number of requests grows with the logarithm of the machines, not with their number."""
+    simulated = SimulatedJob(ReplicaRange(replicas=1, min_replicas=1, max_replicas=16), machines=1)
+    requests = offered.bit_length()  # 1, 2, 4, ... more workers
+    end = TIMEOUTS.request_seconds + (requests + 1) * (TIMEOUTS.down_seconds + 20)
+    while simulated.now < end:
+        simulated.run(10)
+        if any(simulated.now - moment >= start_seconds for moment in simulated.pending):
+            requested = simulated.scheduled + len(simulated.pending)
+            simulated.machines = min(requested, offered)
+
+    assert simulated.scheduled == offered
+    assert simulated.lost_healthy == 0
 
 
 @settings(deadline=None, max_examples=25)
