@@ -73,6 +73,14 @@ def test_the_workspace_has_the_alerts_and_the_prices_of_the_stack() -> None:
     assert prices["everstep:budget_usd_per_month"] == "vector(500.0)"
 
 
+def test_the_agent_starts_after_its_permissions() -> None:
+    before = full().ancestors(f"{NAME}-deployment")
+
+    assert {f"{NAME}-identity", f"{NAME}-pods-binding"} <= before, (
+        "a pod gets its role when it starts"
+    )
+
+
 def test_the_agent_in_the_cluster_reads_pods_only() -> None:
     rules = full()[f"{NAME}-pods"].inputs["rules"]
 
