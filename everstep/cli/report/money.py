@@ -140,8 +140,8 @@ def money(run: RunRecord, now: float, billing: Billing) -> Money:
     if rates is None:
         return _without_prices(billing, machine_hours)
     pools = _cost_by_pool(billing, rates, timelines)
-    spent = _sum([*(pool.spent_usd for pool in pools), rates.fixed * hours])
-    on_demand = _sum([*(pool.on_demand_usd for pool in pools), rates.fixed * hours])
+    spent = known_sum([*(pool.spent_usd for pool in pools), rates.fixed * hours])
+    on_demand = known_sum([*(pool.on_demand_usd for pool in pools), rates.fixed * hours])
     node_prices = [
         rate_of(billing, rates, line.node).price for line in _present_nodes(timelines, run)
     ]
@@ -152,7 +152,7 @@ def money(run: RunRecord, now: float, billing: Billing) -> Money:
         spent_usd=spent,
         on_demand_usd=on_demand,
         saved_usd=None if spent is None or on_demand is None else on_demand - spent,
-        hourly_usd=_sum([*node_prices, rates.fixed]),
+        hourly_usd=known_sum([*node_prices, rates.fixed]),
         prices_as_of=rates.as_of,
         unknown=rates.unknown,
         notes=rates.notes,
@@ -193,7 +193,7 @@ def _move(
     return MoveSpending(
         began=move.began,
         machine_hours=sum(hours for hours, _ in idle),
-        usd=_sum([_product(hours, price) for hours, price in idle]),
+        usd=known_sum([_product(hours, price) for hours, price in idle]),
     )
 
 
@@ -223,8 +223,10 @@ def _cost_by_pool(
         PoolSpending(
             pool=pool,
             machine_hours=sum(hours for hours, _ in pool_hours),
-            spent_usd=_sum([_product(hours, rate.price) for hours, rate in pool_hours]),
-            on_demand_usd=_sum([_product(hours, rate.on_demand) for hours, rate in pool_hours]),
+            spent_usd=known_sum([_product(hours, rate.price) for hours, rate in pool_hours]),
+            on_demand_usd=known_sum(
+                [_product(hours, rate.on_demand) for hours, rate in pool_hours]
+            ),
         )
         for pool, pool_hours in sorted(hours_of.items())
     )
@@ -234,7 +236,7 @@ def _product(hours: float, price: float | None) -> float | None:
     return None if price is None else hours * price
 
 
-def _sum(amounts: Sequence[float | None]) -> float | None:
+def known_sum(amounts: Sequence[float | None]) -> float | None:
     """Return a sum; None if one of the amounts is unknown."""
     known_amounts = [amount for amount in amounts if amount is not None]
     return sum(known_amounts) if len(known_amounts) == len(amounts) else None

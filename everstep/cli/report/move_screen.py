@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everstep.cli.durations import clock
-from everstep.cli.report.money import Money, traffic_sentence, usd
+from everstep.cli.report.money import Money, known_sum, traffic_sentence, usd
 from everstep.cli.report.moves import MoveCost
 
 
@@ -56,9 +56,8 @@ def zones_text(spent: Money) -> str:
 def _idle_sentence(spent: Money) -> str:
     """Return the machines that did not train during the moves that have ended, and their price."""
     hours = [move.machine_hours for move in spent.moves if move.machine_hours is not None]
-    prices = [move.usd for move in spent.moves if move.machine_hours is not None]
     if not hours:
         return ""
-    known_prices = [price for price in prices if price is not None]
-    price = f", {usd(sum(known_prices))}" if len(known_prices) == len(prices) else ""
+    amount = known_sum([move.usd for move in spent.moves if move.machine_hours is not None])
+    price = "" if amount is None else f", {usd(amount)}"
     return f"Machines without work during moves: {60 * sum(hours):,.1f} machine-minutes{price}."

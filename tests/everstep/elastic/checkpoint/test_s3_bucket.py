@@ -16,6 +16,7 @@ from everstep.elastic.checkpoint.s3_bucket import S3Bucket, bucket_at
 from everstep.errors import EverstepError
 from tests.everstep.staging.sources import servers
 from tests.everstep.staging.sources.test_s3 import client_of
+from tests.processes import free_port
 
 RUN = {"model": "tiny"}
 PART_BYTES = 5 << 20  # the smallest that S3 accepts
@@ -150,7 +151,7 @@ def test_an_address_of_another_store_is_refused() -> None:
 def test_a_server_that_is_gone_is_an_error_in_bounded_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{servers.free_port()}")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", servers.KEY_ID)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET)
     monkeypatch.setattr(s3_bucket, "ATTEMPTS", 1)

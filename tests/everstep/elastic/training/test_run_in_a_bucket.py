@@ -14,6 +14,7 @@ from everstep.elastic.training.run_storage import BucketStorage
 from everstep.errors import EverstepError
 from tests.everstep.staging.sources import servers
 from tests.everstep.staging.sources.test_s3 import client_of
+from tests.processes import free_port
 
 URL = "s3://models/runs/example"
 
@@ -92,7 +93,7 @@ def test_a_bucket_that_cannot_be_reached_ends_this_process_and_not_the_run(
     server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del server
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{servers.free_port()}")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setattr("everstep.elastic.checkpoint.s3_bucket.ATTEMPTS", 1)
     monkeypatch.setattr("everstep.elastic.training.training_state.end_process", sys.exit)
 

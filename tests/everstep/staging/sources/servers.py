@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import socket
 import subprocess
 import time
 import urllib.error
@@ -13,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.processes import free_port
 
 SERVERS = Path(__file__).parents[4] / "build" / "servers"
 MINIO = SERVERS / "minio"
@@ -93,9 +94,3 @@ def wait_until_ready(server: subprocess.Popen[bytes], address: str, log: Path) -
             continue
         return
     raise AssertionError(f"{address} does not respond: {log.read_text()}")
-
-
-def free_port() -> int:
-    """Return a port that no process uses."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

@@ -18,6 +18,7 @@ from tests.everstep.staging.sources.stores import (
     check_wrong_checksum_is_refused,
 )
 from tests.everstep.staging.trees import files_of, make_tree
+from tests.processes import free_port
 
 LARGE = bytes(range(256)) * (10 << 12)  # 10 MiB: more than two ranges
 SPECIAL = "a b+c%20d/é ü/#1&.bin"
@@ -166,7 +167,7 @@ def test_wrong_credentials_are_named(store: Store, monkeypatch: pytest.MonkeyPat
 def test_an_account_that_does_not_respond_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blob, "ATTEMPTS", 0)
     monkeypatch.setenv("AZURE_STORAGE_KEY", servers.AZURITE_KEY)
-    source = BlobSource("account", "data", "", f"http://127.0.0.1:{servers.free_port()}")
+    source = BlobSource("account", "data", "", f"http://127.0.0.1:{free_port()}")
 
     with pytest.raises(EverstepError, match="the storage account 'account' does not") as error:
         list(source.entries())

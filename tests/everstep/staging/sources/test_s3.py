@@ -23,6 +23,7 @@ from tests.everstep.staging.sources.stores import (
     check_wrong_checksum_is_refused,
 )
 from tests.everstep.staging.trees import files_of, make_tree, wrong_files
+from tests.processes import free_port
 
 PART_BYTES = 5 << 20
 LARGE = bytes(range(256)) * (11 << 12)  # 11 MiB: two parts, and a shorter third
@@ -227,7 +228,7 @@ def test_a_server_that_does_not_respond_is_named(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3, "ATTEMPTS", 1)
-    source = S3Source("data", "", f"http://127.0.0.1:{servers.free_port()}")
+    source = S3Source("data", "", f"http://127.0.0.1:{free_port()}")
 
     with pytest.raises(EverstepError, match="s3://data does not respond") as error:
         list(source.entries())
