@@ -24,7 +24,10 @@ from components.config import (
 )
 from components.config.machine_prices import machine_price
 
-USAGE_NOTE = "traffic, requests, logs, backups, keys and storage in S3 or Blob are billed by usage and not included"
+USAGE_NOTE = (
+    "traffic, requests, logs, metrics, backups, keys and storage in S3 or Blob "
+    "are billed by usage and not included"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,8 @@ examples:
   everstep launch --nnodes 4 ...                            exactly 4: waits for a lost node
 
 On SIGTERM or Ctrl-C the node leaves after a step that all workers agree on.
-torchrun's options (--rdzv-endpoint, --rdzv-id, --max-restarts, ...) are accepted, too.
+torchrun's options (--rdzv-endpoint, --rdzv-id, --max-restarts, ...) are accepted, too;
+--tee 3 --log-dir logs writes each worker's output to a file and prefixes its lines on the screen.
 
 exit codes:
   0 the run is complete   143 this node had to leave   138 try again   1 or 2 another try would fail"""
