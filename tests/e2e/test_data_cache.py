@@ -1,0 +1,241 @@
+"""`data.cache` on real nodes: workers read shards of an object store, and a node that returns trains while it fills.
+
+    pytest -m e2e tests/e2e/test_data_cache.py
+
+The store is in the network of the twin. It holds the requests for whole shards while the node is cold, so that the
+node has none of them until it has trained, however fast the machine is.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cloudtwin.kubernetes_api import ApiError
+from cloudtwin.nodes import Twin
+from cloudtwin.nodes.bring_up import admin_client
+from cloudtwin.nodes.control_plane.components import holder
+from cloudtwin.nodes.network import addressing, links
+
+from everstep.catalog.names import JOB_NAME_LABEL, JOB_NAMESPACE
+from everstep.cli.images import OPTIONS
+from everstep.cli.twin_settings import gpu_machine, system_machine
+from everstep.elastic.accounting.journal import Reader
+from everstep.progress import Lines, Silent
+from tests.e2e.object_server import HOLD, REQUESTS, SHARD
+from tests.trainer.data.photographs import make
+from trainer.data import convert
+from trainer.data.shard import Resizing
+
+REPOSITORY = Path(__file__).parents[2]
+EVERSTEP = str(Path(sys.executable).parent / "everstep")
+TWIN = f"cache-{os.getpid()}"
+PORT, PREFIX, SECRET = 9000, "photographs/shards", "store"
+LOST = "gpu-1"
+NODES = ("gpu-0", LOST)
+COLD_STEPS = 20
+"""Steps that the cold node trains: most of an epoch, whose images are in all shards."""
+
+UP_SECONDS, WAIT_SECONDS, VERIFY_SECONDS = 600, 300, 240
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(2 * UP_SECONDS + 5 * WAIT_SECONDS + VERIFY_SECONDS),
+]
+
+JOB = {
+    "replicas": 2, "minReplicas": 1, "maxReplicas": 2, "imageSize": 16, "globalBatch": 8,
+    "learningRate": 0.01, "epochs": 5000,
+    "env": {
+        "AWS_ENDPOINT_URL_S3": f"http://{addressing.CONTROL_PLANE}:{PORT}",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    },
+    "envFromSecrets": [SECRET],
+}  # fmt: skip
+"""The training outlasts the test."""
+
+
+@dataclass
+class Bench:
+    """A twin with a store of shards, and a stack that trains from it.
+
+    Attributes:
+        twin: the machines.
+        store: folder of the store.
+        project: folder of the project.
+    """
+
+    twin: Twin
+    store: Path
+    project: Path
+
+    def __post_init__(self) -> None:
+        self.run = self.twin.layout.shared / "runs" / "fashion"
+        self._journal = Reader(self.run / "journal")
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Return the requests for shards that the store has answered."""
+        lines = (self.store / REQUESTS).read_text().splitlines()
+        return [line for line in map(json.loads, lines) if line["name"].endswith(SHARD)]
+
+    def is_filled(self, node: str) -> bool:
+        """Return True if the worker on a node has logged that its cache is complete."""
+        api = admin_client(self.twin.layout)
+        pods = api.get(f"/api/v1/namespaces/{JOB_NAMESPACE}/pods")["items"]
+        workers = [
+            pod["metadata"]["name"]
+            for pod in pods
+            if pod["spec"].get("nodeName") == node and JOB_NAME_LABEL in pod["metadata"]["labels"]
+        ]
+        try:
+            logs = [
+                api.text(f"/api/v1/namespaces/{JOB_NAMESPACE}/pods/{name}/log") for name in workers
+            ]
+        except ApiError:  # its container has not started
+            return False
+        return any("is complete: " in log for log in logs)
+
+    def steps(self, world_size: int, since: float) -> int:
+        """Return the number of steps that groups of a size have completed since a time."""
+        steps = [entry for entry in self._journal.read() if entry["kind"] == "step"]
+        return sum(step["world_size"] == world_size and step["at"] > since for step in steps)
+
+    def train(self, world_size: int, steps: int = 1) -> None:
+        """Wait until a group of a size has completed more steps."""
+        since = time.time()
+        self.until(
+            f"{world_size} workers take {steps} steps",
+            lambda: self.steps(world_size, since) >= steps,
+        )
+
+    def until(self, description: str, holds: Callable[[], object]) -> None:
+        """Wait until a condition holds."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not holds():
+            assert time.monotonic() < deadline, f"not within {WAIT_SECONDS} s: {description}"
+            time.sleep(0.5)
+
+    def up(self) -> None:
+        """Create the stack, and the credentials of the store as soon as there is a namespace."""
+        log = self.project / "up.log"
+        with log.open("w") as file:
+            up = subprocess.Popen(
+                [EVERSTEP, "up", "--detach", "--yes"],
+                cwd=self.project,
+                env={**os.environ, "EVERSTEP_TWIN": TWIN},
+                stdout=file,
+                stderr=file,
+            )
+        try:
+            self.until("the stack has a namespace", lambda: self._create_secret() or up.poll())
+            assert up.wait(UP_SECONDS) == 0, log.read_text()[-4000:]
+        finally:
+            up.kill()
+
+    def _create_secret(self) -> bool:
+        """Create the credentials; return False while there is no namespace."""
+        keys = {"AWS_ACCESS_KEY_ID": "everstep", "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
+        body = {"metadata": {"name": SECRET}, "stringData": keys}
+        try:
+            admin_client(self.twin.layout).post(f"/api/v1/namespaces/{JOB_NAMESPACE}/secrets", body)
+        except ApiError:
+            return False
+        return True
+
+    def verify(self) -> subprocess.CompletedProcess[str]:
+        """Recompute the samples of all checkpoints."""
+        return subprocess.run(
+            [sys.executable, "-m", "trainer.verify", str(self.run)],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=VERIFY_SECONDS,
+        )
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Start the machines and the store; both are always taken down."""
+    monkeypatch.setenv("CLOUDTWIN_STATE", str(tmp_path / "state" / "twins"))
+    monkeypatch.setattr(convert, "MIN_SAMPLES", 16)
+    store = tmp_path / "store"
+    make(tmp_path / "photographs", per_class=100)
+    convert.convert(tmp_path / "photographs", store / PREFIX, Resizing(short_side=32), 1, Silent())
+    (store / REQUESTS).touch()
+    twin = Twin.open(TWIN, OPTIONS)
+    server: subprocess.Popen[bytes] | None = None
+    try:
+        twin.up([system_machine("system-0"), *map(gpu_machine, NODES)], Lines())
+        server = serve(twin, store)
+        yield Bench(twin, store, project(tmp_path / "project", twin))
+    finally:
+        if server:
+            server.kill()
+            server.wait()
+        twin.down(Lines())
+
+
+def serve(twin: Twin, store: Path) -> "subprocess.Popen[bytes]":
+    """Start the store in the network of the twin."""
+    keeper = holder(twin.layout)
+    assert keeper is not None
+    address = [str(addressing.CONTROL_PLANE), str(PORT), str(store)]
+    return subprocess.Popen(
+        ["nsenter", f"--net={links.namespace_of(keeper.pid)}", sys.executable, "-m",
+         "tests.e2e.object_server", *address],
+        cwd=REPOSITORY,
+    )  # fmt: skip
+
+
+def project(folder: Path, twin: Twin) -> Path:
+    """Return a copy of the project whose stack reads through the cache."""
+    (folder / "stacks").mkdir(parents=True)
+    shutil.copy(REPOSITORY / "Pulumi.yaml", folder)
+    for name in ("components", "__main__.py", "manifests"):
+        (folder / name).symlink_to(REPOSITORY / name)
+    stack = yaml.safe_load((REPOSITORY / "stacks" / "Pulumi.local.yaml").read_text())
+    config = stack["config"]
+    config["everstep:cluster"]["kubeconfig"] = str(twin.kubeconfig)
+    config["everstep:etcd"]["members"] = 1
+    cache = {"source": f"s3://{PREFIX}", "size": "1Gi"}
+    config["everstep:data"] = {"dataset": "imagefolder", "cache": cache}
+    config["everstep:job"] |= JOB
+    (folder / "stacks" / "Pulumi.local.yaml").write_text(yaml.safe_dump(stack, sort_keys=False))
+    return folder
+
+
+def test_a_node_that_returns_trains_with_a_cold_cache_and_fills_it(bench: Bench) -> None:
+    bench.up()
+    bench.train(world_size=2)
+    bench.until("both nodes have all shards", lambda: all(map(bench.is_filled, NODES)))
+
+    (bench.store / HOLD).touch()
+    bench.twin.vanish(LOST)
+    bench.train(world_size=1)
+    before = len(bench.requests())
+    bench.twin.return_node(LOST)
+    bench.train(world_size=2, steps=COLD_STEPS)
+
+    cold = bench.requests()[before:]
+    assert cold, "the new node has the images of its steps from the store"
+    assert not any(request["is_whole"] for request in cold), "it has no shard yet"
+
+    (bench.store / HOLD).unlink()
+    bench.until("the new node has all shards", lambda: bench.is_filled(LOST))
+    bench.train(world_size=2, steps=COLD_STEPS)  # earlier requests have their answers
+    warm = len(bench.requests())
+    bench.train(world_size=2, steps=COLD_STEPS)
+    assert len(bench.requests()) == warm, "a complete cache needs no store"
+
+    verified = bench.verify()
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert "every sample exactly once" in verified.stdout
