@@ -29,15 +29,18 @@ def read_share(text: str) -> float | None:
 class ProgressReader:
     """Reader of the shares of all jobs, each at most twice a minute.
 
+    Passes in between get the same share: about one a minute writes the status, and without the share it would count
+    machine time in which nothing was completed.
+
     Attributes:
         scrape: returns the metrics at the address of a pod.
     """
 
     scrape: Callable[[str], str] = scrape
-    _asked_at: dict[str, datetime] = field(default_factory=dict)
+    _answers: dict[str, tuple[datetime, float | None]] = field(default_factory=dict)
 
     def share(self, uid: str, pods: Iterable[Pod], now: datetime) -> float | None:
-        """Return the completed share of a job's training; None if no worker exports it now.
+        """Return the completed share of a job's training; None if no worker exported it when asked.
 
         Args:
             uid: uid of the job.
@@ -45,15 +48,17 @@ class ProgressReader:
             now: the current time.
         """
         addresses = [pod.address for pod in pods if pod.phase == "Running" and pod.address]
-        asked_at = self._asked_at.get(uid)
-        if not addresses or (asked_at and now - asked_at < ASK_AGAIN):
+        if not addresses:
             return None
-        self._asked_at[uid] = now
-        return next(filter(None, map(self._share_of, addresses[:ATTEMPTS])), None)
+        asked_at, share = self._answers.get(uid, (None, None))
+        if asked_at is None or now - asked_at >= ASK_AGAIN:
+            share = next(filter(None, map(self._share_of, addresses[:ATTEMPTS])), None)
+            self._answers[uid] = now, share
+        return share
 
     def forget(self, uid: str) -> None:
         """Forget a job that has ended."""
-        self._asked_at.pop(uid, None)
+        self._answers.pop(uid, None)
 
     def _share_of(self, address: str) -> float | None:
         try:

@@ -69,10 +69,21 @@ def test_a_worker_is_scraped_as_it_serves_its_metrics() -> None:
         server.server_close()
 
 
-def test_workers_are_asked_at_most_twice_a_minute() -> None:
-    reader, pods = ProgressReader(lambda _: METRICS), [pod(0, address="10.0.0.1")]
+def test_workers_are_asked_at_most_twice_a_minute_and_passes_in_between_have_the_same_share() -> (
+    None
+):
+    steps = iter((100, 200, 300))
+    reader = ProgressReader(lambda _: f"everstep_step {next(steps)}\neverstep_planned_steps 1000")
+    pods = [pod(0, address="10.0.0.1")]
 
-    assert reader.share("u", pods, NOW) == 0.25
-    assert reader.share("u", pods, NOW + ASK_AGAIN - timedelta(seconds=1)) is None
-    assert reader.share("u", pods, NOW + ASK_AGAIN) == 0.25
-    assert reader.share("v", pods, NOW) == 0.25
+    assert reader.share("u", pods, NOW) == 0.1
+    assert reader.share("u", pods, NOW + ASK_AGAIN - timedelta(seconds=1)) == 0.1
+    assert reader.share("u", pods, NOW + ASK_AGAIN) == 0.2
+    assert reader.share("v", pods, NOW) == 0.3, "each job is asked on its own"
+
+
+def test_a_job_without_running_workers_has_no_share() -> None:
+    reader = ProgressReader(lambda _: METRICS)
+    reader.share("u", [pod(0, address="10.0.0.1")], NOW)
+
+    assert reader.share("u", [], NOW) is None
