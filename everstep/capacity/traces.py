@@ -59,8 +59,12 @@ def read_traces(paths: Sequence[Path]) -> CapacityHistory:
 def _content(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise EverstepError(f"{path} cannot be read: {error}", "Name a trace file.") from None
+    except OSError as error:
+        raise EverstepError(
+            f"{path} cannot be read: {error.strerror}", "Name a trace file."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise EverstepError(f"{path} is not text: {error.reason}", FORMAT_HINT) from None
     except (json.JSONDecodeError, RecursionError) as error:
         raise EverstepError(f"{path} is not JSON: {error}", FORMAT_HINT) from None
     if not isinstance(content, dict):
@@ -74,7 +78,8 @@ def _gap_seconds(path: Path, content: dict[str, Any]) -> float:
     lowest, highest = GAP_SECONDS
     if isinstance(gap, bool) or not isinstance(gap, int | float):
         raise EverstepError(
-            f"{path}: metadata.gap_seconds is {gap!r}, not a number of seconds", FORMAT_HINT
+            f"{path}: metadata.gap_seconds is {_shortened(gap)}, not a number of seconds",
+            FORMAT_HINT,
         )
     if not lowest <= gap <= highest:
         raise EverstepError(
@@ -112,7 +117,7 @@ def _counts(path: Path, field: str, values: object) -> Sequence[int]:
 def _fault(value: object) -> tuple[str, str] | None:
     """Return the rule that a value breaks and the fix, or None."""
     if value is None:
-        return "a gap", "Traces must be complete: use the part before or after the gap."
+        return "which is a gap", "Traces must be complete: use the part before or after the gap."
     if isinstance(value, bool) or not isinstance(value, int):
         return "not a whole number", "A tick is a number of machines, such as 16; not a share."
     if value < 0:
@@ -123,5 +128,5 @@ def _fault(value: object) -> tuple[str, str] | None:
 
 
 def _shortened(value: object) -> str:
-    text = repr(value)
+    text = json.dumps(value)  # as the file has it: null, not None
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -87,6 +87,12 @@ def machines_in(zones: Sequence[PlannedZone], names: Sequence[str], max_machines
     return [min(limits.get(name, max_machines), max_machines) for name in names]
 
 
+def foreign_zones(zones: Sequence[PlannedZone], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the zones of histories that are not zones of the stack."""
+    configured = {zone.name for zone in zones}
+    return tuple(name for name in names if name not in configured)
+
+
 def job_model(config: "StackConfig", stack: str, work_hours: float | None) -> JobModel:
     """Return the job of a stack.
 

@@ -44,6 +44,7 @@ class Plan:
         source: source of the histories.
         rows: one row for each choice.
         price_source: source of current prices; empty if they come from the table and the stack file.
+        foreign_zones: zones of the user's traces that the stack does not have.
     """
 
     stack: str
@@ -53,6 +54,7 @@ class Plan:
     source: Source
     rows: tuple[PlanRow, ...]
     price_source: str = ""
+    foreign_zones: tuple[str, ...] = ()
 
 
 def show(plan: Plan) -> None:
@@ -150,10 +152,19 @@ def notes(plan: Plan) -> list[str]:
         *([f"Spot prices of now: {plan.price_source}."] if plan.price_source else []),
         f"Histories: {origin}.",
         f"Zones are added in this order: {', '.join(plan.zones)}.",
+        *([_foreign_note(plan.foreign_zones)] if plan.foreign_zones else []),
         "Zones of one region can fail together more often than the zones of the traces: see docs/capacity.md.",
         "On-demand machines are assumed to be available.",
         "A stack has one of these choices: cluster.gpuPools sets the zones, job.onDemand the purchases.",
     ]
+
+
+def _foreign_note(zones: Sequence[str]) -> str:
+    """Return the assumption about traces of zones that the stack does not have."""
+    return (
+        f"Not zones of the stack: {', '.join(zones)}. They have its highest spot price and no limit of a pool; "
+        "a trace of one of its zones has the name of that zone."
+    )
 
 
 def as_json(plan: Plan) -> dict[str, Any]:

@@ -88,9 +88,15 @@ def plan(
         rows = _rows(sample, job, limits, step)
     if plot:
         _plot(plot, sample[0], job, limits)
-    price_source = current.source if current else ""
     plan_to_show = plan_table.Plan(
-        stack, job, limits, sample[0].zones, source, tuple(rows), price_source=price_source
+        stack,
+        job,
+        limits,
+        sample[0].zones,
+        source,
+        tuple(rows),
+        price_source=current.source if current else "",
+        foreign_zones=plan_inputs.foreign_zones(zones, sample[0].zones),
     )
     if as_json:
         results.print(json.dumps(plan_table.as_json(plan_to_show), indent=2), markup=False)

@@ -50,22 +50,22 @@ def test_zones_are_compared_over_the_time_that_all_traces_cover(tmp_path: Path) 
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ([1, 2], "a list, not an object"),
-        ({"data": [1]}, "metadata.gap_seconds is None"),
-        (trace([1], gap="300"), "metadata.gap_seconds is '300'"),
-        (trace([1], gap=True), "metadata.gap_seconds is True"),
+        ({"data": [1]}, "metadata.gap_seconds is null"),
+        (trace([1], gap="300"), 'metadata.gap_seconds is "300"'),
+        (trace([1], gap=True), "metadata.gap_seconds is true"),
         (trace([1], gap=300_000), "metadata.gap_seconds is 300000, outside of 1 to 3600"),
         (trace([1], gap=0), "metadata.gap_seconds is 0, outside"),
         ('{"metadata": {"gap_seconds": NaN}, "data": [1]}', "metadata.gap_seconds is nan, outside"),
-        (trace(None), "data is None, not a list"),
+        (trace(None), "data is null, not a list"),
         (trace({}), "data has no zone"),
         (trace({"a": 5}), "data.a is 5, not a list"),
         (trace([]), "data is empty"),
         (trace({"a": []}), "data.a is empty"),
-        (trace([1, None, 2]), "data[1] is None, a gap"),
+        (trace([1, None, 2]), "data[1] is null, which is a gap"),
         (trace({"a": [1, 2, -1]}), "data.a[2] is -1, negative"),
         (trace([1, 0.5]), "data[1] is 0.5, not a whole number"),
-        (trace([True]), "data[0] is True, not a whole number"),
-        (trace(["16"]), "data[0] is '16', not a whole number"),
+        (trace([True]), "data[0] is true, not a whole number"),
+        (trace(["16"]), 'data[0] is "16", not a whole number'),
         (trace([1_693_094_400]), "data[0] is 1693094400, more than 100000"),
     ],
 )
@@ -97,8 +97,16 @@ def test_traces_with_different_ticks_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(EverstepError, match="cannot be read"):
+    with pytest.raises(EverstepError, match=r"absent\.json cannot be read: No such file"):
         read_traces([tmp_path / "absent.json"])
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(b"\x1f\x8b\x08\x00")
+
+    with pytest.raises(EverstepError, match="is not text"):
+        read_traces([path])
 
 
 @given(data=st.recursive(

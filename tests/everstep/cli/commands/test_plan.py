@@ -136,6 +136,19 @@ def test_a_trace_of_the_user_is_replayed(
     assert plan_json["choices"][0]["complete"] == 1
 
 
+def test_a_trace_of_a_zone_that_the_stack_does_not_have_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    trace = tmp_path / "mixed.json"
+    data = {"us-east-1a": [6], "us-east-1z": [6]}
+    trace.write_text(json.dumps({"metadata": {"gap_seconds": 300}, "data": data}))
+
+    shown = plan_output(capsys, trace=[trace])
+
+    assert "Not zones of the stack: us-east-1z." in shown
+    assert "Not zones of the stack" not in plan_output(capsys)
+
+
 def test_a_job_that_never_completes_is_shown_as_such(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
