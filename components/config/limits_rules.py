@@ -16,8 +16,12 @@ from components.config.platform import PriceConfig
 from components.config.rules import ConfigRule
 from components.config.workload import JobConfig
 from everstep.capacity import deadline as deadlines
+from everstep.capacity.job import BOOT, LIVE
 
 DEADLINE, BUDGET, ON_DEMAND = "job.deadline", "job.budgetUsd", "job.onDemand"
+
+START_SECONDS = BOOT.seconds + LIVE.start_up.seconds
+"""Time from the request of a machine until it trains, as `everstep plan` assumes."""
 
 
 def deadline_faults(deadline: str | None, now: datetime) -> list[ConfigFault]:
@@ -51,6 +55,20 @@ def _deadline_has_policy(deadline: str | None, on_demand: str | None) -> list[Co
     rule = "is missing, and job.deadline is set"
     fix = "set it to fallback (buys on-demand machines if needed), always, or never"
     return [ConfigFault(ON_DEMAND, None, rule, fix)]
+
+
+def _deadline_after_start(deadline: str | None) -> list[ConfigFault]:
+    """Check that a machine can train before the deadline, counted from the creation of the job.
+
+    A time is not checked: a job that trains may be changed shortly before it.
+    """
+    seconds = deadlines.duration_seconds(deadline) if deadline else None
+    if seconds is None or seconds > START_SECONDS:
+        return []
+    rule = f"is over before a machine trains, about {START_SECONDS:.0f} s after its request"
+    minutes = int(START_SECONDS // 60) + 1
+    fix = f"set {minutes}m or more; `everstep plan` gives the earliest deadline for the whole job"
+    return [ConfigFault(DEADLINE, deadline, rule, fix)]
 
 
 def _not_on_existing(budget: float | None, on_demand: str | None) -> list[ConfigFault]:
@@ -154,6 +172,7 @@ _CLOUDS = {"cluster": ("eks", "aks")}
 RULES = (
     ConfigRule((DEADLINE, BUDGET, ON_DEMAND, "controller.kind"), _maintained),
     ConfigRule((DEADLINE, ON_DEMAND), _deadline_has_policy),
+    ConfigRule((DEADLINE,), _deadline_after_start, _CLOUDS),
     ConfigRule((BUDGET, ON_DEMAND), _not_on_existing, {"cluster": ("existing",)}),
     ConfigRule((ON_DEMAND, "job", "cluster"), _on_demand_has_nodes, _CLOUDS),
     ConfigRule((BUDGET, "job", "cluster", "cost.prices"), _budget_pays_an_hour, _CLOUDS),

@@ -84,7 +84,9 @@ def close(*, stack: Stack) -> None:
     """Remove the limits of the market and return to real time."""
     from cloudtwin.facade import close_market
 
-    close_market(open_running_stack(stack).workspace.state)
+    context = open_running_stack(stack)
+    _spot_pools(context)
+    close_market(context.workspace.state)
     say("The market is closed: pools are not limited.")
 
 
@@ -137,9 +139,8 @@ def _spot_pools(context: StackContext) -> "list[SpotPool]":
     pools = spot_pools(context.workspace.state, MAX_CHANGES)
     if not pools:
         stack = context.workspace.stack
-        raise EverstepError(
-            f"the stack {stack} has no spot pools on the twin's cloud",
-            f"Bring it up first: everstep up --stack {stack} --twin; "
-            "the stack local has machines and no pools: everstep drain, everstep vanish.",
-        )
+        fix = f"Bring it up first: everstep up --stack {stack} --twin"
+        if context.config.cluster.kind == "existing":
+            fix = "Its machines have no pools: use everstep drain and everstep vanish, or a stack of a cloud."
+        raise EverstepError(f"the stack {stack} has no spot pools on the twin's cloud", fix)
     return pools

@@ -1364,6 +1364,15 @@ CASES = [
         "job.onDemand",
         ("missing, and job.deadline is set", "fallback"),
     ),
+    *(
+        Case(
+            cluster,
+            {"job.deadline": "5m", "job.onDemand": "never"},
+            "job.deadline",
+            ("over before a machine trains, about 312 s", "set 6m or more"),
+        )
+        for cluster in (EKS, AKS)
+    ),
     Case(
         EKS,
         {"job.onDemand": "never", "controller.kind": "upstream", "controller.image": "x/y:1"},
@@ -1535,6 +1544,8 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (ON_PLATFORM, {"platformStack.priority": 999_999, "job.maxReplicas": 9}),
     (LOCAL, {"job.resources.memory": "2G", "job.resources.sharedMemory": "1.8Gi"}),
     (EKS, {"job.budgetUsd": 5, "job.onDemand": "never", "job.deadline": "90d"}),
+    (EKS, {"job.deadline": "6m", "job.onDemand": "never"}),
+    (LOCAL, {"job.deadline": "1m", "job.onDemand": "never"}),
     (LOCAL, {"job.deadline": "2020-01-01T00:00:00Z", "job.onDemand": "never"}),
     (
         EKS,

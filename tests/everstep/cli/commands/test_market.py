@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from twin.tests.capacity.builders import pool
 class FakeContext:
     """The part of a stack context that the market uses."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, kind: str = "eks") -> None:
         self.state, self.stack = state, "eks-dev"
+        self.config = SimpleNamespace(cluster=SimpleNamespace(kind=kind))
 
     @property
     def workspace(self) -> "FakeContext":
@@ -69,6 +71,24 @@ def test_opening_a_market_without_spot_pools_suggests_up(state: Path) -> None:
     with pytest.raises(EverstepError, match="has no spot pools") as caught:
         market.open_(stack="eks-dev", seed="example", speed=60, changes_per_hour=0.6)
     assert "everstep up --stack eks-dev --twin" in caught.value.fix
+
+
+def test_a_market_of_a_stack_with_own_machines_suggests_other_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = FakeContext(tmp_path, "existing")
+    monkeypatch.setattr(market, "open_running_stack", lambda _stack: context)
+
+    with pytest.raises(EverstepError, match="has no spot pools") as caught:
+        market.open_(stack="local", seed="example", speed=60, changes_per_hour=0.6)
+    assert "everstep vanish" in caught.value.fix
+    assert "everstep up" not in caught.value.fix
+
+
+def test_a_market_cannot_be_closed_where_there_are_no_pools(state: Path) -> None:
+    with pytest.raises(EverstepError, match="has no spot pools"):
+        market.close(stack="eks-dev")
+    assert not list(state.iterdir()), "a stack that is down has no files"
 
 
 def trace_file(folder: Path, **zones: list[int]) -> Path:
