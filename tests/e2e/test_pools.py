@@ -124,8 +124,8 @@ class PoolsCycle(LifeCycle):
         labelled = [labels[node] for node in nodes if node in labels]
         return Group(
             nodes,
-            frozenset(node_labels[GPU_POOL_LABEL] for node_labels in labelled),
-            frozenset(node_labels[ZONE_LABEL] for node_labels in labelled),
+            frozenset(node_labels.get(GPU_POOL_LABEL, "") for node_labels in labelled),
+            frozenset(node_labels.get(ZONE_LABEL, "") for node_labels in labelled),
         )
 
     def all_train_beyond(self, step: int) -> bool:
