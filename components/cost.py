@@ -305,7 +305,7 @@ def _eks_gpu(pool: EksPool, nodes: int, region: str, config: StackConfig) -> lis
     """
     gpu, suffix = pool.settings, f" {pool.name}" if pool.name else ""
     price = _highest_price(gpu.instance_types, region, config)
-    types = " or ".join(gpu.instance_types)
+    types = " or ".join(gpu.instance_types) + (", reserved" if gpu.reservation else "")
     counts = (nodes, gpu.max_nodes)
     return [
         _pool(f"GPU pool{suffix}", types, counts, price, spot=gpu.capacity == "spot"),

@@ -18,7 +18,7 @@ from components.aws.identity import Role, RoleArgs
 from components.aws.user_data import LOCAL_STORAGE, encoded
 from components.component import Component
 from components.config import EksConfig, EksPool, TolerationConfig
-from components.config.eks import FALLBACK_SUFFIX
+from components.config.eks import FALLBACK_SUFFIX, EksGpuPoolConfig
 from components.interface import Placement
 from everstep.catalog.names import (
     CAPACITY_LABEL,
@@ -42,6 +42,7 @@ RESOURCE_TAG = "k8s.io/cluster-autoscaler/node-template/resources/"
 
 SYSTEM_AMI, GPU_AMI = "AL2023_x86_64_STANDARD", "AL2023_x86_64_NVIDIA"
 ROOT_DISK = "/dev/xvda"  # root device of both images
+CAPACITY_BLOCK = "CAPACITY_BLOCK"
 CREATE_TIMEOUT = "60m"  # capacity of a rare instance type may take longer than the default
 
 GPU_PLACEMENT = Placement(
@@ -59,7 +60,7 @@ class NodePool:
         name: name of the group after the cluster's name; the autoscaler's priorities match it.
         ami_type: AMI type, such as AL2023_x86_64_NVIDIA.
         instance_types: instance types, first choice first.
-        capacity: SPOT or ON_DEMAND.
+        capacity: SPOT, ON_DEMAND or CAPACITY_BLOCK.
         zones: availability zones.
         min_size: minimum number of nodes.
         desired_size: initial number of nodes, changed by the autoscaler.
@@ -70,6 +71,7 @@ class NodePool:
         taints: taints of the nodes.
         efa: name of the EFA resources that its nodes share; empty without EFA.
         local_storage: whether volumes of pods are on the NVMe disks of the instance.
+        reservation: id of the capacity reservation that all nodes use; empty without one.
     """
 
     name: str
@@ -86,6 +88,7 @@ class NodePool:
     taints: Sequence[eks.NodeGroupTaintArgs] = field(default_factory=tuple)
     efa: str = ""
     local_storage: bool = False
+    reservation: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +183,8 @@ class EksNodeGroups(Component):
             subnet_ids=[self._args.subnet_ids[zone] for zone in pool.zones],
             ami_type=pool.ami_type,
             capacity_type=pool.capacity,
-            instance_types=list(pool.instance_types),
+            # EKS accepts the type of reserved machines in the template, and refuses it in both.
+            instance_types=None if pool.reservation else list(pool.instance_types),
             scaling_config=eks.NodeGroupScalingConfigArgs(
                 min_size=pool.min_size, desired_size=pool.desired_size, max_size=pool.max_size
             ),
@@ -246,6 +250,9 @@ class EksNodeGroups(Component):
             network_interfaces=efa.interfaces if efa else None,
             placement=efa.placement if efa else None,
             user_data=encoded(parts),
+            instance_type=pool.instance_types[0] if pool.reservation else None,
+            capacity_reservation_specification=_reservation(pool),
+            instance_market_options=_market(pool),
             opts=self.child(delete_before_replace=True),
         )
 
@@ -278,6 +285,7 @@ def gpu_pools(config: EksConfig, *, local_storage: bool = False) -> list[NodePoo
 def _gpu_group(pool: EksPool) -> NodePool:
     """Return the settings of the group of a GPU pool."""
     settings, spot = pool.settings, pool.settings.capacity == "spot"
+    reservation = settings.reservation
     labels = {POOL_LABEL: GPU_POOL, ACCELERATOR_LABEL: "nvidia"}
     if pool.name:
         labels[GPU_POOL_LABEL] = pool.name
@@ -285,7 +293,7 @@ def _gpu_group(pool: EksPool) -> NodePool:
         name=_group_name(pool, spot=spot),
         ami_type=GPU_AMI,
         instance_types=settings.instance_types,
-        capacity="SPOT" if spot else "ON_DEMAND",
+        capacity=_capacity_type(settings),
         zones=[pool.zone],
         min_size=settings.min_nodes,
         desired_size=settings.nodes,
@@ -298,7 +306,16 @@ def _gpu_group(pool: EksPool) -> NodePool:
             eks.NodeGroupTaintArgs(key=CSI_STARTUP_TAINT, effect="NO_EXECUTE"),
         ],
         efa=_efa_name(pool),
+        reservation=reservation.id if reservation else "",
     )
+
+
+def _capacity_type(settings: EksGpuPoolConfig) -> str:
+    """Return the capacity type of a pool's group in the words of EKS."""
+    if settings.capacity == "spot":
+        return "SPOT"
+    reservation = settings.reservation
+    return CAPACITY_BLOCK if reservation and reservation.capacity_block else "ON_DEMAND"
 
 
 def _fallback_group(pool: EksPool) -> NodePool:
@@ -327,6 +344,30 @@ def _efa_name(pool: EksPool) -> str:
     if not pool.settings.efa:
         return ""
     return f"{pool.zone}-{EFA}" if pool.name else EFA
+
+
+def _reservation(
+    pool: NodePool,
+) -> ec2.LaunchTemplateCapacityReservationSpecificationArgs | None:
+    """Return the reservation that a group's machines are started in."""
+    if not pool.reservation:
+        return None
+    return ec2.LaunchTemplateCapacityReservationSpecificationArgs(
+        capacity_reservation_target=ec2.LaunchTemplateCapacityReservationSpecificationCapacityReservationTargetArgs(
+            capacity_reservation_id=pool.reservation
+        )
+    )
+
+
+def _market(pool: NodePool) -> ec2.LaunchTemplateInstanceMarketOptionsArgs | None:
+    """Return the market options of a Capacity Block.
+
+    EKS User Guide, "Create a managed node group with Capacity Blocks for ML", 2026-11: all of the market type, the
+    reservation and the capacity type are required.
+    """
+    if pool.capacity != CAPACITY_BLOCK:
+        return None
+    return ec2.LaunchTemplateInstanceMarketOptionsArgs(market_type="capacity-block")
 
 
 def _disk(size_gib: pulumi.Input[int]) -> ec2.LaunchTemplateBlockDeviceMappingArgs:

@@ -106,6 +106,10 @@ DnsName = Annotated[
         "fs-0123456789abcdef0.fsx.us-east-1.amazonaws.com",
     ),
 ]
+ReservationId = Annotated[
+    str,
+    shaped(r"cr-[0-9a-f]{8,17}", "an id of a capacity reservation", "cr-0123456789abcdef0"),
+]
 BucketName = Annotated[
     str,
     shaped(
@@ -151,6 +155,17 @@ class EksSystemPoolConfig(Section):
     disk_gib: DiskGib = Field(default=50, description="Size of a node's disk, in GiB.")
 
 
+class EksReservationConfig(Section):
+    """Machines that the account has reserved."""
+
+    id: ReservationId = Field(
+        description="On-Demand Capacity Reservation or Capacity Block of the pool's zone and instance type."
+    )
+    capacity_block: bool = Field(
+        default=False, description="Whether it is a Capacity Block for ML, which has an end."
+    )
+
+
 class EksGpuPoolConfig(Section):
     """The GPU nodes, all in the zone of the file system."""
 
@@ -175,6 +190,11 @@ class EksGpuPoolConfig(Section):
     efa: bool = Field(
         default=False,
         description="Elastic Fabric Adapter, in a placement group; needs a single instance type with EFA.",
+    )
+    reservation: EksReservationConfig | None = Field(
+        default=None,
+        description="Reserved machines, the only ones that the pool uses; needs `capacity: onDemand` and a single "
+        "instance type.",
     )
 
 

@@ -7,6 +7,7 @@ from cloudfacts import aws
 
 from components.cidr import MAX_VPC_PREFIX_LENGTH, MIN_VPC_PREFIX_LENGTH
 from components.config import catalog
+from components.config.eks import EksReservationConfig
 from components.config.faults import ConfigFault, nearest
 from components.config.network_rules import (
     disjoint,
@@ -171,6 +172,36 @@ def _efa_one_type(efa: Flag, types: Sequence[str]) -> list[ConfigFault]:
     return []
 
 
+def reservation_faults(
+    pool: str, reservation: EksReservationConfig | None, capacity: str, types: Sequence[str]
+) -> list[ConfigFault]:
+    """Check that reserved machines are neither spot machines nor of several types.
+
+    Args:
+        pool: key of the pool.
+        reservation: its reservation, if any.
+        capacity: its capacity type.
+        types: its instance types.
+    """
+    if reservation is None:
+        return []
+    path = f"{pool}.reservation.id"
+    if capacity == "spot":
+        rule = "applies only to on-demand pools, and capacity is spot"
+        return [ConfigFault(path, reservation.id, rule, "set capacity to onDemand, or remove it")]
+    if len(types) == 1:
+        return []
+    rule = f"has machines of one type, and instanceTypes lists {len(types)}"
+    return [ConfigFault(path, reservation.id, rule, "keep the reserved type")]
+
+
+def _reservation_valid(
+    reservation: EksReservationConfig | None, capacity: str, types: Sequence[str]
+) -> list[ConfigFault]:
+    """Check the reservation of the single pool."""
+    return reservation_faults("cluster.gpuPool", reservation, capacity, types)
+
+
 def _first(preferred: Sequence[str], capable: Sequence[str]) -> str:
     """Return an instance type with EFA, one of the wanted types if possible."""
     return next((name for name in preferred if name in capable), "g5.8xlarge or p4d.24xlarge")
@@ -239,6 +270,16 @@ RULES = (
     ConfigRule(
         ("cluster.gpuPool.efa", "cluster.gpuPool.instanceTypes"),
         _efa_one_type,
+        _EKS,
+        unless=SEVERAL_POOLS,
+    ),
+    ConfigRule(
+        (
+            "cluster.gpuPool.reservation",
+            "cluster.gpuPool.capacity",
+            "cluster.gpuPool.instanceTypes",
+        ),
+        _reservation_valid,
         _EKS,
         unless=SEVERAL_POOLS,
     ),

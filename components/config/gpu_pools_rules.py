@@ -15,6 +15,7 @@ from components.config.aks import SYSTEM_POOL, AksGpuPoolConfig, AksNamedPoolCon
 from components.config.aks_rules import max_price_faults, pod_cidr_faults
 from components.config.eks import FALLBACK_SUFFIX as EKS_FALLBACK_SUFFIX
 from components.config.eks import EksGpuPoolConfig, EksNamedPoolConfig
+from components.config.eks_rules import reservation_faults
 from components.config.faults import ConfigFault, nearest
 from components.config.pool_rules import SEVERAL_POOLS as POOLS
 from components.config.pool_rules import counts, fallback_faults, grace_faults
@@ -225,6 +226,17 @@ def _eks_types_unique(pools: Sequence[EksNamedPoolConfig]) -> list[ConfigFault]:
     ]
 
 
+def _reservations_valid(pools: Sequence[EksNamedPoolConfig]) -> list[ConfigFault]:
+    """Check the reservation of each pool."""
+    return [
+        fault
+        for index, pool in enumerate(pools)
+        for fault in reservation_faults(
+            _key(index), pool.reservation, pool.capacity, pool.instance_types
+        )
+    ]
+
+
 def _eks_memory(pools: Sequence[EksNamedPoolConfig], minimum: float | None) -> list[ConfigFault]:
     """Check the memory of the smallest GPU of each pool."""
     mebibytes = {
@@ -415,6 +427,7 @@ RULES = (
     ConfigRule((MIN_MEMORY, POOLS), _min_memory_applies, _CLOUDS),
     ConfigRule((POOLS, "job.gpusPerWorker"), _eks_gpus, _EKS),
     ConfigRule((POOLS,), _eks_types_unique, _EKS),
+    ConfigRule((POOLS,), _reservations_valid, _EKS),
     ConfigRule((POOLS, MIN_MEMORY), _eks_memory, _EKS),
     ConfigRule(("cluster.region", "cluster.zones", POOLS), _eks_zones, _EKS),
     ConfigRule((POOLS,), _eks_names_free, _EKS),

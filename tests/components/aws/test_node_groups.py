@@ -5,6 +5,7 @@ import pytest
 from components.aws.node_groups import gpu_pools
 from tests.components.aws.eks_stack import (
     cluster_of,
+    declared_eks,
     full,
     own,
     plain,
@@ -178,3 +179,43 @@ def test_disks_are_encrypted_and_deleted_with_the_node(group: str, gib: int) -> 
         "encrypted": "true",
         "deleteOnTermination": "true",
     }
+
+
+def reserved(*, block: bool) -> Graph:
+    """Return the resources of a stack whose GPU nodes run in a reservation."""
+    reservation = {"id": "cr-0123456789abcdef0", "capacityBlock": block}
+    pool = {"capacity": "onDemand", "instanceTypes": ["p5.48xlarge"], "reservation": reservation}
+    return declared_eks(cluster={"gpuPool": pool})
+
+
+@pytest.mark.parametrize("block", [False, True])
+def test_reserved_nodes_start_only_in_their_reservation(block: bool) -> None:
+    template = reserved(block=block)[f"{FALLBACK}-template"].inputs
+
+    assert template["capacityReservationSpecification"] == {
+        "capacityReservationTarget": {"capacityReservationId": "cr-0123456789abcdef0"}
+    }
+    assert template["instanceType"] == "p5.48xlarge"
+    assert "instanceTypes" not in reserved(block=block)[FALLBACK].inputs, "EKS refuses it in both"
+
+
+def test_nodes_of_a_capacity_block_have_its_market_and_capacity_type() -> None:
+    graph = reserved(block=True)
+
+    assert graph[FALLBACK].inputs["capacityType"] == "CAPACITY_BLOCK"
+    assert graph[f"{FALLBACK}-template"].inputs["instanceMarketOptions"] == {
+        "marketType": "capacity-block"
+    }
+
+
+def test_nodes_of_a_reservation_are_bought_on_demand() -> None:
+    graph = reserved(block=False)
+
+    assert graph[FALLBACK].inputs["capacityType"] == "ON_DEMAND"
+    assert "instanceMarketOptions" not in graph[f"{FALLBACK}-template"].inputs
+
+
+def test_nodes_without_a_reservation_may_start_anywhere() -> None:
+    template = plain()[f"{SPOT}-template"].inputs
+
+    assert {"capacityReservationSpecification", "instanceType"}.isdisjoint(template)

@@ -95,6 +95,7 @@ AKS_POOLS = {
     "a": {"name": "a", "zone": "1", "vmSize": "Standard_NC4as_T4_v3"},
     "b": {"name": "b", "zone": "2", "vmSize": "Standard_NC4as_T4_v3"},
 }
+RESERVATION = {"id": "cr-0123456789abcdef0"}
 EFA_POOL = {"efa": True, "instanceTypes": ["p4d.24xlarge"]}
 
 
@@ -269,6 +270,37 @@ CASES = [
         {"cluster.gpuPool.efa": True, "cluster.gpuPool.instanceTypes": ["g5.xlarge"]},
         "cluster.gpuPool.efa",
         ("g5.xlarge does not support EFA", "or efa: false"),
+    ),
+    Case(
+        EKS,
+        {
+            "cluster.gpuPool.reservation": RESERVATION,
+            "cluster.gpuPool.instanceTypes": ["p5.48xlarge"],
+        },
+        "cluster.gpuPool.reservation.id",
+        ("applies only to on-demand pools", "set capacity to onDemand"),
+    ),
+    Case(
+        EKS,
+        {"cluster.gpuPool.reservation": RESERVATION, "cluster.gpuPool.capacity": "onDemand"},
+        "cluster.gpuPool.reservation.id",
+        ("machines of one type", "lists 4", "keep the reserved type"),
+    ),
+    Case(
+        EKS,
+        {
+            "cluster.gpuPool.reservation": {"id": "cr-1"},
+            "cluster.gpuPool.capacity": "onDemand",
+            "cluster.gpuPool.instanceTypes": ["p5.48xlarge"],
+        },
+        "cluster.gpuPool.reservation.id",
+        ("is not an id of a capacity reservation", "cr-0123456789abcdef0"),
+    ),
+    wrong_pool(
+        EKS,
+        "cluster.gpuPools[1].reservation.id",
+        "applies only to on-demand pools",
+        b={"reservation": RESERVATION},
     ),
     wrong_key(EKS, "cluster.gpuPool.minNodes", 7, "more than maxNodes (6)", "raise maxNodes to 7"),
     wrong_key(EKS, "cluster.gpuPool.nodes", 9, "more than maxNodes (6)", "lower it to 6"),

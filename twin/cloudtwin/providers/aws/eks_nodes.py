@@ -10,7 +10,7 @@ from cloudtwin.providers.aws.eks_rules import NODES
 from cloudtwin.providers.aws.machines import TEMPLATE, gpus, instance_type
 from cloudtwin.providers.aws.network import SUBNET, in_subnets
 from cloudtwin.providers.aws.policies import assumable
-from cloudtwin.providers.conditions import in_range, matches, value_rule
+from cloudtwin.providers.conditions import in_range, matches, section, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
     InputRule,
@@ -61,7 +61,7 @@ def node_pools(group: Resource, account: Inventory) -> Sequence["Pool"]:
     from cloudtwin.nodes.model import Role
 
     inputs = group.inputs
-    types = tuple(inputs.get("instanceTypes") or ("t3.medium",))
+    types = _instance_types(inputs, account)
     sizes = inputs["scalingConfig"]
     subnet = account.find((SUBNET,), inputs["subnetIds"][0])
     zone = str(subnet.outputs["availabilityZone"]) if subnet else ""
@@ -87,6 +87,13 @@ def node_pools(group: Resource, account: Inventory) -> Sequence["Pool"]:
             surge=SURGE,
         )
     ]
+
+
+def _instance_types(inputs: Inputs, account: Inventory) -> tuple[str, ...]:
+    """Return the instance types of a node group, which its launch template may have."""
+    template = account.find((TEMPLATE,), section(inputs, "launchTemplate").get("id") or "")
+    in_template = template.inputs.get("instanceType") if template else None
+    return tuple(inputs.get("instanceTypes") or (in_template or "t3.medium",))
 
 
 def _release(group: Resource) -> str:
@@ -163,6 +170,13 @@ TYPES = (
                          rules.template_version),
             Precondition("one type with EFA", "EC2 User Guide, Elastic Fabric Adapter",
                          "InvalidRequestException", rules.one_efa_type),
+            Precondition("instance types in one place", f"{GUIDE}, launch templates",
+                         "InvalidRequestException", rules.types_in_one_place),
+            Precondition("market options of a template", f"{GUIDE}, launch templates",
+                         "InvalidRequestException", rules.market_options),
+            Precondition("Capacity Block of a node group",
+                         f"{GUIDE}, managed node group with Capacity Blocks for ML",
+                         "InvalidRequestException", rules.capacity_block),
             Precondition("version of nodes", f"{API}, UpdateNodegroupVersion", INVALID,
                          rules.node_version),
             Precondition("version of nodes never lower", f"{GUIDE}, update a managed node group",

@@ -31,6 +31,7 @@ ACCESS_POLICIES = frozenset({
     "AmazonEKSAdminPolicy", "AmazonEKSClusterAdminPolicy", "AmazonEKSAdminViewPolicy",
     "AmazonEKSEditPolicy", "AmazonEKSViewPolicy", "AmazonEKSAutoNodePolicy",
 })  # fmt: skip
+CAPACITY_BLOCK_MARKET = "capacity-block"
 SERVICE_RANGES = tuple(
     map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
 )
@@ -311,6 +312,39 @@ def one_efa_type(request: ResourceRequest) -> Iterable[str]:
         allowed = INSTANCE_TYPES[name].efa_interfaces if name in INSTANCE_TYPES else adapters
         if adapters > allowed:
             yield f"{name} has {allowed} EFA interfaces, not {adapters}"
+
+
+def types_in_one_place(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if both a node group and its launch template have instance types."""
+    template = _template(request)
+    if template and template.inputs.get("instanceType") and request.inputs.get("instanceTypes"):
+        yield f"{template.id} has an instance type: set it there or in the node group, not in both"
+
+
+def market_options(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if the launch template asks for spot machines, which is an input of the group."""
+    template = _template(request)
+    market = section(template.inputs, "instanceMarketOptions").get("marketType") if template else ""
+    if market and market != CAPACITY_BLOCK_MARKET:
+        yield f"the market type {market} in a launch template is not supported: use capacityType"
+
+
+def capacity_block(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if a group and its launch template do not agree on a Capacity Block."""
+    template = _template(request)
+    inputs = template.inputs if template else {}
+    options = section(inputs, "instanceMarketOptions")
+    is_block = request.inputs.get("capacityType") == "CAPACITY_BLOCK"
+    in_template = options.get("marketType") == CAPACITY_BLOCK_MARKET
+    if is_block != in_template:
+        yield (
+            "a Capacity Block needs the capacityType CAPACITY_BLOCK and the market type "
+            f"{CAPACITY_BLOCK_MARKET} in the launch template"
+        )
+        return
+    target = section(inputs, "capacityReservationSpecification", "capacityReservationTarget")
+    if is_block and not (target.get("capacityReservationId") and inputs.get("instanceType")):
+        yield "the launch template of a Capacity Block needs its reservation and instance type"
 
 
 def node_version(request: ResourceRequest) -> Iterable[str]:

@@ -367,6 +367,14 @@ NODE = {"clusterName": "c", "nodeRoleArn": arn("iam", "role/n"), "subnetIds": ["
 EFA_TEMPLATE = resource(
     TEMPLATE, "lt-1", {"networkInterfaces": [{"interfaceType": "efa"}]}, latestVersion=2
 )
+RESERVED = {
+    "instanceType": "p5.48xlarge",
+    "capacityReservationSpecification": {
+        "capacityReservationTarget": {"capacityReservationId": "cr-0123456789abcdef0"}
+    },
+    "instanceMarketOptions": {"marketType": "capacity-block"},
+}
+TEMPLATED = {**NODE, "launchTemplate": {"id": "lt-1"}}
 LUSTRE = [
     resource(
         INGRESS, f"sgr-{low}",
@@ -420,6 +428,18 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "one type with EFA": (
         NODES, {**NODE, "launchTemplate": {"id": "lt-1"}, "instanceTypes": ["g5.12xlarge", "g6.12xlarge"]},
         [resource(TEMPLATE, "lt-1", {}, latestVersion=1)], [EFA_TEMPLATE], "one instance type",
+    ),
+    "instance types in one place": (
+        NODES, {**TEMPLATED, "instanceTypes": ["p5.48xlarge"]}, [EFA_TEMPLATE], [resource(TEMPLATE, "lt-1", RESERVED)],
+        "not in both",
+    ),
+    "market options of a template": (
+        NODES, TEMPLATED, [resource(TEMPLATE, "lt-1", RESERVED)],
+        [resource(TEMPLATE, "lt-1", {"instanceMarketOptions": {"marketType": "spot"}})], "use capacityType",
+    ),
+    "Capacity Block of a node group": (
+        NODES, {**TEMPLATED, "capacityType": "CAPACITY_BLOCK"}, [resource(TEMPLATE, "lt-1", RESERVED)],
+        [resource(TEMPLATE, "lt-1", {**RESERVED, "capacityReservationSpecification": {}})], "its reservation",
     ),
     "version of nodes": (NODES, {**NODE, "version": "1.36"}, [cluster()], [cluster("1.35")], "older than cluster"),
     "role of an add-on": (
