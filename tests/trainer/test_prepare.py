@@ -1,30 +1,16 @@
-import gzip
-import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from everstep.errors import EverstepError
+from tests.trainer.data.fashion_mnist import write_source
 from trainer import data, prepare
-
-
-def idx(array: np.ndarray) -> bytes:
-    header = struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape)
-    return gzip.compress(header + array.tobytes())
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    folder = tmp_path / "source"
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 30), ("t10k", 10)):
-        pixels = rng.integers(0, 255, (count, 28, 28), dtype=np.uint8)
-        labels = rng.integers(0, 10, count, dtype=np.uint8)
-        (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(idx(pixels))
-        (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(idx(labels))
-    return folder
+    return write_source(tmp_path / "source", train=30, test=10)
 
 
 def test_prepared_data_can_be_loaded(source: Path, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from cloudtwin.images.confine import KILLED_WITH_PARENT
 from cloudtwin.toolchain import ensure_tools
 
@@ -20,6 +19,7 @@ from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.progress import Silent
 from tests.processes import free_port, processes_in_session, signal_all, start_ticks
+from tests.trainer.data.fashion_mnist import write_source
 
 REPOSITORY = Path(__file__).parents[3]
 NAMES = ("w0", "w1", "w2")
@@ -238,23 +238,8 @@ class Nodes:
 
 def small_data(folder: Path, samples: int) -> Path:
     """Prepare a data set of random images, small enough for steps of a fraction of a second."""
-    import gzip
-    import struct
-
     from trainer.prepare import prepare_fashion_mnist
 
-    source = folder / "source"
-    source.mkdir()
-    rng = np.random.default_rng(0)
-    for part, count in (("train", samples), ("t10k", 24)):
-        pixels = rng.integers(0, 255, (count, 28, 28), dtype=np.uint8)
-        labels = rng.integers(0, 10, count, dtype=np.uint8)
-        for name, array in (("images-idx3", pixels), ("labels-idx1", labels)):
-            header = struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(
-                f">{array.ndim}I", *array.shape
-            )
-            (source / f"{part}-{name}-ubyte.gz").write_bytes(
-                gzip.compress(header + array.tobytes())
-            )
+    source = write_source(folder / "source", train=samples, test=24)
     prepare_fashion_mnist(source, folder / "data")
     return folder / "data"
