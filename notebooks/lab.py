@@ -33,7 +33,7 @@ def choose(cloud: str, *, account: bool) -> None:
         os.environ.pop(name, None)
     os.environ.update(STACK=f"{cloud}-dev", TWIN="" if account else "--twin", COLUMNS=COLUMNS)
     target = "your account: marked cells cost money" if account else "the twin, which is free"
-    print(f"The stack {cloud}-dev on {target}.")
+    print(f"The commands use the stack {cloud}-dev in {target}.")
 
 
 def status() -> dict[str, Any]:
@@ -56,9 +56,9 @@ def gpu_nodes() -> list[str]:
     return [node["name"] for node in nodes if node["pool"] == "gpu-spot" and node["ready"]]
 
 
-def workers(outputs: dict[str, Any]) -> int:
+def workers(run_report: dict[str, Any]) -> int:
     """Return the current number of workers in a report; 0 before the first step."""
-    sizes = outputs.get("world_sizes")
+    sizes = run_report.get("world_sizes")
     return int(sizes[-1]["world_size"]) if sizes else 0
 
 
@@ -66,7 +66,7 @@ def wait_until(goal: str, is_reached: Callable[[], object]) -> None:
     """Wait until a condition holds, and print how long it took.
 
     Raises:
-        TimeoutError: it does not hold in time.
+        TimeoutError: the condition does not hold in time.
     """
     started_at = time.monotonic()
     while not is_reached():
@@ -83,8 +83,8 @@ def _stack() -> list[str]:
     return ["--stack", os.environ["STACK"], *os.environ["TWIN"].split()]
 
 
-def _query(verb: str, *options: str) -> dict[str, Any]:
+def _query(command: str, *options: str) -> dict[str, Any]:
     result = subprocess.run(
-        ["everstep", verb, "--json", *options], capture_output=True, text=True, check=False
+        ["everstep", command, "--json", *options], capture_output=True, text=True, check=False
     )
     return json.loads(result.stdout) if result.returncode == 0 else {}

@@ -24,7 +24,7 @@ def _range_violations(ranges: Sequence[str] | None, key: str) -> Iterator[str]:
         yield f"allows every address in {key}: list the ranges of your own networks"
 
 
-def _eks_api(resource: Resource) -> Iterator[str]:
+def _check_eks_api(resource: Resource) -> Iterator[str]:
     network = resource.properties.get("vpcConfig") or {}
     if network.get("endpointPublicAccess", True):  # EKS's own default
         yield from _range_violations(
@@ -32,51 +32,51 @@ def _eks_api(resource: Resource) -> Iterator[str]:
         )
 
 
-def _aks_api(resource: Resource) -> Iterator[str]:
+def _check_aks_api(resource: Resource) -> Iterator[str]:
     profile = resource.properties.get("apiServerAccessProfile") or {}
     if not profile.get("enablePrivateCluster"):
         ranges = profile.get("authorizedIPRanges")
         yield from _range_violations(ranges, "apiServerAccessProfile.authorizedIPRanges")
 
 
-def _eks_entries(resource: Resource) -> Iterator[str]:
+def _check_access_entries(resource: Resource) -> Iterator[str]:
     access = resource.properties.get("accessConfig") or {}
     if access.get("authenticationMode") != "API":
         yield "reads its users from a ConfigMap in the cluster: use accessConfig.authenticationMode API"
 
 
-def _aks_accounts(resource: Resource) -> Iterator[str]:
+def _check_local_accounts(resource: Resource) -> Iterator[str]:
     if not resource.properties.get("disableLocalAccounts"):
         yield "has local accounts, whose certificate does not expire: set disableLocalAccounts"
 
 
-def _shared_keys(resource: Resource) -> Iterator[str]:
+def _check_shared_keys(resource: Resource) -> Iterator[str]:
     if resource.properties.get("allowSharedKeyAccess") is not False:
         yield "is accessible with account keys: set allowSharedKeyAccess to false"
 
 
-def _anonymous_blobs(resource: Resource) -> Iterator[str]:
+def _check_anonymous_blobs(resource: Resource) -> Iterator[str]:
     if resource.properties.get("allowBlobPublicAccess") is not False:
         yield "allows public containers: set allowBlobPublicAccess to false"
 
 
-def _registry_admin(resource: Resource) -> Iterator[str]:
+def _check_registry_admin(resource: Resource) -> Iterator[str]:
     if resource.properties.get("adminUserEnabled"):
         yield "has the admin user, a shared password: remove adminUserEnabled"
 
 
-def _long_lived(resource: Resource) -> Iterator[str]:
+def _check_long_lived_credential(resource: Resource) -> Iterator[str]:
     kind = resource.type.rpartition(":")[2]
     yield f"is a {kind}, a credential that does not expire: use roles and workload or pod identity"
 
 
-def _metadata_token(resource: Resource) -> Iterator[str]:
+def _check_metadata_token(resource: Resource) -> Iterator[str]:
     options = resource.properties.get("metadataOptions") or {}
     if options.get("httpTokens") != "required":
-        yield "answers metadata requests without a token: set metadataOptions.httpTokens: required"
+        yield "accepts metadata requests without a token: set metadataOptions.httpTokens: required"
 
 
-def _public_access_blocked(resource: Resource) -> Iterator[str]:
+def _check_public_access_block(resource: Resource) -> Iterator[str]:
     settings = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
     for setting in settings:
         if resource.properties.get(setting) is not True:
@@ -88,60 +88,60 @@ RULES = (
         name="no-public-api-without-ranges",
         description="An API server is private or lists the networks that may reach it.",
         types=frozenset({EKS_CLUSTER}),
-        check=_eks_api,
+        check=_check_eks_api,
     ),
     PolicyRule(
         name="no-public-aks-api-without-ranges",
         description="An AKS API server is private or lists the networks that may reach it.",
         types=frozenset({AKS_CLUSTER}),
-        check=_aks_api,
+        check=_check_aks_api,
     ),
     PolicyRule(
         name="eks-users-by-access-entries",
         description="The users of a cluster are defined by access entries, which are audited.",
         types=frozenset({EKS_CLUSTER}),
-        check=_eks_entries,
+        check=_check_access_entries,
     ),
     PolicyRule(
         name="no-local-accounts",
         description="AKS accepts only Entra identities.",
         types=frozenset({AKS_CLUSTER}),
-        check=_aks_accounts,
+        check=_check_local_accounts,
     ),
     PolicyRule(
         name="no-account-keys",
         description="A storage account is accessible by identities, not by its keys.",
         types=frozenset({STORAGE_ACCOUNT}),
-        check=_shared_keys,
+        check=_check_shared_keys,
     ),
     PolicyRule(
         name="no-public-blobs",
         description="No container of a storage account is public.",
         types=frozenset({STORAGE_ACCOUNT}),
-        check=_anonymous_blobs,
+        check=_check_anonymous_blobs,
     ),
     PolicyRule(
         name="no-registry-admin",
         description="A registry has no shared password.",
         types=frozenset({ACR}),
-        check=_registry_admin,
+        check=_check_registry_admin,
     ),
     PolicyRule(
         name="no-long-lived-credentials",
         description="No IAM users and no access keys.",
         types=frozenset({ACCESS_KEY, USER}),
-        check=_long_lived,
+        check=_check_long_lived_credential,
     ),
     PolicyRule(
         name="metadata-needs-a-token",
-        description="Machines answer metadata requests with a token only (IMDSv2).",
+        description="Machines accept metadata requests only with a token (IMDSv2).",
         types=frozenset({LAUNCH_TEMPLATE}),
-        check=_metadata_token,
+        check=_check_metadata_token,
     ),
     PolicyRule(
         name="no-public-buckets",
         description="A bucket blocks all kinds of public access.",
         types=frozenset({PUBLIC_ACCESS_BLOCK}),
-        check=_public_access_blocked,
+        check=_check_public_access_block,
     ),
 )

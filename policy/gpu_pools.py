@@ -1,4 +1,4 @@
-"""Rules about GPU pools: spot capacity unless labelled as on-demand, taints, own resources."""
+"""Rules about GPU pools: spot capacity unless labelled as on-demand, taints, separate resources."""
 
 import re
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def _labels(resource: Resource) -> dict[str, str]:
     return dict(resource.properties.get(key) or {})
 
 
-def _spot_unless_marked(resource: Resource) -> Iterator[str]:
+def _check_spot(resource: Resource) -> Iterator[str]:
     if not _has_gpu(resource) or _is_spot(resource):
         return
     if _labels(resource).get(CAPACITY_LABEL) != ON_DEMAND:
@@ -44,18 +44,18 @@ def _spot_unless_marked(resource: Resource) -> Iterator[str]:
         )
 
 
-def _tainted(resource: Resource) -> Iterator[str]:
+def _check_taint(resource: Resource) -> Iterator[str]:
     if _has_gpu(resource) and not resource.properties.get(
         "taints" if resource.type == NODE_GROUP else "nodeTaints"
     ):
         yield "has GPUs and no taint, so that pods without GPUs may occupy it: add one"
 
 
-def _azure_spot_declared(resource: Resource) -> Iterator[str]:
+def _check_azure_spot(resource: Resource) -> Iterator[str]:
     if not _is_spot(resource):
         return
     if _labels(resource).get(AZURE_SPOT_LABEL) != AZURE_SPOT:
-        yield f"lacks the label {AZURE_SPOT_LABEL}: spot that AKS adds: a refresh reports a difference"
+        yield f"lacks the label {AZURE_SPOT_LABEL}: spot, which AKS adds; without it, a refresh reports a difference"
     if SPOT_TAINT not in (resource.properties.get("nodeTaints") or ()):
         yield f"lacks the taint {SPOT_TAINT} that AKS adds: AKS refuses a later update without it"
     if resource.properties.get("upgradeSettings"):
@@ -64,7 +64,7 @@ def _azure_spot_declared(resource: Resource) -> Iterator[str]:
         yield "keeps evicted machines, which hold quota: use scaleSetEvictionPolicy: Delete"
 
 
-def _gpus_in_own_pools(resource: Resource) -> Iterator[str]:
+def _check_inline_pools(resource: Resource) -> Iterator[str]:
     for pool in resource.properties.get("agentPoolProfiles") or ():
         if AZURE_GPU.match(pool.get("vmSize") or ""):
             yield f"has the GPU pool {pool.get('name')} inline: declare it as a separate AgentPool"
@@ -75,25 +75,25 @@ RULES = (
         name="gpu-pools-are-spot",
         description=f"A GPU pool is spot unless its label {CAPACITY_LABEL} is {ON_DEMAND}.",
         types=frozenset({NODE_GROUP, AGENT_POOL}),
-        check=_spot_unless_marked,
+        check=_check_spot,
     ),
     PolicyRule(
         name="gpu-pools-are-tainted",
         description="A GPU pool has a taint, so that only pods that need a GPU run there.",
         types=frozenset({NODE_GROUP, AGENT_POOL}),
-        check=_tainted,
+        check=_check_taint,
     ),
     PolicyRule(
         name="azure-spot-pools-declare-what-azure-adds",
         description="An AKS spot pool declares Azure's label and taint, and nothing that AKS "
         "refuses on it.",
         types=frozenset({AGENT_POOL}),
-        check=_azure_spot_declared,
+        check=_check_azure_spot,
     ),
     PolicyRule(
         name="gpu-pools-stand-alone",
         description="GPU pools of AKS are separate resources: inline edits touch all pools.",
         types=frozenset({AKS_CLUSTER}),
-        check=_gpus_in_own_pools,
+        check=_check_inline_pools,
     ),
 )

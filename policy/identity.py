@@ -8,7 +8,7 @@ from policy.rule import PolicyRule, Resource
 from policy.tokens import IAM_POLICY, ROLE, ROLE_POLICY
 
 # Prefixes of read-only actions. Most of them do not support resource-level permissions.
-READING = ("Describe", "List", "Get")
+READ_PREFIXES = ("Describe", "List", "Get")
 
 
 def _statements(document: object) -> Iterator[Mapping[str, Any]]:
@@ -30,10 +30,10 @@ def _as_list(value: object) -> list[str]:
 
 
 def _only_reads(actions: list[str]) -> bool:
-    return all(action.partition(":")[2].startswith(READING) for action in actions)
+    return all(action.partition(":")[2].startswith(READ_PREFIXES) for action in actions)
 
 
-def _no_wildcards(resource: Resource) -> Iterator[str]:
+def _check_wildcards(resource: Resource) -> Iterator[str]:
     for statement in _statements(resource.properties.get("policy")):
         actions = _as_list(statement.get("Action"))
         for action in actions:
@@ -47,7 +47,7 @@ def _no_wildcards(resource: Resource) -> Iterator[str]:
             yield "allows everything except a list (NotAction, NotResource): list the required ones instead"
 
 
-def _no_unknown_principal_assumes(resource: Resource) -> Iterator[str]:
+def _check_principals(resource: Resource) -> Iterator[str]:
     for statement in _statements(resource.properties.get("assumeRolePolicy")):
         principal = statement.get("Principal")
         principals = _as_list(principal) if isinstance(principal, str) else []
@@ -62,12 +62,12 @@ RULES = (
         name="no-wildcard-iam",
         description="A policy lists its actions, and its resources unless it only reads.",
         types=frozenset({IAM_POLICY, ROLE_POLICY}),
-        check=_no_wildcards,
+        check=_check_wildcards,
     ),
     PolicyRule(
         name="roles-have-known-principals",
         description="A role lists the principals that may assume it.",
         types=frozenset({ROLE}),
-        check=_no_unknown_principal_assumes,
+        check=_check_principals,
     ),
 )

@@ -26,7 +26,7 @@ from policy.tokens import (
 )
 
 REQUIRED_TAGS = ("owner", "costCenter", "environment")
-TAGGED = frozenset(
+TAGGED_TYPES = frozenset(
     {
         *(EKS_CLUSTER, NODE_GROUP, LAUNCH_TEMPLATE, BUCKET, FSX_LUSTRE, KMS_KEY, ECR_REPOSITORY),
         *(ROLE, VPC, SUBNET, SECURITY_GROUP),
@@ -34,21 +34,21 @@ TAGGED = frozenset(
         IDENTITY,
     }
 )
-DATA = frozenset({BUCKET, FSX_LUSTRE, STORAGE_ACCOUNT, BLOB_CONTAINER})
+DATA_TYPES = frozenset({BUCKET, FSX_LUSTRE, STORAGE_ACCOUNT, BLOB_CONTAINER})
 
 
-def _tagged(resource: Resource) -> Iterator[str]:
+def _check_tags(resource: Resource) -> Iterator[str]:
     missing = [tag for tag in REQUIRED_TAGS if not resource.tags.get(tag)]
     if missing:
         yield f"lacks the tags {', '.join(missing)}: set them under everstep:tags"
 
 
-def _protected(resource: Resource) -> Iterator[str]:
+def _check_protection(resource: Resource) -> Iterator[str]:
     if resource.in_production and not resource.protect:
         yield "contains production data and is not protected: set everstep:protect to true"
 
 
-def _supported(resource: Resource) -> Iterator[str]:
+def _check_support(resource: Resource) -> Iterator[str]:
     support = (resource.properties.get("upgradePolicy") or {}).get("supportType")
     if support != "STANDARD":
         yield "enters extended support at six times the price: use upgradePolicy STANDARD"
@@ -58,20 +58,20 @@ RULES = (
     PolicyRule(
         name="costs-have-an-owner",
         description="Billed resources have the tags owner, costCenter and environment.",
-        types=TAGGED,
-        check=_tagged,
+        types=TAGGED_TYPES,
+        check=_check_tags,
     ),
     PolicyRule(
         name="production-data-is-protected",
         description="Buckets, file systems and storage accounts of production are protected.",
-        types=DATA,
-        check=_protected,
+        types=DATA_TYPES,
+        check=_check_protection,
     ),
     PolicyRule(
         name="no-extended-support",
         description="An EKS cluster does not enter extended support, which costs more.",
         types=frozenset({EKS_CLUSTER}),
-        check=_supported,
+        check=_check_support,
         level=Level.ADVISORY,
     ),
 )

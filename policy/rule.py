@@ -24,7 +24,7 @@ class Resource:
     """One resource before the engine creates it.
 
     Attributes:
-        type: its token, such as `aws:eks/nodeGroup:NodeGroup`.
+        type: token of its type, such as `aws:eks/nodeGroup:NodeGroup`.
         properties: its inputs under their schema names; reading an input that is not yet known raises.
         stack: name of the stack.
         protect: whether Pulumi refuses to delete it.

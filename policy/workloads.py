@@ -7,7 +7,7 @@ from everstep.catalog.names import SYSTEM_NAMESPACE
 from policy.rule import Level, PolicyRule, Resource
 from policy.tokens import DAEMON_SET, DEPLOYMENT, ELASTIC_JOB, JOB, POD, STATEFUL_SET
 
-PODS = frozenset({POD, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, ELASTIC_JOB})
+POD_TYPES = frozenset({POD, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, ELASTIC_JOB})
 # Namespaces of pods that need the host: device plugins, exporters, the spot watcher.
 SYSTEM_NAMESPACES = frozenset({SYSTEM_NAMESPACE, "kube-system"})
 
@@ -31,7 +31,7 @@ def _containers(resource: Resource) -> Iterator[Container]:
         yield from spec.get("containers") or ()
 
 
-def _pinned(resource: Resource) -> Iterator[str]:
+def _check_image_tag(resource: Resource) -> Iterator[str]:
     for container in _containers(resource):
         image = str(container.get("image") or "")
         tag = image.rpartition("/")[2].partition(":")[2]
@@ -39,7 +39,7 @@ def _pinned(resource: Resource) -> Iterator[str]:
             yield f"runs {image}, which may change at any time: use a fixed tag or a digest"
 
 
-def _by_digest(resource: Resource) -> Iterator[str]:
+def _check_image_digest(resource: Resource) -> Iterator[str]:
     if not resource.in_production:
         return
     for container in _containers(resource):
@@ -48,7 +48,7 @@ def _by_digest(resource: Resource) -> Iterator[str]:
             yield f"runs {image} in production by its tag, which can move: use its digest"
 
 
-def _limited(resource: Resource) -> Iterator[str]:
+def _check_memory_limit(resource: Resource) -> Iterator[str]:
     for container in _containers(resource):
         resources = container.get("resources") or {}
         if not (resources.get("limits") or {}).get("memory"):
@@ -58,20 +58,20 @@ def _limited(resource: Resource) -> Iterator[str]:
             )
 
 
-def _unprivileged(resource: Resource) -> Iterator[str]:
+def _check_privileges(resource: Resource) -> Iterator[str]:
     namespace = (resource.properties.get("metadata") or {}).get("namespace")
     if namespace in SYSTEM_NAMESPACES:
         return
     for spec in _pod_specs(resource):
-        for share in ("hostNetwork", "hostPID", "hostIPC"):
-            if spec.get(share):
-                yield f"shares the node's {share.removeprefix('host')}: only system pods may"
+        for setting in ("hostNetwork", "hostPID", "hostIPC"):
+            if spec.get(setting):
+                yield f"shares the node's {setting.removeprefix('host')}: only system pods may"
     for container in _containers(resource):
         if (container.get("securityContext") or {}).get("privileged"):
             yield f"runs the container {container.get('name')} privileged: only system pods may"
 
 
-def _no_plaintext_secrets(resource: Resource) -> Iterator[str]:
+def _check_plaintext_secrets(resource: Resource) -> Iterator[str]:
     for container in _containers(resource):
         for variable in container.get("env") or ():
             name = str(variable.get("name") or "")
@@ -86,32 +86,32 @@ RULES = (
     PolicyRule(
         name="images-are-pinned",
         description="An image is referenced by a digest or by a tag other than latest.",
-        types=PODS,
-        check=_pinned,
+        types=POD_TYPES,
+        check=_check_image_tag,
     ),
     PolicyRule(
         name="production-images-by-digest",
         description="Production images are referenced by digest.",
-        types=PODS,
-        check=_by_digest,
+        types=POD_TYPES,
+        check=_check_image_digest,
         level=Level.ADVISORY,
     ),
     PolicyRule(
         name="containers-have-limits",
         description="Each container has a memory limit.",
-        types=PODS,
-        check=_limited,
+        types=POD_TYPES,
+        check=_check_memory_limit,
     ),
     PolicyRule(
         name="workloads-are-unprivileged",
         description="Only system pods may be privileged or share their node's namespaces.",
-        types=PODS,
-        check=_unprivileged,
+        types=POD_TYPES,
+        check=_check_privileges,
     ),
     PolicyRule(
         name="no-plaintext-secrets",
         description="No container has a secret in a plaintext environment variable.",
-        types=PODS,
-        check=_no_plaintext_secrets,
+        types=POD_TYPES,
+        check=_check_plaintext_secrets,
     ),
 )
