@@ -47,15 +47,15 @@ class Display(Observer):
 class JsonLines(Display):
     """One JSON object a line on standard output; the key `event` states its kind."""
 
-    def listed(self, files: int) -> None:
+    def report_listing(self, files: int) -> None:
         """Print the number of files listed so far."""
         _print_event("listing", files=files)
 
-    def planned(self, plan: Plan) -> None:
+    def report_plan(self, plan: Plan) -> None:
         """Print the plan."""
         _print_event("plan", **plan_value(plan))
 
-    def advanced(self, progress: Progress) -> None:
+    def report_progress(self, progress: Progress) -> None:
         """Print the progress."""
         failures = len(progress.failures)
         _print_event("progress", files=progress.files, bytes=progress.bytes, failures=failures)
@@ -71,12 +71,12 @@ class LogLines(Display):
     _printed = 0.0
     _total = Totals()
 
-    def planned(self, plan: Plan) -> None:
+    def report_plan(self, plan: Plan) -> None:
         """Print the plan."""
         self._total = work(plan)
         messages.print(plan_text(plan), markup=False)
 
-    def advanced(self, progress: Progress) -> None:
+    def report_progress(self, progress: Progress) -> None:
         """Print the progress, unless the last line is recent."""
         if time.monotonic() - self._printed < SECONDS_BETWEEN_LINES:
             return
@@ -114,16 +114,16 @@ class TerminalBar(Display):
         """Remove the bar."""
         self._bar.stop()
 
-    def listed(self, files: int) -> None:
+    def report_listing(self, files: int) -> None:
         """Show the number of files listed so far."""
         self._bar.update(self._task, description=f"listing the source: {files:,} files")
 
-    def planned(self, plan: Plan) -> None:
+    def report_plan(self, plan: Plan) -> None:
         """Print the plan and begin the bar."""
         self._bar.print(plan_text(plan))
         self._bar.update(self._task, total=work(plan).bytes, description="copying")
 
-    def advanced(self, progress: Progress) -> None:
+    def report_progress(self, progress: Progress) -> None:
         """Move the bar."""
         failed = f", {len(progress.failures)} failed" if progress.failures else ""
         description = f"copying: {progress.files:,} files{failed}"

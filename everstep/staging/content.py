@@ -27,10 +27,10 @@ class BrokenContentError(Exception):
 
 
 class Checksum(NamedTuple):
-    """A checksum that a store has for a content.
+    """The checksum that a store has for the content of a file.
 
     Attributes:
-        value: hexadecimal; of a multipart upload with `-` and the number of parts.
+        value: hexadecimal digest; for a multipart upload, followed by `-` and the number of parts.
         part_bytes: size of the parts of a multipart upload; 0 for the MD5 of the whole content.
     """
 
@@ -39,7 +39,7 @@ class Checksum(NamedTuple):
 
 
 class Content(NamedTuple):
-    """An open content.
+    """The opened content of a file.
 
     Attributes:
         chunks: its bytes from the requested offset.
@@ -65,7 +65,7 @@ class Source(Protocol):
         """
 
     def open(self, entry: Entry, offset: int) -> AbstractContextManager[Content]:
-        """Open the content of a file at an offset; its end checks that the file did not change.
+        """Open the content of a file at an offset; the end of the block checks that the file did not change.
 
         Raises:
             FileError: the file changed, is missing or forbidden.
@@ -74,19 +74,19 @@ class Source(Protocol):
 
 
 class Digest:
-    """The SHA-256 of a content, and the checksum that its store has."""
+    """The SHA-256 of a content, which is compared with the checksum that its store has."""
 
     def __init__(self, checksum: Checksum | None) -> None:
         self._sha256 = hashlib.sha256()
         self._checksum = checksum
-        part = checksum.part_bytes if checksum else 0
-        self._matching = PartsMd5(part) if part else _md5() if checksum else None
+        part_bytes = checksum.part_bytes if checksum else 0
+        self._store_digest = PartsMd5(part_bytes) if part_bytes else _md5() if checksum else None
 
     def update(self, chunk: bytes) -> None:
         """Add bytes."""
         self._sha256.update(chunk)
-        if self._matching:
-            self._matching.update(chunk)
+        if self._store_digest:
+            self._store_digest.update(chunk)
 
     def hexdigest(self) -> str:
         """Return the SHA-256 in hexadecimal.
@@ -94,8 +94,8 @@ class Digest:
         Raises:
             BrokenContentError: the content does not have the store's checksum.
         """
-        if self._checksum and self._matching:
-            actual = self._matching.hexdigest()
+        if self._checksum and self._store_digest:
+            actual = self._store_digest.hexdigest()
             if actual != self._checksum.value:
                 raise BrokenContentError(
                     f"has the checksum {actual}; the store's is {self._checksum.value}"
@@ -138,4 +138,4 @@ def _md5(data: bytes = b"") -> "hashlib._Hash":
 
 
 OnBytes = Callable[[int], None]
-"""Called with the number of bytes that were copied."""
+"""Function that is called with the number of bytes that were copied."""

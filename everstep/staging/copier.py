@@ -1,4 +1,4 @@
-"""Execute a plan: several files at a time, completed ones recorded in groups."""
+"""Execution of a plan: several files are copied at a time, and completed files are recorded in groups."""
 
 import queue
 import time
@@ -24,7 +24,7 @@ WINDOW = 4
 """Files handed to each worker ahead of time."""
 
 MAX_FAILURES = 100
-"""Files that cannot be copied, after which the rest is not tried."""
+"""Number of files that cannot be copied after which no further file is copied."""
 
 
 class StoppedError(Exception):
@@ -37,7 +37,7 @@ class Progress:
 
     Attributes:
         files: files that are complete.
-        bytes: bytes of them, and of files being copied.
+        bytes: bytes of complete files, and of the files that are being copied.
         failures: files that could not be copied.
     """
 
@@ -55,7 +55,7 @@ class Copier:
 
     def __init__(self, source: Source, destination: Path, state: State) -> None:
         self._source, self._destination, self._state = source, destination, state
-        self._done: queue.SimpleQueue[Future[Record]] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[Future[Record]] = queue.SimpleQueue()
         self._stop = Event()
         self._lock = Lock()
         self.progress = Progress()
@@ -69,17 +69,20 @@ class Copier:
         completed: list[Record] = []
         with ThreadPoolExecutor(workers, "staging") as pool:
             try:
-                running = self._submit(pool, tasks, workers * WINDOW)
-                recorded = time.monotonic()
-                while running:
+                running_tasks = self._submit(pool, tasks, workers * WINDOW)
+                recorded_at = time.monotonic()
+                while running_tasks:
                     futures = self._wait()
-                    running -= len(futures)
+                    running_tasks -= len(futures)
                     completed += self._results(futures)
                     if len(self.progress.failures) < MAX_FAILURES:
-                        running += self._submit(pool, tasks, len(futures))
-                    if len(completed) >= GROUP_FILES or time.monotonic() - recorded > GROUP_SECONDS:
+                        running_tasks += self._submit(pool, tasks, len(futures))
+                    if (
+                        len(completed) >= GROUP_FILES
+                        or time.monotonic() - recorded_at > GROUP_SECONDS
+                    ):
                         self._state.append(completed)
-                        completed, recorded = [], time.monotonic()
+                        completed, recorded_at = [], time.monotonic()
                         yield self.progress
             finally:
                 self._stop.set()
@@ -91,17 +94,17 @@ class Copier:
         """Submit the next tasks to the pool; return their number."""
         submitted = 0
         for task in islice(tasks, count):
-            pool.submit(self._carry_out, task).add_done_callback(self._done.put)
+            pool.submit(self._execute, task).add_done_callback(self._ended.put)
             submitted += 1
         return submitted
 
     def _wait(self) -> list[Future[Record]]:
-        """Return the tasks that ended; none if none ends for a short time."""
+        """Return the tasks that ended, after a short wait; the list may be empty."""
         futures: list[Future[Record]] = []
         try:
-            futures.append(self._done.get(timeout=TICK_SECONDS))
+            futures.append(self._ended.get(timeout=TICK_SECONDS))
             while len(futures) < GROUP_FILES:
-                futures.append(self._done.get_nowait())
+                futures.append(self._ended.get_nowait())
         except queue.Empty:
             pass
         return futures
@@ -116,7 +119,7 @@ class Copier:
             self.progress.files += 1
             yield record
 
-    def _carry_out(self, task: Task) -> Record:
+    def _execute(self, task: Task) -> Record:
         """Compare or copy a file; return its record."""
         target = self._destination / task.name
         if task.action == Action.CHECK:
@@ -127,7 +130,7 @@ class Copier:
         return copy(self._source, task.entry, target, self._state.partial, self._add_bytes)
 
     def _add_bytes(self, count: int) -> None:
-        """Count bytes.
+        """Add bytes to the progress.
 
         Raises:
             StoppedError: the run ends, so that a large file does not delay it.

@@ -1,4 +1,4 @@
-"""Copy one file: write it under a temporary name, sync it, check it, and rename it.
+"""Copy of one file: it is written under a temporary name, synced, checked and renamed.
 
 Large files are synced from time to time, and the synced length is noted, so that a later process continues there.
 """
@@ -30,7 +30,7 @@ class Partial(NamedTuple):
     data: Path
     length: Path
 
-    def synced(self) -> int:
+    def synced_bytes(self) -> int:
         """Return the number of bytes that are durable."""
         try:
             return min(int(self.length.read_text()), self.data.stat().st_size)
@@ -44,14 +44,14 @@ class Partial(NamedTuple):
 
 
 def partial_of(entry: Entry, folder: Path) -> Partial:
-    """Return the incomplete file of an entry: its name has the version, so versions are never mixed."""
+    """Return the incomplete file of an entry; its name depends on the version, so versions are never mixed."""
     identity = f"{entry.name}\0{entry.size}\0{entry.version}".encode("utf-8", "surrogateescape")
     name = hashlib.blake2b(identity, digest_size=16).hexdigest()
     return Partial(folder / name, folder / f"{name}.length")
 
 
 def discard_other_partials(tasks: Iterator[Task], folder: Path) -> Iterator[Task]:
-    """Yield all tasks, then remove the incomplete files that belong to none of them."""
+    """Yield all tasks, then remove the incomplete files that belong to no task."""
     others = {path.stem for path in folder.iterdir()}
     for task in tasks:
         if others:
@@ -77,7 +77,7 @@ def copy(
         target: path of the file at the destination.
         partials: folder of incomplete files, on the volume of the target.
         on_bytes: called with the bytes of each chunk; negative if an attempt is repeated.
-        attempts: attempts if the connection breaks or a checksum differs.
+        attempts: maximum number of attempts if the connection breaks or a checksum differs.
 
     Raises:
         FileError: the file changed, is missing, forbidden or damaged.
@@ -102,10 +102,10 @@ def copy(
 
 def _write(source: Source, entry: Entry, partial: Partial, on_bytes: OnBytes) -> str:
     """Write the content to the incomplete file, sync it, and return its SHA-256."""
-    offset = max(min(partial.synced(), entry.size - 1), 0)  # stores refuse an empty range
+    offset = max(min(partial.synced_bytes(), entry.size - 1), 0)  # stores refuse an empty range
     byte_count = 0
     try:
-        with source.open(entry, offset) as content, _opened(partial.data) as file:
+        with source.open(entry, offset) as content, _open_for_update(partial.data) as file:
             digest = Digest(content.checksum)
             for chunk in _synced_chunks(file, offset):
                 digest.update(chunk)
@@ -118,7 +118,7 @@ def _write(source: Source, entry: Entry, partial: Partial, on_bytes: OnBytes) ->
                 on_bytes(len(chunk))
                 if byte_count // SYNC_BYTES > (byte_count - len(chunk)) // SYNC_BYTES:
                     _note_length(file, partial, byte_count)
-            sha256 = _checked(digest, byte_count, entry, partial)
+            sha256 = _verified_sha256(digest, byte_count, entry, partial)
             spool.sync(file)
     except BaseException:
         on_bytes(-byte_count)
@@ -126,7 +126,7 @@ def _write(source: Source, entry: Entry, partial: Partial, on_bytes: OnBytes) ->
     return sha256
 
 
-def _checked(digest: Digest, byte_count: int, entry: Entry, partial: Partial) -> str:
+def _verified_sha256(digest: Digest, byte_count: int, entry: Entry, partial: Partial) -> str:
     """Return the SHA-256; discard the incomplete file if it cannot become the listed one."""
     if byte_count < entry.size:
         raise BrokenContentError(f"ended after {byte_count:,} of {entry.size:,} bytes")
@@ -157,14 +157,14 @@ def _kind(error: OSError) -> str:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _open_for_update(path: Path) -> Iterator[IO[bytes]]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     with os.fdopen(descriptor, "r+b") as file:
         yield file
 
 
 def _synced_chunks(file: IO[bytes], length: int) -> Iterator[bytes]:
-    """Truncate a file after its durable bytes and yield these; the file is then at its end."""
+    """Truncate a file after its durable bytes and yield them; the position is then the end of the file."""
     file.truncate(length)
     while chunk := file.read(CHUNK_BYTES):
         yield chunk

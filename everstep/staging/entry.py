@@ -1,4 +1,4 @@
-"""A file of a source, a file at the destination, and which names are safe to write."""
+"""A file of a source, a file at the destination, and the rules for names that are safe to write."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ class Entry(NamedTuple):
 
     Attributes:
         name: path below the destination, with slashes.
-        size: bytes.
+        size: size in bytes.
         version: text that differs when the content may differ: an ETag, or times and inode.
         locator: the source's own address of the content.
         md5: MD5 of the content in hexadecimal, if the listing has one; otherwise empty.
@@ -34,7 +34,7 @@ class Record(NamedTuple):
 
     Attributes:
         name: path below the destination, with slashes.
-        size: bytes.
+        size: size in bytes.
         version: version of the source's file that was copied.
         sha256: SHA-256 of its content in hexadecimal.
     """
@@ -71,7 +71,7 @@ def check_name(name: str, source: str) -> str:
     """Return a name that is safe to write.
 
     Raises:
-        EverstepError: it is not safe; nothing is copied then.
+        EverstepError: the name is not safe.
     """
     if problem := name_problem(name):
         raise EverstepError(

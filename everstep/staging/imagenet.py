@@ -1,8 +1,8 @@
-"""ImageNet's validation images: from one folder to a folder for each class, by their annotations.
+"""Arrangement of ImageNet's validation images in a folder for each class, by their annotations.
 
-They are arranged while they are planned: an image is copied to its final name, so there is no second pass that
-could be interrupted. Annotations are text (XML or CSV). The development kit's are in files of MATLAB, which are
-not read, and no pickle is.
+The plan contains the arrangement: an image is copied to its final name, so there is no second pass that could be
+interrupted. Annotations are text (XML or CSV). The MATLAB files of the development kit are not supported, and
+neither are pickles.
 """
 
 import csv
@@ -19,8 +19,10 @@ CLASS = re.compile(r"n\d{8}")
 
 OBJECT_NAME = re.compile(r"<name>\s*([^<]*?)\s*</name>")
 COLUMNS = ["ImageId", "PredictionString"]
-FORMS = "Pass the folder Annotations/CLS-LOC/val with its XML files, or LOC_val_solution.csv."
-NAMED = 10
+ANNOTATIONS_HINT = (
+    "Pass the folder Annotations/CLS-LOC/val with its XML files, or LOC_val_solution.csv."
+)
+MAX_NAMED_IMAGES = 10
 
 
 def read_annotations(path: Path) -> dict[str, str]:
@@ -30,16 +32,17 @@ def read_annotations(path: Path) -> dict[str, str]:
         path: folder with an XML file for each image, or the CSV file of the Kaggle competition.
 
     Raises:
-        EverstepError: there are no annotations, or one is not valid.
+        EverstepError: there are no annotations, or an annotation is not valid.
     """
     if not path.exists():
-        raise EverstepError(f"the annotations {path} do not exist", FORMS)
+        raise EverstepError(f"the annotations {path} do not exist", ANNOTATIONS_HINT)
     pairs = _read_folder(path) if path.is_dir() else _read_table(path)
     classes: dict[str, str] = {}
     for image, label, source in pairs:
         if not CLASS.fullmatch(label):
             raise EverstepError(
-                f"{source} has the class {label!r}, which is not a WordNet ID like n01440764", FORMS
+                f"{source} has the class {label!r}, which is not a WordNet ID like n01440764",
+                ANNOTATIONS_HINT,
             )
         if classes.setdefault(image, label) != label:
             raise EverstepError(
@@ -47,7 +50,7 @@ def read_annotations(path: Path) -> dict[str, str]:
                 "Remove the wrong annotation.",
             )
     if not classes:
-        raise EverstepError(f"{path} has no annotations", FORMS)
+        raise EverstepError(f"{path} has no annotations", ANNOTATIONS_HINT)
     return classes
 
 
@@ -64,7 +67,7 @@ def _read_table(path: Path) -> Iterator[tuple[str, str, str]]:
     with path.open(newline="", errors="replace") as file:
         rows = csv.reader(file)
         if next(rows, None) != COLUMNS:
-            raise EverstepError(f"{path} does not begin with {','.join(COLUMNS)}", FORMS)
+            raise EverstepError(f"{path} does not begin with {','.join(COLUMNS)}", ANNOTATIONS_HINT)
         for row in rows:
             image, prediction = (*row, "", "")[:2]
             yield image, prediction.partition(" ")[0], f"line {rows.line_num} of {path}"
@@ -88,21 +91,23 @@ def arrange(entries: Iterable[Entry], classes: Mapping[str, str]) -> Iterator[En
         if label is None:
             missing.append(match["file"])
             continue
-        yield entry._replace(name=arranged(entry.name, match["folder"] or "", match["file"], label))
+        yield entry._replace(
+            name=arranged_name(entry.name, match["folder"] or "", match["file"], label)
+        )
     if missing:
-        raise without_annotation(missing)
+        raise missing_annotations(missing)
     if not images:
         raise EverstepError(
             "the source has no validation images named ILSVRC2012_val_NNNNNNNN.JPEG",
-            "Leave --annotations out, or name the source that has them.",
+            "Omit --annotations, or name the source that has the images.",
         )
 
 
-def arranged(name: str, folder: str, file: str, label: str) -> str:
+def arranged_name(name: str, folder: str, file: str, label: str) -> str:
     """Return the name of an image in the folder of its class.
 
     Raises:
-        EverstepError: it is in the folder of another class.
+        EverstepError: the image is in the folder of another class.
     """
     parent = folder.rpartition("/")[2]
     if parent == label:
@@ -115,11 +120,13 @@ def arranged(name: str, folder: str, file: str, label: str) -> str:
     return "/".join(filter(None, (folder, label, file)))
 
 
-def without_annotation(files: list[str]) -> EverstepError:
-    """Return the error for images without annotation; it names the first ones."""
-    named = ", ".join(sorted(files)[:NAMED])
-    unnamed = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
+def missing_annotations(files: list[str]) -> EverstepError:
+    """Return the error for images without annotations; it names the first images."""
+    first_names = ", ".join(sorted(files)[:MAX_NAMED_IMAGES])
+    remainder = (
+        f" and {len(files) - MAX_NAMED_IMAGES} more" if len(files) > MAX_NAMED_IMAGES else ""
+    )
     return EverstepError(
-        f"{len(files)} validation images have no annotation: {named}{unnamed}",
-        "Complete the annotations; nothing was copied. " + FORMS,
+        f"{len(files)} validation images have no annotation: {first_names}{remainder}",
+        "Complete the annotations; nothing was copied. " + ANNOTATIONS_HINT,
     )

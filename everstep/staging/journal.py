@@ -1,4 +1,4 @@
-"""The state of a staging: which files are complete, and the lock of the process that copies.
+"""State of a staging run: the complete files, and the lock of the process that copies.
 
     records   complete files, sorted by name; replaced as a whole
     journal   files completed since then, in the order of their completion; appended and synced in groups
@@ -37,17 +37,17 @@ class State:
         """Merge the journal into the records. A process killed in between repeats it with the same result."""
         if not self.journal.exists():
             return
-        recent = self.folder / "journal.sorted"
-        spool.write_sorted(recent, spool.read(self.journal, Record), Record)
+        sorted_journal = self.folder / "journal.sorted"
+        spool.write_sorted(sorted_journal, spool.read(self.journal, Record), Record)
         merged = heapq.merge(
-            spool.read(self.records, Record), spool.read(recent, Record), key=spool.key_of
+            spool.read(self.records, Record), spool.read(sorted_journal, Record), key=spool.key_of
         )
         spool.write(self.records, spool.last_of_each(merged))
         self.journal.unlink()
-        recent.unlink()
+        sorted_journal.unlink()
 
     def append(self, records: Sequence[Record]) -> None:
-        """Record complete files, durably."""
+        """Record complete files and sync the journal."""
         if not records:
             return
         with self.journal.open("a") as file:
@@ -60,7 +60,7 @@ def locked_state(destination: Path) -> Iterator[State]:
     """Yield the state of a destination; no other process uses it until the end of the block.
 
     Raises:
-        EverstepError: another process does.
+        EverstepError: another process uses it.
     """
     destination.mkdir(parents=True, exist_ok=True)
     state = State(state_folder(destination))
@@ -76,18 +76,18 @@ def locked_state(destination: Path) -> Iterator[State]:
 
 
 def state_folder(destination: Path) -> Path:
-    """Return the folder of the state: beside the destination, otherwise in it.
+    """Return the folder of the state: a sibling of the destination, otherwise a subfolder.
 
-    Beside it, because a program that takes each subfolder for a class would take it for one. In it if the
-    destination is the top of a mounted volume: files cannot be renamed from one mount to another.
+    It is a sibling because some programs read each subfolder of a data set as a class. It is a subfolder if the
+    destination is the top of a mounted volume, because files cannot be renamed from one mount to another.
     """
     nested = destination / ".everstep-staging"
-    beside = destination.parent / f".{destination.name}.everstep-staging"
-    return nested if nested.exists() or not _renames(beside, destination) else beside
+    sibling = destination.parent / f".{destination.name}.everstep-staging"
+    return nested if nested.exists() or not _can_rename(sibling, destination) else sibling
 
 
-def _renames(folder: Path, destination: Path) -> bool:
-    """Return whether files can be renamed from a folder, which is created, to the destination."""
+def _can_rename(folder: Path, destination: Path) -> bool:
+    """Return whether files can be renamed from a folder to the destination; create the folder if so."""
     existed = folder.exists()
     probe = folder / f"probe.{os.getpid()}"
     target = destination / f".{probe.name}"

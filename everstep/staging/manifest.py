@@ -10,7 +10,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r"})
 
 
 def line_of(record: Record) -> str:
-    """Return the line of a file; as sha256sum does, a backslash before it marks an escaped name."""
+    """Return the line of a file; as in the output of sha256sum, a leading backslash marks an escaped name."""
     escaped = record.name.translate(_ESCAPES)
     mark = "\\" if escaped != record.name else ""
     return f"{mark}{record.sha256}  {escaped}\n"

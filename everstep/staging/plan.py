@@ -37,10 +37,10 @@ class Task(NamedTuple):
         size: size of the Entry, in bytes.
         version: version of the Entry.
         locator: locator of the Entry.
-        md5: MD5 of the Entry; empty if unknown.
+        md5: MD5 of the Entry; empty if it has none.
         action: value of the Action.
         reason: reason of the action.
-        sha256: SHA-256 of the earlier copy if that is the one at the destination; otherwise empty.
+        sha256: SHA-256 of the earlier copy if the source has not changed since; otherwise empty.
     """
 
     name: str
@@ -63,12 +63,12 @@ class Volume(NamedTuple):
 
     Attributes:
         free_bytes: bytes that a process without privileges may write.
-        block: bytes by which a file grows.
+        block_bytes: bytes by which a file grows.
         free_files: number of files that may be created; 0 if the file system has no limit.
     """
 
     free_bytes: int
-    block: int
+    block_bytes: int
     free_files: int
 
 
@@ -119,7 +119,7 @@ def tasks(
     Raises:
         EverstepError: a name occurs twice, or is both a file and a folder.
     """
-    for entry, record in join(distinct(entries, source), records):
+    for entry, record in join(checked_entries(entries, source), records):
         decision = decide(entry, record, size_of(entry.name), verify=verify)
         sha256 = record.sha256 if record and is_current(record, entry) else ""
         yield Task(*entry, *decision, sha256)
@@ -138,8 +138,8 @@ def join(
         yield entry, record if record is not None and record.name == entry.name else None
 
 
-def distinct(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
-    """Yield the entries.
+def checked_entries(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
+    """Yield the entries and check their names.
 
     Raises:
         EverstepError: a name occurs twice, or is both a file and a folder.
@@ -162,13 +162,13 @@ def distinct(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
 class Tally:
     """Totals of a plan."""
 
-    def __init__(self, block: int) -> None:
+    def __init__(self, block_bytes: int) -> None:
         """Start at zero.
 
         Args:
-            block: bytes by which a file at the destination grows.
+            block_bytes: bytes by which a file at the destination grows.
         """
-        self._block = block
+        self._block_bytes = block_bytes
         self._files, self._bytes = Counter[str](), Counter[str]()
         self._occupied = 0
         self.reasons = Counter[str]()
@@ -180,31 +180,31 @@ class Tally:
         self.reasons[task.reason] += 1
         # A file that differs from the source's checksum is copied too.
         if task.action != Action.KEEP:
-            self._occupied += -(-task.size // self._block) * self._block
+            self._occupied += -(-task.size // self._block_bytes) * self._block_bytes
 
-    def of(self, action: Action) -> Totals:
-        """Return the files of an action."""
+    def totals(self, action: Action) -> Totals:
+        """Return the number and the bytes of the files with an action."""
         return Totals(self._files[action], self._bytes[action])
 
-    def needed(self) -> Totals:
-        """Return the files that are created at most, and the bytes that they occupy."""
+    def required(self) -> Totals:
+        """Return the maximum number of files that are created, and the bytes that they occupy."""
         return Totals(self._files[Action.COPY] + self._files[Action.CHECK], self._occupied)
 
 
-def check_volume(needed: Totals, volume: Volume, destination: str) -> None:
+def check_volume(required: Totals, volume: Volume, destination: str) -> None:
     """Check that a volume can hold the copy.
 
     Raises:
-        EverstepError: it cannot.
+        EverstepError: the volume is too small.
     """
-    if needed.bytes > volume.free_bytes:
-        missing = needed.bytes - volume.free_bytes
+    if required.bytes > volume.free_bytes:
+        missing = required.bytes - volume.free_bytes
         raise EverstepError(
-            f"{destination} has {volume.free_bytes:,} bytes free; {needed.bytes:,} are needed",
+            f"{destination} has {volume.free_bytes:,} bytes free; {required.bytes:,} are needed",
             f"Enlarge the volume or free {missing:,} bytes. Nothing was copied.",
         )
-    if volume.free_files and needed.files > volume.free_files:
+    if volume.free_files and required.files > volume.free_files:
         raise EverstepError(
-            f"{destination} can hold {volume.free_files:,} more files; {needed.files:,} are needed",
+            f"{destination} can hold {volume.free_files:,} more files; {required.files:,} are needed",
             "Use a file system with more inodes, or stage shards instead. Nothing was copied.",
         )

@@ -1,6 +1,6 @@
-"""Sorted lists on disk: a million entries are sorted and merged with the memory of one chunk.
+"""Sorted lists on disk: a million entries are sorted and merged in the memory of one chunk.
 
-One JSON array a line. A list is written under a temporary name and renamed, so it is complete or absent.
+Each line is a JSON array. A list is written under a temporary name and renamed, so it is complete or absent.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from typing import IO, Protocol, TypeVar
 from everstep.staging.entry import sort_key
 from everstep.staging.totals import Totals
 
-CHUNK = 50_000
+CHUNK_ITEMS = 50_000
 """Number of entries that are sorted in memory; each takes about half a kilobyte."""
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _decode = json.JSONDecoder().decode
 
 
-class Named(Protocol):
+class ListItem(Protocol):
     """An item of a list: a NamedTuple with the name of a file and its size."""
 
     @property
@@ -34,20 +34,20 @@ class Named(Protocol):
         """Bytes."""
 
 
-Item = TypeVar("Item", bound=Named)
+Item = TypeVar("Item", bound=ListItem)
 
 
-def key_of(item: Named) -> str:
+def key_of(item: ListItem) -> str:
     """Return the key by which lists are sorted."""
     return sort_key(item.name)
 
 
-def line_of(item: Named) -> str:
+def line_of(item: ListItem) -> str:
     """Return the line of an item."""
     return _encode(item) + "\n"
 
 
-def write(path: Path, items: Iterable[Named]) -> Totals:
+def write(path: Path, items: Iterable[ListItem]) -> Totals:
     """Write a list and sync it; return its totals."""
     temporary = path.with_name(path.name + ".new")
     files = size = 0
@@ -64,7 +64,7 @@ def write(path: Path, items: Iterable[Named]) -> Totals:
 def read(path: Path, kind: type[Item]) -> Iterator[Item]:
     """Yield the items of a list; none if there is no list.
 
-    An invalid line is skipped: a killed process may leave a torn one in the journal, and the file that it
+    An invalid line is skipped: a killed process may leave a torn line in the journal, and the file that it
     records is then copied again.
     """
     if not path.exists():
@@ -78,7 +78,9 @@ def read(path: Path, kind: type[Item]) -> Iterator[Item]:
             yield item
 
 
-def write_sorted(path: Path, items: Iterable[Item], kind: type[Item], chunk: int = CHUNK) -> Totals:
+def write_sorted(
+    path: Path, items: Iterable[Item], kind: type[Item], chunk: int = CHUNK_ITEMS
+) -> Totals:
     """Write items as a list sorted by name; items of the same name keep their order."""
     with contextlib.ExitStack() as cleanup:
         runs: list[Path] = []

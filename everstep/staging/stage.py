@@ -1,4 +1,4 @@
-"""Run a staging: list, plan, check the volume, copy in parallel, write the manifest.
+"""A staging run: list, plan, check the volume, copy in parallel, write the manifest.
 
 It can be killed at any point. The next run lists the source again and copies files that are not recorded as complete,
 that have changed since, or that are no longer at the destination.
@@ -22,20 +22,20 @@ from everstep.staging.journal import State, locked_state
 from everstep.staging.plan import Action, Tally, Task, Volume, check_volume, join, tasks
 from everstep.staging.totals import Totals
 
-LISTED_FILES = 10_000
-"""Files after which the listing reports its progress."""
+FILES_PER_REPORT = 10_000
+"""Number of files after which the listing reports its progress."""
 
-NAMED_FAILURES = 10
+MAX_NAMED_FAILURES = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of staging.
+    """Options of a staging run.
 
     Attributes:
         workers: number of files copied at a time.
         verify: whether files that are complete are read again and compared with their SHA-256.
-        rename: maps the listed files to files at the destination; None keeps all names.
+        rename: function that maps the listed files to files at the destination; None keeps all names.
     """
 
     workers: int = 16
@@ -67,13 +67,13 @@ class Plan:
 class Observer:
     """Receiver of events; this one ignores them."""
 
-    def listed(self, files: int) -> None:
+    def report_listing(self, files: int) -> None:
         """Receive the number of files listed so far."""
 
-    def planned(self, plan: Plan) -> None:
+    def report_plan(self, plan: Plan) -> None:
         """Receive the plan, which fits the volume."""
 
-    def advanced(self, progress: Progress) -> None:
+    def report_progress(self, progress: Progress) -> None:
         """Receive the progress, about once a second."""
 
 
@@ -94,34 +94,34 @@ def stage(source: Source, destination: Path, options: Options, observer: Observe
         EverstepError: the source or a file of it cannot be copied, or the volume is too small.
     """
     with locked_state(destination) as state:
-        planned = _plan(source, destination, state, options, observer)
-        observer.planned(planned)
+        run_plan = _plan(source, destination, state, options, observer)
+        observer.report_plan(run_plan)
         copier = Copier(source, destination, state)
         try:
             with closing(copier.run(spool.read(state.plan, Task), options.workers)) as run:
                 for progress in run:
-                    observer.advanced(progress)
+                    observer.report_progress(progress)
         except OSError as error:
-            raise stopped(error) from None
+            raise interrupted_copy(error) from None
         state.compact()
         if copier.progress.failures:
-            raise failed(copier.progress.failures)
+            raise copy_failures(copier.progress.failures)
         _finish(destination, state)
-        return planned
+        return run_plan
 
 
 def _plan(
     source: Source, destination: Path, state: State, options: Options, observer: Observer
 ) -> Plan:
-    """Write the list of tasks, and check that the volume can hold the copy."""
+    """Write the list of tasks, check that the volume can hold the copy, and return the plan."""
     state.compact()
-    entries = _observed(source.entries(), observer)
+    entries = _reported(source.entries(), observer)
     renamed = options.rename(entries) if options.rename else entries
     listed = spool.write_sorted(state.listing, renamed, Entry)
     if not listed.files:
         raise EverstepError(f"{source.name} has no files", "Check the path or the prefix.")
     volume = volume_of(destination, state)
-    tally = Tally(volume.block)
+    tally = Tally(volume.block_bytes)
     all_tasks = tasks(
         spool.read(state.listing, Entry),
         spool.read(state.records, Record),
@@ -132,21 +132,21 @@ def _plan(
     spool.write(
         state.plan, _unfinished_tasks(discard_other_partials(all_tasks, state.partial), tally)
     )
-    check_volume(tally.needed(), volume, str(destination))
+    check_volume(tally.required(), volume, str(destination))
     return Plan(
         listed=listed,
-        to_copy=tally.of(Action.COPY),
-        to_check=tally.of(Action.CHECK),
-        complete=tally.of(Action.KEEP),
+        to_copy=tally.totals(Action.COPY),
+        to_check=tally.totals(Action.CHECK),
+        complete=tally.totals(Action.KEEP),
         free_bytes=volume.free_bytes,
         reasons=dict(tally.reasons),
     )
 
 
-def _observed(entries: Iterator[Entry], observer: Observer) -> Iterator[Entry]:
+def _reported(entries: Iterator[Entry], observer: Observer) -> Iterator[Entry]:
     for number, entry in enumerate(entries):
-        if number % LISTED_FILES == 0:
-            observer.listed(number)
+        if number % FILES_PER_REPORT == 0:
+            observer.report_listing(number)
         yield entry
 
 
@@ -169,21 +169,21 @@ def _finish(destination: Path, state: State) -> None:
     state.plan.unlink()
 
 
-def failed(failures: list[FileError]) -> EverstepError:
-    """Return the error of a run in which files could not be copied; it names the first ones."""
-    named = "\n".join(sorted(error.problem for error in failures)[:NAMED_FAILURES])
-    unnamed = len(failures) - NAMED_FAILURES
-    summary = f"\nand {unnamed} more" if unnamed > 0 else ""
+def copy_failures(failures: list[FileError]) -> EverstepError:
+    """Return the error of a run in which files could not be copied; it names the first files."""
+    problems = "\n".join(sorted(error.problem for error in failures)[:MAX_NAMED_FAILURES])
+    remaining = len(failures) - MAX_NAMED_FAILURES
+    summary = f"\nand {remaining} more" if remaining > 0 else ""
     noun = "file" if len(failures) == 1 else "files"
     fixes = sorted({error.fix for error in failures})
     return EverstepError(
-        f"{len(failures)} {noun} could not be copied; the others are complete:\n{named}{summary}",
+        f"{len(failures)} {noun} could not be copied; the others are complete:\n{problems}{summary}",
         "\n".join(fixes),
     )
 
 
 def size_of(path: str | Path) -> int | None:
-    """Return the size of a regular file; None if it is missing or not one."""
+    """Return the size of a regular file; None if it is missing or not a regular file."""
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -200,7 +200,7 @@ def volume_of(destination: Path, state: State) -> Volume:
     return Volume(free_bytes, status.f_frsize, free_files)
 
 
-def stopped(error: OSError) -> EverstepError:
+def interrupted_copy(error: OSError) -> EverstepError:
     """Return the error of a run that a volume or a connection ended."""
     prefix = f"{error.filename}: " if error.filename else ""
     return EverstepError(

@@ -1,4 +1,4 @@
-"""Number of files, and their bytes."""
+"""Totals of a list of files."""
 
 from typing import NamedTuple
 

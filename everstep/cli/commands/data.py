@@ -61,7 +61,7 @@ def stage(
     observer = JsonLines() if as_json else display()
     with observer:
         if dry_run:
-            observer.planned(plan(opened, target, settings, observer))
+            observer.report_plan(plan(opened, target, settings, observer))
         else:
             observer.staged(stage_data(opened, target, settings, observer))
 

@@ -20,7 +20,7 @@ CHUNK_BYTES = 4 << 20
 """Largest range for which Blob Storage computes an MD5."""
 
 ATTEMPTS = 5
-SECONDS = 30
+TIMEOUT_SECONDS = 30
 FORBIDDEN = (401, 403)
 ROLE = "Assign this identity the role Storage Blob Data Reader on the account or container"
 KEYS = "or set AZURE_STORAGE_SAS_TOKEN, AZURE_STORAGE_KEY or AZURE_STORAGE_CONNECTION_STRING."
@@ -53,7 +53,7 @@ class BlobSource:
         """
         has_entries = False
         prefix = f"{self._prefix}/" if self._prefix else ""
-        with self._explained():
+        with self._converted_errors():
             for entry in self._entries_below(prefix):
                 has_entries = True
                 yield entry
@@ -67,9 +67,9 @@ class BlobSource:
         blobs = self._client.list_blobs(name_starts_with=prefix or folder, include=["metadata"])
         for blob in blobs:
             name = blob.name.removeprefix(folder)
-            directory = (blob.metadata or {}).get("hdi_isfolder") == "true"
-            marker = blob.name.endswith("/") and not blob.size
-            if name in ("", MANIFEST) or directory or marker:
+            is_folder = (blob.metadata or {}).get("hdi_isfolder") == "true"
+            is_marker = blob.name.endswith("/") and not blob.size
+            if name in ("", MANIFEST) or is_folder or is_marker:
                 continue
             if blob.blob_tier == "Archive":
                 raise EverstepError(
@@ -84,7 +84,7 @@ class BlobSource:
         """Open a blob at an offset, in the version that was listed.
 
         Raises:
-            FileError: it changed, is missing, forbidden or archived.
+            FileError: the blob changed, is missing, forbidden or archived.
             BrokenContentError: the connection broke.
         """
         from azure.core import MatchConditions
@@ -116,11 +116,13 @@ class BlobSource:
         if error.status_code == 404:
             return ChangedError(entry.name, "was removed after it was listed")
         if error.status_code in FORBIDDEN:
-            return FileError(f"{entry.name} of {self.name} is forbidden: {code}", f"{ROLE}, {KEYS}")
+            return FileError(
+                f"{entry.name} of {self.name} cannot be accessed: {code}", f"{ROLE}, {KEYS}"
+            )
         return BrokenContentError(f"could not be read: {code}")
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _converted_errors(self) -> Iterator[None]:
         """Convert the errors of the SDK into errors with a fix."""
         from azure.core.exceptions import (
             AzureError,
@@ -166,8 +168,8 @@ def new_client(account: str, container: str, endpoint: str) -> Any:  # noqa: ANN
             "reading from Azure Blob Storage needs azure-storage-blob"
         ) from None
     settings: dict[str, Any] = {
-        "connection_timeout": SECONDS,
-        "read_timeout": SECONDS,
+        "connection_timeout": TIMEOUT_SECONDS,
+        "read_timeout": TIMEOUT_SECONDS,
         "retry_total": ATTEMPTS,
         "initial_backoff": 1,
         "max_single_get_size": CHUNK_BYTES,
@@ -190,7 +192,7 @@ def listing_error(name: str, code: str, status: int) -> EverstepError:
         )
     if status in FORBIDDEN:
         return EverstepError(
-            f"the container {container!r} of the account {account!r} is forbidden: {code}",
+            f"the container {container!r} of the account {account!r} cannot be accessed: {code}",
             f"{ROLE}, {KEYS} A firewall of the account may refuse this machine too.",
         )
     return EverstepError(f"{name} cannot be listed: {code or status}", "Try again later.")
@@ -215,5 +217,5 @@ def _credential(account: str) -> Any:  # noqa: ANN401  a string or an object of 
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error of the SDK; the others are details of the request."""
+    """Return the first line of an error of the SDK; the other lines are details of the request."""
     return str(error).partition("\n")[0]

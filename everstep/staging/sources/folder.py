@@ -30,8 +30,8 @@ class FolderSource:
 
     def _entries_below(self, prefix: str) -> Iterator[Entry]:
         try:
-            with os.scandir(self._folder / prefix) as scanned:
-                children = list(scanned)
+            with os.scandir(self._folder / prefix) as listing:
+                children = list(listing)
         except OSError as error:
             raise EverstepError(
                 f"{error.filename} cannot be read: {error.strerror}",
@@ -58,7 +58,7 @@ class FolderSource:
         """Open a file at an offset.
 
         Raises:
-            FileError: it changed, is missing or forbidden.
+            FileError: the file changed, is missing or forbidden.
         """
         path = self._folder / entry.locator
         try:
@@ -67,7 +67,7 @@ class FolderSource:
             raise ChangedError(entry.name, "was removed after it was listed") from None
         except PermissionError:
             raise FileError(f"{path} cannot be read", "Check its permissions.") from None
-        with file, unchanged(file, entry.name) as status:
+        with file, check_unchanged(file, entry.name) as status:
             if (status.st_size, version_of(status)) != (entry.size, entry.version):
                 raise ChangedError(entry.name, "changed after it was listed")
             file.seek(offset)
@@ -80,13 +80,13 @@ def version_of(status: os.stat_result) -> str:
 
 
 @contextmanager
-def unchanged(file: IO[bytes], name: str) -> Iterator[os.stat_result]:
+def check_unchanged(file: IO[bytes], name: str) -> Iterator[os.stat_result]:
     """Yield the status of an open file, and check at the end that it was not written since.
 
     The time of the last change of the status is compared too: no program can set it back.
 
     Raises:
-        ChangedError: it was written.
+        ChangedError: the file was written.
     """
     before = os.fstat(file.fileno())
     yield before

@@ -20,39 +20,39 @@ def open_source(location: str, endpoint: str = "", connections: int = 16) -> Sou
         connections: maximum number of connections.
 
     Raises:
-        EverstepError: the location is not valid, or there is nothing.
+        EverstepError: the location is not valid, or nothing exists there.
     """
     scheme, separator, remainder = location.partition("://")
     if separator:
         return _store(location, scheme, remainder.rstrip("/"), endpoint, connections)
     if endpoint:
         raise EverstepError(
-            f"--endpoint is {endpoint!r}, and the source {location!r} is on this machine",
-            "Leave --endpoint out.",
+            f"--endpoint is {endpoint!r}, but the source {location!r} is on this machine",
+            "Omit --endpoint.",
         )
     path = Path(location).expanduser()
     if path.is_dir():
         return FolderSource(path.absolute())
     if not path.exists():
         raise EverstepError(f"the source {location!r} does not exist", f"Use {FORMS}.")
-    if not path.name.endswith(SUFFIX) and not _compressed(path):
+    if not path.name.endswith(SUFFIX) and not _may_be_compressed(path):
         raise EverstepError(f"the source {location!r} is not a tar archive", f"Use {FORMS}.")
     return TarSource(path.absolute())
 
 
 def _store(location: str, scheme: str, path: str, endpoint: str, connections: int) -> Source:
-    first, *segments = path.split("/", 2)
-    if scheme == S3 and first:
+    bucket_or_account, *segments = path.split("/", 2)
+    if scheme == S3 and bucket_or_account:
         from everstep.staging.sources.s3 import S3Source
 
-        return S3Source(first, "/".join(segments), endpoint, connections)
-    if scheme == BLOB and first and segments and segments[0]:
+        return S3Source(bucket_or_account, "/".join(segments), endpoint, connections)
+    if scheme == BLOB and bucket_or_account and segments and segments[0]:
         from everstep.staging.sources.blob import BlobSource
 
-        return BlobSource(first, segments[0], "/".join(segments[1:]), endpoint)
+        return BlobSource(bucket_or_account, segments[0], "/".join(segments[1:]), endpoint)
     raise EverstepError(f"the source {location!r} is not supported", f"Use {FORMS}.")
 
 
-def _compressed(path: Path) -> bool:
-    """Return whether it may be a compressed archive, which is a separate error."""
+def _may_be_compressed(path: Path) -> bool:
+    """Return whether a file may be a compressed archive, for which `TarSource` has its own error."""
     return path.suffix == ".tgz" or ".tar." in path.name

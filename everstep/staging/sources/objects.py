@@ -1,7 +1,7 @@
 """Ranges of the objects below a prefix of a bucket or container, read in any order.
 
-For a reader that already has names, sizes and checksums, such as a cache of shards: it needs no
-listing, and no permission for one. `Source` is for copies, which list first.
+They are for a reader that already has names, sizes and checksums, such as a cache of shards: it needs no
+listing and no permission to list. `Source` is for copies, which list first.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from everstep.staging.sources.location import BLOB, S3
 FORMS = "s3://BUCKET/PREFIX or az://ACCOUNT/CONTAINER/PREFIX"
 CONNECTIONS = 16
 RETRY_SECONDS = 300.0
-"""Time for which requests to a store that does not respond are retried: longer than its usual disturbances."""
+"""Time for which requests to a store that does not respond are retried: longer than usual outages."""
 
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 30.0
 
 
 class MissingObjectError(EverstepError):
-    """There is no such object."""
+    """An object does not exist."""
 
 
 class Objects(Protocol):
@@ -37,13 +37,13 @@ class Objects(Protocol):
         """Return `size` bytes of an object from `first` on; the whole object without `size`.
 
         Raises:
-            EverstepError: it is missing, forbidden, archived or too short.
+            EverstepError: the object is missing, forbidden, archived or too short.
             BrokenContentError: the connection broke, or the store is overloaded.
         """
 
 
 def open_objects(location: str) -> Objects:
-    """Return the objects at a location, one of FORMS; sends no request.
+    """Return the objects at a location, one of FORMS; this sends no request.
 
     Raises:
         EverstepError: the location is not valid, or a package is not installed.
@@ -73,15 +73,15 @@ class S3Objects:
     def read(self, name: str, first: int = 0, size: int | None = None) -> bytes:
         """Return bytes of an object."""
         interval = {} if size is None else {"Range": f"bytes={first}-{first + size - 1}"}
-        with self._errors(name):
+        with self._converted_errors(name):
             response = self._client.get_object(
                 Bucket=self._bucket, Key=self._prefix + name, **interval
             )
             with contextlib.closing(response["Body"]) as body:
-                return _checked(body.read(), size)
+                return _complete_content(body.read(), size)
 
     @contextlib.contextmanager
-    def _errors(self, name: str) -> Iterator[None]:
+    def _converted_errors(self, name: str) -> Iterator[None]:
         """Convert errors of boto3 into errors with a fix, or into an error that allows another attempt."""
         from botocore.exceptions import (
             BotoCoreError,
@@ -115,7 +115,7 @@ class S3Objects:
             )
         if status == 403:
             return EverstepError(
-                f"{address} is forbidden: {code}, or it does not exist",
+                f"{address} cannot be accessed: {code}, or it does not exist",
                 f"Allow s3:GetObject on arn:aws:s3:::{self._bucket}/{self._prefix}*, and kms:Decrypt of its key.",
             )
         if status == 416:
@@ -124,7 +124,7 @@ class S3Objects:
 
 
 class BlobObjects:
-    """Blobs of Azure, or of another server with the protocol.
+    """Blobs of Azure, or of another server with its protocol.
 
     Args:
         account: name of the storage account.
@@ -144,7 +144,7 @@ class BlobObjects:
         address = f"{self.name}/{name}"
         try:
             target = self._client.get_blob_client(self._prefix + name)
-            return _checked(bytes(target.download_blob(first, size).readall()), size)
+            return _complete_content(bytes(target.download_blob(first, size).readall()), size)
         except ClientAuthenticationError as error:
             raise EverstepError(
                 f"there are no valid credentials for {self.name}: {blob.first_line(error)}",
@@ -163,7 +163,9 @@ class BlobObjects:
         if status == 404:
             return _missing_object(address)
         if status in blob.FORBIDDEN:
-            return EverstepError(f"{address} is forbidden: {code}", f"{blob.ROLE}, {blob.KEYS}")
+            return EverstepError(
+                f"{address} cannot be accessed: {code}", f"{blob.ROLE}, {blob.KEYS}"
+            )
         if status == 416:
             return _too_short(address)
         return BrokenContentError(f"{address} could not be read: {code or status}")
@@ -178,33 +180,34 @@ def read_with_retries(
     """Return the result of `read`; retry it with growing waits while the store does not respond.
 
     Args:
-        read: one attempt.
+        read: function that makes one attempt.
         name: the store as a user writes it.
-        seconds: waits in total, after which the last problem is raised.
+        seconds: total time of the waits after which the last problem is raised.
         sleep: function that waits.
 
     Raises:
         EverstepError: the store does not respond, or `read` raises it.
     """
-    wait, waited = FIRST_WAIT_SECONDS, 0.0
+    wait_seconds, total_seconds = FIRST_WAIT_SECONDS, 0.0
     while True:
         try:
             return read()
         except BrokenContentError as error:
-            if waited >= seconds:
+            if total_seconds >= seconds:
                 raise EverstepError(
                     f"{name} does not respond: {error}",
                     "Check the network, the region, and the state of the store; then start again.",
                 ) from None
-        sleep(wait)
-        waited, wait = waited + wait, min(2 * wait, MAX_WAIT_SECONDS)
+        sleep(wait_seconds)
+        total_seconds += wait_seconds
+        wait_seconds = min(2 * wait_seconds, MAX_WAIT_SECONDS)
 
 
-def _checked(content: bytes, size: int | None) -> bytes:
+def _complete_content(content: bytes, size: int | None) -> bytes:
     """Return the content if it has this size.
 
     Raises:
-        BrokenContentError: it ended early.
+        BrokenContentError: the content ended early.
     """
     if size is not None and len(content) != size:
         raise BrokenContentError(f"the response has {len(content)} bytes instead of {size}")

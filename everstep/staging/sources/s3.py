@@ -19,7 +19,7 @@ from everstep.staging.entry import MANIFEST, Entry, check_name
 
 MD5 = re.compile(r"[0-9a-f]{32}")
 PARTS = re.compile(r"[0-9a-f]{32}-[0-9]+")
-"""ETags of objects uploaded in one request, and in parts; encrypted objects have other ETags of the same form."""
+"""ETags of objects uploaded in one request, and in parts; ETags of encrypted objects look the same."""
 
 DIRECTORY_BUCKET = "--x-s3"
 """End of the names of buckets of S3 Express One Zone, whose ETags are not checksums."""
@@ -38,7 +38,7 @@ WRONG_CREDENTIALS = (
     "SignatureDoesNotMatch",
 )
 ATTEMPTS = 5
-SECONDS = 30
+TIMEOUT_SECONDS = 30
 
 
 class S3Source:
@@ -67,7 +67,7 @@ class S3Source:
             EverstepError: the bucket is missing or forbidden, an object is archived or has an unsafe name.
         """
         has_entries = False
-        with self._explained():
+        with self._converted_errors():
             for item in self._entries_below(f"{self._prefix}/" if self._prefix else ""):
                 has_entries = True
                 yield item
@@ -112,7 +112,7 @@ class S3Source:
         """Open an object at an offset, in the version that was listed.
 
         Raises:
-            FileError: it changed, is missing, forbidden or archived.
+            FileError: the object changed, is missing, forbidden or archived.
             BrokenContentError: the connection broke.
         """
         from botocore.exceptions import BotoCoreError, ClientError
@@ -130,9 +130,9 @@ class S3Source:
             raise BrokenContentError(f"could not be read: {error}") from None
 
     def _checksum(self, entry: Entry, response: dict[str, Any]) -> Checksum | None:
-        """Return the checksum in the ETag, if it is one.
+        """Return the checksum in the ETag, if the ETag is a checksum.
 
-        Of an object in parts, the size of the first one is requested: all but the last have it.
+        For an object uploaded in parts, the size of the first part is requested: all parts but the last have it.
         """
         encrypted = response.get("ServerSideEncryption", "AES256") != "AES256"
         if encrypted or "SSECustomerAlgorithm" in response:
@@ -156,13 +156,13 @@ class S3Source:
             return FileError(f"{name} is archived", "Restore it first: aws s3api restore-object.")
         if status_of(error) == 403:
             return FileError(
-                f"{name} is forbidden: {code}",
+                f"{name} cannot be accessed: {code}",
                 f"Allow s3:GetObject on arn:aws:s3:::{self._bucket}/*, and kms:Decrypt of its key.",
             )
         return BrokenContentError(f"could not be read: {error}")
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _converted_errors(self) -> Iterator[None]:
         """Convert the errors of boto3 into errors with a fix."""
         from botocore.exceptions import (
             BotoCoreError,
@@ -208,8 +208,8 @@ def new_client(endpoint: str, connections: int) -> Any:  # noqa: ANN401  of boto
     retries: Any = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
     config = Config(
         max_pool_connections=connections,
-        connect_timeout=SECONDS,
-        read_timeout=SECONDS,
+        connect_timeout=TIMEOUT_SECONDS,
+        read_timeout=TIMEOUT_SECONDS,
         retries=retries,
     )
     return boto3.Session().client("s3", endpoint_url=endpoint or None, config=config)
@@ -227,7 +227,7 @@ def listing_error(bucket: str, code: str, status: int, message: str) -> Everstep
         )
     if status == 403:
         return EverstepError(
-            f"the bucket {bucket!r} is forbidden: {code or message}",
+            f"the bucket {bucket!r} cannot be accessed: {code or message}",
             f"Allow s3:ListBucket on arn:aws:s3:::{bucket} and s3:GetObject on "
             f"arn:aws:s3:::{bucket}/* to this identity. {CREDENTIALS}",
         )

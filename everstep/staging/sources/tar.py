@@ -1,6 +1,6 @@
-"""A tar archive as a source; archives in it, as in ImageNet's, are unpacked to folders with their names.
+"""A tar archive as a source; archives inside it, as in ImageNet's archive, are unpacked to folders with their names.
 
-Members are read at their offsets, in parallel, without unpacking what precedes them. Therefore a compressed
+Members are read at their offsets, in parallel, without unpacking the preceding members. Therefore a compressed
 archive is refused: each start would decompress it again from its beginning.
 """
 
@@ -15,7 +15,7 @@ from everstep.errors import EverstepError
 from everstep.staging.content import ChangedError, Content
 from everstep.staging.copying import CHUNK_BYTES
 from everstep.staging.entry import Entry, check_name
-from everstep.staging.sources.folder import unchanged, version_of
+from everstep.staging.sources.folder import check_unchanged, version_of
 
 SUFFIX = ".tar"
 COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7z": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -68,15 +68,15 @@ class TarSource:
         """Yield the files of the archive at the file's position, which ends at `end`."""
         archive = tarfile.open(fileobj=file, mode="r:")  # noqa: SIM115  closing it would close nothing
         while (member := archive.next()) is not None:
-            vars(archive)["members"] = []  # it would keep every header in memory
+            vars(archive)["members"] = []  # tarfile would keep every header in memory
             self._check_member(member, end)
             if member.isdir():
                 continue
             name = folder + check_name(member.name.removeprefix("./"), self.name)
             if name.endswith(SUFFIX) and not folder:
                 file.seek(member.offset_data)
-                inner = member.offset_data + member.size
-                yield from self._members(file, name.removesuffix(SUFFIX) + "/", inner, version)
+                inner_end = member.offset_data + member.size
+                yield from self._members(file, name.removesuffix(SUFFIX) + "/", inner_end, version)
             else:
                 locator = str(member.offset_data)
                 yield Entry(name, member.size, f"{version}-{locator}", locator)
@@ -114,7 +114,7 @@ class TarSource:
             file = self._path.open("rb", buffering=0)
         except FileNotFoundError:
             raise ChangedError(self.name, "was removed while it was copied") from None
-        with file, unchanged(file, self.name) as status:
+        with file, check_unchanged(file, self.name) as status:
             if version_of(status) != version:
                 raise ChangedError(self.name, "changed after it was listed")
             file.seek(int(entry.locator) + offset)

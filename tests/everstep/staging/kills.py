@@ -51,14 +51,14 @@ class KilledLater(Observer):
     def __init__(self, reports: int, delay: float) -> None:
         self._reports, self._delay = reports, delay
 
-    def listed(self, files: int) -> None:
+    def report_listing(self, files: int) -> None:
         self._report()
 
-    def planned(self, plan: Plan) -> None:
+    def report_plan(self, plan: Plan) -> None:
         print(plan.complete.files, flush=True)
         self._report()
 
-    def advanced(self, progress: Progress) -> None:
+    def report_progress(self, progress: Progress) -> None:
         self._report()
 
     def _report(self) -> None:

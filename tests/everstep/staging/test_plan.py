@@ -94,7 +94,7 @@ def test_a_file_is_kept_only_if_its_version_was_copied_and_is_there(
 )
 def test_names_that_exclude_each_other_are_refused(names: list[str], words: str) -> None:
     with pytest.raises(EverstepError, match=words):
-        list(plan.distinct([Entry(name, 0, "") for name in names], "s3://bucket"))
+        list(plan.checked_entries([Entry(name, 0, "") for name in names], "s3://bucket"))
 
 
 def task_of(size: int, action: Action) -> Task:
@@ -102,7 +102,7 @@ def task_of(size: int, action: Action) -> Task:
 
 
 def test_a_file_occupies_whole_blocks_and_a_kept_one_nothing() -> None:
-    tally = Tally(block=4096)
+    tally = Tally(block_bytes=4096)
     for size, action in [
         (0, Action.COPY),
         (1, Action.COPY),
@@ -112,9 +112,9 @@ def test_a_file_occupies_whole_blocks_and_a_kept_one_nothing() -> None:
     ]:
         tally.add(task_of(size, action))
 
-    assert tally.needed() == Totals(4, 4 * 4096)
-    assert tally.of(Action.COPY) == Totals(3, 4097)
-    assert tally.of(Action.KEEP) == Totals(1, 9_999)
+    assert tally.required() == Totals(4, 4 * 4096)
+    assert tally.totals(Action.COPY) == Totals(3, 4097)
+    assert tally.totals(Action.KEEP) == Totals(1, 9_999)
 
 
 def test_a_volume_that_is_too_small_is_refused_with_the_missing_bytes() -> None:

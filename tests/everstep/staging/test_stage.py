@@ -25,7 +25,7 @@ class Interrupting(Observer):
     def __init__(self, groups: int) -> None:
         self._groups = groups
 
-    def advanced(self, progress: Progress) -> None:
+    def report_progress(self, progress: Progress) -> None:
         self._groups -= 1
         if self._groups < 0:
             raise KeyboardInterrupt

@@ -52,9 +52,9 @@ def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging_display, "messages", terminal)
 
     with staging_display.display() as shown:
-        shown.listed(10_000)
-        shown.planned(PLAN)
-        shown.advanced(Progress(files=1, bytes=1500))
+        shown.report_listing(10_000)
+        shown.report_plan(PLAN)
+        shown.report_progress(Progress(files=1, bytes=1500))
         terminal.print(shown._bar.get_renderable())  # type: ignore[attr-defined]
     shown.staged(PLAN)
 

@@ -158,7 +158,7 @@ def test_a_missing_container_is_named(store: Store) -> None:
 def test_wrong_credentials_are_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_STORAGE_KEY", "d3Jvbmc=")
 
-    with pytest.raises(EverstepError, match=r"no valid credentials|is forbidden") as error:
+    with pytest.raises(EverstepError, match=r"no valid credentials|cannot be accessed") as error:
         list(store.source().entries())
 
     assert "AZURE_STORAGE_KEY" in error.value.fix
@@ -180,7 +180,7 @@ def test_an_account_that_does_not_respond_is_named(monkeypatch: pytest.MonkeyPat
     [
         ("ContainerNotFound", 404, "'data' of the account 'me' does not exist", "container list"),
         ("AuthorizationPermissionMismatch", 403, "'data' of the account 'me' is", "Blob Data Rea"),
-        ("AuthorizationFailure", 403, "is forbidden: AuthorizationFailure", "firewall"),
+        ("AuthorizationFailure", 403, "cannot be accessed: AuthorizationFailure", "firewall"),
         ("ServerBusy", 503, "az://me/data/x cannot be listed: ServerBusy", "later"),
     ],
 )

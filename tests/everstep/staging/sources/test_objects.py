@@ -106,7 +106,7 @@ def test_wrong_credentials_are_an_error_with_a_fix(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
 
     with pytest.raises(
-        EverstepError, match=r"are not valid|no valid credentials|is forbidden"
+        EverstepError, match=r"are not valid|no valid credentials|cannot be accessed"
     ) as e:
         open_objects(location).read("shard")
 

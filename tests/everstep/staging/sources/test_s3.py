@@ -240,7 +240,12 @@ def test_a_server_that_does_not_respond_is_named(
     ("code", "status", "words", "fix"),
     [
         ("NoSuchBucket", 404, "'data' does not exist", "aws s3 ls"),
-        ("AccessDenied", 403, "'data' is forbidden: AccessDenied", "s3:ListBucket on arn:aws:s3"),
+        (
+            "AccessDenied",
+            403,
+            "'data' cannot be accessed: AccessDenied",
+            "s3:ListBucket on arn:aws:s3",
+        ),
         ("InvalidAccessKeyId", 403, "credentials for the bucket 'data' are not", "aws sts"),
         ("ExpiredToken", 400, "are not valid: ExpiredToken", "aws sso login"),
         ("Other", 500, "'data' cannot be listed: message", "aws sts"),
