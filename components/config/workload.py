@@ -148,7 +148,7 @@ class WorkerResources(Section):
 
 def _is_deadline(text: str) -> str:
     """Check that a text is a duration or a time."""
-    if deadlines.duration_seconds(text) is None and deadlines.moment(text) is None:
+    if deadlines.duration_seconds(text) is None and deadlines.parse_time(text) is None:
         days = deadlines.MAX_SECONDS / deadlines.UNIT_SECONDS["d"]
         raise refused(
             f"is not a duration of up to {days:g} days, and not a time with a time zone",
@@ -166,8 +166,8 @@ def trainer_option(name: str) -> Any:  # noqa: ANN401 - as pydantic's Field, a v
     return Field(
         default=option.default,
         ge=option.minimum,
-        gt=option.above,
-        lt=option.below,
+        gt=option.exclusive_minimum,
+        lt=option.exclusive_maximum,
         pattern=option.pattern,
         description=option.help,
     )

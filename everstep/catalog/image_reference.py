@@ -75,7 +75,7 @@ def parse(text: str) -> ImageReference:
 
 
 def is_same(text: str, other: str) -> bool:
-    """Return True if two texts refer to one image in containerd; an invalid one equals only itself."""
+    """Return True if two texts refer to one image in containerd; an invalid text equals only itself."""
     return canonical(text) == canonical(other)
 
 

@@ -85,16 +85,20 @@ LEARNING_RATE = Metric(
 GENERATION = Metric(
     "everstep_generation", Kind.GAUGE, "Number of the group that this worker is in, or was in last."
 )
-GROUP_WORKERS = Metric("everstep_group_workers", Kind.GAUGE, "Workers of that group.")
+GROUP_WORKERS = Metric(
+    "everstep_group_workers",
+    Kind.GAUGE,
+    "Workers of the group that this worker is in, or was in last.",
+)
 LAST_RECOVERY = Metric(
     "everstep_last_recovery_seconds",
     Kind.GAUGE,
-    "Seconds from the end of a group to the first step of the next one, the last time.",
+    "Seconds from the end of the previous group to the first step of the current one.",
 )
 CHECKPOINT_TIME = Metric(
     "everstep_checkpoint_timestamp_seconds",
     Kind.GAUGE,
-    "Unix time of the last committed checkpoint; before the first one, of becoming rank 0. Rank 0 only.",
+    "Unix time of the last committed checkpoint; before the first one, of this worker's start as rank 0. Rank 0 only.",
 )
 CHECKPOINT_INTERVAL = Metric(
     "everstep_checkpoint_interval_seconds", Kind.GAUGE, "Configured seconds between checkpoints."
@@ -102,7 +106,7 @@ CHECKPOINT_INTERVAL = Metric(
 CHECKPOINT_WRITE = Metric(
     "everstep_checkpoint_write_seconds",
     Kind.GAUGE,
-    "Seconds in which the last checkpoint was written. Only a worker that has written one exports it.",
+    "Seconds that the write of the last checkpoint took. Only a worker that has written one exports it.",
 )
 CHECKPOINT_BYTES = Metric(
     "everstep_checkpoint_bytes",
@@ -147,25 +151,25 @@ RUNNING_WORKERS = Metric(
 ZONE = Metric(
     "elasticjob_zone",
     Kind.GAUGE,
-    "1 for the zone of the job's workers; only of a job with several zones.",
+    "1 for the zone of the job's workers; only for jobs with several zones.",
     ("namespace", JOB, "zone"),
 )
 SPENT_USD = Metric(
     "elasticjob_spent_usd",
     Kind.GAUGE,
-    "USD spent on the job, counted once a minute; only of a job with spec.spending.",
+    "USD spent on the job, computed once a minute; only for jobs with spec.spending.",
     ("namespace", JOB),
 )
 BUDGET_USD = Metric(
     "elasticjob_budget_usd",
     Kind.GAUGE,
-    "Budget of the job in USD; only of a job that has one.",
+    "Budget of the job in USD; only for jobs with a budget.",
     ("namespace", JOB),
 )
 ON_DEMAND_WORKERS = Metric(
     "elasticjob_on_demand_workers",
     Kind.GAUGE,
-    "Workers that the controller wants on demand; only of a job with spec.spending.",
+    "Workers that the controller wants on demand; only for jobs with spec.spending.",
     ("namespace", JOB),
 )
 MOVES = Metric(
@@ -260,7 +264,7 @@ EXPORTERS = (
         (GPU_UTILIZATION, GPU_MEMORY, GPU_TEMPERATURE, GPU_POWER, GPU_ERRORS),
     ),
     Exporter(
-        "Kubelet: of each node; every Prometheus operator's installation scrapes it",
+        "Kubelet: on each node; every installation of the Prometheus operator scrapes it",
         (),
         (KUBELET_CLIENT_CERTIFICATE, KUBELET_SERVER_CERTIFICATE),
     ),

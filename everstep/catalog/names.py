@@ -79,9 +79,11 @@ BOUNDS_FILE, DEADLINE_FILE = f"{POD_INFO}/nnodes", f"{POD_INFO}/deadline"
 
 # --- Environment variables of workers
 AGENT_VARIABLE = "EVERSTEP_AGENT"  # path of the agent's socket
-BOUNDS_VARIABLE = "EVERSTEP_NNODES_FILE"  # path of the file with MIN:MAX; absent: fixed bounds
-GRACE_VARIABLE = "EVERSTEP_GRACE_SECONDS"  # seconds from SIGTERM in which a worker must have left
+BOUNDS_VARIABLE = (
+    "EVERSTEP_NNODES_FILE"  # path of the file with MIN:MAX; if unset, the bounds are fixed
+)
+GRACE_VARIABLE = "EVERSTEP_GRACE_SECONDS"  # seconds after SIGTERM within which a worker must leave
 RUN_VARIABLE = "EVERSTEP_RUN"  # path of the run folder, for a program of the user
-METRICS_PORT_VARIABLE = "EVERSTEP_METRICS_PORT"  # absent: no metrics
-DEADLINE_VARIABLE = "EVERSTEP_DEADLINE_FILE"  # path of the file with the end of the machine
+METRICS_PORT_VARIABLE = "EVERSTEP_METRICS_PORT"  # if unset, there are no metrics
+DEADLINE_VARIABLE = "EVERSTEP_DEADLINE_FILE"  # path of the file with the deadline of the machine
 POD_NAME_VARIABLE, POD_IP_VARIABLE, NODE_NAME_VARIABLE = "POD_NAME", "POD_IP", "NODE_NAME"

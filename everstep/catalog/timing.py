@@ -15,13 +15,13 @@ GRACE_SECONDS = {"aks": 25, "eks": 110}
 """Kind of cluster -> default of a worker's termination grace period."""
 
 NODE_MARGIN_SECONDS = 2.0
-"""From the end of the last pod to the end of the machine: for writes and unmounts."""
+"""Time from the end of the last pod to the end of the machine, for writes and unmounts."""
 
 EXIT_SECONDS = 5
-"""From a worker's own deadline to its SIGKILL."""
+"""Time from a worker's own deadline to its SIGKILL."""
 
 CLOUD_DRAIN_SHARE = 1 / 6
-"""Share of the notice left to a cloud that promises to drain the node: 5 of Azure's 30 s."""
+"""Share of the notice that remains for a cloud that promises to drain the node: 5 of Azure's 30 s."""
 
 CLOUD_DRAIN_SECONDS = 20.0
 """Upper bound of that share: 20 of AWS's 120 s."""

@@ -27,15 +27,15 @@ class TrainerOption:
         type: type of the value.
         default: value without the option; for a required option, the value of the stack file.
         help: meaning and unit, one sentence.
-        minimum: smallest value allowed, if any.
-        above: largest value that is too small, if any.
-        below: smallest value that is too large, if any.
-        choices: all values allowed, if they are listed.
+        minimum: smallest allowed value, if any.
+        exclusive_minimum: value that must be exceeded, if any.
+        exclusive_maximum: value that must not be reached, if any.
+        choices: all allowed values; empty if they are not listed.
         pattern: regular expression that the whole value matches, if any.
-        required: True if the trainer's command line must name it.
+        required: True if the trainer's command line must contain it.
         in_job: True if it is also a key of `job:` in a stack file.
-        if_changed: True if a worker's command line names it only with another value than `default`.
-        only_in: mode in which the workers' command lines contain it; empty: all modes.
+        only_if_changed: True if a worker's command line contains it only with a value other than `default`.
+        only_in_mode: mode in which the workers' command lines contain it; empty for all modes.
     """
 
     name: str
@@ -43,14 +43,14 @@ class TrainerOption:
     default: Value | None
     help: str
     minimum: float | None = None
-    above: float | None = None
-    below: float | None = None
+    exclusive_minimum: float | None = None
+    exclusive_maximum: float | None = None
     choices: tuple[str, ...] = ()
     pattern: str | None = None
     required: bool = False
     in_job: bool = True
-    if_changed: bool = False
-    only_in: str = ""
+    only_if_changed: bool = False
+    only_in_mode: str = ""
 
     @property
     def flag(self) -> str:
@@ -58,13 +58,13 @@ class TrainerOption:
         return "--" + self.name.replace("_", "-")
 
     def violation(self, value: float) -> str | None:
-        """Return the violated bound of a number; None if it is within the bounds."""
-        if self.above is not None and value <= self.above:
-            return f"{self.flag} must be above {self.above:g}, got {value}"
+        """Return the message about the bound that a number violates; None if it is within the bounds."""
+        if self.exclusive_minimum is not None and value <= self.exclusive_minimum:
+            return f"{self.flag} must be above {self.exclusive_minimum:g}, got {value}"
         if self.minimum is not None and value < self.minimum:
             return f"{self.flag} must be {self.minimum:g} or more, got {value}"
-        if self.below is not None and value >= self.below:
-            return f"{self.flag} must be below {self.below:g}, got {value}"
+        if self.exclusive_maximum is not None and value >= self.exclusive_maximum:
+            return f"{self.flag} must be below {self.exclusive_maximum:g}, got {value}"
         return None
 
 
@@ -99,7 +99,7 @@ _OPTIONS = (
         type=str,
         default="",
         in_job=False,
-        if_changed=True,
+        only_if_changed=True,
         help="Address of shards in an object store, s3://BUCKET/PREFIX or az://ACCOUNT/CONTAINER/PREFIX; "
         "--data is then the cache of this node.",
     ),
@@ -109,7 +109,7 @@ _OPTIONS = (
         default=0,
         minimum=0,
         in_job=False,
-        if_changed=True,
+        only_if_changed=True,
         help="Maximum bytes of the shards in that cache; 0: no limit.",
     ),
     TrainerOption(
@@ -117,9 +117,9 @@ _OPTIONS = (
         type=int,
         default=0,
         minimum=0,
-        below=100,
+        exclusive_maximum=100,
         in_job=False,
-        if_changed=True,
+        only_if_changed=True,
         help="Part of the disk that the cache leaves free, in percent.",
     ),
     TrainerOption(
@@ -142,7 +142,7 @@ _OPTIONS = (
         name="learning_rate",
         type=float,
         default=0.4,
-        above=0,
+        exclusive_minimum=0,
         help="Peak learning rate, for the global batch.",
     ),
     TrainerOption(
@@ -157,7 +157,7 @@ _OPTIONS = (
         type=float,
         default=0.05,
         minimum=0,
-        below=1,
+        exclusive_maximum=1,
         help="Share of a label that is given to the other classes.",
     ),
     TrainerOption(
@@ -165,7 +165,7 @@ _OPTIONS = (
         type=float,
         default=0.15,
         minimum=0,
-        below=1,
+        exclusive_maximum=1,
         help="Share of the steps in which the learning rate rises.",
     ),
     TrainerOption(
@@ -179,7 +179,7 @@ _OPTIONS = (
         name="checkpoint_seconds",
         type=float,
         default=5.0,
-        above=0,
+        exclusive_minimum=0,
         help="Maximum seconds between checkpoints, which bounds the work lost with a node.",
     ),
     TrainerOption(
@@ -207,7 +207,7 @@ _OPTIONS = (
         name="fresh",
         type=str,
         default="",
-        if_changed=True,
+        only_if_changed=True,
         help="A new value moves the previous run of this name away; empty resumes it.",
     ),
     TrainerOption(
@@ -215,7 +215,7 @@ _OPTIONS = (
         type=str,
         default="",
         pattern=r"^[0-9a-f]*$",
-        if_changed=True,
+        only_if_changed=True,
         help="Digest of changed data with which the run may continue, from the message of its refusal.",
     ),
     TrainerOption(
@@ -223,7 +223,7 @@ _OPTIONS = (
         type=int,
         default=0,
         minimum=0,
-        if_changed=True,
+        only_if_changed=True,
         help="Committed step, named by a refusal, whose lost checkpoint may be skipped.",
     ),
     TrainerOption(
@@ -231,7 +231,7 @@ _OPTIONS = (
         type=int,
         default=0,
         minimum=0,
-        if_changed=True,
+        only_if_changed=True,
         help="Processes of each worker that read photographs ahead; 0: it reads them itself.",
     ),
     TrainerOption(
@@ -239,7 +239,7 @@ _OPTIONS = (
         type=str,
         default="none",
         choices=("none", "bf16"),
-        if_changed=True,
+        only_if_changed=True,
         help="`bf16`: gradients take half the bytes on the network; `live` only.",
     ),
     TrainerOption(
@@ -247,7 +247,7 @@ _OPTIONS = (
         type=str,
         default="stop",
         choices=("stop", "skip"),
-        if_changed=True,
+        only_if_changed=True,
         help="On a non-finite loss: `stop` the run, or `skip` the step's update.",
     ),
     TrainerOption(
@@ -255,7 +255,7 @@ _OPTIONS = (
         type=int,
         default=32,
         minimum=1,
-        only_in="exact",
+        only_in_mode="exact",
         help="Samples that `exact` computes at a time; its results depend on it. Larger is faster; "
         "workers are equally busy if their number divides the number of shards.",
     ),
@@ -313,6 +313,6 @@ def arguments(values: Mapping[str, Value]) -> list[str]:
 
 def _is_written(option: TrainerOption, values: Mapping[str, Value]) -> bool:
     """Return whether a command line names an option that has a value."""
-    if option.only_in and values.get("mode") != option.only_in:
+    if option.only_in_mode and values.get("mode") != option.only_in_mode:
         return False
-    return not (option.if_changed and values[option.name] == option.default)
+    return not (option.only_if_changed and values[option.name] == option.default)
