@@ -55,7 +55,7 @@ WORST_REGION = 0.29
 """Share of the time without a machine in the worst region of the two-month traces, all its zones together."""
 
 SLOW_BOOT = Cost(600.0, "twice the assumption of everstep.capacity.job")
-PLACEMENT = PlacementConfig(wanted=MACHINES)
+PLACEMENT = PlacementConfig(machines=MACHINES)
 ENDLESS = JobModel(work=1e15, machines=MACHINES, prices=Prices(0.0, 0.0))
 
 
@@ -116,14 +116,16 @@ def following_rows(histories: Sequence[CapacityHistory], job: JobModel = ENDLESS
         follow(item, job) for item in track(histories, "following capacity", len(histories))
     ]
     best = [sum(map(max, item.machines)) * item.gap_seconds for item in histories]
-    shares = [item.done / offered for item, offered in zip(outcomes, best, strict=True)]
-    total = sum(item.done for item in outcomes)
+    shares = [item.work_done / offered for item, offered in zip(outcomes, best, strict=True)]
+    total = sum(item.work_done for item in outcomes)
     yield Row("of the best zone's machine-hours, all histories", f"{total / sum(best):.1%}", "90%")
     yield Row("... by history", spread(shares, ".1%"))
     moves = [item.moves / history.hours for item, history in zip(outcomes, histories, strict=True)]
     yield Row("moves an hour", spread(moves, ".2f"), "at most 1")
     zones = range(len(histories[0].zones))
-    single_zone = [sum(follow(item.only([zone]), job).done for item in histories) for zone in zones]
+    single_zone = [
+        sum(follow(item.with_zones([zone]), job).work_done for item in histories) for zone in zones
+    ]
     yield Row("times a zone drawn at random", f"{total / mean(single_zone):.2f}", "2")
     by_zone = ", ".join(f"{total / item:.2f}" for item in single_zone)
     yield Row("times each of the zones", by_zone)

@@ -26,9 +26,9 @@ from everstep.goodput import (
     GoodputResult,
     MachineChange,
     assumptions,
-    live,
+    live_design,
     replay,
-    restart,
+    restart_design,
 )
 
 HOURS = 350  # the published traces last 271 to 428
@@ -93,15 +93,17 @@ def designs(workload: Workload, gigabits: float) -> list[Design]:
     )
     epoch = IMAGENET_IMAGES / workload.images_per_second
     return [
-        live(
+        live_design(
             state_bytes=workload.state_bytes,
             step_seconds=workload.step_seconds,
             bytes_per_second=gigabits * 1e9 / 8,
             checkpoint_seconds=LIVE_CHECKPOINT_SECONDS,
         ),
-        restart(60, name="restart, a checkpoint a minute", stall=stall),
-        restart(300, name="restart, a checkpoint in five minutes", stall=stall),
-        restart(0, name="restart, a checkpoint an epoch", checkpoint_work=epoch, stall=stall),
+        restart_design(60, name="restart, a checkpoint a minute", stall=stall),
+        restart_design(300, name="restart, a checkpoint in five minutes", stall=stall),
+        restart_design(
+            0, name="restart, a checkpoint an epoch", checkpoint_work=epoch, stall=stall
+        ),
     ]
 
 

@@ -52,7 +52,7 @@ from everstep.catalog.names import (
 from everstep.cli.report.machines import Machine, MachineLog
 from everstep.cli.report.readers import FolderReader
 from everstep.cli.report.run_record import RunRecord
-from everstep.goodput import Cost, live
+from everstep.goodput import Cost, live_design
 from everstep.progress import Silent
 from tests.e2e.test_clouds import EVERSTEP, REPOSITORY, LifeCycle, copy_of
 
@@ -179,7 +179,7 @@ def predict(
     gap = history.gap_seconds / speed
     longer = history.machines + history.machines[-1:] * len(history.machines)
     compressed = CapacityHistory(history.zones, gap, longer)
-    costs = live(
+    costs = live_design(
         state_bytes=STATE_BYTES,
         step_seconds=step_seconds,
         bytes_per_second=1e9,
@@ -188,7 +188,7 @@ def predict(
     boot = Cost(max(start_seconds - costs.start_up.seconds, 0.0), "measured in this run")
     job = JobModel(work=work, machines=MACHINES, prices=Prices(1.0, 3.0), design=costs, boot=boot)
     placement = PlacementConfig(
-        wanted=MACHINES,
+        machines=MACHINES,
         short_seconds=POLICY_SECONDS["shortSeconds"] / speed,
         move_interval_seconds=POLICY_SECONDS["moveIntervalSeconds"] / speed,
     )

@@ -147,7 +147,7 @@ def _first(observed: Observed) -> PlacementState:
 def _config(observed: Observed) -> PlacementConfig:
     settings = observed.settings
     return PlacementConfig(
-        wanted=observed.wanted,
+        machines=observed.wanted,
         short_seconds=settings.short_seconds,
         move_interval_seconds=settings.move_interval_seconds,
     )

@@ -272,7 +272,7 @@ def _progress(observed: ObservedSpending, state: SpendingState) -> Progress:
     starved = state.starved_since
     return Progress(
         seconds=(observed.now - observed.created).total_seconds(),
-        done=share.now * work if share and work and is_measured else 0.0,
+        work_done=share.now * work if share and work and is_measured else 0.0,
         spot=observed.joined,
         on_demand=observed.on_demand,
         none_for_seconds=(observed.now - starved).total_seconds() if starved else 0.0,

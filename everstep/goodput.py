@@ -1,4 +1,4 @@
-"""A model of the cost of machine changes to a training run, without a clock or a cluster.
+"""A model of the cost of machine changes to a training run, that needs no clock and no cluster.
 
 `replay` takes a history of machines that left and joined, and a `Design`: the cost of each kind of change
 for one way of training, every value with its source. `everstep report` uses it to estimate the loss of a
@@ -18,19 +18,19 @@ from itertools import groupby
 class Cause(StrEnum):
     """The reason why a group's machines change."""
 
-    LOSS = "loss"  # without notice: it must be detected first
-    NOTICE = "notice"  # a drain, or a spot notice: leaves in order
+    LOSS = "loss"  # without notice: the others must detect it first
+    NOTICE = "notice"  # a drain, or a spot notice: the machine leaves in an orderly way
     JOIN = "join"
 
 
 @dataclass(frozen=True)
 class MachineChange:
-    """A number of machines that leave or join at a time, in seconds since the history began.
+    """Machines that leave or join at the same time, in seconds since the history began.
 
     A loss of 0 machines is a process that died on a machine that stays.
     """
 
-    at: float
+    at_seconds: float
     cause: Cause
     machines: int = 1
 
@@ -50,7 +50,7 @@ class Design:
     Attributes:
         name: name of the design.
         loss: pause of the remaining machines after a loss, including its detection.
-        notice: pause of the remaining machines after machines leave in order.
+        notice: pause of the remaining machines after machines leave in an orderly way.
         join: pause of the training machines when others join.
         start_up: from a machine's arrival until it joins; the others continue.
         begin: pause of a group that starts from a checkpoint when no machine was training.
@@ -137,31 +137,30 @@ class GoodputResult:
 
 
 def replay(
-    machines: int, changes: Iterable[MachineChange], until: float, design: Design
+    machines: int, changes: Iterable[MachineChange], end_seconds: float, design: Design
 ) -> GoodputResult:
     """Apply a design to a history.
 
     Args:
         machines: number of training machines when the history begins, at 0 s.
         changes: changes by time. Training machines are lost before starting ones.
-        until: end of the history; later changes do not count.
+        end_seconds: end of the history; later changes do not count.
         design: the costs.
     """
     group = _SimulatedGroup(design, machines)
-    applied = 0
-    for time, simultaneous in groupby((c for c in changes if c.at <= until), key=lambda c: c.at):
+    included_changes = [change for change in changes if change.at_seconds <= end_seconds]
+    for time, changes_at_time in groupby(included_changes, key=lambda change: change.at_seconds):
         group.advance(time)
-        for change in simultaneous:
+        for change in changes_at_time:
             group.apply_change(change)
-            applied += 1
-    group.advance(until)
+    group.advance(end_seconds)
     return GoodputResult(
         seconds=group.seconds,
-        productive_seconds=group.good_seconds,
+        productive_seconds=group.productive_seconds,
         machine_seconds=group.machine_seconds,
-        productive_machine_seconds=group.good_work,
+        productive_machine_seconds=group.productive_work,
         redone_seconds=group.redone_seconds,
-        changes=applied,
+        changes=len(included_changes),
     )
 
 
@@ -173,31 +172,31 @@ class _SimulatedGroup:
         self._starting: list[float] = []  # when each starting machine is ready, in order
         self._now = self._resumes = 0.0
         self._since_seconds = self._since_work = 0.0  # work since the last checkpoint
-        self.seconds = self.machine_seconds = self.good_seconds = self.good_work = 0.0
-        self.redone_seconds = 0.0
+        self.seconds = self.machine_seconds = self.redone_seconds = 0.0
+        self.productive_seconds = self.productive_work = 0.0
 
-    def advance(self, until: float) -> None:
+    def advance(self, end: float) -> None:
         """Advance to a time; add the machines that become ready meanwhile."""
-        while self._starting and self._starting[0] <= until:
+        while self._starting and self._starting[0] <= end:
             ready = self._starting[0]
             self._advance_to(ready)
             count = sum(time <= ready for time in self._starting)
             del self._starting[:count]
             self._add_ready(count)
-        self._advance_to(until)
+        self._advance_to(end)
 
     def apply_change(self, change: MachineChange) -> None:
         """Remove or add machines, now."""
         if change.cause is Cause.JOIN:
             self._starting += [self._now + self._design.start_up.seconds] * change.machines
             return
-        lost = min(change.machines, self._group)
-        trained = self._group > 0
-        self._group -= lost
-        del self._starting[: change.machines - lost]
+        lost_machines = min(change.machines, self._group)
+        was_training = self._group > 0
+        self._group -= lost_machines
+        del self._starting[: change.machines - lost_machines]
         if not self._group:
             self._undo(self._since_seconds, self._since_work)
-        elif trained and (lost or not change.machines):
+        elif was_training and (lost_machines or not change.machines):
             self._interrupt(change.cause)
 
     def _advance_to(self, end: float) -> None:
@@ -213,15 +212,17 @@ class _SimulatedGroup:
         """Train without a change; checkpoints save the work and cost time."""
         design, group = self._design, self._group
         interval = design.checkpoint_work / group or design.checkpoint_seconds
-        worked = seconds * interval / (interval + design.stall.seconds)
-        self.good_seconds += worked
-        self.good_work += worked * group
-        before = self._since_work / group if design.checkpoint_work else self._since_seconds
-        if before + worked < interval:
-            self._since_seconds += worked
-            self._since_work += worked * group
+        trained_seconds = seconds * interval / (interval + design.stall.seconds)
+        self.productive_seconds += trained_seconds
+        self.productive_work += trained_seconds * group
+        since_checkpoint = (
+            self._since_work / group if design.checkpoint_work else self._since_seconds
+        )
+        if since_checkpoint + trained_seconds < interval:
+            self._since_seconds += trained_seconds
+            self._since_work += trained_seconds * group
         else:
-            self._since_seconds = (before + worked) % interval
+            self._since_seconds = (since_checkpoint + trained_seconds) % interval
             self._since_work = self._since_seconds * group
 
     def _add_ready(self, count: int) -> None:
@@ -243,8 +244,8 @@ class _SimulatedGroup:
         self._pause(self._design.pause(cause))
 
     def _undo(self, seconds: float, work: float) -> None:
-        self.good_seconds -= seconds
-        self.good_work -= work
+        self.productive_seconds -= seconds
+        self.productive_work -= work
         self.redone_seconds += seconds
         self._since_seconds -= seconds
         self._since_work -= work
@@ -258,29 +259,31 @@ class _SimulatedGroup:
 MEASURED = "docs/measurements.md"
 
 TORCHRUN_LOSS = Cost(
-    42.5, f"a node vanishes under torchrun's etcd backend, including detection: {MEASURED}"
+    42.5, f"loss of a node under torchrun's etcd backend, including detection: {MEASURED}"
 )
 TORCHRUN_JOIN = Cost(
-    11.0, f"a node joins under torchrun's etcd backend, the others' pause: {MEASURED}"
+    11.0, f"pause of the others when a node joins under torchrun's etcd backend: {MEASURED}"
 )
 TORCHRUN_NOTICE = Cost(
     42.5,
-    "as a loss: torchrun's backend has no leave, the lease runs out; in fact one drain ended the job",
+    "like a loss: an agent cannot leave torchrun's backend, its lease has to expire; one drain even ended the job",
 )
 TORCHRUN_BEGIN = Cost(
     32.5,
-    "the whole last call of 30 s whenever a node is missing, and 2.5 s of process start on a CPU",
+    "torchrun's whole last call of 30 s if a node is missing, and 2.5 s to start processes on a CPU",
 )
-START_UP = Cost(11.9, f"a vanished node's return until it trains, on the twin: {MEASURED}")
-NOTHING = Cost(0.0, "none")
+START_UP = Cost(
+    11.9, f"from the return of a vanished node until it trains, on the twin: {MEASURED}"
+)
+NO_COST = Cost(0.0, "none")
 
 
-def restart(
+def restart_design(
     checkpoint_seconds: float,
     *,
     name: str = "restart",
     checkpoint_work: float = 0.0,
-    stall: Cost = NOTHING,
+    stall: Cost = NO_COST,
 ) -> Design:
     """Return a design whose workers restart at every change from the last checkpoint, like torchrun's etcd backend."""
     return Design(
@@ -290,7 +293,7 @@ def restart(
         join=TORCHRUN_JOIN,
         start_up=START_UP,
         begin=TORCHRUN_BEGIN,
-        repeated=NOTHING,  # part of the work since the checkpoint
+        repeated=NO_COST,  # part of the work since the checkpoint
         stall=stall,
         checkpoint_seconds=checkpoint_seconds,
         checkpoint_work=checkpoint_work,
@@ -298,7 +301,7 @@ def restart(
     )
 
 
-def live(
+def live_design(
     *, state_bytes: float, step_seconds: float, bytes_per_second: float, checkpoint_seconds: float
 ) -> Design:
     """Return the design of Everstep's `live` mode: workers survive changes, state comes from a peer.

@@ -1,4 +1,4 @@
-"""Packages that only some commands need, and how they are installed."""
+"""Packages that only some commands need, and the commands that install them."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from everstep.resources import in_clone
 
 @dataclass(frozen=True)
 class OptionalPackages:
-    """Packages that are imported when a command needs them.
+    """Packages that are imported only when a command needs them.
 
     Attributes:
         target: target of the Makefile that installs them in a clone.
-        arguments: of the `pip install` that installs them elsewhere.
+        arguments: arguments of the `pip install` command that installs them elsewhere.
     """
 
     target: str
@@ -23,7 +23,7 @@ class OptionalPackages:
         """Check that a module is installed, without importing it.
 
         Raises:
-            EverstepError: it is not.
+            EverstepError: the module is not installed.
         """
         if importlib.util.find_spec(module) is None:
             raise self.missing(problem)

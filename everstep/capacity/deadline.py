@@ -11,14 +11,14 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
 
 
 def duration_seconds(text: str) -> float | None:
-    """Return a duration in seconds; None if it is not a positive number with a unit, or too long."""
+    """Return a duration in seconds; None if the text is not a positive number with a unit, or is too long."""
     match = _DURATION.fullmatch(text.strip())
     seconds = float(match[1]) * UNIT_SECONDS[match[2]] if match else 0.0
     return seconds if 0 < seconds <= MAX_SECONDS else None
 
 
-def moment(text: str) -> datetime | None:
-    """Return a time with a time zone; None if it is not one."""
+def parse_time(text: str) -> datetime | None:
+    """Return a time with a time zone; None if the text is not one."""
     try:
         time = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -27,8 +27,8 @@ def moment(text: str) -> datetime | None:
 
 
 def seconds_left(text: str, now: datetime) -> float | None:
-    """Return the seconds until a deadline, for a job that begins now; None if it is neither kind."""
+    """Return the seconds until a deadline, for a job that begins now; None if the text is neither kind."""
     if (seconds := duration_seconds(text)) is not None:
         return seconds
-    time = moment(text)
+    time = parse_time(text)
     return None if time is None else (time - now).total_seconds()

@@ -1,8 +1,8 @@
-"""Generate capacity histories with the statistics of published spot traces.
+"""Synthetic capacity histories with the statistics of published spot traces.
 
 Each zone has a latent pressure of supply over demand, a standard normal variable. No machine is available while
 it is below a threshold, all of them while it is above the threshold by a margin, and some in between. The
-pressure has a part that all zones share and a part of the zone's own. Each part is a sum of a slow renewal
+pressure has a part that all zones share and a part that only the zone has. Each part is a sum of a slow renewal
 process (regimes of a day) and a quick one (flicker of an hour): a value from a normal distribution is kept for
 an exponentially distributed time, then drawn again.
 
@@ -21,7 +21,7 @@ from statistics import NormalDist
 from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
 
 NORMAL = NormalDist()
-GAP_SECONDS = 300.0  # interval of the published traces
+GAP_SECONDS = 300.0  # sampling interval of the published traces
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ZoneStatistics:
     """Published statistics of one zone.
 
     Attributes:
-        mean_share: mean capacity, as a share of the wanted machines.
+        mean_share: mean capacity, as a share of the desired machines.
         none_share: share of the time without a machine.
     """
 
@@ -102,7 +102,7 @@ def fit(statistics: MarketStatistics = PUBLISHED, machines: int = 16) -> MarketM
 
     Args:
         statistics: statistics to fit.
-        machines: machines of the fleet that the statistics describe.
+        machines: number of machines of the fleet that the statistics describe.
     """
     thresholds = [NORMAL.inv_cdf(zone.none_share) for zone in statistics.zones]
     margins = [
@@ -122,8 +122,8 @@ def market_model(
     thresholds: Sequence[float], margins: Sequence[float], correlation: float
 ) -> MarketModel:
     """Return the model with these thresholds, margins and this correlation of the zones."""
-    loaded = zip(thresholds, margins, loadings(correlation, len(thresholds)), strict=True)
-    return MarketModel(zones=tuple(ZoneModel(*zone) for zone in loaded))
+    parameters = zip(thresholds, margins, loadings(correlation, len(thresholds)), strict=True)
+    return MarketModel(zones=tuple(ZoneModel(*zone) for zone in parameters))
 
 
 def loadings(correlation: float, zones: int) -> list[float]:
@@ -184,8 +184,8 @@ def generate(
     Args:
         model: model of the market.
         seed: seed of the random numbers.
-        hours: duration.
-        machines: capacity of a zone at its best.
+        hours: duration of the history.
+        machines: largest capacity of a zone.
         zones: names of the zones; if empty, zone-1 and so on.
         gap_seconds: duration of a tick.
     """
@@ -197,8 +197,8 @@ def generate(
         weight = sqrt(1 - zone.loading**2)
         columns.append(
             [
-                _available(zone, zone.loading * common + weight * particular, machines)
-                for common, particular in zip(shared, zone_pressure, strict=False)
+                _available(zone, zone.loading * shared_value + weight * zone_value, machines)
+                for shared_value, zone_value in zip(shared, zone_pressure, strict=False)
             ]
         )
     names = tuple(zones) or tuple(f"zone-{number + 1}" for number in range(len(model.zones)))
@@ -209,21 +209,21 @@ def _available(zone: ZoneModel, pressure: float, machines: int) -> int:
     return max(0, min(machines, ceil((pressure - zone.threshold) / zone.margin * machines)))
 
 
-def _pressure(model: MarketModel, chance: random.Random, gap_seconds: float) -> Iterator[float]:
+def _pressure(model: MarketModel, rng: random.Random, gap_seconds: float) -> Iterator[float]:
     """Yield the value of a pressure at each tick."""
     ticks_per_hour = HOUR_SECONDS / gap_seconds
-    slow = _renewals(chance, model.regime_hours * ticks_per_hour)
-    quick = _renewals(chance, model.flicker_hours * ticks_per_hour)
+    slow = _renewals(rng, model.regime_hours * ticks_per_hour)
+    quick = _renewals(rng, model.flicker_hours * ticks_per_hour)
     slow_weight, quick_weight = sqrt(model.regime_share), sqrt(1 - model.regime_share)
     for regime, flicker in zip(slow, quick, strict=True):
         yield slow_weight * regime + quick_weight * flicker
 
 
-def _renewals(chance: random.Random, mean_ticks: float) -> Iterator[float]:
+def _renewals(rng: random.Random, mean_ticks: float) -> Iterator[float]:
     """Yield a standard normal value at each tick, drawn again after an exponentially distributed time."""
-    value, tick, until = chance.gauss(0, 1), 0, chance.expovariate(1 / mean_ticks)
+    value, tick, next_draw = rng.gauss(0, 1), 0, rng.expovariate(1 / mean_ticks)
     while True:
-        while tick >= until:
-            value, until = chance.gauss(0, 1), until + chance.expovariate(1 / mean_ticks)
+        while tick >= next_draw:
+            value, next_draw = rng.gauss(0, 1), next_draw + rng.expovariate(1 / mean_ticks)
         yield value
         tick += 1

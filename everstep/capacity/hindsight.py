@@ -1,9 +1,10 @@
 """The cheapest way to meet a deadline, computed with knowledge of the whole history. A yardstick for policies.
 
 Dynamic programming over ticks, machines and progress. At each tick the group is in one of these modes: no
-machine, spot machines of one zone, the same with the missing machines on demand, or all on demand. It costs
-what the simulator bills. All roundings favour the optimum, and on-demand machines need no move, so that the
-result is a lower bound within these modes. Needs numpy, which the command line does not: the benchmark uses it.
+machine, spot machines of one zone, the same with the missing machines on demand, or all on demand. Each mode
+costs as much as in the simulator. All roundings favour the optimum, and on-demand machines need no move, so that the
+result is a lower bound within these modes. Only the benchmark imports this module: it needs numpy, which the
+command line does not.
 """
 
 from dataclasses import dataclass
@@ -18,24 +19,29 @@ from everstep.capacity.job import JobModel
 
 @dataclass(frozen=True)
 class _Mode:
-    """Machines of one mode: in a zone, and whether missing ones are bought."""
+    """A mode of the group.
+
+    Attributes:
+        zone: position of the zone of the spot machines; None without spot machines.
+        buys_missing: whether missing machines are bought on demand.
+    """
 
     zone: int | None
-    bought: bool
+    buys_missing: bool
 
 
 def cheapest(history: CapacityHistory, job: JobModel, deadline_seconds: float) -> float:
-    """Return the lowest cost in USD at which the job is complete by the deadline; infinite if it cannot be.
+    """Return the lowest cost in USD at which the job is complete by the deadline; infinite if that is impossible.
 
     Args:
-        history: at least as long as the deadline.
-        job: the job.
-        deadline_seconds: time by which it has to be complete.
+        history: capacity history, at least as long as the deadline.
+        job: job to complete.
+        deadline_seconds: time by which the job has to be complete.
     """
-    modes = [_Mode(None, bought=False), _Mode(None, bought=True)]
-    modes += [_Mode(zone, bought) for zone in range(len(history.zones)) for bought in (False, True)]
+    modes = [_Mode(None, buys_missing=False), _Mode(None, buys_missing=True)]
+    modes += [_Mode(zone, buys) for zone in range(len(history.zones)) for buys in (False, True)]
     units = floor(job.work / history.gap_seconds / job.steady_goodput)
-    # Shape (modes, units + 1): the lowest cost to be in a mode with this number of units done, or more.
+    # Shape (modes, units + 1): the lowest cost to be in a mode with this number of completed units, or more.
     costs = np.full((len(modes), units + 1), inf)
     costs[0, 0] = 0.0
     best, before = inf, tuple(0 for _ in history.zones)
@@ -51,52 +57,53 @@ def _advance(
     before: tuple[int, ...],
     tick: tuple[int, ...],
     job: JobModel,
-    gap: float,
+    gap_seconds: float,
 ) -> NDArray[np.float64]:
     """Return the costs after one more tick."""
     advanced = np.full_like(costs, inf)
     last = costs.shape[1] - 1
-    for source, old in enumerate(modes):
+    for source, old_mode in enumerate(modes):
         reachable = np.flatnonzero(np.isfinite(costs[source]))
         if not len(reachable):
             continue
         low, high = reachable[0], reachable[-1] + 1
-        for target, new in enumerate(modes):
-            gain, paid = _transition(old, new, before, tick, job, gap)
-            moved = costs[source, low:high] + paid
+        for target, new_mode in enumerate(modes):
+            gain, cost = _transition(old_mode, new_mode, before, tick, job, gap_seconds)
+            new_costs = costs[source, low:high] + cost
             row, start, end = advanced[target], low + gain, min(high + gain, last)
             if start < last:
-                np.minimum(row[start:end], moved[: end - start], out=row[start:end])
+                np.minimum(row[start:end], new_costs[: end - start], out=row[start:end])
             if high + gain > last:  # complete: more progress is worth nothing
-                row[last] = min(row[last], moved[max(0, last - start) :].min())
+                row[last] = min(row[last], new_costs[max(0, last - start) :].min())
     return advanced
 
 
 def _transition(
-    old: _Mode,
-    new: _Mode,
+    old_mode: _Mode,
+    new_mode: _Mode,
     before: tuple[int, ...],
     tick: tuple[int, ...],
     job: JobModel,
-    gap: float,
+    gap_seconds: float,
 ) -> tuple[int, float]:
     """Return the units of progress and the cost of a tick in a mode, after a tick in another."""
-    was_spot, was_bought = _machines(old, before, job)
-    spot, bought = _machines(new, tick, job)
-    moved = old.zone is not None and new.zone is not None and old.zone != new.zone
-    continuing = 0 if moved else min(was_bought, bought)
-    continuing += min(was_spot, spot) if old.zone == new.zone else 0
-    trained = (spot + bought) * gap - (spot + bought - continuing) * job.start_seconds
-    paid = job.hourly(spot, bought) * gap / HOUR_SECONDS
-    if moved and old.zone is not None:  # the old zone trains until the new one does
-        remaining = min(was_spot, tick[old.zone])
-        trained += (remaining + was_bought) * job.start_seconds
-        machines = job.hourly(remaining, was_bought) - job.prices.fixed
-        paid += machines * job.start_seconds / HOUR_SECONDS
-    return ceil(max(0.0, trained) / gap - 1e-9), paid
+    old_spot, old_on_demand = _machines(old_mode, before, job)
+    spot, on_demand = _machines(new_mode, tick, job)
+    old_zone, machines = old_mode.zone, spot + on_demand
+    moved = old_zone is not None and new_mode.zone is not None and old_zone != new_mode.zone
+    continuing = 0 if moved else min(old_on_demand, on_demand)
+    continuing += min(old_spot, spot) if old_zone == new_mode.zone else 0
+    work = machines * gap_seconds - (machines - continuing) * job.start_seconds
+    cost = job.hourly_cost(spot, on_demand) * gap_seconds / HOUR_SECONDS
+    if moved and old_zone is not None:  # the old zone trains until the new one does
+        remaining = min(old_spot, tick[old_zone])
+        work += (remaining + old_on_demand) * job.start_seconds
+        hourly_cost = job.hourly_cost(remaining, old_on_demand) - job.prices.fixed
+        cost += hourly_cost * job.start_seconds / HOUR_SECONDS
+    return ceil(max(0.0, work) / gap_seconds - 1e-9), cost
 
 
 def _machines(mode: _Mode, tick: tuple[int, ...], job: JobModel) -> tuple[int, int]:
-    """Return the spot and the on-demand machines of a mode."""
+    """Return the numbers of spot and on-demand machines of a mode."""
     spot = 0 if mode.zone is None else min(tick[mode.zone], job.machines)
-    return spot, job.machines - spot if mode.bought else 0
+    return spot, job.machines - spot if mode.buys_missing else 0

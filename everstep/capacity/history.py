@@ -28,10 +28,10 @@ class CapacityHistory:
 
     def by_zone(self) -> dict[str, list[int]]:
         """Return the available machines of each zone, by tick."""
-        return {zone: [row[i] for row in self.machines] for i, zone in enumerate(self.zones)}
+        return {zone: [tick[i] for tick in self.machines] for i, zone in enumerate(self.zones)}
 
-    def only(self, zones: Sequence[int]) -> "CapacityHistory":
-        """Return the history of some zones, by position."""
+    def with_zones(self, zones: Sequence[int]) -> "CapacityHistory":
+        """Return the history of the zones at these positions only."""
         return CapacityHistory(
             tuple(self.zones[zone] for zone in zones),
             self.gap_seconds,

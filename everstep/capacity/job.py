@@ -1,22 +1,22 @@
-"""The job that a capacity history is replayed for: its work, its costs of changes, its prices."""
+"""The job for which a capacity history is replayed: its work, its costs of changes, its prices."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from everstep.capacity.history import HOUR_SECONDS
-from everstep.goodput import Cost, Design, live
+from everstep.goodput import Cost, Design, live_design
 
 BOOT = Cost(
     300.0,
-    "assumed: from the request of a GPU machine on a cloud until its pod runs; not measured, no cloud was used",
+    "assumed: from the request of a GPU machine on a cloud until its pod runs; not measured, because no cloud was used",
 )
-MIN_BILLED = Cost(60.0, "AWS bills Linux machines by the second, at least one minute")
+MIN_BILLED_TIME = Cost(60.0, "AWS bills Linux machines by the second, at least one minute")
 STATE_BYTES = 204.7e6  # ResNet-50, as in docs/measurements.md
 BYTES_PER_SECOND = 10e9 / 8
 CHECKPOINT_SECONDS = 30.0
 STEP_SECONDS = 0.5
 
-LIVE = live(
+LIVE = live_design(
     state_bytes=STATE_BYTES,
     step_seconds=STEP_SECONDS,
     bytes_per_second=BYTES_PER_SECOND,
@@ -30,17 +30,17 @@ class Prices:
     """Prices in USD per hour.
 
     Attributes:
-        spot: one spot machine; the highest price of all zones.
-        on_demand: one on-demand machine.
-        fixed: everything else that is billed while the job runs: control plane, storage, system nodes.
-        unknown: items of `fixed` without a known price, which make the true cost higher.
-        spot_by_zone: one spot machine by position of the zone; empty if all zones have one price.
+        spot: price of one spot machine; the highest price of all zones.
+        on_demand: price of one on-demand machine.
+        fixed: price of everything else that is billed while the job runs: control plane, storage, system nodes.
+        unpriced_items: names of the items of `fixed` without a known price, which make the true cost higher.
+        spot_by_zone: price of one spot machine by position of the zone; empty if all zones have the same price.
     """
 
     spot: float
     on_demand: float
     fixed: float = 0.0
-    unknown: tuple[str, ...] = ()
+    unpriced_items: tuple[str, ...] = ()
     spot_by_zone: tuple[float, ...] = ()
 
     def spot_in(self, zone: int) -> float:
@@ -84,8 +84,8 @@ class JobModel:
         interval = self.design.checkpoint_seconds
         return interval / (interval + self.design.stall.seconds)
 
-    def hourly(self, spot: int, on_demand: int, zone: int | None = None) -> float:
-        """Return the cost in USD per hour with these machines, in the most expensive zone unless one is given."""
+    def hourly_cost(self, spot: int, on_demand: int, zone: int | None = None) -> float:
+        """Return the cost in USD per hour with these machines, at the highest spot price if `zone` is None."""
         prices = self.prices
         price = prices.spot if zone is None else prices.spot_in(zone)
         return spot * price + on_demand * prices.on_demand + prices.fixed

@@ -1,4 +1,4 @@
-"""Decide how many on-demand machines to buy. Pure: the observation and the terms of the job are arguments.
+"""The number of on-demand machines to buy. Pure: the observation and the terms of the job are arguments.
 
 Four policies, one signature. `uniform_progress` and `greedy` are the policies of "Can't Be Late: Optimizing Spot
 Instance Savings under Deadlines" (Wu et al., NSDI 2024), adapted to a group that trains with any number of
@@ -20,16 +20,16 @@ from enum import StrEnum
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """The terms of a job.
+    """Size, work and limits of a job.
 
     Attributes:
         work: machine-seconds that complete it.
-        machines: machines that the group wants.
-        min_machines: machines below which it does not train.
+        machines: desired number of machines.
+        min_machines: minimum number of machines with which it trains.
         start_seconds: time from the request of a machine until it trains.
         pass_seconds: time between two decisions.
         goodput: share of a machine's time that trains while the group does not change.
-        deadline_seconds: time by which it has to be complete; None without a deadline.
+        deadline_seconds: time by which the job has to be complete; None without a deadline.
         budget_usd: amount that must not be exceeded; None without a budget.
     """
 
@@ -49,15 +49,15 @@ class Progress:
 
     Attributes:
         seconds: time since the job began.
-        done: machine-seconds of work that count.
+        work_done: machine-seconds of work that count.
         spot: spot machines that train.
         on_demand: on-demand machines that the group has.
-        none_for_seconds: time since when it has no spot machine.
+        none_for_seconds: time during which the group has had no spot machine.
         starting: spot machines that run but do not train yet.
     """
 
     seconds: float
-    done: float
+    work_done: float
     spot: int
     on_demand: int
     none_for_seconds: float = 0.0
@@ -66,10 +66,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Purchase:
-    """The result of one pass.
+    """The decision of one pass.
 
     Attributes:
-        on_demand: on-demand machines to have from now on.
+        on_demand: number of on-demand machines to have from now on.
         use_spot: whether to keep spot machines as well.
         reason: reason of the decision, for the job's status.
     """
@@ -90,12 +90,13 @@ class OnDemand(StrEnum):
     ALWAYS = "always"
 
 
-NONE = Purchase(0, use_spot=True, reason="spot machines only")
+SPOT_ONLY = Purchase(0, use_spot=True, reason="spot machines only")
 LOSSES_IN_RESERVE = 2
 LOSSES_PER_SECOND = 0.5 / 3600
-"""Losses of all spot machines for which `latest_start` keeps time: a number, and one more for two hours of work left.
+"""Losses of all spot machines that `latest_start` reserves time for: two, and one more per two hours of remaining work.
 
-Twice what published traces have: 14 to 98 losses of all machines in 271 to 428 hours, at most 0.23 an hour.
+The rate is twice the rate in published traces, which have 14 to 98 losses of all machines in 271 to 428 hours: at most
+0.23 an hour.
 """
 
 FALLBACK_AFTER_SECONDS = 900.0
@@ -105,7 +106,7 @@ FALLBACK_AFTER_SECONDS = 900.0
 def never(terms: Terms, progress: Progress) -> Purchase:
     """Buy no on-demand machine."""
     del terms, progress
-    return NONE
+    return SPOT_ONLY
 
 
 def always(terms: Terms, progress: Progress) -> Purchase:
@@ -119,20 +120,22 @@ def margin_seconds(terms: Terms, progress: Progress) -> float:
     if terms.deadline_seconds is None:
         return float("inf")
     remaining_seconds = terms.deadline_seconds - progress.seconds
-    return remaining_seconds - (terms.work - progress.done) / terms.machines / terms.goodput
+    return remaining_seconds - (terms.work - progress.work_done) / terms.machines / terms.goodput
 
 
-def missing(terms: Terms, progress: Progress) -> int:
-    """Return the on-demand machines that complete the group.
+def missing_machines(terms: Terms, progress: Progress) -> int:
+    """Return the number of on-demand machines that complete the group.
 
     Machines that were bought are kept until spot machines that replace them train.
     """
-    untrained = max(0, terms.machines - progress.spot)
-    return max(untrained - progress.starting, min(progress.on_demand, untrained))
+    without_training_spot = max(0, terms.machines - progress.spot)
+    return max(
+        without_training_spot - progress.starting, min(progress.on_demand, without_training_spot)
+    )
 
 
 def latest_start(terms: Terms, progress: Progress) -> Purchase:
-    """Buy the missing machines from the last moment from which all machines finish in time."""
+    """Buy the missing machines as soon as all machines together would only just finish in time."""
     if terms.deadline_seconds is None:
         return _minimum(terms, progress)
     margin = margin_seconds(terms, progress)
@@ -143,24 +146,24 @@ def latest_start(terms: Terms, progress: Progress) -> Purchase:
         return Purchase(terms.machines, use_spot=False, reason=reason)
     if margin <= reserve or (progress.on_demand and margin <= reserve + terms.pass_seconds):
         reason = f"{margin:.0f} s of reserve are left: missing machines are bought on demand"
-        return Purchase(missing(terms, progress), use_spot=True, reason=reason)
+        return Purchase(missing_machines(terms, progress), use_spot=True, reason=reason)
     reason = f"{margin:.0f} s of reserve are left: spot machines only"
     return Purchase(0, use_spot=True, reason=reason)
 
 
 def _expected_losses(terms: Terms, progress: Progress) -> float:
-    seconds_left = (terms.work - progress.done) / terms.machines
+    seconds_left = (terms.work - progress.work_done) / terms.machines
     return LOSSES_IN_RESERVE + LOSSES_PER_SECOND * seconds_left
 
 
 def _minimum(terms: Terms, progress: Progress) -> Purchase:
     """Return the purchase without a deadline, which keeps the smallest group training without spot machines."""
-    bought = terms.min_machines - progress.spot
-    waited = progress.none_for_seconds >= FALLBACK_AFTER_SECONDS or progress.on_demand > 0
-    if bought > 0 and waited:
+    missing = terms.min_machines - progress.spot
+    may_buy = progress.none_for_seconds >= FALLBACK_AFTER_SECONDS or progress.on_demand > 0
+    if missing > 0 and may_buy:
         reason = f"no spot machine for {progress.none_for_seconds:.0f} s: the smallest group trains on demand"
-        return Purchase(bought, use_spot=True, reason=reason)
-    return NONE
+        return Purchase(missing, use_spot=True, reason=reason)
+    return SPOT_ONLY
 
 
 def greedy(terms: Terms, progress: Progress) -> Purchase:
@@ -169,23 +172,23 @@ def greedy(terms: Terms, progress: Progress) -> Purchase:
     last_moment = 2 * terms.start_seconds + terms.pass_seconds
     if margin <= last_moment:
         return Purchase(terms.machines, use_spot=False, reason="the last moment to finish in time")
-    return NONE
+    return SPOT_ONLY
 
 
 def uniform_progress(terms: Terms, progress: Progress) -> Purchase:
-    """Keep up with a uniform rate of progress; use spot machines whenever there are any (baseline)."""
+    """Keep up with a uniform rate of progress, and use all spot machines that there are (baseline)."""
     if terms.deadline_seconds is None:
-        return NONE
+        return SPOT_ONLY
     final = greedy(terms, progress)
     if final.on_demand:
         return final
-    # Hysteresis: who buys continues until the progress expected two starts later is reached.
+    # Hysteresis: a group with on-demand machines keeps them until it has the progress expected two starts later.
     ahead = 2 * terms.start_seconds if progress.on_demand else 0.0
     expected = terms.work * (progress.seconds + ahead) / terms.deadline_seconds
-    if progress.done >= expected:
-        return Purchase(0, use_spot=True, reason="as much is done as at a uniform rate")
-    bought = missing(terms, progress)
-    return Purchase(bought, use_spot=True, reason="less is done than at a uniform rate")
+    if progress.work_done >= expected:
+        return Purchase(0, use_spot=True, reason="progress is at or above the uniform rate")
+    missing = missing_machines(terms, progress)
+    return Purchase(missing, use_spot=True, reason="progress is below the uniform rate")
 
 
 POLICIES: dict[OnDemand, Policy] = {

@@ -28,9 +28,9 @@ def draw(history: CapacityHistory, ticks: Sequence[TickRecord], machines: int) -
     """Return a picture of a replay.
 
     Args:
-        history: the capacity; only the part that was replayed is drawn.
+        history: capacity of the zones; only the part that was replayed is drawn.
         ticks: records of the replay, at least one.
-        machines: machines that the group wants; the height of a lane.
+        machines: desired number of machines, which is the height of a lane.
     """
     picture = _Picture(history, ticks, machines)
     return "\n".join([*picture.head(), *picture.lanes(), *picture.axis(), "</svg>", ""])
@@ -53,8 +53,8 @@ class _Picture:
     ) -> None:
         self._history, self._ticks, self._machines = history, ticks, machines
         self._scale = (WIDTH - LEFT - RIGHT) / len(ticks)
-        self._bought = any(tick.on_demand for tick in ticks)
-        self._lanes = len(history.zones) + self._bought
+        self._has_on_demand = any(tick.on_demand for tick in ticks)
+        self._lanes = len(history.zones) + self._has_on_demand
         self._bottom = TOP + self._lanes * (LANE + LANE_GAP)
 
     def head(self) -> Iterator[str]:
@@ -64,24 +64,24 @@ class _Picture:
         yield f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
         moves = sum(before.zone != after.zone for before, after in pairwise(self._ticks))
         hours = len(self._ticks) * self._history.gap_seconds / HOUR_SECONDS
-        title = f"{hours:.0f} hours, {self._machines} wanted machines, {moves} moves"
+        title = f"{hours:.0f} hours, {self._machines} desired machines, {moves} moves"
         yield f"<title>{title}</title>\n<style>{STYLE}</style>"
         yield f'<rect class="page" width="{WIDTH}" height="{height}"/>'
         yield f'<text class="h" x="{LEFT}" y="30">{title}</text>'
         legend = [("used", "machines of the group"), ("offered", "offered by the zone, not used")]
-        legend += [("bought", "on demand")] if self._bought else []
+        legend += [("bought", "on demand")] if self._has_on_demand else []
         for number, (style, text) in enumerate(legend):
             x = LEFT + number * 240
             yield f'<rect class="{style}" x="{x}" y="46" width="14" height="14"/>'
             yield f'<text class="t" x="{x + 20}" y="58">{text}</text>'
 
     def lanes(self) -> Iterator[str]:
-        """Yield one lane for each zone, and one for on-demand machines if there were any."""
+        """Yield one lane for each zone, and one for on-demand machines if the group had any."""
         for zone, name in enumerate(self._history.zones):
             offered = [tick[zone] for tick in self._history.machines[: len(self._ticks)]]
             used_machines = [tick.spot if tick.zone == zone else 0 for tick in self._ticks]
             yield from self._lane(zone, name, [("offered", offered), ("used", used_machines)])
-        if self._bought:
+        if self._has_on_demand:
             counts = [tick.on_demand for tick in self._ticks]
             yield from self._lane(self._lanes - 1, "on demand", [("bought", counts)])
 

@@ -6,7 +6,7 @@ the policy requests machines in other zones while its own is short, and moves if
 A refused request costs nothing.
 
 The rules are tried in order and the first that matches decides. docs/capacity.md draws them as a state machine.
-A reason contains no clock: a controller writes it to the job's status whenever it changes.
+A reason contains no time, because a controller writes it to the job's status whenever it changes.
 
 The controller imports this module, which therefore imports no other part of Everstep.
 """
@@ -20,7 +20,7 @@ class State(StrEnum):
     """Decision about the group's zone."""
 
     SETTLED = "settled"  # nothing to gain from another zone
-    SHORT = "short"  # fewer machines than wanted, for a short time
+    SHORT = "short"  # fewer machines than desired, since a short time ago
     SEARCHING = "searching"  # machines are requested in other zones
     MOVING = "moving"  # the group moves to another zone
 
@@ -47,7 +47,7 @@ class ZoneObservation:
     name: str = "another zone"
 
     @property
-    def lasting(self) -> int:
+    def uninterrupted(self) -> int:
         """Running machines without an interruption notice."""
         return self.running - self.interrupted
 
@@ -57,7 +57,7 @@ class Observation:
     """Observed state of all zones in one pass.
 
     Attributes:
-        seconds: time since the job began, or of a clock.
+        seconds: time since the job began, or the time of a clock.
         zones: the zones, by position.
         moving: True while a move is under way.
     """
@@ -72,7 +72,7 @@ class PlacementConfig:
     """Settings of the policy.
 
     Attributes:
-        wanted: machines that the group wants.
+        machines: desired number of machines.
         short_seconds: time with too few machines after which other zones are tried.
         min_gain: machines that another zone must offer beyond those that run here.
         min_gain_ratio: minimum ratio of the machines that another zone offers to those that run here.
@@ -80,7 +80,7 @@ class PlacementConfig:
         max_price: USD per hour above which a zone is not entered; None means any price.
     """
 
-    wanted: int
+    machines: int
     short_seconds: float = 600.0
     min_gain: int = 2
     min_gain_ratio: float = 1.25
@@ -95,7 +95,7 @@ class Memory:
     Attributes:
         zone: position of the group's zone.
         short_since: time at which the zone began to have too few machines; None while it has enough.
-        moved_at: times of the last move; None before the first.
+        moved_at: time of the last move; None before the first.
     """
 
     zone: int
@@ -165,11 +165,11 @@ class _Pass:
 
     @property
     def required(self) -> int:
-        return required_offer(self.config, self.zone_state.lasting)
+        return required_offer(self.config, self.zone_state.uninterrupted)
 
     @property
     def running(self) -> str:
-        return f"{self.zone_state.lasting} of {self.config.wanted} machines"
+        return f"{self.zone_state.uninterrupted} of {self.config.machines} machines"
 
     def stay(self, state: State, reason: str, *, search: bool = False) -> PlacementDecision:
         return PlacementDecision(
@@ -177,16 +177,16 @@ class _Pass:
         )
 
 
-def required_offer(config: PlacementConfig, lasting: int) -> int:
-    """Return the minimum offer that justifies a move of a group of `lasting` machines."""
-    if not lasting:
+def required_offer(config: PlacementConfig, uninterrupted: int) -> int:
+    """Return the minimum offer that justifies a move, for a group with this number of uninterrupted machines."""
+    if not uninterrupted:
         return 1
-    return max(lasting + config.min_gain, round(lasting * config.min_gain_ratio))
+    return max(uninterrupted + config.min_gain, round(uninterrupted * config.min_gain_ratio))
 
 
 def place(config: PlacementConfig, observed: Observation, memory: Memory) -> PlacementDecision:
     """Decide in which zone the group runs, and where else to request machines."""
-    if observed.zones[memory.zone].lasting >= config.wanted:
+    if observed.zones[memory.zone].uninterrupted >= config.machines:
         memory = replace(memory, short_since=None) if memory.short_since is not None else memory
     elif memory.short_since is None:
         memory = replace(memory, short_since=observed.seconds)
@@ -200,13 +200,13 @@ def _one_move_at_a_time(current: _Pass) -> Iterator[PlacementDecision]:
 
 
 def _group_is_complete(current: _Pass) -> Iterator[PlacementDecision]:
-    if current.zone_state.lasting >= current.config.wanted:
-        yield current.stay(State.SETTLED, f"all {current.config.wanted} machines run here")
+    if current.zone_state.uninterrupted >= current.config.machines:
+        yield current.stay(State.SETTLED, f"all {current.config.machines} machines run here")
 
 
 def _machines_are_coming(current: _Pass) -> Iterator[PlacementDecision]:
     zone = current.zone_state
-    if zone.lasting + zone.pending >= current.config.wanted:
+    if zone.uninterrupted + zone.pending >= current.config.machines:
         yield current.stay(State.SETTLED, f"{zone.pending} more machines are starting here")
 
 
@@ -216,14 +216,14 @@ def _no_other_zone(current: _Pass) -> Iterator[PlacementDecision]:
 
 
 def _too_few_missing(current: _Pass) -> Iterator[PlacementDecision]:
-    if current.required > current.config.wanted:
-        reason = f"{current.running}; a move would have to gain more than are missing"
+    if current.required > current.config.machines:
+        reason = f"{current.running}; a move would have to gain more machines than are missing"
         yield current.stay(State.SHORT, reason)
 
 
 def _recently_short(current: _Pass) -> Iterator[PlacementDecision]:
     config = current.config
-    if current.zone_state.lasting and current.seconds_short < config.short_seconds:
+    if current.zone_state.uninterrupted and current.seconds_short < config.short_seconds:
         reason = f"{current.running}; other zones are tried after {config.short_seconds:.0f} s"
         yield current.stay(State.SHORT, reason)
 
@@ -240,10 +240,10 @@ def _clearly_more_elsewhere(current: _Pass) -> Iterator[PlacementDecision]:
     if best is None:
         return
     offered = current.observed.zones[best].offered or 0
-    if min(offered, current.config.wanted) >= current.required:
+    if min(offered, current.config.machines) >= current.required:
         memory = Memory(best, moved_at=current.observed.seconds)
         name = current.observed.zones[best].name
-        reason = f"{name} offers {offered} machines, {current.zone_state.lasting} run here"
+        reason = f"{name} offers {offered} machines, {current.zone_state.uninterrupted} run here"
         yield PlacementDecision(State.MOVING, best, (), reason, memory)
 
 

@@ -1,4 +1,4 @@
-"""Plan a job: replay histories for each choice of zones and on-demand policy, and summarise the outcomes."""
+"""Plan of a job: the outcomes of replayed histories for each choice of zones and on-demand policy."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ MAX_HORIZON_SECONDS = 2 * MAX_SECONDS
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits that a user sets; None where there is none.
+    """Limits that a user sets; None for a limit that is not set.
 
     Attributes:
         deadline_seconds: time by which the job has to be complete.
-        budget_usd: amount that it must not exceed.
+        budget_usd: amount that the job must not exceed.
         deadline_name: option or key that sets the deadline, for messages.
         budget_name: option or key that sets the budget, for messages.
     """
@@ -57,7 +57,7 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRow:
-    """The outcomes of one choice.
+    """A row of the plan: the outcomes of one choice.
 
     Attributes:
         choice: the choice.
@@ -66,7 +66,7 @@ class PlanRow:
         goodput: share of the billed machine time that trained and counted.
         moves: moves between zones.
         complete: share of the histories in which the job was completed before they end.
-        in_time: share of the histories in which it was completed by the deadline; None if there is none.
+        in_time: share of the histories in which it was completed by the deadline; None without a deadline.
         suspended: share of the histories in which the budget suspended it.
     """
 
@@ -81,7 +81,7 @@ class PlanRow:
 
 
 def choices(zones: int) -> Iterator[Choice]:
-    """Yield the choices for a number of zones; a group that is always on demand needs one."""
+    """Yield the choices for a number of zones; a group that is always on demand needs only one zone."""
     for count in range(1, zones + 1):
         yield Choice(count, OnDemand.NEVER)
         yield Choice(count, OnDemand.FALLBACK)
@@ -89,7 +89,7 @@ def choices(zones: int) -> Iterator[Choice]:
 
 
 def check(job: JobModel, limits: Limits) -> None:
-    """Raise EverstepError if no policy can keep to the limits; the message has the earliest deadline."""
+    """Raise EverstepError if no policy can keep to the limits; the message contains the earliest possible deadline."""
     _check_deadline(job, limits)
     _check_budget(job, limits)
 
@@ -110,13 +110,13 @@ def _check_deadline(job: JobModel, limits: Limits) -> None:
 
 def _check_budget(job: JobModel, limits: Limits) -> None:
     budget_usd, name = limits.budget_usd, limits.budget_name
-    hour = job.hourly(job.machines, 0)
-    if budget_usd is None or budget_usd >= hour:  # false for nan
+    hourly_cost = job.hourly_cost(job.machines, 0)
+    if budget_usd is None or budget_usd >= hourly_cost:  # a budget of nan is refused
         return
     raise EverstepError(
         f"{name} {budget_usd:g} is below one hour of the job: {job.machines} spot machines and the rest "
-        f"of the stack cost {hour:.2f} USD an hour",
-        f"Set {name} to {ceil(hour * 100) / 100:.2f} or more, or lower job.maxReplicas.",
+        f"of the stack cost {hourly_cost:.2f} USD an hour",
+        f"Set {name} to {ceil(hourly_cost * 100) / 100:.2f} or more, or lower job.maxReplicas.",
     )
 
 
@@ -125,14 +125,14 @@ def generated_histories(
 ) -> Iterator[CapacityHistory]:
     """Yield histories fitted to published traces.
 
-    The zones of a stack differ from the zones of the traces, so each is the better zone in turn.
+    The zones of a stack differ from the zones of the traces, so each zone of the stack gets each trace zone in turn.
     """
     model = fit(PUBLISHED)
     positions = range(len(model.zones))
     for number in range(count):
         history = generate(model, seed=seed + number, hours=hours, machines=machines)
-        rotated = history.only([(zone + number) % len(positions) for zone in positions])
-        selected = rotated.only(range(min(len(zones), len(positions))))
+        rotated = history.with_zones([(zone + number) % len(positions) for zone in positions])
+        selected = rotated.with_zones(range(min(len(zones), len(positions))))
         yield CapacityHistory(
             tuple(zones[: len(selected.zones)]), selected.gap_seconds, selected.machines
         )
@@ -141,16 +141,17 @@ def generated_histories(
 def histories_of(
     trace: CapacityHistory, count: int, seconds: float, machines: int
 ) -> Iterator[CapacityHistory]:
-    """Yield a trace from different beginnings, repeated until it lasts long enough.
+    """Yield a trace from different start ticks, repeated until it lasts long enough.
 
-    Its ticks get the length of the published traces' ticks: the simulator counts the start of a machine in whole ticks.
+    It is sampled at the interval of the published traces, because the simulator counts the start of a machine in
+    whole ticks.
     """
     limited = trace.sampled(GAP_SECONDS).limited(machines)
     ticks = len(limited.machines)
     rounds = ceil(seconds / (ticks * limited.gap_seconds))
     for number in range(count):
-        turned = limited.from_tick(number * ticks // count)
-        yield CapacityHistory(turned.zones, turned.gap_seconds, turned.machines * rounds)
+        shifted = limited.from_tick(number * ticks // count)
+        yield CapacityHistory(shifted.zones, shifted.gap_seconds, shifted.machines * rounds)
 
 
 def horizon_seconds(job: JobModel, limits: Limits) -> float:
@@ -178,16 +179,15 @@ def replay(
     *,
     record: bool = False,
 ) -> Outcome:
-    """Return the outcome of one choice on one history, with its ticks if they should be recorded."""
+    """Return the outcome of one choice on one history, with its ticks if `record` is set."""
     terms = terms_of(job, history.gap_seconds, limits.deadline_seconds, limits.budget_usd)
-    zones = history.only(range(min(choice.zones, len(history.zones))))
-    placement = PlacementConfig(wanted=job.machines)
+    zones = history.with_zones(range(min(choice.zones, len(history.zones))))
+    placement = PlacementConfig(machines=job.machines)
     return simulate(zones, job, terms, placement, POLICIES[choice.on_demand], record=record)
 
 
 def summary(choice: Choice, outcomes: Sequence[Outcome], limits: Limits) -> PlanRow:
     """Return the row of a choice."""
-    complete = [outcome for outcome in outcomes if outcome.complete]
     in_time, deadline_seconds = None, limits.deadline_seconds
     if deadline_seconds is not None:
         in_time = _share(
@@ -199,19 +199,22 @@ def summary(choice: Choice, outcomes: Sequence[Outcome], limits: Limits) -> Plan
         usd=spread(outcome.usd for outcome in outcomes),
         goodput=spread(outcome.goodput for outcome in outcomes),
         moves=spread(outcome.moves for outcome in outcomes),
-        complete=len(complete) / len(outcomes),
+        complete=_share(outcome.complete for outcome in outcomes),
         in_time=in_time,
         suspended=_share(outcome.suspended for outcome in outcomes),
     )
 
 
 def _share(values: Iterable[bool]) -> float:
-    counted = list(values)
-    return sum(counted) / len(counted)
+    flags = list(values)
+    return sum(flags) / len(flags)
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """Return the percentiles of at least one value, each the value of a history: infinity is not averaged."""
+    """Return the percentiles of at least one value.
+
+    Each percentile is the value of one history, because infinity cannot be averaged.
+    """
     ordered = sorted(values)
     last = len(ordered) - 1
     return Spread(*(ordered[round(share * last)] for share in (0.1, 0.5, 0.9)))

@@ -1,20 +1,20 @@
-"""Replay a capacity history for a job under the two policies, tick by tick.
+"""Replay of a capacity history for a job under the two policies, tick by tick.
 
-The policies see what a controller sees: their own machines, and another zone's answer to a request that was
-open since the tick before. The simulator alone knows the history.
+The policies observe what a controller observes: their own machines, and another zone's response to a request
+that was open since the previous tick. The simulator alone knows the history.
 
 A new machine is billed from its request and trains after its start. If the group leaves a zone that still has
-machines, these train until the new ones do. Machines are lost without notice; if all are, so is the work since
+machines, these train until the new ones do. Machines are lost without notice; if all are lost, so is the work since
 the last checkpoint. A request in another zone that is granted but not used is billed for the minimum time.
 
-A tick has to last about as long as the start of a machine, or longer: the policies see a machine that came in
-the tick before as training.
+A tick has to last about as long as the start of a machine, or longer: to the policies, a machine that came in
+the previous tick is training.
 """
 
 from dataclasses import dataclass, field
 
 from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
-from everstep.capacity.job import MIN_BILLED, JobModel
+from everstep.capacity.job import MIN_BILLED_TIME, JobModel
 from everstep.capacity.on_demand import Policy, Progress, Purchase, Terms, within_budget
 from everstep.capacity.placement import (
     Memory,
@@ -53,18 +53,18 @@ class Outcome:
         complete: whether the work was completed.
         suspended: whether the budget suspended the job.
         usd: total cost.
-        done: machine-seconds of work that count.
+        work_done: machine-seconds of work that count.
         spot_seconds: billed machine-seconds on spot.
         on_demand_seconds: billed machine-seconds on demand.
         moves: moves between zones.
-        ticks: records of the ticks, if requested.
+        ticks: records of the ticks; empty unless they were requested.
     """
 
     seconds: float
     complete: bool
     suspended: bool
     usd: float
-    done: float
+    work_done: float
     spot_seconds: float
     on_demand_seconds: float
     moves: int
@@ -74,7 +74,7 @@ class Outcome:
     def goodput(self) -> float:
         """Share of the billed machine time that trained and counted."""
         billed = self.spot_seconds + self.on_demand_seconds
-        return self.done / billed if billed else 0.0
+        return self.work_done / billed if billed else 0.0
 
 
 def simulate(
@@ -86,7 +86,7 @@ def simulate(
     *,
     record: bool = False,
 ) -> Outcome:
-    """Replay a history from its beginning until the job is complete, suspended or the history ends."""
+    """Replay a history from its beginning until the job is complete or suspended, or the history ends."""
     run = _Replay(history, job, terms, placement, policy, record=record)
     for available in history.machines:
         if not run.tick(available):
@@ -124,11 +124,11 @@ class _Replay:
     policy: Policy
     record: bool
     now: float = 0.0
-    done: float = 0.0
+    work_done: float = 0.0
     usd: float = 0.0
     spot: int = 0
     on_demand: int = 0
-    start_debt: float = 0.0  # machine-seconds that starting machines still need
+    start_debt: float = 0.0  # machine-seconds until all starting machines train
     spot_seconds: float = 0.0
     on_demand_seconds: float = 0.0
     moves: int = 0
@@ -148,8 +148,8 @@ class _Replay:
         purchase = self._purchase(offered, moved=moved)
         spot = offered if purchase.use_spot else 0
         on_demand = purchase.on_demand
-        hourly = self.job.hourly(spot, on_demand, decision.zone)
-        if not within_budget(self.terms, self.usd, hourly * gap / HOUR_SECONDS):
+        hourly_cost = self.job.hourly_cost(spot, on_demand, decision.zone)
+        if not within_budget(self.terms, self.usd, hourly_cost * gap / HOUR_SECONDS):
             self.suspended = True
             return False
         self._pay(spot, on_demand, gap, decision.zone)
@@ -161,16 +161,16 @@ class _Replay:
         self.now += gap
         if self.record:
             self.ticks.append(TickRecord(decision.zone, spot, on_demand, decision.reason))
-        return self.done < self.job.work
+        return self.work_done < self.job.work
 
     def outcome(self) -> Outcome:
         """Return the result so far."""
         return Outcome(
             seconds=self.now,
-            complete=self.done >= self.job.work,
+            complete=self.work_done >= self.job.work,
             suspended=self.suspended,
             usd=self.usd,
-            done=min(self.done, self.job.work),
+            work_done=min(self.work_done, self.job.work),
             spot_seconds=self.spot_seconds,
             on_demand_seconds=self.on_demand_seconds,
             moves=self.moves,
@@ -178,7 +178,7 @@ class _Replay:
         )
 
     def _place(self, available: tuple[int, ...]) -> PlacementDecision:
-        before, desired = self.decision, self.placement.wanted
+        before, desired = self.decision, self.placement.machines
         memory = before.memory if before else Memory(0)
         searched = before.search if before else tuple(range(1, len(available)))
         running = min(available[memory.zone], desired)
@@ -197,11 +197,11 @@ class _Replay:
     def _purchase(self, offered: int, *, moved: bool) -> Purchase:
         if offered:
             self.none_since = self.now + self.history.gap_seconds
-        # After a move all machines start at the same time, bought ones as well.
+        # After a move all machines start at the same time, on-demand machines as well.
         training = offered if moved else min(self.spot, offered)
         progress = Progress(
             seconds=self.now,
-            done=self.done,
+            work_done=self.work_done,
             spot=training,
             on_demand=self.on_demand,
             none_for_seconds=max(0.0, self.now - self.none_since),
@@ -210,7 +210,7 @@ class _Replay:
         return self.policy(self.terms, progress)
 
     def _pay(self, spot: int, on_demand: int, seconds: float, zone: int) -> None:
-        self.usd += self.job.hourly(spot, on_demand, zone) * seconds / HOUR_SECONDS
+        self.usd += self.job.hourly_cost(spot, on_demand, zone) * seconds / HOUR_SECONDS
         self.spot_seconds += spot * seconds
         self.on_demand_seconds += on_demand * seconds
 
@@ -220,37 +220,37 @@ class _Replay:
         decision: PlacementDecision,
         available: tuple[int, ...],
     ) -> None:
-        """Pay for machines that a search was granted and the group does not use."""
+        """Pay for machines that another zone granted and the group does not use."""
         if before is None or not before.search:
             return
         for zone in before.search:
             if zone != decision.zone:
-                unused = min(available[zone], self.job.machines) * MIN_BILLED.seconds
+                unused = min(available[zone], self.job.machines) * MIN_BILLED_TIME.seconds
                 self.spot_seconds += unused
                 self.usd += unused * self.job.prices.spot_in(zone) / HOUR_SECONDS
 
     def _train(self, spot: int, on_demand: int, remaining: int, *, left_zone: int | None) -> None:
         gap, job, moved = self.history.gap_seconds, self.job, left_zone is not None
         continuing = 0 if moved else min(self.spot, spot) + min(self.on_demand, on_demand)
-        fresh = spot + on_demand - continuing
-        total = continuing + fresh
+        new_machines = spot + on_demand - continuing
+        machines = continuing + new_machines
         overlap = 0.0
         if left_zone is not None:
             overlap = self._overlap(remaining, left_zone)
         elif self.spot + self.on_demand and not continuing:
-            self.done -= min(
-                self.done, job.design.checkpoint_seconds * (self.spot + self.on_demand)
+            self.work_done -= min(
+                self.work_done, job.design.checkpoint_seconds * (self.spot + self.on_demand)
             )
         self.start_debt = min(
-            self.start_debt + fresh * job.start_seconds, total * job.start_seconds
+            self.start_debt + new_machines * job.start_seconds, machines * job.start_seconds
         )
-        starting = min(self.start_debt, total * gap)
+        starting = min(self.start_debt, machines * gap)
         self.start_debt -= starting
-        # Bought machines that bridge the start of spot machines add none to a complete group.
-        trained = min(total * gap - starting, job.machines * gap) * job.steady_goodput
-        trained -= self._pauses(spot, continuing, fresh)
-        if total >= job.min_machines:
-            self.done += max(0.0, trained) + overlap
+        # On-demand machines that bridge the start of spot machines add nothing to a complete group.
+        work = min(machines * gap - starting, job.machines * gap) * job.steady_goodput
+        work -= self._pauses(spot, continuing, new_machines)
+        if machines >= job.min_machines:
+            self.work_done += max(0.0, work) + overlap
 
     def _overlap(self, remaining: int, zone: int) -> float:
         """Return the work of the old zone's machines while the new ones start; they are billed for it."""
@@ -259,13 +259,15 @@ class _Replay:
         self.usd -= job.prices.fixed * job.start_seconds / HOUR_SECONDS  # billed once
         return (remaining + self.on_demand) * job.start_seconds * job.steady_goodput
 
-    def _pauses(self, spot: int, continuing: int, fresh: int) -> float:
+    def _pauses(self, spot: int, continuing: int, new_machines: int) -> float:
         """Return the machine-seconds that the remaining machines pause for losses and joins."""
         design = self.job.design
-        lost = (
+        loss_seconds = (
             design.loss.seconds + design.repeated.seconds
             if spot < self.spot and continuing
             else 0.0
         )
-        joined = (design.join if continuing else design.begin).seconds if fresh else 0.0
-        return lost * continuing + joined * (continuing or fresh)
+        join_seconds = (
+            (design.join if continuing else design.begin).seconds if new_machines else 0.0
+        )
+        return loss_seconds * continuing + join_seconds * (continuing or new_machines)

@@ -1,10 +1,10 @@
-"""Read capacity traces in the format of skypilot-org/spot-traces.
+"""Reader of capacity traces in the format of skypilot-org/spot-traces.
 
     {"metadata": {"gap_seconds": 300}, "data": [16, 16, 0, ...]}
 
-`data` has the available machines at each tick. One file describes one zone, named by the file; a file whose
+`data` has the available machines at each tick. One file describes one zone, named after the file; a file whose
 `data` is a mapping of zone -> list describes several. A trace is refused if any value is missing or not a
-number of machines: replaying a repaired trace would plan with capacity that was never observed.
+number of machines: a plan on a repaired trace would use capacity that was never observed.
 """
 
 import json
@@ -16,7 +16,7 @@ from everstep.capacity.history import CapacityHistory
 from everstep.errors import EverstepError
 
 GAP_SECONDS = (1, 3600)
-"""Accepted duration of a tick: shorter ones are a wrong unit, longer ones hide whole outages."""
+"""Accepted durations of a tick: a shorter one is in a wrong unit, a longer one hides whole outages."""
 
 MAX_MACHINES = 100_000
 """Largest accepted count: a higher value is a timestamp, bytes or a price in another unit."""
@@ -30,7 +30,7 @@ def read_traces(paths: Sequence[Path]) -> CapacityHistory:
     """Return the history of the zones in all files; the longer traces are cut to the shortest one.
 
     Raises:
-        EverstepError: a file cannot be read or breaks a rule of the format, a zone is there twice, or
+        EverstepError: a file cannot be read or breaks a rule of the format, a zone occurs twice, or
             the files have ticks of different durations.
     """
     counts: dict[str, Sequence[int]] = {}
@@ -42,13 +42,13 @@ def read_traces(paths: Sequence[Path]) -> CapacityHistory:
             if zone in counts:
                 raise EverstepError(
                     f"{path}: zone {zone!r} is in an earlier file already",
-                    "Name each zone once: rename the file, or leave one of the two out.",
+                    "Name each zone once: rename the file, or omit one of the two.",
                 )
             counts[zone] = values
     if len(set(gaps.values())) > 1:
-        described = ", ".join(f"{path} has {gap:g}" for path, gap in gaps.items())
+        intervals = ", ".join(f"{path} has {gap:g}" for path, gap in gaps.items())
         raise EverstepError(
-            f"metadata.gap_seconds differs between the traces: {described}",
+            f"metadata.gap_seconds differs between the traces: {intervals}",
             "Use traces that were sampled at the same interval.",
         )
     ticks = min(len(values) for values in counts.values())
@@ -61,7 +61,7 @@ def _content(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text())
     except OSError as error:
         raise EverstepError(
-            f"{path} cannot be read: {error.strerror}", "Name a trace file."
+            f"{path} cannot be read: {error.strerror}", "Name a readable trace file."
         ) from None
     except UnicodeDecodeError as error:
         raise EverstepError(f"{path} is not text: {error.reason}", FORMAT_HINT) from None

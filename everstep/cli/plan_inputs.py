@@ -134,13 +134,13 @@ def prices(config: "StackConfig", stack: str) -> Prices:
             "Plan a stack of a cloud: everstep plan --stack eks-dev",
         )
     others = spending.fixed_items(config)
-    unknown = [pool.disk_name for pool in pools if pool.disk is None]
-    unknown += [item.name for item in others if item.on_demand is None]
+    unpriced_items = [pool.disk_name for pool in pools if pool.disk is None]
+    unpriced_items += [item.name for item in others if item.on_demand is None]
     return Prices(
         spot=_highest(pools),
         on_demand=max(_required_price(pool, pool.on_demand) for pool in pools),
         fixed=spending.fixed_usd_per_hour(config),
-        unknown=tuple(dict.fromkeys(unknown)),
+        unpriced_items=tuple(dict.fromkeys(unpriced_items)),
     )
 
 

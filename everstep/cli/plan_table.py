@@ -142,7 +142,7 @@ def notes(plan: Plan) -> list[str]:
         origin = f"{plan.source.histories} beginnings in {', '.join(plan.source.traces)}, repeated"
     else:
         origin = f"{plan.source.histories} generated histories (seed {plan.source.seed}), fitted to {PUBLISHED.source}"
-    unknown = plan.job.prices.unknown
+    unknown = plan.job.prices.unpriced_items
     return [
         *(
             [f"Not in the cost, because no price is known: {', '.join(unknown)}."]

@@ -33,15 +33,17 @@ def test_a_group_that_follows_capacity_uses_nine_tenths_of_the_best_zone(
     for history in sample:
         outcome = follow(history)
         offered = sum(map(max, history.machines)) * history.gap_seconds
-        assert outcome.done >= 0.9 * offered
+        assert outcome.work_done >= 0.9 * offered
         assert outcome.moves <= history.hours, "at most one move per hour"
 
 
 def test_a_group_that_follows_capacity_trains_far_more_than_in_one_zone(
     sample: list[CapacityHistory],
 ) -> None:
-    everywhere = sum(follow(history).done for history in sample)
-    single_zone = sum(follow(history.only([zone])).done for history in sample for zone in range(3))
+    everywhere = sum(follow(history).work_done for history in sample)
+    single_zone = sum(
+        follow(history.with_zones([zone])).work_done for history in sample for zone in range(3)
+    )
 
     assert everywhere >= 1.5 * single_zone / 3, (
         "twice as much over many histories: docs/measurements.md"
@@ -75,7 +77,7 @@ def test_tables_name_their_targets(sample: list[CapacityHistory]) -> None:
 
 
 def test_the_picture_shows_the_week() -> None:
-    assert "168 hours, 16 wanted machines" in week(1)
+    assert "168 hours, 16 desired machines" in week(1)
 
 
 def test_policies_are_compared_for_each_deadline() -> None:
@@ -83,4 +85,4 @@ def test_policies_are_compared_for_each_deadline() -> None:
 
     assert len(rows) == 2 * 4 * 4, "prices, deadlines, policies"
     assert all("1 of 1 in time" in row.value for row in rows if row.expected)
-    assert PLACEMENT.wanted == MACHINES
+    assert PLACEMENT.machines == MACHINES

@@ -6,15 +6,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep.goodput import NOTHING, Cause, Cost, MachineChange, live, replay, restart
+from everstep.goodput import (
+    NO_COST,
+    Cause,
+    Cost,
+    MachineChange,
+    live_design,
+    replay,
+    restart_design,
+)
 
 FREE = replace(
-    live(state_bytes=0, step_seconds=0, bytes_per_second=1, checkpoint_seconds=10),
-    loss=NOTHING,
-    notice=NOTHING,
-    join=NOTHING,
-    start_up=NOTHING,
-    begin=NOTHING,
+    live_design(state_bytes=0, step_seconds=0, bytes_per_second=1, checkpoint_seconds=10),
+    loss=NO_COST,
+    notice=NO_COST,
+    join=NO_COST,
+    start_up=NO_COST,
+    begin=NO_COST,
 )
 
 
@@ -76,7 +84,9 @@ def test_the_loss_of_the_last_machine_loses_the_work_since_the_checkpoint() -> N
 
 
 def test_a_design_with_restarts_returns_to_the_checkpoint_at_every_change() -> None:
-    design = replace(restart(10), loss=cost(5), join=cost(4), start_up=NOTHING, begin=NOTHING)
+    design = replace(
+        restart_design(10), loss=cost(5), join=cost(4), start_up=NO_COST, begin=NO_COST
+    )
 
     outcome = replay(3, [lost(27), joined(59)], 100, design)
 
@@ -95,7 +105,7 @@ def test_a_crashed_process_costs_as_much_as_a_lost_machine() -> None:
 
 
 def test_checkpoints_by_work_are_more_frequent_with_more_machines() -> None:
-    design = replace(restart(0, checkpoint_work=60), loss=NOTHING)
+    design = replace(restart_design(0, checkpoint_work=60), loss=NO_COST)
 
     on_two, on_three = (replay(n, [lost(50)], 100, design).redone_seconds for n in (2, 3))
 
@@ -125,10 +135,12 @@ CHANGES = st.lists(
 def test_times_never_exceed_the_elapsed_time_and_all_designs_have_the_same_machines(
     changes: list[MachineChange], machines: int, every: float
 ) -> None:
-    lives = live(
+    lives = live_design(
         state_bytes=5e8, step_seconds=0.4, bytes_per_second=1.25e9, checkpoint_seconds=every
     )
-    outcomes = [replay(machines, changes, 1000, design) for design in (FREE, lives, restart(every))]
+    outcomes = [
+        replay(machines, changes, 1000, design) for design in (FREE, lives, restart_design(every))
+    ]
 
     for outcome in outcomes:
         assert outcome.productive_seconds > -1e-6
@@ -139,5 +151,5 @@ def test_times_never_exceed_the_elapsed_time_and_all_designs_have_the_same_machi
 
 
 def test_every_figure_of_a_design_has_its_source() -> None:
-    for design in (restart(30), FREE):
+    for design in (restart_design(30), FREE):
         assert all(figure.source for _, figure in design.costs())

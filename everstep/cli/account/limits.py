@@ -53,7 +53,7 @@ def _check(
 def _observed(job: "JobConfig", model: JobModel, field: str) -> str:
     """Return a limit that can be kept, and what it was compared with."""
     if field == BUDGET:
-        hourly = model.hourly(model.machines, 0)
+        hourly = model.hourly_cost(model.machines, 0)
         return f"{job.budget_usd:g}; {model.machines} spot machines and the rest cost {hourly:.2f} USD an hour"
     earliest = ceil(model.shortest_seconds / HOUR_SECONDS * 10) / 10
     work = f"{model.work / HOUR_SECONDS:g} machine-hours on {model.machines} machines"

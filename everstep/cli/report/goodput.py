@@ -210,7 +210,7 @@ def restart_estimate(run: RunRecord) -> RestartEstimate | None:
     started_at = run.steps[0].at - run.steps[0].seconds
     checkpoint_interval = run.starts[-1].measure("checkpoint_seconds") or UNKNOWN_CHECKPOINT_SECONDS
     # The run has the time when a machine joined, which includes its start-up.
-    design = replace(model.restart(checkpoint_interval), start_up=model.NOTHING)
+    design = replace(model.restart_design(checkpoint_interval), start_up=model.NO_COST)
     outcome = model.replay(
         run.steps[0].world_size, changes, max(run.steps[-1].at - started_at, 0.0), design
     )

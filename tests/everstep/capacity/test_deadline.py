@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from everstep.capacity.deadline import duration_seconds, moment, seconds_left
+from everstep.capacity.deadline import duration_seconds, parse_time, seconds_left
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -24,7 +24,7 @@ def test_everything_else_is_none(text: str) -> None:
 
 
 def test_a_time_needs_a_time_zone() -> None:
-    assert moment("2026-01-02T00:00:00Z") == NOW + timedelta(days=1)
+    assert parse_time("2026-01-02T00:00:00Z") == NOW + timedelta(days=1)
     assert seconds_left("2026-01-01T01:00:00+02:00", NOW) == -3600
-    assert moment("2026-01-02T00:00:00") is None
-    assert moment("soon") is None
+    assert parse_time("2026-01-02T00:00:00") is None
+    assert parse_time("soon") is None

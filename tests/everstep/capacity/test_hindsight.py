@@ -13,14 +13,14 @@ from everstep.capacity.job import JobModel, Prices
 from everstep.capacity.on_demand import greedy, latest_start, uniform_progress
 from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import simulate, terms_of
-from everstep.goodput import NOTHING, Cost
+from everstep.goodput import NO_COST, Cost
 
 GAP = 300.0
 TICK_USD = 4 * GAP / HOUR_SECONDS  # four machines at one dollar
 MODEL = fit()
 
 
-def job(ticks: float, *, boot: Cost = NOTHING, fixed: float = 0.0) -> JobModel:
+def job(ticks: float, *, boot: Cost = NO_COST, fixed: float = 0.0) -> JobModel:
     """Return a job of some ticks of four machines."""
     plain = JobModel(work=1, machines=4, prices=Prices(1.0, 3.0, fixed), boot=boot)
     return JobModel(
@@ -95,6 +95,6 @@ def test_no_policy_is_cheaper_than_the_optimum(seed: int, slack: float, spot: fl
 
     for policy in (latest_start, uniform_progress, greedy):
         terms = terms_of(real, GAP, deadline)
-        outcome = simulate(generated, real, terms, PlacementConfig(wanted=8), policy)
+        outcome = simulate(generated, real, terms, PlacementConfig(machines=8), policy)
         if outcome.complete and outcome.seconds <= deadline:
             assert outcome.usd >= optimum - 1e-9, policy.__name__

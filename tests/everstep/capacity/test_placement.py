@@ -15,7 +15,7 @@ from everstep.capacity.placement import (
     place,
 )
 
-CONFIG = PlacementConfig(wanted=16)
+CONFIG = PlacementConfig(machines=16)
 
 
 def zone(
@@ -59,10 +59,10 @@ def test_a_shortage_is_watched_before_other_zones_are_tried() -> None:
     assert begun.state is State.SHORT
     assert begun.memory.short_since == 50
 
-    lasting = decide(zone(8), zone(), seconds=50 + CONFIG.short_seconds, short_since=50)
-    assert lasting.state is State.SEARCHING
-    assert lasting.search == (1,)
-    assert lasting.reason == "8 of 16 machines; no other zone has clearly more yet"
+    searching = decide(zone(8), zone(), seconds=50 + CONFIG.short_seconds, short_since=50)
+    assert searching.state is State.SEARCHING
+    assert searching.search == (1,)
+    assert searching.reason == "8 of 16 machines; no other zone has clearly more yet"
 
 
 def test_without_a_machine_other_zones_are_tried_immediately() -> None:
@@ -153,5 +153,5 @@ def test_every_decision_is_safe_and_has_a_reason(observed: Observation, memory: 
     if decision.zone != memory.zone:
         offered = observed.zones[decision.zone].offered or 0
         assert not observed.moving
-        assert offered > observed.zones[memory.zone].lasting, "a move gains machines"
+        assert offered > observed.zones[memory.zone].uninterrupted, "a move gains machines"
         assert memory.moved_at is None or 1e5 - memory.moved_at >= CONFIG.move_interval_seconds

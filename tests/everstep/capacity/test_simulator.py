@@ -12,19 +12,19 @@ from everstep.capacity.job import LIVE, JobModel, Prices
 from everstep.capacity.on_demand import POLICIES, OnDemand, always, latest_start, never
 from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
-from everstep.goodput import NOTHING, Cost
+from everstep.goodput import NO_COST, Cost
 
 GAP = 300.0
 FREE = replace(
     LIVE,
-    loss=NOTHING,
-    join=NOTHING,
-    begin=NOTHING,
-    start_up=NOTHING,
-    repeated=NOTHING,
-    stall=NOTHING,
+    loss=NO_COST,
+    join=NO_COST,
+    begin=NO_COST,
+    start_up=NO_COST,
+    repeated=NO_COST,
+    stall=NO_COST,
 )
-JOB = JobModel(work=1e12, machines=4, prices=Prices(1.0, 3.0), design=FREE, boot=NOTHING)
+JOB = JobModel(work=1e12, machines=4, prices=Prices(1.0, 3.0), design=FREE, boot=NO_COST)
 
 
 def history(*ticks: tuple[int, ...]) -> CapacityHistory:
@@ -39,7 +39,7 @@ def run(
     budget: float | None = None,
 ) -> Outcome:
     terms = terms_of(job, GAP, deadline, budget)
-    placement = PlacementConfig(wanted=job.machines)
+    placement = PlacementConfig(machines=job.machines)
     return simulate(ticks, job, terms, placement, POLICIES[on_demand], record=True)
 
 
@@ -62,27 +62,29 @@ def test_a_job_ends_when_its_work_is_done() -> None:
 def test_starting_machines_are_paid_and_do_not_train() -> None:
     outcome = run(history((4,), (4,)), replace(JOB, boot=Cost(100, "this test")))
 
-    assert outcome.done == 2 * 4 * GAP - 4 * 100
+    assert outcome.work_done == 2 * 4 * GAP - 4 * 100
     assert outcome.spot_seconds == 2 * 4 * GAP
 
 
 def test_a_start_longer_than_a_tick_continues_in_the_next() -> None:
     outcome = run(history((4,), (4,), (4,)), replace(JOB, boot=Cost(400, "this test")))
 
-    assert outcome.done == 3 * 4 * GAP - 4 * 400
+    assert outcome.work_done == 3 * 4 * GAP - 4 * 400
 
 
 def test_a_loss_of_all_machines_costs_the_work_since_the_checkpoint() -> None:
     job = replace(JOB, design=replace(FREE, checkpoint_seconds=30.0))
 
-    assert run(history((4,), (0,)), job).done == 4 * GAP - 4 * 30
-    assert run(history((4,), (1,)), job).done == 5 * GAP, "the last machine still has the state"
+    assert run(history((4,), (0,)), job).work_done == 4 * GAP - 4 * 30
+    assert run(history((4,), (1,)), job).work_done == 5 * GAP, (
+        "the last machine still has the state"
+    )
 
 
 def test_a_loss_pauses_the_machines_that_remain() -> None:
     job = replace(JOB, design=replace(FREE, loss=Cost(5, "this test")))
 
-    assert run(history((4,), (3,)), job).done == 4 * GAP + 3 * (GAP - 5)
+    assert run(history((4,), (3,)), job).work_done == 4 * GAP + 3 * (GAP - 5)
 
 
 def test_the_group_follows_capacity_to_another_zone() -> None:
@@ -90,7 +92,7 @@ def test_the_group_follows_capacity_to_another_zone() -> None:
 
     assert [tick.zone for tick in outcome.ticks] == [0, 0, 1, 1], "the response takes a tick"
     assert outcome.moves == 1
-    assert outcome.done == 3 * 4 * GAP - 4 * FREE.checkpoint_seconds
+    assert outcome.work_done == 3 * 4 * GAP - 4 * FREE.checkpoint_seconds
 
 
 def test_each_zone_has_its_price() -> None:
@@ -132,7 +134,7 @@ def test_the_old_zone_trains_until_the_new_one_does() -> None:
     ticks = [(1, moved), (4, 6 - moved)]
     paid = sum(machines * count * GAP for machines, count in ticks) + 100
     assert outcome.spot_seconds == pytest.approx(paid), "the machine that remains is paid longer"
-    assert outcome.done == pytest.approx(paid - 100 - 4 * 100)
+    assert outcome.work_done == pytest.approx(paid - 100 - 4 * 100)
 
 
 def test_a_zone_that_is_lost_when_the_group_moves_no_longer_trains() -> None:
@@ -154,7 +156,7 @@ def test_a_search_that_is_granted_and_not_used_is_paid() -> None:
 def test_a_group_below_its_minimum_does_not_train() -> None:
     outcome = run(history((1,), (2,)), replace(JOB, min_machines=2))
 
-    assert outcome.done == 2 * GAP
+    assert outcome.work_done == 2 * GAP
     assert outcome.spot_seconds == 3 * GAP
 
 
@@ -193,7 +195,7 @@ def test_bought_machines_bridge_the_start_of_spot_machines() -> None:
         (4, 0),
         (4, 0),
     ]
-    assert outcome.done == pytest.approx(job.work)
+    assert outcome.work_done == pytest.approx(job.work)
     assert outcome.seconds == 7 * GAP, "a complete group is not faster with machines in reserve"
 
 
@@ -215,7 +217,7 @@ def test_a_deadline_with_a_second_of_slack_is_met_in_every_history(seed: int, sl
     generated = generate(MODEL, seed=seed, hours=hours, machines=16)
 
     terms = terms_of(REAL, GAP, deadline)
-    outcome = simulate(generated, REAL, terms, PlacementConfig(wanted=16), latest_start)
+    outcome = simulate(generated, REAL, terms, PlacementConfig(machines=16), latest_start)
 
     assert outcome.complete
     assert outcome.seconds <= deadline
@@ -239,11 +241,11 @@ def test_a_group_never_does_more_work_than_its_machines_can(
         CapacityHistory(("a", "b"), gap, tuple(ticks)),
         job,
         terms,
-        PlacementConfig(wanted=4),
+        PlacementConfig(machines=4),
         POLICIES[on_demand],
     )
 
-    assert 0 <= outcome.done <= 4 * outcome.seconds
+    assert 0 <= outcome.work_done <= 4 * outcome.seconds
     assert outcome.goodput <= 1
     assert outcome.usd == pytest.approx(
         (outcome.spot_seconds * 1.0 + outcome.on_demand_seconds * 3.0) / HOUR_SECONDS
@@ -258,10 +260,10 @@ def test_no_policy_beats_what_the_market_and_the_prices_allow(seed: int) -> None
     offered = sum(max(tick) for tick in generated.machines) * GAP
 
     terms = terms_of(job, GAP)
-    spot = simulate(generated, job, terms, PlacementConfig(wanted=16), never)
-    bought = simulate(generated, job, terms, PlacementConfig(wanted=16), always)
+    spot = simulate(generated, job, terms, PlacementConfig(machines=16), never)
+    bought = simulate(generated, job, terms, PlacementConfig(machines=16), always)
 
-    assert spot.done <= offered, "more work than the best zone of each moment offered"
+    assert spot.work_done <= offered, "more work than the best zone of each moment offered"
     assert spot.goodput <= 1
-    assert bought.done >= spot.done, "the market never has more than what can be bought"
+    assert bought.work_done >= spot.work_done, "the market never has more than what can be bought"
     assert spot.moves <= 60, "at most one move per hour"
