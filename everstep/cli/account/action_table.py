@@ -6,7 +6,7 @@ BEGIN, END = "<!-- actions: begin -->", "<!-- actions: end -->"
 
 
 def as_table(rows: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Return actions by what needs them as a Markdown table."""
+    """Return a Markdown table of actions by the type of resource that needs them."""
     lines = [f"| {label} | `{'`, `'.join(actions)}` |" for label, actions in rows]
     return "\n".join(["| to create | needs |", "| --- | --- |", *lines])
 

@@ -74,8 +74,8 @@ def checks(config: "StackConfig", stack: str) -> Iterator[AccountCheck]:
         return
     yield AccountCheck("identity", passed=True, observed=caller.arn)
     parts: dict[str, Callable[[], Iterable[AccountCheck]]] = {
-        "account": partial(right_account, account, cluster),
-        "administrators": partial(administers, account, cluster),
+        "account": partial(check_account, account, cluster),
+        "administrators": partial(check_administrators, account, cluster),
         "permissions": partial(permissions, account, config, cluster),
         "names": partial(names, account, cluster, stack),
         "add-ons": partial(addons, account, cluster),
@@ -88,8 +88,8 @@ def checks(config: "StackConfig", stack: str) -> Iterator[AccountCheck]:
         yield from run(name, check)
 
 
-def right_account(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
-    """Yield whether the credentials belong to the account that the stack names."""
+def check_account(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
+    """Check that the credentials belong to the account that the stack names."""
     account_id = account.caller.account
     if cluster.account is None:
         fix = "Set cluster.account, so that no other account is ever changed."
@@ -99,8 +99,8 @@ def right_account(account: AwsAccount, cluster: "EksConfig") -> Iterator[Account
     yield AccountCheck("account", account_id == cluster.account, account_id, "cluster.account", fix)
 
 
-def administers(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
-    """Yield whether the caller will have access to the cluster that it creates."""
+def check_administrators(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
+    """Check that the caller will have access to the cluster that it creates."""
     check, caller = "administrators", account.caller
     if not cluster.administrators:
         yield AccountCheck(
@@ -110,7 +110,7 @@ def administers(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCh
     for index, arn in enumerate(cluster.administrators):
         if arn.split(":")[4] != caller.account:
             key, observed = f"cluster.administrators[{index}]", f"{arn} is of another account"
-            yield fault(check, observed, key, f"Name one of account {caller.account}.")
+            yield fault(check, observed, key, f"Use a user or role of account {caller.account}.")
     is_administrator = any(caller.is_principal(arn) for arn in cluster.administrators)
     observed = caller.arn if is_administrator else f"{caller.arn} is not listed"
     fix = "Add the user or role that runs `pulumi up`: without it, no object in the cluster can be created."
@@ -120,23 +120,23 @@ def administers(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCh
 def permissions(
     account: AwsAccount, config: "StackConfig", cluster: "EksConfig"
 ) -> Iterator[AccountCheck]:
-    """Yield whether the caller's policies allow all actions of a stack."""
+    """Check that the caller's policies allow all actions of a stack."""
     actions = all_actions(without=_unused_types(config, cluster))
-    denied = account.denied(actions)
+    denied = account.denied_actions(actions)
     observed = f"{len(actions)} actions allowed" if not denied else f"denied: {', '.join(denied)}"
     fix = "Allow these actions; docs/eks.md lists them by type of resource."
     yield AccountCheck("permissions", not denied, observed, "", fix)
 
 
 def _unused_types(config: "StackConfig", cluster: "EksConfig") -> frozenset[str]:
-    """Return the types of resources that a stack declares only by an option, which it does not set."""
+    """Return the types of resources that are declared only with an option that the stack does not set."""
     metrics = () if cluster.monitoring.managed_prometheus else METRICS
     budget = () if config.cost.budget else BUDGET
     return frozenset((*metrics, *budget))
 
 
 def names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[AccountCheck]:
-    """Yield existing resources with the names of the stack's resources."""
+    """Check that no other resource has the name of one of the stack's resources."""
     check, key, name = "names", "cluster.name", cluster.name
     tags = account.cluster_tags(name)
     if tags is not None and tags.get("stack") == stack:
@@ -150,7 +150,7 @@ def names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[Acc
         faults.append(fault(check, f"another cluster is named {name}", key, fix))
     for group in (f"/aws/eks/{name}/cluster", *cluster.insights_log_groups):
         if tags is None and group in account.log_groups(group):
-            fix = f"A deleted cluster left it: aws logs delete-log-group --log-group-name {group}"
+            fix = f"It remains from a deleted cluster: aws logs delete-log-group --log-group-name {group}"
             faults.append(fault(check, f"the log group {group} exists", key, fix))
     owner = account.role_tags(f"{name}-cluster")
     if owner is not None and owner.get("stack") != stack:
@@ -160,7 +160,7 @@ def names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[Acc
 
 
 def addons(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
-    """Yield add-ons without a version for the cluster's version of Kubernetes."""
+    """Check that each add-on has a version for the cluster's version of Kubernetes."""
     check, kubernetes = "add-ons", cluster.kubernetes_version
     faults = []
     for addon in cluster.addons:
@@ -181,7 +181,7 @@ def addons(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
 
 
 def zones(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
-    """Yield zones that the account cannot use, or that have no control plane."""
+    """Check that the account can use each zone and that EKS has control planes in it."""
     check, ids, faults = "zones", account.zone_ids(), []
     for index, zone in enumerate(cluster.zones):
         key, others = f"cluster.zones[{index}]", _other_zones(ids, cluster.zones)
@@ -198,7 +198,7 @@ def zones(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
 
 
 def _other_zones(ids: dict[str, str], used_zones: Sequence[str]) -> str:
-    """Return the zones that could be used in place of another."""
+    """Return the zones that could replace one of the used zones."""
     usable = [zone for zone, zone_id in ids.items() if zone_id not in NO_CONTROL_PLANE]
     return (
         " or ".join(zone for zone in sorted(usable) if zone not in used_zones) or "another region"
@@ -234,14 +234,16 @@ def _gpu_needs(pool: "EksPool") -> list[PoolNeed]:
 
 
 def offerings(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
-    """Yield pools for which a zone offers no instance type, or not all of them."""
+    """Check that each zone of a pool offers all of its instance types."""
     needs = [
         pool_need for pool_need in pools(cluster) if not pool_need.name.startswith("GPU fallback")
     ]
-    offered = account.offered(sorted({name for pool_need in needs for name in pool_need.types}))
+    zones_by_type = account.offering_zones(
+        sorted({name for pool_need in needs for name in pool_need.types})
+    )
     for pool_need in needs:
         for zone in pool_need.zones:
-            missing = [name for name in pool_need.types if zone not in offered[name]]
+            missing = [name for name in pool_need.types if zone not in zones_by_type[name]]
             if not missing:
                 yield AccountCheck(
                     pool_need.name,
@@ -251,14 +253,14 @@ def offerings(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountChec
                 )
                 continue
             observed = f"{', '.join(missing)} not offered in {zone}"
-            elsewhere = sorted(set().union(*(offered[name] for name in missing)))
+            elsewhere = sorted(set().union(*(zones_by_type[name] for name in missing)))
             fix = f"Use another type, or a zone that has it: {', '.join(elsewhere) or 'none in this region'}."
             fatal = len(missing) == len(pool_need.types)
             yield fault(pool_need.name, observed, pool_need.field, fix, fatal=fatal)
 
 
 def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
-    """Yield pools that the account's quotas do not allow, wholly or in part.
+    """Check that the account's quotas allow all machines of the pools.
 
     Pools that share a quota share its vCPUs, so they are checked together.
     """
@@ -292,7 +294,7 @@ def _vcpus(pool_need: PoolNeed) -> list[int]:
 
 
 def images(account: AwsAccount, config: "StackConfig") -> Iterator[AccountCheck]:
-    """Yield images of the account's own registry that do not exist."""
+    """Check that the images in the account's own registry exist."""
     for key, image in images_of(config).items():
         parsed = ECR.fullmatch(image)
         if not parsed or parsed["account"] != account.caller.account:

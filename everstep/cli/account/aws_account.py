@@ -11,7 +11,7 @@ from everstep.optional_packages import BOTO3
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 20, 3
 NOT_FOUND = frozenset({"ResourceNotFoundException", "NoSuchEntity", "NoSuchResourceException"})
 ACTIONS_PER_SIMULATION = 50  # limit of one request
-Answer = Mapping[str, Any]
+Response = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ class AwsAccount:
         self._session = boto3.Session(region_name=region)
         self._clients: dict[str, Any] = {}
 
-    def _call(self, service: str, operation: str, **arguments: object) -> Answer:
+    def _call(self, service: str, operation: str, **arguments: object) -> Response:
         """Return the response to a request.
 
         Raises:
-            RequestError: it was refused, or there was no response.
+            RequestError: the request was refused, or there was no response.
         """
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -82,7 +82,7 @@ class AwsAccount:
             client = self._clients[service]
             method = client.meta.method_to_api_mapping
             name = next(python for python, api in method.items() if api == operation)
-            response: Answer = getattr(client, name)(**arguments)
+            response: Response = getattr(client, name)(**arguments)
         except ClientError as error:
             detail = error.response.get("Error", {})
             code, message = detail.get("Code", "Unknown"), detail.get("Message", "")
@@ -91,7 +91,7 @@ class AwsAccount:
             raise RequestError(action, type(error).__name__, str(error)) from None
         return response
 
-    def _existing(self, service: str, operation: str, **arguments: object) -> Answer | None:
+    def _call_if_exists(self, service: str, operation: str, **arguments: object) -> Response | None:
         """Return the response to a request; None if the resource does not exist."""
         try:
             return self._call(service, operation, **arguments)
@@ -119,7 +119,7 @@ class AwsAccount:
             if zone.get("State") == "available"
         }
 
-    def offered(self, instance_types: Sequence[str]) -> dict[str, set[str]]:
+    def offering_zones(self, instance_types: Sequence[str]) -> dict[str, set[str]]:
         """Return the zones in which each instance type is offered."""
         zones: dict[str, set[str]] = {name: set() for name in instance_types}
         token: dict[str, object] = {}
@@ -140,14 +140,14 @@ class AwsAccount:
     def quota(self, code: str) -> float:
         """Return the value of a quota of EC2: the applied one, else AWS's default."""
         arguments = {"ServiceCode": "ec2", "QuotaCode": code}
-        response = self._existing("service-quotas", "GetServiceQuota", **arguments)
+        response = self._call_if_exists("service-quotas", "GetServiceQuota", **arguments)
         if response is None:
             response = self._call("service-quotas", "GetAWSDefaultServiceQuota", **arguments)
         return float(response["Quota"]["Value"])
 
     def addon_versions(self, addon: str, kubernetes: str) -> list[str]:
         """Return the versions of an add-on for a version of Kubernetes."""
-        response = self._existing(
+        response = self._call_if_exists(
             "eks", "DescribeAddonVersions", addonName=addon, kubernetesVersion=kubernetes
         )
         addons = response["addons"] if response else []
@@ -159,7 +159,7 @@ class AwsAccount:
 
     def cluster_tags(self, name: str) -> dict[str, str] | None:
         """Return the tags of a cluster; None if there is none of that name."""
-        response = self._existing("eks", "DescribeCluster", name=name)
+        response = self._call_if_exists("eks", "DescribeCluster", name=name)
         return dict(response["cluster"].get("tags") or {}) if response else None
 
     def log_groups(self, prefix: str) -> list[str]:
@@ -169,12 +169,12 @@ class AwsAccount:
 
     def role_tags(self, name: str) -> dict[str, str] | None:
         """Return the tags of a role; None if there is none of that name."""
-        response = self._existing("iam", "GetRole", RoleName=name)
+        response = self._call_if_exists("iam", "GetRole", RoleName=name)
         if response is None:
             return None
         return {str(tag["Key"]): str(tag["Value"]) for tag in response["Role"].get("Tags") or ()}
 
-    def denied(self, actions: Iterable[str]) -> list[str]:
+    def denied_actions(self, actions: Iterable[str]) -> list[str]:
         """Return the actions that the caller's policies do not allow."""
         source = self.caller.arn
         if self.caller.role:

@@ -14,7 +14,7 @@ from cloudfacts.azure_actions import ASSIGNMENT, actions_of, all_actions
 from everstep.cli.account.azure_account import AzureAccount, Permission
 from everstep.cli.account.azure_machines import kubernetes, offerings, quotas
 from everstep.cli.account.azure_names import names, secrets_vault
-from everstep.cli.account.checks import AccountCheck, RequestError, fault, good, run
+from everstep.cli.account.checks import AccountCheck, RequestError, fault, run, success
 from everstep.cli.account.images import images_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ ALWAYS_USED = (
 ACR = re.compile(
     r"(?P<host>[a-z0-9]+\.azurecr\.io)/(?P<repository>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>.+))?"
 )
-SHOWN_ACTIONS = 6
+MAX_LISTED_ACTIONS = 6
 
 
 def checks(config: "StackConfig", stack: str, secrets_provider: str = "") -> Iterator[AccountCheck]:
@@ -64,19 +64,19 @@ def _all_checks(
 ) -> Iterator[AccountCheck]:
     """Yield the results of all checks."""
     try:
-        yield good("identity", f"{account.login.name} in tenant {account.login.tenant}")
+        yield success("identity", f"{account.login.name} in tenant {account.login.tenant}")
     except RequestError as error:
         fix = "Log in: `az login`, or set the variables ARM_* of a service principal; then `az account show`."
         yield fault("identity", str(error), "", fix)
         return
     try:
-        yield from right_subscription(account, cluster)
+        yield from check_subscription(account, cluster)
     except RequestError as error:
         fix = "Set cluster.subscription, or `az account set --subscription ID`; `az account list` lists yours."
         yield fault("subscription", str(error), "cluster.subscription", fix)
         return
     parts: dict[str, Callable[[], Iterable[AccountCheck]]] = {
-        "administrators": partial(administers, account, cluster),
+        "administrators": partial(check_administrators, account, cluster),
         "registrations": partial(registrations, account, config, cluster),
         "permissions": partial(permissions, account, cluster),
         "names": partial(names, account, config, cluster, stack),
@@ -90,8 +90,8 @@ def _all_checks(
         yield from run(name, check)
 
 
-def right_subscription(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
-    """Yield whether the subscription is usable and is named by the stack."""
+def check_subscription(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
+    """Check that the subscription is usable and that the stack names it."""
     check, key, current = "subscription", "cluster.subscription", account.subscription
     if current.state not in {"Enabled", "Active"}:
         fix = "Ask its owner to enable it: a subscription that is not Enabled is read-only."
@@ -101,7 +101,7 @@ def right_subscription(account: AzureAccount, cluster: "AksConfig") -> Iterator[
         fix = f"Set it to {current.id}, so that no other subscription is ever changed."
         yield fault(check, f"{current.name} ({current.id})", key, fix, fatal=False)
     else:
-        yield good(check, f"{current.name} ({current.id})", key)
+        yield success(check, f"{current.name} ({current.id})", key)
     spot = [pool for pool in cluster.pools if pool.spot]
     if WITHOUT_SPOT.match(current.offer) and spot:
         fix = "Set it to onDemand, or use a subscription that pays by use."
@@ -110,8 +110,8 @@ def right_subscription(account: AzureAccount, cluster: "AksConfig") -> Iterator[
         )
 
 
-def administers(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
-    """Yield whether the groups exist and the caller is a member of one of them."""
+def check_administrators(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
+    """Check that the groups exist and that the caller is a member of one of them."""
     check, key = "administrators", "cluster.administrators"
     groups = cluster.administrators
     if not groups:
@@ -125,9 +125,9 @@ def administers(account: AzureAccount, cluster: "AksConfig") -> Iterator[Account
             observed = f"{group} is a {kind}" if kind else f"the tenant has no object {group}"
             fix = "Name the object id of a group: az ad group list --query '[].[displayName,id]'"
             yield fault(check, observed, f"{key}[{index}]", fix)
-    member = account.groups_of_caller(groups)
-    if member:
-        yield good(check, f"{account.login.name} is in {', '.join(sorted(member))}", key)
+    memberships = account.groups_of_caller(groups)
+    if memberships:
+        yield success(check, f"{account.login.name} is in {', '.join(sorted(memberships))}", key)
         return
     observed = f"{account.login.name} is in none of them"
     fix = (
@@ -154,7 +154,7 @@ def namespaces(config: "StackConfig", cluster: "AksConfig") -> dict[str, str]:
 def registrations(
     account: AzureAccount, config: "StackConfig", cluster: "AksConfig"
 ) -> Iterator[AccountCheck]:
-    """Yield resource providers that the subscription has not registered."""
+    """Check that the subscription has registered all resource providers that the stack uses."""
     check, required, states = "registrations", namespaces(config, cluster), account.registrations()
     faults = [
         fault(
@@ -166,7 +166,7 @@ def registrations(
         for name, key in required.items()
         if states.get(name.lower()) != "Registered"
     ]
-    yield from faults or [good(check, f"all {len(required)} resource providers")]
+    yield from faults or [success(check, f"all {len(required)} resource providers")]
 
 
 def allows(permissions: Iterable[Permission], action: str) -> bool:
@@ -184,29 +184,35 @@ def _matches(pattern: str, action: str) -> bool:
 
 
 def permissions(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
-    """Yield whether the caller's roles allow all actions of a stack, role assignments apart."""
-    held = account.permissions(cluster.resource_group)
+    """Check that the caller's roles allow all actions of a stack; role assignments have their own check."""
+    caller_permissions = account.permissions(cluster.resource_group)
     scope = f"resource group {cluster.resource_group}" if cluster.resource_group else "subscription"
-    actions, assigning = all_actions(), set(actions_of(ASSIGNMENT))
+    actions, assignment_actions = all_actions(), set(actions_of(ASSIGNMENT))
     groups: Mapping[str, tuple[list[str], str]] = {
         "permissions": (
-            [denied_action for denied_action in actions if denied_action not in assigning],
+            [action for action in actions if action not in assignment_actions],
             "Contributor",
         ),
-        "role assignments": (sorted(assigning), "Role Based Access Control Administrator"),
+        "role assignments": (sorted(assignment_actions), "Role Based Access Control Administrator"),
     }
     for check, (required, role) in groups.items():
-        denied = [action for action in required if not allows(held, action)]
+        denied = [action for action in required if not allows(caller_permissions, action)]
         if not denied:
-            yield good(check, f"{len(required)} actions allowed in the {scope}")
+            yield success(check, f"{len(required)} actions allowed in the {scope}")
             continue
-        unnamed = f" and {len(denied) - SHOWN_ACTIONS} more" if len(denied) > SHOWN_ACTIONS else ""
+        remainder = (
+            f" and {len(denied) - MAX_LISTED_ACTIONS} more"
+            if len(denied) > MAX_LISTED_ACTIONS
+            else ""
+        )
         fix = f"Assign {role} in the {scope}; docs/aks.md lists the actions for a role of your own."
-        yield fault(check, f"not allowed: {', '.join(denied[:SHOWN_ACTIONS])}{unnamed}", "", fix)
+        yield fault(
+            check, f"not allowed: {', '.join(denied[:MAX_LISTED_ACTIONS])}{remainder}", "", fix
+        )
 
 
 def images(account: AzureAccount, config: "StackConfig") -> Iterator[AccountCheck]:
-    """Yield images in registries of Azure that do not exist."""
+    """Check that the images in registries of Azure exist."""
     for key, image in images_of(config).items():
         parsed = ACR.fullmatch(image)
         if not parsed:

@@ -1,6 +1,6 @@
 """An Azure subscription as `everstep doctor` reads it, through Azure's SDK. No request changes anything.
 
-Requests go to the public cloud. Credentials and subscription are found as Pulumi's provider finds them:
+Requests go to the public cloud. Credentials and subscription come from the places that Pulumi's provider reads:
 the variables ARM_*, else the login of `az`.
 """
 
@@ -44,7 +44,7 @@ class Subscription:
     Attributes:
         id: its id, a GUID.
         name: its display name.
-        state: such as `Enabled`.
+        state: state, such as `Enabled`.
         offer: quota id of its offer, such as `PayAsYouGo_2014-09-01`.
     """
 
@@ -62,8 +62,8 @@ class SizeOffer:
         family: name of its quota.
         vcpus: virtual CPUs.
         zones: zones in which the subscription may use it.
-        restriction: reason why the subscription cannot use it anywhere in the location; empty if it can.
-        spot: True if it can be a spot machine.
+        restriction: reason why the subscription cannot use the size in the location; empty if it can.
+        spot: True if spot machines can have this size.
     """
 
     family: str
@@ -117,7 +117,7 @@ class AzureAccount:
                 "the checks of an Azure subscription need Azure's SDK"
             ) from None
         self.location = location
-        self._wanted = subscription
+        self._configured_subscription = subscription
         self._open = ExitStack()
         self._clients: dict[type[Any], Any] = {}
         self._credential = credential()
@@ -135,11 +135,11 @@ class AzureAccount:
         """Return the result of a request.
 
         Args:
-            action: the action that it needs, in Azure's words.
-            request: sends it.
+            action: permission that the request needs, as Azure names it.
+            request: function that sends the request.
 
         Raises:
-            RequestError: it was refused, or there was no response.
+            RequestError: the request was refused, or there was no response.
         """
         from azure.core.exceptions import AzureError, HttpResponseError
 
@@ -152,7 +152,7 @@ class AzureAccount:
         except AzureError as error:
             raise RequestError(action, type(error).__name__, _first_line(str(error))) from None
 
-    def _existing(self, action: str, request: Callable[[], T]) -> T | None:
+    def _call_if_exists(self, action: str, request: Callable[[], T]) -> T | None:
         """Return the result of a request; None if the resource does not exist."""
         from azure.core.exceptions import ResourceNotFoundError
 
@@ -185,7 +185,7 @@ class AzureAccount:
             response.raise_for_status()
             return response.json()
 
-    # -- who and where
+    # -- identity and subscription
 
     @cached_property
     def login(self) -> Login:
@@ -202,13 +202,17 @@ class AzureAccount:
         """Id of the subscription.
 
         Raises:
-            RequestError: none is configured.
+            RequestError: no subscription is configured.
         """
-        response = self._wanted or os.environ.get("ARM_SUBSCRIPTION_ID") or subscription_of_cli()
-        if not response:
+        subscription_id = (
+            self._configured_subscription
+            or os.environ.get("ARM_SUBSCRIPTION_ID")
+            or subscription_of_cli()
+        )
+        if not subscription_id:
             problem = "no subscription is configured"
             raise RequestError("Microsoft.Resources/subscriptions/read", "NoSubscription", problem)
-        return response
+        return subscription_id
 
     @cached_property
     def subscription(self) -> Subscription:
@@ -278,7 +282,7 @@ class AzureAccount:
         )
         return {str(item.namespace).lower(): str(item.registration_state) for item in response}
 
-    # -- what a location offers
+    # -- offers of the location
 
     @cached_property
     def sizes(self) -> dict[str, SizeOffer]:
@@ -340,7 +344,7 @@ class AzureAccount:
 
         client = self._client(ResourceManagementClient, self.subscription_id)
         action = "Microsoft.Resources/subscriptions/resourceGroups/read"
-        response = self._existing(action, lambda: client.resource_groups.get(name))
+        response = self._call_if_exists(action, lambda: client.resource_groups.get(name))
         return None if response is None else dict(response.tags or {})
 
     def cluster_tags(self, group: str, name: str) -> dict[str, str] | None:
@@ -349,22 +353,22 @@ class AzureAccount:
 
         client = self._client(ContainerServiceClient, self.subscription_id)
         action = "Microsoft.ContainerService/managedClusters/read"
-        response = self._existing(action, lambda: client.managed_clusters.get(group, name))
+        response = self._call_if_exists(action, lambda: client.managed_clusters.get(group, name))
         return None if response is None else dict(response.tags or {})
 
-    def account_is_nested(self, group: str, name: str) -> bool | None:
+    def has_hierarchical_namespace(self, group: str, name: str) -> bool | None:
         """Return whether a storage account has a hierarchical namespace; None if it does not exist."""
         from azure.mgmt.storage import StorageManagementClient
 
         client = self._client(StorageManagementClient, self.subscription_id)
         action = "Microsoft.Storage/storageAccounts/read"
-        response = self._existing(
+        response = self._call_if_exists(
             action, lambda: client.storage_accounts.get_properties(group, name)
         )
         return None if response is None else bool(response.is_hns_enabled)
 
     def account_name_is_free(self, name: str) -> bool:
-        """Return whether a storage account may have a name."""
+        """Return whether a name is free for a storage account."""
         from azure.mgmt.storage import StorageManagementClient
 
         client = self._client(StorageManagementClient, self.subscription_id)
@@ -381,10 +385,10 @@ class AzureAccount:
 
         client = self._client(ContainerRegistryManagementClient, self.subscription_id)
         action = "Microsoft.ContainerRegistry/registries/read"
-        return self._existing(action, lambda: client.registries.get(group, name)) is not None
+        return self._call_if_exists(action, lambda: client.registries.get(group, name)) is not None
 
     def registry_name_is_free(self, name: str) -> bool:
-        """Return whether a registry may have a name."""
+        """Return whether a name is free for a registry."""
         from azure.mgmt.containerregistry import ContainerRegistryManagementClient
 
         client = self._client(ContainerRegistryManagementClient, self.subscription_id)
@@ -421,7 +425,7 @@ class AzureAccount:
                 if reference.startswith("sha256:")
                 else client.get_tag_properties
             )
-            return self._existing(action, lambda: look_up(repository, reference)) is not None
+            return self._call_if_exists(action, lambda: look_up(repository, reference)) is not None
 
 
 def _offer(size: Any) -> SizeOffer:  # noqa: ANN401  a ResourceSku of the SDK

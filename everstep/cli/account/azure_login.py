@@ -17,7 +17,7 @@ REQUEST_URL, REQUEST_TOKEN = "ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_R
 
 
 def credential() -> Any:  # noqa: ANN401  a credential of the SDK
-    """Return the credential that Pulumi's provider would use; it gets no token yet."""
+    """Return the credential that Pulumi's provider would use; this requests no token."""
     from azure import identity
 
     tenant, client = (os.environ.get(f"ARM_{key}_ID", "") for key in ("TENANT", "CLIENT"))

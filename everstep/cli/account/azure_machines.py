@@ -1,4 +1,4 @@
-"""Checks of what a location offers a stack of kind aks: Kubernetes, VM sizes and quotas."""
+"""Checks of a location for a stack of kind aks: Kubernetes, VM sizes and quotas."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from everstep.cli.account.azure_account import AzureAccount
 from everstep.cli.account.azure_names import group_of
-from everstep.cli.account.checks import AccountCheck, fault, good
+from everstep.cli.account.checks import AccountCheck, fault, success
 
 if TYPE_CHECKING:
     from components.config import AksConfig, AksPool
@@ -39,23 +39,23 @@ class PoolNeed:
 
 
 def kubernetes(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
-    """Yield whether AKS offers the version of Kubernetes in the location."""
+    """Check that AKS offers the version of Kubernetes in the location."""
     subject, key, version = "Kubernetes", "cluster.kubernetesVersion", cluster.kubernetes_version
-    offered = account.kubernetes_versions()
+    versions = account.kubernetes_versions()
     usable = [
-        name for name, (preview, plans) in offered.items() if SUPPORT_PLAN in plans and not preview
+        name for name, (preview, plans) in versions.items() if SUPPORT_PLAN in plans and not preview
     ]
     fix = f"Use {' or '.join(sorted(usable)) or 'another location'}."
-    if version not in offered:
+    if version not in versions:
         yield fault(subject, f"{cluster.location} does not offer {version}", key, fix)
         return
-    preview, plans = offered[version]
+    preview, plans = versions[version]
     if SUPPORT_PLAN not in plans:
         yield fault(subject, f"{version} is offered with {', '.join(plans)} only", key, fix)
     elif preview:
         yield fault(subject, f"{version} is a preview in {cluster.location}", key, fix, fatal=False)
     else:
-        yield good(subject, f"{version} in {cluster.location}", key)
+        yield success(subject, f"{version} in {cluster.location}", key)
 
 
 def pools(cluster: "AksConfig") -> list[PoolNeed]:
@@ -88,7 +88,7 @@ def _gpu_need(pool: "AksPool") -> PoolNeed:
 
 
 def offerings(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
-    """Yield pools whose VM size the subscription cannot use, or not in each zone."""
+    """Check that the subscription can use the VM size of each pool in each of its zones."""
     for pool_need in pools(cluster):
         fix = f"Use another size or location: az vm list-skus --location {cluster.location} --size {pool_need.size}"
         size = account.sizes.get(pool_need.size)
@@ -100,32 +100,34 @@ def offerings(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCh
                 fix,
             )
         elif size.restriction:
-            denied = f"{pool_need.size} is restricted in {cluster.location}: {size.restriction}"
+            observed = f"{pool_need.size} is restricted in {cluster.location}: {size.restriction}"
             request = f'{fix}; or request access in a support request of the type "Quota"'
-            yield fault(pool_need.name, denied, pool_need.field, request)
+            yield fault(pool_need.name, observed, pool_need.field, request)
         elif pool_need.spot and not size.spot:
             yield fault(
                 pool_need.name, f"{pool_need.size} has no spot machines", pool_need.field, fix
             )
         elif missing := [zone for zone in pool_need.zones if zone not in size.zones]:
             zones = ", ".join(sorted(size.zones)) or "none"
-            denied = f"{pool_need.size} is not available in zone {', '.join(missing)}"
+            observed = f"{pool_need.size} is not available in zone {', '.join(missing)}"
             yield fault(
                 pool_need.name,
-                denied,
+                observed,
                 pool_need.zones_field,
                 f"Use one of its zones: {zones}; or another size.",
             )
         else:
-            yield good(pool_need.name, f"{pool_need.size} is available", pool_need.field)
+            yield success(pool_need.name, f"{pool_need.size} is available", pool_need.field)
 
 
 def quotas(account: AzureAccount, cluster: "AksConfig", stack: str) -> Iterator[AccountCheck]:
-    """Yield quotas that do not allow the pools, wholly or in part.
+    """Check that the quotas allow all machines of the pools.
 
-    The machines of a stack that is up use the quota themselves: then only its limit counts.
+    If the stack is up, its own machines use the quota, so only the limit is compared.
     """
-    up = (account.cluster_tags(group_of(cluster, stack), cluster.name) or {}).get("stack") == stack
+    is_up = (account.cluster_tags(group_of(cluster, stack), cluster.name) or {}).get(
+        "stack"
+    ) == stack
     needs = [pool_need for pool_need in pools(cluster) if pool_need.size in account.sizes]
     account_quotas = account.quotas()
     families: dict[str, list[PoolNeed]] = {}
@@ -135,23 +137,23 @@ def quotas(account: AzureAccount, cluster: "AksConfig", stack: str) -> Iterator[
             pool_need
         )
     regular = [pool_need for pool_need in needs if not pool_need.spot]
-    for name, members in {**families, REGIONAL_QUOTA: regular}.items():
-        if name not in account_quotas or not members:
+    for name, limited_pools in {**families, REGIONAL_QUOTA: regular}.items():
+        if name not in account_quotas or not limited_pools:
             continue
         quota = account_quotas[name]
-        vcpus = [account.sizes[pool_need.size].vcpus for pool_need in members]
+        vcpus = [account.sizes[pool_need.size].vcpus for pool_need in limited_pools]
         required = sum(
-            size * pool_need.nodes for size, pool_need in zip(vcpus, members, strict=True)
+            size * pool_need.nodes for size, pool_need in zip(vcpus, limited_pools, strict=True)
         )
-        free = quota.limit - (0 if up else quota.used)
+        free = quota.limit - (0 if is_up else quota.used)
         observed = f"{free} of {quota.limit} vCPUs free, {required} for all nodes: {quota.label}"
         fix = f"Request {required + quota.limit - free} for {cluster.location}: portal, Quotas, Compute, {quota.label}"
-        pool = ", ".join(pool_need.name for pool_need in members)
+        pool = ", ".join(pool_need.name for pool_need in limited_pools)
         yield AccountCheck(
             f"quota, {pool}",
             free >= required,
             observed,
-            members[0].field,
+            limited_pools[0].field,
             fix,
             fatal=free < min(vcpus),
         )

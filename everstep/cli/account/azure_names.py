@@ -1,11 +1,11 @@
-"""Checks of names for a stack of kind aks: each is free, or belongs to a resource of the stack."""
+"""Checks of names for a stack of kind aks: each name is free, or belongs to a resource of the stack."""
 
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from everstep.cli.account.azure_account import AzureAccount
-from everstep.cli.account.checks import AccountCheck, fault, good
+from everstep.cli.account.checks import AccountCheck, fault, success
 
 if TYPE_CHECKING:
     from components.config import AksConfig, StackConfig
@@ -16,13 +16,13 @@ VAULT = re.compile(r"azurekeyvault://(?P<name>[^./]+)\.")
 def names(
     account: AzureAccount, config: "StackConfig", cluster: "AksConfig", stack: str
 ) -> Iterator[AccountCheck]:
-    """Yield names that are taken, and existing resources that are missing."""
+    """Check that names are free, and that resources exist which the stack file names as existing."""
     faults = [
         *_group_faults(account, cluster, stack),
         *_storage_faults(account, config, cluster, stack),
         *_registry_faults(account, config, cluster, stack),
     ]
-    yield from faults or [good("names", f"{cluster.name} is free", "cluster.name")]
+    yield from faults or [success("names", f"{cluster.name} is free", "cluster.name")]
 
 
 def group_of(cluster: "AksConfig", stack: str) -> str:
@@ -35,7 +35,7 @@ def group_of(cluster: "AksConfig", stack: str) -> str:
 def _group_faults(
     account: AzureAccount, cluster: "AksConfig", stack: str
 ) -> Iterator[AccountCheck]:
-    """Yield resource groups and clusters in the way of the stack's, or absent."""
+    """Yield a fault for each resource group or cluster that is missing or belongs to another stack."""
     from components.azure.names import node_group_name
 
     subject, key, name = "names", "cluster.name", cluster.name
@@ -53,33 +53,36 @@ def _group_faults(
         yield fault(subject, f"{group} has another cluster {name}", key, "Choose another name.")
     nodes = node_group_name(name, stack)
     if other is None and account.group_tags(nodes) is not None:
-        fix = f"A deleted cluster left it: az group delete --name {nodes}"
+        fix = f"It remains from a deleted cluster: az group delete --name {nodes}"
         yield fault(subject, f"the resource group {nodes} exists", key, fix)
 
 
 def _storage_faults(
     account: AzureAccount, config: "StackConfig", cluster: "AksConfig", stack: str
 ) -> Iterator[AccountCheck]:
-    """Yield a storage account that is absent, unfit or has another owner."""
+    """Yield a fault if the storage account is missing or unsuitable, or its name is taken."""
     from components.azure.names import account_name
     from components.config import BlobConfig, as_kind
 
     storage, group = as_kind(config.storage, BlobConfig), group_of(cluster, stack)
     if storage.account is not None:
         account_group, key = storage.account_resource_group or group, "storage.account"
-        nested = account.account_is_nested(account_group, storage.account)
-        if nested is None:
+        has_namespace = account.has_hierarchical_namespace(account_group, storage.account)
+        if has_namespace is None:
             fix = "Correct the key or storage.accountResourceGroup: az storage account list --output table"
             yield fault(
                 "names", f"{account_group} has no storage account {storage.account}", key, fix
             )
-        elif not nested:
-            fix = "Use an account that has it; `az storage account hns-migration start` adds it permanently."
+        elif not has_namespace:
+            fix = "Use an account with one; `az storage account hns-migration start` adds it permanently."
             yield fault("names", f"{storage.account} has no hierarchical namespace", key, fix)
         return
     group_id = f"/subscriptions/{account.subscription_id}/resourceGroups/{group}"
     name = account_name(cluster.name, group_id)
-    if not account.account_name_is_free(name) and account.account_is_nested(group, name) is None:
+    if (
+        not account.account_name_is_free(name)
+        and account.has_hierarchical_namespace(group, name) is None
+    ):
         fix = "Choose another name for the cluster: the account's is derived from it, and unique in all of Azure."
         yield fault(
             "names", f"the storage account {name} belongs to another owner", "cluster.name", fix
@@ -89,7 +92,7 @@ def _storage_faults(
 def _registry_faults(
     account: AzureAccount, config: "StackConfig", cluster: "AksConfig", stack: str
 ) -> Iterator[AccountCheck]:
-    """Yield a registry whose name is taken."""
+    """Yield a fault if the name of the registry is taken."""
     name = config.registry.name
     if config.registry.kind != "acr" or account.registry_name_is_free(name):
         return
@@ -99,7 +102,7 @@ def _registry_faults(
 
 
 def secrets_vault(account: AzureAccount, secrets_provider: str) -> Iterator[AccountCheck]:
-    """Yield whether the key vault of the stack's secrets is soft-deleted."""
+    """Check that the key vault of the stack's secrets is not soft-deleted."""
     match = VAULT.match(secrets_provider)
     if not match:
         return
@@ -108,4 +111,4 @@ def secrets_vault(account: AzureAccount, secrets_provider: str) -> Iterator[Acco
         fix = f"Recover it with its keys: az keyvault recover --name {name}"
         yield fault("secrets provider", f"the key vault {name} is soft-deleted", "", fix)
     else:
-        yield good("secrets provider", f"the key vault {name} is not deleted")
+        yield success("secrets provider", f"the key vault {name} is not deleted")

@@ -14,7 +14,7 @@ class AccountCheck:
         observed: the observed value.
         field: key of the stack file that the check is about; empty if there is none.
         fix: the action that corrects it, or the command that does so.
-        fatal: True if `pulumi up` would fail, or the job would never start, if it does not pass.
+        fatal: True if a failure stops `pulumi up` or prevents the start of the job.
     """
 
     name: str
@@ -30,7 +30,7 @@ def fault(name: str, observed: str, field: str, fix: str, *, fatal: bool = True)
     return AccountCheck(name, passed=False, observed=observed, field=field, fix=fix, fatal=fatal)
 
 
-def good(name: str, observed: str, field: str = "") -> AccountCheck:
+def success(name: str, observed: str, field: str = "") -> AccountCheck:
     """Return a check that passed."""
     return AccountCheck(name, passed=True, observed=observed, field=field)
 
@@ -54,7 +54,7 @@ class RequestError(Exception):
 
 
 def run(name: str, check: Callable[[], Iterable[AccountCheck]]) -> Iterator[AccountCheck]:
-    """Yield the results of a check; if a request fails, one result that names it.
+    """Yield the results of a check; if a request fails, yield one result that names the request.
 
     Args:
         name: the checked property.
@@ -63,7 +63,7 @@ def run(name: str, check: Callable[[], Iterable[AccountCheck]]) -> Iterator[Acco
     try:
         yield from list(check())
     except RequestError as error:
-        fix = f"Allow {error.action} for the identity that runs this, or check it by hand."
+        fix = f"Allow {error.action} for the identity that runs this command, or check it by hand."
         yield AccountCheck(
             name, passed=False, observed=f"not checked: {error}", fix=fix, fatal=False
         )

@@ -34,13 +34,13 @@ def run(stack: str, *, as_json: bool) -> None:
     from everstep.cli.engine.context import open_stack
     from everstep.cli.engine.stack_file import read_stack_file
 
-    opened = open_stack(stack)
+    context = open_stack(stack)
     secrets_provider = str(
-        read_stack_file(opened.workspace.stack_file).get("secretsprovider") or ""
+        read_stack_file(context.workspace.stack_file).get("secretsprovider") or ""
     )
     checks = [
-        *account_checks(opened.config, stack, secrets_provider),
-        *limit_checks(opened.config, stack),
+        *account_checks(context.config, stack, secrets_provider),
+        *limit_checks(context.config, stack),
     ]
     if as_json:
         value = {"stack": stack, "checks": [asdict(check) for check in checks]}

@@ -8,9 +8,9 @@ if TYPE_CHECKING:
 
 
 def images_of(config: "StackConfig") -> Mapping[str, str]:
-    """Return key -> image of all images that the stack uses."""
+    """Return all images that the stack uses, by their keys."""
     platform, etcd = config.platform, config.etcd
-    named = {
+    images = {
         "job.image": config.job.image,
         "data.image": config.data.image,
         "controller.image": config.controller.image,
@@ -22,4 +22,4 @@ def images_of(config: "StackConfig") -> Mapping[str, str]:
         else None,
         "platform.metrics.image": platform.metrics.image if platform.metrics.enabled else None,
     }
-    return {key: image for key, image in named.items() if image}
+    return {key: image for key, image in images.items() if image}

@@ -1,4 +1,4 @@
-"""Checks of a job's deadline and budget: whether any policy could keep to them, as `everstep plan` computes it."""
+"""Checks of a job's deadline and budget: whether any policy could keep to them, as computed by `everstep plan`."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -8,7 +8,7 @@ from everstep.capacity import plan as planning
 from everstep.capacity.history import HOUR_SECONDS
 from everstep.capacity.job import JobModel
 from everstep.cli import plan_inputs, plan_limits
-from everstep.cli.account.checks import AccountCheck, fault, good
+from everstep.cli.account.checks import AccountCheck, fault, success
 from everstep.errors import EverstepError
 
 if TYPE_CHECKING:
@@ -38,23 +38,27 @@ def limit_checks(config: "StackConfig", stack: str) -> Iterator[AccountCheck]:
 
 
 def _check(
-    config: "StackConfig", stack: str, field: str, without: dict[str, None], further_fix: str = ""
+    config: "StackConfig",
+    stack: str,
+    field: str,
+    other_limit: dict[str, None],
+    further_fix: str = "",
 ) -> AccountCheck:
     """Return the check of one limit of a job, without the other one."""
     name = field.removeprefix("job.")
     try:
         model = plan_inputs.job_model(config, stack, None)
-        planning.check(model, plan_limits.limits_of(config.job.model_copy(update=without)))
+        planning.check(model, plan_limits.limits_of(config.job.model_copy(update=other_limit)))
     except EverstepError as error:
         return fault(name, error.problem, field, error.fix + further_fix, fatal=False)
-    return good(name, _observed(config.job, model, field), field)
+    return success(name, _observed(config.job, model, field), field)
 
 
 def _observed(job: "JobConfig", model: JobModel, field: str) -> str:
     """Return a limit that can be kept, and what it was compared with."""
     if field == BUDGET:
-        hourly = model.hourly_cost(model.machines, 0)
-        return f"{job.budget_usd:g}; {model.machines} spot machines and the rest cost {hourly:.2f} USD an hour"
+        hourly_cost = model.hourly_cost(model.machines, 0)
+        return f"{job.budget_usd:g}; {model.machines} spot machines and the rest cost {hourly_cost:.2f} USD an hour"
     earliest = ceil(model.shortest_seconds / HOUR_SECONDS * 10) / 10
     work = f"{model.work / HOUR_SECONDS:g} machine-hours on {model.machines} machines"
     return f"{job.deadline}; {work} take at least {earliest:g} h"
