@@ -29,14 +29,14 @@ def show_banner(context: StackContext) -> None:
 
 
 def prepare(context: StackContext, progress: Progress) -> None:
-    """Build what is missing, start the control plane and the registry, and provide third-party images.
+    """Build missing programs and images, start the control plane and the registry, and provide third-party images.
 
     Raises:
         EverstepError: the stack names an image that does not exist, or disks.
     """
     if context.config.etcd.persistence == "disk":
         raise EverstepError(
-            "the twin's clouds have no disks for volume claims, and everstep:etcd.persistence is disk",
+            "the twin's clouds have no disks for volume claims, but everstep:etcd.persistence is disk",
             f"Set it to memory in {context.workspace.stack_file} while you use the twin.",
         )
     available = prerequisites.build(progress)
@@ -62,7 +62,7 @@ def start(context: StackContext, progress: Progress) -> None:
 def provide_own_images(
     context: StackContext, images: Sequence[stand_ins.ImageUse], progress: Progress
 ) -> None:
-    """Publish Everstep's images as a release does; check that all others were pushed.
+    """Publish Everstep's images as a release does; check that all other images were pushed.
 
     Raises:
         EverstepError: the twin's registry lacks an image, so that its pods would never start.
@@ -76,16 +76,16 @@ def provide_own_images(
             recipe = image_push.recipe_named(image.stand_in_name)
             publish_image(state, recipe, reference.domain, reference.path, reference.tag, progress)
             continue
-        with image_push.explained(reference.domain):
+        with image_push.converted_errors(reference.domain):
             client = registry(state, reference.domain, as_node=False)
             if image_push.digest_of(client, reference.path, reference.digest or reference.tag):
                 continue
         missing.append(image)
     if missing:
-        raise not_pushed(context, missing)
+        raise images_not_pushed(context, missing)
 
 
-def not_pushed(context: StackContext, images: Sequence[stand_ins.ImageUse]) -> EverstepError:
+def images_not_pushed(context: StackContext, images: Sequence[stand_ins.ImageUse]) -> EverstepError:
     """Return the error for images that no registry has."""
     image_list = ", ".join(f"{image.reference} (everstep:{image.key})" for image in images)
     return EverstepError(

@@ -1,7 +1,7 @@
 """The context of a command: a stack, its configuration and target, and access to its cluster.
 
-The twin and the Kubernetes package are imported on use, so that `everstep --help` and the reading commands
-start fast and work where the twin cannot.
+The twin and the Kubernetes package are imported on use, so that `everstep --help` and commands that
+only read start fast and work where the twin cannot.
 """
 
 import json
@@ -51,7 +51,7 @@ class StackContext:
         config: its checked configuration; the defaults if `config_error` is set.
         target: the machines or the cloud that it runs on.
         config_error: error of a stack file that cannot be used. It is set only for a stack to destroy.
-        platform: the stack on whose platform the job runs; None: it has its own.
+        platform: the stack on whose platform the job runs; None if the stack has its own platform.
     """
 
     workspace: Workspace
@@ -131,7 +131,7 @@ class StackContext:
         cluster = self.config.cluster
         if cluster.kind != "existing" and path is None and not os.environ.get("KUBECONFIG"):
             raise EverstepError(
-                f"stack {self.workspace.stack} runs in a real cloud, and $KUBECONFIG names no cluster",
+                f"stack {self.workspace.stack} runs in a real cloud, but $KUBECONFIG names no cluster",
                 f"Get a kubeconfig with {connect_command(cluster)}, then name it in KUBECONFIG.\n"
                 "If the stack runs on the twin's cloud: add --twin.",
             )
@@ -152,8 +152,8 @@ class StackContext:
             policy_packs: folders of policy packs to check the stack with.
 
         Raises:
-            EverstepError: it cannot be built, a policy pack does not exist, or this machine lacks something
-                for the stack's cloud.
+            EverstepError: it cannot be built, a policy pack does not exist, or this machine lacks a
+                program or package for the stack's cloud.
         """
         packs = [policy_pack_folder(pack) for pack in policy_packs]
         if self.target is Target.CLOUD:
@@ -175,7 +175,7 @@ class StackContext:
         """Return the name of a machine if it exists.
 
         Raises:
-            EverstepError: it does not; with similar names.
+            EverstepError: it does not exist; the error names similar machines.
         """
         names = machine_names(self.twin())
         if not names:
@@ -206,7 +206,7 @@ def policy_pack_folder(path: str) -> Path:
 
 
 def open_stack(stack: str, *, twin: bool = False) -> StackContext:
-    """Return the context of a stack, its configuration checked.
+    """Return the context of a stack with its checked configuration.
 
     Raises:
         EverstepError: the stack does not exist, its file is invalid, or it cannot run on the twin.
@@ -221,13 +221,13 @@ def open_stack(stack: str, *, twin: bool = False) -> StackContext:
 
 
 def _open_job_stack(stack: str, config: "StackConfig", platform: StackContext) -> StackContext:
-    """Return the context of a stack whose job runs on the platform of another one.
+    """Return the context of a stack whose job runs on the platform of another stack.
 
     Its state is next to the platform's, in the same backend, where the program finds it. Its
     configuration has the sections of the platform, which its own file must not set.
 
     Raises:
-        EverstepError: the other stack declares only a job too.
+        EverstepError: the other stack declares only a job as well.
     """
     if platform.config.platform_stack is not None:
         raise EverstepError(
@@ -241,7 +241,7 @@ def _open_job_stack(stack: str, config: "StackConfig", platform: StackContext) -
 
 
 def _override_for_twin(context: StackContext) -> StackContext:
-    """Return the same context with sections replaced that the twin cannot run."""
+    """Return the context with replacements for the sections that the twin cannot run."""
     sections = stand_ins.config_overrides(context.config, stand_ins.user_images())
     if not sections:
         return context
@@ -269,9 +269,9 @@ def open_stack_to_destroy(stack: str, *, twin: bool = False) -> StackContext:
         return open_stack(stack, twin=twin)
     except (EverstepError, TwinError) as error:
         workspace = open_workspace(stack)
-        for target, located in targets_with_state(workspace):
+        for target, workspace_with_state in targets_with_state(workspace):
             if not twin or target.is_on_twin:
-                return StackContext(located, default_config(workspace), target, error)
+                return StackContext(workspace_with_state, default_config(workspace), target, error)
         raise
 
 

@@ -88,15 +88,15 @@ class Engine:
         """Bring the stack to the state that the program declares.
 
         Args:
-            progress: receives the engine's progress.
-            targets: URNs, or patterns of them, of the only resources to bring up; default: all.
+            progress: receiver of the engine's progress.
+            targets: URNs or URN patterns of the only resources to bring up; empty for all.
         """
         flags = ["--skip-preview", *(f"--target={target}" for target in targets)]
         action = "Bringing up a part of the stack" if targets else "Bringing up the stack"
         return self._update("up", flags, action, progress)
 
     def destroy(self, progress: Progress) -> ResourceCounts:
-        """Destroy everything in the stack; works from its state, so its stack file may be invalid."""
+        """Destroy everything in the stack, from its state: the stack file may be invalid."""
         copy = copy_stack_file(self.workspace, read_salt(self.workspace), allow_invalid=True)
         flags = ["--skip-preview", f"--config-file={copy}"]
         return self._update("destroy", flags, "Destroying the stack", progress)

@@ -1,6 +1,6 @@
 """Display of the engine's progress, from its event log.
 
-The engine appends one JSON object a line while it works. Only the few kinds that users want to see are read;
+The engine appends one JSON object per line while it works. Only the few kinds that users want to see are read;
 others are skipped, so that a newer engine does not break the display.
 """
 
@@ -38,7 +38,7 @@ _COLOUR_TAG = re.compile(r"<\{%.*?%\}>")
 
 @dataclass(frozen=True)
 class ResourceCounts:
-    """Numbers of changed resources, by operation, and of unchanged ones."""
+    """Numbers of changed resources, by operation, and of unchanged resources."""
 
     changed: Mapping[str, int] = field(default_factory=dict)
     same: int = 0
@@ -77,22 +77,22 @@ class Resource:
 
 
 class EventLog:
-    """Display of an event log: a line for each finished resource, a note for the running ones."""
+    """Display of an event log: a line for each finished resource, a note for the running resources."""
 
     def __init__(self, path: Path, step: Step) -> None:
         self._path = path
         self._step = step
         self._offset = 0
         self._running: dict[str, tuple[Resource, float]] = {}
-        self._done: Counter[str] = Counter()
+        self._completed: Counter[str] = Counter()
         self._same = 0
         self._messages: dict[str, str] = {}
-        self._noted = ""
+        self._previous_note = ""
         self.errors: list[str] = []
 
     def counts(self) -> ResourceCounts:
         """Return the counts so far."""
-        return ResourceCounts(dict(self._done), self._same)
+        return ResourceCounts(dict(self._completed), self._same)
 
     def advance(self) -> None:
         """Show the events appended since the last call, except for an incomplete last line."""
@@ -105,16 +105,16 @@ class EventLog:
         complete = data[: data.rfind(b"\n") + 1]
         self._offset += len(complete)
         for line in complete.splitlines():
-            self._take(json.loads(line))
+            self._handle(json.loads(line))
         self._note()
 
-    def _take(self, event: Mapping[str, Any]) -> None:
-        if before := event.get("resourcePreEvent"):
-            self._begin(_resource(before))
-        elif after := event.get("resOutputsEvent"):
-            self._end(_resource(after))
-        elif failed := event.get("resOpFailedEvent"):
-            self._fail(_resource(failed))
+    def _handle(self, event: Mapping[str, Any]) -> None:
+        if start := event.get("resourcePreEvent"):
+            self._begin(_resource(start))
+        elif outputs := event.get("resOutputsEvent"):
+            self._end(_resource(outputs))
+        elif failure := event.get("resOpFailedEvent"):
+            self._fail(_resource(failure))
         elif diagnostic := event.get("diagnosticEvent"):
             self._diagnose(diagnostic)
 
@@ -129,7 +129,7 @@ class EventLog:
         if running is None:
             return
         verb = CHANGES[running[0].operation]
-        self._done[verb] += 1
+        self._completed[verb] += 1
         self._print("✓", "green", running[0], verb, running[1])
 
     def _fail(self, resource: Resource) -> None:
@@ -174,8 +174,8 @@ class EventLog:
         )
         # A counter of seconds alone does not make a note new.
         content = note if messages.is_terminal else _NUMBER.sub("", note)
-        if content != self._noted:
-            self._noted = content
+        if content != self._previous_note:
+            self._previous_note = content
             if note:
                 self._step.note(note)
 

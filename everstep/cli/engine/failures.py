@@ -20,7 +20,7 @@ def engine_failure(
     if images:
         details += (
             f"\n\nNo node can get the image {', '.join(images)}. Correct its name in "
-            f"{workspace.stack_file}, or push it to where the nodes can pull it."
+            f"{workspace.stack_file}, or push it to a registry from which the nodes can pull it."
         )
     return EverstepError(
         f"`pulumi {verb}` of stack {workspace.stack} failed",

@@ -24,7 +24,7 @@ def exclusive_lock(path: Path, command: str, fix: str) -> Iterator[None]:
         fix: advice for the user while another process holds the lock.
 
     Raises:
-        EverstepError: another process holds the lock; names the process and since when.
+        EverstepError: another process holds the lock; the error has its id and the time of the acquisition.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:

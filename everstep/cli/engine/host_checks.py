@@ -1,7 +1,7 @@
 """Checks that this machine can run the twin, before anything is started.
 
 Each check is a function that returns a `HostCheck`. `everstep doctor` prints all of them; `everstep up` stops
-if a fatal one fails. Checks change nothing.
+if a fatal check fails. Checks change nothing.
 """
 
 import os
@@ -32,11 +32,11 @@ class HostCheck:
 
     Attributes:
         name: the checked property.
-        passed: True if it is as required, or `up` will make it so.
+        passed: True if the property is as required, or `up` provides it.
         observed: the observed value.
         fix: the action that corrects it, or the command that does so.
-        fatal: True if `up` stops if the check does not pass.
-        pending: True if it does not exist yet and is made later.
+        fatal: True if a failure stops `up`.
+        pending: True if the checked item does not exist yet and is made later.
     """
 
     name: str
@@ -93,21 +93,21 @@ def namespaces() -> HostCheck:
 
 def control_groups() -> HostCheck:
     """Check that control groups are mounted, version 1 or 2."""
-    mounted = Path("/sys/fs/cgroup")
-    if (mounted / "cgroup.controllers").exists():
+    cgroup_root = Path("/sys/fs/cgroup")
+    if (cgroup_root / "cgroup.controllers").exists():
         return HostCheck("cgroups", passed=True, observed="version 2")
-    v1 = (mounted / "memory").is_dir() and (mounted / "pids").is_dir()
+    is_version_1 = (cgroup_root / "memory").is_dir() and (cgroup_root / "pids").is_dir()
     fix = "Mount the control groups: /sys/fs/cgroup has none."
-    return HostCheck("cgroups", v1, "version 1" if v1 else "none", fix)
+    return HostCheck("cgroups", is_version_1, "version 1" if is_version_1 else "none", fix)
 
 
 def disk(folder: Path) -> HostCheck:
     """Check the free disk space at the state folder."""
-    existing = next(path for path in (folder, *folder.parents) if os.access(path, os.F_OK))
-    free = shutil.disk_usage(existing).free / 2**30
+    existing_folder = next(path for path in (folder, *folder.parents) if os.access(path, os.F_OK))
+    free = shutil.disk_usage(existing_folder).free / 2**30
     fix = f"Free {MIN_DISK_GIB} GiB there, or set EVERSTEP_STATE to a folder on a larger disk."
     return HostCheck(
-        "disk", free >= MIN_DISK_GIB, f"{free:.0f} GiB free in {existing}", fix, fatal=False
+        "disk", free >= MIN_DISK_GIB, f"{free:.0f} GiB free in {existing_folder}", fix, fatal=False
     )
 
 
@@ -128,7 +128,7 @@ def require_fit(checks: Iterable[HostCheck]) -> list[HostCheck]:
     """Raise an error for failed fatal checks; return the other failed checks.
 
     Raises:
-        EverstepError: a fatal check failed; all that failed are named together.
+        EverstepError: a fatal check failed; the error names all failed fatal checks.
     """
     failed = [check for check in checks if not check.passed]
     fatal = [check for check in failed if check.fatal]

@@ -24,15 +24,17 @@ def check_images(client: KubernetesClient, stack: str, progress: Progress) -> No
     """Check that no pod of the stack's programs waits for an image that cannot be pulled.
 
     Raises:
-        EverstepError: an image cannot be pulled; with the pods and the fix.
+        EverstepError: an image cannot be pulled; the error names the pods that wait for it.
     """
     with progress.step("Checking that nodes can pull the images"):
-        failed = wait_for_images(client.pods_of_system)
-    if not failed:
+        pods_by_image = wait_for_images(client.pods_of_system)
+    if not pods_by_image:
         return
-    image_list = "\n".join(f"{image}: {', '.join(pods)}" for image, pods in sorted(failed.items()))
+    image_list = "\n".join(
+        f"{image}: {', '.join(pods)}" for image, pods in sorted(pods_by_image.items())
+    )
     raise EverstepError(
-        f"nodes cannot pull {', '.join(sorted(failed))}, so that these pods do not start:\n{image_list}",
+        f"nodes cannot pull {', '.join(sorted(pods_by_image))}, so that these pods do not start:\n{image_list}",
         f"Push the images of the stack: everstep images push --stack {stack}; or correct their names "
         "in its file, then run `everstep up` again.",
     )
@@ -55,20 +57,20 @@ def wait_for_images(
     deadline = now() + seconds
     while True:
         observed = pods()
-        failed = images_not_pulled(observed)
+        pods_by_image = images_not_pulled(observed)
         waits = any(reason in STARTING for _, _, reason in _waiting_containers(observed))
-        if failed or not waits or now() > deadline:
-            return failed
+        if pods_by_image or not waits or now() > deadline:
+            return pods_by_image
         pause(POLL_SECONDS)
 
 
 def images_not_pulled(pods: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return the images that a node tried to pull without success, and the pods that wait for them."""
-    failed: dict[str, list[str]] = {}
+    pods_by_image: dict[str, list[str]] = {}
     for pod, image, reason in _waiting_containers(pods):
         if reason in NOT_PULLED:
-            failed.setdefault(image, []).append(pod)
-    return failed
+            pods_by_image.setdefault(image, []).append(pod)
+    return pods_by_image
 
 
 def _waiting_containers(pods: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, str, str]]:

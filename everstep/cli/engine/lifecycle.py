@@ -1,6 +1,6 @@
 """The phases of bringing a stack up and taking it down, in order.
 
-Every phase starts from what exists, so the next command repairs what an interrupted one left.
+Every phase starts from what exists, so the next command repairs the remains of an interrupted command.
 """
 
 import shutil
@@ -78,7 +78,7 @@ def bring_up_part(context: StackContext, part: str, progress: Progress) -> str:
     """Bring up the registry of a stack before everything else; return its address.
 
     Raises:
-        EverstepError: the stack declares none, or the update fails.
+        EverstepError: the stack declares no registry, or the update fails.
     """
     if context.target is Target.TWIN_CLOUD:
         cloud_twin.start(context, progress)
@@ -89,7 +89,7 @@ def bring_up_part(context: StackContext, part: str, progress: Progress) -> str:
 
 
 def bring_up_twin(context: StackContext, progress: Progress) -> None:
-    """Build what is missing and start the twin's machines."""
+    """Build missing programs and images, and start the twin's machines."""
     available = prerequisites.build(progress)
     stand_ins.require_images(stand_ins.images_used(context.config), available)
     context.twin().up(machines(context.config.job.max_replicas), progress)
@@ -105,9 +105,9 @@ def take_down(context: StackContext, progress: Progress) -> None:
     """Destroy the stack, then the twin under it; afterwards nothing of either is left.
 
     Raises:
-        EverstepError: something is protected, or jobs of other stacks use the platform, so nothing was changed;
-            or, outside the twin, something could not be destroyed. On the twin that is only a warning, since its
-            machines are removed anyway.
+        EverstepError: a resource is protected, or jobs of other stacks use the platform; nothing was changed then.
+            Outside the twin, a resource that could not be destroyed is an error as well; on the twin it is only a
+            warning, because the twin's machines are removed anyway.
     """
     # The state counts, because the stack file may be unusable.
     if shared_platform.referenced_stacks(state_file(context.workspace)):
@@ -162,7 +162,7 @@ def _destroy(context: StackContext, progress: Progress) -> bool:
 
 
 def _refuse_protected(engine: Engine) -> None:
-    """Raise an error for a protected stack; Pulumi would first destroy all that is not protected."""
+    """Raise an error for a protected stack; Pulumi would first destroy all other resources."""
     if not (names := engine.protected_resources()):
         return
     stack = engine.workspace.stack

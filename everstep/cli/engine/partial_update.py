@@ -1,7 +1,7 @@
 """Parts of a stack that can be brought up before the rest: `everstep up --target registry`.
 
 Pulumi's own `--target` fails unless the parents, the provider and the dependencies of a resource are targets, too;
-here they are determined from a preview.
+here a preview determines them.
 """
 
 import json
@@ -32,30 +32,32 @@ def check_part(part: str) -> None:
     """Check the name of a part.
 
     Raises:
-        EverstepError: there is no such part; with the known ones.
+        EverstepError: there is no such part; the error lists all parts.
     """
     if part not in PARTS:
         raise unknown_name("part of a stack", part, PARTS)
 
 
 def bring_up_part(engine: Engine, part: str, progress: Progress) -> ResourceCounts:
-    """Bring up a part of a stack and nothing else; what exists already stays.
+    """Bring up a part of a stack and nothing else; existing resources stay.
 
     Raises:
         EverstepError: the stack declares no such part, or the update fails.
     """
     environment = {**engine.environment, VARIABLE: part}
-    limited = replace(engine, environment=environment)
-    return limited.up(progress, targets_of(limited, part, progress))
+    part_engine = replace(engine, environment=environment)
+    return part_engine.up(progress, targets_of(part_engine, part, progress))
 
 
 def targets_of(engine: Engine, part: str, progress: Progress) -> list[str]:
-    """Return the URNs of a part's resources and of all that they need.
+    """Return the URNs of a part's resources and of all resources that they need.
 
     Raises:
         EverstepError: the stack declares no such part, or its preview fails.
     """
-    with progress.step(f"Reading what the {part} of stack {engine.workspace.stack} needs"):
+    with progress.step(
+        f"Finding the resources that the {part} of stack {engine.workspace.stack} needs"
+    ):
         plan = json.loads(engine.output_of("preview", "--json", "--suppress-progress"))
     states = [step.get("newState") or {} for step in plan.get("steps", ())]
     urns = closure([state for state in states if state.get("urn")], PARTS[part])
@@ -75,14 +77,14 @@ def closure(states: Sequence[Mapping[str, Any]], types: Sequence[str]) -> list[s
         types: type tokens.
     """
     by_urn = {str(state["urn"]): state for state in states}
-    waiting = [urn for urn, state in by_urn.items() if state.get("type") in types]
+    pending = [urn for urn, state in by_urn.items() if state.get("type") in types]
     included: dict[str, None] = {}
-    while waiting:
-        urn = waiting.pop()
+    while pending:
+        urn = pending.pop()
         if urn in included or urn not in by_urn:
             continue
         included[urn] = None
         state = by_urn[urn]
         provider = str(state.get("provider", "")).rpartition("::")[0]  # without its id
-        waiting += [str(state.get("parent", "")), provider, *state.get("dependencies", ())]
+        pending += [str(state.get("parent", "")), provider, *state.get("dependencies", ())]
     return sorted(included)

@@ -1,8 +1,8 @@
-"""Requirements of the engine on this machine for a cloud: the twin's, or the real one.
+"""Requirements of the engine on this machine for a cloud of the twin or a real cloud.
 
 For a cloud of the twin: its providers in the engine's home, and replacements of the programs with which a
-kubeconfig of that cloud gets a token, first on the engine's PATH. For a real cloud: everything official;
-all that is missing is reported together, before the engine fails on the first one.
+kubeconfig of that cloud gets a token, first on the engine's PATH. For a real cloud, all programs are
+official; all missing requirements are reported together, before the engine fails on the first one.
 """
 
 import importlib.util
@@ -112,10 +112,10 @@ def real_clouds(clouds: Sequence[str]) -> tuple[Path, dict[str, str]]:
     is set.
 
     Raises:
-        EverstepError: something is missing; everything missing is named together.
+        EverstepError: a requirement is missing; the error lists all missing requirements.
     """
     program = shutil.which("pulumi")
-    missing_lines = [line for name in clouds for line in missing(CLOUDS[name])]
+    missing_lines = [line for name in clouds for line in missing_requirements(CLOUDS[name])]
     if program is None or missing_lines:
         cloud_names = " and ".join(CLOUDS[name].name for name in clouds)
         raise EverstepError(
@@ -124,16 +124,16 @@ def real_clouds(clouds: Sequence[str]) -> tuple[Path, dict[str, str]]:
                 [*dict.fromkeys(missing_lines), "Or try the stack without an account: --twin"]
             ),
         )
-    search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    search_path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     backend_variables = {name: os.environ[name] for name in BACKEND_VARIABLES if name in os.environ}
     return Path(program), {
         "PULUMI_HOME": str(Path.home() / ".pulumi"),
         **backend_variables,
-        "PATH": search,
+        "PATH": search_path,
     }
 
 
-def missing(cloud: Cloud) -> list[str]:
+def missing_requirements(cloud: Cloud) -> list[str]:
     """Return the missing prerequisites of a cloud on this machine, one line each with the fix."""
     return [
         *_missing_engine(),
@@ -194,8 +194,8 @@ def require_sdk(cloud: str) -> None:
     """Check that a cloud's SDK is installed.
 
     Raises:
-        EverstepError: it is not installed; with the command that installs it.
+        EverstepError: it is not installed; the error has the command that installs it.
     """
-    if missing := _missing_sdk(CLOUDS[cloud]):
-        requirement, _, fix = missing[0].partition(". ")
+    if problems := _missing_sdk(CLOUDS[cloud]):
+        requirement, _, fix = problems[0].partition(". ")
         raise EverstepError(f"this stack needs {requirement}", fix)

@@ -1,6 +1,6 @@
 """Requirements of the twin on this machine: programs, Debian packages, images.
 
-`everstep up` builds or installs what is missing; `everstep doctor` reports it without building.
+`everstep up` builds or installs missing requirements; `everstep doctor` reports them without building.
 """
 
 from cloudtwin.facade import TwinError
@@ -26,7 +26,7 @@ def build(progress: Progress) -> tuple[str, ...]:
     """Build or install missing packages, programs and images; return the references of the images.
 
     Raises:
-        EverstepError: something cannot be built or installed here.
+        EverstepError: a package, program or image cannot be built or installed here.
     """
     from cloudtwin.facade import ensure_images, ensure_packages, ensure_tools
 
@@ -66,9 +66,7 @@ def _go() -> HostCheck:
     from cloudtwin.facade import go_version
 
     try:
-        return HostCheck(
-            "go", passed=True, observed=f"{go_version()}, builds what is not built yet"
-        )
+        return HostCheck("go", passed=True, observed=f"{go_version()}, builds missing programs")
     except TwinError as error:
         return HostCheck("go", passed=False, observed=error.problem, fix=error.fix)
 
@@ -91,15 +89,15 @@ def packages(*, may_install: bool) -> list[HostCheck]:
     """
     from cloudtwin.facade import packages as debian_packages
 
-    needed, lacking = debian_packages()
-    installed = HostCheck(
+    required, missing = debian_packages()
+    summary = HostCheck(
         "from Debian",
         passed=True,
-        observed=f"{len(needed) - len(lacking)} of {len(needed)} are installed",
+        observed=f"{len(required) - len(missing)} of {len(required)} are installed",
     )
     return [
-        installed,
-        *(_package(package.name, package.purpose, may_install=may_install) for package in lacking),
+        summary,
+        *(_package(package.name, package.purpose, may_install=may_install) for package in missing),
     ]
 
 

@@ -19,7 +19,7 @@ def require_platform(context: StackContext) -> None:
     """Check that the stack of the platform was brought up, if it is on the twin.
 
     Raises:
-        EverstepError: it has no state.
+        EverstepError: the stack of the platform has no state.
     """
     platform = context.platform
     if platform is None or not context.on_twin or state_file(platform.workspace).exists():
@@ -32,7 +32,7 @@ def require_platform(context: StackContext) -> None:
 
 
 def refuse_while_shared(context: StackContext) -> None:
-    """Check that no other stack has a job on the platform of this one.
+    """Check that no other stack has a job on the platform of this stack.
 
     Raises:
         EverstepError: there are such stacks; nothing was changed.

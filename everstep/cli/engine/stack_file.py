@@ -50,7 +50,7 @@ def read_stack_file(path: Path) -> Mapping[str, Any]:
     """Return the content of a stack file.
 
     Raises:
-        EverstepError: it is not readable, not YAML (with line and column) or not a mapping.
+        EverstepError: the file is not readable, not YAML (with line and column) or not a mapping.
     """
     try:
         content = yaml.load(path.read_text(), Loader=_UniqueKeyLoader)  # noqa: S506  a SafeLoader
@@ -143,8 +143,8 @@ def copy_stack_file(workspace: Workspace, salt: str | None, *, allow_invalid: bo
         content, text = {}, "config: {}"
     if workspace.overrides and content:
         sections = {PREFIX + name: json.loads(value) for name, value in workspace.overrides}
-        changed = {**content, "config": {**(content.get("config") or {}), **sections}}
-        text = yaml.safe_dump(changed, sort_keys=False)
+        overridden = {**content, "config": {**(content.get("config") or {}), **sections}}
+        text = yaml.safe_dump(overridden, sort_keys=False)
     if salt and not content.get("encryptionsalt"):
         text = f"{text.rstrip()}\nencryptionsalt: {salt}\n"
     copy = copy_path(workspace)

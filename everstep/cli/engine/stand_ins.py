@@ -1,4 +1,4 @@
-"""The images that a stack uses, and where the machines of the twin get them from.
+"""The images that a stack uses, and their sources for the machines of the twin.
 
 Third-party images, such as a GPU driver's plugin, have no hardware on the twin: local images replace them, by an alias.
 Everstep's own images are pulled from the twin's registry, which has the images that a release publishes, and the
@@ -30,7 +30,7 @@ class ImageUse:
         key: its key in the stack file, without `everstep:`.
         reference: its reference.
         stand_in_name: name of the local image that replaces it on the twin, or that it is a copy of.
-        own: True for an image of Everstep's, which nodes pull from a registry on the twin too.
+        own: True for Everstep's own images, which nodes pull from a registry on the twin too.
     """
 
     key: str
@@ -45,7 +45,7 @@ class ImageUse:
 
     @property
     def is_released(self) -> bool:
-        """True for an image of Everstep's under the name by which a release publishes it."""
+        """True for an image of Everstep under the name by which a release publishes it."""
         released = names.RELEASED_IMAGE.format(self.stand_in_name)
         return self.own and image_reference.is_same(self.reference, released)
 
@@ -108,8 +108,8 @@ def user_images() -> frozenset[str]:
 def config_overrides(config: "StackConfig", available: Collection[str]) -> dict[str, Any]:
     """Return configuration sections that replace sections of the stack file on a cloud of the twin.
 
-    The published controller runs only if its image is available; otherwise Everstep's own replaces it. An alias
-    is not enough: the two have different permissions and a different definition of the job.
+    The published controller runs only if its image is available; otherwise Everstep's own controller replaces it. An
+    alias is not enough: the two have different permissions and a different definition of the job.
     """
     controller = config.controller
     if controller.kind == "upstream" and not is_available(controller.image or "", available):
@@ -125,7 +125,7 @@ def is_available(reference: str, available: Collection[str]) -> bool:
 def image_aliases(images: Sequence[ImageUse], available: Collection[str]) -> dict[str, str]:
     """Return local references by the third-party references that they replace.
 
-    An image that is available under its own name, from an archive of the user's, is not replaced.
+    An image that is available under its own name, from the user's archive, is not replaced.
     """
     return {
         image_reference.canonical(image.reference): image.stand_in
@@ -139,12 +139,12 @@ def image_aliases(images: Sequence[ImageUse], available: Collection[str]) -> dic
 
 def images_to_pull(images: Sequence[ImageUse], available: Collection[str]) -> list[ImageUse]:
     """Return Everstep's own images that machines have to pull, each reference once."""
-    pulled = [
+    own_images = [
         image
         for image in images
         if image.own and not image.is_local and not is_available(image.reference, available)
     ]
-    return list({image.reference: image for image in reversed(pulled)}.values())[::-1]
+    return list({image.reference: image for image in reversed(own_images)}.values())[::-1]
 
 
 def missing_images(images: Sequence[ImageUse], available: Collection[str]) -> list[ImageUse]:
@@ -159,8 +159,8 @@ def require_images(images: Sequence[ImageUse], available: Collection[str]) -> No
     """Check that images are available under their own names.
 
     Raises:
-        EverstepError: an image is missing, so that its pods would never start; with the key that names it and
-            similar names.
+        EverstepError: an image is missing, so that its pods would never start; the error has the key that names
+            it and similar names.
     """
     missing = [image for image in images if not is_available(image.reference, available)]
     if not missing:
@@ -174,7 +174,7 @@ def require_images(images: Sequence[ImageUse], available: Collection[str]) -> No
     suggestion = f"Did you mean {' or '.join(close)}? " if close else ""
     raise EverstepError(
         f"the twin has no image {faults}",
-        f"{suggestion}There are: {', '.join(sorted(available))}.\n"
-        "Its machines reach no registry: provide an image of yours as an OCI archive in "
+        f"{suggestion}Available images: {', '.join(sorted(available))}.\n"
+        "Its machines reach no registry: provide your own image as an OCI archive in "
         "EVERSTEP_TWIN_IMAGES.",
     )

@@ -84,7 +84,7 @@ def preview_workspace(workspace: Workspace) -> Workspace:
 
     The preview must leave nothing in the folder of twins. Its empty state is in the cache and serves the next
     preview too: the engine needs half a second to create it, mostly to derive the key of its passphrase. A
-    passphrase of the user's may change, so with one the state is in the twin's folder and the caller removes it.
+    passphrase that the user sets may change; then the state is in the twin's folder and the caller removes it.
     """
     if workspace.state.exists() or any(name in os.environ for name in PASSPHRASE_VARIABLES):
         return workspace
@@ -102,12 +102,15 @@ def exists_on_twin_cloud(workspace: Workspace) -> bool:
 
 def targets_with_state(workspace: Workspace) -> Iterator[tuple[Target, Workspace]]:
     """Yield every target on which the stack has state, regardless of its stack file."""
-    outside = workspace_on(Target.OWN_CLUSTER, workspace)
-    if state_file(outside).exists():
-        yield Target.CLOUD if clouds_in_state(outside) else Target.OWN_CLUSTER, outside
-    cloud = workspace_on(Target.TWIN_CLOUD, workspace)
-    if clouds_in_state(cloud):
-        yield Target.TWIN_CLOUD, cloud
+    outside_workspace = workspace_on(Target.OWN_CLUSTER, workspace)
+    if state_file(outside_workspace).exists():
+        yield (
+            Target.CLOUD if clouds_in_state(outside_workspace) else Target.OWN_CLUSTER,
+            outside_workspace,
+        )
+    cloud_workspace = workspace_on(Target.TWIN_CLOUD, workspace)
+    if clouds_in_state(cloud_workspace):
+        yield Target.TWIN_CLOUD, cloud_workspace
     is_local = workspace.stack == DEFAULT_STACK and workspace.state.is_dir()
     if is_local or (state_file(workspace).exists() and not clouds_in_state(workspace)):
         yield Target.TWIN, workspace

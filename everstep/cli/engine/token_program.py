@@ -4,10 +4,10 @@ The Kubernetes client runs it for a kubeconfig, as in the cloud:
 
     python -m everstep.cli.engine.token_program aws KUBECONFIG eks get-token --cluster-name NAME ...
 
-The real program prints a token for the user's role; the twin has one administrator, so this one prints the
-administrator's certificate. It refuses what the real program refuses, since a kubeconfig with wrong arguments
+The real program prints a token for the user's role; the twin has one administrator, so this program prints
+the administrator's certificate. It refuses what the real program refuses, since a kubeconfig with wrong arguments
 must not work on the twin either. It imports neither typer nor rich: it runs for every connection and must
-answer in a tenth of a second.
+respond within a tenth of a second.
 """
 
 import json
@@ -19,7 +19,7 @@ import yaml
 
 API_VERSION = "client.authentication.k8s.io/v1beta1"
 AKS_SERVER = "6dae42f8-4368-4678-94ff-3960e28e3630"
-"""Application of the API servers of all AKS clusters, which kubelogin must be given."""
+"""Application of the API servers of all AKS clusters, which kubelogin requires as an argument."""
 
 REQUIRED = {
     "aws": (("eks", "get-token"), ("--cluster-name",)),
@@ -74,7 +74,7 @@ def _text(data: str) -> str:
 
 
 def main(program: str, path: Path, arguments: Sequence[str]) -> int:
-    """Answer as the real program does; return its exit code."""
+    """Print the response or the error of the real program; return its exit code."""
     if problem := fault(program, arguments):
         print(f"{program}: {problem}", file=sys.stderr)
         return 255 if program == "aws" else 1

@@ -66,7 +66,7 @@ class Workspace:
 
     @property
     def machines(self) -> Path:
-        """File with the GPU machines that commands have seen."""
+        """File with the GPU machines that commands have observed."""
         return self.state / "machines.json"
 
 
@@ -94,7 +94,7 @@ def find_project(start: Path) -> Path:
     """Return the folder of the nearest Pulumi.yaml named everstep: here, above, or of this clone.
 
     Raises:
-        EverstepError: there is none.
+        EverstepError: there is no project.
     """
     clone = Path(everstep.__file__).resolve().parent.parent
     for folder in (start, *start.parents, clone):
@@ -121,7 +121,7 @@ def stack_names(project: Path) -> list[str]:
 
 
 def passphrase_file(workspace: Workspace) -> Path:
-    """Return the file with the passphrase for secrets in the state; create it with a random one."""
+    """Return the file with the passphrase for secrets in the state; create a random one if there is none."""
     path = workspace.engine / "passphrase"
     if not path.exists():
         write_atomically(path, secrets.token_urlsafe(32))
