@@ -33,14 +33,14 @@ class Prices:
         spot: price of one spot machine; the highest price of all zones.
         on_demand: price of one on-demand machine.
         fixed: price of everything else that is billed while the job runs: control plane, storage, system nodes.
-        unpriced_items: names of the items of `fixed` without a known price, which make the true cost higher.
+        unknown: names of the items of `fixed` without a known price, which make the true cost higher.
         spot_by_zone: price of one spot machine by position of the zone; empty if all zones have the same price.
     """
 
     spot: float
     on_demand: float
     fixed: float = 0.0
-    unpriced_items: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     spot_by_zone: tuple[float, ...] = ()
 
     def spot_in(self, zone: int) -> float:

@@ -1,7 +1,7 @@
 """Compiled Python in Everstep's cache, for a Python that is configured not to write any.
 
 Container images and CI runners commonly set PYTHONDONTWRITEBYTECODE, so that nothing is written
-next to the sources. Every process then compiles all that it imports: megabytes of a cloud's SDK, which is
+next to the sources. Every process then compiles all modules that it imports: megabytes of a cloud's SDK, which is
 most of the time of a preview. A separate folder keeps the sources clean too, and each module is compiled once.
 """
 
@@ -12,7 +12,7 @@ from cloudtwin.facade import cache_directory
 
 
 def settings() -> dict[str, str]:
-    """Return variables that make a Python process keep bytecode; empty if it does so anyway."""
+    """Return variables that make a Python process keep bytecode; empty if Python keeps it by default."""
     folder = _folder()
     if sys.pycache_prefix != folder and not sys.dont_write_bytecode:
         return {}
@@ -21,8 +21,8 @@ def settings() -> dict[str, str]:
 
 def keep() -> None:
     """Keep the bytecode of later imports in this process and in every process it starts."""
-    if setting := settings():
-        os.environ.update(setting)
+    if variables := settings():
+        os.environ.update(variables)
         sys.pycache_prefix, sys.dont_write_bytecode = _folder(), False
 
 

@@ -21,7 +21,7 @@ class CheckResult(Protocol):
 
     @property
     def passed(self) -> bool:
-        """True if it is as required."""
+        """True if the property is as required."""
 
     @property
     def observed(self) -> str:

@@ -12,7 +12,7 @@ GRACE_SECONDS = 35.0
 
 
 @contextmanager
-def running(
+def run_in_session(
     command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Start a program in its own session; at the end of the block end all of its processes.
@@ -29,7 +29,7 @@ def running(
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})},
-            start_new_session=True,  # Ctrl-C reaches this process, which ends the others in order
+            start_new_session=True,  # Ctrl-C reaches only this process, which then ends the others
         )
     try:
         yield process

@@ -55,8 +55,8 @@ def commands() -> Iterator[tuple[str, Command]]:
     """Yield every command by its full name, groups before their commands."""
     for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]  # a group
         yield f"everstep {name}", command
-        for inner, leaf in getattr(command, "commands", {}).items():
-            yield f"everstep {name} {inner}", leaf
+        for subcommand_name, subcommand in getattr(command, "commands", {}).items():
+            yield f"everstep {name} {subcommand_name}", subcommand
 
 
 def _panel(title: str, text: str) -> str:

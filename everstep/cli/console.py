@@ -37,29 +37,29 @@ def warn(message: str) -> None:
 
 
 class Terminal:
-    """Progress on a terminal: running steps as live lines with elapsed time, finished ones above.
+    """Progress on a terminal: running steps as live lines with elapsed time, finished steps above.
 
     Steps may be nested; an inner step is indented below its outer one.
     """
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or messages
-        self._running: list[_Running] = []
+        self._running: list[_RunningStep] = []
         self._live: Live | None = None
 
     @contextmanager
     def step(self, action: str) -> Iterator[Step]:
         """Draw a step while its block runs, then print one line with how it ended."""
-        running = _Running(action, depth=len(self._running))
-        self._running.append(running)
+        running_step = _RunningStep(action, depth=len(self._running))
+        self._running.append(running_step)
         self._open()
         mark, colour = "✗", "red"
         try:
-            yield running
+            yield running_step
             mark, colour = "✓", "green"
         finally:
-            self._running.remove(running)
-            self._console.print(running.ended(mark, colour))
+            self._running.remove(running_step)
+            self._console.print(running_step.end_line(mark, colour))
             self._close()
 
     def _open(self) -> None:
@@ -79,25 +79,25 @@ class Terminal:
 
     def _draw(self) -> Text:
         width = self._console.width
-        lines = [running.drawn(width) for running in self._running]
+        lines = [step.running_line(width) for step in self._running]
         return Text("\n").join(lines)
 
 
-class _Running:
+class _RunningStep:
     """A running step."""
 
     def __init__(self, action: str, depth: int) -> None:
         self._action = action
         self._indent = "  " * depth
         self._detail = ""
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
 
     def note(self, detail: str) -> None:
         """Show the newest detail next to the elapsed time."""
         self._detail = detail.strip().splitlines()[-1] if detail.strip() else ""
 
-    def drawn(self, width: int) -> Text:
-        elapsed = time.monotonic() - self._began
+    def running_line(self, width: int) -> Text:
+        elapsed = time.monotonic() - self._started_at
         frame = SPINNER[int(elapsed * FRAMES_PER_SECOND) % len(SPINNER)]
         line = Text.assemble(
             (f" {self._indent}{frame} ", "cyan"),
@@ -109,8 +109,8 @@ class _Running:
         line.truncate(max(width - 1, 20), overflow="ellipsis")
         return line
 
-    def ended(self, mark: str, colour: str) -> Text:
-        elapsed = time.monotonic() - self._began
+    def end_line(self, mark: str, colour: str) -> Text:
+        elapsed = time.monotonic() - self._started_at
         return Text.assemble(
             (f" {self._indent}{mark} ", colour),
             self._action,
@@ -121,12 +121,12 @@ class _Running:
 class DistinctLines(Lines):
     """Progress as lines, without notes that repeat the previous one."""
 
-    _noted = ""
+    _previous_detail = ""
 
     def note(self, detail: str) -> None:
         """Print the detail if it differs from the previous one."""
-        if detail != self._noted:
-            self._noted = detail
+        if detail != self._previous_detail:
+            self._previous_detail = detail
             super().note(detail)
 
 

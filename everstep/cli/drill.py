@@ -1,7 +1,7 @@
 """The eviction drill of `everstep up --drill`: which machine to disturb, how and when.
 
 One node is drained and returns. Then the node of rank 0, which writes the journal and the checkpoints,
-vanishes without notice and returns. `decide` is a pure function of what happened so far and keeps no
+vanishes without notice and returns. `decide` is a pure function of the events so far and keeps no
 state, so an interrupted drill continues where it stopped. `DrillRunner` carries the decisions out.
 """
 
@@ -24,11 +24,11 @@ SURVIVOR_STEPS = 6
 """Steps that the survivors complete before the lost machine returns."""
 
 LATEST_SHARE = 0.85
-"""Share of all steps after which no machine is disturbed: too late to see it return."""
+"""Share of all steps after which no machine is disturbed: a later return could not be observed."""
 
 
 DISTURBANCES = 2
-"""A drain, with notice, and a vanished machine, without."""
+"""Number of disturbances: a drain, with notice, and a vanished machine, without notice."""
 
 
 @dataclass(frozen=True)
@@ -55,37 +55,39 @@ def decide(run: RunRecord) -> DrillDecision:
     if not run.steps:
         return DrillDecision("waiting for the first step")
     events = run.training_events
-    absent_node = _absent(events)
+    absent_node = _absent_machine(events)
     if absent_node is not None:
         return _return_node(run, absent_node)
     losses = [event for event in events if event.kind in ("drain", "vanish")]
     if len(losses) >= DISTURBANCES:
         return DrillDecision("both machines have returned", finished=True)
-    return _take_next(run, losses)
+    return _next_disturbance(run, losses)
 
 
-def _absent(events: tuple[MachineEvent, ...]) -> MachineEvent | None:
+def _absent_machine(events: tuple[MachineEvent, ...]) -> MachineEvent | None:
     """Return the loss of the last machine that has not returned."""
     last = {event.node: event for event in events}
     removed = [event for event in last.values() if event.kind in ("drain", "vanish")]
     return removed[-1] if removed else None
 
 
-def _return_node(run: RunRecord, lost: MachineEvent) -> DrillDecision:
-    before = [step.generation for step in run.steps if step.at <= lost.at]
+def _return_node(run: RunRecord, loss: MachineEvent) -> DrillDecision:
+    before = [step.generation for step in run.steps if step.at <= loss.at]
     generation = before[-1] if before else -1
-    survived = [step for step in run.steps if step.at > lost.at and step.generation > generation]
-    if len(survived) < SURVIVOR_STEPS:
-        return DrillDecision(f"{lost.node} is gone; waiting until the others have continued")
-    return DrillDecision(f"the others continued without {lost.node}", "return", lost.node)
+    survivor_steps = [
+        step for step in run.steps if step.at > loss.at and step.generation > generation
+    ]
+    if len(survivor_steps) < SURVIVOR_STEPS:
+        return DrillDecision(f"{loss.node} is gone; waiting until the others have continued")
+    return DrillDecision(f"the others continued without {loss.node}", "return", loss.node)
 
 
-def _take_next(run: RunRecord, losses: list[MachineEvent]) -> DrillDecision:
+def _next_disturbance(run: RunRecord, losses: list[MachineEvent]) -> DrillDecision:
     newest = run.steps[-1]
     total = run.newest_start.number("total_steps") if run.newest_start else 0
-    full = max(step.world_size for step in run.steps)
-    settled = _steps_at_full_size(run, full)
-    if losses and (settled < SETTLE_STEPS or not _rejoined(run, losses[-1].node)):
+    full_size = max(step.world_size for step in run.steps)
+    settled_steps = _steps_at_full_size(run, full_size)
+    if losses and (settled_steps < SETTLE_STEPS or not _has_rejoined(run, losses[-1].node)):
         return DrillDecision(f"waiting until {losses[-1].node} has rejoined and training is steady")
     if newest.step > total * LATEST_SHARE:
         return DrillDecision("training is nearly complete: no more disturbances", finished=True)
@@ -100,18 +102,20 @@ def _take_next(run: RunRecord, losses: list[MachineEvent]) -> DrillDecision:
     return DrillDecision("drain a node, as for maintenance", "drain", others[0])
 
 
-def _steps_at_full_size(run: RunRecord, full: int) -> int:
+def _steps_at_full_size(run: RunRecord, full_size: int) -> int:
     """Return the number of latest consecutive steps that the full group completed."""
     count = 0
     for step in reversed(run.steps):
-        if step.world_size != full:
+        if step.world_size != full_size:
             break
         count += 1
     return count
 
 
-def _rejoined(run: RunRecord, node: str) -> bool:
-    returns = [e.at for e in run.training_events if e.node == node and e.kind == "return"]
+def _has_rejoined(run: RunRecord, node: str) -> bool:
+    returns = [
+        event.at for event in run.training_events if event.node == node and event.kind == "return"
+    ]
     starts = [line.at for line in run.starts if line.values.get("node") == node]
     return bool(returns) and any(started_at > returns[-1] for started_at in starts)
 

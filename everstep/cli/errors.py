@@ -33,7 +33,7 @@ FIXES = {
     errno.EPERM: "Permission denied: run it as root, or set EVERSTEP_STATE to a folder of yours.",
     errno.EROFS: "It is mounted read-only: set EVERSTEP_STATE to a writable folder.",
 }
-"""Errors of the operating system that only the user can fix."""
+"""Fixes for errors of the operating system that only the user can correct."""
 
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
@@ -62,7 +62,7 @@ def run_guarded(action: Callable[[], None], *, debug: bool) -> int:
             return BUG
         show_error(EverstepError(f"{error.filename or ''}: {error.strerror}", FIXES[error.errno]))
         return FAILED
-    except Exception as error:  # the outermost frame: report a bug as one
+    except Exception as error:  # the outermost frame: any other error is a bug
         if debug:
             messages.print_exception()
         show_bug(error)
@@ -88,10 +88,10 @@ def show_bug(error: Exception) -> None:
 
 
 def write_crash_log(error: Exception) -> Path:
-    """Write the traceback to a file; of the arguments it contains only the command's name."""
+    """Write the traceback to a file; of the arguments, the file contains only the name of the command."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    handle, name = tempfile.mkstemp(prefix=f"everstep-crash-{stamp}-", suffix=".log")
-    with os.fdopen(handle, "w") as log:
+    descriptor, name = tempfile.mkstemp(prefix=f"everstep-crash-{stamp}-", suffix=".log")
+    with os.fdopen(descriptor, "w") as log:
         log.write(f"everstep {' '.join(sys.argv[1:2])}\n{platform.platform()}\n")
         log.write(f"Python {platform.python_version()}\n\n")
         log.writelines(traceback.format_exception(error))

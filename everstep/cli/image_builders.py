@@ -54,10 +54,10 @@ class ImageBuilder:
             context: the build context.
             arguments: build arguments by name.
             tag: complete name of the image.
-            step: receives the program's output.
+            step: receiver of the program's output.
 
         Raises:
-            EverstepError: the build fails; with the end of the output.
+            EverstepError: the build fails; the error has the end of the output.
         """
         build_arguments = [f"--build-arg={name}={value}" for name, value in arguments.items()]
         options = [f"--platform={PLATFORM}", *self.build_options, *build_arguments, f"--tag={tag}"]
@@ -67,7 +67,7 @@ class ImageBuilder:
         """Push an image to the registry in its name.
 
         Raises:
-            EverstepError: the registry refuses; with the end of the output.
+            EverstepError: the registry refuses; the error has the end of the output.
         """
         from cloudtwin.facade import is_this_machine
 
@@ -113,20 +113,20 @@ def find_builder(name: str = "") -> ImageBuilder:
     """Return the builder with this name, or the first builder that works here.
 
     Raises:
-        EverstepError: there is none; with what to install.
+        EverstepError: there is no such builder; the error lists programs to install.
     """
     candidates = [builder for builder in BUILDERS if not name or builder.program == name]
     if not candidates:
         names = ", ".join(builder.program for builder in BUILDERS)
-        raise EverstepError(f"there is no builder named {name!r}", f"There are: {names}.")
-    working = next((candidate for candidate in candidates if candidate.works()), None)
-    if working is not None:
-        return working
-    tried = ", ".join(
+        raise EverstepError(f"there is no builder named {name!r}", f"Valid builders: {names}.")
+    working_builder = next((candidate for candidate in candidates if candidate.works()), None)
+    if working_builder is not None:
+        return working_builder
+    probes = ", ".join(
         f"`{candidate.program} {' '.join(candidate.probe)}`" for candidate in candidates
     )
     raise EverstepError(
-        f"images cannot be built here: {tried} failed",
+        f"images cannot be built here: {probes} failed",
         "Install docker, podman or buildah, and start the daemon if it needs one "
         "(Debian: apt-get install buildah).",
     )

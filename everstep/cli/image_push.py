@@ -24,7 +24,7 @@ from everstep.progress import Progress
 if TYPE_CHECKING:
     from cloudtwin.facade import Recipe, Registry, RegistryError
 
-PUBLISHED = names.IMAGES
+PUBLISHED_IMAGES = names.IMAGES
 """Images that clusters pull; etcd itself is published by its project."""
 
 
@@ -54,12 +54,12 @@ def recipe_named(name: str) -> "Recipe":
     """Return the recipe of an image.
 
     Raises:
-        EverstepError: there is no such image; with similar names.
+        EverstepError: there is no such image; the error has similar names.
     """
     from everstep.spelling import unknown_name
 
-    if name not in PUBLISHED:
-        raise unknown_name("image", name, PUBLISHED)
+    if name not in PUBLISHED_IMAGES:
+        raise unknown_name("image", name, PUBLISHED_IMAGES)
     return next(recipe for recipe in RECIPES if recipe.name == name)
 
 
@@ -90,7 +90,7 @@ def parse_bases(options: Sequence[str]) -> dict[str, str]:
     """Return base images by image from options IMAGE=BASE.
 
     Raises:
-        EverstepError: one names no image of Everstep's, or its base is not a reference.
+        EverstepError: an option names an unknown image, or its base is not a reference.
     """
     bases = {}
     for option in options:
@@ -121,7 +121,7 @@ def build(recipe: "Recipe", tag: str, builder: ImageBuilder, base: str, progress
         tag: complete name of the image.
         builder: the program that builds.
         base: base image; empty for the default of its Dockerfile.
-        progress: receives the steps.
+        progress: receiver of the steps.
 
     Raises:
         EverstepError, TwinError: its packages cannot be fetched, or the build fails.
@@ -146,7 +146,7 @@ def push(
         registry: host and path in front of their names.
         builder: the program that builds and pushes.
         bases: base images by image, in place of the defaults of the Dockerfiles.
-        progress: receives the steps.
+        progress: receiver of the steps.
 
     Raises:
         EverstepError: the registry cannot be reached or refuses, or a build fails.
@@ -158,7 +158,7 @@ def push(
         recipe, base = recipe_named(name), bases.get(name, "")
         tag = image_tag(recipe, base)
         complete = f"{registry}/{name}:{tag}"
-        with explained(host):
+        with converted_errors(host):
             digest = digest_of(client, f"{prefix}{name}", tag)
             if digest is None:
                 client.check_push(f"{prefix}{name}")  # before a build that takes minutes
@@ -168,7 +168,7 @@ def push(
         build(recipe, complete, builder, base, progress)
         with progress.step(f"Pushing {complete}") as step:
             builder.push(complete, step)
-        with explained(host):
+        with converted_errors(host):
             digest = digest_of(client, f"{prefix}{name}", tag)
         if not digest:
             raise EverstepError(
@@ -181,13 +181,13 @@ def push(
 def push_to_twin(
     images: Sequence[str], registry: str, state: Path, progress: Progress
 ) -> Iterator[PushedImage]:
-    """Build the twin's variants of images and push them to its registry; yield each as soon as it is there.
+    """Build the twin's variants of images and push them to its registry; yield each as soon as the registry has it.
 
     Args:
         images: names of images.
         registry: host and path in front of their names.
         state: the twin's folder.
-        progress: receives the steps.
+        progress: receiver of the steps.
 
     Raises:
         EverstepError: the registry refuses.
@@ -202,14 +202,16 @@ def push_to_twin(
     for name in images:
         recipe = recipe_named(name)
         repository, tag = f"{prefix}{name}", image_tag(recipe, "twin")
-        with explained(host):
-            existing = digest_of(client, repository, tag)
-            digest = existing or publish_image(state, recipe, host, repository, tag, progress)
-        yield PushedImage(name, f"{registry}/{name}:{tag}", digest, existed=bool(existing))
+        with converted_errors(host):
+            existing_digest = digest_of(client, repository, tag)
+            digest = existing_digest or publish_image(
+                state, recipe, host, repository, tag, progress
+            )
+        yield PushedImage(name, f"{registry}/{name}:{tag}", digest, existed=bool(existing_digest))
 
 
 @contextmanager
-def explained(host: str) -> Iterator[None]:
+def converted_errors(host: str) -> Iterator[None]:
     """Convert the refusal of a registry into an error with a fix.
 
     Raises:
@@ -226,7 +228,7 @@ def explained(host: str) -> Iterator[None]:
 def fix_of(error: "RegistryError", host: str) -> str:
     """Return the fix for the refusal of a registry."""
     if error.code == "TAG_INVALID":
-        return "Its tags are immutable, and this one is another image: push under another name."
+        return "Its tags are immutable, and another image has this tag: push under another name."
     if error.code == "NAME_UNKNOWN":
         return "Create the repository first: everstep up --stack STACK --target registry."
     if error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:

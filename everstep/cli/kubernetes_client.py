@@ -50,7 +50,7 @@ class PodView:
     """A pod in the namespace of the job.
 
     Attributes:
-        waiting: reason for which no node can run it; empty if it has a node.
+        waiting: reason why no node can run it; empty if it has a node.
     """
 
     name: str
@@ -119,7 +119,7 @@ class KubernetesClient:
         except (config.ConfigException, OSError) as error:
             raise EverstepError(
                 f"the kubeconfig {kubeconfig or '($KUBECONFIG)'} cannot be used: {error}",
-                "`everstep up` starts a local cluster; for one of your own set its kubeconfig in "
+                "`everstep up` starts a local cluster; for a cluster of your own, set its kubeconfig in "
                 "the stack file, under everstep:cluster.",
             ) from None
         settings.retries = False
@@ -204,7 +204,7 @@ class KubernetesClient:
         """Create an object in a collection.
 
         Raises:
-            EverstepError: the API server refuses it.
+            EverstepError: the API server refuses the request.
         """
         status, reason, data = self._send("POST", path, body)
         if status not in (HTTPStatus.OK, HTTPStatus.CREATED):
@@ -213,10 +213,10 @@ class KubernetesClient:
             raise EverstepError(f"the API server refused to create the {name}: {message}")
 
     def delete(self, path: str) -> None:
-        """Delete an object and what it owns, if it exists.
+        """Delete an object and its dependents, if it exists.
 
         Raises:
-            EverstepError: the API server refuses it.
+            EverstepError: the API server refuses the request.
         """
         status, reason, data = self._send("DELETE", path, {"propagationPolicy": "Background"})
         if status not in (HTTPStatus.OK, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND):
@@ -231,7 +231,7 @@ class KubernetesClient:
         if status != HTTPStatus.OK:
             raise EverstepError(
                 f"the API server refused GET {path}: {status} {reason}",
-                "Is the kubeconfig's user allowed to read there?",
+                "Allow the kubeconfig's user to read this path.",
             )
         value = json.loads(data)
         return value if isinstance(value, dict) else {}
@@ -273,7 +273,7 @@ def unreachable(host: str, error: Exception) -> EverstepError:
     reason = str(getattr(error, "reason", None) or error).rsplit(": ", 1)[-1]
     return EverstepError(
         f"the cluster at {host} does not respond: {reason}",
-        "If it is the local one, `everstep up` starts it again.",
+        "If it is the local cluster, `everstep up` starts it again.",
     )
 
 
@@ -301,11 +301,11 @@ def pod_view(pod: Mapping[str, Any]) -> PodView:
         phase="Terminating" if terminating else str(status.get("phase", "Unknown")),
         ready=ready and not terminating,
         labels=pod["metadata"].get("labels") or {},
-        waiting=_why_unscheduled(status),
+        waiting=_unscheduled_reason(status),
     )
 
 
-def _why_unscheduled(status: Mapping[str, Any]) -> str:
+def _unscheduled_reason(status: Mapping[str, Any]) -> str:
     """Return the scheduler's reason why no node can run a pod; empty if there is none."""
     return next(
         (

@@ -1,4 +1,4 @@
-"""`everstep launch` without the command line's packages: an image needs torch and this distribution only.
+"""`everstep launch` without the command line's packages: an image needs only torch and this distribution.
 
 The launcher replaces this process, so that signals reach it and it does not keep the command line's modules in memory.
 """

@@ -1,7 +1,7 @@
-"""Draw a chart as PNG, with the layout of its SVG, for documents that take no SVG.
+"""Charts as PNG, with the layout of their SVG, for documents that take no SVG.
 
-Pillow draws it: the trainer needs it anyway, and it contains a font. A program that renders SVG takes fonts from the
-machine, which may have none.
+Pillow draws them: the trainer needs Pillow anyway, and it contains a font. A program that renders SVG takes fonts
+from the machine, which may have none.
 """
 
 import io
@@ -29,7 +29,7 @@ SCALE = 2
 """Pixels of the picture for one pixel of the SVG, for screens and paper of high resolution."""
 
 SMOOTHING = 2
-"""Factor by which it is drawn larger, since Pillow draws lines without anti-aliasing."""
+"""Factor by which the picture is drawn larger, since Pillow draws lines without anti-aliasing."""
 
 PAPER, GRID, AXIS, HEADING, TEXT = "#ffffff", "#e2e8f0", "#64748b", "#0f172a", "#334155"
 DASH, SPACE = 6.0, 4.0
@@ -50,7 +50,7 @@ def png(chart: LineChart) -> bytes:
 
 
 class _Pen:
-    """Draws in the coordinates of the SVG."""
+    """A pen that draws in the coordinates of the SVG."""
 
     def __init__(self, draw: "ImageDraw", factor: int) -> None:
         self._draw, self._factor = draw, factor
@@ -59,7 +59,7 @@ class _Pen:
         scaled = [(x * self._factor, y * self._factor) for x, y in points]
         self._draw.line(scaled, colour, round(width * self._factor), joint="curve")
 
-    def dashed(self, start: Point, end: Point, colour: str, width: float) -> None:
+    def dashed_line(self, start: Point, end: Point, colour: str, width: float) -> None:
         length = ((end[0] - start[0]) ** 2 + (end[1] - start[1]) ** 2) ** 0.5
         offset = 0.0
         while offset < length:
@@ -120,4 +120,4 @@ def _draw_line(pen: _Pen, curve: Curve, points: Sequence[Point], colour: str) ->
         pen.line(points, colour, 2.5)
         return
     for start, end in pairwise(points):
-        pen.dashed(start, end, colour, 1.5)
+        pen.dashed_line(start, end, colour, 1.5)

@@ -27,7 +27,7 @@ ANY_ZONE = ""
 
 @dataclass(frozen=True)
 class MachinePrice:
-    """USD per hour of one machine type; None where the cloud named no price."""
+    """USD per hour of one machine type; None where the cloud publishes no price."""
 
     spot: float | None = None
     on_demand: float | None = None
@@ -48,17 +48,17 @@ class LivePrices:
     prices: Mapping[tuple[str, str], MachinePrice]
 
     def config(self, config: "StackConfig", zone: str = ANY_ZONE) -> "StackConfig":
-        """Return a configuration with these prices: of one zone, or the highest of all of them.
+        """Return a configuration with these prices: the prices of one zone, or the highest of all zones.
 
         Raises:
             EverstepError: a machine type has no known price on demand.
         """
         from components.config import PriceConfig
 
-        priced = dict(config.cost.prices)
+        prices = dict(config.cost.prices)
         for machine in dict.fromkeys(machine for machine, _ in self.prices):
             price = self._price(machine, zone)
-            machine_price = priced.get(machine)
+            machine_price = prices.get(machine)
             on_demand = price.on_demand or (machine_price.on_demand if machine_price else None)
             on_demand = on_demand or table.machine(machine, self.region).on_demand
             if on_demand is None:
@@ -66,14 +66,14 @@ class LivePrices:
                     f"no price on demand is known for {machine} in {self.region}",
                     "Set everstep:cost.prices in the stack file: onDemand of this machine type.",
                 )
-            priced[machine] = PriceConfig.model_validate(
+            prices[machine] = PriceConfig.model_validate(
                 {"onDemand": on_demand, "spot": price.spot}
             )
-        cost = config.cost.model_copy(update={"prices": priced})
+        cost = config.cost.model_copy(update={"prices": prices})
         return config.model_copy(update={"cost": cost})
 
     def _price(self, machine: str, zone: str) -> MachinePrice:
-        """Return the price of a machine type in a zone, else the highest."""
+        """Return the price of a machine type in a zone, else its highest price."""
         for key in ((machine, zone), (machine, ANY_ZONE)):
             if key in self.prices:
                 return self.prices[key]
@@ -85,7 +85,7 @@ def live_prices(config: "StackConfig") -> LivePrices:
     """Return the current prices of the machine types of a stack's GPU pools.
 
     Raises:
-        EverstepError: the stack has none, or its cloud does not return the price of one of them.
+        EverstepError: the stack has no such pool, or its cloud does not return the price of a machine type.
     """
     from components import cost
     from components.config import AksConfig, EksConfig
@@ -98,7 +98,7 @@ def live_prices(config: "StackConfig") -> LivePrices:
     if isinstance(cluster, AksConfig) and machines:
         return _azure_prices(cluster.location, machines)
     raise EverstepError(
-        "--live reads the prices of a stack's GPU machines, and this stack creates none",
+        "--live reads the prices of a stack's GPU machines, but this stack creates none",
         "Plan a stack of a cloud: everstep plan --stack eks-dev --live",
     )
 
@@ -112,9 +112,9 @@ def _require_all(
     """Return prices after a check that no machine type lacks its price.
 
     Raises:
-        EverstepError: one does.
+        EverstepError: a machine type lacks its price.
     """
-    missing = [name for name in machines if not any(name == priced for priced, _ in prices)]
+    missing = [name for name in machines if not any(name == machine for machine, _ in prices)]
     if missing:
         raise EverstepError(
             f"{source} has no spot price of {', '.join(missing)}",
@@ -133,7 +133,7 @@ class _SpotMarket(AwsAccount):
         """Yield the current spot price of each instance type in each zone.
 
         Raises:
-            RequestError: it was refused, or there was no response.
+            RequestError: the request was refused, or there was no response.
         """
         token: dict[str, object] = {}
         now = datetime.now(UTC)
@@ -205,7 +205,7 @@ def _retail_items(location: str, machines: Sequence[str]) -> Iterator[Mapping[st
     """Yield the items of the price list for machine types.
 
     Raises:
-        EverstepError: it does not respond, or not as documented.
+        EverstepError: the price list does not respond, or its response is not as documented.
     """
     import requests
 
@@ -234,7 +234,7 @@ def _next_page(page: Mapping[str, Any]) -> str | None:
     """Return the address of the next page; None after the last one.
 
     Raises:
-        ValueError: it is not an address of the price list.
+        ValueError: the link is not an address of the price list.
     """
     address = page.get("NextPageLink")
     if address and not str(address).startswith(AZURE_PRICES.rpartition("/api/")[0]):

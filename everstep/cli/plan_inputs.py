@@ -1,4 +1,4 @@
-"""Read the inputs of `everstep plan` from a stack: machines, zones and prices."""
+"""Inputs of `everstep plan` from a stack: machines, zones and prices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ class PlannedZone:
 
     Attributes:
         name: its name.
-        machines: maximum number of machines that the stack buys there, fallbacks apart.
+        machines: maximum number of machines that the stack buys there, without fallbacks.
         price: USD per hour of one machine of its most expensive pool.
     """
 
@@ -36,7 +36,7 @@ class PlannedZone:
     price: float
 
 
-def wanted_machines(config: "StackConfig") -> int:
+def desired_machines(config: "StackConfig") -> int:
     """Return the number of machines for the job's workers, one each."""
     job = config.job
     return job.max_replicas if job.scaling == "capacity" else job.replicas
@@ -50,19 +50,21 @@ def zones(config: "StackConfig") -> tuple[PlannedZone, ...]:
     from components import cost
 
     pools = [pool for pool in cost.pool_prices(config) if not pool.fallback]
-    named = dict.fromkeys(zone for pool in pools for zone in pool.zones)
-    if getattr(config.cluster, "gpu_pools", ()) and named:
-        return tuple(_zone_of_pools(zone, pools) for zone in named)[:MAX_ZONES]
-    configured = tuple(str(zone) for zone in getattr(config.cluster, "zones", ()))
-    names = configured[:MAX_ZONES] or tuple(f"zone-{number + 1}" for number in range(MAX_ZONES))
+    pool_zones = dict.fromkeys(zone for pool in pools for zone in pool.zones)
+    if getattr(config.cluster, "gpu_pools", ()) and pool_zones:
+        return tuple(_zone_of_pools(zone, pools) for zone in pool_zones)[:MAX_ZONES]
+    cluster_zones = tuple(str(zone) for zone in getattr(config.cluster, "zones", ()))
+    names = cluster_zones[:MAX_ZONES] or tuple(f"zone-{number + 1}" for number in range(MAX_ZONES))
     machines, price = sum(pool.maximum for pool in pools), _highest(pools)
     return tuple(PlannedZone(name, machines, price) for name in names)
 
 
-def zone_with_prices(config: "StackConfig", current: LivePrices, zone: PlannedZone) -> PlannedZone:
+def zone_with_prices(
+    config: "StackConfig", current_prices: LivePrices, zone: PlannedZone
+) -> PlannedZone:
     """Return a zone of a stack with current prices."""
-    planned = zones(current.config(config, zone.name))
-    return next(other for other in planned if other.name == zone.name)
+    priced_zones = zones(current_prices.config(config, zone.name))
+    return next(candidate for candidate in priced_zones if candidate.name == zone.name)
 
 
 def _zone_of_pools(zone: str, pools: "Sequence[PoolPrice]") -> PlannedZone:
@@ -76,9 +78,11 @@ def _highest(pools: "Sequence[PoolPrice]") -> float:
 
 
 def prices_in(prices: Prices, zones: Sequence[PlannedZone], names: Sequence[str]) -> Prices:
-    """Return the prices for the zones of histories; a zone of another name has the highest."""
-    configured = {zone.name: zone.price for zone in zones}
-    return replace(prices, spot_by_zone=tuple(configured.get(name, prices.spot) for name in names))
+    """Return the prices for the zones of histories; a zone with another name has the highest price."""
+    price_by_zone = {zone.name: zone.price for zone in zones}
+    return replace(
+        prices, spot_by_zone=tuple(price_by_zone.get(name, prices.spot) for name in names)
+    )
 
 
 def machines_in(zones: Sequence[PlannedZone], names: Sequence[str], max_machines: int) -> list[int]:
@@ -104,11 +108,11 @@ def job_model(config: "StackConfig", stack: str, work_hours: float | None) -> Jo
     Raises:
         EverstepError: the work is out of range, the stack has no machines of its own, or a price is unknown.
     """
-    machines = wanted_machines(config)
+    machines = desired_machines(config)
     hours = DEFAULT_HOURS * machines if work_hours is None else work_hours
     if not 0 < hours < MAX_WORK_HOURS:
         raise EverstepError(
-            f"--work {hours:g} is outside of what can be planned",
+            f"--work {hours:g} is outside of the range that can be planned",
             f"Use the machine-hours of the whole job: more than 0, less than {MAX_WORK_HOURS:,}.",
         )
     return JobModel(
@@ -140,7 +144,7 @@ def prices(config: "StackConfig", stack: str) -> Prices:
         spot=_highest(pools),
         on_demand=max(_required_price(pool, pool.on_demand) for pool in pools),
         fixed=spending.fixed_usd_per_hour(config),
-        unpriced_items=tuple(dict.fromkeys(unpriced_items)),
+        unknown=tuple(dict.fromkeys(unpriced_items)),
     )
 
 

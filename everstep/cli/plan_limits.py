@@ -1,4 +1,4 @@
-"""The deadline and the budget that a job is planned with."""
+"""The deadline and the budget for the plan of a job."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def limits_of(job: "JobConfig", deadline: str = "", budget: float | None = None) -> planning.Limits:
-    """Return the limits of the command line, or where it sets none, the stack's.
+    """Return the limits of the command line, or the stack's limits where it sets none.
 
     Args:
         job: the stack's job.
@@ -36,7 +36,7 @@ def _deadline_seconds(text: str) -> float | None:
     """Return a deadline such as 24h in seconds; None if there is none.
 
     Raises:
-        EverstepError: it is not a positive number with a unit.
+        EverstepError: the text is not a positive number with a unit.
     """
     if not text:
         return None
@@ -54,13 +54,13 @@ def _seconds_until(deadline: str) -> float:
     """Return the seconds until the deadline of a stack, for a job that begins now.
 
     Raises:
-        EverstepError: it has passed, or is too far away to be planned.
+        EverstepError: the deadline has passed, or is too far away to be planned.
     """
     remaining = deadlines.seconds_left(deadline, datetime.now(UTC)) or 0.0
     if not 0 < remaining <= deadlines.MAX_SECONDS:
         days = deadlines.MAX_SECONDS / deadlines.UNIT_SECONDS["d"]
         raise EverstepError(
             f"job.deadline {deadline} is not within the next {days:g} days",
-            "Change it in the stack file, or plan with another one: --deadline 24h",
+            "Change it in the stack file, or plan with another deadline: --deadline 24h",
         )
     return remaining

@@ -1,4 +1,4 @@
-"""Show a plan as a table or as plain data."""
+"""A plan as a table or as plain data."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -84,8 +84,8 @@ def _spot_prices(plan: Plan) -> str:
     prices = plan.job.prices
     if len(set(prices.spot_by_zone)) <= 1:
         return f"{prices.spot_in(0):.3f}"
-    named = zip(plan.zones, prices.spot_by_zone, strict=True)
-    return ", ".join(f"{price:.3f} in {zone}" for zone, price in named)
+    zone_prices = zip(plan.zones, prices.spot_by_zone, strict=True)
+    return ", ".join(f"{price:.3f} in {zone}" for zone, price in zone_prices)
 
 
 def _text(plan: Plan) -> str:
@@ -95,17 +95,17 @@ def _text(plan: Plan) -> str:
     headers += ["suspended"] if plan.limits.budget_usd is not None else []
     rows = [headers, *(_cells(plan, row) for row in plan.rows)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(headers))]
-    lines = ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
+    lines = ["  ".join(_aligned_cells(row, widths)).rstrip() for row in rows]
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+def _aligned_cells(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     return [row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]
 
 
 def _cells(plan: Plan, row: PlanRow) -> list[str]:
     cells = [
-        described(row.choice),
+        choice_text(row.choice),
         _range(row.seconds, _hours),
         _range(row.usd, lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.2f}"),
         _range(row.goodput, lambda value: f"{value:.3f}"),
@@ -118,7 +118,7 @@ def _cells(plan: Plan, row: PlanRow) -> list[str]:
     return cells
 
 
-def described(choice: Choice) -> str:
+def choice_text(choice: Choice) -> str:
     """Return a choice as text."""
     if choice.on_demand is OnDemand.ALWAYS:
         return "on demand only"
@@ -139,17 +139,17 @@ def _range(spread: Spread, text: Callable[[float], str]) -> str:
 def notes(plan: Plan) -> list[str]:
     """Return the assumptions of the plan."""
     if plan.source.traces:
-        origin = f"{plan.source.histories} beginnings in {', '.join(plan.source.traces)}, repeated"
+        origin = f"{plan.source.histories} start ticks in {', '.join(plan.source.traces)}, repeated"
     else:
         origin = f"{plan.source.histories} generated histories (seed {plan.source.seed}), fitted to {PUBLISHED.source}"
-    unknown = plan.job.prices.unpriced_items
+    unknown = plan.job.prices.unknown
     return [
         *(
             [f"Not in the cost, because no price is known: {', '.join(unknown)}."]
             if unknown
             else []
         ),
-        *([f"Spot prices of now: {plan.price_source}."] if plan.price_source else []),
+        *([f"Current spot prices: {plan.price_source}."] if plan.price_source else []),
         f"Histories: {origin}.",
         f"Zones are added in this order: {', '.join(plan.zones)}.",
         *([_foreign_note(plan.foreign_zones)] if plan.foreign_zones else []),

@@ -66,9 +66,13 @@ def project_files(folder: Path, stacks: Sequence[str]) -> Mapping[str, str]:
     for stack in stacks:
         if stack not in names:
             raise unknown_name("stack", stack, names)
-    copied = ["Pulumi.yaml", "__main__.py", *(f"stacks/Pulumi.{name}.yaml" for name in stacks)]
+    copied_files = [
+        "Pulumi.yaml",
+        "__main__.py",
+        *(f"stacks/Pulumi.{name}.yaml" for name in stacks),
+    ]
     return {
-        **{name: data_path(name).read_text() for name in copied},
+        **{name: data_path(name).read_text() for name in copied_files},
         "README.md": README.format(steps=next_steps(folder, stacks)),
         ".gitignore": GITIGNORE,
     }

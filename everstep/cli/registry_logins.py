@@ -25,8 +25,8 @@ def find_login(host: str, environment: Mapping[str, str] = os.environ) -> "Login
         EverstepError: a file of logins cannot be read.
     """
     for path in login_files(environment):
-        stored = _read(path)
-        login = _from_helper(stored, host, environment) or _from_file(stored, host)
+        content = _read(path)
+        login = _from_helper(content, host, environment) or _from_file(content, host)
         if login is not None:
             return login
     return None
@@ -35,11 +35,11 @@ def find_login(host: str, environment: Mapping[str, str] = os.environ) -> "Login
 def login_files(environment: Mapping[str, str]) -> list[Path]:
     """Return the files in which logins may be stored, in the order in which podman and docker read them."""
     home = Path(environment.get("HOME") or Path.home())
-    runtime = environment.get("XDG_RUNTIME_DIR")
+    runtime_folder = environment.get("XDG_RUNTIME_DIR")
     docker = Path(environment.get("DOCKER_CONFIG") or home / ".docker") / "config.json"
-    configured = environment.get("REGISTRY_AUTH_FILE")
-    files = [Path(configured)] if configured else []
-    files += [Path(runtime) / "containers" / "auth.json"] if runtime else []
+    configured_path = environment.get("REGISTRY_AUTH_FILE")
+    files = [Path(configured_path)] if configured_path else []
+    files += [Path(runtime_folder) / "containers" / "auth.json"] if runtime_folder else []
     uid = os.getuid()
     return [*files, Path(f"/run/containers/{uid}/auth.json"),
             home / ".config" / "containers" / "auth.json", docker]  # fmt: skip
@@ -47,7 +47,7 @@ def login_files(environment: Mapping[str, str]) -> list[Path]:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        stored = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -55,19 +55,19 @@ def _read(path: Path) -> Mapping[str, Any]:
             f"the login file {path} cannot be read: {error}",
             "Correct or remove it, then log in again: podman login REGISTRY",
         ) from None
-    return stored if isinstance(stored, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def _from_file(stored: Mapping[str, Any], host: str) -> "Login | None":
+def _from_file(content: Mapping[str, Any], host: str) -> "Login | None":
     from cloudtwin.facade import Login
 
-    entries = stored.get("auths") or {}
+    entries = content.get("auths") or {}
     for key in _keys(host):
-        encoded = (entries.get(key) or {}).get("auth")
-        if not encoded:
+        credentials = (entries.get(key) or {}).get("auth")
+        if not credentials:
             continue
         try:
-            user, _, password = base64.b64decode(encoded).decode().partition(":")
+            user, _, password = base64.b64decode(credentials).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
             continue
         return Login(user, password)
@@ -75,14 +75,14 @@ def _from_file(stored: Mapping[str, Any], host: str) -> "Login | None":
 
 
 def _from_helper(
-    stored: Mapping[str, Any], host: str, environment: Mapping[str, str]
+    content: Mapping[str, Any], host: str, environment: Mapping[str, str]
 ) -> "Login | None":
     """Return the login that a credential helper has, such as docker-credential-ecr-login."""
     from cloudtwin.facade import Login
 
-    helpers = stored.get("credHelpers") or {}
+    helpers = content.get("credHelpers") or {}
     for key in _keys(host):
-        helper = helpers.get(key) or stored.get("credsStore")
+        helper = helpers.get(key) or content.get("credsStore")
         if not helper:
             continue
         try:
@@ -95,11 +95,11 @@ def _from_helper(
                 check=False,
                 env=dict(environment),
             )
-            content = json.loads(result.stdout) if result.returncode == 0 else {}
+            login = json.loads(result.stdout) if result.returncode == 0 else {}
         except (OSError, ValueError, subprocess.TimeoutExpired):
             continue
-        if content.get("Username") and content.get("Secret"):
-            return Login(content["Username"], content["Secret"])
+        if login.get("Username") and login.get("Secret"):
+            return Login(login["Username"], login["Secret"])
     return None
 
 

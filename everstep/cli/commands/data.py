@@ -1,4 +1,4 @@
-"""`everstep data ...`: data sets on their way to the shared volume."""
+"""`everstep data ...`: stages data sets to the shared volume."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,15 +55,15 @@ def stage(
 
     target = destination.expanduser().absolute()
     check_apart(Path(source).expanduser(), target)
-    opened = open_source(source, endpoint, workers)
+    opened_source = open_source(source, endpoint, workers)
     rename = arrange_by(annotations) if annotations else None
     settings = Options(workers=workers, verify=verify, rename=rename)
     observer = JsonLines() if as_json else display()
     with observer:
         if dry_run:
-            observer.report_plan(plan(opened, target, settings, observer))
+            observer.report_plan(plan(opened_source, target, settings, observer))
         else:
-            observer.staged(stage_data(opened, target, settings, observer))
+            observer.staged(stage_data(opened_source, target, settings, observer))
 
 
 def arrange_by(annotations: Path) -> Callable[[Iterator[Entry]], Iterator[Entry]]:

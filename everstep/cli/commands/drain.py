@@ -1,4 +1,4 @@
-"""`everstep drain`: evict the pods of a machine."""
+"""`everstep drain`: evicts the pods of a machine."""
 
 from everstep.cli.commands.options import DEFAULT_STACK, NodeName, Stack
 from everstep.cli.console import progress

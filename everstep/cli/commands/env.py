@@ -14,7 +14,7 @@ def env(*, stack: Stack = DEFAULT_STACK, twin: OnTwin = False) -> None:
     """Print the exports for using pulumi and kubectl by hand: eval "$(everstep env)"."""
     context = open_running_stack(stack, twin=twin)
     engine = context.engine(Silent())
-    always = engine_environment(context.workspace, context.kubeconfig()).keys()
+    own_variables = engine_environment(context.workspace, context.kubeconfig()).keys()
     for name, value in sorted(engine.environment.items()):
-        if name in always or os.environ.get(name) != value:
+        if name in own_variables or os.environ.get(name) != value:
             results.print(f"export {name}={shlex.quote(value)}", markup=False)

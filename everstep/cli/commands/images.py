@@ -110,11 +110,11 @@ def _twin_state(context: StackContext) -> Path:
 
 
 def _names(context: StackContext, only: list[str]) -> list[str]:
-    replaced = {section for section, _ in context.workspace.overrides}
-    names_used = [  # the twin uses its own sections in place of those in `replaced`
+    replaced_sections = {section for section, _ in context.workspace.overrides}
+    names_used = [  # the twin uses its own sections in place of the replaced ones
         name
         for name in stack_images.images_of_stack(context.config)
-        if stack_images.KEYS[name].partition(".")[0] not in replaced
+        if stack_images.KEYS[name].partition(".")[0] not in replaced_sections
     ]
     return [image_push.recipe_named(name).name for name in only] or names_used
 
@@ -123,7 +123,7 @@ def _registry_of(context: StackContext) -> str:
     """Return the registry that the stack created.
 
     Raises:
-        EverstepError: it has none, or it does not exist yet.
+        EverstepError: the stack has no registry, or its registry does not exist yet.
     """
     registry, stack = context.config.registry, context.workspace.stack
     if registry.kind == "acr":
@@ -145,9 +145,9 @@ def _registry_of(context: StackContext) -> str:
 
 
 def _write(context: StackContext, image: PushedImage) -> list[str]:
-    """Write an image into the stack file immediately, so that an interrupted push keeps what it has."""
-    replaced = {section for section, _ in context.workspace.overrides}
-    if stack_images.KEYS[image.name].partition(".")[0] in replaced:
+    """Write an image into the stack file immediately, so that an interrupted push keeps its finished part."""
+    replaced_sections = {section for section, _ in context.workspace.overrides}
+    if stack_images.KEYS[image.name].partition(".")[0] in replaced_sections:
         return []  # the twin runs our controller in place of the stack's
     return stack_images.write_images(context.workspace.stack_file, {image.name: image.reference})
 
@@ -163,9 +163,9 @@ def _report(
         results.print(json.dumps(value, indent=2), markup=False)
         return
     for image in pushed:
-        say(f"   {image.tag}{' was there' if image.existed else ''}", style="bright_black")
+        say(f"   {image.tag}{' already existed' if image.existed else ''}", style="bright_black")
         results.print(f"{stack_images.KEYS[image.name]}: {image.reference}", markup=False)
     if changed:
         say(f"{file} has the new digests: {', '.join(changed)}.")
     else:
-        say(f"{file} has these digests already.")
+        say(f"{file} already has these digests.")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cloudtwin.facade import SpotPool
 
 app = typer.Typer(no_args_is_help=True, help="Simulate a spot market in the twin's cloud.")
-MAX_CHANGES = 5  # shown for each pool
+MAX_CHANGES = 5  # number of changes shown for each pool
 
 
 @app.command("open")
@@ -61,8 +61,8 @@ def replay(
 ) -> None:
     """Let recorded capacity decide how many spot machines each zone has, from now on.
 
-    Each file is named by its zone, or has the lists of several; docs/capacity.md has the format. After its end the last
-    values stay. Notices and idle times run at the same speed.
+    Each file is named after its zone, or has the lists of several zones; docs/capacity.md has the format. After its
+    end the last values stay. Notices and idle times run at the same speed.
     """
     from cloudtwin.facade import replay_market
 
@@ -123,8 +123,8 @@ def _table(pools: "list[SpotPool]") -> Table:
     for pool in pools:
         changes = ", ".join(f"{machines} in {clock(seconds)}" for seconds, machines in pool.changes)
         limit = "unlimited" if pool.available is None else f"{pool.available} of {pool.max_size}"
-        none = "no market is open" if pool.available is None else "no more changes"
-        table.add_row(pool.name, str(pool.desired_size), limit, changes or none)
+        placeholder = "no market is open" if pool.available is None else "no more changes"
+        table.add_row(pool.name, str(pool.desired_size), limit, changes or placeholder)
     return table
 
 
@@ -132,7 +132,7 @@ def _spot_pools(context: StackContext) -> "list[SpotPool]":
     """Return the spot pools of a stack on the twin's cloud.
 
     Raises:
-        EverstepError: it has none.
+        EverstepError: the stack has none.
     """
     from cloudtwin.facade import spot_pools
 

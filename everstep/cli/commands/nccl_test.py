@@ -70,7 +70,7 @@ def nccl_test(
 ) -> None:
     """Measure all-reduce, all-gather and reduce-scatter between nodes, and report whether EFA is in use.
 
-    The processes run as pods on the nodes of the stack's job, which must be free: not while it trains.
+    The processes run as pods on the nodes of the stack's job, which must be free: stop the training first.
     """
     arguments = _arguments(collective, min_size, max_size, iterations, backend)
     if local == 1 or nodes == 1:
@@ -84,19 +84,19 @@ def nccl_test(
         logs = run.run(test, wait, progress())
     if log:
         write_atomically(log, "\n".join(logs), READABLE)
-    measured = read(logs)
+    measurements = read(logs)
     if plot:
-        write_atomically(plot, show.chart(measured).svg(), READABLE)
+        write_atomically(plot, show.chart(measurements).svg(), READABLE)
         say(f"   wrote {plot}")
     if as_json:
-        results.print(json.dumps(measured.as_value(), indent=2), markup=False)
+        results.print(json.dumps(measurements.as_value(), indent=2), markup=False)
     else:
-        show.show(measured)
-    if not measured.complete:
+        show.show(measurements)
+    if not measurements.complete:
         raise EverstepError("the test ended before its last size", "Start it again.")
-    if measured.wrong:
+    if measurements.wrong:
         raise EverstepError(
-            f"{measured.wrong} results of collectives were wrong",
+            f"{measurements.wrong} results of collectives were wrong",
             "The network or a device corrupts data.",
         )
 
@@ -104,7 +104,7 @@ def nccl_test(
 def _arguments(
     collectives: list[str], min_size: str, max_size: str, iterations: int, backend: str
 ) -> list[str]:
-    """Return the arguments of the benchmark, checked.
+    """Return the checked arguments of the benchmark.
 
     Raises:
         EverstepError: a collective, a size or the backend is unknown.

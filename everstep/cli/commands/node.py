@@ -11,7 +11,7 @@ from everstep.cli.engine.context import machine_names, open_running_stack
 from everstep.cli.twin_settings import gpu_machine, system_machine
 from everstep.errors import EverstepError
 
-RENAMED = {"mend": "reconnect"}
+RENAMED_COMMANDS = {"mend": "reconnect"}
 """Former names of commands, and the names to suggest for them."""
 
 
@@ -20,8 +20,8 @@ class NodeGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  typer exports no types
         """Return the command to run; end with a usage error if there is no such command."""
-        if args and args[0] in RENAMED:
-            ctx.fail(f"No such command '{args[0]}'. Did you mean '{RENAMED[args[0]]}'?")
+        if args and args[0] in RENAMED_COMMANDS:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{RENAMED_COMMANDS[args[0]]}'?")
         return super().resolve_command(ctx, args)
 
 

@@ -69,20 +69,20 @@ def plan(
     Replays capacity histories whose outages follow published spot traces, or traces of your own.
     """
     config = open_stack(stack).config
-    current = live_prices(config) if live else None
+    current_prices = live_prices(config) if live else None
     zones = plan_inputs.zones(config)
-    if current:
-        zones = tuple(plan_inputs.zone_with_prices(config, current, zone) for zone in zones)
-        config = current.config(config)
+    if current_prices:
+        zones = tuple(plan_inputs.zone_with_prices(config, current_prices, zone) for zone in zones)
+        config = current_prices.config(config)
     job = plan_inputs.job_model(config, stack, work)
     limits = plan_limits.limits_of(config.job, deadline, budget)
     planning.check(job, limits)
     source = plan_table.Source(
         tuple(map(str, trace)), histories, seed, planning.horizon_seconds(job, limits)
     )
-    traced = read_traces(trace) if trace else None
+    trace_history = read_traces(trace) if trace else None
     with progress().step(f"Replaying {histories} capacity histories") as step:
-        sample = _histories(traced, zones, job.machines, source)
+        sample = _histories(trace_history, zones, job.machines, source)
         prices = plan_inputs.prices_in(job.prices, zones, sample[0].zones)
         job = replace(job, prices=prices)
         rows = _rows(sample, job, limits, step)
@@ -95,7 +95,7 @@ def plan(
         sample[0].zones,
         source,
         tuple(rows),
-        price_source=current.source if current else "",
+        price_source=current_prices.source if current_prices else "",
         foreign_zones=plan_inputs.foreign_zones(zones, sample[0].zones),
     )
     if as_json:
@@ -105,15 +105,15 @@ def plan(
 
 
 def _histories(
-    traced: CapacityHistory | None,
+    trace_history: CapacityHistory | None,
     zones: Sequence[plan_inputs.PlannedZone],
     machines: int,
     source: plan_table.Source,
 ) -> list[CapacityHistory]:
     """Return the histories, with no more machines than the stack's pools may have in each zone."""
-    if traced:
+    if trace_history:
         histories = planning.histories_of(
-            traced, source.histories, source.horizon_seconds, machines
+            trace_history, source.histories, source.horizon_seconds, machines
         )
     else:
         hours, names = source.horizon_seconds / HOUR_SECONDS, [zone.name for zone in zones]

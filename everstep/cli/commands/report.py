@@ -34,7 +34,7 @@ from everstep.errors import EverstepError
 from everstep.files import write_atomically
 
 READABLE = 0o644
-"""Permissions of a page or an event file: they are made to be read by others."""
+"""Permissions of a page or an event file: other users read them."""
 
 ALL_STEPS = sys.maxsize
 """Number of steps to read one by one for curves of every step."""
@@ -88,14 +88,14 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Curves:
-    """Where curves are written; None if they are not."""
+    """Destinations of the curves; None for a destination that is not requested."""
 
     tensorboard: Path | None
     mlflow: str | None
     wandb: str | None
 
     @property
-    def any(self) -> bool:
+    def is_requested(self) -> bool:
         return any((self.tensorboard, self.mlflow, self.wandb))
 
 
@@ -113,7 +113,7 @@ def report(
 ) -> None:
     """Report on the training: accuracy, throughput, and the cost of each eviction."""
     curves = _Curves(tensorboard, mlflow, wandb)
-    recent_steps = ALL_STEPS if curves.any else RECENT_STEPS
+    recent_steps = ALL_STEPS if curves.is_requested else RECENT_STEPS
     if run:
         source = _folder_run(run, recent_steps, wait=wait)
     else:
@@ -126,15 +126,15 @@ def report(
         )
     if html:
         write_page(html, record, source.billing())
-    if curves.any:
+    if curves.is_requested:
         _write_curves(curves, source.name, record)
-    built = build(record)
+    summary = build(record)
     if as_json:
-        value = built.to_json() | {"money": _spent_json(_spent(record, source.billing()))}
+        value = summary.to_json() | {"money": _cost_json(_cost(record, source.billing()))}
         results.print(json.dumps(value, indent=2), markup=False)
-    elif not html and not curves.any:
-        spent = _spent(record, source.billing())
-        results.print(report_screen(built, record, time.time(), results.width, spent))
+    elif not html and not curves.is_requested:
+        cost = _cost(record, source.billing())
+        results.print(report_screen(summary, record, time.time(), results.width, cost))
 
 
 def _stack_run(context: StackContext, recent_steps: int, *, wait: bool) -> _Source:
@@ -167,10 +167,10 @@ def _folder_run(run: Path, recent_steps: int, *, wait: bool) -> _Source:
     """Return the source of a folder.
 
     Raises:
-        EverstepError: it is not the folder of a run, or `--wait` is set.
+        EverstepError: it is not a run folder, or `--wait` is set.
     """
     if wait:
-        raise EverstepError("--wait follows a job, and --run names a folder", "Omit one of them.")
+        raise EverstepError("--wait follows a job, but --run names a folder", "Omit one of them.")
     if not (run / "journal").is_dir():
         raise EverstepError(
             f"--run {run} is not the folder of a run: {run / 'journal'} does not exist",
@@ -179,18 +179,18 @@ def _folder_run(run: Path, recent_steps: int, *, wait: bool) -> _Source:
     return _Source(FolderReader(run, run / KEPT_EVENTS, recent_steps), str(run), lambda: None)
 
 
-def _spent(record: RunRecord, billing: Billing | None) -> Money | None:
+def _cost(record: RunRecord, billing: Billing | None) -> Money | None:
     """Return the cost of a run; None if nothing is known about it."""
     if billing is None or not record.starts:
         return None
     return money(record, time.time(), billing)
 
 
-def _spent_json(spent: Money | None) -> dict[str, Any] | None:
+def _cost_json(cost: Money | None) -> dict[str, Any] | None:
     """Return a cost as plain values."""
-    if spent is None:
+    if cost is None:
         return None
-    return {name: value for name, value in asdict(spent).items() if name != "notes"}
+    return {name: value for name, value in asdict(cost).items() if name != "notes"}
 
 
 def write_page(path: Path, run: RunRecord, billing: Billing | None) -> None:
@@ -216,7 +216,7 @@ def write_event_file(folder: Path, run: RunRecord) -> None:
 
 
 def _write_curves(curves: _Curves, name: str, run: RunRecord) -> None:
-    """Write the scalars of a run wherever they are requested.
+    """Write the scalars of a run to all requested destinations.
 
     Raises:
         EverstepError: no worker recorded its start, or one of the destinations fails.

@@ -1,4 +1,4 @@
-"""`everstep return`: return a machine to the cluster."""
+"""`everstep return`: returns a machine to the cluster."""
 
 from everstep.cli.commands.options import DEFAULT_STACK, NodeName, Stack
 from everstep.cli.console import progress

@@ -15,7 +15,7 @@ from everstep.cli.engine.target import Target
 from everstep.cli.line_chart import LineChart
 from everstep.cli.line_chart_png import png
 from everstep.cli.report.readers import FolderReader, PodReader, RunReader
-from everstep.cli.scaling import local as here
+from everstep.cli.scaling import local as local_machine
 from everstep.cli.scaling import show
 from everstep.cli.scaling.in_cluster import ClusterStudy
 from everstep.cli.scaling.local import ALL_STEPS, LocalStudy, TrainerSettings
@@ -80,20 +80,20 @@ def scale(
         steps=steps,
         loader_workers=preset.loader_workers if preset and not local else DEFAULT_LOADER_WORKERS,
     )
-    study, described = (
+    study, study_settings = (
         _local_study(settings, dataset, data, images, out)
         if local
         else _cluster_study(open_running_stack(stack, twin=twin), settings, wait)
     )
-    sizes = measure(study, numbers, Store(out, described), progress(), remeasure=remeasure)
-    on_one_machine = local or described.get("target") in ON_ONE_MACHINE
-    shared = here.processors() if on_one_machine else None
-    _write_pictures(out / model, show.chart(model, sizes, shared))
+    sizes = measure(study, numbers, Store(out, study_settings), progress(), remeasure=remeasure)
+    on_one_machine = local or study_settings.get("target") in ON_ONE_MACHINE
+    shared_processors = local_machine.processors() if on_one_machine else None
+    _write_pictures(out / model, show.chart(model, sizes, shared_processors))
     if as_json:
-        text = json.dumps(show.as_value(described, sizes, shared), indent=2)
+        text = json.dumps(show.as_value(study_settings, sizes, shared_processors), indent=2)
         results.print(text, markup=False)
     else:
-        show.show(model, sizes, shared)
+        show.show(model, sizes, shared_processors)
 
 
 def _write_pictures(path: Path, chart: LineChart) -> None:
@@ -114,7 +114,7 @@ def _numbers(text: str) -> list[int]:
     """Return the numbers of replicas, ascending.
 
     Raises:
-        EverstepError: one is not a number, or out of range.
+        EverstepError: a part of the text is not a number in the valid range.
     """
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and 1 <= int(word) <= MAX_REPLICAS for word in words):
@@ -129,16 +129,16 @@ def _local_study(
     settings: TrainerSettings, dataset: str, data: Path | None, images: int, output_folder: Path
 ) -> tuple[Study, dict[str, Any]]:
     """Return a study on this machine, and its settings."""
-    here.require_trainer()
+    local_machine.require_trainer()
     if dataset not in DATASETS:
         raise unknown_name("data set", dataset, DATASETS)
     if data is None and dataset != "fashion-mnist":
         raise EverstepError(f"--dataset {dataset} needs --data", "Name its folder.")
     if data is not None and not data.is_dir():
         raise EverstepError(f"--data {data} is not a folder", "Name a folder of prepared data.")
-    folder = (data or here.make_images(output_folder, images, progress())).absolute()
-    described = {**vars(settings), "on": "local", "data": str(folder), "dataset": dataset}
-    return LocalStudy(settings, dataset, folder), described
+    folder = (data or local_machine.make_images(output_folder, images, progress())).absolute()
+    study_settings = {**vars(settings), "on": "local", "data": str(folder), "dataset": dataset}
+    return LocalStudy(settings, dataset, folder), study_settings
 
 
 def _cluster_study(
@@ -153,5 +153,9 @@ def _cluster_study(
             return FolderReader(folder, folder / "no-events", ALL_STEPS)
         return PodReader(client, job, context.workspace.events, ALL_STEPS)
 
-    described = {**vars(settings), "on": context.workspace.stack, "target": str(context.target)}
-    return ClusterStudy(client, context.job, settings, open_reader, wait), described
+    study_settings = {
+        **vars(settings),
+        "on": context.workspace.stack,
+        "target": str(context.target),
+    }
+    return ClusterStudy(client, context.job, settings, open_reader, wait), study_settings

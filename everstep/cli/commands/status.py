@@ -92,10 +92,10 @@ def _facts(context: StackContext, view: ClusterView, report: Report) -> Table:
     table = Table.grid(padding=(0, 3))
     total = f" of {report.total_steps}" if report.total_steps else ""
     workers = report.world_sizes[-1].world_size if report.world_sizes else 0
-    trained = f"step {report.steps}{total}, {workers} workers, {clock(report.duration_seconds)}"
+    progress = f"step {report.steps}{total}, {workers} workers, {clock(report.duration_seconds)}"
     rows = {
         "job": _condition(view),
-        "training": Text(trained if report.steps else "no step yet"),
+        "training": Text(progress if report.steps else "no step yet"),
         "accuracy": Text("not yet" if report.accuracy is None else f"{report.accuracy:.4f}"),
         "etcd": Text(f"{etcd_ready(view)} of {context.config.etcd.members} members ready"),
     }

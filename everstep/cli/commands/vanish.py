@@ -1,4 +1,4 @@
-"""`everstep vanish`: lose a machine without notice."""
+"""`everstep vanish`: loses a machine without notice."""
 
 from everstep.cli.commands.options import DEFAULT_STACK, NodeName, Stack
 from everstep.cli.console import progress

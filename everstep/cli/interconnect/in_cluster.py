@@ -1,4 +1,4 @@
-"""Run an interconnect test on the nodes of a stack, and remove its objects in any case."""
+"""Interconnect test on the nodes of a stack; its objects are removed in any case."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ COLLECTIONS = {
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 POLL_SECONDS = 1.0
 LOG_LINES = 12
-"""Last lines of a failed pod's log in an error."""
+"""Number of last lines of a failed pod's log that an error contains."""
 
 
 class ClusterRun:
@@ -60,7 +60,7 @@ class ClusterRun:
         job = self._read_job()
         self._check_adapters(job, test)
         sources = manifests.read_sources(PACKAGES / "everstep")
-        with self._created(manifests.objects(job, test, sources)):
+        with self._created_objects(manifests.objects(job, test, sources)):
             with progress.step(f"Starting {test.nodes} pods") as step:
                 self._wait_for_pods(test.nodes, wait_seconds, step)
             with progress.step("Measuring the interconnect") as step:
@@ -96,7 +96,7 @@ class ClusterRun:
             )
 
     @contextmanager
-    def _created(self, objects: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    def _created_objects(self, objects: Sequence[Mapping[str, Any]]) -> Iterator[None]:
         """Create the objects, and delete them at the end of the block, even after Ctrl-C."""
         job = self._client.get(f"{COLLECTIONS['Job']}/{NAME}", missing={})
         if job and not _end_condition(job):
@@ -123,19 +123,19 @@ class ClusterRun:
         deadline = time.monotonic() + seconds
         while True:
             pods = self._pods()
-            started = [pod for pod in pods if pod.phase in ("Running", "Succeeded", "Failed")]
-            step.note(f"{len(started)} of {nodes}")
-            if len(started) == nodes or self._condition():
+            started_pods = [pod for pod in pods if pod.phase in ("Running", "Succeeded", "Failed")]
+            step.note(f"{len(started_pods)} of {nodes}")
+            if len(started_pods) == nodes or self._condition():
                 return
             if time.monotonic() > deadline:
                 raise EverstepError(
-                    f"{len(started)} of {nodes} pods started within {seconds} s: {self._waits_for(pods)}",
+                    f"{len(started_pods)} of {nodes} pods started within {seconds} s: {self._wait_reasons(pods)}",
                     f"The training {self._job} may use the nodes: wait for its end. For nodes that a cloud "
                     "has yet to create, raise --wait.",
                 )
             self._sleep(POLL_SECONDS)
 
-    def _waits_for(self, pods: Sequence[PodView]) -> str:
+    def _wait_reasons(self, pods: Sequence[PodView]) -> str:
         reasons = sorted({pod.waiting for pod in pods if pod.waiting})
         return "; ".join(reasons) or self._refusal() or "their images are pulled, or nodes are full"
 
@@ -151,9 +151,13 @@ class ClusterRun:
             self._sleep(POLL_SECONDS)
         if condition == "Complete":
             return
-        failed = next((pod for pod in self._pods() if pod.phase == "Failed"), None)
-        lines = self._log(failed.name).splitlines()[-LOG_LINES:] if failed else []
-        subject = f"{failed.name} on {failed.node}" if failed else "a pod that no longer exists"
+        failed_pod = next((pod for pod in self._pods() if pod.phase == "Failed"), None)
+        lines = self._log(failed_pod.name).splitlines()[-LOG_LINES:] if failed_pod else []
+        subject = (
+            f"{failed_pod.name} on {failed_pod.node}"
+            if failed_pod
+            else "a pod that no longer exists"
+        )
         raise EverstepError(
             f"the test failed: {subject} was lost or ended with an error",
             "\n".join(lines) or "`everstep status` shows the nodes; start the test again.",

@@ -1,4 +1,4 @@
-"""Run an interconnect test between processes of this machine, without a cluster."""
+"""Interconnect test between processes of this machine, without a cluster."""
 
 import socket
 import sys
@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from everstep.cli.child_process import running
+from everstep.cli.child_process import run_in_session
 from everstep.errors import EverstepError
 from everstep.interconnect import results
 from everstep.optional_packages import TORCH
@@ -22,7 +22,7 @@ VARIABLES = {
     "USE_LIBUV": "0",
 }
 LOG_LINES = 12
-"""Last lines of the log in an error."""
+"""Number of last lines of the log that an error contains."""
 
 
 def run_locally(ranks: int, arguments: Sequence[str], progress: Progress) -> list[str]:
@@ -45,7 +45,7 @@ def run_locally(ranks: int, arguments: Sequence[str], progress: Progress) -> lis
         log = Path(folder) / "log"
         with (
             progress.step(f"Measuring between {ranks} processes") as step,
-            running(command, log, VARIABLES) as process,
+            run_in_session(command, log, VARIABLES) as process,
         ):
             while process.poll() is None:
                 note_newest(step, log.read_text(errors="replace"))

@@ -1,8 +1,8 @@
 """The objects of an interconnect test in a cluster, derived from the ElasticJob of its stack.
 
 Pods get the nodes, the image, the devices and the security of the job's workers, regardless of the stack. An
-indexed Job creates them, a headless Service names the first one, and a ConfigMap has the program, so that the image
-needs PyTorch only. The names are fixed: two tests at a time would share the nodes and measure each other.
+indexed Job creates them, a headless Service names the first pod, and a ConfigMap has the program, so that the
+image needs only PyTorch. The names are fixed: two tests at a time would share the nodes and measure each other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,10 @@ SOURCES = (
     "interconnect/benchmark.py",
     "interconnect/launch.py",
 )
-"""Files of the package everstep that the program consists of."""
+"""Files of the program in the package everstep."""
 
 REMOVED_AFTER_SECONDS = 600
-"""Time after its end at which the cluster removes the Job, if the command was killed before it did."""
+"""Time after its end at which the cluster removes the Job, if the command was killed before it removed the Job."""
 
 Json = dict[str, Any]
 
@@ -78,7 +78,7 @@ def worker_template(job: Mapping[str, Any]) -> Json:
     """Return the pod template of the workers of an ElasticJob.
 
     Raises:
-        EverstepError: it has none.
+        EverstepError: the ElasticJob has no template.
     """
     try:
         template = job["spec"]["replicaSpecs"]["Worker"]["template"]
@@ -138,10 +138,10 @@ def _job(template: Json, test: ClusterTest) -> Json:
 
 
 def _pod(worker: Json, test: ClusterTest) -> Json:
-    pod = {name: worker[name] for name in _KEPT if name in worker}
+    pod = {name: worker[name] for name in _INHERITED_FIELDS if name in worker}
     return {
         **pod,
-        **({"affinity": _renamed(worker["affinity"])} if "affinity" in worker else {}),
+        **({"affinity": _affinity(worker["affinity"])} if "affinity" in worker else {}),
         "subdomain": NAME,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 5,
@@ -153,7 +153,7 @@ def _pod(worker: Json, test: ClusterTest) -> Json:
     }
 
 
-_KEPT = (
+_INHERITED_FIELDS = (
     "serviceAccountName",
     "automountServiceAccountToken",
     "enableServiceLinks",
@@ -170,7 +170,7 @@ def _items() -> list[Json]:
     return [{"key": _key(name), "path": f"everstep/{name}"} for name in SOURCES]
 
 
-def _renamed(affinity: Json) -> Json:
+def _affinity(affinity: Json) -> Json:
     """Return the affinity with the label of the test's pods, which puts one on each node."""
     renamed = deepcopy(affinity)
     for kind in ("podAffinity", "podAntiAffinity"):
@@ -194,7 +194,7 @@ def _container(worker: Json, test: ClusterTest) -> Json:
     return {
         **inherited,
         "name": NAME,
-        "workingDir": PROGRAM_FOLDER,  # before the image's own packages
+        "workingDir": PROGRAM_FOLDER,  # precedes the image's own packages on the import path
         "command": _command(test, gpus),
         "env": [
             {"name": "NCCL_DEBUG", "value": "INFO"},
@@ -228,9 +228,9 @@ def _resources(worker: Json, efa: int | None) -> Json:
         return worker
     resources = deepcopy(worker)
     for part in ("requests", "limits"):
-        named = resources.setdefault(part, {})
-        named.pop(EFA_RESOURCE, None)
-        named.pop(HUGE_PAGES, None)
+        quantities = resources.setdefault(part, {})
+        quantities.pop(EFA_RESOURCE, None)
+        quantities.pop(HUGE_PAGES, None)
         if efa:
-            named |= {EFA_RESOURCE: str(efa), HUGE_PAGES: HUGE_PAGES_FOR_EFA}
+            quantities |= {EFA_RESOURCE: str(efa), HUGE_PAGES: HUGE_PAGES_FOR_EFA}
     return resources

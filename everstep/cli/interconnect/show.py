@@ -1,4 +1,4 @@
-"""Show the results of an interconnect test as tables and a chart."""
+"""Tables and a chart of the results of an interconnect test."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -124,13 +124,13 @@ def chart(results: Results) -> LineChart:
 def _size_ticks(low: int, high: int) -> list[tuple[float, str]]:
     """Return ticks from the smallest to the largest size, by factors of 16."""
     top = max(high, 2 * low)
-    inner = [low * 16**power for power in range(1, 8) if low * 16**power * 4 <= top]
-    return [(size, size_text(size)) for size in (low, *inner, top)]
+    between = [low * 16**power for power in range(1, 8) if low * 16**power * 4 <= top]
+    return [(size, size_text(size)) for size in (low, *between, top)]
 
 
 def _bandwidth_ticks(curves: list[Curve]) -> list[tuple[float, str]]:
-    """Return powers of ten around all bandwidths and the published ones."""
-    measured = [y for curve in curves for _, y in curve.points]
-    lowest = math.floor(math.log10(min(*measured, 1.0)))
-    highest = math.ceil(math.log10(max(*measured, 100.0)))
+    """Return powers of ten around all measured and published bandwidths."""
+    bandwidths = [y for curve in curves for _, y in curve.points]
+    lowest = math.floor(math.log10(min(*bandwidths, 1.0)))
+    highest = math.ceil(math.log10(max(*bandwidths, 100.0)))
     return [(10.0**power, f"{10.0**power:g}") for power in range(lowest, highest + 1)]

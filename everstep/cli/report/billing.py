@@ -19,7 +19,7 @@ NOT_BILLED = {
 """Reasons why a run on these targets costs nothing."""
 
 UNKNOWN_POOL = "unknown pool"
-"""Machines that no command has seen while they ran: they have the highest price."""
+"""Pool of machines that no command observed while they ran; they have the highest price."""
 
 
 def billing_of(

@@ -15,12 +15,15 @@ def remaining_seconds(run: RunRecord) -> float | None:
     if run.finished:
         return 0.0
     total = run.newest_start.number("total_steps") if run.newest_start else 0
-    recent = run.steps[-RECENT_STEPS:]
-    busy, count = sum(step.seconds for step in recent), sum(step.count for step in recent)
-    if total <= 0 or busy <= 0:
+    recent_steps = run.steps[-RECENT_STEPS:]
+    busy_seconds, step_count = (
+        sum(step.seconds for step in recent_steps),
+        sum(step.count for step in recent_steps),
+    )
+    if total <= 0 or busy_seconds <= 0:
         return None
-    remaining = max(total - max(step.step for step in run.steps), 0)
-    return remaining * busy / count * _slowdown(run)
+    remaining_steps = max(total - max(step.step for step in run.steps), 0)
+    return remaining_steps * busy_seconds / step_count * _slowdown(run)
 
 
 def _slowdown(run: RunRecord) -> float:

@@ -2,8 +2,8 @@
 
 A month of training has millions of steps, and `follow` needs all of them twice a second. So entries are
 parsed once, and older steps are folded into blocks: records that stand for many consecutive steps of one
-group. Steps next to a change of the group, an event or a worker's start are kept as they are, and so are the
-newest ones. Only the median throughput becomes an approximation: the median of blocks instead of steps.
+group. Steps next to a change of the group, an event or a worker's start are not folded, and neither are
+the newest steps. Only the median throughput becomes an approximation: the median of blocks instead of steps.
 """
 
 from bisect import bisect_left
@@ -77,17 +77,17 @@ class RunFold:
 
     def _add_seconds(self, entry: JournalEntry) -> None:
         """Keep the first and the last entry of each process: its sums only grow."""
-        of_worker = self._seconds.setdefault(entry.worker, [])
+        worker_entries = self._seconds.setdefault(entry.worker, [])
         starts = [
             start.at
             for start in self._entries
             if start.kind == "start" and start.worker == entry.worker
         ]
         last_start = starts[-1] if starts else 0.0
-        if len(of_worker) >= 2 and of_worker[-2].at >= last_start:
-            of_worker[-1] = entry
+        if len(worker_entries) >= 2 and worker_entries[-2].at >= last_start:
+            worker_entries[-1] = entry
         else:
-            of_worker.append(entry)
+            worker_entries.append(entry)
 
     # --- folding ---
 
@@ -134,10 +134,10 @@ def _group(entry: JournalEntry) -> tuple[int, int]:
 
 
 def _fold_steps(steps: list[JournalEntry], retained_steps: set[int]) -> Iterator[StepRecord]:
-    """Yield blocks for all steps that are not kept."""
+    """Yield blocks for all steps that are not retained."""
     block: StepRecord | None = None
-    for i, entry in enumerate(steps):
-        if i in retained_steps:
+    for position, entry in enumerate(steps):
+        if position in retained_steps:
             continue
         step = step_record(entry)
         if block is None:

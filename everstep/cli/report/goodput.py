@@ -216,7 +216,7 @@ def restart_estimate(run: RunRecord) -> RestartEstimate | None:
     )
     cost = lost_to_changes(run, measured)
     further_seconds = max(outcome.lost_seconds - cost, 0.0)
-    notice = next((change.at for change in changes if change.cause is Cause.NOTICE), None)
+    notice = next((change.at_seconds for change in changes if change.cause is Cause.NOTICE), None)
     return RestartEstimate(
         goodput=max(measured.productive_seconds - further_seconds, 0.0) / measured.elapsed_seconds,
         lost_seconds=outcome.lost_seconds,

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from everstep.catalog import trainer_options
-from everstep.cli.child_process import running
+from everstep.cli.child_process import run_in_session
 from everstep.cli.report.readers import FolderReader
 from everstep.cli.scaling.study import SizeResult, size_result
 from everstep.errors import EverstepError
@@ -90,7 +90,7 @@ class LocalStudy:
             reader = FolderReader(run, run / "no-events", ALL_STEPS)
             with (
                 progress.step(f"Training with {replicas} processes") as step,
-                running(command, log) as process,
+                run_in_session(command, log) as process,
             ):
                 while process.poll() is None:
                     note_steps(step, len(reader.read().steps))
@@ -135,7 +135,7 @@ def make_images(folder: Path, images: int, progress: Progress) -> Path:
         command += ["--source", scratch, "--output", str(output)]
         with (
             progress.step(f"Making {images} random images"),
-            running(command, Path(scratch) / "log") as process,
+            run_in_session(command, Path(scratch) / "log") as process,
         ):
             process.wait()
         if process.returncode:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.cli.child_process import running
+from everstep.cli.child_process import run_in_session
 from tests.processes import processes_in_session
 from tests.trainer.elastic.nodes import wait_until
 
@@ -21,7 +21,7 @@ signal.pause()
 
 def interrupt(log: Path, sessions: list[int]) -> None:
     """Start the program, wait until it has a child, and interrupt this process."""
-    with running([sys.executable, "-c", PROGRAM], log) as process:
+    with run_in_session([sys.executable, "-c", PROGRAM], log) as process:
         wait_until(log.read_text, 60, "the program has started its child")
         sessions.append(process.pid)
         assert len(processes_in_session(process.pid)) == 2
@@ -41,7 +41,7 @@ def test_the_output_of_a_program_is_in_its_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = [sys.executable, "-c", "import os; print(os.environ['WORD'])"]
 
-    with running(command, log, {"WORD": "hello"}) as process:
+    with run_in_session(command, log, {"WORD": "hello"}) as process:
         assert process.wait(60) == 0
 
     assert log.read_text() == "hello\n"

@@ -8,11 +8,11 @@ from components import cost
 from components.config import StackConfig, from_mapping
 from everstep.cli.engine.context import open_stack
 from everstep.cli.plan_inputs import (
+    desired_machines,
     job_model,
     machines_in,
     prices,
     prices_in,
-    wanted_machines,
     zones,
 )
 from everstep.errors import EverstepError
@@ -52,10 +52,10 @@ def config(monkeypatch: pytest.MonkeyPatch) -> StackConfig:
 
 def test_a_job_that_follows_capacity_wants_its_maximum(config: StackConfig) -> None:
     assert config.job.scaling == "capacity"
-    assert wanted_machines(config) == config.job.max_replicas
+    assert desired_machines(config) == config.job.max_replicas
 
     fixed = config.model_copy(update={"job": config.job.model_copy(update={"scaling": "fixed"})})
-    assert wanted_machines(fixed) == config.job.replicas
+    assert desired_machines(fixed) == config.job.replicas
 
 
 def test_a_stack_with_one_pool_is_planned_for_all_zones_of_its_cluster(config: StackConfig) -> None:
@@ -151,5 +151,5 @@ def test_an_item_without_a_price_is_named(
 
 
 def test_the_default_work_is_twelve_hours_of_all_machines(config: StackConfig) -> None:
-    assert job_model(config, "eks-prod", None).work == 12 * 3600 * wanted_machines(config)
+    assert job_model(config, "eks-prod", None).work == 12 * 3600 * desired_machines(config)
     assert job_model(config, "eks-prod", 5).work == 5 * 3600

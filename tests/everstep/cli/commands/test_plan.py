@@ -216,4 +216,4 @@ def test_current_prices_of_the_cloud_replace_prices_of_the_table(
 
     assert report["prices"]["spot"] == pytest.approx(7.0, abs=0.1), "the highest, with its disk"
     assert report["prices"]["spot_by_zone"][:2] == pytest.approx([5.0, 7.0], abs=0.1)
-    assert "Spot prices of now: a test." in report["assumptions"]
+    assert "Current spot prices: a test." in report["assumptions"]
