@@ -390,7 +390,7 @@ def main() -> None:
 def result(stack: MovingStack, history: CapacityHistory, started_at: float) -> Result:
     """Return the figures of a run that has ended."""
     report, run = stack.query("report"), stack.read()
-    machines = MachineLog(stack.twin / "machines.json").seen
+    machines = MachineLog(stack.twin / "machines.json").observed
     verified, exactly_once = verify(stack.run_folder)
     start_seconds = median(joins(run, machines) or [0.0])
     billed = report["money"]["machine_hours"] * HOUR_SECONDS

@@ -63,7 +63,7 @@ def stage(
         if dry_run:
             observer.report_plan(plan(opened_source, target, settings, observer))
         else:
-            observer.staged(stage_data(opened_source, target, settings, observer))
+            observer.report_end(stage_data(opened_source, target, settings, observer))
 
 
 def arrange_by(annotations: Path) -> Callable[[Iterator[Entry]], Iterator[Entry]]:

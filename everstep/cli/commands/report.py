@@ -143,7 +143,7 @@ def _stack_run(context: StackContext, recent_steps: int, *, wait: bool) -> _Sour
         log = MachineLog(context.workspace.machines)
         moves = MoveLog(moves_file(context.workspace.events))
         monitor = JobMonitor(context.connect(), context.job, log, moves)
-        billing = billing_of(context.config, context.target, log.seen)
+        billing = billing_of(context.config, context.target, log.observed)
         job_follower.follow(reader, monitor, billing=billing)
     else:
         _record_cluster(context)
@@ -160,7 +160,7 @@ def _record_cluster(context: StackContext) -> None:
 
 def _billing(context: StackContext) -> Billing:
     log = MachineLog(context.workspace.machines)
-    return billing_of(context.config, context.target, log.seen)
+    return billing_of(context.config, context.target, log.observed)
 
 
 def _folder_run(run: Path, recent_steps: int, *, wait: bool) -> _Source:

@@ -1,7 +1,7 @@
 """Live view of a training until its job ends: drawn on a terminal, otherwise as lines.
 
 The files of the run show the training, the cluster shows the job. They are polled at different intervals. A
-cluster that does not respond for a while does not end the view, since its machines may be the ones that vanish.
+cluster that does not respond for a while does not end the view, since its own machines may vanish.
 """
 
 import time
@@ -56,14 +56,14 @@ class JobMonitor:
 
     cluster: KubernetesClient
     job: str
-    machines: MachineLog | None = None  # records the machines that are seen
-    moves: MoveLog | None = None  # records the moves between zones that are seen
+    machines: MachineLog | None = None  # records the observed machines
+    moves: MoveLog | None = None  # records the observed moves between zones
     conditions: tuple[Condition, ...] = ()
     pods: tuple[PodView, ...] = ()
     status: Mapping[str, Any] = field(default_factory=dict)
     preparation: str = ""  # newest line in the log of the data preparation, while it runs
-    _requested: float = 0.0
-    _answered: float = field(default_factory=time.monotonic)
+    _requested_at: float = 0.0
+    _responded_at: float = field(default_factory=time.monotonic)
 
     def refresh(self) -> None:
         """Request conditions and pods again once the interval has passed.
@@ -72,17 +72,17 @@ class JobMonitor:
             EverstepError: the cluster has not responded for a minute.
         """
         now = time.monotonic()
-        if now - self._requested < REQUEST_SECONDS:
+        if now - self._requested_at < REQUEST_SECONDS:
             return
-        self._requested = now
+        self._requested_at = now
         try:
             view = self.cluster.view(self.job)
             self.preparation = self._progress_of_preparation(view.pods)
         except (EverstepError, TwinError):
-            if now - self._answered > UNREACHABLE_SECONDS:
+            if now - self._responded_at > UNREACHABLE_SECONDS:
                 raise
             return
-        self._answered = time.monotonic()
+        self._responded_at = time.monotonic()
         self.conditions, self.pods, self.status = view.conditions, view.pods, view.status
         if self.machines:
             self.machines.add(view.nodes)
@@ -96,7 +96,7 @@ class JobMonitor:
         return ""
 
     def outcome(self) -> JobOutcome | None:
-        """Return the end of the job; None before."""
+        """Return the end of the job; None before it."""
         kinds = {condition.type for condition in self.conditions}
         return next((outcome for outcome in JobOutcome if outcome in kinds), None)
 
@@ -118,7 +118,7 @@ def follow(
     drill: Callable[[RunRecord], str] | None = None,
     billing: Billing | None = None,
 ) -> JobOutcome:
-    """Show the training until the job ends, and return how it ended.
+    """Show the training until the job ends, and return its outcome.
 
     Args:
         reader: reader of the run's files.
@@ -179,7 +179,7 @@ class _Lines:
 
     def __init__(self, billing: Billing | None) -> None:
         self._billing = billing
-        self._printed = 0.0
+        self._printed_at = 0.0
         self._lines: set[str] = set()
         self._state: dict[str, str] = {}
         self._note = ""
@@ -199,20 +199,20 @@ class _Lines:
         for move in report.moves:
             self._say_once(f"{clock(move.began - (report.started_at or 0))}  {move_sentence(move)}")
         for name, value in job_state(monitor.status):
-            self._if_changed(name, value)
+            self._say_if_changed(name, value)
         if note != self._note:
             self._note = note
             say(f"drill: {note}") if note else None
         if run.steps and run.steps[-1].world_size != self._workers:
             self._workers = run.steps[-1].world_size
             say(f"{clock(report.duration_seconds)}  {self._workers} workers train")
-        if time.monotonic() - self._printed >= LINE_SECONDS:
-            self._printed = time.monotonic()
+        if time.monotonic() - self._printed_at >= LINE_SECONDS:
+            self._printed_at = time.monotonic()
             cost = _cost(run, time.time(), self._billing)
             waiting = f"waiting: {monitor.waiting_for()}"
             say(progress_line(report, run, cost) if run.steps else waiting)
 
-    def _if_changed(self, name: str, value: str) -> None:
+    def _say_if_changed(self, name: str, value: str) -> None:
         if self._state.get(name) != value:
             self._state[name] = value
             say(f"{name}: {value}")

@@ -63,7 +63,7 @@ class RestartEstimate:
 
 
 def seconds(run: RunRecord) -> tuple[WorkerSeconds, ...]:
-    """Return the seconds of each worker, sorted by worker; empty if the journals have none."""
+    """Return the seconds of each worker, sorted by worker; empty if the journals have no such entries."""
     totals: dict[str, dict[str, float]] = {}
     newest: dict[str, dict[str, float]] = {}
     for entry in run.entries:
@@ -71,18 +71,22 @@ def seconds(run: RunRecord) -> tuple[WorkerSeconds, ...]:
             _add(totals.setdefault(entry.worker, {}), newest.pop(entry.worker, {}))
         elif entry.kind == "seconds":
             newest[entry.worker] = _activity_seconds(entry.values)
-    for worker, last in newest.items():
-        _add(totals.setdefault(worker, {}), last)
-    return tuple(WorkerSeconds(worker, spent) for worker, spent in sorted(totals.items()) if spent)
+    for worker, activities in newest.items():
+        _add(totals.setdefault(worker, {}), activities)
+    return tuple(
+        WorkerSeconds(worker, activities)
+        for worker, activities in sorted(totals.items())
+        if activities
+    )
 
 
 def _activity_seconds(values: Mapping[str, object]) -> dict[str, float]:
-    named = ((name.value, values.get(name.value)) for name in Activity)
-    return {name: float(value) for name, value in named if is_number(value)}
+    values_by_name = ((name.value, values.get(name.value)) for name in Activity)
+    return {name: float(value) for name, value in values_by_name if is_number(value)}
 
 
-def _add(totals: dict[str, float], added: Mapping[str, float]) -> None:
-    for name, value in added.items():
+def _add(totals: dict[str, float], increments: Mapping[str, float]) -> None:
+    for name, value in increments.items():
         totals[name] = totals.get(name, 0.0) + value
 
 
@@ -100,54 +104,56 @@ def goodput(run: RunRecord) -> Goodput | None:
         return None
     _, end = span(run, run.entries[-1].at)
     absent_time = absent_seconds(run)
-    elapsed = max(end - _began(run) - absent_time, 0.0)
-    counted = counted_steps(run.steps)
-    productive = sum(step.seconds for step in counted.values())
-    redone = [
-        step for step in run.steps if not step.is_duplicate and counted[step.step] is not step
+    elapsed_seconds = max(end - _started_at(run) - absent_time, 0.0)
+    step_by_number = counted_steps(run.steps)
+    productive_seconds = sum(step.seconds for step in step_by_number.values())
+    redone_steps = [
+        step
+        for step in run.steps
+        if not step.is_duplicate and step_by_number[step.step] is not step
     ]
     return Goodput(
-        share=min(productive / elapsed, 1.0) if elapsed else 0.0,
-        worker_share=_worker_share(run, redone),
-        elapsed_seconds=elapsed,
-        productive_seconds=productive,
-        redone_seconds=sum(step.seconds for step in redone),
+        share=min(productive_seconds / elapsed_seconds, 1.0) if elapsed_seconds else 0.0,
+        worker_share=_worker_share(run, redone_steps),
+        elapsed_seconds=elapsed_seconds,
+        productive_seconds=productive_seconds,
+        redone_seconds=sum(step.seconds for step in redone_steps),
         absent_seconds=absent_time,
     )
 
 
 def counted_steps(steps: Sequence[StepRecord]) -> dict[int, StepRecord]:
-    """Return the counted steps by number; of a repeated step the last one."""
-    counted: dict[int, StepRecord] = {}
+    """Return the counted steps by number; the last one of the repetitions of a step."""
+    step_by_number: dict[int, StepRecord] = {}
     for step in steps:
-        if not (step.is_duplicate and step.step in counted):
-            counted[step.step] = step
-    return counted
+        if not (step.is_duplicate and step.step in step_by_number):
+            step_by_number[step.step] = step
+    return step_by_number
 
 
-def _began(run: RunRecord) -> float:
-    """Return when the first worker process started; if unknown, when it entered training."""
-    entered = run.starts[0].at
+def _started_at(run: RunRecord) -> float:
+    """Return the time at which the first worker process started; if unknown, the time at which it began to train."""
+    training_started_at = run.starts[0].at
     ages = (
         entry.at - sum(_activity_seconds(entry.values).values()) for entry in run.of_kind("seconds")
     )
-    return min((entered, *ages))
+    return min((training_started_at, *ages))
 
 
-def _worker_share(run: RunRecord, redone: Sequence[StepRecord]) -> float | None:
-    spent = total(seconds(run))
-    total_seconds = sum(spent.values())
+def _worker_share(run: RunRecord, redone_steps: Sequence[StepRecord]) -> float | None:
+    totals = total(seconds(run))
+    total_seconds = sum(totals.values())
     if not total_seconds:
         return None
-    repeated = sum(step.seconds * step.world_size for step in redone)
-    worked = sum(spent.get(name, 0.0) for name in STEP_NAMES)
-    return min(max(worked - repeated, 0.0) / total_seconds, 1.0)
+    repeated_seconds = sum(step.seconds * step.world_size for step in redone_steps)
+    step_seconds = sum(totals.get(name, 0.0) for name in STEP_NAMES)
+    return min(max(step_seconds - repeated_seconds, 0.0) / total_seconds, 1.0)
 
 
 def absent_seconds(run: RunRecord) -> float:
     """Return the seconds without any machine, according to the machines' events."""
     timelines = node_timelines(run, run.entries[-1].at) if run.entries else ()
-    cuts = sorted(
+    boundaries = sorted(
         {
             time
             for timeline in timelines
@@ -157,7 +163,7 @@ def absent_seconds(run: RunRecord) -> float:
     )
     return sum(
         end - start
-        for start, end in pairwise(cuts)
+        for start, end in pairwise(boundaries)
         if _is_absent({_state(timeline, start) for timeline in timelines})
     )
 
@@ -187,23 +193,25 @@ def history(run: RunRecord) -> tuple[MachineChange, ...]:
 
 
 def _machines(change: GroupChange, started_at: float) -> Iterator[MachineChange]:
-    start, end = change.at - started_at, change.until - started_at
-    if change.lost or change.noticed_loss:
-        yield MachineChange(start, Cause.LOSS, len(change.lost))
-    if change.left:
-        yield MachineChange(start, Cause.NOTICE, len(change.left))
-    if change.joined:
-        yield MachineChange(end if change.none_stayed else start, Cause.JOIN, len(change.joined))
+    start, end = change.at - started_at, change.resumed_at - started_at
+    if change.lost_workers or change.noticed_loss:
+        yield MachineChange(start, Cause.LOSS, len(change.lost_workers))
+    if change.departed_workers:
+        yield MachineChange(start, Cause.NOTICE, len(change.departed_workers))
+    if change.joined_workers:
+        yield MachineChange(
+            end if change.none_stayed else start, Cause.JOIN, len(change.joined_workers)
+        )
 
 
 def restart_estimate(run: RunRecord) -> RestartEstimate | None:
     """Return the estimate for a design that restarts; None if the run did so, or has no step."""
-    measured = goodput(run)
+    run_goodput = goodput(run)
     start_values = run.newest_start.values if run.newest_start else {}
     if (
-        measured is None
+        run_goodput is None
         or start_values.get("mode") not in LIVE_MODES
-        or not measured.elapsed_seconds
+        or not run_goodput.elapsed_seconds
     ):
         return None
     changes = history(run)
@@ -214,20 +222,21 @@ def restart_estimate(run: RunRecord) -> RestartEstimate | None:
     outcome = model.replay(
         run.steps[0].world_size, changes, max(run.steps[-1].at - started_at, 0.0), design
     )
-    cost = lost_to_changes(run, measured)
-    further_seconds = max(outcome.lost_seconds - cost, 0.0)
+    live_lost_seconds = lost_seconds(run, run_goodput)
+    further_seconds = max(outcome.lost_seconds - live_lost_seconds, 0.0)
     notice = next((change.at_seconds for change in changes if change.cause is Cause.NOTICE), None)
     return RestartEstimate(
-        goodput=max(measured.productive_seconds - further_seconds, 0.0) / measured.elapsed_seconds,
+        goodput=max(run_goodput.productive_seconds - further_seconds, 0.0)
+        / run_goodput.elapsed_seconds,
         lost_seconds=outcome.lost_seconds,
-        live_lost_seconds=cost,
+        live_lost_seconds=live_lost_seconds,
         changes=len(changes),
         ended_at=None if notice is None else started_at + notice,
         assumptions=tuple(model.assumptions(design)),
     )
 
 
-def lost_to_changes(run: RunRecord, measured: Goodput) -> float:
+def lost_seconds(run: RunRecord, run_goodput: Goodput) -> float:
     """Return the cost of the changes in this run: pauses without their steps, and repeated steps."""
     pauses = sum(max(first.at - last.at - first.seconds, 0.0) for last, first in run.pauses)
-    return max(pauses - measured.absent_seconds, 0.0) + measured.redone_seconds
+    return max(pauses - run_goodput.absent_seconds, 0.0) + run_goodput.redone_seconds

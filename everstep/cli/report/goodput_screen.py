@@ -39,7 +39,7 @@ WORDS = {
 }
 """Text and part of each name of the accounting, in the order shown."""
 
-ESTIMATED = (
+ESTIMATE_NOTE = (
     "the estimate is from a model with costs of torchrun's etcd backend; `--json` lists them"
 )
 
@@ -63,7 +63,7 @@ def seconds_screen(
     """Return goodput, the seconds by name, and a bar for each worker."""
     parts: list[RenderableType] = [_goodput_lines(goodput, estimate)]
     if estimate:
-        parts.append(Text(ESTIMATED, style="bright_black"))
+        parts.append(Text(ESTIMATE_NOTE, style="bright_black"))
     if workers:
         parts += [Text(), _names_table(workers, width), Text(), *_worker_bars(workers, width)]
     return Group(*parts)
@@ -75,9 +75,11 @@ def _goodput_lines(goodput: Goodput, estimate: RestartEstimate | None) -> Table:
     table.add_column("of workers' time", justify="right")
     table.add_column("lost to changes", justify="right")
     table.add_column("")
-    of_workers = "" if goodput.worker_share is None else f"{goodput.worker_share:.3f}"
-    lost = f"{estimate.live_lost_seconds:,.1f} s" if estimate else ""
-    table.add_row(Text(f"{goodput.share:.3f}", style="bold green"), of_workers, lost, "this run")
+    worker_share = "" if goodput.worker_share is None else f"{goodput.worker_share:.3f}"
+    lost_seconds = f"{estimate.live_lost_seconds:,.1f} s" if estimate else ""
+    table.add_row(
+        Text(f"{goodput.share:.3f}", style="bold green"), worker_share, lost_seconds, "this run"
+    )
     if estimate:
         table.add_row(
             Text(f"{estimate.goodput:.3f}", style="yellow"),
@@ -90,8 +92,8 @@ def _goodput_lines(goodput: Goodput, estimate: RestartEstimate | None) -> Table:
 
 def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
     """Return one row for each name: total seconds, each worker's if there are few, and a bar."""
-    spent = total(workers)
-    total_seconds, longest = sum(spent.values()) or 1.0, max(spent.values(), default=1.0) or 1.0
+    totals = total(workers)
+    total_seconds, longest = sum(totals.values()) or 1.0, max(totals.values(), default=1.0) or 1.0
     shown_workers = workers if len(workers) <= MAX_COLUMNS else ()
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bright_black", pad_edge=False)
     table.add_column("seconds", no_wrap=True)
@@ -100,7 +102,7 @@ def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
     table.add_column("")
     columns = min(BAR_COLUMNS, max(width - 42 - (NAME_COLUMNS + 2) * len(shown_workers), 5))
     for name, (words, (glyph, colour, _)) in WORDS.items():
-        if seconds := spent.get(name, 0.0):
+        if seconds := totals.get(name, 0.0):
             bar = Text(glyph * max(round(columns * seconds / longest), 1), style=colour)
             cells = (f"{worker.seconds.get(name, 0.0):,.1f}" for worker in shown_workers)
             table.add_row(words, f"{seconds:,.1f}", *cells, f"{seconds / total_seconds:.1%}", bar)
@@ -116,12 +118,12 @@ def _end_of(name: str) -> str:
 def _worker_bars(workers: Sequence[WorkerSeconds], width: int) -> Iterable[RenderableType]:
     """Yield a bar for each worker, as long as its time, and a legend."""
     longest = max(sum(worker.seconds.values()) for worker in workers) or 1.0
-    label = max(len(worker.worker) for worker in workers)
-    columns = max(width - label - 24, 10)
+    label_width = max(len(worker.worker) for worker in workers)
+    columns = max(width - label_width - 24, 10)
     for worker in workers[:MAX_BARS]:
         parts = _group_by_part(worker.seconds)
         total_seconds = sum(worker.seconds.values())
-        row = Text(f"{worker.worker:<{label}}  ", no_wrap=True)
+        row = Text(f"{worker.worker:<{label_width}}  ", no_wrap=True)
         for (glyph, colour, _), cells in zip(PARTS, _cells(parts, columns / longest), strict=True):
             row.append(glyph * cells, style=colour)
         row.append(f"  {total_seconds:,.0f} s", style="bright_black")
@@ -129,7 +131,7 @@ def _worker_bars(workers: Sequence[WorkerSeconds], width: int) -> Iterable[Rende
         yield row
     if len(workers) > MAX_BARS:
         yield Text(f"and {len(workers) - MAX_BARS} more workers", style="bright_black")
-    legend = Text(" " * (label + 2))
+    legend = Text(" " * (label_width + 2))
     for glyph, colour, words in PARTS:
         legend.append(glyph * 2, style=colour).append(f" {words}   ", style="bright_black")
     yield legend

@@ -18,20 +18,20 @@ class GroupChange:
 
     Attributes:
         at: unix time of the last step of the old group.
-        until: unix time of the first step of the new group.
-        lost: workers that were lost without leaving.
-        left: workers that left in order.
-        joined: workers that joined.
-        none_stayed: whether no worker of the old group is in the new one with the same process.
-        reason: reason of the change that a worker recorded; empty if none did.
+        resumed_at: unix time of the first step of the new group.
+        lost_workers: workers that were lost without leaving.
+        departed_workers: workers that left gracefully.
+        joined_workers: workers that joined.
+        none_stayed: whether no worker of the old group is in the new group with the same process.
+        reason: reason of the change that a worker recorded; empty if no worker did.
         noticed_loss: whether a worker recorded the loss of its group.
     """
 
     at: float
-    until: float
-    lost: frozenset[str]
-    left: frozenset[str]
-    joined: frozenset[str]
+    resumed_at: float
+    lost_workers: frozenset[str]
+    departed_workers: frozenset[str]
+    joined_workers: frozenset[str]
     none_stayed: bool
     reason: str
     noticed_loss: bool
@@ -42,10 +42,12 @@ def group_changes(run: RunRecord) -> tuple[GroupChange, ...]:
     groups: dict[int, set[str]] = {}
     for entry in run.of_kind("generation"):
         groups.setdefault(entry.number("generation"), set()).add(entry.worker)
-    noted = {kind: _Noted(run.of_kind(kind)) for kind in ("start", "leave", "lost")}
+    indices = {kind: _EntryIndex(run.of_kind(kind)) for kind in ("start", "leave", "lost")}
     changes = []
     for last, first in run.pauses:
-        entries_by_kind = {kind: log.between(last.at, first.at) for kind, log in noted.items()}
+        entries_by_kind = {
+            kind: index.between(last.at, first.at) for kind, index in indices.items()
+        }
         workers = {
             kind: {entry.worker for entry in entries} for kind, entries in entries_by_kind.items()
         }
@@ -54,10 +56,10 @@ def group_changes(run: RunRecord) -> tuple[GroupChange, ...]:
         left_in_order = departed & workers["leave"]
         change = GroupChange(
             at=last.at,
-            until=first.at,
-            lost=frozenset(departed - left_in_order),
-            left=frozenset(left_in_order),
-            joined=frozenset((after - before) | (after & workers["start"])),
+            resumed_at=first.at,
+            lost_workers=frozenset(departed - left_in_order),
+            departed_workers=frozenset(left_in_order),
+            joined_workers=frozenset((after - before) | (after & workers["start"])),
             none_stayed=departed >= before,
             reason=_reason([*entries_by_kind["leave"], *entries_by_kind["lost"]]),
             noticed_loss=bool(workers["lost"]),
@@ -71,7 +73,7 @@ def _reason(entries: Sequence[JournalEntry]) -> str:
     return next((reason for reason in reasons if reason), "")
 
 
-class _Noted:
+class _EntryIndex:
     """Journal entries of one kind, to look up by time."""
 
     def __init__(self, entries: Sequence[JournalEntry]) -> None:

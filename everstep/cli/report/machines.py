@@ -1,7 +1,7 @@
 """The GPU machines that a run has had: type, pool, capacity type, zone and beginning of each.
 
-Only a node says how and since when its machine was bought, and it ends with the machine. Commands that look at a
-cluster therefore record its nodes in a file of the stack's state.
+Only a node shows how and when its machine was bought, and the node is deleted with the machine. Commands that read
+a cluster therefore record its nodes in a file of the stack's state.
 """
 
 import json
@@ -67,26 +67,26 @@ def machine_of(node: NodeView) -> Machine | None:
 
 @dataclass
 class MachineLog:
-    """The machines that commands have seen, by the name of their node.
+    """The machines that commands have observed, by the name of their node.
 
     Attributes:
         path: file of the log; created with the first machine.
-        seen: machines so far.
+        observed: machines by the name of their node.
     """
 
     path: Path
-    seen: dict[str, Machine] = field(init=False)
+    observed: dict[str, Machine] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.seen = _read(self.path)
+        self.observed = _read(self.path)
 
     def add(self, nodes: Iterable[NodeView]) -> None:
         """Record the machines of nodes; a name that is used again has its newest machine."""
         machines = {node.name: machine for node in nodes if (machine := machine_of(node))}
-        if machines.items() <= self.seen.items():
+        if machines.items() <= self.observed.items():
             return
-        self.seen |= machines
-        content = {name: asdict(machine) for name, machine in self.seen.items()}
+        self.observed |= machines
+        content = {name: asdict(machine) for name, machine in self.observed.items()}
         write_atomically(self.path, json.dumps(content))
 
 

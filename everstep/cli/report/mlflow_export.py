@@ -1,8 +1,8 @@
 """Scalars of a run to MLflow, by its own client.
 
 A run of Everstep is one run of MLflow, in the experiment with the job's name, found again by a tag. An export adds
-what the run there lacks, so it may be repeated during the training and after it was interrupted. A value
-that is there already stays, because MLflow replaces none.
+the missing values, so it may be repeated during the training and after it was interrupted. An existing value
+stays, because MLflow does not replace values.
 """
 
 import os
@@ -60,23 +60,25 @@ def export(uri: str, run: RunRecord) -> str:
 
 
 def _export(client: "MlflowClient", run: RunRecord) -> str:
-    """Add what the run lacks, in requests that MLflow accepts."""
+    """Add the missing scalars and parameters, in requests of a size that MLflow accepts."""
     from mlflow.entities import Metric, Param
 
-    tracked = _find_or_create(client, run)
-    exported = _exported_points(client, tracked)
-    metrics = [Metric(s.tag, s.value, round(s.at * 1000), s.step) for s in missing(run, exported)]
+    tracked_run = _find_or_create(client, run)
+    exported = _exported_points(client, tracked_run)
+    metrics = [
+        Metric(s.tag, s.value, round(s.at * 1000), s.step) for s in missing_scalars(run, exported)
+    ]
     for start in range(0, len(metrics), BATCH):
-        client.log_batch(tracked.info.run_id, metrics=metrics[start : start + BATCH])
+        client.log_batch(tracked_run.info.run_id, metrics=metrics[start : start + BATCH])
     settings = [
         Param(name, str(value))
         for name, value in parameters(run).items()
-        if name not in tracked.data.params
+        if name not in tracked_run.data.params
     ]
-    client.log_batch(tracked.info.run_id, params=settings)
+    client.log_batch(tracked_run.info.run_id, params=settings)
     if run.finished:
-        client.set_terminated(tracked.info.run_id, "FINISHED", round(run.finished.at * 1000))
-    return str(tracked.info.run_id)
+        client.set_terminated(tracked_run.info.run_id, "FINISHED", round(run.finished.at * 1000))
+    return str(tracked_run.info.run_id)
 
 
 def _find_or_create(client: "MlflowClient", run: RunRecord) -> "Run":
@@ -93,17 +95,17 @@ def _find_or_create(client: "MlflowClient", run: RunRecord) -> "Run":
     return client.create_run(experiment_id, started_at, tags={NAME_TAG: name}, run_name=name)
 
 
-def _exported_points(client: "MlflowClient", tracked: "Run") -> set[tuple[str, int]]:
+def _exported_points(client: "MlflowClient", tracked_run: "Run") -> set[tuple[str, int]]:
     """Return the curves and steps that a run of MLflow has."""
     return {
         (tag, metric.step)
-        for tag in tracked.data.metrics
-        for metric in client.get_metric_history(tracked.info.run_id, tag)
+        for tag in tracked_run.data.metrics
+        for metric in client.get_metric_history(tracked_run.info.run_id, tag)
     }
 
 
-def missing(run: RunRecord, exported: set[tuple[str, int]]) -> list[Scalar]:
-    """Return the scalars of a run of which the curve and step are not known."""
+def missing_scalars(run: RunRecord, exported: set[tuple[str, int]]) -> list[Scalar]:
+    """Return the scalars of a run whose curve and step were not exported yet."""
     return [scalar for scalar in scalars(run) if (scalar.tag, scalar.step) not in exported]
 
 

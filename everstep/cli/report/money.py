@@ -66,7 +66,7 @@ class Billing:
 
     Attributes:
         billed: whether a cloud bills the run.
-        reason: reason why nothing is billed; empty if it is.
+        reason: reason why nothing is billed; empty if the run is billed.
         rates: prices; on the twin of a cloud, the prices of the real cloud. None if the stack buys nothing.
         machines: the machines by the name of the node; they may be fewer than the run had.
     """
@@ -134,24 +134,24 @@ def money(run: RunRecord, now: float, billing: Billing) -> Money:
         billing: billing of the run.
     """
     timelines = node_timelines(run, now)
-    machine_hours = sum(_bought_hours(billing, line) for line in timelines)
+    machine_hours = sum(_bought_hours(billing, timeline) for timeline in timelines)
     hours = _span_seconds(timelines) / HOUR_SECONDS
     rates = billing.rates
     if rates is None:
         return _without_prices(billing, machine_hours)
     pools = _cost_by_pool(billing, rates, timelines)
-    spent = known_sum([*(pool.spent_usd for pool in pools), rates.fixed * hours])
+    spent_usd = known_sum([*(pool.spent_usd for pool in pools), rates.fixed * hours])
     on_demand = known_sum([*(pool.on_demand_usd for pool in pools), rates.fixed * hours])
     node_prices = [
-        rate_of(billing, rates, line.node).price for line in _present_nodes(timelines, run)
+        rate_of(billing, rates, timeline.node).price for timeline in _present_nodes(timelines, run)
     ]
     return Money(
         billed=billing.billed,
         reason=billing.reason,
         machine_hours=machine_hours,
-        spent_usd=spent,
+        spent_usd=spent_usd,
         on_demand_usd=on_demand,
-        saved_usd=None if spent is None or on_demand is None else on_demand - spent,
+        saved_usd=None if spent_usd is None or on_demand is None else on_demand - spent_usd,
         hourly_usd=known_sum([*node_prices, rates.fixed]),
         prices_as_of=rates.as_of,
         unknown=rates.unknown,
@@ -182,13 +182,13 @@ def _move(
     move: Move,
 ) -> MoveSpending:
     """Return the cost of the machines that were bought during a move and did not train."""
-    until = end_of(run, move)
-    if until is None:
+    move_end = end_of(run, move)
+    if move_end is None:
         return MoveSpending(began=move.began, machine_hours=None, usd=None)
     idle = [
-        (hours, rate_of(billing, rates, line.node).price)
-        for line in timelines
-        if (hours := _idle_hours(billing, line, move.began, until))
+        (hours, rate_of(billing, rates, timeline.node).price)
+        for timeline in timelines
+        if (hours := _idle_hours(billing, timeline, move.began, move_end))
     ]
     return MoveSpending(
         began=move.began,
@@ -197,8 +197,8 @@ def _move(
     )
 
 
-def _idle_hours(billing: Billing, line: NodeTimeline, start: float, end: float) -> float:
-    pieces = (piece for piece in bought(billing, line) if piece.state in IDLE)
+def _idle_hours(billing: Billing, timeline: NodeTimeline, start: float, end: float) -> float:
+    pieces = (piece for piece in present_segments(billing, timeline) if piece.state in IDLE)
     overlaps = (min(piece.end, end) - max(piece.start, start) for piece in pieces)
     return sum(max(seconds, 0.0) for seconds in overlaps) / HOUR_SECONDS
 
@@ -215,10 +215,10 @@ def _cost_by_pool(
     billing: Billing, rates: Rates, timelines: Sequence[NodeTimeline]
 ) -> tuple[PoolSpending, ...]:
     """Return the cost of each pool so far, in order of the names."""
-    hours_of: dict[str, list[tuple[float, MachineRate]]] = {}
+    hours_by_pool: dict[str, list[tuple[float, MachineRate]]] = {}
     for timeline in timelines:
         rate = rate_of(billing, rates, timeline.node)
-        hours_of.setdefault(rate.pool, []).append((_bought_hours(billing, timeline), rate))
+        hours_by_pool.setdefault(rate.pool, []).append((_bought_hours(billing, timeline), rate))
     return tuple(
         PoolSpending(
             pool=pool,
@@ -228,7 +228,7 @@ def _cost_by_pool(
                 [_product(hours, rate.on_demand) for hours, rate in pool_hours]
             ),
         )
-        for pool, pool_hours in sorted(hours_of.items())
+        for pool, pool_hours in sorted(hours_by_pool.items())
     )
 
 
@@ -242,11 +242,11 @@ def known_sum(amounts: Sequence[float | None]) -> float | None:
     return sum(known_amounts) if len(known_amounts) == len(amounts) else None
 
 
-def cost_so_far(spent: Money) -> str:
+def cost_so_far(cost: Money) -> str:
     """Return the cost of a run so far as a short text."""
-    if not spent.billed:
+    if not cost.billed:
         return "nothing is billed"
-    return "unknown" if spent.spent_usd is None else f"{usd(spent.spent_usd)} so far"
+    return "unknown" if cost.spent_usd is None else f"{usd(cost.spent_usd)} so far"
 
 
 def traffic_sentence(traffic: TrafficSpending | None) -> str:
@@ -269,15 +269,15 @@ def usd(amount: float) -> str:
     return f"${amount:,.2f}" if amount >= 0.995 or amount == 0 else f"${amount:.3f}"
 
 
-def bought(billing: Billing, line: NodeTimeline) -> Iterator[Segment]:
-    """Yield the spans in which a node was present.
+def present_segments(billing: Billing, timeline: NodeTimeline) -> Iterator[Segment]:
+    """Yield the segments in which a node was present.
 
-    Before its first worker it counts from its joining of the cluster on, and not at all if that is unknown: the
-    machine may be the successor of another one.
+    Before its first worker, a node counts from the time when it joined the cluster. If that time is unknown it does
+    not count, because its machine may have replaced another machine.
     """
-    machine = billing.machines.get(line.node)
+    machine = billing.machines.get(timeline.node)
     joined_at = machine.since if machine else None
-    for piece in line.segments:
+    for piece in timeline.segments:
         if piece.state is not NodeState.WAITING:
             if piece.state not in NOT_BOUGHT:
                 yield piece
@@ -285,8 +285,10 @@ def bought(billing: Billing, line: NodeTimeline) -> Iterator[Segment]:
             yield replace(piece, start=max(piece.start, joined_at))
 
 
-def _bought_hours(billing: Billing, line: NodeTimeline) -> float:
-    return sum(piece.end - piece.start for piece in bought(billing, line)) / HOUR_SECONDS
+def _bought_hours(billing: Billing, timeline: NodeTimeline) -> float:
+    return (
+        sum(piece.end - piece.start for piece in present_segments(billing, timeline)) / HOUR_SECONDS
+    )
 
 
 def _without_prices(billing: Billing, machine_hours: float) -> Money:
@@ -305,11 +307,14 @@ def _without_prices(billing: Billing, machine_hours: float) -> Money:
 
 
 def _span_seconds(timelines: Iterable[NodeTimeline]) -> float:
-    return max((line.segments[-1].end - line.segments[0].start for line in timelines), default=0.0)
+    return max(
+        (timeline.segments[-1].end - timeline.segments[0].start for timeline in timelines),
+        default=0.0,
+    )
 
 
 def _present_nodes(timelines: Iterable[NodeTimeline], run: RunRecord) -> list[NodeTimeline]:
     """Return the machines that are present at the end."""
     if run.finished:
         return []
-    return [line for line in timelines if line.segments[-1].state not in NOT_BOUGHT]
+    return [timeline for timeline in timelines if timeline.segments[-1].state not in NOT_BOUGHT]

@@ -24,10 +24,10 @@ def moves_table(moves: Sequence[MoveCost], training_start: float) -> Table:
     table.add_column("steps lost", justify="right")
     table.add_column("why")
     for move in moves:
-        lost = "..." if move.steps_lost is None else str(move.steps_lost)
+        steps_lost = "..." if move.steps_lost is None else str(move.steps_lost)
         direction = Text.assemble(f"{move.origin} → {move.to}", (_outcome(move), "yellow"))
         table.add_row(
-            clock(move.began - training_start), direction, paused(move), lost, move.reason
+            clock(move.began - training_start), direction, pause_text(move), steps_lost, move.reason
         )
     return table
 
@@ -36,28 +36,28 @@ def _outcome(move: MoveCost) -> str:
     return " abandoned" if move.abandoned else ""
 
 
-def paused(move: MoveCost) -> str:
+def pause_text(move: MoveCost) -> str:
     """Return the time that a move has cost the group; dots while it continues."""
     return "..." if move.seconds is None else f"{move.seconds:.2f} s"
 
 
 def move_sentence(move: MoveCost) -> str:
     """Return one move and its cost as a line of text."""
-    outcome = "under way" if move.seconds is None else f"the group paused {paused(move)}"
+    outcome = "under way" if move.seconds is None else f"the group paused {pause_text(move)}"
     kind = "abandoned move" if move.abandoned else "move"
     return f"{kind} from {move.origin} to {move.to}, {outcome}: {move.reason}"
 
 
-def zones_text(spent: Money) -> str:
-    """Return what the moves and the data between zones have cost; empty without either."""
-    return " ".join(filter(None, (_idle_sentence(spent), traffic_sentence(spent.between_zones))))
+def zones_text(cost: Money) -> str:
+    """Return the costs of moves and of data between zones as text; empty if there are none."""
+    return " ".join(filter(None, (_idle_sentence(cost), traffic_sentence(cost.between_zones))))
 
 
-def _idle_sentence(spent: Money) -> str:
+def _idle_sentence(cost: Money) -> str:
     """Return the machines that did not train during the moves that have ended, and their price."""
-    hours = [move.machine_hours for move in spent.moves if move.machine_hours is not None]
+    hours = [move.machine_hours for move in cost.moves if move.machine_hours is not None]
     if not hours:
         return ""
-    amount = known_sum([move.usd for move in spent.moves if move.machine_hours is not None])
+    amount = known_sum([move.usd for move in cost.moves if move.machine_hours is not None])
     price = "" if amount is None else f", {usd(amount)}"
     return f"Machines without work during moves: {60 * sum(hours):,.1f} machine-minutes{price}."

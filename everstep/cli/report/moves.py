@@ -1,6 +1,6 @@
-"""The moves of a group between zones: the log of them, and what each has cost.
+"""The moves of a group between zones: their log and their costs.
 
-The controller keeps the newest moves in the job's status, which ends with the job. Commands that look at a cluster
+The controller keeps the newest moves in the job's status, which ends with the job. Commands that read a cluster
 therefore record them in a file of the stack's state, beside the machines' events.
 """
 
@@ -56,25 +56,25 @@ def moves_file(events: Path) -> Path:
 
 @dataclass
 class MoveLog:
-    """The moves that commands have seen.
+    """The moves that commands have observed.
 
     Attributes:
         path: file of the log; created with the first move.
     """
 
     path: Path
-    seen: dict[float, Move] = field(init=False)  # by the time at which they began
+    observed: dict[float, Move] = field(init=False)  # by the time at which they began
 
     def __post_init__(self) -> None:
-        self.seen = {move.began: move for move in parse_moves(_text(self.path))}
+        self.observed = {move.began: move for move in parse_moves(_text(self.path))}
 
     def add(self, status: Mapping[str, Any]) -> None:
         """Record the moves in a job's status; a move that has ended replaces the one under way."""
         moves = {move.began: move for move in moves_in(status)}
-        if moves.items() <= self.seen.items():
+        if moves.items() <= self.observed.items():
             return
-        self.seen |= moves
-        ordered = [asdict(move) for _, move in sorted(self.seen.items())]
+        self.observed |= moves
+        ordered = [asdict(move) for _, move in sorted(self.observed.items())]
         write_atomically(self.path, json.dumps(ordered))
 
 
@@ -122,8 +122,8 @@ def _pauses(run: RunRecord, move: Move) -> Iterator[tuple[StepRecord, StepRecord
 
 def _lost_seconds(run: RunRecord, move: Move, last: StepRecord, first: StepRecord) -> float:
     """Return the time without a step since the decision, and the time of repeated steps."""
-    paused = max(first.at - first.seconds - max(last.at, move.began), 0.0)
-    return paused + sum(step.seconds for step in _repeated(run.steps, first))
+    pause_seconds = max(first.at - first.seconds - max(last.at, move.began), 0.0)
+    return pause_seconds + sum(step.seconds for step in _repeated(run.steps, first))
 
 
 def _repeated(steps: Sequence[StepRecord], first: StepRecord) -> Iterator[StepRecord]:

@@ -24,7 +24,7 @@ from everstep.cli.report.run_record import (
 )
 from everstep.errors import EverstepError
 
-_LISTING = """
+_LISTING_SCRIPT = """
 for file in {run}/journal/*.jsonl {run}/result.json; do
   [ -f "$file" ] || continue
   case "${{file##*/}}" in
@@ -35,7 +35,8 @@ for file in {run}/journal/*.jsonl {run}/result.json; do
 done
 exit 0
 """
-"""Prints the new content of each file after a line that begins with the record separator, which JSON escapes."""
+"""Script that prints the new content of each file after a line that begins with the record separator, which JSON
+escapes."""
 
 CHUNK_BYTES = 4 * 2**20
 
@@ -58,7 +59,7 @@ class FolderReader:
     events: Path
     recent_steps: int = RECENT_STEPS  # kept one by one; older steps are folded into blocks
     _fold: RunFold = field(init=False)
-    _parsed: dict[Path, tuple[int, int]] = field(default_factory=dict)  # inode, bytes parsed
+    _offsets: dict[Path, tuple[int, int]] = field(default_factory=dict)  # inode, bytes parsed
 
     def __post_init__(self) -> None:
         self._fold = RunFold(self.recent_steps)
@@ -67,42 +68,42 @@ class FolderReader:
         """Return the run so far; parse only new lines, and treat missing files as empty."""
         events = parse_events(_text(self.events))
         paths = sorted(self.run.glob("journal/*.jsonl"))
-        if any(self._is_replaced(path) for path in self._parsed):  # another run of this name
-            self._fold, self._parsed = RunFold(self.recent_steps), {}
+        if any(self._is_replaced(path) for path in self._offsets):  # another run of this name
+            self._fold, self._offsets = RunFold(self.recent_steps), {}
         for path in paths:
-            for lines in self._appended(path):
+            for lines in self._new_lines(path):
                 self._fold.add(path.stem, lines, events)
         record = self._fold.record(events, dict(parse_result(_text(self.run / "result.json"))))
         return with_moves(record, self.events)
 
     def _is_replaced(self, path: Path) -> bool:
-        inode, parsed = self._parsed[path]
+        inode, offset = self._offsets[path]
         try:
             stat = path.stat()
         except FileNotFoundError:
             return True
-        return stat.st_ino != inode or stat.st_size < parsed
+        return stat.st_ino != inode or stat.st_size < offset
 
-    def _appended(self, path: Path) -> Iterator[str]:
+    def _new_lines(self, path: Path) -> Iterator[str]:
         """Yield the new complete lines of a file, in chunks."""
         try:
             with path.open("rb") as file:
-                inode, parsed = os.fstat(file.fileno()).st_ino, self._parsed.get(path, (0, 0))[1]
-                file.seek(parsed)
+                inode, offset = os.fstat(file.fileno()).st_ino, self._offsets.get(path, (0, 0))[1]
+                file.seek(offset)
                 incomplete_line = b""
                 while chunk := file.read(CHUNK_BYTES):
                     complete_lines, newline, incomplete_line = (incomplete_line + chunk).rpartition(
                         b"\n"
                     )
-                    parsed += len(complete_lines) + len(newline)
-                    self._parsed[path] = (inode, parsed)
+                    offset += len(complete_lines) + len(newline)
+                    self._offsets[path] = (inode, offset)
                     yield complete_lines.decode(errors="replace")
         except FileNotFoundError:
             return
 
 
 def with_moves(record: RunRecord, events: Path) -> RunRecord:
-    """Return a record with the moves that commands have seen, from the file beside the machines' events."""
+    """Return a record with the moves that commands have observed, from the file beside the machines' events."""
     moves = parse_moves(_text(moves_file(events)))
     return replace(record, moves=moves) if moves else record
 
@@ -123,7 +124,7 @@ class PodReader:
     events: Path
     recent_steps: int = RECENT_STEPS
     _fold: RunFold = field(init=False)
-    _parsed: dict[str, int] = field(default_factory=dict)  # bytes parsed of each journal
+    _offsets: dict[str, int] = field(default_factory=dict)  # bytes parsed of each journal
     _result: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -138,23 +139,25 @@ class PodReader:
 
     def _read_from(self, pod: str, events: Sequence[MachineEvent]) -> None:
         run = f"{MOUNT}/runs/{self.job}"
-        files = split_listing(self.cluster.shell(pod, listing(run, self._parsed)))
+        files = split_listing(self.cluster.shell(pod, listing(run, self._offsets)))
         self._result = dict(parse_result(files.pop("result.json", "")))
-        if any(name not in files for name in self._parsed):  # another run of this name
-            self._fold, self._parsed = RunFold(self.recent_steps), {}
+        if any(name not in files for name in self._offsets):  # another run of this name
+            self._fold, self._offsets = RunFold(self.recent_steps), {}
             files = split_listing(self.cluster.shell(pod, listing(run, {})))
         for name, text in files.items():
             complete_lines, newline, _ = text.rpartition("\n")
-            self._parsed[name] = self._parsed.get(name, 0) + len(
+            self._offsets[name] = self._offsets.get(name, 0) + len(
                 (complete_lines + newline).encode()
             )
             self._fold.add(name.removesuffix(".jsonl"), complete_lines, events)
 
 
-def listing(run: str, parsed: Mapping[str, int]) -> str:
+def listing(run: str, parsed_bytes: Mapping[str, int]) -> str:
     """Return the shell script that prints the new content of a run's files."""
-    offsets = "\n".join(f"    {shlex.quote(name)}) from={n + 1} ;;" for name, n in parsed.items())
-    return _LISTING.format(run=run, offsets=offsets)
+    offsets = "\n".join(
+        f"    {shlex.quote(name)}) from={count + 1} ;;" for name, count in parsed_bytes.items()
+    )
+    return _LISTING_SCRIPT.format(run=run, offsets=offsets)
 
 
 def split_listing(listing: str) -> dict[str, str]:

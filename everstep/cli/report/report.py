@@ -109,7 +109,7 @@ def build(run: RunRecord) -> Report:
 
 
 def duration(run: RunRecord) -> float:
-    """Return the seconds from the first worker's start to the end or the last entry; 0 before."""
+    """Return the seconds from the first worker's start to the end or the last entry; 0 before the first start."""
     if not run.starts:
         return 0.0
     end = run.finished.at if run.finished else run.entries[-1].at
@@ -118,9 +118,9 @@ def duration(run: RunRecord) -> float:
 
 def accuracy(run: RunRecord) -> float | None:
     """Return the accuracy of the result on the test set, or of the last evaluation so far."""
-    if is_number(final := run.result.get("accuracy")):
-        return float(final)
-    evaluations = [line.measure("accuracy") for line in run.of_kind("evaluation")]
+    if is_number(final_accuracy := run.result.get("accuracy")):
+        return float(final_accuracy)
+    evaluations = [entry.measure("accuracy") for entry in run.of_kind("evaluation")]
     return evaluations[-1] if evaluations else None
 
 
@@ -130,8 +130,10 @@ def median_throughput(steps: tuple[StepRecord, ...]) -> float | None:
     if all(count == 1 for _, count in rates):
         return median(rate for rate, _ in rates) if rates else None
     middle = sum(count for _, count in rates) / 2
-    reached = accumulate(count for _, count in rates)
-    return next(rate for (rate, _), so_far in zip(rates, reached, strict=True) if so_far >= middle)
+    cumulative_counts = accumulate(count for _, count in rates)
+    return next(
+        rate for (rate, _), so_far in zip(rates, cumulative_counts, strict=True) if so_far >= middle
+    )
 
 
 def overall_throughput(run: RunRecord) -> float | None:
@@ -156,66 +158,72 @@ def recovery(run: RunRecord, event: MachineEvent) -> EventRecovery:
     """Return the cost of one event; docs/report.md has the definitions."""
     if event.kind in ARRIVALS:
         return _arrival(run, event)
-    after = _renewed(run, event)
+    next_step = _renewing_step(run, event)
     return EventRecovery(
         kind=event.kind,
         node=event.node,
         at=event.at,
-        seconds_to_next_step=None if after is None else after.at - event.at,
-        steps_lost=None if after is None else _lost_steps(run, after),
+        seconds_to_next_step=None if next_step is None else next_step.at - event.at,
+        steps_lost=None if next_step is None else _lost_steps(run, next_step),
     )
 
 
-def _renewed(run: RunRecord, event: MachineEvent) -> StepRecord | None:
+def _renewing_step(run: RunRecord, event: MachineEvent) -> StepRecord | None:
     """Return the step that renews the training after a loss; None if there is none yet."""
-    renewed = _first_of_higher_generation(run, event.at)
-    return renewed if _causes_new_group(run, event, renewed) else run.step_after(event.at)
+    renewing_step = _first_of_higher_generation(run, event.at)
+    return (
+        renewing_step if _causes_new_group(run, event, renewing_step) else run.step_after(event.at)
+    )
 
 
 def _first_of_higher_generation(run: RunRecord, time: float) -> StepRecord | None:
     """Return the first step after a time whose generation is higher than the generation of the last step by then."""
     if index := bisect_right(run.step_times, time):
         return run.renewals[index - 1]
-    groups = [line.number("generation") for line in run.of_kind("generation") if line.at <= time]
+    groups = [entry.number("generation") for entry in run.of_kind("generation") if entry.at <= time]
     newest = max(groups, default=-1)
     return next((step for step in run.steps if step.generation > newest), None)
 
 
-def _causes_new_group(run: RunRecord, event: MachineEvent, renewed: StepRecord | None) -> bool:
+def _causes_new_group(
+    run: RunRecord, event: MachineEvent, renewing_step: StepRecord | None
+) -> bool:
     """Return whether the group had to form again because of this event."""
     if event.kind not in LOSSES or run.worker_on(event.node, event.at) is None:
         return False
     if event.kind in ("freeze", "cut"):  # may end before it is detected
-        return renewed is not None and renewed.at < _next_event(run, event)
+        return renewing_step is not None and renewing_step.at < _next_event(run, event)
     return True
 
 
 def _next_event(run: RunRecord, event: MachineEvent) -> float:
-    """Return the time of the next event that does not end this one; infinity if there is none."""
-    undone = ENDS.get(event.kind, frozenset())
+    """Return the time of the next event that does not end this event; infinity if there is none."""
+    ending_kinds = ENDS.get(event.kind, frozenset())
     index = bisect_right(run.training_events, event.at, key=lambda other_event: other_event.at)
     next_times = (
         other.at
         for other in islice(run.training_events, index, None)
-        if not (other.node == event.node and other.kind in undone)
+        if not (other.node == event.node and other.kind in ending_kinds)
     )
     return next(next_times, float("inf"))
 
 
-def _lost_steps(run: RunRecord, after: StepRecord) -> int:
-    """Return the steps to repeat: the highest step reached less the one resumed from."""
-    return max(run.highest_step(after.at) - (after.step - 1), 0)
+def _lost_steps(run: RunRecord, first: StepRecord) -> int:
+    """Return the number of steps to repeat: from the step that training resumed with to the highest completed step."""
+    return max(run.highest_step(first.at) - (first.step - 1), 0)
 
 
 def _arrival(run: RunRecord, event: MachineEvent) -> EventRecovery:
     """Return the pause of the training workers while the worker of a machine joined."""
-    joined = _join(run, event)
-    pause = None if joined is None else _pause_after(run, joined)
+    started_at = _worker_start(run, event)
+    pause = None if started_at is None else _pause_after(run, started_at)
     if pause is None:
-        after = run.step_after(event.at)
-        waited = None if after is None or joined is not None else after.at - event.at
+        next_step = run.step_after(event.at)
+        wait_seconds = (
+            None if next_step is None or started_at is not None else next_step.at - event.at
+        )
         return EventRecovery(
-            event.kind, event.node, event.at, waited, None if waited is None else 0
+            event.kind, event.node, event.at, wait_seconds, None if wait_seconds is None else 0
         )
     last, first = pause
     return EventRecovery(
@@ -229,18 +237,18 @@ def _arrival(run: RunRecord, event: MachineEvent) -> EventRecovery:
     )
 
 
-def _join(run: RunRecord, event: MachineEvent) -> float | None:
-    """Return when a worker started on the returned node before the node was lost again."""
-    lost_again = (
+def _worker_start(run: RunRecord, event: MachineEvent) -> float | None:
+    """Return the time at which a worker started on the returned node, unless the node was lost again before."""
+    later_losses = (
         other.at
         for other in run.events_on(event.node)
         if other.at > event.at and other.kind in LOSSES
     )
-    until = next(lost_again, float("inf"))
-    return next((time for time in run.starts_on(event.node) if event.at < time < until), None)
+    lost_at = next(later_losses, float("inf"))
+    return next((time for time in run.starts_on(event.node) if event.at < time < lost_at), None)
 
 
-def _pause_after(run: RunRecord, joined: float) -> tuple[StepRecord, StepRecord] | None:
+def _pause_after(run: RunRecord, started_at: float) -> tuple[StepRecord, StepRecord] | None:
     """Return the change of generation that added the new worker: the first to end after its start."""
-    index = bisect_right(run.pauses, joined, key=lambda pause: pause[1].at)
+    index = bisect_right(run.pauses, started_at, key=lambda pause: pause[1].at)
     return run.pauses[index] if index < len(run.pauses) else None

@@ -52,10 +52,10 @@ class JournalEntry:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One optimizer step that the group completed, as rank 0 recorded it; or a block of several.
+    """One optimizer step that the group completed, as rank 0 recorded it; or a block of several steps.
 
-    A block has the sums of `seconds` and `images` over `count` consecutive steps, and everything else of the
-    last one.
+    A block has the sums of `seconds` and `images` over `count` consecutive steps; its other values are
+    the values of the last step.
     """
 
     at: float
@@ -85,7 +85,7 @@ class Move:
 
     Attributes:
         began: unix time of the decision, in whole seconds.
-        ended: unix time at which no worker was left in the old zone; None before.
+        ended: unix time at which no worker was left in the old zone; None before that.
         origin: zone of the group before.
         to: zone of the group after.
         reason: reason of the decision.
@@ -148,7 +148,7 @@ class RunRecord:
 
     @cached_property
     def step_times(self) -> Sequence[float]:
-        """Times of all steps, to look up one by time."""
+        """Times of all steps, for the lookup of a step by time."""
         return [step.at for step in self.steps]
 
     def step_after(self, time: float) -> StepRecord | None:
@@ -174,20 +174,22 @@ class RunRecord:
     def renewals(self) -> Sequence[StepRecord | None]:
         """The first later step of a higher generation, for each step; None if there is none."""
         renewing_steps: list[StepRecord | None] = [None] * len(self.steps)
-        waiting: list[int] = []  # positions of steps whose generations do not rise
+        pending_positions: list[int] = []  # positions of steps whose generations do not rise
         for position, step in enumerate(self.steps):
-            while waiting and self.steps[waiting[-1]].generation < step.generation:
-                renewing_steps[waiting.pop()] = step
-            waiting.append(position)
+            while (
+                pending_positions and self.steps[pending_positions[-1]].generation < step.generation
+            ):
+                renewing_steps[pending_positions.pop()] = step
+            pending_positions.append(position)
         return renewing_steps
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
         """Names of all nodes with a worker or an event, sorted."""
-        of_workers = {
+        worker_nodes = {
             str(entry.values["node"]) for entry in self.starts if entry.values.get("node")
         }
-        return tuple(sorted(of_workers | {event.node for event in self.training_events}))
+        return tuple(sorted(worker_nodes | {event.node for event in self.training_events}))
 
     @cached_property
     def training_events(self) -> tuple[MachineEvent, ...]:
@@ -198,12 +200,12 @@ class RunRecord:
         if not self.starts:
             return ()
         end = self.finished.at if self.finished else float("inf")
-        noticed = {event.node for event in self.events if event.kind == "notice"}
+        noticed_nodes = {event.node for event in self.events if event.kind == "notice"}
         return tuple(
             event
             for event in self.events
             if self.starts[0].at <= event.at <= end
-            and not (event.kind == "reclaim" and event.node in noticed)
+            and not (event.kind == "reclaim" and event.node in noticed_nodes)
         )
 
     @cached_property
@@ -216,18 +218,20 @@ class RunRecord:
         )
 
     @cached_property
-    def _moves(self) -> Mapping[str, tuple[tuple[float, str], ...]]:
+    def _starts_by_worker(self) -> Mapping[str, tuple[tuple[float, str], ...]]:
         """Start times and nodes of each worker; a replaced spot machine has another name."""
-        moves: dict[str, list[tuple[float, str]]] = {}
+        starts: dict[str, list[tuple[float, str]]] = {}
         for entry in self.starts:
-            moves.setdefault(entry.worker, []).append((entry.at, str(entry.values.get("node", ""))))
-        return {worker: tuple(worker_moves) for worker, worker_moves in moves.items()}
+            starts.setdefault(entry.worker, []).append(
+                (entry.at, str(entry.values.get("node", "")))
+            )
+        return {worker: tuple(worker_starts) for worker, worker_starts in starts.items()}
 
     def node_of(self, worker: str, time: float) -> str:
         """Return the node of a worker at a time; empty before its first start."""
-        moves = self._moves.get(worker, ())
-        index = bisect_right(moves, time, key=lambda move: move[0])
-        return moves[index - 1][1] if index else ""
+        starts = self._starts_by_worker.get(worker, ())
+        index = bisect_right(starts, time, key=lambda start: start[0])
+        return starts[index - 1][1] if index else ""
 
     def members(self, generation: int) -> Mapping[int, str]:
         """Return the nodes of one generation's group, by rank."""
@@ -257,14 +261,14 @@ class RunRecord:
         for entry in self.entries:
             if entry.kind not in ("start", "leave", "finish"):
                 continue
-            touched = [nodes.pop(entry.worker)] if entry.worker in nodes else []
-            for node in touched:
+            changed_nodes = [nodes.pop(entry.worker)] if entry.worker in nodes else []
+            for node in changed_nodes:
                 workers[node].pop(entry.worker, None)
             if entry.kind == "start":
                 node = nodes[entry.worker] = str(entry.values.get("node", ""))
                 workers.setdefault(node, {})[entry.worker] = None
-                touched.append(node)
-            for node in touched:
+                changed_nodes.append(node)
+            for node in changed_nodes:
                 tenant = next(iter(workers[node]), None)
                 tenants.setdefault(node, []).append((entry.at, tenant))
         return tenants

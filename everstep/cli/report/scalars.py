@@ -33,11 +33,11 @@ class Scalar:
 
 def scalars(run: RunRecord) -> Iterator[Scalar]:
     """Yield the scalars of a run by time, each step once."""
-    counted = counted_steps(run.steps)
+    steps = counted_steps(run.steps)
     entries = {(entry.at, entry.number("step")): entry for entry in run.of_kind("step")}
     all_scalars = [
         scalar
-        for step in counted.values()
+        for step in steps.values()
         if (entry := entries.get((step.at, step.step)))
         for scalar in _step_scalars(entry)
     ]

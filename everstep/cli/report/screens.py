@@ -1,6 +1,6 @@
 """Screens of a training: the live view and the printed report.
 
-Functions from values to rich renderables, so that pictures in the docs and tests come from the same code as
+They are functions from values to rich renderables, so that pictures in the docs and tests come from the same code as
 the terminal. Every state has its own glyph, so it is readable without colour.
 """
 
@@ -30,7 +30,7 @@ GLYPHS = {
 """Glyph and colour of each state."""
 
 MAX_SIZES = 8
-"""Number of group sizes that are shown."""
+"""Number of group sizes that are state_rows."""
 
 _LADDER = "▁▂▃▄▅▆▇█"
 _AXIS_MARKS = 4
@@ -45,34 +45,36 @@ def timeline(run: RunRecord, now: float, width: int) -> RenderableType:
     if not timelines:
         return Text("No worker has started yet.", style="bright_black")
     start, end = span(run, now)
-    label = max(len("workers"), *(len(line.node) for line in timelines))
-    columns = max(width - label - 2, 10)
-    shown = [time_cells(line.segments, start, end, columns) for line in timelines]
-    rows = [_row(line.node, row, label) for line, row in zip(timelines, shown, strict=True)]
-    rows.append(_sizes_row(run, start, end, label, columns))
-    rows.append(_axis(end - start, label, columns))
-    rows.append(_legend({state for row in shown for state in row}, label))
+    label_width = max(len("workers"), *(len(line.node) for line in timelines))
+    columns = max(width - label_width - 2, 10)
+    state_rows = [time_cells(line.segments, start, end, columns) for line in timelines]
+    rows = [
+        _row(line.node, row, label_width) for line, row in zip(timelines, state_rows, strict=True)
+    ]
+    rows.append(_sizes_row(run, start, end, label_width, columns))
+    rows.append(_axis(end - start, label_width, columns))
+    rows.append(_legend({state for row in state_rows for state in row}, label_width))
     return Group(*rows)
 
 
-def _row(node: str, states: Sequence[NodeState], label: int) -> Text:
-    row = Text(f"{node:<{label}}  ", no_wrap=True)
+def _row(node: str, states: Sequence[NodeState], label_width: int) -> Text:
+    row = Text(f"{node:<{label_width}}  ", no_wrap=True)
     for state in states:
         glyph, colour = GLYPHS[state]
         row.append(glyph, style=colour)
     return row
 
 
-def _sizes_row(run: RunRecord, start: float, end: float, label: int, columns: int) -> Text:
-    row = Text(f"{'workers':<{label}}  ", style="bright_black", no_wrap=True)
+def _sizes_row(run: RunRecord, start: float, end: float, label_width: int, columns: int) -> Text:
+    row = Text(f"{'workers':<{label_width}}  ", style="bright_black", no_wrap=True)
     sizes = [step.world_size for step in run.steps]
     largest, size = max(sizes, default=1), (end - start) / columns
     index = 0
     current = 0
     for column in range(columns):
-        until = start + (column + 1) * size
+        column_end = start + (column + 1) * size
         smallest = current
-        while index < len(run.steps) and run.steps[index].at < until:
+        while index < len(run.steps) and run.steps[index].at < column_end:
             current = run.steps[index].world_size
             smallest = min(smallest, current) if smallest else current
             index += 1
@@ -85,18 +87,18 @@ def _height(value: int, maximum: int) -> str:
     return _LADDER[round((len(_LADDER) - 1) * value / maximum)] if value else " "
 
 
-def _axis(seconds: float, label: int, columns: int) -> Text:
-    """Return marks of elapsed time for below the timelines, the last one at the end."""
+def _axis(seconds: float, label_width: int, columns: int) -> Text:
+    """Return marks of elapsed time for the row below the timelines; the last mark is at its end."""
     marks = [clock(seconds * mark / _AXIS_MARKS) for mark in range(_AXIS_MARKS + 1)]
     row = [" "] * columns
     for index, mark in enumerate(marks):
         column = min(round(columns * index / _AXIS_MARKS), columns - len(mark))
         row[column : column + len(mark)] = mark
-    return Text(" " * (label + 2) + "".join(row), style="bright_black", no_wrap=True)
+    return Text(" " * (label_width + 2) + "".join(row), style="bright_black", no_wrap=True)
 
 
-def _legend(states: Set[NodeState], label: int) -> Text:
-    row = Text(" " * (label + 2))
+def _legend(states: Set[NodeState], label_width: int) -> Text:
+    row = Text(" " * (label_width + 2))
     for state, (glyph, colour) in GLYPHS.items():
         if state in states:
             row.append(glyph * 2, style=colour)
@@ -108,16 +110,16 @@ def _legend(states: Set[NodeState], label: int) -> Text:
 
 
 def report_screen(
-    report: Report, run: RunRecord, now: float, width: int, spent: Money | None = None
+    report: Report, run: RunRecord, now: float, width: int, cost: Money | None = None
 ) -> RenderableType:
-    """Return the whole report, as `everstep report` prints it; `spent` is the cost of the run, if it is known."""
+    """Return the whole report, as `everstep report` prints it; `cost` is the cost of the run, if it is known."""
     parts: list[RenderableType] = [_title(report), Text(), _figures(report), Text()]
     if report.events:
         parts += [_events_table(report.events, report.started_at or 0.0), Text()]
     if report.moves:
         parts += [moves_table(report.moves, report.started_at or 0.0), Text()]
-    if spent and (crossed := zones_text(spent)):
-        parts += [Text(crossed), Text()]
+    if cost and (zones_line := zones_text(cost)):
+        parts += [Text(zones_line), Text()]
     parts.append(timeline(run, now, width))
     if report.goodput:
         screen = seconds_screen(report.goodput, report.seconds, report.restart_estimate, width)
@@ -153,7 +155,7 @@ def _figures(report: Report) -> Table:
 
 
 def _sizes(sizes: Sequence[WorldSize]) -> str:
-    """Return the group's sizes in order; of many only the first and last ones."""
+    """Return the group's sizes in order; if there are many, only the first and the last sizes."""
     sizes_text = [str(size.world_size) for size in sizes]
     if len(sizes_text) > MAX_SIZES:
         half = MAX_SIZES // 2
@@ -200,11 +202,11 @@ def event_sentence(event: EventRecovery) -> str:
         return f"{subject}: waiting"
     if event.kind in ARRIVALS and event.joined_at is None:
         return f"{subject}: its worker has not joined yet"
-    lost = f"{event.steps_lost} step{'s' if event.steps_lost != 1 else ''} lost"
+    steps_lost = f"{event.steps_lost} step{'s' if event.steps_lost != 1 else ''} lost"
     if event.kind in ARRIVALS and event.seconds_to_join is not None:
-        pause, joined = seconds(event.seconds_to_next_step), seconds(event.seconds_to_join)
-        return f"{subject}: joined after {joined}, the others paused {pause}, {lost}"
-    return f"{subject}: next step after {seconds(event.seconds_to_next_step)}, {lost}"
+        pause, join = seconds(event.seconds_to_next_step), seconds(event.seconds_to_join)
+        return f"{subject}: joined after {join}, the others paused {pause}, {steps_lost}"
+    return f"{subject}: next step after {seconds(event.seconds_to_next_step)}, {steps_lost}"
 
 
 # --- live view ----------------------------------------------------------------------------------
@@ -226,11 +228,11 @@ def follow_screen(
         now: unix time.
         width: characters per row.
         cost: the cost so far as text; empty if unknown.
-        state: names and values of what the controller says about the job.
+        state: names and values of the controller's report on the job.
     """
     title = _title(report)
-    if (stalled := stalled_since(run)) is not None:
-        title.append(f"  forming a new group for {max(now - stalled, 0):.0f} s", style="yellow")
+    if (stalled_at := stalled_since(run)) is not None:
+        title.append(f"  forming a new group for {max(now - stalled_at, 0):.0f} s", style="yellow")
     parts: list[RenderableType] = [title, Text(), _bar(report, run, width)]
     parts.append(_now_line(report, run, cost))
     parts += [_figure(name, value) for name, value in state]
@@ -263,13 +265,13 @@ def _bar(report: Report, run: RunRecord, width: int) -> Table:
 
 
 def _now_line(report: Report, run: RunRecord, cost: str) -> Table:
-    recent = run.steps[-RECENT_STEPS:]
+    recent_steps = run.steps[-RECENT_STEPS:]
     table = Table.grid(padding=(0, 3))
     loss = run.steps[-1].loss if run.steps else None
     figures = [
         _figure("elapsed", clock(report.duration_seconds)),
         _figure("left", time_left(run)),
-        _figure("images/s", _rate(recent_throughput(recent))),
+        _figure("images/s", _rate(recent_throughput(recent_steps))),
         _figure("loss", "not yet" if loss is None else f"{loss:.3f}"),
         _figure("accuracy", _share(report.accuracy)),
     ]
@@ -281,10 +283,10 @@ def _figure(name: str, value: str) -> Text:
     return Text.assemble((f"{name} ", "bright_black"), (value, "bold"))
 
 
-def recent_throughput(recent: Sequence[StepRecord]) -> float | None:
+def recent_throughput(steps: Sequence[StepRecord]) -> float | None:
     """Return the images per second over the last steps; None before the first."""
-    busy = sum(step.seconds for step in recent)
-    return sum(step.images for step in recent) / busy if busy > 0 else None
+    busy_seconds = sum(step.seconds for step in steps)
+    return sum(step.images for step in steps) / busy_seconds if busy_seconds > 0 else None
 
 
 def time_left(run: RunRecord) -> str:

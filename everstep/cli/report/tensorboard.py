@@ -13,7 +13,7 @@ from everstep.cli.report.scalars import Scalar, scalars
 
 FILE_VERSION = "brain.Event:2"
 POLYNOMIAL = 0x82F63B78
-"""Of CRC32C (Castagnoli), with its bits reversed."""
+"""Polynomial of CRC32C (Castagnoli), with its bits reversed."""
 
 MASK_DELTA = 0xA282EAD8
 _MAX_32 = 0xFFFFFFFF
@@ -62,8 +62,8 @@ def record(message: bytes) -> bytes:
 
 def _checksum(content: bytes) -> bytes:
     crc = crc32c(content)
-    masked = ((crc >> 15 | crc << 17) + MASK_DELTA) & _MAX_32
-    return struct.pack("<I", masked)
+    masked_crc = ((crc >> 15 | crc << 17) + MASK_DELTA) & _MAX_32
+    return struct.pack("<I", masked_crc)
 
 
 def crc32c(content: bytes) -> int:

@@ -35,7 +35,7 @@ _BY_SEVERITY = (
     NodeState.DONE,
     NodeState.WAITING,
 )
-"""The first of these is shown if a cell has several states, so that short outages stay visible."""
+"""The first of these states is shown if a cell has several states, so that short outages stay visible."""
 
 
 @dataclass(frozen=True)
@@ -69,23 +69,25 @@ def node_timelines(run: RunRecord, now: float) -> tuple[NodeTimeline, ...]:
     start, end = span(run, now)
     if end <= start:
         return ()
-    stalled = stalled_since(run)
+    stalled_at = stalled_since(run)
     return tuple(
-        NodeTimeline(node, _segments(_NodeStates(run, node, stalled), start, end))
+        NodeTimeline(node, _segments(_NodeStates(run, node, stalled_at), start, end))
         for node in run.nodes
     )
 
 
 def _segments(states: "_NodeStates", start: float, end: float) -> tuple[Segment, ...]:
-    cuts = sorted({start, end, *(time for time in states.change_times() if start < time < end)})
-    merged: list[Segment] = []
-    for cut, next_cut in pairwise(cuts):
-        state = states.state_at(cut)
-        if merged and merged[-1].state is state:
-            merged[-1] = Segment(merged[-1].start, next_cut, state)
+    boundaries = sorted(
+        {start, end, *(time for time in states.change_times() if start < time < end)}
+    )
+    segments: list[Segment] = []
+    for begin, next_begin in pairwise(boundaries):
+        state = states.state_at(begin)
+        if segments and segments[-1].state is state:
+            segments[-1] = Segment(segments[-1].start, next_begin, state)
         else:
-            merged.append(Segment(cut, next_cut, state))
-    return tuple(merged)
+            segments.append(Segment(begin, next_begin, state))
+    return tuple(segments)
 
 
 def _next_step_time(run: RunRecord, time: float) -> float:
@@ -99,13 +101,13 @@ def stalled_since(run: RunRecord) -> float | None:
     if run.finished or not run.steps:
         return None
     last = run.steps[-1]
-    forming = [
+    forming_times = [
         entry.at
         for entry in run.entries
         if entry.kind in ("start", "generation") and entry.number("generation") > last.generation
     ]
-    losses = [event.at for event in run.training_events if _awaits_new_group(run, event)]
-    starts = [max(time, last.at) for time in (*forming, *losses)]
+    loss_times = [event.at for event in run.training_events if _awaits_new_group(run, event)]
+    starts = [max(time, last.at) for time in (*forming_times, *loss_times)]
     return min(starts, default=None)
 
 
@@ -113,15 +115,15 @@ def _awaits_new_group(run: RunRecord, event: MachineEvent) -> bool:
     """Return whether an event lost a worker and no newer group has completed a step since."""
     if event.kind not in ("drain", "vanish", "remove"):
         return False
-    before = run.step_before(event.at)
-    is_newest = before is None or before.generation == run.steps[-1].generation
+    previous_step = run.step_before(event.at)
+    is_newest = previous_step is None or previous_step.generation == run.steps[-1].generation
     return is_newest and run.worker_on(event.node, event.at) is not None
 
 
 class _NodeStates:
     """The states of one node by time, with sorted lists for the lookup."""
 
-    def __init__(self, run: RunRecord, node: str, stalled: float | None) -> None:
+    def __init__(self, run: RunRecord, node: str, stalled_at: float | None) -> None:
         self._events = run.events_on(node)
         self._event_times = [event.at for event in self._events]
         self._starts = run.starts_on(node)
@@ -134,14 +136,14 @@ class _NodeStates:
             for generation in set(self._generations)
             if (group := run.members(generation)) and node not in group.values()
         }
-        self._stalled = stalled
+        self._stalled_at = stalled_at
         self._finished_at = run.finished.at if run.finished else float("inf")
 
     def change_times(self) -> set[float]:
         """Return all times at which the node's state may change."""
         pauses = (time for pause in self._pauses for time in pause)
-        stalled = () if self._stalled is None else (self._stalled,)
-        return {*self._event_times, *self._starts, *self._first_steps, *pauses, *stalled}
+        stall = () if self._stalled_at is None else (self._stalled_at,)
+        return {*self._event_times, *self._starts, *self._first_steps, *pauses, *stall}
 
     def state_at(self, time: float) -> NodeState:
         """Return the state at a time; it lasts until the next possible change."""
@@ -159,9 +161,9 @@ class _NodeStates:
             return NodeState.REGROUPING
         if self._in_pause(time):
             return NodeState.REGROUPING
-        return NodeState.GONE if self._excluded(time) else NodeState.TRAINING
+        return NodeState.GONE if self._is_excluded(time) else NodeState.TRAINING
 
-    def _excluded(self, time: float) -> bool:
+    def _is_excluded(self, time: float) -> bool:
         """Return whether the group trains without this node at a time, although no event explains it."""
         index = min(bisect_right(self._step_times, time), len(self._step_times) - 1)
         return index >= 0 and self._generations[index] in self._generations_without_node
@@ -188,7 +190,7 @@ class _NodeStates:
         return event is None or self._starts[start - 1] > event.at
 
     def _in_pause(self, time: float) -> bool:
-        if self._stalled is not None and time >= self._stalled:
+        if self._stalled_at is not None and time >= self._stalled_at:
             return True
         index = bisect_right(self._pauses, time, key=lambda pause: pause[0]) - 1
         return index >= 0 and time < self._pauses[index][1]

@@ -18,7 +18,7 @@ TIME = "_timestamp"
 
 
 def export(project: str, run: RunRecord) -> str:
-    """Add the scalars of a run that started to W&B; return where they are.
+    """Add the scalars of a run that started to W&B; return the URL of the run, or the folder of an offline run.
 
     Args:
         project: project, or entity and project with a slash between them.
@@ -64,10 +64,10 @@ def _export(project: str, run: RunRecord) -> str:
         config=dict(parameters(run)),
         allow_val_change=True,
         settings=settings,
-    ) as exported:
-        for step, row in rows(run, exported.starting_step):
-            exported.log(dict(row), step=step)
-        return str(exported.settings.sync_dir if exported.offline else exported.url)
+    ) as wandb_run:
+        for step, row in rows(run, wandb_run.starting_step):
+            wandb_run.log(dict(row), step=step)
+        return str(wandb_run.settings.sync_dir if wandb_run.offline else wandb_run.url)
 
 
 def rows(run: RunRecord, first_step: int) -> Iterator[tuple[int, Mapping[str, float]]]:
@@ -78,7 +78,7 @@ def rows(run: RunRecord, first_step: int) -> Iterator[tuple[int, Mapping[str, fl
     steps: dict[int, dict[str, float]] = {}
     for scalar in scalars(run):
         steps.setdefault(scalar.step, {TIME: scalar.at})[scalar.tag] = scalar.value
-    ordered = sorted(steps.items())
+    sorted_steps = sorted(steps.items())
     if not run.finished:
-        ordered = ordered[:-1]
-    yield from ((step, row) for step, row in ordered if step >= first_step)
+        sorted_steps = sorted_steps[:-1]
+    yield from ((step, row) for step, row in sorted_steps if step >= first_step)

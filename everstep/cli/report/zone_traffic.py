@@ -1,7 +1,7 @@
 """The data of a run that crossed zones: gradients of every step, and states that workers sent to others.
 
 Pure functions of the journals and the zones of the machines. Gradients are summed in a ring of the ranks, as gloo
-and NCCL do it: each rank sends twice its gradients, less one part of as many as there are ranks, to the next one.
+and NCCL do: each of N ranks sends 2 (N - 1) / N of the bytes of its gradients to the next rank.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ def zone_traffic(run: RunRecord, zones: Mapping[str, str]) -> ZoneTraffic:
 
     Args:
         run: the run.
-        zones: zone of each node; a node that is missing or has an empty one is in an unknown zone.
+        zones: zone of each node; the zone of a node without an entry, or with an empty text, is unknown.
     """
     steps = _steps_by_generation(run)
     groups = {generation: zones_by_rank(run, generation, zones) for generation in steps}
@@ -56,18 +56,18 @@ def ring_bytes(zones: Sequence[str], summed_bytes: int) -> float:
         zones: zone of each rank, in order.
         summed_bytes: bytes that each rank gives to the sum.
     """
-    following = [*zones[1:], *zones[:1]]
-    crossings = sum(zone != next_zone for zone, next_zone in zip(zones, following, strict=True))
+    next_zones = [*zones[1:], *zones[:1]]
+    crossings = sum(zone != next_zone for zone, next_zone in zip(zones, next_zones, strict=True))
     return crossings * 2 * summed_bytes * (len(zones) - 1) / max(len(zones), 1)
 
 
 def zones_by_rank(run: RunRecord, generation: int, zones: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the zone of each rank of a generation, in order; empty for an unknown one."""
+    """Return the zone of each rank of a generation, in order; an unknown zone is empty."""
     return tuple(zones.get(node, "") for _, node in sorted(run.members(generation).items()))
 
 
 def _steps_by_generation(run: RunRecord) -> Counter[int]:
-    """Return the number of steps that each generation computed; repeated ones were sent again."""
+    """Return the number of steps that each generation computed; repeated steps were sent again."""
     steps = Counter[int]()
     for step in run.steps:
         steps[step.generation] += 0 if step.is_duplicate else step.count
@@ -76,15 +76,15 @@ def _steps_by_generation(run: RunRecord) -> Counter[int]:
 
 def _state_bytes(run: RunRecord, entry: JournalEntry, zones: Mapping[str, str]) -> int:
     """Return the bytes that a worker received from other zones when its group formed."""
-    received = entry.values.get("received_bytes")
-    if not isinstance(received, Mapping):
+    received_bytes = entry.values.get("received_bytes")
+    if not isinstance(received_bytes, Mapping):
         return 0
     members = run.members(entry.number("generation"))
-    own = zones.get(run.node_of(entry.worker, entry.at), "")
+    own_zone = zones.get(run.node_of(entry.worker, entry.at), "")
     return sum(
         int(size)
-        for rank, size in received.items()
-        if is_number(size) and _are_apart(own, zones.get(members.get(_rank(rank), ""), ""))
+        for rank, size in received_bytes.items()
+        if is_number(size) and _are_apart(own_zone, zones.get(members.get(_rank(rank), ""), ""))
     )
 
 

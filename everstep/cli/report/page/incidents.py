@@ -1,7 +1,7 @@
 """Incidents of a training and their causes: machine events, group changes, and notes of workers.
 
 A machine event states its cause. A change of the group that no machine event explains, as on a cloud, which
-records none, gets its cause from what the workers recorded. Both are *incidents*, in order of time.
+records none, gets its cause from the records of the workers. Both are *incidents*, in order of time.
 """
 
 from bisect import bisect_right
@@ -32,9 +32,9 @@ class Incident:
         tone: its effect on the capacity.
         kind: kind, in one or two words.
         subject: the node or the worker.
-        node: the node that it happened to; empty if unknown or more than one.
+        node: the affected node; empty if it is unknown or there are several.
         cause: a sentence that states the cause.
-        evidence: the reason that a worker recorded; empty if none did.
+        evidence: the reason that a worker recorded; empty if no worker did.
         seconds_to_next_step: recovery time as docs/report.md defines it.
         steps_lost: steps that had to be repeated.
         seconds_to_join: seconds until a machine's worker joined.
@@ -81,7 +81,7 @@ NOTES = {
         "unequal state",
         "Workers differed after step {step}; they were given equal state.",
     ),
-    "lost_lines": ("journal lost lines", "The disk did not take {lines} lines of the journal."),
+    "lost_lines": ("journal lost lines", "The disk did not accept {lines} lines of the journal."),
 }
 """Name and cause of each kind of journal entry that readers of a report should see."""
 
@@ -94,16 +94,18 @@ def incidents(
     Args:
         run: the run.
         events: its machine events, as `report.build` returns them.
-        moves: its moves between zones, likewise.
+        moves: its moves between zones, as `report.build` returns them.
     """
     changes = group_changes(run)
-    until = [change.until for change in changes]
+    resumed_times = [change.resumed_at for change in changes]
     machine_incidents = [
-        _machine_incident(event, _caused_changes(event, changes, until)) for event in events
+        _machine_incident(event, _caused_changes(event, changes, resumed_times)) for event in events
     ]
-    explained = {change for event in events for change in _caused_changes(event, changes, until)}
+    explained_changes = {
+        change for event in events for change in _caused_changes(event, changes, resumed_times)
+    }
     group_incidents = [
-        _group_incident(run, change) for change in changes if change not in explained
+        _group_incident(run, change) for change in changes if change not in explained_changes
     ]
     notes = [_note_incident(run, entry) for entry in run.entries if entry.kind in NOTES]
     move_incidents = [_move_incident(move) for move in moves]
@@ -115,7 +117,7 @@ def incidents(
 
 
 def _caused_changes(
-    event: EventRecovery, changes: Sequence[GroupChange], until: Sequence[float]
+    event: EventRecovery, changes: Sequence[GroupChange], resumed_times: Sequence[float]
 ) -> Sequence[GroupChange]:
     """Return the change of the group that an event caused, if it caused one."""
     renewed_at = event.joined_at
@@ -123,15 +125,19 @@ def _caused_changes(
         renewed_at = event.at + event.seconds_to_next_step
     if renewed_at is None:
         return ()
-    index = bisect_right(until, renewed_at + 1e-3) - 1
-    return changes[index : index + 1] if index >= 0 and until[index] >= renewed_at - 1e-3 else ()
+    index = bisect_right(resumed_times, renewed_at + 1e-3) - 1
+    return (
+        changes[index : index + 1]
+        if index >= 0 and resumed_times[index] >= renewed_at - 1e-3
+        else ()
+    )
 
 
 def _machine_incident(event: EventRecovery, changes: Sequence[GroupChange]) -> Incident:
     tone = Tone.ARRIVAL if event.kind in ARRIVALS else Tone.LOSS
     if event.kind not in ARRIVALS | LOSSES | {"reclaim"}:
         tone = Tone.NOTE
-    waits = event.seconds_to_next_step is None
+    is_waiting = event.seconds_to_next_step is None
     return Incident(
         at=event.at,
         tone=tone,
@@ -143,26 +149,30 @@ def _machine_incident(event: EventRecovery, changes: Sequence[GroupChange]) -> I
         seconds_to_next_step=event.seconds_to_next_step,
         steps_lost=event.steps_lost,
         seconds_to_join=event.seconds_to_join,
-        recovered=None if tone is Tone.NOTE else not waits,
+        recovered=None if tone is Tone.NOTE else not is_waiting,
     )
 
 
 def _group_incident(run: RunRecord, change: GroupChange) -> Incident:
-    tone = Tone.LOSS if change.lost or change.left or change.noticed_loss else Tone.ARRIVAL
+    tone = (
+        Tone.LOSS
+        if change.lost_workers or change.departed_workers or change.noticed_loss
+        else Tone.ARRIVAL
+    )
     kind, cause = _change_text(change)
-    departed = change.lost | change.left
+    departed = change.lost_workers | change.departed_workers
     nodes = {run.node_of(worker, change.at) for worker in departed} or {
-        run.node_of(worker, change.until) for worker in change.joined
+        run.node_of(worker, change.resumed_at) for worker in change.joined_workers
     }
     return Incident(
         at=change.at,
         tone=tone,
         kind=kind,
-        subject=_names(departed or change.joined),
+        subject=_names(departed or change.joined_workers),
         node=nodes.pop() if len(nodes) == 1 else "",
         cause=cause,
         evidence=change.reason,
-        seconds_to_next_step=change.until - change.at,
+        seconds_to_next_step=change.resumed_at - change.at,
         recovered=True,
     )
 
@@ -170,9 +180,9 @@ def _group_incident(run: RunRecord, change: GroupChange) -> Incident:
 def _change_text(change: GroupChange) -> tuple[str, str]:
     """Return kind and cause of a change that no machine event explains."""
     parts = [
-        ("lost", change.lost, "was lost without notice", "were lost without notice"),
-        ("left", change.left, "left in order", "left in order"),
-        ("joined", change.joined, "joined", "joined"),
+        ("lost", change.lost_workers, "was lost without notice", "were lost without notice"),
+        ("left", change.departed_workers, "left gracefully", "left gracefully"),
+        ("joined", change.joined_workers, "joined", "joined"),
     ]
     named_parts = [
         (kind, names, singular, plural) for kind, names, singular, plural in parts if names

@@ -1,7 +1,7 @@
 """HTML elements that escape their text, so that no name from a journal can become markup.
 
 A string is text and is escaped; only an `Html` is markup. Everything that the page shows is built from these
-functions instead of a template, where one forgotten filter would be a hole that no test shows.
+functions instead of a template, where one forgotten filter would be a vulnerability that no test finds.
 """
 
 import json
@@ -34,10 +34,10 @@ def element(
         attributes: attributes by name. Underscores stand for hyphens, a trailing one is removed; True is
             an attribute without a value, None and False are left out.
     """
-    opening = f"<{name}{''.join(_attributes(attributes))}>"
+    start_tag = f"<{name}{''.join(_attributes(attributes))}>"
     if name in VOID:
-        return Html(opening)
-    return Html(f"{opening}{join(children).text}</{name}>")
+        return Html(start_tag)
+    return Html(f"{start_tag}{join(children).text}</{name}>")
 
 
 def join(children: Iterable["Html | str | int | None"]) -> Html:

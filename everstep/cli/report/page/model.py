@@ -92,21 +92,21 @@ def build_page(run: RunRecord, now: float, billing: Billing | None = None) -> Pa
     report = reports.build(run)
     status = _status(run, now, finished=report.finished)
     last_entry = run.entries[-1].at if run.entries else None
-    shown_until = last_entry if status is Status.STOPPED and last_entry else now
-    start, end = span(run, shown_until)
+    display_end = last_entry if status is Status.STOPPED and last_entry else now
+    start, end = span(run, display_end)
     return Page(
         report=report,
         status=status,
         now=now,
         start=start,
         end=end,
-        lanes=tuple(_lane(timeline) for timeline in node_timelines(run, shown_until)),
+        lanes=tuple(_lane(timeline) for timeline in node_timelines(run, display_end)),
         pauses=tuple((last.at, first.at) for last, first in run.pauses),
         steps=_steps(run),
         losses=tuple((step.at, step.loss) for step in run.steps if step.loss is not None),
         evaluations=_evaluations(run),
         incidents=incidents(run, report.events, report.moves),
-        money=money(run, shown_until, billing) if billing and run.starts else None,
+        money=money(run, display_end, billing) if billing and run.starts else None,
         last_entry=last_entry,
     )
 
@@ -129,10 +129,10 @@ def _lane(timeline: NodeTimeline) -> Lane:
 
 
 def _steps(run: RunRecord) -> tuple[Point, ...]:
-    counted = counted_steps(run.steps).values()
-    return tuple(sorted((step.at, float(step.step)) for step in counted))
+    steps = counted_steps(run.steps).values()
+    return tuple(sorted((step.at, float(step.step)) for step in steps))
 
 
 def _evaluations(run: RunRecord) -> tuple[Point, ...]:
-    measured = ((entry.at, entry.measure("accuracy")) for entry in run.of_kind("evaluation"))
-    return tuple((time, accuracy) for time, accuracy in measured if accuracy is not None)
+    accuracies = ((entry.at, entry.measure("accuracy")) for entry in run.of_kind("evaluation"))
+    return tuple((time, accuracy) for time, accuracy in accuracies if accuracy is not None)

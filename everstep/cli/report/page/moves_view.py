@@ -11,7 +11,7 @@ from everstep.cli.report.page.words import UNKNOWN, seconds
 COLUMNS = ("At", "From", "To", "Why", "Group paused", "Steps repeated", "Machines without work")
 LEAD = (
     "The group is in one zone at a time. A pause is the time without a step, without the step that ends it; "
-    "machines without work are those that were paid for during the move and did not train."
+    "machines without work were paid for during the move and did not train."
 )
 
 
@@ -20,9 +20,9 @@ def moves(page: Page) -> Html | None:
     report = page.report
     if not report.moves:
         return None
-    spent = {move.began: move for move in page.money.moves} if page.money else {}
+    spending = {move.began: move for move in page.money.moves} if page.money else {}
     header = element("tr", *(element("th", name, scope="col") for name in COLUMNS))
-    rows = (_row(page, move, spent.get(move.began)) for move in report.moves)
+    rows = (_row(page, move, spending.get(move.began)) for move in report.moves)
     table = element(
         "table",
         element("caption", "Moves with their reasons and costs", class_="hidden"),
@@ -41,21 +41,21 @@ def _scroll(table: Html) -> Html:
     )
 
 
-def _row(page: Page, move: MoveCost, spent: MoveSpending | None) -> Html:
+def _row(page: Page, move: MoveCost, spending: MoveSpending | None) -> Html:
     reason = f"{move.reason} (abandoned)" if move.abandoned else move.reason
-    lost = UNKNOWN if move.steps_lost is None else str(move.steps_lost)
-    paused = "under way" if move.seconds is None else seconds(move.seconds)
+    steps_lost = UNKNOWN if move.steps_lost is None else str(move.steps_lost)
+    pause = "under way" if move.seconds is None else seconds(move.seconds)
     return element(
         "tr",
         element("th", clock(move.began - page.start), scope="row"),
         *(element("td", text) for text in (move.origin, move.to, reason)),
-        *(element("td", text, class_="number") for text in (paused, lost, _cost(spent))),
+        *(element("td", text, class_="number") for text in (pause, steps_lost, _cost(spending))),
     )
 
 
-def _cost(spent: MoveSpending | None) -> str:
+def _cost(spending: MoveSpending | None) -> str:
     """Return machine time and price; only the time if no price is known."""
-    if spent is None or spent.machine_hours is None:
+    if spending is None or spending.machine_hours is None:
         return UNKNOWN
-    hours = f"{60 * spent.machine_hours:,.1f} machine-minutes"
-    return hours if spent.usd is None else f"{hours}, {usd(spent.usd)}"
+    hours = f"{60 * spending.machine_hours:,.1f} machine-minutes"
+    return hours if spending.usd is None else f"{hours}, {usd(spending.usd)}"

@@ -16,8 +16,8 @@
   const lanes = byId("lanes");
   const slider = byId("second");
   const reading = byId("reading");
-  const placed = [...lanes.querySelectorAll("[data-t]")];
-  const stretched = [...lanes.querySelectorAll(".stretched")];
+  const placedElements = [...lanes.querySelectorAll("[data-t]")];
+  const stretchedPictures = [...lanes.querySelectorAll(".stretched")];
   const cursors = [...lanes.querySelectorAll(".cursor")];
   const marks = [...lanes.querySelectorAll("a.mark")];
   const axis = byId("axis");
@@ -85,7 +85,7 @@
       return;
     }
     const seconds = (end - begin) / TENTHS;
-    const step = STEPS.find((one) => seconds / one <= 6) ?? Math.ceil(seconds / 6 / 86400) * 86400;
+    const step = STEPS.find((candidate) => seconds / candidate <= 6) ?? Math.ceil(seconds / 6 / 86400) * 86400;
     const ticks = [];
     for (let at = Math.ceil(begin / TENTHS / step) * step; at * TENTHS <= end; at += step) {
       const text = document.createElementNS("http://www.w3.org/2000/svg", "text");
@@ -102,13 +102,13 @@
     const width = Math.min(Math.max(window, MIN_WINDOW), length);
     begin = Math.min(Math.max(centre - width / 2, 0), length - width);
     end = begin + width;
-    for (const picture of stretched) {
+    for (const picture of stretchedPictures) {
       picture.setAttribute("viewBox", `${begin} 0 ${width} ${picture.getAttribute("height")}`);
     }
-    for (const one of placed) {
-      const at = Number(one.dataset.t);
-      one.setAttribute("x", share(at));
-      one.setAttribute("visibility", at >= begin && at <= end ? "visible" : "hidden");
+    for (const element of placedElements) {
+      const at = Number(element.dataset.t);
+      element.setAttribute("x", share(at));
+      element.setAttribute("visibility", at >= begin && at <= end ? "visible" : "hidden");
     }
     drawTicks();
     showCursor();
@@ -116,15 +116,15 @@
     byId("zoom-out").disabled = byId("zoom-all").disabled = width >= length;
   };
 
-  const around = () => Number(slider.value) * TENTHS;
+  const selectedTime = () => Number(slider.value) * TENTHS;
   slider.addEventListener("input", () => {
-    const at = around();
+    const at = selectedTime();
     if (at < begin || at > end) magnify(end - begin, at);
     else showCursor();
   });
-  byId("zoom-in").addEventListener("click", () => magnify((end - begin) / 4, around()));
-  byId("zoom-out").addEventListener("click", () => magnify((end - begin) * 4, around()));
-  byId("zoom-all").addEventListener("click", () => magnify(length, around()));
+  byId("zoom-in").addEventListener("click", () => magnify((end - begin) / 4, selectedTime()));
+  byId("zoom-out").addEventListener("click", () => magnify((end - begin) * 4, selectedTime()));
+  byId("zoom-all").addEventListener("click", () => magnify(length, selectedTime()));
 
   const pointAt = (event) => {
     const plot = event.target.closest?.(".row-plot");
@@ -139,7 +139,7 @@
     if (event.pointerType === "mouse") pointAt(event);
   });
 
-  // All marks are one stop of the Tab key; the arrow keys lead from mark to mark in order of time.
+  // All marks are one stop of the Tab key; the arrow keys move the focus between marks in order of time.
   marks.sort((a, b) => timeOf(a) - timeOf(b));
   function timeOf(mark) {
     return Number(mark.querySelector("[data-t]").dataset.t);

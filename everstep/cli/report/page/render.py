@@ -13,7 +13,7 @@ from everstep.cli.report.page.verdict import verdict
 from everstep.cli.report.page.words import percent, utc
 from everstep.cli.report.timeline import NodeState
 
-INSPECTED_POINTS = 4000
+INSPECTOR_POINTS = 4000
 """Points of loss and step that the page's script can look up."""
 
 MAX_TABLE_ROWS = 200
@@ -39,7 +39,7 @@ def render(page: Page) -> str:
         element("a", "Skip to the events", href="#events", class_="skip"),
         element("main", *_main(page)),
         _footer(page),
-        data_block("run", inspected(page)),
+        data_block("run", inspector_values(page)),
         element("script", Html(script)),
     )
     return f"<!doctype html>\n{element('html', head, body, lang='en').text}\n"
@@ -91,15 +91,15 @@ def _eyebrow(page: Page) -> list[Html | str | None]:
     status = element(
         "span", page.status.value, class_=f"status {page.status.value.replace(' ', '-')}"
     )
-    started = utc(report.started_at) if report.started_at else None
-    return [*parts, status, " · " if started else None, started]
+    start_time = utc(report.started_at) if report.started_at else None
+    return [*parts, status, " · " if start_time else None, start_time]
 
 
 def _timeline(page: Page) -> Html:
     if not page.lanes:
         return sections.section("timeline", "Timeline", element("p", "No worker has trained yet."))
     lead = (
-        "One lane for each node; the taller its bar, the more it does. Marks are events and lead to the table. "
+        "One lane for each node; a taller bar means more work. Marks are events and link to the table. "
         "Percentages are shares of the time spent training."
     )
     return sections.section(
@@ -141,7 +141,7 @@ def _inspector(page: Page) -> Html:
 def _tables(page: Page) -> list[Html]:
     """Return the timeline's content as tables, for readers who do not see it."""
     states = [state for state in NodeState if any(lane.seconds[state] for lane in page.lanes)]
-    of_nodes = _table(
+    node_table = _table(
         "Seconds of each node by state",
         ["Node", *(STATE_WORDS[state] for state in states)],
         [
@@ -154,7 +154,7 @@ def _tables(page: Page) -> list[Html]:
     losses = [(time, f"{value:.4f}") for time, value in chart.thin(page.losses, 24)]
     series = (("World size", sizes), ("Accuracy", evaluations), ("Loss", losses))
     return [
-        of_nodes,
+        node_table,
         *(
             _table(
                 name
@@ -197,7 +197,7 @@ def _footer(page: Page) -> Html:
     )
 
 
-def inspected(page: Page) -> dict[str, object]:
+def inspector_values(page: Page) -> dict[str, object]:
     """Return the values that the page's script looks up.
 
     Times are tenths of a second from the start. Segments of a node have their lengths, and one digit for each state.
@@ -218,13 +218,13 @@ def inspected(page: Page) -> dict[str, object]:
             for lane in page.lanes
         ],
         "sizes": [[tenths(page, size.at), size.world_size] for size in page.report.world_sizes],
-        "steps": _thinned(page, page.steps),
-        "losses": _thinned(page, page.losses),
+        "steps": _thin_points(page, page.steps),
+        "losses": _thin_points(page, page.losses),
     }
 
 
-def _thinned(page: Page, points: tuple[chart.Point, ...]) -> list[list[float]]:
+def _thin_points(page: Page, points: tuple[chart.Point, ...]) -> list[list[float]]:
     return [
         [tenths(page, time), round(value, 5)]
-        for time, value in chart.thin(points, INSPECTED_POINTS)
+        for time, value in chart.thin(points, INSPECTOR_POINTS)
     ]

@@ -18,9 +18,9 @@ PART_CLASSES = ("steps", "work", "change", "before")
 
 def section(identifier: str, title: str, *children: Html | str | None) -> Html:
     """Return a section with a heading."""
-    heading = element("h2", title, id=f"{identifier}-title")
-    labelled = f"{identifier}-title"
-    return element("section", heading, *children, id=identifier, aria_labelledby=labelled)
+    title_id = f"{identifier}-title"
+    heading = element("h2", title, id=title_id)
+    return element("section", heading, *children, id=identifier, aria_labelledby=title_id)
 
 
 # --- figures ------------------------------------------------------------------------------------
@@ -30,19 +30,23 @@ def figures(page: Page) -> Html:
     """Return the most important values."""
     report = page.report
     estimate = report.restart_estimate
-    lost = list(losses(page.incidents))
-    waits = [loss.seconds_to_next_step for loss in lost if loss.seconds_to_next_step is not None]
-    repeated = sum(loss.steps_lost or 0 for loss in lost)
+    loss_incidents = list(losses(page.incidents))
+    waits = [
+        loss.seconds_to_next_step
+        for loss in loss_incidents
+        if loss.seconds_to_next_step is not None
+    ]
+    repeated = sum(loss.steps_lost or 0 for loss in loss_incidents)
     comparison = f"restarting: {estimate.goodput:.0%}, estimated" if estimate else ""
     steps = f"of {report.total_steps:,}" if report.total_steps else ""
     rate = "" if report.images_per_second is None else f"{report.images_per_second:,.0f}"
     entries = [
         ("Goodput", percent(report.goodput.share) if report.goodput else UNKNOWN, comparison),
-        ("Longest wait", seconds(max(waits, default=None)), _losses_text(len(lost))),
+        ("Longest wait", seconds(max(waits, default=None)), _losses_text(len(loss_incidents))),
         ("Steps", f"{report.steps:,}", ", ".join(filter(None, (steps, f"{repeated:,} repeated")))),
         ("Throughput", f"{rate or UNKNOWN}", "samples/s, undisturbed"),
         ("Accuracy", percent(report.accuracy), ""),
-        _spent(page.money),
+        _cost_figure(page.money),
     ]
     return element("dl", *(_figure(*figure) for figure in entries), class_="figures")
 
@@ -51,7 +55,7 @@ def _losses_text(losses: int) -> str:
     return f"after {losses:,} losses" if losses != 1 else "after one loss"
 
 
-def _spent(money: Money | None) -> tuple[str, str, str]:
+def _cost_figure(money: Money | None) -> tuple[str, str, str]:
     if money is None:
         return "Spent", UNKNOWN, "unknown without a stack"
     if money.billed and money.spent_usd is None:
@@ -75,7 +79,7 @@ def _figure(name: str, value: str, note: str) -> Html:
 
 
 def events(page: Page) -> Html:
-    """Return all incidents as tables; many are divided into parts that open on demand."""
+    """Return all incidents as tables; a long list is divided into parts that open on demand."""
     page_incidents = page.incidents
     if not page_incidents:
         return section("events", "What happened", element("p", "Nothing disturbed the training."))
@@ -108,17 +112,17 @@ def _events_table(page: Page, part: Sequence[Incident], first: int) -> Html:
 
 
 def _event_row(page: Page, incident: Incident, number: int) -> Html:
-    """Return a row without attributes but the necessary ones: there may be ten thousand."""
+    """Return a row with only the necessary attributes, because there may be ten thousand rows."""
     evidence = element("small", incident.evidence) if incident.evidence else None
     wait = (
         "no step since" if incident.recovered is False else _optional(incident.seconds_to_next_step)
     )
-    lost = "" if incident.steps_lost is None else str(incident.steps_lost)
+    steps_lost = "" if incident.steps_lost is None else str(incident.steps_lost)
     cells: list[Html] = [
         element("td", clock(incident.at - page.start)),
         element("td", element("b", incident.kind), " ", incident.subject),
         element("td", incident.cause, evidence),
-        *(element("td", text) for text in (wait, lost, _optional(incident.seconds_to_join))),
+        *(element("td", text) for text in (wait, steps_lost, _optional(incident.seconds_to_join))),
     ]
     return element("tr", *cells, id=f"event-{number}", class_=incident.tone.value)
 
@@ -153,13 +157,13 @@ def goodput(page: Page) -> Html | None:
     return section("goodput", "Goodput, beside torchrun's design", *children)
 
 
-def _goodput_rows(measured: Goodput, estimate: RestartEstimate | None) -> Iterator[Html]:
-    elapsed = measured.elapsed_seconds or 1.0
-    lost = estimate.live_lost_seconds if estimate else measured.redone_seconds
-    lost_share = min(lost / elapsed, 1.0 - measured.share)
+def _goodput_rows(run_goodput: Goodput, estimate: RestartEstimate | None) -> Iterator[Html]:
+    elapsed = run_goodput.elapsed_seconds or 1.0
+    lost_seconds = estimate.live_lost_seconds if estimate else run_goodput.redone_seconds
+    lost_share = min(lost_seconds / elapsed, 1.0 - run_goodput.share)
     yield _stack(
-        "This run", percent(measured.share), [("steps", measured.share), ("change", lost_share),
-        ("before", 1.0 - measured.share - lost_share)], "own",
+        "This run", percent(run_goodput.share), [("steps", run_goodput.share), ("change", lost_share),
+        ("before", 1.0 - run_goodput.share - lost_share)], "own",
     )  # fmt: skip
     if estimate:
         change = min(estimate.lost_seconds / elapsed, 1.0 - estimate.goodput)
@@ -225,37 +229,33 @@ def _key(part: str, text: str) -> Html:
 
 def money(page: Page) -> Html | None:
     """Return the section about the cost of the run; None if nothing is known about it."""
-    spent = page.money
-    if spent is None:
+    cost = page.money
+    if cost is None:
         return None
-    hours = element("p", f"{spent.machine_hours:,.2f} machine-hours of training machines.")
-    if spent.spent_usd is None or (not spent.billed and spent.on_demand_usd is None):
-        explanation = (
-            f"Nothing was billed: {spent.reason}." if not spent.billed else _unknown(spent)
-        )
+    hours = element("p", f"{cost.machine_hours:,.2f} machine-hours of training machines.")
+    if cost.spent_usd is None or (not cost.billed and cost.on_demand_usd is None):
+        explanation = f"Nothing was billed: {cost.reason}." if not cost.billed else _unknown(cost)
         return section("money", "Money", element("p", explanation, class_="lead"), hours)
-    free = (
-        None
-        if spent.billed
-        else element("p", f"Nothing was billed: {spent.reason}.", class_="lead")
+    billing_note = (
+        None if cost.billed else element("p", f"Nothing was billed: {cost.reason}.", class_="lead")
     )
     entries = [
-        ("Spent" if spent.billed else "Spot price", usd(spent.spent_usd), "as bought"),
-        ("On demand", _usd(spent.on_demand_usd), "the same hours"),
-        ("Saved", _usd(spent.saved_usd), _saved_share(spent)),
-        ("Machine-hours", f"{spent.machine_hours:,.2f}", "of training machines"),
+        ("Spent" if cost.billed else "Spot price", usd(cost.spent_usd), "as bought"),
+        ("On demand", _usd(cost.on_demand_usd), "the same hours"),
+        ("Saved", _usd(cost.saved_usd), _saved_share(cost)),
+        ("Machine-hours", f"{cost.machine_hours:,.2f}", "of training machines"),
     ]
     table = element("dl", *(_figure(*figure) for figure in entries), class_="figures")
-    notes = [*spent.notes, *([_unknown(spent)] if spent.unknown else [])]
+    notes = [*cost.notes, *([_unknown(cost)] if cost.unknown else [])]
     basis = (
         f"An estimate: hours from the first worker's start to the end of the training, at list prices of "
-        f"{spent.prices_as_of}. {' '.join(_sentence(note) for note in notes)}"
+        f"{cost.prices_as_of}. {' '.join(_sentence(note) for note in notes)}"
     )
-    pools = _pools_table(spent.pools) if len(spent.pools) > 1 else None
-    crossed = traffic_sentence(spent.between_zones)
-    between_zones = element("p", crossed) if crossed else None
-    fine = element("p", basis, class_="fine")
-    return section("money", "Money", free, table, pools, between_zones, fine)
+    pools = _pools_table(cost.pools) if len(cost.pools) > 1 else None
+    traffic_text = traffic_sentence(cost.between_zones)
+    between_zones = element("p", traffic_text) if traffic_text else None
+    basis_note = element("p", basis, class_="fine")
+    return section("money", "Money", billing_note, table, pools, between_zones, basis_note)
 
 
 def _pools_table(pools: Sequence[PoolSpending]) -> Html:
@@ -293,15 +293,15 @@ def _usd(amount: float | None) -> str:
     return UNKNOWN if amount is None else usd(amount)
 
 
-def _saved_share(spent: Money) -> str:
-    if not spent.saved_usd or not spent.on_demand_usd:
+def _saved_share(cost: Money) -> str:
+    if not cost.saved_usd or not cost.on_demand_usd:
         return ""
-    return f"{spent.saved_usd / spent.on_demand_usd:.0%} of the price on demand"
+    return f"{cost.saved_usd / cost.on_demand_usd:.0%} of the price on demand"
 
 
-def _unknown(spent: Money) -> str:
-    items = ", ".join(spent.unknown) or "the machines"
-    return f"No price is known for {items}: set everstep:cost.prices to count it."
+def _unknown(cost: Money) -> str:
+    items = ", ".join(cost.unknown) or "the machines"
+    return f"No price is known for {items}: set everstep:cost.prices to include it."
 
 
 # --- workers ------------------------------------------------------------------------------------
@@ -340,8 +340,8 @@ def _worker(worker: WorkerSeconds, longest: float) -> Html:
     return _stack(worker.worker, percent(share), parts, "worker")
 
 
-def _activities(spent: Sequence[WorkerSeconds]) -> Html:
-    sums = total(spent)
+def _activities(worker_seconds: Sequence[WorkerSeconds]) -> Html:
+    sums = total(worker_seconds)
     total_seconds = sum(sums.values()) or 1.0
     header = element(
         "tr", *(element("th", name, scope="col") for name in ("Activity", "Seconds", "Share"))

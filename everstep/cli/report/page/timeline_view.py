@@ -51,7 +51,7 @@ class Mark:
     Attributes:
         at: unix time.
         numbers: positions of the events in the table.
-        tone: tone of the most severe one.
+        tone: tone of the most severe event.
         label: text for readers who do not see the mark.
     """
 
@@ -64,11 +64,11 @@ class Mark:
 def timeline(page: Page) -> Html:
     """Return all rows of the timeline."""
     nodes = [_lane(page, lane) for lane in page.lanes]
-    named = {lane.timeline.node for lane in page.lanes}
+    node_names = {lane.timeline.node for lane in page.lanes}
     others = [
         (number, incident)
         for number, incident in enumerate(page.incidents, 1)
-        if incident.node not in named
+        if incident.node not in node_names
     ]
     if others:
         marks = marks_of(others, page.start, page.seconds)
@@ -156,8 +156,8 @@ def _glyphs(page: Page, marks: Iterable[Mark], y: float) -> Iterator[Html]:
 
 
 def _row(
-    page: Page, name: str, note: str, height: int, shapes: Iterable[Html], over: Iterable[Html],
-    under: Iterable[Html] = (), kind: str = "lane",
+    page: Page, name: str, note: str, height: int, shapes: Iterable[Html], foreground: Iterable[Html],
+    background: Iterable[Html] = (), kind: str = "lane",
 ) -> Html:  # fmt: skip
     """Return a row: a name, a plot whose shapes are stretched to its width, and a note."""
     width = max(round(page.seconds * chart.TENTHS), 1)
@@ -168,7 +168,7 @@ def _row(
     )  # fmt: skip
     cursor = element("line", class_="cursor", x1="0", x2="0", y1="0", y2="100%")
     plot = element(
-        "svg", *under, stretched, cursor, *over,
+        "svg", *background, stretched, cursor, *foreground,
         class_="plot", width="100%", height=height, role="group", aria_label=name,
     )  # fmt: skip
     return element(
@@ -273,13 +273,13 @@ def _accuracy_chart(page: Page) -> Html:
     values = _Axis(scale, ticks, "{:.0%}".format)
     points = [(tenths(page, time), values.y(accuracy)) for time, accuracy in page.evaluations]
     curve = element("path", class_="curve accuracy", d=chart.line_path(chart.thin(points)))
-    dotted = page.evaluations if len(points) <= MARKS_PER_LANE else page.evaluations[-1:]
+    dot_points = page.evaluations if len(points) <= MARKS_PER_LANE else page.evaluations[-1:]
     dots = [
         element(
             "svg", element("circle", r=4, class_="dot"),
             x=position(page, time), y=f"{values.y(accuracy):g}", overflow="visible", data_t=tenths(page, time),
         )
-        for time, accuracy in dotted
+        for time, accuracy in dot_points
     ]  # fmt: skip
     last = percent(page.evaluations[-1][1])
     shapes = [_pauses(page, ACCURACY_HEIGHT), curve]
@@ -298,12 +298,12 @@ def legend(page: Page) -> Html:
     shown_states = [state for state in BARS if any(lane.seconds[state] for lane in page.lanes)]
     entries = [_state_key(state) for state in shown_states]
     tones = {incident.tone for incident in page.incidents}
-    words = {
+    texts = {
         Tone.LOSS: "capacity lost",
         Tone.ARRIVAL: "capacity gained",
         Tone.NOTE: "recorded by a worker",
     }
-    entries += [_mark_key(tone, text) for tone, text in words.items() if tone in tones]
+    entries += [_mark_key(tone, text) for tone, text in texts.items() if tone in tones]
     return element("ul", *entries, class_="legend")
 
 

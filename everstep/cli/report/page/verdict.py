@@ -1,4 +1,4 @@
-"""The page's first lines: did the training survive, and what did it cost."""
+"""The page's first lines: whether the training survived, and its cost."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,38 +19,38 @@ class Verdict:
 
 
 def verdict(page: Page) -> Verdict:
-    """Return the answer to whether the training survived, and its cost."""
+    """Return whether the training survived, and its cost."""
     if page.status is Status.NOT_STARTED:
         return Verdict(
             "No training yet", ("No worker has started, so there is nothing to report.",)
         )
-    lost = list(losses(page.incidents))
-    survived = [incident for incident in lost if incident.recovered]
-    sentences = [*_progress(page), *_price_of_losses(page, lost), *_money(page.money)]
-    return Verdict(_headline(page, len(lost), len(survived)), tuple(sentences))
+    loss_incidents = list(losses(page.incidents))
+    recovered_count = sum(bool(incident.recovered) for incident in loss_incidents)
+    sentences = [*_progress(page), *_cost_of_losses(page, loss_incidents), *_money(page.money)]
+    return Verdict(_headline(page, len(loss_incidents), recovered_count), tuple(sentences))
 
 
-def _headline(page: Page, lost: int, survived: int) -> str:
+def _headline(page: Page, loss_count: int, recovered_count: int) -> str:
     report = page.report
     match page.status:
         case Status.STOPPED:
-            place = (
+            last_step = (
                 f"step {report.steps:,} of {report.total_steps:,}" if report.steps else "its start"
             )
-            return f"Training stopped at {place}"
-        case Status.FINISHED if not lost:
+            return f"Training stopped at {last_step}"
+        case Status.FINISHED if not loss_count:
             return "Training finished without a loss of capacity"
         case Status.FINISHED:
-            return f"Training survived {_losses(lost)}"
-    if lost == 0:
+            return f"Training survived {_losses(loss_count)}"
+    if loss_count == 0:
         return "Training is undisturbed so far"
-    if survived < lost:
-        return f"Training has survived {survived} of {_count(lost, 'loss', 'losses')} so far"
-    return f"Training has survived {_losses(lost)} so far"
+    if recovered_count < loss_count:
+        return f"Training has survived {recovered_count} of {_count(loss_count, 'loss', 'losses')} so far"
+    return f"Training has survived {_losses(loss_count)} so far"
 
 
-def _losses(lost: int) -> str:
-    return "the loss of a worker" if lost == 1 else f"all {lost:,} losses of workers"
+def _losses(count: int) -> str:
+    return "the loss of a worker" if count == 1 else f"all {count:,} losses of workers"
 
 
 def _progress(page: Page) -> Iterator[str]:
@@ -66,7 +66,7 @@ def _progress(page: Page) -> Iterator[str]:
             end = "" if report.accuracy is None else f", accuracy {report.accuracy:.2%}"
             yield f"It completed {steps} in {duration}{end}."
         case Status.STOPPED:
-            yield f"It completed {steps} in {duration} and has no end."
+            yield f"It completed {steps} in {duration} and did not finish."
             yield f"The last journal entry is {clock(page.now - (page.last_entry or page.now))} old."
         case _:
             yield f"It has completed {steps} in {duration}."
@@ -74,22 +74,26 @@ def _progress(page: Page) -> Iterator[str]:
                 yield "The workers are forming a new group."
 
 
-def _price_of_losses(page: Page, lost: Sequence[Incident]) -> Iterator[str]:
-    waits = [loss.seconds_to_next_step for loss in lost if loss.seconds_to_next_step is not None]
+def _cost_of_losses(page: Page, loss_incidents: Sequence[Incident]) -> Iterator[str]:
+    waits = [
+        loss.seconds_to_next_step
+        for loss in loss_incidents
+        if loss.seconds_to_next_step is not None
+    ]
     if not waits:
         return
-    repeated = sum(loss.steps_lost or 0 for loss in lost)
-    redone = (
+    repeated = sum(loss.steps_lost or 0 for loss in loss_incidents)
+    repetition = (
         f"{_count(repeated, 'step was', 'steps were')} repeated"
         if repeated
         else "no step was repeated"
     )
-    when = (
+    delay = (
         f"{seconds(waits[0])} after the loss"
         if len(waits) == 1
         else f"at most {seconds(max(waits))} after a loss"
     )
-    yield f"The next step came {when}, and {redone}."
+    yield f"The next step came {delay}, and {repetition}."
     estimate = page.report.restart_estimate
     if estimate and page.report.goodput and estimate.lost_seconds > estimate.live_lost_seconds:
         yield (
@@ -98,22 +102,22 @@ def _price_of_losses(page: Page, lost: Sequence[Incident]) -> Iterator[str]:
         )
 
 
-def _money(spent: Money | None) -> Iterator[str]:
-    if spent is None:
+def _money(cost: Money | None) -> Iterator[str]:
+    if cost is None:
         return
-    if not spent.billed:
-        yield f"Nothing was billed: {spent.reason}."
-        if spent.spent_usd and spent.on_demand_usd:
+    if not cost.billed:
+        yield f"Nothing was billed: {cost.reason}."
+        if cost.spent_usd and cost.on_demand_usd:
             yield (
-                f"In the cloud it would have cost {usd(spent.spent_usd)}, on demand {usd(spent.on_demand_usd)}."
+                f"In the cloud it would have cost {usd(cost.spent_usd)}, on demand {usd(cost.on_demand_usd)}."
             )
-    elif spent.spent_usd is None:
-        yield f"Its cost is unknown: no price is known for {', '.join(spent.unknown) or 'its machines'}."
-    elif spent.saved_usd is not None and spent.saved_usd > 0 and spent.on_demand_usd:
-        share = spent.saved_usd / spent.on_demand_usd
-        yield f"It cost about {usd(spent.spent_usd)}, {share:.0%} less than on demand."
+    elif cost.spent_usd is None:
+        yield f"Its cost is unknown: no price is known for {', '.join(cost.unknown) or 'its machines'}."
+    elif cost.saved_usd is not None and cost.saved_usd > 0 and cost.on_demand_usd:
+        share = cost.saved_usd / cost.on_demand_usd
+        yield f"It cost about {usd(cost.spent_usd)}, {share:.0%} less than on demand."
     else:
-        yield f"It cost about {usd(spent.spent_usd)}."
+        yield f"It cost about {usd(cost.spent_usd)}."
 
 
 def _count(number: int, singular: str, plural: str) -> str:

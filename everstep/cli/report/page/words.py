@@ -39,6 +39,6 @@ def utc(time: float) -> Html:
     """Return a time as an element with its machine-readable form."""
     try:
         utc_time = datetime.fromtimestamp(time, UTC)
-    except (ValueError, OverflowError, OSError):  # a clock that was wrong
+    except (ValueError, OverflowError, OSError):  # the time of a wrong clock
         return element("span", UNKNOWN)
     return element("time", utc_time.strftime("%Y-%m-%d %H:%M UTC"), datetime=utc_time.isoformat())

@@ -56,7 +56,7 @@ def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
         shown.report_plan(PLAN)
         shown.report_progress(Progress(files=1, bytes=1500))
         terminal.print(shown._bar.get_renderable())  # type: ignore[attr-defined]
-    shown.staged(PLAN)
+    shown.report_end(PLAN)
 
     text = terminal.export_text()
     assert "to copy     2 files, 2.0 kB" in text

@@ -108,7 +108,7 @@ def test_a_client_that_is_not_installed_is_named(
 
 
 def test_waiting_for_a_folder_is_refused(folder: Path) -> None:
-    with pytest.raises(EverstepError, match="--wait follows a job, and --run names a folder"):
+    with pytest.raises(EverstepError, match="--wait follows a job, but --run names a folder"):
         report("--run", str(folder), "--wait")
 
 

@@ -151,7 +151,7 @@ def test_the_loss_of_all_machines_is_followed_by_their_recorded_return() -> None
         Cause.JOIN,
         2,
     )
-    assert returned.at - lost.at == pytest.approx(30 + STEP_SECONDS)
+    assert returned.at_seconds - lost.at_seconds == pytest.approx(30 + STEP_SECONDS)
 
 
 def test_the_estimate_for_restarts_is_lower_and_ends_at_the_first_drain() -> None:

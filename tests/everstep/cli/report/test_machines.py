@@ -25,7 +25,7 @@ def test_a_machine_is_known_after_its_node_is_gone(tmp_path: Path) -> None:
     second_log = MachineLog(path)
     second_log.add([node_view(labelled("gpu-1", gpu_pool="b", capacity="on-demand"), ())])
 
-    assert MachineLog(path).seen == {
+    assert MachineLog(path).observed == {
         "gpu-0": SPOT,
         "gpu-1": replace(SPOT, kind=MachineKind("g5.xlarge", "b", on_demand=True)),
     }
@@ -35,7 +35,7 @@ def test_a_log_of_an_older_version_has_no_zones(tmp_path: Path) -> None:
     path = tmp_path / "machines.json"
     path.write_text('{"gpu-0": {"machine_type": "g5.xlarge", "pool": "a", "on_demand": false}}')
 
-    assert MachineLog(path).seen == {"gpu-0": Machine(SPOT.kind)}
+    assert MachineLog(path).observed == {"gpu-0": Machine(SPOT.kind)}
 
 
 def test_nodes_without_gpus_are_not_machines_of_the_training(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_nodes_without_gpus_are_not_machines_of_the_training(tmp_path: Path) -> 
 
     log.add([node_view(labelled("system-0", pool="system"), ())])
 
-    assert log.seen == {}
+    assert log.observed == {}
     assert not log.path.exists()
 
 
@@ -52,7 +52,7 @@ def test_a_name_that_is_used_again_has_its_newest_machine(tmp_path: Path) -> Non
     for pool in ("b", "a"):
         log.add([node_view(labelled("gpu-0", gpu_pool=pool), ())])
 
-    assert MachineLog(log.path).seen == log.seen == {"gpu-0": SPOT}
+    assert MachineLog(log.path).observed == log.observed == {"gpu-0": SPOT}
 
 
 def test_a_damaged_log_is_like_none(tmp_path: Path) -> None:
@@ -60,4 +60,4 @@ def test_a_damaged_log_is_like_none(tmp_path: Path) -> None:
     for damaged in ("", "{", "[1]", '{"gpu-0": {"pool": 1}}', '{"gpu-0": 1}'):
         path.write_text(damaged)
 
-        assert MachineLog(path).seen == {}
+        assert MachineLog(path).observed == {}

@@ -54,7 +54,7 @@ def test_a_damaged_record_is_like_none(tmp_path: Path, damaged: str) -> None:
     path = tmp_path / "moves.json"
     path.write_text(damaged)
 
-    assert MoveLog(path).seen == {}
+    assert MoveLog(path).observed == {}
 
 
 def test_a_job_that_never_moves_has_no_file(tmp_path: Path) -> None:
