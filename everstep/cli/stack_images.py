@@ -1,4 +1,4 @@
-"""The keys of a stack file that name Everstep's own images: which a stack uses, and the edits that write digests.
+"""The keys of a stack file that name Everstep's own images: their use by a stack, and the edits that write digests.
 
 A stack file is edited as text, so that its comments and its order do not change.
 """
@@ -46,16 +46,16 @@ def write_images(stack_file: Path, references: Mapping[str, str]) -> list[str]:
         EverstepError: the file is not a stack configuration.
     """
     read_stack_file(stack_file)
-    before = text = stack_file.read_text()
-    changed = []
+    old_text = text = stack_file.read_text()
+    changed_keys = []
     for name, reference in references.items():
         section, *keys = KEYS[name].split(".")
-        edited = set_value(text, ["config", PREFIX + section, *keys], reference)
-        changed += [KEYS[name]] if edited != text else []
-        text = edited
-    if text != before:
+        new_text = set_value(text, ["config", PREFIX + section, *keys], reference)
+        changed_keys += [KEYS[name]] if new_text != text else []
+        text = new_text
+    if text != old_text:
         write_atomically(stack_file, text, stack_file.stat().st_mode & 0o777)
-    return changed
+    return changed_keys
 
 
 def set_value(text: str, path: Sequence[str], value: str) -> str:
@@ -63,48 +63,52 @@ def set_value(text: str, path: Sequence[str], value: str) -> str:
 
     Args:
         text: a YAML mapping.
-        path: keys from the outermost on; missing ones are added.
+        path: keys from the outermost on; missing keys are added.
         value: a text that YAML reads as itself without quotes.
     """
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     if not isinstance(node, yaml.MappingNode):
         raise ValueError("the text is not a YAML mapping")
     for depth, key in enumerate(path):
-        existing = next((value for name, value in node.value if name.value == key), None)
-        if existing is None:
-            return _inserted(text, node, path[depth:], value)
-        if isinstance(existing, yaml.MappingNode) and existing.value and depth < len(path) - 1:
-            node = existing
+        existing_node = next((value for name, value in node.value if name.value == key), None)
+        if existing_node is None:
+            return _insert(text, node, path[depth:], value)
+        if (
+            isinstance(existing_node, yaml.MappingNode)
+            and existing_node.value
+            and depth < len(path) - 1
+        ):
+            node = existing_node
             continue
-        return _replaced(text, node, existing, path[depth + 1 :], value)
+        return _replace(text, node, existing_node, path[depth + 1 :], value)
     return text
 
 
-def _inserted(text: str, node: yaml.MappingNode, path: Sequence[str], value: str) -> str:
+def _insert(text: str, node: yaml.MappingNode, path: Sequence[str], value: str) -> str:
     """Return the text with keys added before the first key of a mapping."""
     start = node.value[0][0].start_mark
     if node.flow_style:
-        added = f"{_flow(path, value)}, "
+        insertion = f"{_flow(path, value)}, "
     else:
-        added = f"{_block(path, value, start.column)}\n{' ' * start.column}"
-    return text[: start.index] + added + text[start.index :]
+        insertion = f"{_block(path, value, start.column)}\n{' ' * start.column}"
+    return text[: start.index] + insertion + text[start.index :]
 
 
-def _replaced(
+def _replace(
     text: str, parent: yaml.MappingNode, node: yaml.Node, missing_keys: Sequence[str], value: str
 ) -> str:
     """Return the text with a scalar, or an empty section, replaced."""
     start, end = node.start_mark.index, node.end_mark.index
     if not missing_keys:
-        new = value
+        replacement = value
     elif parent.flow_style or start != end:
-        new = f"{{{_flow(missing_keys, value)}}}"
+        replacement = f"{{{_flow(missing_keys, value)}}}"
     else:
         column = parent.value[0][0].start_mark.column + 2
-        new = f"\n{' ' * column}{_block(missing_keys, value, column)}"
-    if start == end and not new.startswith("\n"):
-        new = f" {new}"  # after the colon of an empty value
-    return text[:start] + new + text[end:]
+        replacement = f"\n{' ' * column}{_block(missing_keys, value, column)}"
+    if start == end and not replacement.startswith("\n"):
+        replacement = f" {replacement}"  # after the colon of an empty value
+    return text[:start] + replacement + text[end:]
 
 
 def _block(path: Sequence[str], value: str, column: int) -> str:

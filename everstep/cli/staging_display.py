@@ -39,13 +39,13 @@ class Display(Observer):
     ) -> None:
         """Stop the display."""
 
-    def staged(self, plan: Plan) -> None:
+    def report_end(self, plan: Plan) -> None:
         """Show that the run ended."""
         messages.print(f"[green]✓[/] {describe(plan.listed)} are complete", highlight=False)
 
 
 class JsonLines(Display):
-    """One JSON object a line on standard output; the key `event` states its kind."""
+    """One JSON object per line on standard output; the key `event` states its kind."""
 
     def report_listing(self, files: int) -> None:
         """Print the number of files listed so far."""
@@ -60,7 +60,7 @@ class JsonLines(Display):
         failures = len(progress.failures)
         _print_event("progress", files=progress.files, bytes=progress.bytes, failures=failures)
 
-    def staged(self, plan: Plan) -> None:
+    def report_end(self, plan: Plan) -> None:
         """Print the totals of the data set."""
         _print_event("done", **plan.listed._asdict())
 
@@ -68,21 +68,21 @@ class JsonLines(Display):
 class LogLines(Display):
     """A line every few seconds on standard error."""
 
-    _printed = 0.0
+    _printed_at = 0.0
     _total = Totals()
 
     def report_plan(self, plan: Plan) -> None:
         """Print the plan."""
-        self._total = work(plan)
+        self._total = read_totals(plan)
         messages.print(plan_text(plan), markup=False)
 
     def report_progress(self, progress: Progress) -> None:
         """Print the progress, unless the last line is recent."""
-        if time.monotonic() - self._printed < SECONDS_BETWEEN_LINES:
+        if time.monotonic() - self._printed_at < SECONDS_BETWEEN_LINES:
             return
-        self._printed = time.monotonic()
-        copied = describe(Totals(progress.files, progress.bytes))
-        messages.print(f"      {copied} of {describe(self._total)}", markup=False)
+        self._printed_at = time.monotonic()
+        progress_text = describe(Totals(progress.files, progress.bytes))
+        messages.print(f"      {progress_text} of {describe(self._total)}", markup=False)
 
 
 class TerminalBar(Display):
@@ -121,7 +121,7 @@ class TerminalBar(Display):
     def report_plan(self, plan: Plan) -> None:
         """Print the plan and begin the bar."""
         self._bar.print(plan_text(plan))
-        self._bar.update(self._task, total=work(plan).bytes, description="copying")
+        self._bar.update(self._task, total=read_totals(plan).bytes, description="copying")
 
     def report_progress(self, progress: Progress) -> None:
         """Move the bar."""
@@ -135,7 +135,7 @@ def display() -> Display:
     return TerminalBar() if messages.is_terminal else LogLines()
 
 
-def work(plan: Plan) -> Totals:
+def read_totals(plan: Plan) -> Totals:
     """Return the files that a run reads."""
     return Totals(
         plan.to_copy.files + plan.to_check.files, plan.to_copy.bytes + plan.to_check.bytes

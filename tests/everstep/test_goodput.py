@@ -127,7 +127,7 @@ CHANGES = st.lists(
         st.integers(0, 4),
     ),
     max_size=12,
-).map(lambda changes: sorted(changes, key=lambda change: change.at))
+).map(lambda changes: sorted(changes, key=lambda change: change.at_seconds))
 
 
 @settings(max_examples=60, deadline=None)

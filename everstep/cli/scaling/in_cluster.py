@@ -1,4 +1,4 @@
-"""Measure a size on the nodes of a stack, with an ElasticJob that is derived from the stack's."""
+"""Measurement of a size on the nodes of a stack, with an ElasticJob that is derived from the stack's job."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 
 class OpenReader(Protocol):
-    """Opens the run of a job."""
+    """A function that opens the run of a job."""
 
     def __call__(self, job: str) -> RunReader:
         """Return a reader of the run, with all steps."""
@@ -48,7 +48,7 @@ class ClusterStudy:
         settings: settings of the trainer.
         open_reader: function that opens the run of a job.
         wait_seconds: time in which a size must have begun to train.
-        sleep: function that waits between two looks at the cluster.
+        sleep: function that waits between two polls.
     """
 
     client: KubernetesClient
@@ -62,7 +62,7 @@ class ClusterStudy:
         """Check that the stack's job exists, uses the trainer, and leaves its nodes to the study.
 
         Raises:
-            EverstepError: it does not.
+            EverstepError: the job does not meet these conditions.
         """
         processes_per_replica(self._template())
         kinds = {condition.type for condition in self.client.conditions(self.job)}
@@ -80,14 +80,14 @@ class ClusterStudy:
         """
         template = self._template()
         word = str(int(time.time()))
-        derived = derived_job(template, replicas, self.settings, word)
-        name = str(derived["metadata"]["name"])
+        study_job = derived_job(template, replicas, self.settings, word)
+        name = str(study_job["metadata"]["name"])
         reader = self.open_reader(name)
         path = f"{JOBS}/{name}"
         self.client.delete(path)  # left by a killed study
         self._wait_until_gone(name)
         try:
-            self.client.create(JOBS, derived)
+            self.client.create(JOBS, study_job)
             with progress.step(f"Training with {replicas} replicas") as step:
                 self._follow(name, reader, step)
         finally:
@@ -129,12 +129,12 @@ class ClusterStudy:
                 return
             if not steps and time.monotonic() > deadline:
                 raise EverstepError(
-                    f"the job {name} took no step within {self.wait_seconds} s: {self._waits_for()}",
+                    f"the job {name} took no step within {self.wait_seconds} s: {self._wait_reasons()}",
                     "For nodes that a cloud has yet to create, raise --wait.",
                 )
             self.sleep(POLL_SECONDS)
 
-    def _waits_for(self) -> str:
+    def _wait_reasons(self) -> str:
         reasons = sorted({pod.waiting for pod in self.client.view(self.job).pods if pod.waiting})
         return "; ".join(reasons) or "`everstep status` shows its pods"
 
@@ -190,12 +190,12 @@ def processes_per_replica(job: Mapping[str, Any]) -> int:
     arguments = [str(argument) for argument in container.get("args") or ()]
     if PROGRAM not in arguments:
         raise EverstepError(
-            f"the job {job['metadata']['name']} runs a program of yours, not the trainer",
+            f"the job {job['metadata']['name']} runs your own program, not the trainer",
             "`everstep scale` sets options of the trainer: use a stack without job.command.",
         )
     if any("password_file=" in argument for argument in arguments):
         raise EverstepError(
-            "etcd.authentication of the stack is users, which admits the run of its job only",
+            "etcd.authentication of the stack is users, which admits only the run of its job",
             "Use a stack with etcd.authentication: none for the study.",
         )
     limits = (container.get("resources") or {}).get("limits") or {}
@@ -206,10 +206,12 @@ def with_options(arguments: list[str], values: Mapping[str, trainer_options.Valu
     """Return a worker's arguments with other values for some options of the trainer."""
     start = arguments.index(PROGRAM) + 1
     existing_options = dict(zip(arguments[start::2], arguments[start + 1 :: 2], strict=False))
-    requested = dict(_pairs(trainer_options.arguments(values)))
-    replaced = {trainer_options.TRAINER_OPTIONS[name].flag for name in values}
-    unchanged = {flag: value for flag, value in existing_options.items() if flag not in replaced}
-    options = [word for pair in {**unchanged, **requested}.items() for word in pair]
+    requested_options = dict(_pairs(trainer_options.arguments(values)))
+    replaced_flags = {trainer_options.TRAINER_OPTIONS[name].flag for name in values}
+    unchanged_options = {
+        flag: value for flag, value in existing_options.items() if flag not in replaced_flags
+    }
+    options = [word for pair in {**unchanged_options, **requested_options}.items() for word in pair]
     return [*arguments[:start], *options]
 
 
@@ -218,7 +220,7 @@ def _pairs(words: list[str]) -> list[tuple[str, str]]:
 
 
 def _rename(affinity: Json, name: str) -> None:
-    """Apply the affinity to the pods of the derived job, not to the pods of the stack's job."""
+    """Apply the affinity to the pods of the study_job job, not to the pods of the stack's job."""
     for kind in ("podAffinity", "podAntiAffinity"):
         terms = (affinity.get(kind) or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
         for term in terms or ():

@@ -1,4 +1,4 @@
-"""Measure a size on this machine: replicas are processes that share its processors."""
+"""Measurement of a size on this machine: replicas are processes that share its processors."""
 
 import gzip
 import os
@@ -23,7 +23,7 @@ POLL_SECONDS = 0.5
 ALL_STEPS = 10**9
 LOG_LINES = 12
 SIDE, CLASSES, TEST_IMAGES = 28, 10, 64
-"""Size of the images that are made where there are no data: Fashion-MNIST's."""
+"""Size and number of the images that are made if there are no data; size and classes are Fashion-MNIST's."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,11 @@ def note_steps(step: Step, steps: int) -> None:
 
 
 def require_trainer() -> None:
-    """Raise an error unless the trainer can run here."""
+    """Check that the trainer can run here.
+
+    Raises:
+        EverstepError: PyTorch is not installed.
+    """
     TORCH.require("torch", "everstep scale --local trains with PyTorch, which is not installed")
 
 

@@ -1,4 +1,4 @@
-"""Measure the sizes of a study that are missing."""
+"""Measurement of the missing sizes of a study."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -16,7 +16,7 @@ class Study(Protocol):
         """Check that nothing prevents a measurement.
 
         Raises:
-            EverstepError: something does.
+            EverstepError: a measurement is not possible.
         """
 
     def measure(self, replicas: int, progress: Progress) -> SizeResult:
@@ -35,7 +35,7 @@ def measure(
     Args:
         study: study to measure with.
         numbers: numbers of replicas.
-        store: sizes that were measured before.
+        store: store of the measured sizes.
         progress: receiver of the progress.
         remeasure: True to measure sizes again that the store has.
     """

@@ -1,4 +1,4 @@
-"""Show a scaling study as a table, as JSON, and as a chart with the ideal line."""
+"""A scaling study as a table, as JSON, and as a chart with the ideal line."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -95,19 +95,19 @@ def as_value(
 def chart(model: str, sizes: Sequence[SizeResult], shared_processors: int | None) -> LineChart:
     """Return the time of an epoch by the number of processes, with the ideal line."""
     first = sizes[0]
-    measured = [(size.processes, size.epoch_seconds) for size in sizes]
+    points = [(size.processes, size.epoch_seconds) for size in sizes]
     ideal = [
         (float(n), first.epoch_seconds * first.processes / n)
         for n in range(first.processes, max(sizes[-1].processes, first.processes + 1) + 1)
     ]
-    highest = max(seconds for _, seconds in measured)
+    highest = max(seconds for _, seconds in points)
     ticks = value_ticks(0.0, highest)
     processors = f", {shared_processors} shared processors" if shared_processors is not None else ""
     return LineChart(
         f"{model}: time of an epoch{processors}",
         Axis("processes", [(n, f"{n:g}") for n, _ in _x_ticks(ideal)]),
         Axis("seconds", [(value, f"{value:g}") for value in ticks]),
-        [Curve("measured", measured), Curve("ideal", ideal, reference=True)],
+        [Curve("measured", points), Curve("ideal", ideal, reference=True)],
     )
 
 

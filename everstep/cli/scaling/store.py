@@ -1,4 +1,4 @@
-"""The measured sizes of a study in a file, so that an interrupted one continues where it stopped."""
+"""The measured sizes of a study in a file, so that an interrupted study continues where it stopped."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class Store:
 
     Attributes:
         folder: folder of the study.
-        settings: settings that all sizes of the study share; others are kept, but not returned.
+        settings: settings that all sizes of the study share; sizes with other settings are kept, but not returned.
     """
 
     folder: Path
@@ -48,11 +48,11 @@ class Store:
     def add(self, size: SizeResult) -> None:
         """Add or replace the measurement of a size, and write the file."""
         self._sizes[size.replicas] = size
-        mine = [
+        entries = [
             {"settings": dict(self.settings), "result": self._sizes[replicas].as_value()}
             for replicas in sorted(self._sizes)
         ]
-        text = json.dumps([*self._others, *mine], indent=1) + "\n"
+        text = json.dumps([*self._others, *entries], indent=1) + "\n"
         write_atomically(self.path, text, READABLE)
 
     def _read(self) -> list[dict[str, Any]]:

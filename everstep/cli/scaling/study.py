@@ -46,7 +46,7 @@ DEFAULT_BATCH, DEFAULT_LOADER_WORKERS = 64, 0
 
 @dataclass(frozen=True)
 class SizeResult:
-    """The job with one number of replicas.
+    """The measurement of the job with one number of replicas.
 
     Attributes:
         replicas: number of replicas.
@@ -55,8 +55,8 @@ class SizeResult:
         seconds: wall-clock time of these steps.
         epoch_images: images of an epoch.
         data: seconds in which a process read images, averaged over the processes; None if not recorded.
-        compute: seconds in which a process computed, likewise.
-        exchange: seconds in which a process summed gradients or waited for the others, likewise.
+        compute: seconds in which a process computed, averaged; None if not recorded.
+        exchange: seconds in which a process summed gradients or waited for the others, averaged; None if not recorded.
         processor: processor seconds of all processes together; None if not recorded.
     """
 
@@ -130,27 +130,27 @@ def size_result(run: RunRecord, replicas: int, processes: int) -> SizeResult:
             f"{len(steps)} steps were recorded with {replicas} replicas, and the first {WARM_UP_STEPS} do not count",
             "Measure more steps or more images.",
         )
-    if changed := {step.world_size for step in steps} - {processes}:
+    if other_sizes := {step.world_size for step in steps} - {processes}:
         raise EverstepError(
-            f"the group of {processes} processes had {', '.join(map(str, sorted(changed)))} for some steps",
-            "A machine was lost or came late: start the command again, it measures only this size.",
+            f"the group of {processes} processes had {', '.join(map(str, sorted(other_sizes)))} for some steps",
+            "A machine was lost or joined late: start the command again, which measures only this size.",
         )
     epoch_images = start.number("dataset_size")
     is_epoch = sum(step.images for step in steps) >= epoch_images
-    counted = steps if is_epoch else steps[WARM_UP_STEPS:]
-    started_at = counted[0].at - counted[0].seconds
-    share = sum(step.images for step in counted) / sum(step.images for step in steps)
+    measured_steps = steps if is_epoch else steps[WARM_UP_STEPS:]
+    started_at = measured_steps[0].at - measured_steps[0].seconds
+    share = sum(step.images for step in measured_steps) / sum(step.images for step in steps)
     return SizeResult(
         replicas=replicas,
         processes=processes,
-        images=sum(step.images for step in counted),
-        seconds=counted[-1].at - started_at,
+        images=sum(step.images for step in measured_steps),
+        seconds=measured_steps[-1].at - started_at,
         epoch_images=epoch_images,
-        **_spent(run, share),
+        **_activity_seconds(run, share),
     )
 
 
-def _spent(run: RunRecord, share: float) -> dict[str, float | None]:
+def _activity_seconds(run: RunRecord, share: float) -> dict[str, float | None]:
     """Return the time of the counted steps by activity.
 
     Journals have sums since the start of a process, so the sums before the first step are subtracted.

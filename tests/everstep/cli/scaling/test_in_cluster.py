@@ -64,7 +64,7 @@ def test_the_workers_avoid_each_other_and_not_the_workers_of_the_stack() -> None
 
 
 def test_a_program_of_the_user_is_refused() -> None:
-    with pytest.raises(EverstepError, match="runs a program of yours"):
+    with pytest.raises(EverstepError, match="runs your own program"):
         derived_job(elastic_job(["python3", "train.py"]), 2, SETTINGS, "word")
 
 
