@@ -26,7 +26,7 @@ def main() -> int:
     pulumi.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of pulumi")
     commands.add_parser("status", help="show the twin and its machines")
     commands.add_parser("down", help="remove the twin and all of its machines")
-    commands.add_parser("doctor", help="show leftovers on this host of twins that no longer run")
+    commands.add_parser("doctor", help="show what stopped twins have left on this host")
     arguments = parser.parse_args()
     try:
         if arguments.command == "pulumi":

@@ -90,7 +90,7 @@ __all__ = [
     "user_images",
 ]
 
-_LAZY = {
+_LAZY_MODULES = {
     "BANNER": "cloudtwin.providers",
     "Base": "cloudtwin.images",
     "ImageStore": "cloudtwin.images",
@@ -119,9 +119,9 @@ _LAZY = {
 
 def __getattr__(name: str) -> object:
     """Load a public name on first use."""
-    if name not in _LAZY:
+    if name not in _LAZY_MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    return getattr(import_module(_LAZY_MODULES[name]), name)
 
 
 # --- machines -----------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def replay_market(
 
     Args:
         state: the twin's folder.
-        machines: machines at each tick, by zone; after its end the last values stay.
+        machines: machines at each tick, by zone; the last values remain valid after the end.
         gap_seconds: seconds of the cloud between two ticks.
         speed: seconds of the cloud that pass in one real second.
 
@@ -322,10 +322,10 @@ def replay_market(
     from cloudtwin.capacity import replay_market as replay
 
     trace = Trace(gap_seconds=gap_seconds, machines=machines)
-    spot = [pool for pool in PoolStore(state).all() if pool.capacity == "spot"]
-    limited = [pool.name for pool in spot if trace.describes(pool)]
+    spot_pools_of_twin = [pool for pool in PoolStore(state).all() if pool.capacity == "spot"]
+    limited = [pool.name for pool in spot_pools_of_twin if trace.describes(pool)]
     if not limited:
-        zones = ", ".join(sorted({pool.zone for pool in spot})) or "no zone"
+        zones = ", ".join(sorted({pool.zone for pool in spot_pools_of_twin})) or "no zone"
         raise TwinError(
             f"No spot pool is in the zones of the trace: {', '.join(machines)}.",
             f"Name the zones as the stack does. Its spot pools are in {zones}.",
@@ -350,7 +350,7 @@ def reclaim(
     notice_seconds: float,
     unavailable_seconds: float | None = None,
 ) -> None:
-    """Reclaim spot machines as their cloud does, all at once, and return when they are gone.
+    """Reclaim spot machines at the same time, as their cloud does, and return when they are gone.
 
     Args:
         state: the twin's folder.

@@ -38,8 +38,8 @@ class ApiError(Exception):
 class _Connection(http.client.HTTPConnection):
     """An HTTPS connection whose socket is closed on every failure.
 
-    The standard one connects before it wraps the socket, and leaks a socket that is reset during the handshake:
-    the keeper, which relays to the API server, can end at any time.
+    `http.client.HTTPSConnection` connects before it wraps the socket, and leaks the socket if the handshake fails.
+    The handshake can fail at any time, because the keeper, which relays to the API server, can end at any time.
     """
 
     def __init__(self, host: str, port: int, timeout: float, context: ssl.SSLContext) -> None:
@@ -63,7 +63,7 @@ class KubernetesClient:
         pki: folder with `ca.crt` and the client's key pair.
         user: name of the key pair.
         host: address of the server, or of the relay to it.
-        port: its port.
+        port: port of the server or relay.
         timeout_seconds: a request fails with OSError after this time.
     """
 
@@ -121,7 +121,7 @@ class KubernetesClient:
 
         Raises:
             ApiError: the server refused.
-            OSError: it could not be reached in time.
+            OSError: the server could not be reached in time.
         """
         payload = None if body is None else json.dumps(body)
         return _parse(self._send(method, path, payload, content_type))

@@ -16,15 +16,15 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?")
 
 def cache_directory() -> Path:
     """Return the folder of costly builds, which can be repeated."""
-    if chosen := os.environ.get(CACHE_VARIABLE):
-        return Path(chosen).absolute()
+    if folder := os.environ.get(CACHE_VARIABLE):
+        return Path(folder).absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / FOLDER
 
 
 def state_root() -> Path:
     """Return the folder that holds one folder for each twin."""
-    if chosen := os.environ.get(STATE_VARIABLE):
-        return Path(chosen).absolute()
+    if folder := os.environ.get(STATE_VARIABLE):
+        return Path(folder).absolute()
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     return state.absolute() / FOLDER
 
@@ -35,13 +35,13 @@ def twin_name(name: str | None = None) -> str:
     Raises:
         TwinError: the name cannot be part of a folder, a cgroup and a host name.
     """
-    chosen = name or os.environ.get(NAME_VARIABLE) or DEFAULT
-    if not NAME.fullmatch(chosen):
+    resolved_name = name or os.environ.get(NAME_VARIABLE) or DEFAULT
+    if not NAME.fullmatch(resolved_name):
         raise TwinError(
-            f"{chosen!r} cannot name a twin.",
+            f"{resolved_name!r} cannot name a twin.",
             "Use 1 to 30 lower-case letters, digits and hyphens, with no hyphen at either end.",
         )
-    return chosen
+    return resolved_name
 
 
 def state_directory(name: str | None = None) -> Path:

@@ -1,6 +1,6 @@
 """The daemon: compares pools with machines twice a second, and starts and stops machines.
 
-Started by `daemon.start`. All its state is on disk: a killed daemon can be replaced at any moment.
+`daemon.start` starts it. All its state is on disk: a killed daemon can be replaced at any moment.
 """
 
 import argparse
@@ -57,7 +57,7 @@ class Daemon:
         leaving: the busy machines that are being removed.
         retry_at: time of the next attempt to start machines that failed, by pool; monotonic clock.
         faults: reasons why machines failed to start, by pool.
-        noticed: pools of machines with a notice, by machine.
+        interrupted: pools of the machines that have a notice, by machine.
         last_errors: the errors last logged, by machine.
         logged_reasons: the autoscaler's reasons last logged.
     """
@@ -72,7 +72,7 @@ class Daemon:
     leaving: set[str] = field(default_factory=set)
     retry_at: dict[str, float] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
-    noticed: dict[str, str] = field(default_factory=dict)
+    interrupted: dict[str, str] = field(default_factory=dict)
     last_errors: dict[str, str] = field(default_factory=dict)
     logged_reasons: set[str] = field(default_factory=set)
 
@@ -88,18 +88,17 @@ class Daemon:
                 with self.store.exclusive():
                     self.tick()
             except (OSError, ValueError, KeyError, TypeError) as error:
-                # The file is being removed, or has another version: retry.
+                # A file is being removed, or another version of the twin wrote it: retry.
                 log(f"cannot read the state: {error!r}")
                 time.sleep(RETRY_SECONDS)
             time.sleep(TICK_SECONDS)
 
     def tick(self) -> None:
         """Compare pools with machines once, and start the changes."""
-        being_started = list(
-            self.starting.values()
-        )  # before reading the machines, which the workers change
+        # Read before the machines: the workers change both.
+        being_started = list(self.starting.values())
         machines = self.machines()
-        self.shrink_pools_of_evicted(machines)
+        self.shrink_pools_of_evicted_machines(machines)
         pools = {pool.name: pool for pool in self.store.all()}  # after shrinking
         config = MarketConfig.load(self.twin.state)
         for machine, notice in machines:
@@ -133,17 +132,19 @@ class Daemon:
         """Return the number of machines of each pool that the account's quotas allow."""
         return quotas.limits(pools.values(), QuotaStore(self.twin.state).all())
 
-    def shrink_pools_of_evicted(self, machines: list[tuple[Machine, Notice | None]]) -> None:
-        """Lower the sizes of Azure pools with evicted machines, which a scale set does not replace."""
-        present = {machine.name for machine, _ in machines}
-        for name in [name for name in self.noticed if name not in present]:
-            pool = self.store.get(self.noticed.pop(name))
+    def shrink_pools_of_evicted_machines(
+        self, machines: list[tuple[Machine, Notice | None]]
+    ) -> None:
+        """Lower the sizes of Azure pools with evicted machines: a scale set does not replace these machines."""
+        machine_names = {machine.name for machine, _ in machines}
+        for name in [name for name in self.interrupted if name not in machine_names]:
+            pool = self.store.get(self.interrupted.pop(name))
             if pool and pool.cloud == "azure":
                 min_size = pool.min_size if pool.autoscaled else 0
                 self.store.resize(pool.name, max(pool.desired_size - 1, min_size))
         for machine, notice in machines:
             if notice and notice.terminate:
-                self.noticed[machine.name] = machine.record.spec.group
+                self.interrupted[machine.name] = machine.record.spec.group
 
     def scale(
         self,
@@ -153,13 +154,13 @@ class Daemon:
         config: MarketConfig,
     ) -> None:
         """Apply the autoscaler's decision."""
-        staying = {
+        pool_by_machine = {
             m.name: m.record.spec.group
             for m, notice in machines
             if m.name not in self.leaving and not (notice and notice.terminate)
         }
         decision = self.scaler.decide(
-            list(pools.values()), staying, plan.shortages, config.time_factor
+            list(pools.values()), pool_by_machine, plan.shortages, config.time_factor
         )
         if decision is None:
             return
@@ -170,16 +171,15 @@ class Daemon:
             self.store.resize(name, size)
         for name in decision.remove:
             self.remove(name, self.retire)
-            pool = pools[staying[name]]
+            pool = pools[pool_by_machine[name]]
             self.store.resize(pool.name, (self.store.get(pool.name) or pool).desired_size - 1)
 
     def machines(self) -> list[tuple[Machine, Notice | None]]:
         """Return the machines of all pools with their notices, oldest first."""
         tree, layout = Tree.here(), self.twin.layout
         machines = [Machine(layout, tree, record) for record in records.all_of(layout)]
-        machines.sort(
-            key=lambda machine: fleet.machine_number(machine.name)
-        )  # records are by address
+        # Records are sorted by address.
+        machines.sort(key=lambda machine: fleet.machine_number(machine.name))
         return [(m, Notice.load(m.folder.notice)) for m in machines if m.record.spec.group]
 
     def observe(
@@ -187,30 +187,30 @@ class Daemon:
     ) -> list[PoolMachine]:
         """Return the machines for the decision, including those being started."""
         releases = {name: pool.release for name, pool in pools.items()}
-        old = any(
+        has_old_release = any(
             m.record.spec.release != releases.get(m.record.spec.group, m.record.spec.release)
             for m, _ in machines
         )
-        ready = self.ready_nodes() if old else {m.name for m, _ in machines}
-        present = [
+        ready = self.ready_nodes() if has_old_release else {m.name for m, _ in machines}
+        present_machines = [
             PoolMachine(
                 name=machine.name,
                 pool=machine.record.spec.group,
                 alive=machine.name in self.starting or machine.process is not None,
                 leaving=machine.name in self.leaving,
-                noticed=bool(notice and notice.terminate),
+                has_notice=bool(notice and notice.terminate),
                 release=machine.record.spec.release,
                 ready=machine.name in ready,
             )
             for machine, notice in machines
         ]
-        names = {machine.name for machine in present}
-        starting = [
+        present_names = {machine.name for machine in present_machines}
+        starting_machines = [
             PoolMachine(name=name, pool=pool, release=releases.get(pool, ""), ready=False)
             for name, pool in dict(self.starting).items()
-            if name not in names
+            if name not in present_names
         ]
-        return [*present, *starting]
+        return [*present_machines, *starting_machines]
 
     def ready_nodes(self) -> set[str]:
         """Return the names of the Nodes that are Ready; empty if the cluster does not respond."""
@@ -333,7 +333,7 @@ def report_bugs(future: "Future[None]") -> None:
 
 
 def lock(state: Path) -> bool:
-    """Return True if this process is the twin's only daemon; the lock is held until it ends."""
+    """Return True if this process is the twin's only daemon; the process holds the lock until it ends."""
     path = state / "cloud" / "daemon.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

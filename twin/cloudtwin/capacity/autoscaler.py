@@ -1,7 +1,7 @@
 """An autoscaler's decision: more machines for unschedulable pods, fewer where machines are idle. Pure.
 
-After the Kubernetes cluster autoscaler: for each pod that is unschedulable, it looks for a pool whose
-new machine could run the pod, in the order of priorities. A pool for which the cloud has no capacity
+It follows the Kubernetes cluster autoscaler: for each unschedulable pod, it looks for a pool whose new
+machine could run the pod, in the order of priorities. A pool for which the cloud has no capacity
 is skipped, so that a job falls back from spot to the next pool.
 """
 
@@ -106,7 +106,7 @@ class PendingPod:
         node_terms: terms of its required node affinity, of which its machine must fulfil one; empty: any machine.
         tolerations: its tolerations.
         peer_labels: labels of the pods with which it must share a zone; empty: any zone.
-        zones: the zones in which such pods run; empty: none runs, and the first may choose.
+        zones: the zones in which these peers run; empty: no peer runs, and the pod may run in any zone.
     """
 
     name: str
@@ -125,13 +125,13 @@ class PoolNode:
     Attributes:
         name: its name.
         pool: its pool.
-        free: resources that no pod requests.
+        free_resources: resources that no pod requests.
         idle_seconds: time in which only daemons ran there; 0 while other pods run.
     """
 
     name: str
     pool: str
-    free: Resources
+    free_resources: Resources
     idle_seconds: float = 0.0
 
 
@@ -141,7 +141,7 @@ class ScalablePool:
 
     Attributes:
         pool: the pool.
-        offers: resources of a new machine that its daemons leave.
+        offers: resources of a new machine, without the requests of its daemons.
         priority: pools of higher priority grow first.
         ignored_taints: keys of taints that are removed soon after the start.
         out_of_capacity: True if the cloud has no capacity for it now.
@@ -164,8 +164,8 @@ class ScalablePool:
         if pod.zones and self.pool.zone not in pod.zones:
             return f"it is in {self.pool.zone}, and pods that share its zone are in {', '.join(sorted(pod.zones))}"
         for taint in self.pool.all_taints:
-            hard = taint.effect != "PreferNoSchedule" and taint.key not in self.ignored_taints
-            if hard and not any(toleration.tolerates(taint) for toleration in pod.tolerations):
+            blocks = taint.effect != "PreferNoSchedule" and taint.key not in self.ignored_taints
+            if blocks and not any(toleration.tolerates(taint) for toleration in pod.tolerations):
                 return f"the pod does not tolerate {taint.key}={taint.value}:{taint.effect}"
         if not self.offers.fits(pod.requests):
             return f"it offers {self.offers}, the pod requests {pod.requests}"
@@ -197,7 +197,7 @@ def decide(
 ) -> ScalingDecision:
     """Return the changes of the pools' sizes.
 
-    While pods are pending no machine is removed: a machine that is idle now may run them in a moment.
+    While pods are pending, no machine is removed: a machine that is idle now may run them in a moment.
 
     Args:
         pools: the pools whose size may change.
@@ -221,7 +221,7 @@ class _Placement:
         self._pools = {scalable.pool.name: scalable for scalable in pools}
         # Expected machines come first. A pod may be pending only because its machine is new.
         self._nodes = [
-            PoolNode(name="", pool=name, free=scalable.offers)
+            PoolNode(name="", pool=name, free_resources=scalable.offers)
             for name, scalable in self._pools.items()
             if not scalable.out_of_capacity
             for _ in range(scalable.pool.desired_size - sum(node.pool == name for node in nodes))
@@ -241,8 +241,10 @@ class _Placement:
         """Assign a pod; return the zone of its machine, None if it stays pending."""
         for index, node in enumerate(self._nodes):
             pool = self._pools.get(node.pool)
-            if pool and not pool.obstacle(pod) and node.free.fits(pod.requests):
-                self._nodes[index] = replace(node, free=node.free - pod.requests)
+            if pool and not pool.obstacle(pod) and node.free_resources.fits(pod.requests):
+                self._nodes[index] = replace(
+                    node, free_resources=node.free_resources - pod.requests
+                )
                 return pool.pool.zone
         obstacles = []
         for name, pool in self._pools.items():
@@ -251,7 +253,9 @@ class _Placement:
                 obstacles.append(f"{name}: {obstacle}")
                 continue
             self.sizes[name] = size + 1
-            self._nodes.append(PoolNode(name="", pool=name, free=pool.offers - pod.requests))
+            self._nodes.append(
+                PoolNode(name="", pool=name, free_resources=pool.offers - pod.requests)
+            )
             self.reasons.append(f"{name} grows to {size + 1} for {pod.name}")
             return pool.pool.zone
         reason = "; ".join(obstacles) or "there is no pool"

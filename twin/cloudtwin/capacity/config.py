@@ -17,7 +17,7 @@ from cloudtwin.capacity.trace import Trace
 from cloudtwin.errors import TwinError
 from cloudtwin.nodes.model import Cloud
 
-# Seconds between a cloud's notice and the interruption; on Azure the minimum that is guaranteed.
+# Seconds between a cloud's notice and the interruption; on Azure the guaranteed minimum.
 NOTICE_SECONDS: dict[Cloud, float] = {"aws": 120.0, "azure": 30.0, "": 0.0}
 
 
@@ -30,7 +30,7 @@ class MarketConfig:
         seed: the market's seed; empty without a market.
         opened_at: the market's start, in seconds since the epoch.
         parameters: the market's statistics.
-        trace: recorded capacity that is replayed in place of a market with a seed; without zones, none.
+        trace: recorded capacity that is replayed in place of a market with a seed; no zones: no replay.
     """
 
     time_factor: float = 1.0
@@ -42,10 +42,10 @@ class MarketConfig:
     @classmethod
     def load(cls, state: Path) -> "MarketConfig":
         """Return the configuration of a twin."""
-        stored: dict[str, Any] = files.read_json(_path(state)) or {}
-        parameters = MarketParameters(**stored.pop("parameters", {}))
-        trace = Trace(**stored.pop("trace", {}))
-        return cls(**stored, parameters=parameters, trace=trace)
+        document: dict[str, Any] = files.read_json(_path(state)) or {}
+        parameters = MarketParameters(**document.pop("parameters", {}))
+        trace = Trace(**document.pop("trace", {}))
+        return cls(**document, parameters=parameters, trace=trace)
 
     def save(self, state: Path) -> None:
         """Store the configuration of a twin."""

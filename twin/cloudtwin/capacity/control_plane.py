@@ -84,29 +84,35 @@ def wait(
         deadline = time.monotonic() + timeout_seconds
         while True:
             daemon.start(state)  # in each iteration: it may end during the wait
-            stored = store.get(pool)
-            desired, release = (stored.desired_size, stored.release) if stored else (0, "")
-            present, ready = _machines(twin, pool)
-            current = all(record.spec.release == release for record in present)
-            if current and len(present) == len(ready) == desired:
-                return tuple(ready)
+            stored_pool = store.get(pool)
+            desired, release = (
+                (stored_pool.desired_size, stored_pool.release) if stored_pool else (0, "")
+            )
+            pool_records, ready_names = _machines(twin, pool)
+            is_current = all(record.spec.release == release for record in pool_records)
+            if is_current and len(pool_records) == len(ready_names) == desired:
+                return tuple(ready_names)
             if time.monotonic() > deadline:
-                raise _not_ready_error(state, pool, len(ready), desired, timeout_seconds)
+                raise _not_ready_error(state, pool, len(ready_names), desired, timeout_seconds)
             time.sleep(POOL_POLL_SECONDS)
 
 
 def _machines(twin: Twin, pool: str) -> tuple[list[MachineRecord], list[str]]:
     """Return the machines of a pool, and the names of the running machines with a Ready Node.
 
-    It is cheaper than `Twin.status`, for several calls per second.
+    It is cheaper than `Twin.status`, because `wait` calls it several times per second.
     """
     layout, tree = twin.layout, Tree.here()
-    present = [Machine(layout, tree, r) for r in records.all_of(layout) if r.spec.group == pool]
+    pool_machines = [
+        Machine(layout, tree, r) for r in records.all_of(layout) if r.spec.group == pool
+    ]
     nodes: dict[str, dict[str, Any]] = {}
     with contextlib.suppress(ApiError, OSError):
-        nodes = node_objects.nodes(admin_client(layout)) if present else {}
-    ready = [m.name for m in present if m.process and node_objects.is_ready(nodes.get(m.name, {}))]
-    return [machine.record for machine in present], ready
+        nodes = node_objects.nodes(admin_client(layout)) if pool_machines else {}
+    ready_names = [
+        m.name for m in pool_machines if m.process and node_objects.is_ready(nodes.get(m.name, {}))
+    ]
+    return [machine.record for machine in pool_machines], ready_names
 
 
 def _not_ready_error(state: Path, pool: str, ready: int, desired: int, seconds: float) -> TwinError:

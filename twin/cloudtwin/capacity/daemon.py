@@ -15,7 +15,7 @@ from cloudtwin.nodes.linux.cgroups import Tree
 from cloudtwin.nodes.linux.processes import Process
 
 NAME = components.CAPACITY
-INHERITED = (
+INHERITED_VARIABLES = (
     "PATH",
     "HOME",
     "XDG_CACHE_HOME",
@@ -34,12 +34,12 @@ def start(state: Path) -> None:
     tree = Tree.here()
     tree.create(layout.capacity_cgroup)
     command = [sys.executable, "-P", "-m", "cloudtwin.capacity", "--state", str(state)]
-    enclosed = [*tree.enclosing(layout.capacity_cgroup), *command]
+    command_in_cgroup = [*tree.enclosing(layout.capacity_cgroup), *command]
     # Only the variables that the toolchain needs: no credentials in a process that runs for days.
-    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    source = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    process = processes.start(enclosed, layout.log(NAME), {**inherited, **source})
-    # If two are started at the same time, the second one exits.
+    inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+    python_path = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    process = processes.start(command_in_cgroup, layout.log(NAME), {**inherited, **python_path})
+    # If two daemons are started at the same time, the second daemon exits.
     processes.wait_until(lambda: bool(find(layout)) or not process.alive, DAEMON_START_SECONDS)
 
 

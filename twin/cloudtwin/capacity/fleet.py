@@ -19,7 +19,7 @@ class PoolMachine:
         pool: its pool.
         alive: True if it runs or starts.
         leaving: True if it is being removed.
-        noticed: True if the cloud has announced its interruption.
+        has_notice: True if the cloud has announced its interruption.
         release: the release that it started with.
         ready: True if its Node is Ready; relevant only while machines of another release are replaced.
     """
@@ -28,7 +28,7 @@ class PoolMachine:
     pool: str
     alive: bool = True
     leaving: bool = False
-    noticed: bool = False
+    has_notice: bool = False
     release: str = ""
     ready: bool = True
 
@@ -73,28 +73,30 @@ def decide(
     start: dict[str, int] = {}
     shortages: dict[str, int] = {}
     reclaim: list[str] = []
-    replaced: list[str] = []
+    replaced_names: list[str] = []
     for pool in pools:
-        present = [m for m in machines if m.pool == pool.name and m.alive]
-        extra = _surge(pool, present)
-        desired = pool.desired_size + extra
-        replaced += _replaced(pool, present, desired)
+        pool_machines = [m for m in machines if m.pool == pool.name and m.alive]
+        surge_size = _surge_size(pool, pool_machines)
+        desired = pool.desired_size + surge_size
+        replaced_names += _machines_to_replace(pool, pool_machines, desired)
         limit = limits.get(pool.name)
-        remaining = [m for m in present if not m.leaving]
-        active = [m for m in remaining if not m.noticed]
-        reclaimed = active[limit:] if limit is not None and pool.capacity == "spot" else []
-        counted = [m for m in (active if pool.cloud == "aws" else remaining) if m not in reclaimed]
-        # Machines with a notice do not count as surplus: another, possibly busy one would be stopped.
-        staying = [m for m in active if m not in reclaimed]
-        staying.sort(
-            key=lambda m: m.release != pool.release
-        )  # machines of an old release stop first
-        surplus = len(staying) - desired
+        remaining_machines = [m for m in pool_machines if not m.leaving]
+        active_machines = [m for m in remaining_machines if not m.has_notice]
+        reclaimed_machines = (
+            active_machines[limit:] if limit is not None and pool.capacity == "spot" else []
+        )
+        candidates = active_machines if pool.cloud == "aws" else remaining_machines
+        counted_machines = [m for m in candidates if m not in reclaimed_machines]
+        # Machines with a notice do not count as surplus: another, possibly busy machine would be stopped.
+        staying_machines = [m for m in active_machines if m not in reclaimed_machines]
+        # Machines of an old release stop first.
+        staying_machines.sort(key=lambda m: m.release != pool.release)
+        surplus = len(staying_machines) - desired
         if surplus > 0:
-            stop += [m.name for m in staying[-surplus:]]
-        missing = max(desired - len(counted), 0)
-        available = missing if limit is None else max(limit - len(active), 0)
-        reclaim += [m.name for m in reclaimed]
+            stop += [m.name for m in staying_machines[-surplus:]]
+        missing = max(desired - len(counted_machines), 0)
+        available = missing if limit is None else max(limit - len(active_machines), 0)
+        reclaim += [m.name for m in reclaimed_machines]
         if missing and available:
             start[pool.name] = min(missing, available)
         if missing > available:
@@ -102,33 +104,37 @@ def decide(
     return FleetPlan(
         start=start,
         stop=tuple(stop),
-        replace=tuple(name for name in replaced if name not in stop),
+        replace=tuple(name for name in replaced_names if name not in stop),
         forget=tuple(forget),
         reclaim=tuple(reclaim),
         shortages=shortages,
     )
 
 
-def _old(pool: Pool, present: Sequence[PoolMachine]) -> list[PoolMachine]:
+def _outdated_machines(pool: Pool, machines: Sequence[PoolMachine]) -> list[PoolMachine]:
     """Return the machines of a pool that have another release, including those being removed."""
-    return [machine for machine in present if machine.release != pool.release]
+    return [machine for machine in machines if machine.release != pool.release]
 
 
-def _surge(pool: Pool, present: Sequence[PoolMachine]) -> int:
-    """Return how many machines a pool has above its desired size while others are replaced.
+def _surge_size(pool: Pool, machines: Sequence[PoolMachine]) -> int:
+    """Return the number of machines that a pool has above its desired size during a replacement.
 
     It is negative while a pool without surge removes a machine, whose successor starts afterwards.
     """
-    old = _old(pool, present)
-    return min(pool.surge, len(old)) - sum(machine.leaving for machine in old)
+    outdated_machines = _outdated_machines(pool, machines)
+    return min(pool.surge, len(outdated_machines)) - sum(
+        machine.leaving for machine in outdated_machines
+    )
 
 
-def _replaced(pool: Pool, present: Sequence[PoolMachine], desired: int) -> list[str]:
+def _machines_to_replace(pool: Pool, machines: Sequence[PoolMachine], desired: int) -> list[str]:
     """Return the machine of an old release that is removed now: the oldest, once all successors are Ready."""
-    staying = [machine for machine in present if not (machine.leaving or machine.noticed)]
-    candidates = _old(pool, staying)
-    waits = any(machine.leaving for machine in present) or len(staying) < desired
-    if waits or not all(m.ready for m in staying if m.release == pool.release):
+    staying_machines = [
+        machine for machine in machines if not (machine.leaving or machine.has_notice)
+    ]
+    candidates = _outdated_machines(pool, staying_machines)
+    waits = any(machine.leaving for machine in machines) or len(staying_machines) < desired
+    if waits or not all(m.ready for m in staying_machines if m.release == pool.release):
         return []
     return [machine.name for machine in candidates[:1]]
 

@@ -27,15 +27,15 @@ class CapacityLimits:
 
     def set(self, pool: str, machines: int, seconds: float | None = None) -> None:
         """Limit a pool to a number of machines, for some seconds or until `remove`."""
-        until = None if seconds is None else time.time() + seconds
-        stored = files.read_json(self.path) or {}
-        files.write_json(self.path, stored | {pool: {"machines": machines, "until": until}})
+        expires_at = None if seconds is None else time.time() + seconds
+        limits = files.read_json(self.path) or {}
+        files.write_json(self.path, limits | {pool: {"machines": machines, "until": expires_at}})
 
     def remove(self, pool: str) -> None:
         """Remove a pool's limit."""
-        stored = files.read_json(self.path) or {}
-        stored.pop(pool, None)
-        files.write_json(self.path, stored)
+        limits = files.read_json(self.path) or {}
+        limits.pop(pool, None)
+        files.write_json(self.path, limits)
 
     def current(self) -> dict[str, int]:
         """Return the limits that have not expired."""

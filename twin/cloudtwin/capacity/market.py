@@ -71,34 +71,34 @@ def changes(
     if max_machines < 1:
         raise ValueError(f"{max_machines=} must be at least 1")
     market = parameters or MarketParameters()
-    chance = random.Random(seed)  # noqa: S311 - a reproducible simulation
+    generator = random.Random(seed)  # noqa: S311 - a reproducible simulation
     at_seconds, machines = 0.0, max_machines
     yield CapacityChange(at_seconds, machines)
     while True:
-        at_seconds += chance.expovariate(market.changes_per_hour) * HOUR_SECONDS
-        machines = _next_capacity(machines, max_machines, market, chance)
+        at_seconds += generator.expovariate(market.changes_per_hour) * HOUR_SECONDS
+        machines = _next_capacity(machines, max_machines, market, generator)
         yield CapacityChange(at_seconds, machines)
 
 
 def _next_capacity(
-    machines: int, max_machines: int, market: MarketParameters, chance: random.Random
+    machines: int, max_machines: int, market: MarketParameters, generator: random.Random
 ) -> int:
-    down = machines == max_machines or (machines > 0 and chance.random() < 0.5)
-    available = machines if down else max_machines - machines
-    if chance.random() < (market.total_loss_share if down else market.total_return_share):
-        moved = available
+    is_loss = machines == max_machines or (machines > 0 and generator.random() < 0.5)
+    max_change = machines if is_loss else max_machines - machines
+    if generator.random() < (market.total_loss_share if is_loss else market.total_return_share):
+        change = max_change
     else:
-        moved = 1
-        while moved < available and chance.random() < market.next_machine_chance:
-            moved += 1
-    return machines - moved if down else machines + moved
+        change = 1
+        while change < max_change and generator.random() < market.next_machine_chance:
+            change += 1
+    return machines - change if is_loss else machines + change
 
 
 def capacity_at(
     seed: str, max_machines: int, seconds: float, parameters: MarketParameters | None = None
 ) -> int:
     """Return the capacity some seconds after a market's start."""
-    past = takewhile(
+    past_changes = takewhile(
         lambda change: change.at_seconds <= seconds, changes(seed, max_machines, parameters)
     )
-    return list(past)[-1].machines
+    return list(past_changes)[-1].machines

@@ -1,7 +1,7 @@
 """Conversion of Kubernetes objects to the input of the autoscaler's decision. Pure.
 
 On AKS the autoscaler is part of the cloud, and each pool enables or disables it. On EKS it is a
-pod in the cluster: without one nothing is scaled, and its command line configures it.
+pod in the cluster, which its command line configures: without the pod, nothing is scaled.
 """
 
 import re
@@ -27,7 +27,7 @@ from cloudtwin.nodes.model import GPU_RESOURCE
 
 IMAGE = "cluster-autoscaler"
 PRIORITIES = "cluster-autoscaler-priority-expander"
-ENDED = {"Succeeded", "Failed"}
+ENDED_PHASES = {"Succeeded", "Failed"}
 SUFFIXES: dict[str, int | str] = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
     "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "m": "0.001",
@@ -99,10 +99,10 @@ def scalable_pools(
         enabled = autoscaler is not None if pool.cloud == "aws" else pool.autoscaled
         if not enabled or pool.min_size == pool.max_size:
             continue
-        idle = (autoscaler and autoscaler.idle_seconds) or pool.idle_seconds
+        idle_seconds = (autoscaler and autoscaler.idle_seconds) or pool.idle_seconds
         scalable.append(
             ScalablePool(
-                pool=replace(pool, idle_seconds=idle / time_factor),
+                pool=replace(pool, idle_seconds=idle_seconds / time_factor),
                 offers=offers[pool.name],
                 priority=priorities.get(pool.name, 0),
                 ignored_taints=autoscaler.ignored_taints if autoscaler else frozenset(),
@@ -113,7 +113,7 @@ def scalable_pools(
 
 
 def priorities_of(config_map: Object, pools: Sequence[Pool]) -> dict[str, int]:
-    """Return the pools' priorities in the autoscaler's ConfigMap, the highest of several."""
+    """Return the pools' priorities in the autoscaler's ConfigMap; if several patterns match, the highest."""
     text = config_map.get("data", {}).get("priorities", "")
     table: Any = yaml.safe_load(text) or {}
     priorities: dict[str, int] = {}
@@ -132,7 +132,7 @@ def _group_name(pool: Pool) -> str:
 
 
 def _peer_labels(pod: Object) -> str:
-    """Return the labels of the pods with which a pod must share a zone; empty without such a term."""
+    """Return the labels of the pods whose zone a pod must share; empty if it need not share a zone."""
     affinity = (pod["spec"].get("affinity") or {}).get("podAffinity") or {}
     for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ():
         if term.get("topologyKey") == ZONE_LABEL:
@@ -142,7 +142,10 @@ def _peer_labels(pod: Object) -> str:
 
 
 def _node_terms(pod: Object) -> tuple[tuple[LabelRequirement, ...], ...]:
-    """Return the terms of a pod's required node affinity; a field (its name) is like a label that new machines lack."""
+    """Return the terms of a pod's required node affinity.
+
+    A field, such as `metadata.name`, is treated as a label that new machines lack.
+    """
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     return tuple(
@@ -159,7 +162,7 @@ def _node_terms(pod: Object) -> tuple[tuple[LabelRequirement, ...], ...]:
 def _zones_of_peers(
     pod: Object, pods: Sequence[Object], zones: Mapping[str, str]
 ) -> frozenset[str]:
-    """Return the zones in which pods run with which a pod must share a zone."""
+    """Return the zones of the running pods whose zone a pod must share."""
     labels = dict(pair.split("=", 1) for pair in _peer_labels(pod).split(",") if pair)
     peers = [
         peer
@@ -167,7 +170,7 @@ def _zones_of_peers(
         if labels
         and peer["metadata"]["namespace"] == pod["metadata"]["namespace"]
         and labels.items() <= (peer["metadata"].get("labels") or {}).items()
-        and peer.get("status", {}).get("phase") not in ENDED
+        and peer.get("status", {}).get("phase") not in ENDED_PHASES
     ]
     peer_zones = (zones.get(peer["spec"].get("nodeName") or "", "") for peer in peers)
     return frozenset(filter(None, peer_zones))
@@ -222,11 +225,16 @@ def pool_nodes(
     for name, node in nodes.items():
         pool = pools.get(groups.get(name, ""))
         if pool and node_objects.is_schedulable(node):
-            free = _allocatable(node, pool)
+            free_resources = _allocatable(node, pool)
             for pod in _pods_on(name, pods):
-                free -= requests_of(pod)
+                free_resources -= requests_of(pod)
             result.append(
-                PoolNode(name=name, pool=pool.name, free=free, idle_seconds=idle.get(name, 0.0))
+                PoolNode(
+                    name=name,
+                    pool=pool.name,
+                    free_resources=free_resources,
+                    idle_seconds=idle.get(name, 0.0),
+                )
             )
     return result
 
@@ -234,7 +242,7 @@ def pool_nodes(
 def resources_of_new_node(
     pool: Pool, groups: Mapping[str, str], nodes: Mapping[str, Object], pods: Sequence[Object]
 ) -> Resources | None:
-    """Return the resources of a new machine of a pool, from an existing machine's; None if there is none."""
+    """Return the resources of a new machine of a pool, computed from an existing machine, else None."""
     for name, node in nodes.items():
         if groups.get(name) == pool.name:
             offers = _allocatable(node, pool)
@@ -256,13 +264,16 @@ def requests_of(pod: Object) -> Resources:
     containers = [_requests(container) for container in spec["containers"]]
     init_containers = [_requests(container) for container in spec.get("initContainers") or ()]
 
-    def larger(field: str) -> int:
-        single: list[int] = [getattr(requests, field) for requests in init_containers]
-        total: int = sum(getattr(requests, field) for requests in containers)
-        return max(total, *single, 0)
+    def effective_request(field: str) -> int:
+        init_requests: list[int] = [getattr(requests, field) for requests in init_containers]
+        sum_of_containers: int = sum(getattr(requests, field) for requests in containers)
+        return max(sum_of_containers, *init_requests, 0)
 
     return Resources(
-        milli_cpu=larger("milli_cpu"), memory=larger("memory"), gpus=larger("gpus"), pods=1
+        milli_cpu=effective_request("milli_cpu"),
+        memory=effective_request("memory"),
+        gpus=effective_request("gpus"),
+        pods=1,
     )
 
 
@@ -305,7 +316,8 @@ def _pods_on(name: str, pods: Sequence[Object]) -> list[Object]:
     return [
         pod
         for pod in pods
-        if pod["spec"].get("nodeName") == name and pod.get("status", {}).get("phase") not in ENDED
+        if pod["spec"].get("nodeName") == name
+        and pod.get("status", {}).get("phase") not in ENDED_PHASES
     ]
 
 

@@ -71,12 +71,14 @@ class Pool:
     def __post_init__(self) -> None:
         """Raise ValueError for a pool that no cloud accepts: a bug of the provider."""
         if not 0 <= self.min_size <= self.max_size:
-            raise ValueError(f"pool {self.name}: {self.min_size=} exceeds {self.max_size=}")
+            raise ValueError(
+                f"pool {self.name}: {self.min_size=} must be between 0 and {self.max_size=}"
+            )
         if not self.instance_types:
             raise ValueError(f"pool {self.name} has no instance type")
 
     @classmethod
-    def parse(cls, stored: Mapping[str, Any]) -> "Pool":
+    def parse(cls, document: Mapping[str, Any]) -> "Pool":
         """Return the pool of a JSON object.
 
         Raises:
@@ -86,32 +88,32 @@ class Pool:
         capacities: dict[str, Capacity] = {capacity: capacity for capacity in CAPACITIES}
         return cls(
             **{
-                **stored,
-                "cloud": clouds[stored["cloud"]],
-                "role": Role(stored["role"]),
-                "capacity": capacities[stored["capacity"]],
-                "instance_types": tuple(stored["instance_types"]),
-                "taints": tuple(Taint.parse(taint) for taint in stored["taints"]),
-                "startup_taints": tuple(Taint.parse(taint) for taint in stored["startup_taints"]),
+                **document,
+                "cloud": clouds[document["cloud"]],
+                "role": Role(document["role"]),
+                "capacity": capacities[document["capacity"]],
+                "instance_types": tuple(document["instance_types"]),
+                "taints": tuple(Taint.parse(taint) for taint in document["taints"]),
+                "startup_taints": tuple(Taint.parse(taint) for taint in document["startup_taints"]),
             }
         )
 
     @property
     def all_taints(self) -> tuple[Taint, ...]:
         """The taints of a new machine: the declared taints, and AKS's for spot machines."""
-        added = (AKS_SPOT,) if self.cloud == "azure" and self.capacity == "spot" else ()
-        return tuple(dict.fromkeys((*self.taints, *added, *self.startup_taints)))
+        spot_taints = (AKS_SPOT,) if self.cloud == "azure" and self.capacity == "spot" else ()
+        return tuple(dict.fromkeys((*self.taints, *spot_taints, *self.startup_taints)))
 
     def machine(self, name: str, instance_type: str | None = None) -> MachineSpec:
         """Return a machine of this pool, by default of its first instance type."""
-        chosen = instance_type or self.instance_types[0]
+        selected_type = instance_type or self.instance_types[0]
         return MachineSpec(
             name=name,
             role=self.role,
             gpus=self.gpus,
             labels={**cloud_labels(self), **self.labels},
             taints=self.all_taints,
-            instance_type=chosen,
+            instance_type=selected_type,
             zone=self.zone,
             region=self.region,
             cloud=self.cloud,
@@ -124,7 +126,7 @@ class Pool:
 def cloud_labels(pool: Pool) -> dict[str, str]:
     """Return the labels that EKS or AKS adds to a node of a pool.
 
-    Source: the user guides of both, and nodes observed there. AKS labels only spot nodes with their
+    Source: the user guides of EKS and AKS, and nodes observed there. AKS labels only spot nodes with their
     capacity, EKS all nodes.
     """
     if pool.cloud == "azure":
@@ -162,8 +164,8 @@ class PoolStore:
 
     def all(self) -> tuple[Pool, ...]:
         """Return every pool, by name."""
-        stored = files.read_json(self.path) or {}
-        return tuple(Pool.parse(stored[name]) for name in sorted(stored))
+        document = files.read_json(self.path) or {}
+        return tuple(Pool.parse(document[name]) for name in sorted(document))
 
     def get(self, name: str) -> Pool | None:
         """Return a pool with its current desired size, or None."""
@@ -171,36 +173,38 @@ class PoolStore:
 
     def put(self, pool: Pool) -> None:
         """Add a pool, or replace the pool with its name."""
-        self._change(lambda stored: stored.update({pool.name: asdict(pool)}))
+        self._change(lambda document: document.update({pool.name: asdict(pool)}))
 
     def resize(self, name: str, desired_size: int) -> None:
         """Change a pool's desired size and nothing else. A deleted pool stays deleted."""
 
-        def change(stored: dict[str, Any]) -> None:
-            if name in stored:
-                stored[name] = asdict(replace(Pool.parse(stored[name]), desired_size=desired_size))
+        def change(document: dict[str, Any]) -> None:
+            if name in document:
+                document[name] = asdict(
+                    replace(Pool.parse(document[name]), desired_size=desired_size)
+                )
 
         self._change(change)
 
     def delete(self, name: str) -> None:
         """Delete a pool. The daemon removes its machines."""
-        self._change(lambda stored: stored.pop(name, None))
+        self._change(lambda document: document.pop(name, None))
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         """Prevent decisions of the daemon while the block runs."""
-        with _locked(self.path.with_name("deciding.lock")):
+        with _lock(self.path.with_name("deciding.lock")):
             yield
 
     def _change(self, change: Callable[[dict[str, Any]], object]) -> None:
-        with _locked(self.path.with_suffix(".lock")):
-            stored = files.read_json(self.path) or {}
-            change(stored)
-            files.write_json(self.path, stored)
+        with _lock(self.path.with_suffix(".lock")):
+            document = files.read_json(self.path) or {}
+            change(document)
+            files.write_json(self.path, document)
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

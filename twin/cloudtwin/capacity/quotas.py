@@ -52,7 +52,7 @@ class QuotaStore:
 
 
 def limits(pools: Iterable[Pool], quotas: dict[str, float]) -> dict[str, int]:
-    """Return the number of machines of each pool that the quotas allow; without a quota it is absent.
+    """Return the number of machines of each pool that the quotas allow; pools without a quota are absent.
 
     Pools that share a quota share its vCPUs, in the given order and up to their desired sizes.
 
@@ -64,19 +64,19 @@ def limits(pools: Iterable[Pool], quotas: dict[str, float]) -> dict[str, int]:
     result: dict[str, int] = {}
     for pool in pools:
         machine = INSTANCE_TYPES.get(pool.instance_types[0])
-        counted = quota(pool.instance_types[0], spot=pool.capacity == "spot")
+        account_quota = quota(pool.instance_types[0], spot=pool.capacity == "spot")
         if (
             pool.cloud != "aws"
             or machine is None
-            or counted is None
-            or counted.code not in remaining
+            or account_quota is None
+            or account_quota.code not in remaining
         ):
             continue
-        result[pool.name] = int(remaining[counted.code] // machine.vcpus)
-        remaining[counted.code] -= min(result[pool.name], pool.desired_size) * machine.vcpus
+        result[pool.name] = int(remaining[account_quota.code] // machine.vcpus)
+        remaining[account_quota.code] -= min(result[pool.name], pool.desired_size) * machine.vcpus
     return result
 
 
 def reason(pool: Pool) -> str:
-    """Return the error of EC2 when a quota is exceeded."""
+    """Return EC2's error message for an exceeded quota."""
     return SPOT_EXCEEDED if pool.capacity == "spot" else ON_DEMAND_EXCEEDED

@@ -40,7 +40,7 @@ def reclaim(
         else config.notice_seconds(specs[name].cloud if name in specs else "")
         for name in names
     }
-    with PoolStore(state).exclusive():  # or replacements would start before the limit is set
+    with PoolStore(state).exclusive():  # otherwise replacements would start before the limit is set
         for name in names:
             twin.notice(name, seconds[name], terminate=True)
         if unavailable_seconds is not None:
@@ -52,8 +52,8 @@ def reclaim(
 
 
 def _limit_pools(twin: Twin, names: Sequence[str], seconds: float) -> None:
-    present = [m for m in twin.status().machines if m.power is not Power.GONE]
-    pools = {m.spec.name: m.spec.group for m in present}
+    machines_left = [m for m in twin.status().machines if m.power is not Power.GONE]
+    pools = {m.spec.name: m.spec.group for m in machines_left}
     for pool, machines in remaining_machines(pools, names).items():
         CapacityLimits(twin.state).set(pool, machines, seconds)
 

@@ -68,18 +68,24 @@ class Scaler:
         scalable = observation.scalable_pools(
             pools, offers, autoscaler_pod, priorities, shortages, time_factor
         )
-        by_name = {scalable_pool.pool.name: scalable_pool.pool for scalable_pool in scalable}
-        observed = observation.pool_nodes(by_name, groups, nodes, pods, self._idle(nodes, pods))
-        return autoscaler.decide(scalable, observed, observation.pending_pods(pods, _zones(nodes)))
+        pool_by_name = {scalable_pool.pool.name: scalable_pool.pool for scalable_pool in scalable}
+        pool_nodes = observation.pool_nodes(
+            pool_by_name, groups, nodes, pods, self._idle_seconds(nodes, pods)
+        )
+        return autoscaler.decide(
+            scalable, pool_nodes, observation.pending_pods(pods, _zones(nodes))
+        )
 
-    def _idle(self, nodes: Mapping[str, Object], pods: Sequence[Object]) -> dict[str, float]:
+    def _idle_seconds(
+        self, nodes: Mapping[str, Object], pods: Sequence[Object]
+    ) -> dict[str, float]:
         now = time.monotonic()
-        idle = {
+        idle_names = {
             name
             for name, node in nodes.items()
             if node_objects.is_ready(node) and not observation.is_busy(name, pods)
         }
-        self._idle_since = {name: self._idle_since.get(name, now) for name in idle}
+        self._idle_since = {name: self._idle_since.get(name, now) for name in idle_names}
         return {name: now - since for name, since in self._idle_since.items()}
 
     def _priorities(
@@ -90,7 +96,7 @@ class Scaler:
         try:
             return observation.priorities_of(self.api.get(path), pools)
         except ApiError:
-            return {}  # without it all pools have one priority
+            return {}  # without the ConfigMap, all pools have the same priority
 
 
 def _zones(nodes: Mapping[str, Object]) -> dict[str, str]:

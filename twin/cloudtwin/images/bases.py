@@ -20,8 +20,8 @@ from cloudtwin.toolchain import cache
 SUITE = "trixie"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 FORMAT = "1"  # raise it to rebuild the bases of unchanged packages
-SHOWN_LINES = 12
-EXCLUDED = (
+TAIL_LINES = 12
+EXCLUDED_PATHS = (
     "/usr/share/doc/*",
     "/usr/share/man/*",
     "/usr/share/info/*",
@@ -46,7 +46,7 @@ class Base:
     @property
     def key(self) -> str:
         """The cache key, without versions of packages: newer ones need no new base image."""
-        parts = (FORMAT, SUITE, platform.machine(), *self.packages, *EXCLUDED, *self.excluded)
+        parts = (FORMAT, SUITE, platform.machine(), *self.packages, *EXCLUDED_PATHS, *self.excluded)
         return cache.digest(parts)
 
     @property
@@ -117,7 +117,7 @@ def explain(name: str, lines: Iterable[str], folder: Path) -> TwinError:
     """Return the error that explains the output of a failed mmdebstrap."""
     nonempty = [line for line in lines if line]
     text = "\n".join(nonempty)
-    tail = "\n".join(f"  {line}" for line in nonempty[-SHOWN_LINES:])
+    tail = "\n".join(f"  {line}" for line in nonempty[-TAIL_LINES:])
     if re.search(r"no space left on device|not enough free space", text, re.IGNORECASE):
         return TwinError(
             f"The disk is full: cannot build the base image {name} in {folder}.",
@@ -136,7 +136,8 @@ def explain(name: str, lines: Iterable[str], folder: Path) -> TwinError:
 def _mmdebstrap(base: Base, archive: Path) -> list[str]:
     options = transport_options(_output(["apt-config", "dump"]))
     targets = _output(["apt-get", "indextargets", "--format", "$(ORIGIN)|$(LABEL)|$(REPO_URI)"])
-    mirror = mirror_from(targets)  # by name: the host's sources list only its own suite
+    # Passed explicitly: the host's sources list only the host's own suite.
+    mirror = mirror_from(targets)
     return [
         "mmdebstrap",
         "--variant=minbase",
@@ -144,7 +145,7 @@ def _mmdebstrap(base: Base, archive: Path) -> list[str]:
         f"--keyring={KEYRING}",
         f"--include={','.join(base.packages)}",
         *(f"--aptopt={option}" for option in options),
-        *(f"--dpkgopt=path-exclude={pattern}" for pattern in (*EXCLUDED, *base.excluded)),
+        *(f"--dpkgopt=path-exclude={pattern}" for pattern in (*EXCLUDED_PATHS, *base.excluded)),
         SUITE,
         str(archive),
         *([mirror] if mirror else []),  # the default is Debian's own

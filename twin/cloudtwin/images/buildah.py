@@ -17,7 +17,7 @@ from pathlib import Path
 from cloudtwin.errors import TwinError
 from cloudtwin.images import confine, oci_layout
 
-SHOWN_LINES = 15
+TAIL_LINES = 15
 # Signatures are not checked: images are built here or chosen by the user.
 TRUST_ALL = '{"default": [{"type": "insecureAcceptAnything"}]}'
 LIBRARY = Path("/var/lib/containers")
@@ -43,7 +43,7 @@ class Buildah:
         """
         if not shutil.which("buildah") or os.geteuid() != 0:
             raise TwinError(
-                "Images cannot be built here: buildah is not installed, or this is not root.",
+                "Images cannot be built here: buildah is not installed, or this process does not run as root.",
                 "Run as root after: apt-get install buildah",
             )
 
@@ -95,7 +95,7 @@ class Buildah:
         if result.code:
             raise explain(action, result.output)
 
-    def _call(self, arguments: list[str], base: Path | None = None) -> confine.Finished:
+    def _call(self, arguments: list[str], base: Path | None = None) -> confine.ProgramResult:
         """Run buildah with a temporary /var/lib/containers that contains `base`."""
         temporary = self.storage / "tmp"
         temporary.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ def _mount_point(folder: Path) -> Iterator[None]:
 
 def explain(action: str, output: str) -> TwinError:
     """Return the error that explains the output of a failed build."""
-    tail = "\n".join(f"  {line}" for line in output.strip().splitlines()[-SHOWN_LINES:])
+    tail = "\n".join(f"  {line}" for line in output.strip().splitlines()[-TAIL_LINES:])
     failure = f"buildah could not {action}:\n{tail}"
     if re.search(r"no space left on device|disk quota exceeded", output, re.IGNORECASE):
         return TwinError(f"The disk is full: {failure}", "Free 4 GB on the disk of the cache.")

@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-KEPT_LINES = 200
+MAX_LINES = 200
 KILLED_WITH_PARENT = ("setpriv", "--pdeathsig=KILL", "--")
 OWN_MOUNTS = ("unshare", "--mount", "--propagation=private")
 OWN_PROCESSES = ("--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--")
 
 
 @dataclass(frozen=True)
-class Finished:
+class ProgramResult:
     """A program's exit code and its last lines on standard output and error."""
 
     code: int
@@ -34,12 +34,12 @@ def run(
     arguments: Sequence[str],
     environment: Mapping[str, str],
     on_line: Callable[[str], None] = lambda _: None,
-) -> Finished:
+) -> ProgramResult:
     """Run a program confined; end it if this process is interrupted.
 
     Args:
         arguments: the program and its arguments.
-        environment: variables to add to ours.
+        environment: variables in addition to this process's variables.
         on_line: called with each line that the program prints, without its end.
     """
     process = subprocess.Popen(
@@ -51,12 +51,12 @@ def run(
         errors="replace",
         env={**os.environ, **environment},
     )
-    last_lines: deque[str] = deque(maxlen=KEPT_LINES)
+    last_lines: deque[str] = deque(maxlen=MAX_LINES)
     try:
         for line in process.stdout or ():
             last_lines.append(line.rstrip())
             on_line(last_lines[-1])
-        return Finished(process.wait(), tuple(last_lines))
+        return ProgramResult(process.wait(), tuple(last_lines))
     except BaseException:
         process.kill()
         process.wait()

@@ -25,9 +25,9 @@ SOCKET = "/run/containerd.sock"
 LAST = "localhost/cloudtwin/last:local"  # removing it starts the garbage collector
 CONTAINERD_START_SECONDS = 90.0  # limit on a busy machine
 STOP_SECONDS = 20.0
-SHOWN_LINES = 12
+TAIL_LINES = 12
 CONTENT = "io.containerd.content.v1.content/blobs/sha256"
-DISABLED = (
+DISABLED_PLUGINS = (
     "io.containerd.grpc.v1.cri",
     "io.containerd.snapshotter.v1.aufs",
     "io.containerd.snapshotter.v1.btrfs",
@@ -65,9 +65,9 @@ def fill(root: Path, sources: Sequence[ImportSource]) -> tuple[str, ...]:
     with _containerd(root) as process:
         for source in sources:
             _import(process, source)
-        present = _ctr(process, "images", "ls", "--quiet").split()
-        _collect(process, references[0], sorted(set(present) - set(references)))
-        if missing := sorted(set(references) - set(present)):
+        imported_references = _ctr(process, "images", "ls", "--quiet").split()
+        _collect(process, references[0], sorted(set(imported_references) - set(references)))
+        if missing := sorted(set(references) - set(imported_references)):
             raise TwinError(f"containerd imported all images but {', '.join(missing)}.")
     return tuple(references)
 
@@ -97,37 +97,39 @@ def copy(root: Path, destination: Path) -> None:
             "Free some space there.",
         )
     for database in root.glob("*/*.db"):
-        private = destination / database.relative_to(root)
-        temporary = private.with_suffix(".new")
+        target = destination / database.relative_to(root)
+        temporary = target.with_suffix(".new")
         shutil.copy2(database, temporary)
-        temporary.replace(private)
+        temporary.replace(target)
 
 
 def share_content(root: Path, folder: Path) -> None:
     """Replace a layout folder's blobs by hard links to a containerd root's blobs, to save space."""
     for blob in (folder / "blobs" / "sha256").iterdir():
-        stored = root / CONTENT / blob.name
-        if stored.exists() and not stored.samefile(blob):
+        content = root / CONTENT / blob.name
+        if content.exists() and not content.samefile(blob):
             temporary = blob.with_name(f".{blob.name}")
             with suppress(OSError):  # another file system: nothing to share
-                os.link(stored, temporary)
+                os.link(content, temporary)
                 temporary.replace(blob)
 
 
-def _collect(process: subprocess.Popen[bytes], retained: str, surplus: list[str]) -> None:
+def _collect(
+    process: subprocess.Popen[bytes], retained_reference: str, surplus_references: list[str]
+) -> None:
     """Remove images, and content that no image refers to.
 
     The collector runs only here: while an image is being imported under an existing name,
-    no image refers to the layers that the old and the new one share.
+    no image refers to the layers that the old image and the new image share.
     """
-    _ctr(process, "images", "tag", "--force", retained, LAST)
-    _ctr(process, "images", "rm", "--sync", *surplus, LAST)
+    _ctr(process, "images", "tag", "--force", retained_reference, LAST)
+    _ctr(process, "images", "rm", "--sync", *surplus_references, LAST)
 
 
 def _import(process: subprocess.Popen[bytes], source: ImportSource) -> None:
     """Stream an image into containerd, without the blobs that containerd has."""
-    present = _ctr(process, "content", "ls", "--quiet").split()
-    blob_names = {digest.removeprefix("sha256:") for digest in present}
+    digests = _ctr(process, "content", "ls", "--quiet").split()
+    blob_names = {digest.removeprefix("sha256:") for digest in digests}
     arguments = _ctr_command(process, "images", "import", "-")
     with subprocess.Popen(
         arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -139,7 +141,7 @@ def _import(process: subprocess.Popen[bytes], source: ImportSource) -> None:
             ctr.stdin.close()
         message = ctr.stderr.read().decode(errors="replace")
     if ctr.returncode:
-        raise _import_error(f"containerd refuses {source.path}", message)
+        raise _containerd_error(f"containerd refuses {source.path}", message)
 
 
 def _ctr(process: subprocess.Popen[bytes], *arguments: str) -> str:
@@ -147,7 +149,7 @@ def _ctr(process: subprocess.Popen[bytes], *arguments: str) -> str:
         _ctr_command(process, *arguments), capture_output=True, text=True, check=False
     )
     if result.returncode:
-        raise _import_error(f"ctr {' '.join(arguments[:2])} fails", result.stderr)
+        raise _containerd_error(f"ctr {' '.join(arguments[:2])} fails", result.stderr)
     return result.stdout
 
 
@@ -162,7 +164,7 @@ def _containerd(root: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a containerd on a root; it ends with the block, or when this process is killed."""
     config = root.with_name("containerd.toml")
     log = root.with_name("containerd.log")
-    disabled = ", ".join(f'"{plugin}"' for plugin in DISABLED)
+    disabled = ", ".join(f'"{plugin}"' for plugin in DISABLED_PLUGINS)
     config.write_text(
         f'version = 2\nroot = "{root}"\nstate = "/run/containerd"\noom_score = 0\n'
         f'disabled_plugins = [{disabled}]\n[grpc]\naddress = "{SOCKET}"\n'
@@ -198,10 +200,10 @@ def _wait(process: subprocess.Popen[bytes], log: Path) -> None:
             _ctr(process, "version")
             return
         time.sleep(0.02)
-    raise _import_error("containerd does not start", log.read_text(errors="replace"))
+    raise _containerd_error("containerd does not start", log.read_text(errors="replace"))
 
 
-def _import_error(problem: str, output: str) -> TwinError:
-    tail = "\n".join(f"  {line}" for line in output.strip().splitlines()[-SHOWN_LINES:])
+def _containerd_error(problem: str, output: str) -> TwinError:
+    tail = "\n".join(f"  {line}" for line in output.strip().splitlines()[-TAIL_LINES:])
     fix = "Free some space there." if "no space left" in output else ""
     return TwinError(f"{problem}:\n{tail}", fix)

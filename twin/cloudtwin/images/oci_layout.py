@@ -45,7 +45,7 @@ def single_layer(layout: Path, layer: Path, reference: str, config: Json) -> Non
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     size = layer.stat().st_size
     layer.rename(blobs / digest)
-    described = _put_json(
+    config_descriptor = _put_json(
         blobs,
         {
             "created": EPOCH,
@@ -61,7 +61,7 @@ def single_layer(layout: Path, layer: Path, reference: str, config: Json) -> Non
         {
             "schemaVersion": 2,
             "mediaType": MANIFEST,
-            "config": {"mediaType": CONFIG, **described},
+            "config": {"mediaType": CONFIG, **config_descriptor},
             "layers": [{"mediaType": LAYER, "digest": f"sha256:{digest}", "size": size}],
         },
     )
@@ -81,18 +81,18 @@ def share_blobs(source: Path, target: Path) -> None:
 
 def drop_unused(layout: Path) -> None:
     """Remove the blobs that no image of a layout folder needs."""
-    referenced: set[str] = set()
-    waiting = [image.descriptor for image in read(layout)]
-    while waiting:
-        descriptor = waiting.pop()
+    referenced_names: set[str] = set()
+    descriptors = [image.descriptor for image in read(layout)]
+    while descriptors:
+        descriptor = descriptors.pop()
         name = descriptor["digest"].removeprefix("sha256:")
-        referenced.add(name)
+        referenced_names.add(name)
         if re.search("manifest|index", descriptor.get("mediaType", MANIFEST)):
             document = json.loads((layout / "blobs" / "sha256" / name).read_bytes())
-            waiting += document.get("manifests", []) + document.get("layers", [])
-            waiting += [document["config"]] if "config" in document else []
+            descriptors += document.get("manifests", []) + document.get("layers", [])
+            descriptors += [document["config"]] if "config" in document else []
     for blob in (layout / "blobs" / "sha256").iterdir():
-        if blob.name not in referenced:
+        if blob.name not in referenced_names:
             blob.unlink()
 
 
@@ -168,10 +168,10 @@ def _blobs(source: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
 
 
 def _image_of(descriptor: Json, source: Path) -> Image:
-    notes = descriptor.get("annotations") or {}
-    name = notes.get(CONTAINERD_REFERENCE) or notes.get(REFERENCE) or "latest"
-    full = name if "/" in name or ":" in name else f"localhost/{source.stem.lower()}:{name}"
-    return Image(full, descriptor)
+    annotations = descriptor.get("annotations") or {}
+    name = annotations.get(CONTAINERD_REFERENCE) or annotations.get(REFERENCE) or "latest"
+    reference = name if "/" in name or ":" in name else f"localhost/{source.stem.lower()}:{name}"
+    return Image(reference, descriptor)
 
 
 def _index(images: list[Image]) -> bytes:

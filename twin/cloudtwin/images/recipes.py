@@ -50,17 +50,17 @@ class Recipe:
         return f"{self.prefix}/{self.name}:{TAG}"
 
     @classmethod
-    def parse(cls, stored: Mapping[str, Any]) -> "Recipe":
+    def parse(cls, document: Mapping[str, Any]) -> "Recipe":
         """Return the recipe that a JSON object describes.
 
         Raises:
             KeyError, TypeError: the object does not describe a recipe.
         """
-        base = stored["base"]
+        base = document["base"]
         fields = {
-            **stored,
-            "root": Path(stored["root"]),
-            "sources": tuple(stored["sources"]),
+            **document,
+            "root": Path(document["root"]),
+            "sources": tuple(document["sources"]),
             "base": base and Base(base["name"], tuple(base["packages"]), tuple(base["excluded"])),
         }
         return cls(**fields)
@@ -90,16 +90,18 @@ def all_recipes(recipes: Sequence[Recipe]) -> dict[str, Recipe]:
     Raises:
         ValueError: two recipes have the same name.
     """
-    all_of_them = [*OWN_RECIPES, *recipes]
-    by_name = {recipe.name: recipe for recipe in all_of_them}
-    if len(by_name) < len(all_of_them):
-        raise ValueError(f"image names are not unique: {[recipe.name for recipe in all_of_them]}")
+    combined_recipes = [*OWN_RECIPES, *recipes]
+    by_name = {recipe.name: recipe for recipe in combined_recipes}
+    if len(by_name) < len(combined_recipes):
+        raise ValueError(
+            f"image names are not unique: {[recipe.name for recipe in combined_recipes]}"
+        )
     return by_name
 
 
-def stand_in_for(published: str) -> str | None:
+def stand_in_for(image: str) -> str | None:
     """Return the local image with the observable behaviour of a published one, or None."""
-    repository = published.partition("@")[0]
+    repository = image.partition("@")[0]
     name = repository.rpartition("/")[2].partition(":")[0]
     return all_recipes(())[STAND_INS[name]].reference if name in STAND_INS else None
 

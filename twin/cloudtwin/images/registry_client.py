@@ -47,14 +47,14 @@ class RegistryError(TwinError):
 
 @dataclass(frozen=True)
 class Login:
-    """User name and password of a registry; the password never appears in a text."""
+    """User name and password of a registry; the password is not part of the repr."""
 
     user: str
     password: str = field(repr=False)
 
     @property
     def basic(self) -> str:
-        """The value of a header Authorization."""
+        """The value of the Authorization header."""
         pair = f"{self.user}:{self.password}".encode()
         return f"Basic {base64.b64encode(pair).decode()}"
 
@@ -168,25 +168,25 @@ class Registry:
         headers: Mapping[str, str],
         body: bytes | IO[bytes] | None,
     ) -> Any:  # noqa: ANN401  urllib's own type of a response
-        """Send a request, and again with credentials if the registry requires them."""
+        """Send a request; repeat it with credentials if the registry requires them."""
         scope = f"repository:{repository}:{actions}"
         try:
             return self._send(method, address, headers, body, self._authorization.get(scope))
-        except urllib.error.HTTPError as refused:
-            challenge = refused.headers.get("WWW-Authenticate", "")
-            if refused.code != HTTPStatus.UNAUTHORIZED or not challenge:
-                raise self._explain(refused, repository) from None
-            refused.close()
+        except urllib.error.HTTPError as error:
+            challenge = error.headers.get("WWW-Authenticate", "")
+            if error.code != HTTPStatus.UNAUTHORIZED or not challenge:
+                raise self._explain(error, repository) from None
+            error.close()
         try:
             self._authorization[scope] = self._authorize(challenge, scope)
             if not isinstance(body, bytes) and body is not None:
                 body.seek(0)
             return self._send(method, address, headers, body, self._authorization[scope])
-        except urllib.error.HTTPError as refused:
-            raise self._explain(refused, repository) from None
+        except urllib.error.HTTPError as error:
+            raise self._explain(error, repository) from None
 
     def _authorize(self, challenge: str, scope: str) -> str:
-        """Return the header Authorization that a challenge requires."""
+        """Return the Authorization header that a challenge requires."""
         scheme, _, fields = challenge.partition(" ")
         if scheme.lower() == "basic":
             return self.login.basic if self.login else ""
@@ -199,8 +199,8 @@ class Registry:
         with self._send(
             "GET", address, {}, None, self.login.basic if self.login else ""
         ) as response:
-            granted = json.loads(response.read())
-        return f"Bearer {granted.get('token') or granted.get('access_token') or ''}"
+            token_response = json.loads(response.read())
+        return f"Bearer {token_response.get('token') or token_response.get('access_token') or ''}"
 
     def _send(
         self,
@@ -217,27 +217,29 @@ class Registry:
         all_headers = {**headers, **({"Authorization": authorization} if authorization else {})}
         data = body if isinstance(body, bytes) or body is None else _chunks(body)
         request = urllib.request.Request(address, data, all_headers, method=method)  # noqa: S310  checked above
-        direct = [urllib.request.ProxyHandler({})] if local else []
+        proxy_handlers = [urllib.request.ProxyHandler({})] if local else []
         try:
-            return urllib.request.build_opener(*direct).open(request, timeout=TIMEOUT_SECONDS)
+            return urllib.request.build_opener(*proxy_handlers).open(
+                request, timeout=TIMEOUT_SECONDS
+            )
         except urllib.error.HTTPError:
             raise
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             raise RegistryError(f"the registry {self.host} cannot be reached: {reason}") from None
 
-    def _explain(self, refused: urllib.error.HTTPError, repository: str) -> RegistryError:
+    def _explain(self, error: urllib.error.HTTPError, repository: str) -> RegistryError:
         """Return the error of a refused request, with the registry's message."""
-        with refused:
-            text = refused.read(1 << 16).decode(errors="replace")
+        with error:
+            text = error.read(1 << 16).decode(errors="replace")
         code = message = ""
         try:
             first = json.loads(text)["errors"][0]
             code, message = str(first.get("code", "")), str(first.get("message", ""))
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-            message = text.strip()[:200] or str(refused.reason)
-        problem = f"{self.host}/{repository}: {refused.code} {code} {message}".replace("  ", " ")
-        return RegistryError(problem, refused.code, code)
+            message = text.strip()[:200] or str(error.reason)
+        problem = f"{self.host}/{repository}: {error.code} {code} {message}".replace("  ", " ")
+        return RegistryError(problem, error.code, code)
 
 
 def is_this_machine(host: str) -> bool:

@@ -23,7 +23,7 @@ from cloudtwin.progress import Progress
 from cloudtwin.toolchain import cache, ensure_tools
 
 FORMAT = "1"  # raise it to rebuild the images of unchanged sources
-WHEELS_FOR = (  # Debian trixie's Python; pip itself does not accept wheels for older glibc
+WHEEL_OPTIONS = (  # Debian trixie's Python; pip itself does not accept wheels for older glibc
     "--only-binary=:all:",
     "--python-version=3.13",
     "--platform=manylinux_2_28_x86_64",
@@ -104,7 +104,7 @@ def build(recipe: Recipe, progress: Progress, base: str | None = None) -> Path:
 
 
 def ensure_layout(recipe: Recipe, progress: Progress) -> Path:
-    """Return the layout folder of one image, as in the store of all; build it if it does not exist.
+    """Return the layout folder of one image, which the image store uses too; build it if it does not exist.
 
     Raises:
         TwinError: the build fails.
@@ -141,13 +141,13 @@ def image_archives() -> list[Path]:
     Raises:
         TwinError: the variable does not name a folder.
     """
-    configured = os.environ.get(ARCHIVES_VARIABLE)
-    if not configured:
+    value = os.environ.get(ARCHIVES_VARIABLE)
+    if not value:
         return []
-    folder = Path(configured)
+    folder = Path(value)
     if not folder.is_dir():
         raise TwinError(
-            f"{ARCHIVES_VARIABLE} is {configured!r}, which is not a folder.",
+            f"{ARCHIVES_VARIABLE} is {value!r}, which is not a folder.",
             "Point it to a folder with *.tar files.",
         )
     return sorted(folder.glob("*.tar"))
@@ -161,8 +161,8 @@ def _require_root() -> None:
         )
 
 
-def _tools(needed: Iterable[Recipe], progress: Progress) -> dict[str, Path]:
-    names = [recipe.program for recipe in needed if recipe.program]
+def _tools(needed_recipes: Iterable[Recipe], progress: Progress) -> dict[str, Path]:
+    names = [recipe.program for recipe in needed_recipes if recipe.program]
     return ensure_tools(names, progress, static=True)
 
 
@@ -205,7 +205,7 @@ def _make(
 def ensure_wheels(recipe: Recipe, progress: Progress) -> Path:
     """Return a folder with the wheels of a locked requirements file."""
     requirements = recipe.root / recipe.requirements
-    key = cache.digest([FORMAT, *WHEELS_FOR, requirements.read_bytes()])
+    key = cache.digest([FORMAT, *WHEEL_OPTIONS, requirements.read_bytes()])
     fetch = partial(_fetch, recipe, requirements, progress)
     name = f"wheels-{recipe.name}"
     return cache.ensure(images_folder(), name, key, progress, fetch) / "wheels"
@@ -214,7 +214,13 @@ def ensure_wheels(recipe: Recipe, progress: Progress) -> Path:
 def _fetch(recipe: Recipe, requirements: Path, progress: Progress, staging: Path) -> None:
     # On the host, so that no image build needs the network.
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-    command += [*WHEELS_FOR, "--dest", str(staging / "wheels"), "--requirement", str(requirements)]
+    command += [
+        *WHEEL_OPTIONS,
+        "--dest",
+        str(staging / "wheels"),
+        "--requirement",
+        str(requirements),
+    ]
     with progress.step(f"Fetching the Python packages of the image {recipe.name}"):
         result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:

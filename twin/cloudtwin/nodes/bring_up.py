@@ -58,7 +58,7 @@ def bring_up(
     images: Callable[[Progress], ImageStore],
     progress: Progress,
 ) -> None:
-    """Start everything that does not run, including gone machines. The caller has called `check` and holds the lock.
+    """Start all components and machines that do not run. The caller has called `check` and holds the lock.
 
     Raises:
         TwinError: a component or machine does not start; the others are left running.
@@ -82,10 +82,10 @@ def bring_up(
 
 def _report_older_images(layout: Layout, key: str, progress: Progress) -> None:
     """Report the machines whose images have been rebuilt since they booted: their pods run older code."""
-    if older := [record.spec.name for record in records.all_of(layout) if record.images != key]:
-        with progress.step(f"Keeping the older images of {', '.join(older)}") as step:
+    if machines := [record.spec.name for record in records.all_of(layout) if record.images != key]:
+        with progress.step(f"Keeping the older images of {', '.join(machines)}") as step:
             step.note(
-                "rebuilt since; `vanish` and `return` update a machine, or `down` and `up` all of them"
+                "the images have been rebuilt; `vanish` and `return` update a machine, `down` and `up` all machines"
             )
 
 
@@ -138,21 +138,21 @@ def wait_nodes_ready(client: KubernetesClient, machines: Sequence[Machine], step
     Raises:
         TwinError: a Node is not Ready in time; the message names the logs.
     """
-    deadline, waiting, names = time.monotonic() + NODE_SECONDS, list(machines), ""
+    deadline, waiting_machines, names = time.monotonic() + NODE_SECONDS, list(machines), ""
     while True:
         node_by_name = node_objects.nodes(client)
-        waiting = [
+        waiting_machines = [
             m
-            for m in waiting
+            for m in waiting_machines
             if not node_objects.is_usable(node_by_name.get(m.name, {}), m.record.spec)
         ]
-        if not waiting:
+        if not waiting_machines:
             return
-        before, names = names, ", ".join(machine.name for machine in waiting)
-        if names != before:
+        previous_names, names = names, ", ".join(machine.name for machine in waiting_machines)
+        if names != previous_names:
             step.note(f"waiting for {names}")
         if time.monotonic() > deadline:
-            logs = "\n".join(f"  {machine.folder.logs}" for machine in waiting)
+            logs = "\n".join(f"  {machine.folder.logs}" for machine in waiting_machines)
             raise TwinError(
                 f"Not Ready after {NODE_SECONDS:.0f} s: {names}.", f"Their logs are in:\n{logs}"
             )
@@ -182,9 +182,9 @@ def start_control_plane(layout: Layout, tree: Tree, programs: dict[str, Path]) -
 
 
 def _end_strays(layout: Layout, tree: Tree) -> None:
-    """End processes of the control plane without a record: their `up` was killed before it wrote one."""
-    recorded = (processes.load(layout.process(name)) for name in components.COMPONENTS)
-    recorded_pids = {process.pid for process in recorded if process and process.alive}
+    """End processes of the control plane without a record: their `up` was killed before it wrote the record."""
+    recorded_processes = (processes.load(layout.process(name)) for name in components.COMPONENTS)
+    recorded_pids = {process.pid for process in recorded_processes if process and process.alive}
     for pid in tree.processes(layout.control_plane_cgroup) - recorded_pids:
         if stray := Process.of(pid):
             stray.kill()
@@ -205,14 +205,16 @@ def wait_ready(layout: Layout, step: Step) -> None:
     step.note("waiting for the API server")
     client, deadline = admin_client(layout), time.monotonic() + READY_SECONDS
     while not client.ready():
-        dead = [name for name, runs in components.running_components(layout).items() if not runs]
-        if dead or time.monotonic() > deadline:
-            raise _not_ready(layout, dead)
+        dead_components = [
+            name for name, runs in components.running_components(layout).items() if not runs
+        ]
+        if dead_components or time.monotonic() > deadline:
+            raise _not_ready_error(layout, dead_components)
         time.sleep(READY_POLL_SECONDS)
     # The controller manager creates the default service account some time later, and until then the API
     # server refuses every pod.
     if not processes.wait_until(partial(_has_default_account, client), READY_SECONDS):
-        raise _not_ready(layout, [components.CONTROLLER_MANAGER])
+        raise _not_ready_error(layout, [components.CONTROLLER_MANAGER])
 
 
 def _has_default_account(client: KubernetesClient) -> bool:
@@ -224,32 +226,32 @@ def _has_default_account(client: KubernetesClient) -> bool:
 
 
 def _start_keeper(layout: Layout, tree: Tree) -> None:
-    before = processes.load(layout.process(KEEPER))
+    previous = processes.load(layout.process(KEEPER))
     command = [sys.executable, "-m", "cloudtwin.nodes.control_plane.keeper", str(layout.state)]
-    enclosed = [*tree.enclosing(layout.control_plane_cgroup), *command]
-    process = processes.start(enclosed, layout.log(KEEPER))
+    command_in_cgroup = [*tree.enclosing(layout.control_plane_cgroup), *command]
+    process = processes.start(command_in_cgroup, layout.log(KEEPER))
 
     def has_reported() -> bool:
         current = processes.load(layout.process(KEEPER))
-        return current is not None and current != before
+        return current is not None and current != previous
 
     if not processes.wait_until(lambda: has_reported() or not process.alive, KEEPER_SECONDS):
         process.kill()
     if not process.alive:
-        raise _not_ready(layout, [KEEPER])
+        raise _not_ready_error(layout, [KEEPER])
 
 
 def _settings(layout: Layout) -> dict[str, int]:
     return files.read_json(layout.settings) or {}
 
 
-def _not_ready(layout: Layout, dead: Sequence[str]) -> TwinError:
-    if not dead:
+def _not_ready_error(layout: Layout, dead_components: Sequence[str]) -> TwinError:
+    if not dead_components:
         problem = f"The API server was not ready after {READY_SECONDS:.0f} s."
         return TwinError(problem, f"Its log: {layout.log(components.API_SERVER)}")
-    logs = "\n".join(_tail(layout.log(name)) for name in dead)
+    logs = "\n".join(_tail(layout.log(name)) for name in dead_components)
     return TwinError(
-        f"The control plane's {', '.join(dead)} ended while starting. Last lines of the log:\n{logs}",
+        f"The control plane's {', '.join(dead_components)} ended while starting. Last lines of the log:\n{logs}",
         f"The whole log is in {layout.control_plane}. Run `up` again to start it.",
     )
 

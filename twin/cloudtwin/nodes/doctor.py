@@ -26,19 +26,19 @@ def leftovers(command: Callable[[Path], str] = down_command) -> list[Leftover]:
         command: returns the shell command that takes down the twin of a state folder.
     """
     tree, root = Tree.here(), state_root()
-    running = set(running_twins(tree))
+    running_folders = set(running_twins(tree))
     folders = [folder for folder in sorted(root.glob("*")) if folder.is_dir()]
     result = [
         Leftover("state", str(folder), command(folder))
         for folder in folders
-        if folder not in running
+        if folder not in running_folders
     ]
-    identities = {Layout(folder).identity for folder in running}
+    identities = {Layout(folder).identity for folder in running_folders}
     for name in sorted(tree.named() - identities):
         result += [_process(pid) for pid in sorted(tree.processes(name))]
         result.append(_cgroup(name, tree))
     for target in mounts.mount_points_below(root):
-        if not any(target.is_relative_to(folder) for folder in running):
+        if not any(target.is_relative_to(folder) for folder in running_folders):
             result.append(Leftover("mount", str(target), f"umount --lazy {target}"))
     return result
 
@@ -50,26 +50,28 @@ def twins(command: Callable[[Path], str] = down_command) -> list[RunningTwin]:
         command: returns the shell command that takes down the twin of a state folder.
     """
     tree = Tree.here()
-    running = [_running_twin(folder, tree, command(folder)) for folder in running_twins(tree)]
-    return sorted(running, key=lambda twin: (-twin.age_seconds, twin.state))
+    unsorted_twins = [
+        _running_twin(folder, tree, command(folder)) for folder in running_twins(tree)
+    ]
+    return sorted(unsorted_twins, key=lambda twin: (-twin.age_seconds, twin.state))
 
 
 def _running_twin(folder: Path, tree: Tree, command: str) -> RunningTwin:
     layout = Layout(folder)
     keeper = processes.load(layout.process(KEEPER))
-    started = keeper.started / os.sysconf("SC_CLK_TCK") if keeper else 0.0
+    started_seconds = keeper.started / os.sysconf("SC_CLK_TCK") if keeper else 0.0
     prefix = Path(layout.machine_cgroup("")).name
     machines = {
         child.name.removeprefix(prefix)
         for cgroup in tree.folders(layout.identity)
         for child in cgroup.glob(f"{prefix}*")
     }
-    age = int(time.clock_gettime(time.CLOCK_BOOTTIME) - started)
+    age = int(time.clock_gettime(time.CLOCK_BOOTTIME) - started_seconds)
     return RunningTwin(str(folder), age, tuple(sorted(machines)), command)
 
 
 def running_twins(tree: Tree) -> Iterator[Path]:
-    """Yield the state folders of the running twins: those whose keeper is alive and recorded there."""
+    """Yield the state folders of the running twins. A twin runs if its folder has the record of a live keeper."""
     for name in tree.named():
         for pid in tree.processes(f"{name}/{Layout.CONTROL_PLANE}"):
             state = state_of_keeper(_command_line(pid))

@@ -111,7 +111,7 @@ class Layout:
 
     @property
     def aliases(self) -> Path:
-        """Local images by the published ones that they stand in for."""
+        """Local images, by the published images that they replace."""
         return self.state / "aliases.json"
 
     @property

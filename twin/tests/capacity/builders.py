@@ -37,4 +37,4 @@ def pending(name: str = "default/p", **fields: Any) -> PendingPod:
 
 
 def node(name: str, pool_name: str = "spot", **fields: Any) -> PoolNode:
-    return PoolNode(name=name, pool=pool_name, **{"free": MACHINE, **fields})
+    return PoolNode(name=name, pool=pool_name, **{"free_resources": MACHINE, **fields})

@@ -43,7 +43,7 @@ def test_expected_machines_take_pods_before_a_pool_grows() -> None:
 
 
 def test_free_resources_of_present_machines_are_used_first() -> None:
-    present = [node("spot-0"), node("spot-1", free=Resources(pods=100))]
+    present = [node("spot-0"), node("spot-1", free_resources=Resources(pods=100))]
 
     assert sizes([scalable(pool(desired_size=2))], present, [pending()]) == {}
     assert sizes([scalable(pool(desired_size=2))], present, [pending(), pending()]) == {"spot": 3}
@@ -140,7 +140,9 @@ def test_pods_join_the_zone_in_which_others_run_and_any_zone_once_none_does() ->
 def test_a_full_pool_is_skipped_for_the_next() -> None:
     full = scalable(pool("a-spot", desired_size=1, max_size=1), priority=50)
 
-    grown = sizes([full, scalable(FALLBACK)], [node("x", "a-spot", free=Resources())], [pending()])
+    grown = sizes(
+        [full, scalable(FALLBACK)], [node("x", "a-spot", free_resources=Resources())], [pending()]
+    )
 
     assert grown == {"b-demand": 1}
 
@@ -195,7 +197,7 @@ def test_a_busy_or_recently_idle_machine_stays() -> None:
 
 def test_no_machine_is_removed_while_a_pod_is_pending() -> None:
     sized = scalable(pool(desired_size=1, idle_seconds=60))
-    present = [node("a", idle_seconds=90, free=Resources())]
+    present = [node("a", idle_seconds=90, free_resources=Resources())]
 
     assert autoscaler.decide([sized], present, [pending()]).remove == ()
 

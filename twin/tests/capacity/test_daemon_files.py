@@ -74,10 +74,10 @@ def test_an_azure_scale_set_shrinks_by_each_evicted_machine(
     evicted = pool(desired_size=3, **fields)
     PoolStore(pool_daemon.twin.state).put(evicted)
 
-    pool_daemon.shrink_pools_of_evicted([(machine(pool_daemon, evicted), NOTICE)])
+    pool_daemon.shrink_pools_of_evicted_machines([(machine(pool_daemon, evicted), NOTICE)])
     assert desired_size(pool_daemon) == 3, "the machine still exists"
-    pool_daemon.shrink_pools_of_evicted([])
-    pool_daemon.shrink_pools_of_evicted([])
+    pool_daemon.shrink_pools_of_evicted_machines([])
+    pool_daemon.shrink_pools_of_evicted_machines([])
 
     assert desired_size(pool_daemon) == remaining
 

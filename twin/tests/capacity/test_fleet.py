@@ -28,7 +28,7 @@ def test_surplus_machines_stop_newest_first() -> None:
 
 @pytest.mark.parametrize("cloud", ["aws", "azure"])
 def test_a_noticed_machine_never_makes_another_one_stop(cloud: str) -> None:
-    present = [*machines("spot-0", noticed=True), *machines("spot-1", "spot-2", "spot-3")]
+    present = [*machines("spot-0", has_notice=True), *machines("spot-1", "spot-2", "spot-3")]
 
     assert not fleet.decide([pool(desired_size=3, cloud=cloud)], present, {}).stop
 
@@ -130,7 +130,7 @@ def test_on_demand_machines_stay_without_capacity_but_no_more_start() -> None:
 def test_eks_replaces_a_noticed_machine_immediately_and_aks_does_not(
     cloud: str, replaced: dict[str, int]
 ) -> None:
-    present = [*machines("spot-0", noticed=True), *machines("spot-1")]
+    present = [*machines("spot-0", has_notice=True), *machines("spot-1")]
 
     plan = fleet.decide([pool(cloud=cloud, desired_size=2)], present, {})
 
@@ -139,7 +139,7 @@ def test_eks_replaces_a_noticed_machine_immediately_and_aks_does_not(
 
 
 def test_noticed_machines_do_not_count_against_the_capacity() -> None:
-    present = [*machines("spot-0", noticed=True), *machines("spot-1", "spot-2")]
+    present = [*machines("spot-0", has_notice=True), *machines("spot-1", "spot-2")]
 
     plan = fleet.decide([pool(desired_size=3)], present, {"spot": 2})
 
@@ -158,8 +158,10 @@ def test_after_a_plan_each_pool_has_its_desired_size_or_a_shortage(
     desired: int, limit: int | None, cloud: str, states: list[tuple[bool, bool, bool]]
 ) -> None:
     present = [
-        PoolMachine(name=f"spot-{i}", pool="spot", alive=alive, leaving=leaving, noticed=noticed)
-        for i, (alive, leaving, noticed) in enumerate(states)
+        PoolMachine(
+            name=f"spot-{i}", pool="spot", alive=alive, leaving=leaving, has_notice=has_notice
+        )
+        for i, (alive, leaving, has_notice) in enumerate(states)
     ]
     limits = {} if limit is None else {"spot": limit}
 
@@ -168,7 +170,7 @@ def test_after_a_plan_each_pool_has_its_desired_size_or_a_shortage(
     ending = {*plan.stop, *plan.forget, *plan.reclaim}
     assert len(ending) == len(plan.stop) + len(plan.forget) + len(plan.reclaim), "one end each"
     staying = [m for m in present if m.alive and not m.leaving and m.name not in ending]
-    active = [m for m in staying if not m.noticed]
+    active = [m for m in staying if not m.has_notice]
     counted = active if cloud == "aws" else staying
     started = plan.start.get("spot", 0)
     assert len(counted) + started + plan.shortages.get("spot", 0) >= desired

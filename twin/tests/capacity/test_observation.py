@@ -78,7 +78,7 @@ def test_free_resources_exclude_the_requests_of_running_pods() -> None:
 
     (node,) = observation.pool_nodes({"spot": pool()}, {"m": "spot"}, {"m": kube_node()}, pods, {})
 
-    assert node.free == Resources(milli_cpu=1750, memory=2 << 30, gpus=0, pods=109)
+    assert node.free_resources == Resources(milli_cpu=1750, memory=2 << 30, gpus=0, pods=109)
 
 
 def test_a_machine_without_its_device_plugin_counts_the_gpus_of_its_pool() -> None:
@@ -86,7 +86,7 @@ def test_a_machine_without_its_device_plugin_counts_the_gpus_of_its_pool() -> No
         {"spot": pool(gpus=4)}, {"m": "spot"}, {"m": kube_node(0)}, [], {}
     )
 
-    assert node.free.gpus == 4
+    assert node.free_resources.gpus == 4
 
 
 def test_cordoned_machines_and_machines_of_other_pools_take_no_pods() -> None:

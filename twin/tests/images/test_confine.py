@@ -39,7 +39,7 @@ def test_the_output_and_the_exit_code_are_returned(tmp_path: Path) -> None:
         ["sh", "-c", 'echo "$WORD"; echo worse >&2; exit 3'], {"WORD": "bad"}, lines.append
     )
 
-    assert result == confine.Finished(3, ("bad", "worse"))
+    assert result == confine.ProgramResult(3, ("bad", "worse"))
     assert lines == ["bad", "worse"]
 
 

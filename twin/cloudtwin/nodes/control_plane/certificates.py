@@ -20,9 +20,9 @@ def write(layout: Layout) -> None:
     layout.pki.mkdir(parents=True, mode=0o700)
     authority = pki.new_authority(f"{layout.identity}-ca")
     authority.save(layout.pki, "ca")
-    signing = pki.new_key()
-    files.write(layout.pki / "service-accounts.key", signing, files.PRIVATE)
-    files.write(layout.pki / "service-accounts.pub", pki.public_key_of(signing))
+    signing_key = pki.new_key()
+    files.write(layout.pki / "service-accounts.key", signing_key, files.PRIVATE)
+    files.write(layout.pki / "service-accounts.pub", pki.public_key_of(signing_key))
     services = ["kubernetes", "default", "svc", "cluster", "local"]
     names = ["localhost", *(".".join(services[:length]) for length in (1, 2, 3, 5))]
     addresses = [
@@ -44,7 +44,7 @@ def write(layout: Layout) -> None:
 
 def load(layout: Layout, name: str) -> pki.KeyPair:
     """Return a key pair of the control plane."""
-    contents = [(layout.pki / f"{name}.{ending}").read_bytes() for ending in ("crt", "key")]
+    contents = [(layout.pki / f"{name}.{suffix}").read_bytes() for suffix in ("crt", "key")]
     return pki.KeyPair(*contents)
 
 

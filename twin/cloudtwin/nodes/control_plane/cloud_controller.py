@@ -44,8 +44,10 @@ class CloudController:
         """Return the machines that have been gone for the delay, each once."""
         now = self._clock()
         self._gone_since = {name: self._gone_since.get(name, now) for name in gone_now}
-        due = [n for n, since in self._gone_since.items() if now - since >= self._delay_seconds]
-        return sorted(due)
+        due_names = [
+            n for n, since in self._gone_since.items() if now - since >= self._delay_seconds
+        ]
+        return sorted(due_names)
 
     def _delete_node(self, name: str) -> None:
         try:
@@ -60,5 +62,5 @@ class CloudController:
 def gone_machines(machines: Path) -> set[str]:
     """Return the machines that have booted and whose first process is dead."""
     records = machines.glob("*/process.json")
-    recorded = {path.parent.name: processes.load(path) for path in records}
-    return {name for name, process in recorded.items() if process and not process.alive}
+    process_by_machine = {path.parent.name: processes.load(path) for path in records}
+    return {name for name, process in process_by_machine.items() if process and not process.alive}

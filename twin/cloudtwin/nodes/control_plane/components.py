@@ -19,11 +19,16 @@ CAPACITY = "capacity"  # the optional daemon that starts and ends machines
 
 def holder(layout: Layout) -> Process | None:
     """Return a running process in the twin's network namespace, the keeper first."""
-    recorded = (processes.load(layout.process(component)) for component in COMPONENTS)
-    return next((process for process in recorded if process and process.alive), None)
+    recorded_processes = (processes.load(layout.process(component)) for component in COMPONENTS)
+    return next((process for process in recorded_processes if process and process.alive), None)
 
 
 def running_components(layout: Layout) -> dict[str, bool]:
     """Return for each component whether it runs."""
-    recorded = {component: processes.load(layout.process(component)) for component in COMPONENTS}
-    return {component: bool(process and process.alive) for component, process in recorded.items()}
+    process_by_component = {
+        component: processes.load(layout.process(component)) for component in COMPONENTS
+    }
+    return {
+        component: bool(process and process.alive)
+        for component, process in process_by_component.items()
+    }

@@ -34,8 +34,8 @@ def main(state: Path) -> None:
     settings = files.read_json(layout.settings) or {}
     listeners = {port: relay.listen(int(settings.get(name, 0))) for name, port in PORTS.items()}
     join_or_build_network(layout)
-    chosen = {name: listeners[port].getsockname()[1] for name, port in PORTS.items()}
-    files.write_json(layout.settings, settings | chosen)
+    ports = {name: listeners[port].getsockname()[1] for name, port in PORTS.items()}
+    files.write_json(layout.settings, settings | ports)
     if process := Process.of(os.getpid()):
         process.save(layout.process(KEEPER))
     controller = CloudController(

@@ -54,13 +54,13 @@ def new_authority(name: str) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     usage = _usage(certificates=True)
-    signed = (
+    certificate = (
         _certificate(subject, subject, key.public_key(), signer=key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .sign(key, hashes.SHA256())
     )
-    return KeyPair(signed.public_bytes(serialization.Encoding.PEM), _pem(key))
+    return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
 
 
 def issue(
@@ -83,15 +83,17 @@ def issue(
     )
     if names or addresses:
         purposes.append(ExtendedKeyUsageOID.SERVER_AUTH)
-        known_as = [*map(x509.DNSName, names), *map(x509.IPAddress, addresses)]
-        builder = builder.add_extension(x509.SubjectAlternativeName(known_as), critical=False)
-    signed = (
+        alternative_names = [*map(x509.DNSName, names), *map(x509.IPAddress, addresses)]
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName(alternative_names), critical=False
+        )
+    certificate = (
         builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         .sign(signer, hashes.SHA256())
     )
-    return KeyPair(signed.public_bytes(serialization.Encoding.PEM), _pem(key))
+    return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
 
 
 def kubeconfig(server: str, authority: bytes, client: KeyPair, name: str) -> str:
@@ -157,10 +159,10 @@ def _usage(*, certificates: bool) -> x509.KeyUsage:
 
 
 def _load(key: bytes) -> ec.EllipticCurvePrivateKey:
-    loaded = serialization.load_pem_private_key(key, password=None)
-    if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+    private_key = serialization.load_pem_private_key(key, password=None)
+    if not isinstance(private_key, ec.EllipticCurvePrivateKey):
         raise TypeError("not an elliptic key")
-    return loaded
+    return private_key
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:

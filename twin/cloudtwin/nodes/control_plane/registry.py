@@ -33,8 +33,8 @@ def ensure(layout: Layout, tree: Tree, progress: Progress) -> None:
     Raises:
         TwinError: it cannot be built, or does not respond in time.
     """
-    recorded = processes.load(layout.process(NAME))
-    if recorded and recorded.alive:
+    running = processes.load(layout.process(NAME))
+    if running and running.alive:
         return
     program = ensure_tools([NAME], progress)[NAME]
     keeper = holder(layout)
@@ -56,7 +56,7 @@ def ensure(layout: Layout, tree: Tree, progress: Progress) -> None:
     ]
     process = start_component(layout, NAME, command, tree)
     if not processes.wait_until(
-        lambda: _answers(layout) or not process.alive, REGISTRY_START_SECONDS
+        lambda: _responds(layout) or not process.alive, REGISTRY_START_SECONDS
     ):
         raise TwinError("The twin's registry does not respond.", f"Its log: {layout.log(NAME)}")
 
@@ -79,7 +79,7 @@ def client(layout: Layout, host: str, *, as_node: bool = False) -> Registry:
 
 
 def publish(layout: Layout, source: Path, host: str, repository: str, tag: str, step: Step) -> str:
-    """Upload the image of a layout folder under any host's name, if its tag is free; return its digest.
+    """Upload the image of a layout folder under any host's name, unless the tag refers to it; return its digest.
 
     Raises:
         RegistryError: the registry refuses.
@@ -93,7 +93,7 @@ def publish(layout: Layout, source: Path, host: str, repository: str, tag: str, 
 
 
 def _share_blobs(layout: Layout, source: Path, repository: str) -> None:
-    """Hard-link large blobs into the registry's folder, where an upload of a gigabyte would take seconds."""
+    """Hard-link large blobs into the registry's folder: an upload of a gigabyte would take seconds."""
     top = layout.registry / "images" / "docker" / "registry" / "v2"
     for blob in (source / "blobs" / "sha256").iterdir():
         if blob.stat().st_size < MIN_SHARED_BYTES:
@@ -133,12 +133,12 @@ def rules_folder(state: Path) -> Path:
 
 
 def _publisher(layout: Layout) -> Login | None:
-    stored = files.read_json(rules_folder(layout.state) / f"{PUBLISHER}.json") or {}
-    password = stored.get("publishers", {}).get(PUBLISHER)
+    rules = files.read_json(rules_folder(layout.state) / f"{PUBLISHER}.json") or {}
+    password = rules.get("publishers", {}).get(PUBLISHER)
     return Login(PUBLISHER, password) if password else None
 
 
-def _answers(layout: Layout) -> bool:
+def _responds(layout: Layout) -> bool:
     try:
         client(layout, "localhost").digest("cloudtwin/absent", "1")
     except RegistryError as error:

@@ -40,7 +40,7 @@ def start_missing(layout: Layout, tools: Mapping[str, Path], tree: Tree) -> None
     keeper = holder(layout)
     if keeper is None:
         raise RuntimeError("the keeper must run before the control plane")
-    alive = running_components(layout)
+    running = running_components(layout)
     commands = {
         ETCD: _etcd(layout),
         API_SERVER: _api_server(layout),
@@ -49,15 +49,15 @@ def start_missing(layout: Layout, tools: Mapping[str, Path], tree: Tree) -> None
     }
     enter = ["nsenter", f"--net={links.namespace_of(keeper.pid)}"]
     for component, arguments in commands.items():
-        if not alive[component]:
+        if not running[component]:
             command = [*enter, str(tools[component]), *arguments]
             start_component(layout, component, command, tree)
 
 
 def start_component(layout: Layout, component: str, command: Sequence[str], tree: Tree) -> Process:
     """Start one process of the control plane, in the twin's cgroup."""
-    enclosed = [*tree.enclosing(layout.control_plane_cgroup), *command]
-    process = processes.start(enclosed, layout.log(component), GO_ENVIRONMENT)
+    command_in_cgroup = [*tree.enclosing(layout.control_plane_cgroup), *command]
+    process = processes.start(command_in_cgroup, layout.log(component), GO_ENVIRONMENT)
     process.save(layout.process(component))
     return process
 
@@ -107,7 +107,7 @@ def _api_server(layout: Layout) -> list[str]:
 
 def _controller_manager(layout: Layout) -> list[str]:
     kubeconfig = layout.pki / f"{CONTROLLER_MANAGER}.kubeconfig"
-    off = ",".join(f"-{name}" for name in UNUSED_CONTROLLERS)
+    disabled_controllers = ",".join(f"-{name}" for name in UNUSED_CONTROLLERS)
     return [
         f"--kubeconfig={kubeconfig}",
         f"--service-account-private-key-file={layout.pki / 'service-accounts.key'}",
@@ -116,7 +116,7 @@ def _controller_manager(layout: Layout) -> list[str]:
         "--leader-elect=false",
         "--node-monitor-period=1s",
         "--node-monitor-grace-period=8s",
-        f"--controllers=*,{off}",
+        f"--controllers=*,{disabled_controllers}",
         "--bind-address=127.0.0.1",
         "--profiling=false",
     ]

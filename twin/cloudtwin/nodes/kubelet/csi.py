@@ -104,7 +104,7 @@ class CsiPlugin:
         self._node = node
         self._account = account
         self._shared = shared
-        self._changing = threading.Lock()
+        self._mounts_lock = threading.Lock()
 
     def publish(self, request: PublishRequest, context: grpc.ServicerContext) -> Message:
         """Mount a volume's folder at the target, unless it is mounted.
@@ -117,7 +117,7 @@ class CsiPlugin:
         if isinstance(decision, Refusal):
             refuse(context, grpc.StatusCode[decision.status], f"{self.driver}: {decision.reason}")
         source, target = self._shared / decision.folder, Path(request.target_path)
-        with self._changing:
+        with self._mounts_lock:
             if not source.is_dir():
                 source.mkdir(parents=True)
                 source.chmod(decision.mode)
@@ -129,9 +129,9 @@ class CsiPlugin:
     def unpublish(self, request: UnpublishRequest, _context: grpc.ServicerContext) -> Message:
         """Unmount the target, if it is mounted."""
         target = Path(request.target_path)
-        with self._changing:
-            for mounted in mounts.mount_points_below(target):
-                syscalls.unmount(mounted)
+        with self._mounts_lock:
+            for mount_point in mounts.mount_points_below(target):
+                syscalls.unmount(mount_point)
             with contextlib.suppress(FileNotFoundError):
                 target.rmdir()
         return CSI.new("Empty")

@@ -29,7 +29,7 @@ DRIVERS: dict[str, dict[str, Any]] = {
         "volumeLifecycleModes": ["Persistent", "Ephemeral"],
     },
 }
-# Taints that a driver removes from the Node once it runs; until then they repel pods that need it.
+# Taints that a driver removes from the Node once it runs; until then, they repel pods that need the driver.
 STARTUP_TAINTS = {FSX: "fsx.csi.aws.com/agent-not-ready"}
 
 
@@ -41,7 +41,7 @@ def enable(layout: Layout, client: KubernetesClient, driver: str) -> None:
     """
     for path, document in documents(driver).items():
         client.apply(path, document)
-    files.write_json(layout.drivers, {"drivers": sorted({*enabled(layout), driver})})
+    files.write_json(layout.drivers, {"drivers": sorted({*enabled_drivers(layout), driver})})
 
 
 def disable(layout: Layout, client: KubernetesClient, driver: str) -> None:
@@ -50,14 +50,14 @@ def disable(layout: Layout, client: KubernetesClient, driver: str) -> None:
     Raises:
         ApiError, OSError: the API server refused or did not respond.
     """
-    files.write_json(layout.drivers, {"drivers": sorted({*enabled(layout)} - {driver})})
+    files.write_json(layout.drivers, {"drivers": sorted({*enabled_drivers(layout)} - {driver})})
     client.delete(f"/apis/storage.k8s.io/v1/csidrivers/{driver}")
 
 
-def enabled(layout: Layout) -> list[str]:
+def enabled_drivers(layout: Layout) -> list[str]:
     """Return the drivers of the cluster."""
-    stored = files.read_json(layout.drivers) or {}
-    return [driver for driver in DRIVERS if driver in stored.get("drivers", ())]
+    document = files.read_json(layout.drivers) or {}
+    return [driver for driver in DRIVERS if driver in document.get("drivers", ())]
 
 
 def documents(driver: str) -> dict[str, dict[str, Any]]:

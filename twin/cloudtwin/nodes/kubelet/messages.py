@@ -37,14 +37,14 @@ def _define(package: str, table: Mapping[str, tuple[Field, ...]]) -> dict[str, t
     for name, fields in table.items():
         message = file.message_type.add(name=name)
         for field, number, kind, repeated in fields:
-            added = message.field.add(name=field, number=number)
+            descriptor = message.field.add(name=field, number=number)
             label = "LABEL_REPEATED" if repeated else "LABEL_OPTIONAL"
-            added.label = descriptor_pb2.FieldDescriptorProto.Label.Value(label)
+            descriptor.label = descriptor_pb2.FieldDescriptorProto.Label.Value(label)
             if isinstance(kind, str):
-                added.type = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
-                added.type_name = f".{package}.{kind}"
+                descriptor.type = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
+                descriptor.type_name = f".{package}.{kind}"
             else:
-                added.type = descriptor_pb2.FieldDescriptorProto.Type.ValueType(kind)
+                descriptor.type = descriptor_pb2.FieldDescriptorProto.Type.ValueType(kind)
     pool: Any = descriptor_pool.DescriptorPool()  # untyped in its stubs
     pool.AddSerializedFile(file.SerializeToString())
     descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in table}
