@@ -50,7 +50,7 @@ def test_the_watcher_parses_the_notices_of_the_twin(
     assert cloud is not None
     assert cloud.poll() == (), "it found the service, and nothing is announced"
 
-    notice = {"event": "ID-9", "at": 1000.0, "not_before": 2000.0, "terminate": True}
+    notice = {"event": "ID-9", "announced_at": 1000.0, "not_before": 2000.0, "terminate": True}
     files.write_json(notice_file, notice)
 
     notices = cloud.poll()

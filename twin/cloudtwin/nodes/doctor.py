@@ -34,7 +34,7 @@ def leftovers(command: Callable[[Path], str] = down_command) -> list[Leftover]:
         if folder not in running_folders
     ]
     identities = {Layout(folder).identity for folder in running_folders}
-    for name in sorted(tree.named() - identities):
+    for name in sorted(tree.twin_names() - identities):
         result += [_process(pid) for pid in sorted(tree.processes(name))]
         result.append(_cgroup(name, tree))
     for target in mounts.mount_points_below(root):
@@ -72,7 +72,7 @@ def _running_twin(folder: Path, tree: Tree, command: str) -> RunningTwin:
 
 def running_twins(tree: Tree) -> Iterator[Path]:
     """Yield the state folders of the running twins. A twin runs if its folder has the record of a live keeper."""
-    for name in tree.named():
+    for name in tree.twin_names():
         for pid in tree.processes(f"{name}/{Layout.CONTROL_PLANE}"):
             state = state_of_keeper(_command_line(pid))
             if state and Layout(state).identity == name:

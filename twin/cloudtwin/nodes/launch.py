@@ -33,7 +33,7 @@ def launch(
     programs = bring_up.machine_tools(progress)
     with lock.held(layout.slots_lock, "address plan", "launch", timeout_seconds=SLOT_SECONDS):
         records.refuse_contradictions(layout, specs)
-        store = image_copies.in_use(layout) or images(progress)
+        store = image_copies.newest_copy(layout) or images(progress)
         image_copies.keep(store, layout)
         names = {spec.name for spec in specs}
         assigned = records.assign_slots(layout, specs, programs, store.key)

@@ -1,7 +1,8 @@
 """Locks on a twin and on its machines.
 
-`up` and `down` hold the twin's lock exclusively, operations on machines share it. A lock is the kernel's, on a
-file: it ends with its holder, even a killed one. The file names the holder for the error message.
+`up` and `down` hold the twin's lock exclusively, operations on machines share it. The kernel locks a file and
+releases the lock when its holder ends, even if the holder is killed. The file names the holder for the error
+message.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ def held(
         command: the running command, for the same message.
         shared: allow other shared holders.
         timeout_seconds: time to wait for an exclusive holder; by default the error is raised immediately.
-        shared_timeout_seconds: time to wait while all holders are shared ones, if that is longer.
+        shared_timeout_seconds: time to wait while all holders are shared, if it is longer than `timeout_seconds`.
         progress: shows a wait.
 
     Raises:
@@ -68,7 +69,7 @@ def _wait_for_lock(
 
     def check() -> None:
         if time.monotonic() - started_at >= timeouts[_held_exclusively(path)]:
-            raise _busy(path, subject)
+            raise _busy_error(path, subject)
 
     if (descriptor := _try_lock(path, kind)) is not None:
         return descriptor
@@ -91,7 +92,7 @@ def _try_lock(path: Path, kind: int) -> int | None:
             except BlockingIOError:
                 os.close(descriptor)
                 return None
-            # A file that `down` removed meanwhile locks nothing: open the current one.
+            # A file that `down` removed meanwhile locks nothing: open the current file.
             if _same_file(descriptor, path):
                 return descriptor
             os.close(descriptor)
@@ -113,9 +114,9 @@ def _same_file(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _busy(path: Path, subject: str) -> TwinError:
+def _busy_error(path: Path, subject: str) -> TwinError:
     pid, _, command = (path.read_text() if path.exists() else "").partition(" ")
-    # With several shared holders, the file names the last one, which may have ended.
+    # With several shared holders, the file names the last holder, which may have ended.
     if not pid.isdigit() or Process.of(int(pid)) is None:
         return TwinError(f"The {subject} is being changed by another process.", "Try again.")
     return TwinError(

@@ -28,14 +28,16 @@ class Taint:
     effect: Effect = "NoSchedule"
 
     @classmethod
-    def parse(cls, stored: Mapping[str, Any]) -> "Taint":
+    def parse(cls, document: Mapping[str, Any]) -> "Taint":
         """Return the taint that a JSON object describes, in the form of this class or of Kubernetes.
 
         Raises:
-            KeyError, ValueError: it does not describe a taint.
+            KeyError, ValueError: the object does not describe a taint.
         """
         effects: dict[str, Effect] = {effect: effect for effect in EFFECTS}
-        return cls(str(stored["key"]), str(stored.get("value") or ""), effects[stored["effect"]])
+        return cls(
+            str(document["key"]), str(document.get("value") or ""), effects[document["effect"]]
+        )
 
 
 @dataclass(frozen=True)
@@ -73,26 +75,28 @@ class MachineSpec:
     release: str = ""
 
     @classmethod
-    def parse(cls, stored: Mapping[str, Any]) -> "MachineSpec":
+    def parse(cls, document: Mapping[str, Any]) -> "MachineSpec":
         """Return the spec that a JSON object describes; missing fields get their defaults.
 
         Raises:
-            KeyError, TypeError, ValueError: it does not describe a spec.
+            KeyError, TypeError, ValueError: the object does not describe a spec.
         """
         clouds: dict[str, Cloud] = {cloud: cloud for cloud in CLOUDS}
         return cls(
-            name=str(stored["name"]),
-            role=Role(stored["role"]),
-            gpus=int(stored["gpus"]),
-            labels={str(key): str(value) for key, value in dict(stored.get("labels", {})).items()},
-            taints=tuple(Taint.parse(taint) for taint in stored.get("taints", ())),
-            instance_type=str(stored.get("instance_type", "")),
-            zone=str(stored.get("zone", "")),
-            region=str(stored.get("region", "")),
-            cloud=clouds[stored.get("cloud", "")],
-            spot=bool(stored.get("spot", False)),
-            group=str(stored.get("group", "")),
-            release=str(stored.get("release", "")),
+            name=str(document["name"]),
+            role=Role(document["role"]),
+            gpus=int(document["gpus"]),
+            labels={
+                str(key): str(value) for key, value in dict(document.get("labels", {})).items()
+            },
+            taints=tuple(Taint.parse(taint) for taint in document.get("taints", ())),
+            instance_type=str(document.get("instance_type", "")),
+            zone=str(document.get("zone", "")),
+            region=str(document.get("region", "")),
+            cloud=clouds[document.get("cloud", "")],
+            spot=bool(document.get("spot", False)),
+            group=str(document.get("group", "")),
+            release=str(document.get("release", "")),
         )
 
 

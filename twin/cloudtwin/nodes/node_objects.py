@@ -82,7 +82,7 @@ def drain(client: KubernetesClient, name: str, timeout_seconds: float) -> None:
     while pods := [pod for pod in pods_on(client, name) if is_evictable(pod)]:
         refusals = {_label(pod): reason for pod in pods if (reason := _evict(client, pod))}
         if time.monotonic() > deadline:
-            raise _not_drained(name, timeout_seconds, pods, refusals)
+            raise _not_drained_error(name, timeout_seconds, pods, refusals)
         time.sleep(DRAIN_POLL_SECONDS)
 
 
@@ -141,7 +141,7 @@ def _delete_pod(client: KubernetesClient, pod: Mapping[str, Any]) -> None:
             raise
 
 
-def _not_drained(
+def _not_drained_error(
     name: str,
     seconds: float,
     pods: list[dict[str, Any]],

@@ -22,17 +22,17 @@ class TwinOptions:
 
     def save(self, layout: Layout) -> None:
         """Store the options in the twin's folder."""
-        stored = asdict(self)
-        stored["shared_mount"] = str(self.shared_mount)
-        for recipe in stored["recipes"]:
+        document = asdict(self)
+        document["shared_mount"] = str(self.shared_mount)
+        for recipe in document["recipes"]:
             recipe["root"] = str(recipe["root"])
-        files.write_json(layout.options, stored)
+        files.write_json(layout.options, document)
 
 
 def load(layout: Layout) -> TwinOptions:
     """Return the stored options of a twin, or the defaults."""
-    stored = files.read_json(layout.options)
-    if stored is None:
+    document = files.read_json(layout.options)
+    if document is None:
         return TwinOptions()
-    recipes = tuple(Recipe.parse(recipe) for recipe in stored["recipes"])
-    return TwinOptions(recipes, Path(stored["shared_mount"]))
+    recipes = tuple(Recipe.parse(recipe) for recipe in document["recipes"])
+    return TwinOptions(recipes, Path(document["shared_mount"]))

@@ -12,7 +12,7 @@ from cloudtwin.nodes.model import MachineSpec
 from cloudtwin.nodes.network.addressing import MAX_MACHINES, Address, free_slot
 
 MACHINE_PROGRAMS = ("kubelet", "kube-proxy")
-MAX_GPUS = 16  # ours; the largest cloud machines have 8
+MAX_GPUS = 16  # limit of the twin; the largest cloud machines have 8
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
@@ -43,32 +43,32 @@ class MachineRecord:
 
     @classmethod
     def load(cls, path: Path) -> "MachineRecord | None":
-        """Return the record in a file, or None if there is no valid one."""
-        stored = files.read_json(path)
+        """Return the record in a file, or None if the file has no valid record."""
+        document = files.read_json(path)
         try:
-            return cls.parse(stored) if stored else None
+            return cls.parse(document) if document else None
         except (KeyError, TypeError, ValueError):
             return None
 
     @classmethod
-    def parse(cls, stored: Mapping[str, object]) -> "MachineRecord":
+    def parse(cls, document: Mapping[str, object]) -> "MachineRecord":
         """Return the record that a JSON object describes.
 
         Raises:
-            KeyError, TypeError, ValueError: it does not describe a record.
+            KeyError, TypeError, ValueError: the object does not describe a record.
         """
-        spec, tools = stored["spec"], stored["tools"]
+        spec, tools = document["spec"], document["tools"]
         if not isinstance(spec, Mapping) or not isinstance(tools, Mapping):
             raise TypeError("a machine's record has no spec or no tools")
-        slot = Address(int(str(stored["slot"]))).index
+        slot = Address(int(str(document["slot"]))).index
         programs = {str(name): str(path) for name, path in tools.items()}
-        return cls(MachineSpec.parse(spec), slot, programs, str(stored["images"]))
+        return cls(MachineSpec.parse(spec), slot, programs, str(document["images"]))
 
 
 def all_of(layout: Layout) -> list[MachineRecord]:
     """Return the machines of a twin in the order of their slots."""
-    loaded = (MachineRecord.load(path) for path in layout.machines.glob("*/machine.json"))
-    return sorted((record for record in loaded if record), key=lambda record: record.slot)
+    loaded_records = (MachineRecord.load(path) for path in layout.machines.glob("*/machine.json"))
+    return sorted((record for record in loaded_records if record), key=lambda record: record.slot)
 
 
 def refuse_contradictions(layout: Layout, requested: Sequence[MachineSpec]) -> None:
@@ -105,7 +105,7 @@ def refuse_contradictions(layout: Layout, requested: Sequence[MachineSpec]) -> N
 def assign_slots(
     layout: Layout, requested: Sequence[MachineSpec], programs: Mapping[str, Path], images: str
 ) -> list[MachineRecord]:
-    """Return the existing machines and the wanted ones, new ones in free slots, all with these images."""
+    """Return records of the existing and the requested machines with these images; new machines get free slots."""
     slots = {record.spec.name: record.slot for record in all_of(layout)}
     specs = {record.spec.name: record.spec for record in all_of(layout)}
     for spec in requested:

@@ -37,7 +37,7 @@ def take_down(layout: Layout, tree: Tree, progress: Progress) -> None:
         for target in mounts.mount_points_below(layout.state):
             attempt(f"the mount at {target}", partial(syscalls.unmount, target))
         attempt("its folder", lambda: _remove(layout.state))
-        # The state root may hold other twins, or be a folder of the user's.
+        # The state root may hold other twins, or belong to the user.
         with contextlib.suppress(OSError):
             layout.state.parent.rmdir()
     if failures:

@@ -92,8 +92,8 @@ class Twin:
 
     def images(self, progress: Progress) -> ImageStore:
         """Return the twin's images, built from their current sources."""
-        chosen = self.options or options.load(self.layout)
-        return ensure_images(progress, chosen.recipes)
+        twin_options = self.options or options.load(self.layout)
+        return ensure_images(progress, twin_options.recipes)
 
     def down(self, progress: Progress) -> None:
         """Remove the twin and everything that belongs to it, regardless of its state."""
@@ -121,13 +121,13 @@ class Twin:
     def add(self, spec: MachineSpec, progress: Progress) -> None:
         """Add a machine to a running twin, or repair it if it exists.
 
-        It gets the images of the other machines, even if newer ones can be built, which `up` does.
+        It gets the images of the other machines. Only `up` builds newer images.
         """
         bring_up.check(self._running_layout, [spec])
         with self._exclusive(f"add {spec.name}", progress):
             if all(spec.name != record.spec.name for record in records.all_of(self.layout)):
                 self._note("add", spec.name)
-            images = image_copies.in_use(self.layout)
+            images = image_copies.newest_copy(self.layout)
             bring_up.bring_up(
                 self.layout, Tree.here(), [spec], lambda p: images or self.images(p), progress
             )
@@ -237,21 +237,21 @@ class Twin:
                     self._remove(machine, "reclaim")
 
     def alias_images(self, aliases: Mapping[str, str]) -> None:
-        """Replace published images by local ones, on running machines and on later ones.
+        """Use local images in place of published images, on running machines and on later machines.
 
         Args:
-            aliases: local references by published ones; added to the existing aliases.
+            aliases: local references, by published reference; added to the existing aliases.
 
         Raises:
             TwinError: a machine has no such local image.
         """
         with self._held("alias images"):
-            running = {
+            pids = {
                 machine.name: machine.process.pid
                 for machine in _machines(self.layout, Tree.here())
                 if machine.power is Power.RUNNING and machine.process
             }
-            image_aliases.add(self.layout, aliases, running)
+            image_aliases.add(self.layout, aliases, pids)
 
     def return_node(self, name: str, progress: Progress | None = None) -> None:
         """Make a machine usable again.
@@ -281,17 +281,17 @@ class Twin:
         """The layout, after a check that the twin is running.
 
         Raises:
-            TwinError: it is not.
+            TwinError: the twin is not running.
         """
         if not self.layout.settings.exists():
             raise TwinError(f"The {self._subject} is not running.", "Start it with `up`.")
         return self.layout
 
     def _announce(self, machine: Machine, seconds: float, *, terminate: bool) -> Notice:
-        before = Notice.load(machine.folder.notice)
+        previous = Notice.load(machine.folder.notice)
         notice = notices.announce(machine.record.spec, machine.folder, seconds, terminate=terminate)
-        if notice != before:
-            self._note("notice", machine.name, notice.at)
+        if notice != previous:
+            self._note("notice", machine.name, notice.announced_at)
         return notice
 
     def _remove(self, machine: Machine, kind: str) -> None:
@@ -337,10 +337,10 @@ class Twin:
         machines = {machine.name: machine for machine in _machines(self.layout, Tree.here())}
         if name in machines:
             return machines[name]
-        nearest = difflib.get_close_matches(name, machines, n=3, cutoff=0.4) or list(machines)
+        suggestions = difflib.get_close_matches(name, machines, n=3, cutoff=0.4) or list(machines)
         raise TwinError(
             f"The {self._subject} has no machine {name!r}.",
-            f"Did you mean {' or '.join(nearest)}?" if nearest else "It has no machines.",
+            f"Did you mean {' or '.join(suggestions)}?" if suggestions else "It has no machines.",
         )
 
     def _note(self, kind: str, node: str, at: float | None = None) -> None:

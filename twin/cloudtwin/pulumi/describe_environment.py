@@ -21,10 +21,10 @@ def describe() -> dict[str, Any]:
          "distributions": [[name, version, is required by another]]}
     """
     versions: dict[str, str] = {}
-    required: set[str] = set()
+    required_names: set[str] = set()
     for distribution in distributions():
-        versions[_normalized(distribution.metadata["Name"])] = distribution.version
-        required |= {
+        versions[_normalize(distribution.metadata["Name"])] = distribution.version
+        required_names |= {
             _name(requirement)
             for requirement in distribution.requires or ()
             if "extra ==" not in requirement
@@ -32,7 +32,7 @@ def describe() -> dict[str, Any]:
     return {
         "version": platform.python_version(),
         "distributions": [
-            [name, version, name in required] for name, version in sorted(versions.items())
+            [name, version, name in required_names] for name, version in sorted(versions.items())
         ],
     }
 
@@ -45,19 +45,19 @@ def providers() -> list[list[str]]:
     files = sorted(
         {file for entry in sys.path for file in Path(entry).glob("*/pulumi-plugin.json")}
     )
-    described = [json.loads(file.read_text()) for file in files]
+    packages = [json.loads(file.read_text()) for file in files]
     return [
         [package["name"], package.get("version", "")]
-        for package in described
+        for package in packages
         if package.get("resource")
     ]
 
 
 def _name(requirement: str) -> str:
-    return _normalized(re.split("[^A-Za-z0-9._-]", requirement, maxsplit=1)[0])
+    return _normalize(re.split("[^A-Za-z0-9._-]", requirement, maxsplit=1)[0])
 
 
-def _normalized(name: str) -> str:
+def _normalize(name: str) -> str:
     return re.sub("[-_.]+", "-", name).lower()
 
 

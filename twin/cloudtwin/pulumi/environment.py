@@ -19,7 +19,7 @@ from pulumi.runtime.proto.language_pb2 import ProgramInfo
 from cloudtwin.pulumi import describe_environment
 
 DESCRIBE_SECONDS = 60
-DESCRIBE = Path(describe_environment.__file__)
+DESCRIBE_SCRIPT = Path(describe_environment.__file__)
 
 
 class NoInterpreterError(Exception):
@@ -43,13 +43,13 @@ def interpreter(info: ProgramInfo) -> str:
     Raises:
         NoInterpreterError: the option names a folder without an interpreter.
     """
-    chosen = dict(info.options).get("virtualenv") if info.HasField("options") else None
-    if not chosen:
+    virtualenv = dict(info.options).get("virtualenv") if info.HasField("options") else None
+    if not virtualenv:
         return sys.executable
-    python = Path(info.root_directory) / str(chosen) / "bin" / "python"
+    python = Path(info.root_directory) / str(virtualenv) / "bin" / "python"
     if not os.access(python, os.X_OK):
         raise NoInterpreterError(
-            f"Pulumi.yaml requires the virtual environment {str(chosen)!r}, but {python} cannot be "
+            f"Pulumi.yaml requires the virtual environment {str(virtualenv)!r}, but {python} cannot be "
             f"run. Create it with: python3 -m venv {python.parent.parent}"
         )
     return str(python)
@@ -63,7 +63,7 @@ def version(python: str) -> str:
 
 
 def distributions(python: str, *, only_top_level: bool) -> list[InstalledPackage]:
-    """Return the installed distributions; with only_top_level, only distributions that no other one requires."""
+    """Return the installed distributions; with only_top_level, only distributions that no other requires."""
     return [
         InstalledPackage(name, number)
         for name, number, required in _describe(python)["distributions"]
@@ -74,10 +74,10 @@ def distributions(python: str, *, only_top_level: bool) -> list[InstalledPackage
 def providers(python: str) -> list[InstalledPackage]:
     """Return the providers whose SDKs are installed, with the versions that the SDKs require."""
     is_this_python = python == sys.executable
-    described = (
+    packages = (
         describe_environment.providers() if is_this_python else _describe(python)["providers"]
     )
-    return [InstalledPackage(name, number) for name, number in described]
+    return [InstalledPackage(name, number) for name, number in packages]
 
 
 @cache
@@ -85,7 +85,7 @@ def _describe(python: str) -> dict[str, Any]:
     if python == sys.executable:
         return describe_environment.describe()
     result = subprocess.run(
-        [python, "-I", str(DESCRIBE)],
+        [python, "-I", str(DESCRIBE_SCRIPT)],
         capture_output=True,
         check=True,
         text=True,

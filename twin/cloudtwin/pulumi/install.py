@@ -1,7 +1,7 @@
 """Installation of the stand-in plugins where the engine looks, unless the official ones are installed.
 
 The engine looks on PATH (with a warning), next to its own binary, then in `plugins/` of
-PULUMI_HOME. Only the last is written. Official plugins on PATH, next to the binary or in the
+PULUMI_HOME. Only `plugins/` is written. Official plugins on PATH, next to the binary or in the
 user's own Pulumi home take precedence.
 """
 
@@ -58,17 +58,17 @@ def _install_provider(plugins: Path) -> None:
     for folder in plugins.glob("resource-kubernetes-v*"):
         if (folder / PROVIDER).is_symlink() and not (folder / PROVIDER).exists():
             shutil.rmtree(folder) if not folder.is_symlink() else folder.unlink()
-    official = _official_provider(plugins)
-    if official is None:
+    official_folder = _official_provider(plugins)
+    if official_folder is None:
         _require_stand_in_allowed(
             PROVIDER, f"on PATH or, from version {KUBERNETES_VERSION}, in ~/.pulumi/plugins"
         )
         _write_launcher(stand_in, PROVIDER, "kubernetes")
         return
-    if stand_in.name != official.name and _is_stand_in(stand_in / PROVIDER):
+    if stand_in.name != official_folder.name and _is_stand_in(stand_in / PROVIDER):
         shutil.rmtree(stand_in)
-    if official.parent != plugins:
-        _link_files(official, plugins / official.name)
+    if official_folder.parent != plugins:
+        _link_files(official_folder, plugins / official_folder.name)
 
 
 def _official_provider(plugins: Path) -> Path | None:
@@ -111,13 +111,13 @@ def _require_stand_in_allowed(program: str, location: str) -> None:
         )
 
 
-def _link_files(official: Path, folder: Path) -> None:
+def _link_files(official_folder: Path, folder: Path) -> None:
     """Link the files of an official plugin into a folder.
 
     The folder itself must be real: the engine skips plugin folders that are symbolic links.
     """
-    _make_real(folder)
-    for file in official.iterdir():
+    _create_folder(folder)
+    for file in official_folder.iterdir():
         link = folder / file.name
         link.unlink(missing_ok=True)
         link.symlink_to(file)
@@ -128,7 +128,7 @@ def _write_launcher(folder: Path, program: str, plugin: str) -> None:
 
     -P keeps the working directory, which is the program's folder, off the plugin's module path.
     """
-    _make_real(folder)
+    _create_folder(folder)
     script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m cloudtwin.pulumi {plugin} "$@"\n'
     target, temporary = folder / program, folder / f".{program}.{os.getpid()}"
     if not target.is_symlink() and target.exists() and target.read_text() == script:
@@ -138,8 +138,8 @@ def _write_launcher(folder: Path, program: str, plugin: str) -> None:
     temporary.replace(target)
 
 
-def _make_real(folder: Path) -> None:
-    """Create a folder; replace a symbolic link, which older versions created."""
+def _create_folder(folder: Path) -> None:
+    """Create a folder; replace a symbolic link of this name."""
     if folder.is_symlink():
         folder.unlink()
     folder.mkdir(exist_ok=True)

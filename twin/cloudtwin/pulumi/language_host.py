@@ -1,8 +1,8 @@
 """The Python language host: runs Python programs and plugins for the engine.
 
-Each program runs in a child process (`run_program`) that inherits this process' standard output and
-error, which the engine turns into diagnostics. Supported are up, preview, refresh, import and policy
-packs. Generation of code and SDKs is left to the official host.
+Each program runs in a child process (`run_program`) that inherits this process's standard output and
+error, which the engine turns into diagnostics. It supports up, preview, refresh, import and policy
+packs. The official host generates code and SDKs.
 """
 
 # ruff: noqa: N802, ARG002  (gRPC names the methods and passes each of them the same arguments)
@@ -24,7 +24,7 @@ from pulumi.runtime.proto import language_pb2 as pb
 from pulumi.runtime.proto import language_pb2_grpc, plugin_pb2
 
 from cloudtwin.pulumi import environment, plugin
-from cloudtwin.pulumi.run_program import SHOWN
+from cloudtwin.pulumi.run_program import ERROR_SHOWN
 
 VERSION = "3.259.0"
 RUN_PROGRAM = Path(__file__).with_name("run_program.py")
@@ -110,7 +110,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         )
         with self._registered(child):
             code = child.wait()
-        if code == SHOWN or (code < 0 and self._cancelled):
+        if code == ERROR_SHOWN or (code < 0 and self._cancelled):
             return pb.RunResponse(bail=True)
         return pb.RunResponse(error=_exit_message(code) if code else "")
 

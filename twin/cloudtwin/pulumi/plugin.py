@@ -57,8 +57,8 @@ def serve(register: Callable[[grpc.Server], None], on_end: Callable[[], None]) -
     stop_requested = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop_requested.set())
-    unlimited = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-    server = grpc.server(ThreadPoolExecutor(THREADS), options=unlimited)
+    options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+    server = grpc.server(ThreadPoolExecutor(THREADS), options=options)
     register(server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

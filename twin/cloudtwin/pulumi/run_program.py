@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pulumi.runtime import Settings
 
-SHOWN = 32  # exit code: the error has been shown to the user
+ERROR_SHOWN = 32  # exit code: the error has been shown to the user
 THREADS_PER_RESOURCE = 4
 NEW_OBJECTS_PER_COLLECTION = 1_000_000
-"""Instead of Python's 700. The objects of a program, an SDK's classes and its resources, live until
+"""Python's default is 700. The objects of a program, such as an SDK's classes and resources, live until
 its end; garbage collections among them take a fifth of its run time. A program with 150 resources has
 400,000 objects."""
 DEBUG_SECONDS = 0.1
@@ -38,11 +38,11 @@ DEBUG_SECONDS = 0.1
 
 def user_traceback(error: BaseException, program: str) -> str:
     """Return an exception's traceback without the frames of the host above the program."""
-    first = error.__traceback__
-    frame: TracebackType | None = first
+    top = error.__traceback__
+    frame: TracebackType | None = top
     while frame is not None and not _belongs(frame.tb_frame.f_code.co_filename, program):
         frame = frame.tb_next
-    return "".join(traceback.format_exception(type(error), error, frame or first))
+    return "".join(traceback.format_exception(type(error), error, frame or top))
 
 
 def _belongs(file: str, program: str) -> bool:
@@ -154,17 +154,17 @@ def main() -> int:
             "Install the program's requirements there.",
             file=sys.stderr,
         )
-        return SHOWN
+        return ERROR_SHOWN
     try:
         _run(program, run)
     except pulumi.RunError as error:
         pulumi.log.error(str(error))
-        return SHOWN
+        return ERROR_SHOWN
     except Exception as error:
         text = user_traceback(error, program)
         with contextlib.suppress(Exception):  # the engine may have ended
             pulumi.log.error(f"Program failed with an unhandled exception:\n{text}")
-        return SHOWN
+        return ERROR_SHOWN
     return 0
 
 
@@ -173,5 +173,5 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    gc.freeze()  # or the interpreter, as it ends, examines every object for cycles: seconds of an SDK
+    gc.freeze()  # otherwise the ending interpreter examines every object for cycles: seconds with an SDK
     sys.exit(code)

@@ -17,7 +17,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print a JSON object: name -> path")
     arguments = parser.parse_args()
     if unknown := sorted(set(arguments.names) - set(PROGRAMS)):
-        parser.error(f"unknown program {unknown[0]!r}; known are: {', '.join(PROGRAMS)}")
+        parser.error(f"unknown program {unknown[0]!r}; the programs are: {', '.join(PROGRAMS)}")
     try:
         ensure_packages(Lines())
         tools = ensure_tools(arguments.names or PROGRAMS, Lines())

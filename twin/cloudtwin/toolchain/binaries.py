@@ -27,7 +27,7 @@ class VersionProbe:
 
     Attributes:
         arguments: arguments with which the program prints its version.
-        precision: leading parts of the version that must be equal to the wanted one.
+        precision: leading parts of the version that must be equal to the required version.
     """
 
     arguments: tuple[str, ...]
@@ -136,6 +136,6 @@ def reported_version(output: str) -> str:
 
 
 def is_accepted(reported: str, required: str, precision: VersionPrecision) -> bool:
-    """Return True if a version found on PATH can replace the wanted one."""
+    """Return True if a version found on PATH can replace the required version."""
     required_parts = required.split(".")[:precision]
     return bool(required) and reported.split(".")[:precision] == required_parts

@@ -21,17 +21,17 @@ from cloudtwin.errors import TwinError
 from cloudtwin.progress import Progress
 
 KEY_LENGTH = 16
-KEPT_VERSIONS = 3  # other checkouts of the project may use older ones
+MAX_VERSIONS = 3  # other checkouts of the project may use older versions
 
 
 def digest(parts: Iterable[bytes | str]) -> str:
     """Return a short key of all parts; the boundaries count, so ("a", "b") differs from ("ab",)."""
-    total = hashlib.sha256()
+    hasher = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
-        total.update(len(data).to_bytes(8, "big"))
-        total.update(data)
-    return total.hexdigest()[:KEY_LENGTH]
+        hasher.update(len(data).to_bytes(8, "big"))
+        hasher.update(data)
+    return hasher.hexdigest()[:KEY_LENGTH]
 
 
 @contextmanager
@@ -65,42 +65,42 @@ def ensure(
     Raises:
         TwinError: the disk is full.
     """
-    finished = folder / f"{name}-{key}"
+    result = folder / f"{name}-{key}"
     with suppress(FileNotFoundError):
-        os.utime(finished)  # the time of the last use, by which versions are pruned
-        return finished
+        os.utime(result)  # the time of the last use, by which versions are pruned
+        return result
     purpose = f"building {name}"
     with full_disk_explained(folder, purpose), locked(folder / f"{name}.lock", progress, purpose):
-        if finished.is_dir():  # the run that had the lock built it
-            return finished
-        abandoned = list(folder.glob(f".staging-{name}-*"))
-        for unfinished in abandoned:
-            remove(unfinished)
+        if result.is_dir():  # the run that had the lock built it
+            return result
+        abandoned_folders = list(folder.glob(f".staging-{name}-*"))
+        for staging_folder in abandoned_folders:
+            remove(staging_folder)
         # A unique name: a compiler that outlived its killed parent may still write to the old folder.
         staging = folder / f".staging-{name}-{key}-{secrets.token_hex(4)}"
         try:
             staging.mkdir()
             make(staging)
             _flush(staging)  # the content must reach the disk before the rename
-            staging.rename(finished)
+            staging.rename(result)
             # A compiler that outlived its parent may have created these again in the meantime.
-            for unused in [*abandoned, *versions(folder, name)[KEPT_VERSIONS:]]:
-                remove(unused)
+            for folder_to_remove in [*abandoned_folders, *versions(folder, name)[MAX_VERSIONS:]]:
+                remove(folder_to_remove)
         except BaseException:
             remove(staging)
             raise
-    return finished
+    return result
 
 
 def versions(folder: Path, name: str) -> list[Path]:
-    """Return the finished folders of a name with any key, the last used one first."""
+    """Return the finished folders of a name with any key, the most recently used first."""
     pattern = re.compile(rf"{re.escape(name)}-[0-9a-f]{{{KEY_LENGTH}}}")
     folders = [path for path in folder.iterdir() if pattern.fullmatch(path.name)]
     return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 @contextmanager
-def full_disk_explained(folder: Path, doing: str) -> Iterator[None]:
+def full_disk_explained(folder: Path, activity: str) -> Iterator[None]:
     """Convert "no space left on device" into an error with a fix.
 
     Raises:
@@ -112,7 +112,7 @@ def full_disk_explained(folder: Path, doing: str) -> Iterator[None]:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
         raise TwinError(
-            f"The disk ran full while {doing} in {folder}.",
+            f"The disk ran full while {activity} in {folder}.",
             "Free some space there, or point XDG_CACHE_HOME to a folder on a larger disk.",
         ) from error
 

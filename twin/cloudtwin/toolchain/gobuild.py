@@ -16,11 +16,9 @@ from cloudtwin.errors import TwinError
 from cloudtwin.progress import Progress, Step
 from cloudtwin.toolchain.binaries import Module
 
-NOTE_SECONDS = (
-    5.0  # between two progress notes: frequent enough to show activity, rare enough for a log
-)
-KEPT_LINES = 40
-SHOWN_LINES = 15
+NOTE_SECONDS = 5.0  # period of progress notes: short enough to show activity, long enough for a log
+MAX_LINES = 40
+TAIL_LINES = 15
 INSTALL_GO = "Install Go from https://go.dev/dl/ and put its bin folder on PATH."
 
 NO_SPACE = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
@@ -64,14 +62,14 @@ def needed_go(go_mod: str) -> str:
     return match[1] if match else "1"
 
 
-def is_older(version: str, than: str) -> bool:
+def is_older(version: str, other: str) -> bool:
     """Compare two Go versions by their numbers; `1.26` and `1.26.0` are equal."""
 
     def numbers(text: str) -> tuple[int, ...]:
         parts = [int(part) for part in re.findall(r"\d+", text)[:3]]
         return tuple(parts + [0] * (3 - len(parts)))
 
-    return numbers(version) < numbers(than)
+    return numbers(version) < numbers(other)
 
 
 def build(module: Module, go: Go, output_folder: Path, progress: Progress) -> None:
@@ -80,10 +78,10 @@ def build(module: Module, go: Go, output_folder: Path, progress: Progress) -> No
     Raises:
         TwinError: Go is too old, the network or the disk fails, or the code does not compile.
     """
-    needed = needed_go((module.folder / "go.mod").read_text())
-    if is_older(go.version, needed) and os.environ.get("GOTOOLCHAIN", "auto") == "local":
+    required = needed_go((module.folder / "go.mod").read_text())
+    if is_older(go.version, required) and os.environ.get("GOTOOLCHAIN", "auto") == "local":
         raise TwinError(
-            f"{module.name} needs Go {needed} or newer; {go.program} is {go.version}.", INSTALL_GO
+            f"{module.name} needs Go {required} or newer; {go.program} is {go.version}.", INSTALL_GO
         )
     action = f"Building {module.name} {module.version} from source".replace("  ", " ")
     work = output_folder / "work"  # Go's default in /tmp would remain after a kill
@@ -109,8 +107,8 @@ def flags(module: Module) -> list[str]:
 def command(module: Module, go: Go, output_folder: Path) -> list[str]:
     """Return the complete command, to run in the module's folder."""
     # With one package -o names the file: the package `server` would produce a program `server`.
-    single = len(module.programs) == 1
-    output = f"{output_folder}/{next(iter(module.programs))}" if single else f"{output_folder}/"
+    is_single = len(module.programs) == 1
+    output = f"{output_folder}/{next(iter(module.programs))}" if is_single else f"{output_folder}/"
     return [go.program, "build", "-v", *flags(module), "-o", output, *module.programs.values()]
 
 
@@ -139,7 +137,7 @@ def explain(name: str, lines: Iterable[str], output_folder: Path) -> TwinError:
 
 
 def _tail(lines: list[str]) -> str:
-    return "\n".join(f"  {line}" for line in lines[-SHOWN_LINES:])
+    return "\n".join(f"  {line}" for line in lines[-TAIL_LINES:])
 
 
 def _run(arguments: list[str], folder: Path, work: Path, step: Step) -> tuple[int, deque[str]]:
@@ -147,9 +145,9 @@ def _run(arguments: list[str], folder: Path, work: Path, step: Step) -> tuple[in
     settings = {"CGO_ENABLED": "0", "GOWORK": "off", "GO111MODULE": "on", "GOTMPDIR": str(work)}
     environment = os.environ | settings
     # Go ends with this process: otherwise it would run for minutes and write to an abandoned folder.
-    bound = ["setpriv", "--pdeathsig=KILL", "--"] if shutil.which("setpriv") else []
+    wrapper = ["setpriv", "--pdeathsig=KILL", "--"] if shutil.which("setpriv") else []
     process = subprocess.Popen(
-        [*bound, *arguments],
+        [*wrapper, *arguments],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -173,21 +171,19 @@ def _run(arguments: list[str], folder: Path, work: Path, step: Step) -> tuple[in
 
 
 def _follow(process: subprocess.Popen[str], step: Step) -> deque[str]:
-    last_lines: deque[str] = deque(maxlen=KEPT_LINES)
-    started_at = noted = time.monotonic()
+    last_lines: deque[str] = deque(maxlen=MAX_LINES)
+    started_at = last_note_at = time.monotonic()
     downloads = packages = 0
     for line in process.stderr or ():
         if line.startswith("go: downloading "):
             downloads += 1
-        elif re.fullmatch(
-            r"[\w./~+-]+\s*", line
-        ):  # -v: the name of a package that is being compiled
+        elif re.fullmatch(r"[\w./~+-]+\s*", line):  # -v prints the name of a compiled package
             packages += 1
         else:
             last_lines.append(line.rstrip())
         now = time.monotonic()
-        if now - noted >= NOTE_SECONDS:
-            noted = now
+        if now - last_note_at >= NOTE_SECONDS:
+            last_note_at = now
             step.note(
                 f"{packages} packages compiled, {downloads} modules downloaded, {now - started_at:.0f} s"
             )

@@ -17,7 +17,7 @@ from cloudtwin.progress import Progress
 from cloudtwin.toolchain import cache
 
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-SHOWN_LINES = 12
+TAIL_LINES = 12
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def ensure_packages(progress: Progress) -> None:
         names = [package.name for package in missing_packages]
         with progress.step(f"Installing Debian packages: {' '.join(names)}"):
             _install(names)
-    if still := missing():
-        raise cannot_install(still)
+    if still_missing := missing():
+        raise cannot_install(still_missing)
 
 
 def missing(exists: Callable[[str], bool] | None = None) -> list[Package]:
@@ -93,9 +93,9 @@ def missing(exists: Callable[[str], bool] | None = None) -> list[Package]:
 
 def cannot_install(packages: Iterable[Package]) -> TwinError:
     """Return the error that names the packages, their purposes and the install command."""
-    missing = list(packages)
-    reasons = "\n".join(f"  {package.name}: {package.purpose}" for package in missing)
-    names = " ".join(package.name for package in missing)
+    package_list = list(packages)
+    reasons = "\n".join(f"  {package.name}: {package.purpose}" for package in package_list)
+    names = " ".join(package.name for package in package_list)
     return TwinError(
         f"These Debian packages are required and not installed:\n{reasons}",
         f"Install them as root: apt-get install --no-install-recommends {names}",
@@ -111,7 +111,7 @@ def _is_present(proof: str) -> bool:
 
 def _install(names: list[str]) -> None:
     """Install packages; refresh the package lists only after a failed attempt."""
-    install = [
+    command = [
         "apt-get",
         "install",
         "--yes",
@@ -119,13 +119,13 @@ def _install(names: list[str]) -> None:
         "-o",
         "DPkg::Lock::Timeout=120",
     ]
-    if _apt([*install, *names]).returncode == 0:
+    if _apt([*command, *names]).returncode == 0:
         return
-    refreshed = _apt(["apt-get", "update"])
-    installed = _apt([*install, *names])
-    if installed.returncode:
-        output = (refreshed.stderr if refreshed.returncode else "") + installed.stderr
-        tail = "\n".join(f"  {line}" for line in output.strip().splitlines()[-SHOWN_LINES:])
+    update_result = _apt(["apt-get", "update"])
+    install_result = _apt([*command, *names])
+    if install_result.returncode:
+        output = (update_result.stderr if update_result.returncode else "") + install_result.stderr
+        tail = "\n".join(f"  {line}" for line in output.strip().splitlines()[-TAIL_LINES:])
         raise TwinError(
             f"apt-get could not install {' '.join(names)}:\n{tail}",
             "Check the network and apt's sources, or install them by hand.",
@@ -133,7 +133,12 @@ def _install(names: list[str]) -> None:
 
 
 def _apt(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
     return subprocess.run(
-        arguments, env=quiet, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        arguments,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
     )

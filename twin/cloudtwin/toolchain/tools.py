@@ -14,13 +14,8 @@ from cloudtwin.toolchain import cache, gobuild
 from cloudtwin.toolchain.binaries import MODULES, PROGRAMS, Module, is_accepted, reported_version
 
 VERSION_PROBE_SECONDS = 10.0
-GO_SETTINGS = (
-    "GOFLAGS",
-    "GOOS",
-    "GOARCH",
-    "GOAMD64",
-    "GOEXPERIMENT",
-)  # they change the result of a build
+# Variables that change the result of a build.
+GO_SETTINGS = ("GOFLAGS", "GOOS", "GOARCH", "GOAMD64", "GOEXPERIMENT")
 FORMAT = "1"  # raise it to rebuild from unchanged inputs
 
 
@@ -46,8 +41,8 @@ def ensure_tools(
     folders = _ensure_modules(
         [module for module in MODULES if module.name in missing.values()], progress
     )
-    built = {name: folders[module] / name for name, module in missing.items()}
-    return {name: paths.get(name) or built[name] for name in programs}
+    built_paths = {name: folders[module] / name for name, module in missing.items()}
+    return {name: paths.get(name) or built_paths[name] for name in programs}
 
 
 def on_path(name: str) -> Path | None:

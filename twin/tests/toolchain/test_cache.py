@@ -92,7 +92,7 @@ def test_concurrent_runs_share_one_build(tmp_path: Path) -> None:
 
 
 def test_the_last_used_versions_are_kept_and_older_ones_are_removed(tmp_path: Path) -> None:
-    keys = [f"{number:016x}" for number in range(cache.KEPT_VERSIONS + 2)]
+    keys = [f"{number:016x}" for number in range(cache.MAX_VERSIONS + 2)]
     for key in keys:
         cache.ensure(tmp_path, "tool", key, Silent(), make(key))
         cache.ensure(
@@ -100,7 +100,7 @@ def test_the_last_used_versions_are_kept_and_older_ones_are_removed(tmp_path: Pa
         )  # keys[0] is used all the time
 
     remaining = {path.name for path in cache.versions(tmp_path, "tool")}
-    assert len(remaining) == cache.KEPT_VERSIONS
+    assert len(remaining) == cache.MAX_VERSIONS
     assert {f"tool-{keys[0]}", f"tool-{keys[-1]}"} <= remaining
 
 

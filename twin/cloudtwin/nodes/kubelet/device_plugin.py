@@ -1,7 +1,7 @@
 """Simulated `nvidia.com/gpu` devices that the kubelet counts and pods request, without a driver or a card.
 
-Implements the kubelet's device plugin interface, v1beta1. In a cloud's machine the agent runs it; in others it is
-started as `python -m cloudtwin.nodes.kubelet.device_plugin COUNT`.
+It implements the kubelet's device plugin interface, v1beta1. On a cloud's machine, the agent runs it. On other
+machines, the first process starts it as `python -m cloudtwin.nodes.kubelet.device_plugin COUNT`.
 """
 
 import contextlib
@@ -45,7 +45,6 @@ MESSAGE = Messages(
         "AllocateResponse": (("container_responses", 1, "ContainerAllocateResponse", True),),
     },
 )
-new = MESSAGE.new
 
 
 class ContainerAllocateRequest(Protocol):
@@ -69,25 +68,27 @@ class DevicePlugin:
 
     def options(self, _request: Message, _context: grpc.ServicerContext) -> Message:
         """Return no options: no call is needed before a container starts."""
-        return new("DevicePluginOptions")
+        return MESSAGE.new("DevicePluginOptions")
 
     def list_and_watch(
         self, _request: Message, _context: grpc.ServicerContext
     ) -> Iterator[Message]:
         """List the devices once, since they never change, and keep the stream open: its end removes them."""
-        devices = [new("Device", ID=f"gpu-{i}", health="Healthy") for i in range(self._count)]
-        yield new("ListAndWatchResponse", devices=devices)
+        devices = [
+            MESSAGE.new("Device", ID=f"gpu-{i}", health="Healthy") for i in range(self._count)
+        ]
+        yield MESSAGE.new("ListAndWatchResponse", devices=devices)
         self.stopped.wait()
 
     def allocate(self, request: AllocateRequest, _context: grpc.ServicerContext) -> Message:
         """Return for each container the variable that NVIDIA's plugin sets."""
-        return new(
+        return MESSAGE.new(
             "AllocateResponse",
             container_responses=[
-                new(
+                MESSAGE.new(
                     "ContainerAllocateResponse",
                     envs=[
-                        new(
+                        MESSAGE.new(
                             "Variable",
                             key="NVIDIA_VISIBLE_DEVICES",
                             value=",".join(container.devices_ids),
@@ -131,13 +132,15 @@ def register(kubelet: Path = KUBELET) -> None:
             response_deserializer=MESSAGE["Empty"].FromString,
         )
         call(
-            new("RegisterRequest", version=VERSION, endpoint=ENDPOINT, resource_name=GPU_RESOURCE),
+            MESSAGE.new(
+                "RegisterRequest", version=VERSION, endpoint=ENDPOINT, resource_name=GPU_RESOURCE
+            ),
             timeout=5,
         )
 
 
 def offer(count: int, is_needed: Callable[[], bool] = lambda: True) -> None:
-    """Offer the devices while they are wanted; register again with a kubelet that has restarted."""
+    """Offer the devices while `is_needed` returns True; register again when the kubelet has restarted."""
     pause = threading.Event()
     while is_needed():
         if (identity := _identity(KUBELET)) is None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 TOKENS = "csi.storage.k8s.io/serviceAccount.tokens"
-OPEN = "1777"
+DEFAULT_MODE = "1777"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def decide(
             return Refusal("INVALID_ARGUMENT", reason)
     if refusal := _refuse_identity(entry, handle, attributes, audience):
         return refusal
-    return Grant(str(entry["folder"]), int(str(entry.get("mode", OPEN)), 8))
+    return Grant(str(entry["folder"]), int(str(entry.get("mode", DEFAULT_MODE)), 8))
 
 
 def _refuse_identity(
@@ -77,8 +77,8 @@ def _refuse_identity(
 ) -> Refusal | None:
     allowed = entry.get("allowed", False)
     if isinstance(allowed, bool):
-        default = f"access to {handle!r} is denied"
-        reason = str(entry.get("reason") or default)
+        default_reason = f"access to {handle!r} is denied"
+        reason = str(entry.get("reason") or default_reason)
         return None if allowed else Refusal("PERMISSION_DENIED", reason)
     client = attributes.get("clientid", "")
     if client not in allowed:
@@ -109,7 +109,7 @@ def subject_of(tokens: str, audience: str) -> str:
     try:
         token = json.loads(tokens)[audience]["token"]
         claims = token.split(".")[1]
-        padded = claims + "=" * (-len(claims) % 4)
-        return str(json.loads(base64.urlsafe_b64decode(padded))["sub"])
+        padded_claims = claims + "=" * (-len(claims) % 4)
+        return str(json.loads(base64.urlsafe_b64decode(padded_claims))["sub"])
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, binascii.Error):
         return ""

@@ -1,7 +1,7 @@
 """Cgroups of the host: one for each twin and, in it, one for each machine.
 
-By its cgroup, a machine's containers are accounted for, a machine can be frozen as a whole, and all processes of
-a twin can be found and ended even if their records are lost.
+The cgroup of a machine accounts for its containers, and the machine can be frozen as a whole. The cgroup of a twin
+identifies all of its processes, even if their records are lost.
 
 Version 1 has one tree for each controller, version 2 a single one. Version 2 has not been measured.
 """
@@ -22,10 +22,8 @@ V1_CONTROLLERS = (
     "cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd",
 )  # fmt: skip
 V2_CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids", "hugetlb")
-V1_INHERITED = (
-    "cpuset.cpus",
-    "cpuset.mems",
-)  # empty in a new folder, which then accepts no process
+# These files are empty in a new folder, which then accepts no process.
+V1_INHERITED_FILES = ("cpuset.cpus", "cpuset.mems")
 EMPTY_SECONDS = 60.0  # limit on a busy machine; typically 0.1
 
 
@@ -48,8 +46,10 @@ class Tree:
         """Return the cgroups of this host; a hybrid of both versions counts as version 1."""
         if (root / "cgroup.controllers").exists():
             return cls(root, 2)
-        mounted = (name for name in V1_CONTROLLERS if (root / name / "cgroup.procs").exists())
-        return cls(root, 1, tuple(mounted))
+        mounted_controllers = (
+            name for name in V1_CONTROLLERS if (root / name / "cgroup.procs").exists()
+        )
+        return cls(root, 1, tuple(mounted_controllers))
 
     def folders(self, path: str) -> list[Path]:
         """Return the folders of one cgroup, one for each controller."""
@@ -117,7 +117,7 @@ class Tree:
             return False
 
     def kill(self, path: str) -> None:
-        """Kill every process in a cgroup, frozen ones too, and remove the cgroup.
+        """Kill every process in a cgroup, including frozen processes, and remove the cgroup.
 
         Raises:
             OSError: a process or folder remains.
@@ -132,7 +132,7 @@ class Tree:
         """Remove an empty cgroup and the cgroups below it.
 
         Raises:
-            OSError: one is not empty.
+            OSError: a cgroup is not empty.
         """
         for folder in self.folders(path):
             deepest_first = sorted(_folders(folder), key=lambda f: len(f.parts), reverse=True)
@@ -140,7 +140,7 @@ class Tree:
                 with contextlib.suppress(FileNotFoundError):
                     _remove_folder(cgroup)
 
-    def named(self, prefix: str = PREFIX) -> set[str]:
+    def twin_names(self, prefix: str = PREFIX) -> set[str]:
         """Return the names of all twins' cgroups."""
         return {
             folder.name
@@ -150,18 +150,18 @@ class Tree:
         }
 
     def _thaw_all(self, path: str) -> None:
-        """Continue frozen processes at any depth: in version 1, a frozen process dies only after that."""
+        """Continue frozen processes at any depth: in version 1, a frozen process dies only after it continues."""
         if self.version == 1:
             for state in (self.root / "freezer" / path).rglob("freezer.state"):
                 with contextlib.suppress(OSError):  # gone meanwhile
                     state.write_text("THAWED")
 
     def _kill_once(self, path: str) -> set[int]:
-        living = self.processes(path)
-        for pid in living:
+        pids = self.processes(path)
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        return living
+        return pids
 
     def _create_one(self, path: str) -> None:
         for folder in self.folders(path):
@@ -173,7 +173,7 @@ class Tree:
 
 
 def _inherit(folder: Path) -> None:
-    for name in V1_INHERITED:
+    for name in V1_INHERITED_FILES:
         file = folder / name
         if file.exists() and not file.read_text().strip():
             file.write_text((folder.parent / name).read_text())
@@ -181,11 +181,10 @@ def _inherit(folder: Path) -> None:
 
 def _delegate(parent: Path) -> None:
     """Delegate the controllers of a folder to its children."""
-    offered = (parent / "cgroup.controllers").read_text().split()
-    for controller in set(offered) & set(V2_CONTROLLERS):
-        with contextlib.suppress(
-            OSError
-        ):  # the controller is in use elsewhere; the kubelet reports missing controllers
+    available_controllers = (parent / "cgroup.controllers").read_text().split()
+    for controller in set(available_controllers) & set(V2_CONTROLLERS):
+        # The controller may be in use elsewhere; the kubelet reports missing controllers.
+        with contextlib.suppress(OSError):
             (parent / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
@@ -203,11 +202,11 @@ def _remove_folder(folder: Path) -> None:
     try:
         folder.rmdir()
     except OSError:
-        if not wait_until(lambda: _removed(folder), EMPTY_SECONDS):
+        if not wait_until(lambda: _try_remove(folder), EMPTY_SECONDS):
             folder.rmdir()
 
 
-def _removed(folder: Path) -> bool:
+def _try_remove(folder: Path) -> bool:
     try:
         folder.rmdir()
     except FileNotFoundError:

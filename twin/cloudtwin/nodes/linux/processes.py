@@ -16,7 +16,7 @@ from pathlib import Path
 from cloudtwin import files
 
 POLL_SECONDS = 0.02
-ENDED = ("", "Z", "X")  # none, zombie, dead
+ENDED_STATES = ("", "Z", "X")  # none, zombie, dead
 # The whole environment of the twin's programs: no proxy, no credentials, and the sbin folders that not every
 # user's PATH has.
 ENVIRONMENT = {
@@ -42,13 +42,13 @@ class Process:
     def of(cls, pid: int) -> "Process | None":
         """Return the running process of this id, or None."""
         state, started = _stat(pid)
-        return None if state in ENDED else cls(pid, started)
+        return None if state in ENDED_STATES else cls(pid, started)
 
     @property
     def alive(self) -> bool:
         """True if it runs; a zombie does not."""
         state, started = _stat(self.pid)
-        return state not in ENDED and started == self.started
+        return state not in ENDED_STATES and started == self.started
 
     def kill(self) -> None:
         """Kill it, if it still runs."""
@@ -59,7 +59,7 @@ class Process:
     def wait_gone(self, seconds: float) -> bool:
         """Wait until it has ended; return False after the timeout."""
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, os.WNOHANG)  # if it is our child, only we can reap it
+            os.waitpid(self.pid, os.WNOHANG)  # only the parent can reap a child
         return wait_until(lambda: not self.alive, seconds)
 
     def save(self, path: Path) -> None:
@@ -90,9 +90,9 @@ def start(
             env={**ENVIRONMENT, **(environment or {})},
             start_new_session=True,
             cwd="/",
-            umask=0o022,  # the user's may deny pods access to files that they need
+            umask=0o022,  # the user's umask may deny pods access to files that they need
         )
-    # It has not been reaped, so it has an entry even if it has ended.
+    # The child has not been reaped, so it has an entry in /proc even if it has ended.
     _, started = _stat(child.pid)
     # Prevents Popen's warning about a running child, which is intended here.
     child.returncode = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from cloudtwin.errors import TwinError
 
 NAMESPACES = ("mnt", "net", "pid", "ipc", "uts", "cgroup")
-# With the kernel's numbers.
+# Capabilities with the kernel's numbers.
 CAPABILITIES = {"CAP_SYS_ADMIN": 21, "CAP_NET_ADMIN": 12, "CAP_SYS_CHROOT": 18, "CAP_KILL": 5}
 
 
@@ -29,8 +29,8 @@ def missing_abilities(process: Path = Path("/proc/self")) -> list[str]:
     """Return the names of the requirements that this process lacks."""
     missing = [] if os.geteuid() == 0 else ["root"]
     missing += [f"{n} namespaces" for n in NAMESPACES if not (process / "ns" / n).exists()]
-    held = _effective_capabilities(process / "status")
-    missing += [name for name, number in CAPABILITIES.items() if not held >> number & 1]
+    capabilities = _effective_capabilities(process / "status")
+    missing += [name for name, number in CAPABILITIES.items() if not capabilities >> number & 1]
     if not missing and not _may_unshare():
         missing.append("permission to create namespaces")
     return missing

@@ -14,7 +14,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _MNT_DETACH = 2
 _MOUNT_SETATTR = 442  # same number on all architectures, since Linux 5.12
-_CURRENT_FOLDER, _RECURSIVELY, _ATTRIBUTE_READ_ONLY = -100, 0x8000, 1
+_AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = -100, 0x8000, 1
 
 
 class Namespace(IntFlag):
@@ -78,15 +78,14 @@ def bind(source: Path, target: Path, *, read_only: bool = False, recursive: bool
 
 
 def _make_read_only(target: Path) -> None:
-    """Make a mount and all below it read-only; a remount would change the topmost only."""
-    attributes = struct.pack(
-        "=4Q", _ATTRIBUTE_READ_ONLY, 0, 0, 0
-    )  # set, clear, propagation, user namespace
+    """Make a mount and all mounts below it read-only; a remount would change only the topmost mount."""
+    # struct mount_attr: set, clear, propagation, user namespace.
+    attributes = struct.pack("=4Q", _MOUNT_ATTR_RDONLY, 0, 0, 0)
     result = _libc.syscall(
         _MOUNT_SETATTR,
-        _CURRENT_FOLDER,
+        _AT_FDCWD,
         os.fsencode(target),
-        _RECURSIVELY,
+        _AT_RECURSIVE,
         attributes,
         ctypes.c_size_t(len(attributes)),
     )
@@ -94,7 +93,7 @@ def _make_read_only(target: Path) -> None:
 
 
 def unmount(target: Path) -> None:
-    """Detach the mount at `target` and all below it, lazily."""
+    """Detach the mount at `target` and all mounts below it, lazily."""
     _check(_libc.umount2(os.fsencode(target), _MNT_DETACH), "umount", str(target))
 
 
@@ -102,7 +101,7 @@ def pivot_root(new_root: Path) -> None:
     """Make `new_root`, a mount point, the root of this mount namespace, and detach the old root."""
     os.chdir(new_root)
     number = _PIVOT_ROOT[os.uname().machine]
-    # With the same folder twice the old root is mounted over the new one, and can be detached.
+    # If both arguments are the same folder, the old root is mounted over the new one, and can be detached.
     _check(_libc.syscall(number, b".", b"."), "pivot_root", str(new_root))
     unmount(Path())
     os.chdir("/")

@@ -1,9 +1,9 @@
 """The agent of a cloud's machine: metadata service, CSI drivers and simulated GPUs in one process.
 
-One process, since every machine has it and each Python process takes ten megabytes. It reads one small file
+It is one process, since every machine has it and each Python process takes ten megabytes. It reads one small file
 every second; gRPC is loaded when it is first needed.
 
-Started in a machine as `python -m cloudtwin.nodes.machine.agent`.
+The first process of a machine starts it as `python -m cloudtwin.nodes.machine.agent`.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cloudtwin.nodes.kubelet.csi import CsiPlugin
 
 DRIVER_POLL_SECONDS = 1.0
-INSIDE = configuration.INSIDE
+CONFIG_FOLDER = configuration.CONFIG_FOLDER
 ACKNOWLEDGEMENT = Path("/var/lib/cloudtwin/acknowledged.json")
 
 
@@ -44,19 +44,19 @@ class RunningDrivers:
     node: str
     client: KubernetesClient
     shared_mount: Path
-    _running: dict[str, tuple["CsiPlugin", contextlib.ExitStack]] = field(default_factory=dict)
-    _tainted: set[str] = field(default_factory=set)
+    _plugins: dict[str, tuple["CsiPlugin", contextlib.ExitStack]] = field(default_factory=dict)
+    _drivers_with_taint: set[str] = field(default_factory=set)
 
     def update(self, drivers: Sequence[str]) -> None:
-        """Start and stop drivers so that the wanted ones run; remove the startup taint of each that has started."""
-        for driver in set(drivers) - set(self._running):
+        """Start and stop drivers so that exactly these run; remove the startup taints of drivers that have started."""
+        for driver in set(drivers) - set(self._plugins):
             self._start(driver)
-        for driver in set(self._running) - set(drivers):
-            self._running.pop(driver)[1].close()
-            self._tainted.discard(driver)
-        for driver in sorted(self._tainted):
-            if self._running[driver][0].registered.is_set() and self._untaint(driver):
-                self._tainted.discard(driver)
+        for driver in set(self._plugins) - set(drivers):
+            self._plugins.pop(driver)[1].close()
+            self._drivers_with_taint.discard(driver)
+        for driver in sorted(self._drivers_with_taint):
+            if self._plugins[driver][0].registered.is_set() and self._untaint(driver):
+                self._drivers_with_taint.discard(driver)
 
     def _start(self, driver: str) -> None:
         from cloudtwin.nodes.kubelet import csi
@@ -64,9 +64,9 @@ class RunningDrivers:
         plugin = csi.CsiPlugin(driver, self.node, configuration.ACCOUNT, self.shared_mount)
         stack = contextlib.ExitStack()
         stack.enter_context(csi.serving(plugin))
-        self._running[driver] = plugin, stack
+        self._plugins[driver] = plugin, stack
         if driver in csi_drivers.STARTUP_TAINTS:
-            self._tainted.add(driver)
+            self._drivers_with_taint.add(driver)
 
     def _untaint(self, driver: str) -> bool:
         """Remove the startup taint; return False if that must be tried again."""
@@ -87,27 +87,27 @@ def without_taint(node: dict[str, Any], key: str) -> dict[str, Any] | None:
     The patch contains the Node's resource version, so that it fails if another client has changed the taints.
     """
     taints = node["spec"].get("taints", [])
-    remaining = [taint for taint in taints if taint["key"] != key]
-    if remaining == taints:
+    remaining_taints = [taint for taint in taints if taint["key"] != key]
+    if remaining_taints == taints:
         return None
     return {
         "metadata": {"resourceVersion": node["metadata"]["resourceVersion"]},
-        "spec": {"taints": remaining},
+        "spec": {"taints": remaining_taints},
     }
 
 
 def main() -> NoReturn:
     """Run the agent, forever."""
-    facts = files.read_json(INSIDE / "instance.json") or {}
-    service = MetadataService(facts, INSIDE / "notice.json", ACKNOWLEDGEMENT)
+    facts = files.read_json(CONFIG_FOLDER / "instance.json") or {}
+    service = MetadataService(facts, CONFIG_FOLDER / "notice.json", ACKNOWLEDGEMENT)
     threading.Thread(target=server.serve, args=(service,), daemon=True).start()
     if facts["gpus"]:
         threading.Thread(target=offer_devices, args=(service,), daemon=True).start()
-    client = KubernetesClient(INSIDE, "agent", str(CONTROL_PLANE), API_PORT)
-    running = RunningDrivers(facts["name"], client, Path(facts["shared_mount"]))
+    client = KubernetesClient(CONFIG_FOLDER, "agent", str(CONTROL_PLANE), API_PORT)
+    running_drivers = RunningDrivers(facts["name"], client, Path(facts["shared_mount"]))
     while True:
-        enabled = (files.read_json(configuration.ACCOUNT / "drivers.json") or {}).get("drivers", [])
-        running.update(enabled)
+        stored_drivers = files.read_json(configuration.ACCOUNT / "drivers.json") or {}
+        running_drivers.update(stored_drivers.get("drivers", []))
         time.sleep(DRIVER_POLL_SECONDS)
 
 

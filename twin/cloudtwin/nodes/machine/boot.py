@@ -19,7 +19,7 @@ from cloudtwin.nodes.machine import image_aliases, init
 from cloudtwin.nodes.network import links
 from cloudtwin.nodes.records import MachineRecord
 
-OTHERS = Namespace.CGROUP | Namespace.UTS | Namespace.IPC | Namespace.PID
+OTHER_NAMESPACES = Namespace.CGROUP | Namespace.UTS | Namespace.IPC | Namespace.PID
 
 
 def main(state: Path, name: str) -> None:
@@ -47,7 +47,7 @@ def main(state: Path, name: str) -> None:
     if record.spec.cloud:
         links.add_metadata_address()
     # After the last subprocess: the next child is the first process of the PID namespace.
-    syscalls.unshare(OTHERS)
+    syscalls.unshare(OTHER_NAMESPACES)
     child = os.fork()
     if child == 0:
         # Only in the child: the parent still writes a file outside the machine.

@@ -11,8 +11,8 @@ from cloudtwin.nodes.model import MachineSpec, Role
 from cloudtwin.nodes.network import addressing
 from cloudtwin.nodes.network.addressing import Address
 
-INSIDE = Path("/cloudtwin")  # mount point of the configuration in a machine
-ACCOUNT = INSIDE / "cloud"  # mount point of the account's contents in a cloud's machine
+CONFIG_FOLDER = Path("/cloudtwin")  # mount point of the configuration in a machine
+ACCOUNT = CONFIG_FOLDER / "cloud"  # mount point of the account's contents in a cloud's machine
 CONTAINERD_SOCKET = Path("/run/containerd/containerd.sock")
 PAUSE_IMAGE = "localhost/cloudtwin/pause:local"
 CREDENTIAL_PROVIDERS = {
@@ -85,7 +85,7 @@ def credential_provider(cloud: str) -> dict[str, str]:
 
 def containerd(cni_folder: Path) -> str:
     """Return containerd's configuration: only the overlayfs snapshotter, nothing that needs root on the host."""
-    unused = (
+    disabled_plugins = (
         "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
         "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper",
         "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.tracing",
@@ -97,7 +97,7 @@ version = 2
 root = "/var/lib/containerd"
 state = "/run/containerd"
 oom_score = 0
-disabled_plugins = {json.dumps(unused)}
+disabled_plugins = {json.dumps(disabled_plugins)}
 [grpc]
   address = "{CONTAINERD_SOCKET}"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -105,10 +105,10 @@ disabled_plugins = {json.dumps(unused)}
   restrict_oom_score_adj = true
   disable_apparmor = true
   [plugins."io.containerd.grpc.v1.cri".registry]
-    config_path = "{INSIDE / "registries"}"
+    config_path = "{CONFIG_FOLDER / "registries"}"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{cni_folder}"
-    conf_dir = "{INSIDE / "cni"}"
+    conf_dir = "{CONFIG_FOLDER / "cni"}"
 [plugins."io.containerd.internal.v1.opt"]
   path = "/var/lib/containerd/opt"
 """
@@ -142,12 +142,12 @@ def kubelet(spec: MachineSpec, address: Address, memory_bytes: int) -> dict[str,
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},
-            "x509": {"clientCAFile": str(INSIDE / "ca.crt")},
+            "x509": {"clientCAFile": str(CONFIG_FOLDER / "ca.crt")},
         },
         "authorization": {"mode": "Webhook"},
         "address": str(address.ip),
-        "tlsCertFile": str(INSIDE / "kubelet.crt"),
-        "tlsPrivateKeyFile": str(INSIDE / "kubelet.key"),
+        "tlsCertFile": str(CONFIG_FOLDER / "kubelet.crt"),
+        "tlsPrivateKeyFile": str(CONFIG_FOLDER / "kubelet.key"),
         "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
         "cgroupDriver": "cgroupfs",
         "failCgroupV1": False,
@@ -165,7 +165,7 @@ def kubelet(spec: MachineSpec, address: Address, memory_bytes: int) -> dict[str,
         "oomScoreAdj": 0,
         # The sysctls that the kubelet would set for the whole host are private files here, with its values.
         "protectKernelDefaults": True,
-        "resolvConf": str(INSIDE / "resolv.conf"),
+        "resolvConf": str(CONFIG_FOLDER / "resolv.conf"),
         "clusterDNS": [str(addressing.DNS_SERVICE)],
         "clusterDomain": "cluster.local",
         "nodeStatusUpdateFrequency": "2s",

@@ -20,21 +20,21 @@ ALIASES_LOCK_SECONDS = 60.0
 
 
 def all_of(layout: Layout) -> dict[str, str]:
-    """Return the local references by published ones."""
-    stored = files.read_json(layout.aliases) or {}
-    return {str(published): str(local) for published, local in stored.items()}
+    """Return the local references, by published reference."""
+    document = files.read_json(layout.aliases) or {}
+    return {str(published): str(local) for published, local in document.items()}
 
 
-def add(layout: Layout, aliases: Mapping[str, str], running: Mapping[str, int]) -> None:
-    """Store aliases for later machines, and create them on running ones.
+def add(layout: Layout, aliases: Mapping[str, str], pids: Mapping[str, int]) -> None:
+    """Store aliases for later machines, and create them on running machines.
 
     Args:
         layout: the twin's folder.
-        aliases: local references by published ones.
-        running: ids of the first processes of running machines, by name.
+        aliases: local references, by published reference.
+        pids: ids of the first processes of running machines, by name.
 
     Raises:
-        TwinError: a machine's containerd refuses one.
+        TwinError: a machine's containerd refuses an alias.
     """
     with lock.held(
         layout.aliases.with_suffix(".lock"),
@@ -43,19 +43,21 @@ def add(layout: Layout, aliases: Mapping[str, str], running: Mapping[str, int]) 
         timeout_seconds=ALIASES_LOCK_SECONDS,
     ):
         files.write_json(layout.aliases, all_of(layout) | dict(aliases))
-    for name, pid in running.items():
+    for name, pid in pids.items():
         for command in commands(aliases):
             _run(["nsenter", "--mount", f"--target={pid}", *command], name)
 
 
 def commands(aliases: Mapping[str, str]) -> list[list[str]]:
     """Return the commands that create aliases in a machine, one for each local image."""
-    published: dict[str, list[str]] = defaultdict(list)
+    names_by_image: dict[str, list[str]] = defaultdict(list)
     for name, local in sorted(aliases.items()):
         if name != local:
-            published[local].append(name)
+            names_by_image[local].append(name)
     ctr = ["ctr", f"--address={CONTAINERD_SOCKET}", f"--namespace={KUBELET_NAMESPACE}"]
-    return [[*ctr, "images", "tag", "--force", local, *names] for local, names in published.items()]
+    return [
+        [*ctr, "images", "tag", "--force", local, *names] for local, names in names_by_image.items()
+    ]
 
 
 def _run(command: list[str], name: str) -> None:
@@ -66,5 +68,5 @@ def _run(command: list[str], name: str) -> None:
         message = (result.stderr.strip() or result.stdout.strip()).splitlines()[-1:]
         raise TwinError(
             f"The machine {name!r} cannot use {command[-2]} in place of {command[-1]}: {message}",
-            "A running machine has the images that it booted with. Restart it to use newer ones.",
+            "A running machine has the images that it booted with. Restart it to use newer images.",
         )

@@ -32,8 +32,8 @@ def keep(store: ImageStore, layout: Layout) -> Path:
     return copy
 
 
-def in_use(layout: Layout) -> ImageStore | None:
-    """Return the newest images of the twin's machines as a store, or None if there are none."""
+def newest_copy(layout: Layout) -> ImageStore | None:
+    """Return the newest images of the twin's machines as a store, or None without images."""
     copies = [folder for folder in layout.images.glob("*") if not folder.name.startswith(".")]
     if not copies:
         return None

@@ -25,7 +25,7 @@ from cloudtwin.nodes.machine import (
     image_copies,
     root_filesystem,
 )
-from cloudtwin.nodes.machine.configuration import INSIDE
+from cloudtwin.nodes.machine.configuration import CONFIG_FOLDER
 from cloudtwin.nodes.model import Role
 from cloudtwin.nodes.network import links
 from cloudtwin.nodes.records import MachineRecord
@@ -68,11 +68,11 @@ class Services:
 
     Attributes:
         commands: command line of each service.
-        running: names of the running services by process id.
+        name_by_pid: names of the running services, by process id.
     """
 
     commands: dict[str, Sequence[str]]
-    running: dict[int, str] = field(default_factory=dict)
+    name_by_pid: dict[int, str] = field(default_factory=dict)
 
     def start(self, name: str) -> None:
         """Start a service with its own log."""
@@ -86,13 +86,13 @@ class Services:
                 start_new_session=True,
             )
         child.returncode = 0  # reaped in `watch`, with the orphans
-        self.running[child.pid] = name
+        self.name_by_pid[child.pid] = name
 
     def watch(self) -> NoReturn:
         """Reap processes of the machine and restart services, forever."""
         while True:
             pid, status = os.waitpid(-1, 0)
-            if name := self.running.pop(pid, None):
+            if name := self.name_by_pid.pop(pid, None):
                 print(f"{name} ended with {os.waitstatus_to_exitcode(status)}", flush=True)
                 time.sleep(RESTART_SECONDS)
                 self.start(name)
@@ -104,13 +104,13 @@ def main(plan: BootPlan) -> NoReturn:
         os.setsid()
         os.umask(0o022)
         _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))  # pods inherit it
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))  # pods inherit the limit
         set_up(plan)
         services = Services(commands(plan.record))
         services.start("containerd")
         # The kubelet would also wait, but with a longer interval.
         processes.wait_until(configuration.CONTAINERD_SOCKET.exists, CONTAINERD_SECONDS)
-        tag_images(plan.aliases)  # before a pod can use one
+        tag_images(plan.aliases)  # before a pod can use an alias
         for name in services.commands.keys() - {"containerd"}:
             services.start(name)
         services.watch()
@@ -123,14 +123,14 @@ def set_up(plan: BootPlan) -> None:
     """Set the machine's host name, file system, cgroups and network."""
     socket.sethostname(plan.record.spec.name)
     code = Path(cloudtwin.__file__).parents[1]
-    needed = [code, Path(sys.prefix), Path(sys.base_prefix), *map(Path, plan.tools.values())]
+    host_paths = [code, Path(sys.prefix), Path(sys.base_prefix), *map(Path, plan.tools.values())]
     containerd = Path("/var/lib/containerd")
     layers = {containerd / layer: plan.images / layer for layer in image_copies.layers(plan.images)}
     folders = root_filesystem.Folders(
         plan.machine.disk, plan.machine.config, plan.shared, plan.shared_mount
     )
     account = {configuration.ACCOUNT: plan.cloud} if plan.record.spec.cloud else {}
-    root_filesystem.build(folders, needed, {**layers, **account})
+    root_filesystem.build(folders, host_paths, {**layers, **account})
     root_filesystem.mount_cgroups(plan.tree.version, plan.tree.controllers)
     root_filesystem.mount_private_sysctls()
     LOGS.mkdir(exist_ok=True)
@@ -139,12 +139,12 @@ def set_up(plan: BootPlan) -> None:
 
 
 def tag_images(aliases: Mapping[str, str]) -> None:
-    """Tag local images as the published ones that they replace; failures are ignored."""
-    running = [
+    """Tag local images as the published images that they replace; failures are ignored."""
+    children = [
         subprocess.Popen(command, env=processes.ENVIRONMENT, stdout=subprocess.DEVNULL)
         for command in image_aliases.commands(aliases)
     ]
-    for process in running:
+    for process in children:
         process.wait()
 
 
@@ -153,14 +153,14 @@ def credential_options(cloud: bool) -> list[str]:  # noqa: FBT001  the only opti
     if not cloud:
         return []
     return [
-        f"--image-credential-provider-config={INSIDE / configuration.PROVIDER_CONFIG}",
-        f"--image-credential-provider-bin-dir={INSIDE / configuration.PROVIDER_FOLDER}",
+        f"--image-credential-provider-config={CONFIG_FOLDER / configuration.PROVIDER_CONFIG}",
+        f"--image-credential-provider-bin-dir={CONFIG_FOLDER / configuration.PROVIDER_FOLDER}",
     ]
 
 
 def commands(record: MachineRecord) -> dict[str, Sequence[str]]:
     """Return the command line of each service of a machine."""
-    spec, config = record.spec, INSIDE
+    spec, config = record.spec, CONFIG_FOLDER
     services: dict[str, Sequence[str]] = {
         "containerd": ["containerd", f"--config={config / 'containerd.toml'}"],
         "kubelet": [

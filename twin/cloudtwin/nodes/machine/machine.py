@@ -80,7 +80,7 @@ class Machine:
         """Start it with a new disk, as a cloud starts a machine from an image.
 
         Raises:
-            TwinError: it did not start.
+            TwinError: the machine did not start.
         """
         self.halt()
         self._prepare()
@@ -104,16 +104,16 @@ class Machine:
         if switch := self._switch:
             links.disconnect(switch, self.record.address)
         if process := self.process:
-            process.kill()  # and with it all that runs in its PID namespace
+            process.kill()  # the kernel then ends all processes in its PID namespace
         self.tree.kill(self._cgroup)
 
     def remove(self) -> None:
         """Stop it and remove its folder."""
         self.halt()
         # Rename first: a process that waits for the lock may create that file again while the folder is emptied.
-        removed = self.layout.state / f"gone-{self.name}-{secrets.token_hex(4)}"
-        self.folder.folder.rename(removed)
-        shutil.rmtree(removed)
+        renamed_folder = self.layout.state / f"gone-{self.name}-{secrets.token_hex(4)}"
+        self.folder.folder.rename(renamed_folder)
+        shutil.rmtree(renamed_folder)
 
     def freeze(self, *, frozen: bool) -> None:
         """Stop or continue all of its processes.
@@ -147,17 +147,17 @@ class Machine:
     def _prepare(self) -> None:
         folder = self.folder
         folder.process.unlink(missing_ok=True)
-        for old in (folder.disk, folder.config):
-            if old.exists():
-                shutil.rmtree(old)
+        for previous in (folder.disk, folder.config):
+            if previous.exists():
+                shutil.rmtree(previous)
         self.record.save(folder.record)
         shared_mount = options.load(self.layout).shared_mount
         contents = configuration.files_of(
             self.record.spec, self.record.address, this_host(), shared_mount
         )
         for name, content in contents.items():
-            program = name.startswith(configuration.PROVIDER_FOLDER)
-            files.write(folder.config / name, content, 0o755 if program else files.PUBLIC)
+            is_program = name.startswith(configuration.PROVIDER_FOLDER)
+            files.write(folder.config / name, content, 0o755 if is_program else files.PUBLIC)
         self._write_credentials(folder.config)
         if self.record.spec.cloud:
             (folder.config / configuration.ACCOUNT.name).mkdir()

@@ -13,8 +13,18 @@ from cloudtwin.nodes.linux.processes import wait_until
 from cloudtwin.nodes.linux.syscalls import Mount
 from cloudtwin.nodes.machine import configuration
 
-# Not bound from the host. What a machine needs below them is bound path by path.
-OWN = ("proc", "sys", "dev", "run", "tmp", "var", "mnt", "lost+found", configuration.INSIDE.name)
+# Folders that are not bound from the host. Paths below them that a machine needs are bound one by one.
+OWN_FOLDERS = (
+    "proc",
+    "sys",
+    "dev",
+    "run",
+    "tmp",
+    "var",
+    "mnt",
+    "lost+found",
+    configuration.CONFIG_FOLDER.name,
+)
 # The new root is built on a tmpfs over /sys, which exists on every host and holds no files that machines need.
 NEW_ROOT = Path("/sys")
 DELEGATE_SECONDS = 2.0
@@ -46,30 +56,30 @@ class Folders:
     shared_mount: Path
 
 
-def build(folders: Folders, needed: Sequence[Path], mounts: Mapping[Path, Path]) -> None:
+def build(folders: Folders, host_paths: Sequence[Path], mounts: Mapping[Path, Path]) -> None:
     """Build a new root for this mount namespace and change to it.
 
     Args:
         folders: the machine's folders.
-        needed: host paths that are mounted read-only at their own names.
+        host_paths: host paths that are mounted read-only at their own names.
         mounts: further read-only mounts: path in the machine -> path on the host.
     """
     syscalls.mount("none", Path("/"), flags=Mount.PRIVATE | Mount.RECURSIVE)
     root = NEW_ROOT
     syscalls.mount("root", root, "tmpfs", options="mode=755")
     for entry in sorted(Path("/").iterdir()):
-        if entry.name not in OWN:
+        if entry.name not in OWN_FOLDERS:
             _mirror(entry, root)
-    for name in OWN:
+    for name in OWN_FOLDERS:
         (root / name).mkdir(exist_ok=True)
     _bind(folders.disk, root / "var")
     for name in ("run", "tmp"):
         syscalls.mount(
             name, root / name, "tmpfs", options="mode=1777" if name == "tmp" else "mode=755"
         )
-    _bind(folders.config, root / configuration.INSIDE.relative_to("/"), read_only=True)
+    _bind(folders.config, root / configuration.CONFIG_FOLDER.relative_to("/"), read_only=True)
     _bind(folders.shared, root / folders.shared_mount.relative_to("/"))
-    for path in hidden(needed):
+    for path in paths_to_mount(host_paths):
         _bind(path, root / path.relative_to("/"), read_only=True)
     for target, path in mounts.items():
         _bind(path, root / target.relative_to("/"), read_only=True)
@@ -81,9 +91,9 @@ def build(folders: Folders, needed: Sequence[Path], mounts: Mapping[Path, Path])
     syscalls.mount("none", Path("/"), flags=Mount.SHARED | Mount.RECURSIVE)
 
 
-def hidden(paths: Iterable[Path]) -> list[Path]:
-    """Return the paths that must be mounted, since the host's folder above them is not."""
-    return sorted({path for path in paths if path.is_absolute() and path.parts[1] in OWN})
+def paths_to_mount(paths: Iterable[Path]) -> list[Path]:
+    """Return the paths that must be mounted, since the host's folder above them is not mounted."""
+    return sorted({path for path in paths if path.is_absolute() and path.parts[1] in OWN_FOLDERS})
 
 
 def mount_cgroups(version: int, controllers: Sequence[str]) -> None:
@@ -99,7 +109,7 @@ def mount_cgroups(version: int, controllers: Sequence[str]) -> None:
         (leaf / "cgroup.procs").write_text("0")
         for controller in (top / "cgroup.controllers").read_text().split():
             # Refused until the process that booted the machine has ended: it is still in the top cgroup.
-            wait_until(partial(_delegated, top, controller), DELEGATE_SECONDS)
+            wait_until(partial(_try_delegate, top, controller), DELEGATE_SECONDS)
         return
     syscalls.mount("cgroups", top, "tmpfs", options="mode=755")
     for name in controllers:
@@ -108,7 +118,7 @@ def mount_cgroups(version: int, controllers: Sequence[str]) -> None:
         syscalls.mount("cgroup", top / name, "cgroup", options=options)
 
 
-def _delegated(top: Path, controller: str) -> bool:
+def _try_delegate(top: Path, controller: str) -> bool:
     try:
         (top / "cgroup.subtree_control").write_text(f"+{controller}")
     except OSError:

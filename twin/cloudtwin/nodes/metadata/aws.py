@@ -27,20 +27,22 @@ NOT_FOUND = MetadataResponse(HTTPStatus.NOT_FOUND, "404 - Not Found", "text/html
 
 @dataclass
 class Tokens:
-    """Valid tokens with their expiry times."""
+    """Valid tokens with their expiry times, in seconds since the epoch."""
 
-    ends: dict[str, float] = field(default_factory=dict)
+    expiry_times: dict[str, float] = field(default_factory=dict)
 
     def new(self, seconds: int, now: float) -> str:
         """Return a new token."""
-        self.ends = {token: end for token, end in self.ends.items() if end > now}
+        self.expiry_times = {
+            token: expiry for token, expiry in self.expiry_times.items() if expiry > now
+        }
         token = secrets.token_urlsafe(42)
-        self.ends[token] = now + seconds
+        self.expiry_times[token] = now + seconds
         return token
 
-    def valid(self, token: str, now: float) -> bool:
+    def is_valid(self, token: str, now: float) -> bool:
         """Return True if a token exists and has not expired."""
-        return self.ends.get(token, 0.0) > now
+        return self.expiry_times.get(token, 0.0) > now
 
 
 def respond(
@@ -53,7 +55,7 @@ def respond(
     """Return the response to a request."""
     if request.path == TOKEN_PATH:
         return _token(request, tokens, now)
-    if not tokens.valid(request.headers.get(TOKEN_HEADER, ""), now):
+    if not tokens.is_valid(request.headers.get(TOKEN_HEADER, ""), now):
         return MetadataResponse(HTTPStatus.UNAUTHORIZED, "401 - Unauthorized", "text/html")
     if request.method != "GET":
         return MetadataResponse(
@@ -102,7 +104,9 @@ def _values(facts: Mapping[str, Any], notice: Notice | None) -> dict[str, str]:
     }
     if notice and facts["spot"]:
         end = _time(notice.not_before)
-        values["events/recommendations/rebalance"] = json.dumps({"noticeTime": _time(notice.at)})
+        values["events/recommendations/rebalance"] = json.dumps(
+            {"noticeTime": _time(notice.announced_at)}
+        )
         values["spot/instance-action"] = json.dumps({"action": "terminate", "time": end})
         values["spot/termination-time"] = end
     return values

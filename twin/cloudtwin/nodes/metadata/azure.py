@@ -62,7 +62,7 @@ def _start(request: MetadataRequest, notice: Notice | None) -> MetadataResponse:
         return _bad_request("Bad request. StartRequests is missing or malformed")
     if notice is None or notice.event not in event_ids:
         return _bad_request("Bad request. EventId is unknown")
-    return MetadataResponse(HTTPStatus.OK, "", JSON, acknowledged=notice.event)
+    return MetadataResponse(HTTPStatus.OK, "", JSON, acknowledged_event=notice.event)
 
 
 def _events(facts: Mapping[str, Any], notice: Notice | None, *, started: bool) -> dict[str, Any]:

@@ -32,15 +32,15 @@ class Meter:
     """
 
     root: Path = Path("/sys/fs/cgroup")
-    _last: tuple[float, float] = field(default=(0.0, 0.0))
+    _last_sample: tuple[float, float] = field(default=(0.0, 0.0))
 
     def utilisation(self) -> float:
         """Return the percentage of the processors that pods used since the previous call."""
         now, seconds = time.monotonic(), self._processor_seconds()
-        (before, used_before), self._last = self._last, (now, seconds)
-        if not before or now <= before:
+        (last_time, last_seconds), self._last_sample = self._last_sample, (now, seconds)
+        if not last_time or now <= last_time:
             return 0.0
-        share = (seconds - used_before) / (now - before) / (os.cpu_count() or 1)
+        share = (seconds - last_seconds) / (now - last_time) / (os.cpu_count() or 1)
         return max(0.0, min(100.0, 100 * share))
 
     def memory_bytes(self) -> int:
@@ -81,6 +81,6 @@ def exposition(host: str, gpus: int, utilisation: float, memory_bytes: int) -> s
                 "modelName": MODEL,
                 "Hostname": host,
             }
-            shown = ",".join(f'{label}="{text}"' for label, text in labels.items())
-            lines.append(f"{name}{{{shown}}} {value}")
+            label_text = ",".join(f'{label}="{text}"' for label, text in labels.items())
+            lines.append(f"{name}{{{label_text}}} {value}")
     return "\n".join(lines) + "\n"

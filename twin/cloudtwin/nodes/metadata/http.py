@@ -11,7 +11,7 @@ class MetadataRequest:
 
     Attributes:
         method: GET, PUT or POST.
-        path: without the query.
+        path: path of the request, without the query.
         query: parameters of the query.
         headers: values by names in lower case.
         body: the request's body.
@@ -33,11 +33,11 @@ class MetadataResponse:
         body: text of the response.
         content_type: type of the body.
         headers: additional headers.
-        acknowledged: id of the event that the client acknowledged; empty for none.
+        acknowledged_event: id of the event that the client acknowledged; empty for none.
     """
 
     status: HTTPStatus
     body: str
     content_type: str
     headers: Mapping[str, str] = field(default_factory=dict)
-    acknowledged: str = ""
+    acknowledged_event: str = ""

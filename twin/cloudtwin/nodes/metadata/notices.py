@@ -34,34 +34,34 @@ class Notice:
 
     Attributes:
         event: id of the announcement.
-        at: time of the announcement, seconds since the epoch.
+        announced_at: time of the announcement, seconds since the epoch.
         not_before: time of the termination, seconds since the epoch.
         terminate: whether the machine is terminated then; otherwise only the announcement is made.
     """
 
     event: str
-    at: float
+    announced_at: float
     not_before: float
     terminate: bool
 
     @classmethod
     def load(cls, path: Path) -> "Notice | None":
-        """Return the notice in a file, or None if there is no valid one."""
-        stored = files.read_json(path)
+        """Return the notice in a file, or None if the file has no valid notice."""
+        document = files.read_json(path)
         try:
-            return cls.parse(stored) if stored else None
+            return cls.parse(document) if document else None
         except (KeyError, TypeError, ValueError):
             return None
 
     @classmethod
-    def parse(cls, stored: dict[str, Any]) -> "Notice":
+    def parse(cls, document: dict[str, Any]) -> "Notice":
         """Return the notice that a JSON object describes.
 
         Raises:
-            KeyError, TypeError, ValueError: it does not describe a notice.
+            KeyError, TypeError, ValueError: the object does not describe a notice.
         """
-        announced_at, not_before = float(stored["at"]), float(stored["not_before"])
-        return cls(str(stored["event"]), announced_at, not_before, bool(stored["terminate"]))
+        announced_at, not_before = float(document["announced_at"]), float(document["not_before"])
+        return cls(str(document["event"]), announced_at, not_before, bool(document["terminate"]))
 
 
 def announce(
@@ -77,31 +77,31 @@ def announce(
             f"The machine {spec.name!r} belongs to no cloud, so there is no service that could give notice.",
             "`vanish` terminates it without notice.",
         )
-    before = Notice.load(folder.notice)
-    if before and (before.terminate or not terminate):
-        return before
+    previous = Notice.load(folder.notice)
+    if previous and (previous.terminate or not terminate):
+        return previous
     now = time.time()
     notice = Notice(str(uuid.uuid4()).upper(), now, now + seconds, terminate)
     files.write_json(folder.notice, asdict(notice))
     return notice
 
 
-def acknowledged(folder: MachineLayout, notice: Notice) -> bool:
+def is_acknowledged(folder: MachineLayout, notice: Notice) -> bool:
     """Return True if a program on the machine has acknowledged the notice."""
     return (files.read_json(folder.acknowledgement) or {}).get("event") == notice.event
 
 
 def is_due(folder: MachineLayout, notice: Notice, late_seconds: float = 0.0) -> bool:
     """Return True if the termination is due, or has been due for this number of seconds."""
-    return acknowledged(folder, notice) or time.time() >= notice.not_before + late_seconds
+    return is_acknowledged(folder, notice) or time.time() >= notice.not_before + late_seconds
 
 
-def await_due(folder: MachineLayout, notice: Notice, meanwhile: Callable[[], None]) -> None:
-    """Wait until the termination is due, and call `meanwhile` every second."""
+def await_due(folder: MachineLayout, notice: Notice, drain: Callable[[], None]) -> None:
+    """Wait until the termination is due, and call `drain` every second."""
     next_drain = 0.0
     while not is_due(folder, notice):
         if time.monotonic() >= next_drain:
-            meanwhile()
+            drain()
             next_drain = time.monotonic() + DRAIN_PERIOD_SECONDS
         time.sleep(NOTICE_POLL_SECONDS)
 

@@ -1,8 +1,8 @@
 """HTTP server of a machine's metadata, on the clouds' own address.
 
-Paths below `/cloudtwin/` are for the stand-in containers on the machine: the GPU exporter's reads the
-machine's load, and the device plugin's holds a connection open as long as it runs, so that the machine
-offers its GPUs meanwhile.
+Paths below `/cloudtwin/` are for the stand-in containers on the machine. The stand-in of the GPU exporter reads the
+machine's load. The stand-in of the device plugin holds a connection open while it runs, and the machine offers its
+GPUs while there is a connection.
 """
 
 import socket
@@ -44,10 +44,10 @@ class OpenConnections:
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def change(self, by: int) -> None:
-        """Add to the count."""
+    def change(self, difference: int) -> None:
+        """Add a difference, which may be negative, to the count."""
         with self._lock:
-            self._count += by
+            self._count += difference
             if self._count:
                 self.any_open.set()
             else:
@@ -78,11 +78,13 @@ class MetadataService:
             return MetadataResponse(HTTPStatus.OK, self._load(), "text/plain; version=0.0.4")
         notice = Notice.load(self.notice)
         if self.facts["cloud"] == "azure":
-            stored = files.read_json(self.acknowledgement) or {}
-            started = bool(notice) and stored.get("event") == getattr(notice, "event", None)
+            acknowledgement = files.read_json(self.acknowledgement) or {}
+            started = bool(notice) and acknowledgement.get("event") == getattr(
+                notice, "event", None
+            )
             response = azure.respond(request, self.facts, notice, started=started)
-            if response.acknowledged:
-                files.write_json(self.acknowledgement, {"event": response.acknowledged})
+            if response.acknowledged_event:
+                files.write_json(self.acknowledgement, {"event": response.acknowledged_event})
             return response
         return aws.respond(request, self.facts, notice, self._tokens, time.time())
 

@@ -18,7 +18,7 @@ API_PORT = 6443
 REGISTRY_PORT = 5000
 REGISTRY = f"http://{CONTROL_PLANE}:{REGISTRY_PORT}"
 API_SERVER = f"https://{CONTROL_PLANE}:{API_PORT}"
-MAX_MACHINES = 32  # our limit: each machine's routes to all others are set once, at boot
+MAX_MACHINES = 32  # limit of the twin: each machine's routes to all others are set once, at boot
 
 
 @dataclass(frozen=True)

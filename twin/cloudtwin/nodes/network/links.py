@@ -1,7 +1,7 @@
 """The twin's network: a switch with the control plane, and a link to every machine.
 
-The switch is a bridge in an unnamed network namespace, which ends with the last process in it. A named one would
-remain in the host's /run/netns.
+The switch is a bridge in an unnamed network namespace, which ends with the last process in it. A named namespace
+would remain in the host's /run/netns.
 """
 
 import subprocess
@@ -65,8 +65,8 @@ def connect(switch_pid: int, machine_pid: int, address: Address) -> None:
 def add_metadata_address() -> None:
     """Add the address of a cloud's metadata service to the calling process's machine.
 
-    On the loopback: the machine's pods reach it, and it is not announced to the switch, so that every machine
-    can have the same address.
+    The address is on the loopback: the machine's pods reach it, and it is not announced to the switch, so that every
+    machine can have the same address.
     """
     _ip([f"address replace {addressing.METADATA}/32 dev lo"])
 
@@ -75,7 +75,7 @@ def reject_unknown_services() -> None:
     """Reject packets of the calling process's machine to services for which kube-proxy has no rules yet.
 
     Otherwise such packets are lost, and the sender hangs for half a minute, since the connection table has an
-    entry without redirection. This happened to a DNS server that started before kube-proxy had set its rules.
+    entry without redirection. A DNS server that starts before kube-proxy has set its rules sends such packets.
     """
     for chain in ("OUTPUT", "FORWARD"):
         services = ["--destination", str(addressing.SERVICES_NETWORK)]

@@ -15,8 +15,8 @@ import (
 
 // A privateRegistry is a registry of a cloud account.
 //
-// Pull and Push are accepted passwords by user name; Push may pull as well. Repositories are the ones that exist, and
-// whether their tags are immutable; null means that a push creates a repository, as on ACR.
+// Pull and Push are accepted passwords by user name; users of Push may pull as well. Repositories tells for each existing
+// repository whether its tags are immutable; null means that a push creates a repository, as on ACR.
 type privateRegistry struct {
 	ID           string            `json:"id"`
 	Pull         map[string]string `json:"pull"`
@@ -24,7 +24,7 @@ type privateRegistry struct {
 	Repositories map[string]bool   `json:"repositories"`
 }
 
-// rules are the private registries by host name, and the users who may push to public ones.
+// rules are the private registries by host name, and the users who may push to public registries.
 type rules struct {
 	Registries map[string]privateRegistry `json:"registries"`
 	Publishers map[string]string          `json:"publishers"`
@@ -47,7 +47,7 @@ var manifestKinds = []string{
 }
 
 func (g *gate) ServeHTTP(response http.ResponseWriter, request *http.Request) {
-	known, err := g.read()
+	current, err := g.read()
 	if err != nil {
 		refuse(response, http.StatusServiceUnavailable, "UNAVAILABLE", err.Error())
 		return
@@ -58,15 +58,15 @@ func (g *gate) ServeHTTP(response http.ResponseWriter, request *http.Request) {
 	}
 	parts := address.FindStringSubmatch(request.URL.Path)
 	if parts == nil {
-		g.servePing(response, request, known)
+		g.servePing(response, request, current)
 		return
 	}
 	host, repository, _ := strings.Cut(parts[1], "/")
-	if g.refuses(response, request, known, host, repository) {
+	if g.refuses(response, request, current, host, repository) {
 		return
 	}
 	if request.Method == http.MethodPut && parts[2] == "manifests" {
-		immutable := known.Registries[host].Repositories[repository]
+		immutable := current.Registries[host].Repositories[repository]
 		if immutable && g.isTaken(request, parts[1], parts[3]) {
 			refuse(response, http.StatusBadRequest, "TAG_INVALID", fmt.Sprintf(
 				"The image tag '%s' already exists in the '%s' repository and cannot be overwritten because the tag is immutable.",
@@ -78,10 +78,10 @@ func (g *gate) ServeHTTP(response http.ResponseWriter, request *http.Request) {
 }
 
 // servePing serves /v2/, where registries challenge clients that have no valid credentials.
-func (g *gate) servePing(response http.ResponseWriter, request *http.Request, known rules) {
+func (g *gate) servePing(response http.ResponseWriter, request *http.Request, current rules) {
 	user, password, _ := request.BasicAuth()
-	accepted := accepts(known.Publishers, user, password)
-	for _, registry := range known.Registries {
+	accepted := accepts(current.Publishers, user, password)
+	for _, registry := range current.Registries {
 		accepted = accepted || accepts(registry.Push, user, password) || accepts(registry.Pull, user, password)
 	}
 	if !accepted {
@@ -92,13 +92,13 @@ func (g *gate) servePing(response http.ResponseWriter, request *http.Request, kn
 }
 
 // refuses reports whether a request lacks valid credentials or a repository that exists, and responds if so.
-func (g *gate) refuses(response http.ResponseWriter, request *http.Request, known rules, host, repository string) bool {
+func (g *gate) refuses(response http.ResponseWriter, request *http.Request, current rules, host, repository string) bool {
 	user, password, _ := request.BasicAuth()
 	reading := request.Method == http.MethodGet || request.Method == http.MethodHead
-	registry, private := known.Registries[host]
+	registry, private := current.Registries[host]
 	allowed := accepts(registry.Push, user, password) || reading && accepts(registry.Pull, user, password)
 	if !private {
-		allowed = reading || accepts(known.Publishers, user, password)
+		allowed = reading || accepts(current.Publishers, user, password)
 	}
 	if !allowed {
 		challenge(response, host)
@@ -139,19 +139,19 @@ func (g *gate) read() (rules, error) {
 		if err != nil {
 			return all, err
 		}
-		found := rules{}
-		if err := json.Unmarshal(content, &found); err != nil {
+		fileRules := rules{}
+		if err := json.Unmarshal(content, &fileRules); err != nil {
 			return all, fmt.Errorf("%s: %w", file, err)
 		}
-		maps.Copy(all.Registries, found.Registries)
-		maps.Copy(all.Publishers, found.Publishers)
+		maps.Copy(all.Registries, fileRules.Registries)
+		maps.Copy(all.Publishers, fileRules.Publishers)
 	}
 	return all, nil
 }
 
 func accepts(users map[string]string, user, password string) bool {
-	wanted, known := users[user]
-	return known && subtle.ConstantTimeCompare([]byte(wanted), []byte(password)) == 1
+	expected, exists := users[user]
+	return exists && subtle.ConstantTimeCompare([]byte(expected), []byte(password)) == 1
 }
 
 // repositoryOf returns a host as the first part of a repository, where a colon is not allowed.

@@ -1,4 +1,4 @@
-// The registry of a twin: it stands in for the registries of the clouds and for public ones.
+// The registry of a twin: it stands in for the registries of the clouds and for public registries.
 //
 // One server has the images of every host. A node's containerd puts the host into the query (`?ns=HOST`, as for any
 // mirror), a client on the twin's machine into the first part of the path: both reach the repository HOST/NAME.

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import pytest
 from cloudtwin.nodes.kubelet import device_plugin
-from cloudtwin.nodes.kubelet.device_plugin import MESSAGE, DevicePlugin, new
+from cloudtwin.nodes.kubelet.device_plugin import MESSAGE, DevicePlugin
 from google.protobuf.message import Message
 
 
@@ -32,7 +32,7 @@ def test_the_devices_are_named_and_the_stream_stays_open(channel: grpc.Channel) 
         "/v1beta1.DevicePlugin/ListAndWatch",
         request_serializer=MESSAGE["Empty"].SerializeToString,
         response_deserializer=MESSAGE["ListAndWatchResponse"].FromString,
-    )(new("Empty"), timeout=100)
+    )(MESSAGE.new("Empty"), timeout=100)
 
     devices = next(iter(call)).devices
     assert [(device.ID, device.health) for device in devices] == [
@@ -48,11 +48,11 @@ def test_the_devices_are_named_and_the_stream_stays_open(channel: grpc.Channel) 
 
 
 def test_each_container_gets_its_devices_in_its_environment(channel: grpc.Channel) -> None:
-    request = new(
+    request = MESSAGE.new(
         "AllocateRequest",
         container_requests=[
-            new("ContainerAllocateRequest", devices_ids=["gpu-1", "gpu-0"]),
-            new("ContainerAllocateRequest", devices_ids=[]),
+            MESSAGE.new("ContainerAllocateRequest", devices_ids=["gpu-1", "gpu-0"]),
+            MESSAGE.new("ContainerAllocateRequest", devices_ids=[]),
         ],
     )
     response = channel.unary_unary(
@@ -73,7 +73,7 @@ def test_the_plugin_registers_its_resource_endpoint_and_version(folder: Path) ->
 
     def listen(request: Message, _context: grpc.ServicerContext) -> Message:
         requests.append(request)
-        return new("Empty")
+        return MESSAGE.new("Empty")
 
     handler = grpc.unary_unary_rpc_method_handler(
         listen, MESSAGE["RegisterRequest"].FromString, MESSAGE["Empty"].SerializeToString

@@ -61,11 +61,11 @@ def test_removing_a_cgroup_removes_its_children_and_no_sibling(version_1: Path) 
     for controller in tree.controllers:
         (version_1 / controller / "cloudtwin-a" / "machine" / "pods").mkdir(parents=True)
         (version_1 / controller / "cloudtwin-b").mkdir()
-    assert tree.named() == {"cloudtwin-a", "cloudtwin-b"}
+    assert tree.twin_names() == {"cloudtwin-a", "cloudtwin-b"}
 
     tree.remove("cloudtwin-a")
 
-    assert tree.named() == {"cloudtwin-b"}
+    assert tree.twin_names() == {"cloudtwin-b"}
 
 
 def test_version_2_delegates_the_controllers_that_containers_need(version_2: Path) -> None:

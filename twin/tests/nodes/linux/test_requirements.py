@@ -72,4 +72,7 @@ def test_only_paths_outside_the_root_of_a_machine_are_mounted_separately() -> No
         Path("/home/a/b"),
     ]
 
-    assert root_filesystem.hidden(paths) == [Path("/tmp/build/kubelet"), Path("/var/cache/kubelet")]
+    assert root_filesystem.paths_to_mount(paths) == [
+        Path("/tmp/build/kubelet"),
+        Path("/var/cache/kubelet"),
+    ]

@@ -93,7 +93,7 @@ def test_a_machine_without_a_cloud_gets_no_notice(folder: MachineLayout) -> None
         notices.announce(PLAIN, folder, 30, terminate=True)
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"event": "e"}', '{"event": 1, "at": "x"}'])
+@pytest.mark.parametrize("text", ["", "{", '{"event": "e"}', '{"event": 1, "announced_at": "x"}'])
 def test_an_invalid_notice_is_ignored(folder: MachineLayout, text: str) -> None:
     folder.notice.parent.mkdir()
     folder.notice.write_text(text)

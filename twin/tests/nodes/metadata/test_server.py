@@ -23,7 +23,7 @@ SPOT = MachineSpec(
     "gpu-3", Role.GPU, 2, instance_type="g5.xlarge", zone="us-east-1b", region="us-east-1",
     cloud="aws", spot=True, group="gpu",
 )  # fmt: skip
-NOTICE = Notice("ID-1", at=1_700_000_000.0, not_before=1_700_000_120.0, terminate=True)
+NOTICE = Notice("ID-1", announced_at=1_700_000_000.0, not_before=1_700_000_120.0, terminate=True)
 METADATA = {"metadata": "true"}
 
 
@@ -110,8 +110,8 @@ def test_a_token_of_aws_expires() -> None:
     tokens = Tokens()
     token = tokens.new(60, now=1000.0)
 
-    assert tokens.valid(token, 1059.0)
-    assert not tokens.valid(token, 1060.0)
+    assert tokens.is_valid(token, 1059.0)
+    assert not tokens.is_valid(token, 1060.0)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_azure_schedules_a_preemption_only_after_the_notice() -> None:
 def test_an_acknowledged_event_of_azure_is_started() -> None:
     body = json.dumps({"StartRequests": [{"EventId": "ID-1"}]}).encode()
 
-    assert call_azure(notice=NOTICE, method="POST", body=body).acknowledged == "ID-1"
+    assert call_azure(notice=NOTICE, method="POST", body=body).acknowledged_event == "ID-1"
 
     (event,) = json.loads(call_azure(notice=NOTICE, started=True).body)["Events"]
     assert (event["EventStatus"], event["NotBefore"]) == ("Started", "")
@@ -168,7 +168,7 @@ def test_azure_refuses_invalid_requests(fields: dict[str, Any]) -> None:
     response = call_azure(notice=NOTICE, **fields)
 
     assert response.status == HTTPStatus.BAD_REQUEST
-    assert not response.acknowledged
+    assert not response.acknowledged_event
 
 
 def test_azure_describes_the_machine() -> None:
@@ -200,7 +200,9 @@ def test_an_acknowledgement_over_http_is_written_to_disk(
     served: tuple[server.MetadataService, str],
 ) -> None:
     service, url = served
-    files.write_json(service.notice, {"event": "ID-9", "at": 1, "not_before": 2, "terminate": True})
+    files.write_json(
+        service.notice, {"event": "ID-9", "announced_at": 1, "not_before": 2, "terminate": True}
+    )
     body = json.dumps({"StartRequests": [{"EventId": "ID-9"}]}).encode()
     events = f"{url}/metadata/scheduledevents?api-version=2020-07-01"
 
