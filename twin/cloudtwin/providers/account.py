@@ -29,35 +29,35 @@ class Account:
         self.folder = state / "cloud"
         self.path = self.folder / f"account-{cloud}.json"
         self._lock = self.folder / "lock"
-        self._threads = threading.Lock()
+        self._thread_lock = threading.Lock()
 
     def read(self) -> Inventory:
         """Return the current resources; an account that was never written is empty."""
-        stored = files.read_json(self.path) or {}
-        return Inventory(tuple(Resource(**resource) for resource in stored.get("resources", ())))
+        document = files.read_json(self.path) or {}
+        return Inventory(tuple(Resource(**resource) for resource in document.get("resources", ())))
 
     @contextmanager
     def transaction(self) -> Iterator["Transaction"]:
         """Lock the account while the block reads and changes it; an exception changes nothing."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with self._threads, self._lock.open("w") as lock:
+        with self._thread_lock, self._lock.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            before = self.read()
-            transaction = Transaction(before)
+            initial = self.read()
+            transaction = Transaction(initial)
             yield transaction
-            if transaction.inventory is not before:
+            if transaction.inventory is not initial:
                 resources = [asdict(resource) for resource in transaction.inventory.resources]
                 files.write_json(self.path, {"resources": resources}, files.PRIVATE)
 
 
 class Transaction:
-    """A change of the account; `inventory` has the resources after it."""
+    """A change of the account; `inventory` has the resources after the change."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
 
     def put(self, resource: Resource) -> Resource:
-        """Add a resource, or replace the one with its type and id."""
+        """Add a resource, or replace the resource with the same type and id."""
         self.remove(resource)
         self.inventory = Inventory((*self.inventory.resources, resource))
         return resource

@@ -11,6 +11,7 @@ from cloudtwin.providers.protocol.values import (
     Path,
     Plain,
     has_unknown,
+    path_starts_with,
     plain,
     without_nulls,
 )
@@ -44,8 +45,8 @@ def with_name(
     if name is None:
         separator, digits = DIGITS[cloud]
         digest = hashlib.sha256(seed + resource.encode()).hexdigest()[:digits]
-        start = f"{naming.start}{resource}{separator}"
-        name = (prefix if isinstance(prefix, str) else start) + digest
+        prefix_text = f"{naming.start}{resource}{separator}"
+        name = (prefix if isinstance(prefix, str) else prefix_text) + digest
     return {**inputs, naming.property: name}
 
 
@@ -60,7 +61,7 @@ def compare(
 
     Args:
         kind: type of the resource.
-        name: name of the program's resource; distinguishes generated from chosen names.
+        name: name of the program's resource; distinguishes generated names from names that the program sets.
         old: last inputs.
         new: new inputs; an unknown value differs from everything.
         ignored: property paths of `ignore_changes`.
@@ -76,27 +77,21 @@ def compare(
 
 def replaces(kind: ResourceType, path: Path) -> bool:
     """Return True if a change at a path replaces the resource."""
-    fixed = (*kind.immutable, *((kind.naming.property,) if kind.naming else ()))
-    return any(_starts(path, prefix.split(".")) for prefix in fixed)
-
-
-def _starts(path: Path, prefix: list[str]) -> bool:
-    return len(path) >= len(prefix) and all(
-        pattern in ("*", step) for step, pattern in zip(path, prefix, strict=False)
-    )
+    immutable_paths = (*kind.immutable, *((kind.naming.property,) if kind.naming else ()))
+    return any(path_starts_with(path, prefix.split(".")) for prefix in immutable_paths)
 
 
 def _same_name(
     kind: ResourceType, name: str, old: Mapping[str, Plain], new: Mapping[str, Plain]
 ) -> bool:
-    """Return True if old and new cannot coexist because both have the same chosen name."""
+    """Return True if old and new cannot coexist because both have the same name, set by the program."""
     if kind.naming is None:
-        return bool(kind.unique)  # unique by its own inputs: the old one is deleted first
+        return bool(kind.unique)  # unique by its inputs: the old resource is deleted first
     key = kind.naming.property
-    chosen = new.get(key)
-    if isinstance(chosen, str) and is_generated(f"{kind.naming.start}{name}", chosen):
+    new_name = new.get(key)
+    if isinstance(new_name, str) and is_generated(f"{kind.naming.start}{name}", new_name):
         return False
-    return has_unknown(chosen) or old.get(key) == chosen
+    return has_unknown(new_name) or old.get(key) == new_name
 
 
 def is_generated(start: str, name: str) -> bool:

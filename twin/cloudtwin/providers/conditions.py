@@ -18,7 +18,7 @@ Block = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # RFC 1918 and RFC 6598: ranges that are not routed over the Internet. Not `is_private`: Python counts
 # the documentation ranges as private, and examples use them.
-PRIVATE = tuple(
+PRIVATE_NETWORKS = tuple(
     ipaddress.IPv4Network(network)
     for network in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
 )
@@ -53,7 +53,7 @@ def objects_at(path: str, inputs: Inputs) -> list[tuple[str, Mapping[str, Any]]]
 
 
 def section(inputs: Inputs, *steps: str) -> Mapping[str, Any]:
-    """Return a nested object; an absent one is empty."""
+    """Return a nested object; an absent object is empty."""
     value: Any = inputs
     for step in steps:
         value = value.get(step) if isinstance(value, Mapping) else None
@@ -62,10 +62,10 @@ def section(inputs: Inputs, *steps: str) -> Mapping[str, Any]:
 
 def matches(pattern: str, requirement: str, flags: int = 0) -> ValueCheck:
     """Return a check that text matches a pattern; `requirement` completes the message."""
-    compiled = re.compile(pattern, flags)
+    regex = re.compile(pattern, flags)
 
     def check(value: Plain) -> str | None:
-        fits = not isinstance(value, str) or compiled.fullmatch(value)
+        fits = not isinstance(value, str) or regex.fullmatch(value)
         return None if fits else f"{value!r} {requirement}"
 
     return check
@@ -90,14 +90,14 @@ def one_of_values(*choices: Plain) -> ValueCheck:
     """Return a check that a value is one of a few choices, all of which the message lists."""
 
     def check(value: Plain) -> str | None:
-        listed = ", ".join(map(str, choices))
-        return None if value in choices else f"{value!r} is not one of {listed}"
+        choice_list = ", ".join(map(str, choices))
+        return None if value in choices else f"{value!r} is not one of {choice_list}"
 
     return check
 
 
 def block_of(text: object) -> Block | None:
-    """Return an address block; None if the text is not one."""
+    """Return an address block; None if the text is not a block."""
     try:
         return ipaddress.ip_network(str(text))
     except ValueError:
@@ -105,7 +105,7 @@ def block_of(text: object) -> Block | None:
 
 
 def block_error(text: str) -> str | None:
-    """Return the reason why text is not an address block; None if it is one."""
+    """Return the reason why text is not an address block; None if it is valid."""
     try:
         ipaddress.ip_network(text)
     except ValueError as error:
@@ -113,7 +113,7 @@ def block_error(text: str) -> str | None:
     return None
 
 
-def cidr(widest: int = 0, narrowest: int = 128, version: int = 0) -> ValueCheck:
+def cidr(min_prefix: int = 0, max_prefix: int = 128, version: int = 0) -> ValueCheck:
     """Return a check that text is a block with a prefix length in a range."""
 
     def check(value: Plain) -> str | None:
@@ -126,15 +126,15 @@ def cidr(widest: int = 0, narrowest: int = 128, version: int = 0) -> ValueCheck:
         block = ipaddress.ip_network(value)
         if version and block.version != version:
             return f"{value} is not an IPv{version} block"
-        if not widest <= block.prefixlen <= narrowest:
-            return f"{value} is not a block between /{widest} and /{narrowest}"
+        if not min_prefix <= block.prefixlen <= max_prefix:
+            return f"{value} is not a block between /{min_prefix} and /{max_prefix}"
         return None
 
     return check
 
 
 def public_range(value: Plain) -> str | None:
-    """Return the reason why text is not a range of public addresses; None if it is one."""
+    """Return the reason why text is not a range of public addresses; None if it is valid."""
     if not isinstance(value, str):
         return None
     block = block_of(value)
@@ -147,7 +147,9 @@ def public_range(value: Plain) -> str | None:
 
 def is_private(block: Block) -> bool:
     """Return True if a block is not routed over the Internet."""
-    return isinstance(block, ipaddress.IPv4Network) and any(block.subnet_of(p) for p in PRIVATE)
+    return isinstance(block, ipaddress.IPv4Network) and any(
+        block.subnet_of(p) for p in PRIVATE_NETWORKS
+    )
 
 
 def lies_in(inner: object, outer: object) -> bool:

@@ -35,7 +35,7 @@ class Effects:
         """Start a cluster's control plane; return its outputs and the values to keep private.
 
         Raises:
-            TwinError: it cannot run here.
+            TwinError: the control plane cannot run here.
         """
         if kind.cluster_outputs is None:
             return {}, resource.private
@@ -55,21 +55,21 @@ class Effects:
             timeouts: time limit of the operation.
 
         Raises:
-            TwinError, ProviderError: not possible, or not in time.
+            TwinError, ProviderError: an effect failed or timed out.
         """
         for driver in kind.drivers(resource.inputs) if kind.drivers else ():
             self.machines.driver(driver, enabled=True)
         for pool in self._pools(resource):
-            self.machines.put(self._sized(pool, previous))
+            self.machines.put(self._with_current_size(pool, previous))
             self.machines.wait(pool.name, timeouts)
 
-    def undo(self, deleted: Iterable[Resource], timeouts: Timeouts) -> None:
+    def undo(self, resources: Iterable[Resource], timeouts: Timeouts) -> None:
         """Remove the machines and drivers of resources, and wait until they are gone.
 
         Raises:
-            TwinError, ProviderError: not in time.
+            TwinError, ProviderError: the removal timed out.
         """
-        for resource in deleted:
+        for resource in resources:
             for pool in self._pools(resource):
                 self.machines.delete(pool.name)
                 self.machines.wait(pool.name, timeouts)
@@ -94,11 +94,18 @@ class Effects:
             return ()
         return kind.pools(resource, account or self.account.read())
 
-    def _sized(self, pool: "Pool", previous: Resource | None) -> "Pool":
+    def _with_current_size(self, pool: "Pool", previous: Resource | None) -> "Pool":
         """Return a pool with the autoscaler's size, unless the program has changed its own."""
-        old = self._pools(previous) if previous else ()
-        declared = next((stored.desired_size for stored in old if stored.name == pool.name), None)
+        previous_pools = self._pools(previous) if previous else ()
+        declared_size = next(
+            (
+                previous_pool.desired_size
+                for previous_pool in previous_pools
+                if previous_pool.name == pool.name
+            ),
+            None,
+        )
         current = self.machines.size(pool.name)
-        if current is None or declared != pool.desired_size:
+        if current is None or declared_size != pool.desired_size:
             return pool
         return replace(pool, desired_size=min(max(current, pool.min_size), pool.max_size))

@@ -26,7 +26,7 @@ def mistakes(kind: ResourceType, limits: Limits, inputs: Mapping[str, Plain]) ->
                 yield from one_of(list(choices), value, location)
     for path, limit in limits.items():
         for location, value in items_at(path, inputs):
-            yield from outside(limit, value, location)
+            yield from limit_mistakes(limit, value, location)
     for rule in kind.rules:
         for mistake in violations(rule, inputs):
             yield Mistake(mistake.path, f"{mistake.reason} ({rule.source})")
@@ -36,25 +36,25 @@ def _names_too_long(kind: ResourceType, inputs: Mapping[str, Plain]) -> Iterator
     if kind.naming is None:
         return
     name, max_length = kind.naming.property, kind.naming.max_length
-    for key, allowed in ((name, max_length), (f"{name}Prefix", max_length - PREFIX_SUFFIX)):
+    for key, max_characters in ((name, max_length), (f"{name}Prefix", max_length - PREFIX_SUFFIX)):
         value = inputs.get(key)
-        if isinstance(value, str) and len(value) > allowed:
+        if isinstance(value, str) and len(value) > max_characters:
             note = f": the provider appends {PREFIX_SUFFIX}" if key != name else ""
-            reason = f"{value!r} has {len(value)} characters, {allowed} are allowed{note}"
+            reason = f"{value!r} has {len(value)} characters, {max_characters} are allowed{note}"
             yield Mistake((key,), reason)
 
 
 def violations(rule: InputRule, inputs: Mapping[str, Plain]) -> list[Mistake]:
     """Return the violations of a rule; none if the rule depends on an unknown value."""
     watch = UnknownWatch()
-    result = list(rule.violations(watch.over(inputs)))
+    result = list(rule.violations(watch.watched(inputs)))
     return [] if watch.met_unknown else result
 
 
 # -- limits from the service models
 
 
-def outside(limit: Mapping[str, Any], value: Plain, path: Path) -> Iterator[Mistake]:
+def limit_mistakes(limit: Mapping[str, Any], value: Plain, path: Path) -> Iterator[Mistake]:
     """Yield a mistake for each limit of the service model that a value exceeds.
 
     Args:
@@ -89,11 +89,11 @@ def _reasons(limit: Mapping[str, Any], value: Plain) -> Iterator[str]:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    return _compiled(pattern).fullmatch(text) is not None
+    return _compile(pattern).fullmatch(text) is not None
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.ASCII)
 
 
@@ -117,8 +117,8 @@ def _require_target(kind: ResourceType, reference: Reference, request: ResourceR
     for value in values_at(reference.path, request.inputs):
         if str(value).startswith(reference.external or ("\0",)):
             continue
-        if request.account.find(reference.to, value, reference.by) is None:
-            target = " or ".join(sorted(token.rpartition(":")[2] for token in reference.to))
+        if request.account.find(reference.tokens, value, reference.key) is None:
+            target = " or ".join(sorted(token.rpartition(":")[2] for token in reference.tokens))
             raise CloudError(
                 reference.code,
                 f"{reference.path} of this {kind.title} names the {target} {str(value)!r}, which "
@@ -161,7 +161,7 @@ def require_deletable(
     account: Inventory,
     deleted_together: Collection[tuple[str, str]],
 ) -> None:
-    """Refuse to delete a resource that others use.
+    """Refuse to delete a resource that other resources use.
 
     Args:
         kind: type of the resource.
@@ -180,7 +180,7 @@ def require_deletable(
         if (other.token, other.id) in deleted_together:
             continue
         for reference in types[other.token].references if other.token in types else ():
-            if reference.in_use_code and _names(reference, other, deleted):
+            if reference.in_use_code and _refers_to(reference, other, deleted):
                 raise CloudError(
                     reference.in_use_code,
                     f"{deleted.id} cannot be deleted: the {other.token.rpartition(':')[2]} "
@@ -188,10 +188,13 @@ def require_deletable(
                 )
 
 
-def _names(reference: Reference, other: Resource, deleted: Resource) -> bool:
-    if deleted.token not in reference.to or (other.token, other.id) == (deleted.token, deleted.id):
+def _refers_to(reference: Reference, other: Resource, deleted: Resource) -> bool:
+    if deleted.token not in reference.tokens or (other.token, other.id) == (
+        deleted.token,
+        deleted.id,
+    ):
         return False
-    name = deleted.value(reference.by).lower()
+    name = deleted.value(reference.key).lower()
     return any(str(value).lower() == name for value in values_at(reference.path, other.inputs))
 
 
@@ -208,7 +211,7 @@ class UnknownWatch:
     def __init__(self) -> None:
         self.met_unknown = False
 
-    def over(self, value: Plain) -> Plain:
+    def watched(self, value: Plain) -> Plain:
         """Return a value whose members are watched; an unknown value reads as None."""
         if isinstance(value, Unknown):
             self.met_unknown = True
@@ -223,7 +226,7 @@ class _WatchedObject(Mapping[str, Any]):
         self._values, self._watch = values, watch
 
     def __getitem__(self, key: str) -> Plain:
-        return self._watch.over(self._values[key])
+        return self._watch.watched(self._values[key])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -241,7 +244,7 @@ class _WatchedList(list[Any]):
         self._watch = watch
 
     def __iter__(self) -> Iterator[Any]:
-        return (self._watch.over(item) for item in super().__iter__())
+        return (self._watch.watched(item) for item in super().__iter__())
 
     def __getitem__(self, index: Any) -> Plain:  # noqa: ANN401  an index or a slice
-        return self._watch.over(super().__getitem__(index))
+        return self._watch.watched(super().__getitem__(index))

@@ -16,7 +16,7 @@ class ExclusiveWrites:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._busy: set[str] = set()
+        self._busy_keys: set[str] = set()
 
     @contextmanager
     def exclusive(self, kind: ResourceType, inputs: Inputs, timeouts: Timeouts) -> Iterator[None]:
@@ -33,13 +33,13 @@ class ExclusiveWrites:
             yield
             return
         with self._lock:
-            if key in self._busy:
+            if key in self._busy_keys:
                 reason = f"{key} is being written already; chain the writes with depends_on"
                 raise CloudError(kind.exclusive_code, reason)
-            self._busy.add(key)
+            self._busy_keys.add(key)
         try:
             timeouts.pause(EXCLUSIVE_SECONDS)
             yield
         finally:
             with self._lock:
-                self._busy.discard(key)
+                self._busy_keys.discard(key)

@@ -22,7 +22,7 @@ from cloudtwin.providers.protocol.errors import ProviderError
 class FaultKind(StrEnum):
     """Kind of failure of an operation."""
 
-    THROTTLE = "throttle"  # refused for the request rate; the provider retries, as the official one
+    THROTTLE = "throttle"  # refused for the request rate; the provider retries, as the official provider does
     CAPACITY = "capacity"  # created, but the cloud has no machines for it
     TIMEOUT = "timeout"  # created, but not ready in time
     ERROR = "error"  # refused, nothing was done
@@ -72,41 +72,45 @@ class FaultPlan:
 
     def seconds(self, token: str) -> float:
         """Return the latency of a type; the longest matching pattern takes precedence."""
-        matching = [pattern for pattern in self.latency or {} if fnmatchcase(token, pattern)]
-        return float((self.latency or {})[max(matching, key=len)]) if matching else 0.0
+        patterns = [pattern for pattern in self.latency or {} if fnmatchcase(token, pattern)]
+        return float((self.latency or {})[max(patterns, key=len)]) if patterns else 0.0
 
     def choose(
         self, counts: Sequence[int], token: str, name: str, operation: str
     ) -> tuple[int, InjectedFault] | None:
         """Return the first matching fault that is not used up, with its index."""
         for index, fault in enumerate(self.faults):
-            spent = counts[index] if index < len(counts) else 0
-            if fault.matches(token, name, operation) and (fault.times == 0 or spent < fault.times):
+            use_count = counts[index] if index < len(counts) else 0
+            if fault.matches(token, name, operation) and (
+                fault.times == 0 or use_count < fault.times
+            ):
                 return index, fault
         return None
 
 
-def parse(stored: Mapping[str, Any]) -> FaultPlan:
+def parse(document: Mapping[str, Any]) -> FaultPlan:
     """Return the plan in a parsed faults.json.
 
     Raises:
         ProviderError: an unknown key, kind or value.
     """
-    unknown = sorted({*stored} - {"faults", "latency"})
+    unknown_keys = sorted({*document} - {"faults", "latency"})
     field_names = {field.name for field in fields(InjectedFault)}
     try:
         faults = tuple(
             InjectedFault(**{**fault, "kind": FaultKind(fault["kind"])})
-            for fault in stored.get("faults", ())
+            for fault in document.get("faults", ())
         )
-        latency = {str(key): float(value) for key, value in stored.get("latency", {}).items()}
+        latency = {str(key): float(value) for key, value in document.get("latency", {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProviderError(
             f"faults.json has an invalid fault: {error}. A fault has {sorted(field_names)}; its kind is one "
             f"of {[str(kind) for kind in FaultKind]}"
         ) from None
-    if unknown:
-        raise ProviderError(f"faults.json has unknown keys {unknown}; it has faults and latency")
+    if unknown_keys:
+        raise ProviderError(
+            f"faults.json has unknown keys {unknown_keys}; it has faults and latency"
+        )
     return FaultPlan(faults=faults, latency=latency)
 
 
@@ -130,16 +134,16 @@ class FaultInjector:
             counts = self._folder / "faults-used.json"
             use_counts = list((files.read_json(counts) or {}).get("used", ()))
             use_counts += [0] * (len(plan.faults) - len(use_counts))
-            chosen = plan.choose(use_counts, token, name, operation)
-            if chosen is None:
+            choice = plan.choose(use_counts, token, name, operation)
+            if choice is None:
                 return None
-            use_counts[chosen[0]] += 1
+            use_counts[choice[0]] += 1
             files.write_json(counts, {"used": use_counts})
-            return chosen[1]
+            return choice[1]
 
     def _plan(self) -> FaultPlan:
         path = self._folder / "faults.json"
-        stored = files.read_json(path)
-        if stored is None and path.exists():
+        document = files.read_json(path)
+        if document is None and path.exists():
             raise ProviderError(f"{path} is not valid JSON")
-        return parse(stored or {})
+        return parse(document or {})

@@ -42,9 +42,9 @@ class Resource:
         """Name for messages."""
         return str(self.outputs.get("name") or self.id)
 
-    def value(self, by: str) -> str:
+    def value(self, key: str) -> str:
         """Return the value that references use: the id or an output."""
-        return self.id if by == "id" else str(self.outputs.get(by) or "")
+        return self.id if key == "id" else str(self.outputs.get(key) or "")
 
 
 @dataclass(frozen=True)
@@ -70,18 +70,21 @@ class Inventory:
             if all(resource.inputs.get(key) == value for key, value in inputs.items())
         ]
 
-    def find(self, tokens: tuple[str, ...], value: object, by: str = "id") -> Resource | None:
+    def find(self, tokens: tuple[str, ...], value: object, key: str = "id") -> Resource | None:
         """Return the resource of one of these types that a value refers to.
 
         AWS compares ids and ARNs exactly, Azure without regard to case.
         """
-        text, folded = str(value), str(value).lower()
+        text, lower_case = str(value), str(value).lower()
         return next(
             (
                 resource
                 for resource in self.all(*tokens)
-                if resource.value(by) == text
-                or (not resource.token.startswith("aws:") and resource.value(by).lower() == folded)
+                if resource.value(key) == text
+                or (
+                    not resource.token.startswith("aws:")
+                    and resource.value(key).lower() == lower_case
+                )
             ),
             None,
         )
@@ -94,7 +97,11 @@ def items_at(path: str, inputs: Plain) -> list[tuple[Path, Plain]]:
     """
     items: list[tuple[Path, Plain]] = [((), inputs)]
     for step in path.split("."):
-        items = [below for path_of_item, item in items for below in _step(path_of_item, item, step)]
+        items = [
+            next_item
+            for path_of_item, item in items
+            for next_item in _step(path_of_item, item, step)
+        ]
     return [(path_of_item, item) for path_of_item, item in items if item is not None]
 
 

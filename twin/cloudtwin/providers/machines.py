@@ -77,12 +77,12 @@ class TwinMachines:
         """Start the twin's control plane.
 
         Raises:
-            TwinError: it cannot run here.
+            TwinError: the control plane cannot run here.
         """
         from cloudtwin.capacity import ensure_control_plane
 
-        plane = ensure_control_plane(self.state)
-        return Endpoint(address=plane.endpoint, authority=plane.authority)
+        control_plane = ensure_control_plane(self.state)
+        return Endpoint(address=control_plane.endpoint, authority=control_plane.authority)
 
     def put(self, pool: "Pool") -> None:
         """Store the pool for the daemon that creates machines."""
@@ -100,8 +100,8 @@ class TwinMachines:
         """Return the size that was set last, by the program or by the autoscaler."""
         from cloudtwin.capacity import PoolStore
 
-        stored = PoolStore(self.state).get(pool)
-        return stored.desired_size if stored else None
+        stored_pool = PoolStore(self.state).get(pool)
+        return stored_pool.desired_size if stored_pool else None
 
     def wait(self, pool: str, timeouts: Timeouts) -> None:
         """Wait in slices, so that an interrupt ends the wait.

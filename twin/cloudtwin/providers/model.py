@@ -87,10 +87,10 @@ class ResourceRequest:
         region = self.inputs.get("region" if self.config.cloud == "aws" else "location")
         return str(region or self.config.region)
 
-    def find(self, token: str, path: str, by: str = "id") -> Resource | None:
+    def find(self, token: str, path: str, key: str = "id") -> Resource | None:
         """Return the resource of a type to which a top-level input refers."""
         value = self.inputs.get(path)
-        return self.account.find((token,), value, by) if value else None
+        return self.account.find((token,), value, key) if value else None
 
 
 ValueCheck: TypeAlias = Callable[[Any], str | None]
@@ -146,18 +146,18 @@ class Reference:
 
     Attributes:
         path: path of the values, such as `vpcConfig.subnetIds.*`.
-        to: tokens of the possible types.
+        tokens: tokens of the possible types.
         code: error code if the resource does not exist.
         in_use_code: error code if the resource is deleted first; empty if that is allowed.
-        by: `id`, or the output that the value equals.
+        key: `id`, or the output that the value equals.
         external: prefixes of values that belong to the cloud itself and always exist.
     """
 
     path: str
-    to: tuple[str, ...]
+    tokens: tuple[str, ...]
     code: str = "NotFound"
     in_use_code: str = ""
-    by: str = "id"
+    key: str = "id"
     external: tuple[str, ...] = ()
 
 
@@ -167,7 +167,7 @@ class Naming:
 
     Attributes:
         property: name of the input.
-        max_length: characters.
+        max_length: maximum length in characters.
         generated: True if the provider generates a missing name.
         start: beginning of every generated name.
     """
@@ -192,12 +192,12 @@ class ResourceType:
         identify: returns the id in the format of the real provider.
         describe: returns outputs that the service adds to the inputs.
         defaults: outputs that the service fills in if the input is absent.
-        naming: None if the resource has no name.
+        naming: the input that names the resource; None if it has no name.
         immutable: input paths whose change replaces the resource.
         enums: input path -> values, where neither SDK nor service model lists them.
         rules, preconditions, deletion_guards, references: constraints.
         unique: inputs that no two resources may share.
-        unique_code: error code of the service if they do.
+        unique_code: error code of the service for a duplicate.
         parent: returns the ARM id that must exist; empty for none.
         companions: resources that the service creates with it, such as a cluster's security group.
         exclusive_key: names the object that accepts one write at a time.

@@ -93,7 +93,7 @@ class Operations:
             common = self.cloud.common_rules(schema, plain_inputs, self.config)
             limits = self.cloud.limits(key.token)
             plain_mistakes = [*common, *evaluation.mistakes(kind, limits, plain_inputs)]
-            mistakes = [_redacted(mistake, secrets_in(inputs)) for mistake in plain_mistakes]
+            mistakes = [_redact(mistake, secrets_in(inputs)) for mistake in plain_mistakes]
         return inputs, mistakes
 
     def diff(self, key: ResourceKey, old: Object, new: Object, ignored: list[str]) -> Diff:
@@ -101,7 +101,7 @@ class Operations:
         return compare(self.kind(key.token), key.name, old, new, ignored)
 
     def preview(self, key: ResourceKey, inputs: Object, old: Object) -> Object:
-        """Return predicted outputs; existing ones stay unless their input changed."""
+        """Return predicted outputs; existing outputs stay unless their input changed."""
         kind = self.kind(key.token)
         predicted = predict(self.schema(key.token), {**kind.defaults, **inputs})
         return with_existing(old, inputs, predicted)
@@ -114,8 +114,10 @@ class Operations:
         if resource is None:
             return None
         inputs = self._effects.current_inputs(kind, resource)
-        changed = {key: value for key, value in inputs.items() if resource.inputs.get(key) != value}
-        outputs = complete(self.schema(kind.token), {**resource.outputs, **changed})
+        changed_inputs = {
+            key: value for key, value in inputs.items() if resource.inputs.get(key) != value
+        }
+        outputs = complete(self.schema(kind.token), {**resource.outputs, **changed_inputs})
         return replace(resource, outputs=outputs), inputs
 
     def invoke(self, token: str, arguments: Object) -> Object:
@@ -136,8 +138,8 @@ class Operations:
         """Create a resource and wait until it is complete; return its id and outputs.
 
         Raises:
-            IncompleteError: it exists but is incomplete.
-            ProviderError: it was not created.
+            IncompleteError: the resource exists but is incomplete.
+            ProviderError: the resource was not created.
         """
         kind, timeouts = self.kind(key.token), self._timeouts(key, seconds)
         self._authorize("create", key)
@@ -154,8 +156,8 @@ class Operations:
         """Update a resource in place.
 
         Raises:
-            IncompleteError: it was changed but is incomplete.
-            ProviderError: it was not changed.
+            IncompleteError: the resource was changed but is incomplete.
+            ProviderError: the resource was not changed.
         """
         kind, timeouts = self.kind(key.token), self._timeouts(key, seconds)
         self._authorize("update", key)
@@ -185,7 +187,7 @@ class Operations:
         resource = account.find((kind.token,), identity)
         if resource is None:
             return
-        self._deletable(kind, resource, account)
+        self._resources_to_delete(kind, resource, account)
         if fault and fault.kind is FaultKind.TIMEOUT:
             raise ProviderError(fault.message or self.cloud.fault_message(fault.kind, resource))
         self._wait_latency(resource.token, timeouts)
@@ -213,12 +215,12 @@ class Operations:
 
     def _add(self, kind: ResourceType, key: ResourceKey, inputs: Inputs) -> Resource:
         with self.account.transaction() as transaction:
-            lost = _unacknowledged(transaction.inventory.all(kind.token), key)
+            existing = _find_unacknowledged(transaction.inventory.all(kind.token), key)
             request = self._request(inputs, transaction)
-            if lost and not compare(kind, key.name, lost.inputs, inputs, []).replaces:
-                request = replace(request, id=lost.id)
+            if existing and not compare(kind, key.name, existing.inputs, inputs, []).replaces:
+                request = replace(request, id=existing.id)
                 evaluation.require(kind, request)
-                return self._put(transaction, kind, replace(request, previous=lost), key)
+                return self._put(transaction, kind, replace(request, previous=existing), key)
             identity = kind.identify(request)
             evaluation.require_unique(kind, request, identity, transaction.inventory)
             self._require_parent(kind, request, identity)
@@ -297,38 +299,38 @@ class Operations:
         self._wait_latency(resource.token, timeouts)
         if fault and fault.kind in (FaultKind.CAPACITY, FaultKind.TIMEOUT):
             message = fault.message or self.cloud.fault_message(fault.kind, resource)
-            raise self._incomplete(resource, message)
+            raise self._incomplete_error(resource, message)
         try:
-            added, private = self._effects.connect(kind, resource)
-            outputs = complete(self.schema(kind.token), {**resource.outputs, **added})
+            endpoint_outputs, private = self._effects.connect(kind, resource)
+            outputs = complete(self.schema(kind.token), {**resource.outputs, **endpoint_outputs})
             resource = replace(resource, outputs=outputs, private=private)
             self._effects.apply(kind, resource, previous, timeouts)
         except (TwinError, ProviderError) as error:
-            raise self._incomplete(resource, str(error)) from None
+            raise self._incomplete_error(resource, str(error)) from None
         with self.account.transaction() as transaction:
             return transaction.put(replace(resource, ready=True))
 
-    def _incomplete(self, resource: Resource, reason: str) -> IncompleteError:
+    def _incomplete_error(self, resource: Resource, reason: str) -> IncompleteError:
         """Return the error of an incomplete resource, which the engine will record."""
         with self.account.transaction() as transaction:
             transaction.acknowledge(resource)
         return IncompleteError(resource.id, [reason])
 
     def _remove(self, kind: ResourceType, resource: Resource, timeouts: Timeouts) -> None:
-        self._effects.undo(self._deletable(kind, resource, self.account.read()), timeouts)
+        self._effects.undo(self._resources_to_delete(kind, resource, self.account.read()), timeouts)
         with self.account.transaction() as transaction:
-            for deleted in self._deletable(kind, resource, transaction.inventory):
+            for deleted in self._resources_to_delete(kind, resource, transaction.inventory):
                 transaction.remove(deleted)
             self._write_derived(transaction)
 
-    def _deletable(
+    def _resources_to_delete(
         self, kind: ResourceType, resource: Resource, account: Inventory
     ) -> list[Resource]:
         """Return all resources that are deleted with a resource; raise an error if one cannot be deleted."""
-        deleted = list(self.cloud.deleted_with(resource, account))
-        keys = {(item.token, item.id) for item in deleted}
+        resources = list(self.cloud.deleted_with(resource, account))
+        keys = {(item.token, item.id) for item in resources}
         evaluation.require_deletable(kind, self.cloud.types, resource, account, keys)
-        return deleted
+        return resources
 
     # -- faults and time
 
@@ -362,7 +364,7 @@ class Operations:
             timeouts.pause(seconds)
 
 
-def _unacknowledged(resources: Iterator[Resource], key: ResourceKey) -> Resource | None:
+def _find_unacknowledged(resources: Iterator[Resource], key: ResourceKey) -> Resource | None:
     """Return the resource of an earlier creation whose response never reached the engine."""
     urn = key.urn
     return next(
@@ -371,7 +373,7 @@ def _unacknowledged(resources: Iterator[Resource], key: ResourceKey) -> Resource
     )
 
 
-def _redacted(mistake: Mistake, values: list[str]) -> Mistake:
+def _redact(mistake: Mistake, values: list[str]) -> Mistake:
     """Return a mistake without the secret values in its reason."""
     reason = mistake.reason
     for value in sorted(values, key=len, reverse=True):
@@ -386,10 +388,10 @@ def secrets_in(value: Plain, *, secret: bool = False) -> list[str]:
         return secrets_in(value.value, secret=True)
     if isinstance(value, str):
         return [value] if secret and value else []
-    inner = (
+    parts = (
         value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     )
-    return [text for part in inner for text in secrets_in(part, secret=secret)]
+    return [text for part in parts for text in secrets_in(part, secret=secret)]
 
 
 def _lose_response(fault: InjectedFault | None) -> None:

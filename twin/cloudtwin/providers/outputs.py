@@ -34,29 +34,29 @@ def _predict(
     return result
 
 
-def _echo(schema: ResourceSchema, shape: Shape, declared: Shape | None, value: Plain) -> Plain:
+def _echo(schema: ResourceSchema, shape: Shape, input_shape: Shape | None, value: Plain) -> Plain:
     if isinstance(value, Unknown) or isinstance(shape, str):
         return value
     ((kind, inner),) = shape.items()
-    declared_inner = _inner(declared, kind)
+    inner_input_shape = _inner(input_shape, kind)
     if kind == "object" and isinstance(value, Mapping):
-        declared_fields = (
-            schema.objects[declared_inner] if isinstance(declared_inner, str) else None
+        input_fields = (
+            schema.objects[inner_input_shape] if isinstance(inner_input_shape, str) else None
         )
-        return _predict(schema, schema.objects[inner], declared_fields, value)
+        return _predict(schema, schema.objects[inner], input_fields, value)
     if kind == "map" and isinstance(value, list):
         return {str(name): UNKNOWN for name in value if not isinstance(name, Unknown)}
     if kind == "map" and isinstance(value, Mapping):
-        return {key: _echo(schema, inner, declared_inner, item) for key, item in value.items()}
+        return {key: _echo(schema, inner, inner_input_shape, item) for key, item in value.items()}
     if kind == "list" and isinstance(value, list):
-        return [_echo(schema, inner, declared_inner, item) for item in value]
+        return [_echo(schema, inner, inner_input_shape, item) for item in value]
     return value
 
 
 def with_existing(
     old: Mapping[str, Plain], inputs: Mapping[str, Plain], predicted: Mapping[str, Plain]
 ) -> dict[str, Any]:
-    """Return predicted outputs with the existing ones that no input sets, including fields of objects.
+    """Return predicted outputs with the existing outputs that no input sets, including fields of objects.
 
     Args:
         old: outputs of the existing resource.
@@ -96,13 +96,13 @@ def _complete(
     result: dict[str, Any] = {}
     for name, field in fields.items():
         if values.get(name) is not None:
-            result[name] = _completed(schema, field.shape, values[name])
+            result[name] = _complete_value(schema, field.shape, values[name])
         elif field.required:
             result[name] = _zero(schema, field.shape)
     return result
 
 
-def _completed(schema: ResourceSchema, shape: Shape, value: Plain) -> Plain:
+def _complete_value(schema: ResourceSchema, shape: Shape, value: Plain) -> Plain:
     if isinstance(shape, str):
         return value
     ((kind, inner),) = shape.items()
@@ -112,10 +112,12 @@ def _completed(schema: ResourceSchema, shape: Shape, value: Plain) -> Plain:
         return {str(name): _zero(schema, inner) for name in value}
     if kind == "map" and isinstance(value, Mapping):
         return {
-            key: _completed(schema, inner, item) for key, item in value.items() if item is not None
+            key: _complete_value(schema, inner, item)
+            for key, item in value.items()
+            if item is not None
         }
     if kind == "list" and isinstance(value, list):
-        return [_completed(schema, inner, item) for item in value]
+        return [_complete_value(schema, inner, item) for item in value]
     return value
 
 

@@ -1,7 +1,7 @@
-"""Private registries of an account: `<twin>/registry/rules/<cloud>.json`, and the credentials of its nodes.
+"""Private registries of an account and the credentials of its nodes.
 
-The twin's registry reads the first. The second, `<twin>/cloud/registry-credentials.json`, is the response of the
-kubelet's credential provider on every machine; it has only registries from which nodes may pull.
+The twin's registry reads `<twin>/registry/rules/<cloud>.json`. The kubelet's credential provider on every machine
+returns `<twin>/cloud/registry-credentials.json`, which has only registries from which nodes may pull.
 """
 
 import secrets
@@ -20,7 +20,7 @@ class PrivateRegistry:
         id: the account's id, for messages.
         user: user name that clients log in with.
         nodes_pull: True if the nodes of the account's cluster may pull.
-        repositories: its repositories, and whether their tags are immutable; None: a push creates one.
+        repositories: its repositories, and whether their tags are immutable; None: a push creates a repository.
     """
 
     id: str
@@ -32,21 +32,21 @@ class PrivateRegistry:
 def write(state: Path, cloud: str, registries: Mapping[str, PrivateRegistry]) -> None:
     """Write one cloud's registries by host, if they changed. The caller locks the account."""
     path = state / "registry" / "rules" / f"{cloud}.json"
-    stored = (files.read_json(path) or {}).get("registries", {})
-    if not registries and not stored:
+    old_rules = (files.read_json(path) or {}).get("registries", {})
+    if not registries and not old_rules:
         return
     rules = {
         host: {
             "id": registry.id,
-            "push": {registry.user: _password(stored.get(host, {}).get("push", {}))},
-            "pull": {f"{registry.user}-nodes": _password(stored.get(host, {}).get("pull", {}))}
+            "push": {registry.user: _password(old_rules.get(host, {}).get("push", {}))},
+            "pull": {f"{registry.user}-nodes": _password(old_rules.get(host, {}).get("pull", {}))}
             if registry.nodes_pull
             else {},
             "repositories": registry.repositories,
         }
         for host, registry in registries.items()
     }
-    if rules == stored:
+    if rules == old_rules:
         return
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     files.write_json(path, {"registries": rules}, files.PRIVATE)
@@ -71,5 +71,5 @@ def _write_credentials(state: Path) -> None:
     files.write_json(state / "cloud" / "registry-credentials.json", response, files.PRIVATE)
 
 
-def _password(stored: Mapping[str, str]) -> str:
-    return next(iter(stored.values()), "") or secrets.token_urlsafe(16)
+def _password(passwords: Mapping[str, str]) -> str:
+    return next(iter(passwords.values()), "") or secrets.token_urlsafe(16)

@@ -59,12 +59,12 @@ class Provider(server.ProviderServer):
         """Return a resource that exists but is not as declared."""
         if not isinstance(error, IncompleteError):
             return None
-        created = isinstance(request, pb.CreateRequest)
-        inputs = from_struct(getattr(request, "properties" if created else "news"))
+        is_creation = isinstance(request, pb.CreateRequest)
+        inputs = from_struct(getattr(request, "properties" if is_creation else "news"))
         token = server.key_of(request).token
         resource = self._operations.account.read().find((token,), error.identity)
         outputs = dict(resource.outputs) if resource else plain(inputs)
-        state = ResourceState(error.identity, _marked(outputs, inputs), inputs)
+        state = ResourceState(error.identity, _mark_secrets(outputs, inputs), inputs)
         return PartialState(state, error.reasons)
 
     def cancel(self) -> None:
@@ -77,8 +77,8 @@ class Provider(server.ProviderServer):
 
     def replacing_arguments(self, old: Object, new: Object) -> Sequence[str]:
         """Return the changed arguments that require every resource to be replaced."""
-        moving = ("region", "subscriptionId")
-        return [key for key in moving if old.get(key) != new.get(key)]
+        keys = ("region", "subscriptionId")
+        return [key for key in keys if old.get(key) != new.get(key)]
 
     def configure(self, arguments: Object) -> None:
         """Set the provider's arguments."""
@@ -99,19 +99,19 @@ class Provider(server.ProviderServer):
 
     def preview(self, key: ResourceKey, inputs: Object, outputs: Object) -> Object:
         """Return the expected outputs."""
-        return _marked(self._operations.preview(key, inputs, outputs), inputs)
+        return _mark_secrets(self._operations.preview(key, inputs, outputs), inputs)
 
     def create(self, key: ResourceKey, inputs: Object, seconds: float) -> tuple[str, Object]:
         """Create a resource. Return its ID and outputs."""
         identity, outputs = self._operations.create(key, inputs, seconds)
-        return identity, _marked(outputs, inputs)
+        return identity, _mark_secrets(outputs, inputs)
 
     def update(
         self, key: ResourceKey, old: ResourceState, inputs: Object, seconds: float, _: Sequence[str]
     ) -> Object:  # fmt: skip
         """Update a resource. Return its outputs."""
         outputs = self._operations.update(key, old.identity, inputs, seconds)
-        return _marked(outputs, inputs)
+        return _mark_secrets(outputs, inputs)
 
     def read(self, key: ResourceKey, old: ResourceState) -> ResourceState | None:
         """Read a resource for a refresh or an import."""
@@ -119,8 +119,8 @@ class Provider(server.ProviderServer):
         if live is None:
             return None
         resource, inputs = live
-        outputs = _marked(dict(resource.outputs), old.inputs)
-        return ResourceState(resource.id, outputs, _marked(dict(inputs), old.inputs))
+        outputs = _mark_secrets(dict(resource.outputs), old.inputs)
+        return ResourceState(resource.id, outputs, _mark_secrets(dict(inputs), old.inputs))
 
     def delete(self, key: ResourceKey, old: ResourceState, seconds: float) -> None:
         """Delete a resource and wait until it is gone."""
@@ -142,11 +142,11 @@ def _arguments(arguments: Object) -> Object:
     return {key: read(plain(value)) for key, value in arguments.items() if value is not None}
 
 
-def _marked(outputs: Object, inputs: Object) -> Object:
+def _mark_secrets(outputs: Object, inputs: Object) -> Object:
     """Mark the outputs of secret inputs as secret."""
     plain_outputs = {key: value for key, value in outputs.items() if not isinstance(value, Secret)}
-    marked: Object = with_secrets(plain_outputs, secret_paths(inputs))
-    return {**outputs, **marked}
+    secret_outputs: Object = with_secrets(plain_outputs, secret_paths(inputs))
+    return {**outputs, **secret_outputs}
 
 
 def serve(cloud: Cloud, arguments: Sequence[str]) -> None:

@@ -16,18 +16,18 @@ class Timeouts:
         report: shows the current step to the user; replaces the previous text.
         cancelled: set when the user interrupts.
         seconds: time limit.
-        started: start on the monotonic clock.
+        started_at: start on the monotonic clock.
     """
 
     report: Callable[[str], None]
     cancelled: threading.Event
     seconds: float = DEFAULT_SECONDS
-    started: float = field(default_factory=time.monotonic)
+    started_at: float = field(default_factory=time.monotonic)
 
     @property
     def elapsed(self) -> float:
         """Seconds since the operation started."""
-        return time.monotonic() - self.started
+        return time.monotonic() - self.started_at
 
     @property
     def remaining(self) -> float:

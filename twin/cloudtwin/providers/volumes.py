@@ -20,9 +20,14 @@ def path(state: Path) -> Path:
 
 
 def write(state: Path, cloud: str, volumes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write one cloud's volumes and keep the other cloud's. The caller locks the account."""
-    stored = files.read_json(path(state)) or {}
-    others = {handle: entry for handle, entry in stored.items() if entry.get("cloud") != cloud}
-    entries = {**others, **{handle: {**entry, "cloud": cloud} for handle, entry in volumes.items()}}
-    if entries != stored:
+    """Write one cloud's volumes and keep the other cloud's volumes. The caller locks the account."""
+    old_entries = files.read_json(path(state)) or {}
+    other_entries = {
+        handle: entry for handle, entry in old_entries.items() if entry.get("cloud") != cloud
+    }
+    entries = {
+        **other_entries,
+        **{handle: {**entry, "cloud": cloud} for handle, entry in volumes.items()},
+    }
+    if entries != old_entries:
         files.write_json(path(state), entries)

@@ -119,7 +119,7 @@ def buried(value: Plain) -> Plain:
 @given(tree=TREES)
 def test_a_watch_records_exactly_the_unknown_values_that_were_read(tree: Object) -> None:
     watch = UnknownWatch()
-    content = repr(_walk(watch.over(tree)))
+    content = repr(_walk(watch.watched(tree)))
     assert watch.met_unknown == ("UNKNOWN" in repr(tree)), content
 
 
@@ -131,6 +131,6 @@ def _walk(value: Plain) -> Plain:
 
 def test_an_unknown_value_that_was_not_read_does_not_count() -> None:
     watch = UnknownWatch()
-    inputs = watch.over({"sku": {"name": "Standard"}, "subnet": UNKNOWN})
+    inputs = watch.watched({"sku": {"name": "Standard"}, "subnet": UNKNOWN})
     assert inputs["sku"]["name"] == "Standard"
     assert not watch.met_unknown

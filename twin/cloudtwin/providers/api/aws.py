@@ -21,7 +21,7 @@ from cloudfacts.aws import INSTANCE_TYPES, zones
 
 from cloudtwin.capacity.quotas import QuotaStore
 from cloudtwin.providers.account import Account
-from cloudtwin.providers.aws.addon_versions import available
+from cloudtwin.providers.aws.addon_versions import available_versions
 from cloudtwin.providers.aws.common import ACCOUNT, CALLER
 from cloudtwin.providers.aws.eks_rules import CLUSTER
 from cloudtwin.providers.aws.others import LOGS
@@ -87,20 +87,20 @@ class AwsRequest:
     region: str
     arguments: Mapping[str, Any]
 
-    def listed(self, name: str) -> list[str]:
+    def list_members(self, name: str) -> list[str]:
         """Return the members of a list in a query: `name.member.1` or `name.1`."""
-        numbered = {
+        member_values = {
             key: value
             for key, value in self.arguments.items()
             if key.startswith(f"{name}.") and key.rpartition(".")[2].isdigit()
         }
-        return [str(value) for _, value in sorted(numbered.items(), key=_number)]
+        return [str(value) for _, value in sorted(member_values.items(), key=_number)]
 
-    def filtered(self, name: str) -> list[str]:
+    def filter_values(self, name: str) -> list[str]:
         """Return the values of a filter of EC2; empty if it is absent."""
         for key, value in self.arguments.items():
             if key.startswith("Filter.") and key.endswith(".Name") and value == name:
-                return self.listed(key.removesuffix("Name") + "Value")
+                return self.list_members(key.removesuffix("Name") + "Value")
         return []
 
 
@@ -150,12 +150,12 @@ class AwsApi:
 
     def availability_zones(self, request: AwsRequest) -> AwsResponse:
         """Return the zones of the region with their ids."""
-        short = _zone_id_prefix(request.region)
+        prefix = _zone_id_prefix(request.region)
         return {
             "availabilityZoneInfo": [
                 {
                     "zoneName": zone,
-                    "zoneId": self.facts.zone_ids.get(zone, f"{short}-az{ord(zone[-1]) - 96}"),
+                    "zoneId": self.facts.zone_ids.get(zone, f"{prefix}-az{ord(zone[-1]) - 96}"),
                     "zoneState": "available",
                     "regionName": request.region,
                 }
@@ -166,7 +166,7 @@ class AwsApi:
 
     def offerings(self, request: AwsRequest) -> AwsResponse:
         """Return the zones that offer the instance types of the filter."""
-        names = [name for name in request.filtered("instance-type") if name in INSTANCE_TYPES]
+        names = [name for name in request.filter_values("instance-type") if name in INSTANCE_TYPES]
         return {
             "instanceTypeOfferingSet": [
                 {"instanceType": name, "location": zone, "locationType": "availability-zone"}
@@ -178,7 +178,7 @@ class AwsApi:
 
     def spot_prices(self, request: AwsRequest) -> AwsResponse:
         """Return the spot prices of instance types that hold at the start time."""
-        names = request.listed("InstanceType")
+        names = request.list_members("InstanceType")
         return {
             "spotPriceHistorySet": [
                 {
@@ -195,7 +195,7 @@ class AwsApi:
         }
 
     def quota(self, request: AwsRequest) -> AwsResponse:
-        """Return the quota of the account if it is set, else a new account's."""
+        """Return the quota of the account if it is set, else the quota of a new account."""
         code = str(request.arguments["QuotaCode"])
         default = STANDARD_QUOTA if code in STANDARD_CODES else DEFAULT_QUOTA
         value = QuotaStore(self.state).all().get(code, default)
@@ -204,9 +204,13 @@ class AwsApi:
     def addon_versions(self, request: AwsRequest) -> AwsResponse:
         """Return the versions of an add-on."""
         name = str(request.arguments["addonName"])
-        versions = available(name, str(request.arguments["kubernetesVersion"]))
-        listed = [{"addonVersion": version} for version in versions]
-        return {"addons": [{"addonName": name, "addonVersions": listed}] if listed else []}
+        versions = available_versions(name, str(request.arguments["kubernetesVersion"]))
+        version_entries = [{"addonVersion": version} for version in versions]
+        return {
+            "addons": [{"addonName": name, "addonVersions": version_entries}]
+            if version_entries
+            else []
+        }
 
     def cluster(self, request: AwsRequest) -> AwsResponse:
         """Return a cluster with its tags."""
@@ -254,11 +258,11 @@ class AwsApi:
                     "EvalResourceName": "*",
                     "EvalDecision": "implicitDeny" if action in self.facts.denied else "allowed",
                 }
-                for action in request.listed("ActionNames")
+                for action in request.list_members("ActionNames")
             ],
         }
 
-    def described_images(self, request: AwsRequest) -> AwsResponse:
+    def image_details(self, request: AwsRequest) -> AwsResponse:
         """Return the details of a repository if it has all images of the request."""
         repository = str(request.arguments["repositoryName"])
         for image in request.arguments.get("imageIds") or ():
@@ -280,20 +284,20 @@ OPERATIONS: Mapping[str, Callable[[AwsApi, AwsRequest], AwsResponse]] = {
     "logs:DescribeLogGroups": AwsApi.log_groups,
     "iam:GetRole": AwsApi.role,
     "iam:SimulatePrincipalPolicy": AwsApi.simulation,
-    "ecr:DescribeImages": AwsApi.described_images,
+    "ecr:DescribeImages": AwsApi.image_details,
 }
 
 
 def _zone_id_prefix(region: str) -> str:
     """Return the prefix of zone ids: `use1` for `us-east-1`."""
     area, direction, number = region.rsplit("-", 2)
-    short = {"central": "c"}.get(direction) or "".join(
+    direction_code = {"central": "c"}.get(direction) or "".join(
         letter
         for word in ("north", "south", "east", "west")
         if word in direction
         for letter in word[0]
     )
-    return f"{area.replace('-', '')}{short}{number}"
+    return f"{area.replace('-', '')}{direction_code}{number}"
 
 
 @contextmanager
@@ -355,11 +359,13 @@ def parse(path: str, headers: Message, body: bytes) -> AwsRequest:
 
 def encode(request: AwsRequest, status: HTTPStatus, response: AwsResponse) -> bytes:
     """Return a response or an error in the protocol of its service."""
-    failed = status is not HTTPStatus.OK
+    is_error = status is not HTTPStatus.OK
     if request.service in JSON_SERVICES:
-        value = {"__type": response["code"], "message": response["message"]} if failed else response
+        value = (
+            {"__type": response["code"], "message": response["message"]} if is_error else response
+        )
         return json.dumps(value).encode()
-    if failed:
+    if is_error:
         error = _xml({"Code": response["code"], "Message": response["message"]}, "member")
         if request.service == "ec2":
             return f"<Response><Errors><Error>{error}</Error></Errors></Response>".encode()

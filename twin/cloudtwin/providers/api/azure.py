@@ -29,8 +29,9 @@ NAMESPACES = (
     "OperationalInsights", "Storage",
 )  # fmt: skip
 ZONES = ("1", "2", "3")
-REGIONAL, SPOT_CORES = "cores", "lowPriorityCores"
-DEFAULT_LIMITS: Mapping[str, int] = {REGIONAL: 100, SPOT_CORES: 3}  # quotas of a new subscription
+REGIONAL_CORES, SPOT_CORES = "cores", "lowPriorityCores"
+# Quotas of a new subscription.
+DEFAULT_LIMITS: Mapping[str, int] = {REGIONAL_CORES: 100, SPOT_CORES: 3}
 DEFAULT_FAMILY_LIMIT = 10
 GPU_FAMILY_LIMIT = 0
 PREVIEW = "1.38"
@@ -150,7 +151,7 @@ class AzureApi:
         """Return the response of Resource Manager.
 
         Raises:
-            AzureError: it refuses the request.
+            AzureError: Resource Manager refuses the request.
         """
         version = request.query.get("api-version", "")
         if not re.fullmatch(r"\d{4}-\d\d-\d\d(-preview)?", version):
@@ -247,8 +248,8 @@ class AzureApi:
         )
         if not location_filter or location_filter[1] not in LOCATIONS:
             raise AzureError("InvalidFilter", "The filter must be: location eq '{location}'.")
-        offered = [size for size in VM_SIZES.values() if size.name not in self.facts.not_offered]
-        return {"value": [self._size(size, location_filter[1]) for size in offered]}
+        sizes = [size for size in VM_SIZES.values() if size.name not in self.facts.not_offered]
+        return {"value": [self._size(size, location_filter[1]) for size in sizes]}
 
     def _size(self, size: VmSize, location: str) -> AzureResponse:
         zones = ZONES if LOCATIONS[location].zones else ()
@@ -335,12 +336,12 @@ class AzureApi:
         resource = self.inventory.find((ACCOUNT,), request.path)
         if resource is None:
             raise _not_found(request.path)
-        nested = bool(resource.inputs.get("isHnsEnabled"))
+        has_namespace = bool(resource.inputs.get("isHnsEnabled"))
         return {
             "id": resource.id,
             "location": str(resource.inputs.get("location") or "eastus"),
             "kind": str(resource.inputs.get("kind") or "StorageV2"),
-            "properties": {"isHnsEnabled": nested},
+            "properties": {"isHnsEnabled": has_namespace},
         }
 
     def registry(self, request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
@@ -405,7 +406,7 @@ class AzureApi:
         """Return the response of Microsoft Graph.
 
         Raises:
-            AzureError: it refuses the request.
+            AzureError: Microsoft Graph refuses the request.
         """
         if "graph" in self.facts.denied:
             message = "Insufficient privileges to complete the operation."
@@ -463,29 +464,29 @@ def _not_found(path: str) -> AzureError:
 
 
 IN_GROUP = r"/resourceGroups/(?P<group>[^/]+)"
-AT = r"/providers/Microsoft\."
+PROVIDER = r"/providers/Microsoft\."
 Operation: TypeAlias = Callable[[AzureApi, AzureRequest, "re.Match[str]"], AzureResponse]
 OPERATIONS: Mapping[tuple[str, str, str], Operation] = {
     ("GET", "", "Microsoft.Resources/subscriptions/read"): AzureApi.subscription,
     ("GET", "/providers", "Microsoft.Resources/subscriptions/providers/read"): AzureApi.providers,
-    ("GET", f"({IN_GROUP})?{AT}Authorization/permissions", "Microsoft.Authorization/permissions/read"):
+    ("GET", f"({IN_GROUP})?{PROVIDER}Authorization/permissions", "Microsoft.Authorization/permissions/read"):
         AzureApi.permissions,
     ("GET", IN_GROUP, "Microsoft.Resources/subscriptions/resourceGroups/read"): AzureApi.group,
-    ("GET", f"{AT}Compute/skus", "Microsoft.Compute/skus/read"): AzureApi.sizes,
-    ("GET", f"{AT}Compute/locations/(?P<location>[^/]+)/usages",
+    ("GET", f"{PROVIDER}Compute/skus", "Microsoft.Compute/skus/read"): AzureApi.sizes,
+    ("GET", f"{PROVIDER}Compute/locations/(?P<location>[^/]+)/usages",
      "Microsoft.Compute/locations/usages/read"): AzureApi.usages,
-    ("GET", f"{AT}ContainerService/locations/[^/]+/kubernetesVersions",
+    ("GET", f"{PROVIDER}ContainerService/locations/[^/]+/kubernetesVersions",
      "Microsoft.ContainerService/locations/kubernetesVersions/read"): AzureApi.kubernetes_versions,
-    ("GET", f"{IN_GROUP}{AT}ContainerService/managedClusters/[^/]+",
+    ("GET", f"{IN_GROUP}{PROVIDER}ContainerService/managedClusters/[^/]+",
      "Microsoft.ContainerService/managedClusters/read"): AzureApi.cluster,
-    ("GET", f"{IN_GROUP}{AT}Storage/storageAccounts/[^/]+",
+    ("GET", f"{IN_GROUP}{PROVIDER}Storage/storageAccounts/[^/]+",
      "Microsoft.Storage/storageAccounts/read"): AzureApi.storage_account,
-    ("GET", f"{IN_GROUP}{AT}ContainerRegistry/registries/[^/]+",
+    ("GET", f"{IN_GROUP}{PROVIDER}ContainerRegistry/registries/[^/]+",
      "Microsoft.ContainerRegistry/registries/read"): AzureApi.registry,
-    ("POST", f"{AT}Storage/checkNameAvailability",
+    ("POST", f"{PROVIDER}Storage/checkNameAvailability",
      "Microsoft.Storage/checknameavailability/read"): AzureApi.storage_name,
-    ("POST", f"{AT}ContainerRegistry/checkNameAvailability",
+    ("POST", f"{PROVIDER}ContainerRegistry/checkNameAvailability",
      "Microsoft.ContainerRegistry/checkNameAvailability/read"): AzureApi.registry_name,
-    ("GET", f"{AT}KeyVault/deletedVaults", "Microsoft.KeyVault/deletedVaults/read"): AzureApi.vaults,
+    ("GET", f"{PROVIDER}KeyVault/deletedVaults", "Microsoft.KeyVault/deletedVaults/read"): AzureApi.vaults,
 }  # fmt: skip
 """Method, path below the subscription and required action -> operation."""

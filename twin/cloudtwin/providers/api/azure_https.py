@@ -44,18 +44,18 @@ AUDIENCES: Mapping[str, str] = {
     GRAPH: f"https://{GRAPH}",
 }
 REGISTRY_AUDIENCE = "https://containerregistry.azure.net"
-LIFE_SECONDS = 3600
-OK, REFUSED, NO_LOGIN = HTTPStatus.OK, HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED
+TOKEN_LIFETIME_SECONDS = 3600
+OK, NO_LOGIN = HTTPStatus.OK, HTTPStatus.UNAUTHORIZED
 
 
 @dataclass(frozen=True)
-class Message:
-    """A request or response, without its transport.
+class HostResponse:
+    """A response, without its transport.
 
     Attributes:
-        status: status of a response.
+        status: HTTP status.
         content: JSON content; None for an empty body.
-        headers: headers of a response.
+        headers: additional headers.
     """
 
     status: HTTPStatus
@@ -68,14 +68,14 @@ class AzureHosts:
     """The hosts of Azure that a check of a subscription calls.
 
     Attributes:
-        api: the APIs behind them.
+        api: the APIs behind the hosts.
     """
 
     api: AzureApi
 
     def respond(
         self, host: str, method: str, url: str, headers: Mapping[str, str], body: bytes
-    ) -> Message:
+    ) -> HostResponse:
         """Return the response of a host to a request."""
         parts = urlsplit(url)
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
@@ -90,13 +90,13 @@ class AzureHosts:
         request = AzureRequest(method, path, query, json.loads(body or b"{}"))
         respond = self.api.manage if host == ARM else self.api.graph
         try:
-            return Message(OK, respond(request))
+            return HostResponse(OK, respond(request))
         except AzureError as refusal:
             return _error(refusal.status, refusal.code, refusal.message)
 
     # -- Entra
 
-    def _login(self, method: str, path: str, form: Mapping[str, list[str]]) -> Message:
+    def _login(self, method: str, path: str, form: Mapping[str, list[str]]) -> HostResponse:
         """Return the response of Entra: its discovery documents, or a token for a client secret."""
         root = f"https://{LOGIN}/{TENANT}"
         token = f"{root}/oauth2/v2.0/token"
@@ -109,19 +109,19 @@ class AzureHosts:
                 "api-version": "1.1",
                 "metadata": [metadata],
             }
-            return Message(OK, content)
+            return HostResponse(OK, content)
         if path.endswith("/v2.0/.well-known/openid-configuration"):
             content = {
                 "token_endpoint": token,
                 "authorization_endpoint": f"{root}/oauth2/v2.0/authorize",
                 "issuer": f"{root}/v2.0",
             }
-            return Message(OK, content)
+            return HostResponse(OK, content)
         if (method, path) != ("POST", urlsplit(token).path):
-            return Message(HTTPStatus.NOT_FOUND, {"error": "invalid_request"})
+            return HostResponse(HTTPStatus.NOT_FOUND, {"error": "invalid_request"})
         (secret,), (scope,) = form.get("client_secret", [""]), form["scope"]
         if secret != self.api.facts.secret:
-            return Message(
+            return HostResponse(
                 NO_LOGIN,
                 {
                     "error": "invalid_client",
@@ -129,9 +129,13 @@ class AzureHosts:
                     "error_codes": [7000222],
                 },
             )
-        issued = self._token(scope.removesuffix("/.default"))
-        content = {"token_type": "Bearer", "expires_in": LIFE_SECONDS, "access_token": issued}
-        return Message(OK, content)
+        access_token = self._token(scope.removesuffix("/.default"))
+        content = {
+            "token_type": "Bearer",
+            "expires_in": TOKEN_LIFETIME_SECONDS,
+            "access_token": access_token,
+        }
+        return HostResponse(OK, content)
 
     def _token(self, audience: str) -> str:
         """Return a token in the form that Entra issues, without a signature."""
@@ -142,11 +146,13 @@ class AzureHosts:
             "oid": self.api.facts.caller,
             "appid": CLIENT,
             "iat": now,
-            "exp": now + LIFE_SECONDS,
+            "exp": now + TOKEN_LIFETIME_SECONDS,
         }
         parts = ({"typ": "JWT", "alg": "none"}, claims)
-        encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts]
-        return ".".join([*(part.rstrip("=") for part in encoded), "none"])
+        encoded_parts = [
+            base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts
+        ]
+        return ".".join([*(part.rstrip("=") for part in encoded_parts), "none"])
 
     def _accepts(self, headers: Mapping[str, str], audience: str) -> bool:
         """Return True if the request has a token of this tenant for an audience."""
@@ -157,35 +163,37 @@ class AzureHosts:
 
     def _registry(
         self, host: str, method: str, path: str, headers: Mapping[str, str], body: bytes
-    ) -> Message:
-        """Return the response of a registry: tokens for a token of Entra, and what it has of images."""
+    ) -> HostResponse:
+        """Return the response of a registry: tokens for a token of Entra, or the metadata of an image."""
         form = parse_qs(body.decode())
         if path == "/oauth2/exchange":
             (token,) = form.get("access_token", [""])
             if _claims(token).get("aud") != REGISTRY_AUDIENCE:
-                return Message(NO_LOGIN, {"errors": [{"code": "UNAUTHORIZED", "message": "token"}]})
-            return Message(OK, {"refresh_token": self._token(host)})
+                return HostResponse(
+                    NO_LOGIN, {"errors": [{"code": "UNAUTHORIZED", "message": "token"}]}
+                )
+            return HostResponse(OK, {"refresh_token": self._token(host)})
         if path == "/oauth2/token":
-            return Message(OK, {"access_token": self._token(host)})
+            return HostResponse(OK, {"access_token": self._token(host)})
         if not self._accepts(headers, host):
             repository = path.removeprefix("/acr/v1/").partition("/_")[0]
             scope = f'service="{host}",scope="repository:{repository}:metadata_read"'
             challenge = f'Bearer realm="https://{host}/oauth2/token",{scope}'
             errors = {"errors": [{"code": "UNAUTHORIZED", "message": "authentication required"}]}
-            return Message(NO_LOGIN, errors, {"WWW-Authenticate": challenge})
+            return HostResponse(NO_LOGIN, errors, {"WWW-Authenticate": challenge})
         try:
-            return Message(OK, self.api.image(AzureRequest(method, path, {}, {})))
+            return HostResponse(OK, self.api.image(AzureRequest(method, path, {}, {})))
         except AzureError as refusal:
             errors = {"errors": [{"code": refusal.code, "message": refusal.message}]}
-            return Message(refusal.status, errors)
+            return HostResponse(refusal.status, errors)
 
 
-def _error(status: HTTPStatus, code: str, message: str) -> Message:
-    return Message(status, {"error": {"code": code, "message": message}})
+def _error(status: HTTPStatus, code: str, message: str) -> HostResponse:
+    return HostResponse(status, {"error": {"code": code, "message": message}})
 
 
 def _claims(token: str) -> Mapping[str, Any]:
-    """Return the claims of a token; empty if it is none."""
+    """Return the claims of a token; empty if the text is not a token."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}
@@ -268,18 +276,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def finish(self) -> None:
         super().finish()
-        self.connection.close()  # the socket of TLS, which has taken over the server's
+        self.connection.close()  # the TLS socket, which has replaced the server's socket
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as in the base class
         """Log nothing."""
 
 
 def _certificates(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """Return the file of a new certificate authority, and TLS with a certificate of it for all hosts."""
+    """Return the file of a new certificate authority, and TLS with a certificate for all hosts."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cloudtwin")])
     now = datetime.now(UTC)
-    unsigned = (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -292,15 +300,15 @@ def _certificates(folder: Path) -> tuple[Path, ssl.SSLContext]:
         )
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     )
-    certificate = unsigned.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    private = key.private_bytes(
+    certificate = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    private_key = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
     authority, chain = folder / "authority.pem", folder / "server.pem"
     authority.write_bytes(certificate)
-    chain.write_bytes(private + certificate)
+    chain.write_bytes(private_key + certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(chain)
     return authority, context

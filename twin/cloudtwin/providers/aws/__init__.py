@@ -61,8 +61,8 @@ def _deleted_with(deleted: Resource, account: Inventory) -> Iterable[Resource]:
     path, tokens = PARTS.get(deleted.token, ("", frozenset()))
     yield deleted
     for resource in account.all():
-        owned = resource.owner and resource.owner == deleted.id
-        if owned or (resource.token in tokens and resource.inputs.get(path) == deleted.id):
+        is_owned = resource.owner and resource.owner == deleted.id
+        if is_owned or (resource.token in tokens and resource.inputs.get(path) == deleted.id):
             yield resource
 
 

@@ -47,21 +47,21 @@ AVAILABLE: Mapping[str, Mapping[str, tuple[str, str]]] = {
 }
 
 
-def available(addon: str, kubernetes: str) -> tuple[str, ...]:
-    """Return the versions of an add-on for a version of Kubernetes, the default one first."""
+def available_versions(addon: str, kubernetes: str) -> tuple[str, ...]:
+    """Return the versions of an add-on for a version of Kubernetes, the default version first."""
     if kubernetes not in VERSIONS:
         return ()
     versions = AVAILABLE.get(addon, {})
     return versions.get(kubernetes, versions.get(ALL, ()))
 
 
-def resolved(addon: str, kubernetes: str, *, most_recent: bool) -> str:
+def resolve_version(addon: str, kubernetes: str, *, most_recent: bool) -> str:
     """Return the default or most recent version of an add-on.
 
     Raises:
         CloudError: the add-on, or the version of Kubernetes, does not exist.
     """
-    versions = available(addon, kubernetes)
+    versions = available_versions(addon, kubernetes)
     if not versions:
         reason = "reading EKS Add-On version info"
         raise CloudError(NOT_SUPPORTED, f"{reason} ({addon}, {kubernetes}): empty result")

@@ -14,6 +14,7 @@ from cloudfacts.aws_actions import actions_to
 
 from cloudtwin import files
 from cloudtwin.providers.aws.common import CALLER
+from cloudtwin.providers.aws.policies import as_list
 from cloudtwin.providers.errors import CloudError
 
 
@@ -57,12 +58,8 @@ def allows(document: Mapping[str, Any], action: str) -> bool:
     """Return True if a policy document allows an action on all resources."""
     effects = {
         str(statement.get("Effect"))
-        for statement in _as_list(document.get("Statement"))
-        for pattern in _as_list(statement.get("Action"))
+        for statement in as_list(document.get("Statement"))
+        for pattern in as_list(statement.get("Action"))
         if fnmatchcase(action.lower(), str(pattern).lower())
     }
     return effects == {"Allow"}
-
-
-def _as_list(value: Any) -> list[Any]:  # noqa: ANN401  IAM writes a single value without a list
-    return value if isinstance(value, list) else [value] if value else []

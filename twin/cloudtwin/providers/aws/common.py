@@ -20,7 +20,7 @@ from cloudtwin.providers.schema.model import ResourceSchema
 ACCOUNT = "123456789012"  # the account of AWS's own examples
 CALLER = f"arn:aws:iam::{ACCOUNT}:user/cloudtwin"
 DEPENDENCY = "DependencyViolation"
-CREATED = "2026-01-01T00:00:00Z"
+CREATION_TIME = "2026-01-01T00:00:00Z"
 OBJECT = "aws:s3/bucketObjectv2:BucketObjectv2"
 
 ZONES: Mapping[str, tuple[str, ...]] = {
@@ -46,13 +46,9 @@ TAG_PATTERN = re.compile(r"[\w\s+\-=.:/@]*")
 ARN_SOURCE = "AWS General Reference, ARNs"
 ARN_PATTERN = re.compile(r"arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws|cloudfront)?:\S+")
 EXAMPLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/name"
-BLOCK_SUFFIXES = (
-    "cidr",
-    "cidrblock",
-    "cidripv4",
-    "cidripv6",
-)  # ends of the names of address blocks
-USER_KEYED = ("tags", "labels", "metadata")  # objects whose keys the user chooses
+# Ends of the names of address blocks.
+BLOCK_SUFFIXES = ("cidr", "cidrblock", "cidripv4", "cidripv6")
+USER_KEYED_OBJECTS = ("tags", "labels", "metadata")  # objects whose keys the user chooses
 
 limits = partial(limits_of, Path(__file__).parent)
 
@@ -67,7 +63,7 @@ def arn(service: str, resource: str, region: str = "") -> str:
     return f"arn:aws:{service}:{region}:{ACCOUNT}:{resource}"
 
 
-def prefixed(prefix: str) -> Callable[[ResourceRequest], str]:
+def id_with_prefix(prefix: str) -> Callable[[ResourceRequest], str]:
     """Return a function that creates ids such as vpc-0123456789abcdef0."""
     return lambda request: f"{prefix}-0{request.entropy[:16]}"
 
@@ -107,15 +103,15 @@ def configure(arguments: Mapping[str, Any]) -> ProviderConfig:
 
 def with_defaults(inputs: Object, schema: ResourceSchema, config: ProviderConfig) -> Object:
     """Return inputs with the provider's region and tags, as the official provider compares them."""
-    merged = dict(inputs)
-    if "region" in schema.inputs and merged.get("region") is None and config.region:
-        merged["region"] = config.region
-    tags = merged.get("tags")
+    completed_inputs = dict(inputs)
+    if "region" in schema.inputs and completed_inputs.get("region") is None and config.region:
+        completed_inputs["region"] = config.region
+    tags = completed_inputs.get("tags")
     known_tags = plain(tags) or {}
     mergeable = isinstance(known_tags, Mapping) and not isinstance(tags, Unknown)
     if "tags" in schema.inputs and config.tags and mergeable:  # the type check refuses other tags
-        merged["tags"] = {**config.tags, **known_tags}
-    return merged
+        completed_inputs["tags"] = {**config.tags, **known_tags}
+    return completed_inputs
 
 
 def common_outputs(request: ResourceRequest) -> dict[str, Any]:
@@ -134,8 +130,8 @@ def common_rules(
         yield mistake_at("region", f"{region!r} is not an AWS region{nearest(region, ZONES)}")
     zone = inputs.get("availabilityZone")
     if is_known(zone) and isinstance(region, str) and region in ZONES and zone not in zones(region):
-        listed = ", ".join(zones(region))
-        yield mistake_at("availabilityZone", f"{zone!r} is not a zone of {region}: {listed}")
+        zone_names = ", ".join(zones(region))
+        yield mistake_at("availabilityZone", f"{zone!r} is not a zone of {region}: {zone_names}")
     yield from format_errors(inputs, ())
     tags = inputs.get("tags")
     for reason in tag_errors(schema.token, tags) if isinstance(tags, Mapping) else ():
@@ -146,7 +142,7 @@ def format_errors(value: Any, path: tuple[str | int, ...]) -> Iterator[Mistake]:
     """Yield an error for each input that should be an ARN or an address block and is not."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            if key not in USER_KEYED:
+            if key not in USER_KEYED_OBJECTS:
                 yield from format_errors(item, (*path, key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
@@ -161,16 +157,16 @@ def format_errors(value: Any, path: tuple[str | int, ...]) -> Iterator[Mistake]:
 
 def tag_errors(token: str, tags: Mapping[str, Any]) -> Iterator[str]:
     """Yield an error for each violation of a type's tag limits."""
-    allowed = MAX_TAGS_OF.get(token, MAX_TAGS)
-    if len(tags) > allowed:
-        yield f"{len(tags)} tags, {allowed} are allowed (including the provider's default tags)"
-    folded = [key.lower() for key in tags]
+    max_tags = MAX_TAGS_OF.get(token, MAX_TAGS)
+    if len(tags) > max_tags:
+        yield f"{len(tags)} tags, {max_tags} are allowed (including the provider's default tags)"
+    lower_case_keys = [key.lower() for key in tags]
     for key, value in tags.items():
         if not 1 <= len(key) <= MAX_TAG_KEY:
             yield f"the key {key!r} has {len(key)} characters: 1 to {MAX_TAG_KEY} are allowed"
         if key.lower().startswith("aws:"):
             yield f"{key!r} begins with aws:, which AWS reserves"
-        if token.startswith("aws:iam/") and folded.count(key.lower()) > 1:
+        if token.startswith("aws:iam/") and lower_case_keys.count(key.lower()) > 1:
             yield f"{key!r} differs from another key in case only, which IAM ignores"
         if isinstance(value, str) and len(value) > MAX_TAG_VALUE:
             yield f"the value of {key!r} has {len(value)} characters, {MAX_TAG_VALUE} are allowed"

@@ -7,12 +7,12 @@ from typing import Any
 
 from cloudtwin.providers.aws import eks_rules as rules
 from cloudtwin.providers.aws.addon_versions import VERSIONS
-from cloudtwin.providers.aws.common import CALLER, CREATED, arn, id_from
+from cloudtwin.providers.aws.common import CALLER, CREATION_TIME, arn, id_from
 from cloudtwin.providers.aws.eks_rules import ADDON, CLUSTER, ENTRY
 from cloudtwin.providers.aws.identity import KEY
 from cloudtwin.providers.aws.network import GROUP, SUBNET, in_groups, in_subnets
 from cloudtwin.providers.aws.others import LOGS
-from cloudtwin.providers.aws.policies import ROLE, assumable
+from cloudtwin.providers.aws.policies import ROLE, assume_role_check
 from cloudtwin.providers.conditions import matches, one_of_values, public_range, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
@@ -31,7 +31,7 @@ ASSOCIATION = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
 API, GUIDE = "EKS API Reference", "EKS User Guide"
 COMPUTED = "Terraform AWS provider, aws_eks_cluster (attributes that are only computed)"
 INVALID, IN_USE = "InvalidParameterException", "ResourceInUseException"
-POD_SERVICE, GRANTED = "pods.eks.amazonaws.com", ("sts:AssumeRole", "sts:TagSession")
+POD_SERVICE, POD_ACTIONS = "pods.eks.amazonaws.com", ("sts:AssumeRole", "sts:TagSession")
 PRINCIPAL = matches(
     r"arn:aws:(iam::\d{12}:(role|user)/.+|sts::\d{12}:assumed-role/.+)",
     "is not the ARN of an IAM role or user",
@@ -46,7 +46,7 @@ def of_cluster(in_use_code: str = "") -> Reference:
 
 def to_role(path: str) -> Reference:
     """Return a reference to a role by its ARN."""
-    return Reference(path, (ROLE,), INVALID, by="arn")
+    return Reference(path, (ROLE,), INVALID, key="arn")
 
 
 def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
         "version": request.inputs.get("version") or VERSIONS[-1],
         "status": "ACTIVE",
         "platformVersion": "eks.1",
-        "createdAt": CREATED,
+        "createdAt": CREATION_TIME,
         "identities": [{"oidcs": [{"issuer": issuer}]}],
         "vpcConfig": {
             "endpointPublicAccess": True,
@@ -112,13 +112,13 @@ def _part(kind: str, *names: str, suffix: int = 0) -> Any:  # noqa: ANN401  a fu
 ADDON_ARN = _part("addon", "clusterName", "addonName", suffix=8)
 ENTRY_ARN = _part("access-entry", "clusterName", suffix=8)
 ASSOCIATION_ARN = _part("podidentityassociation", "clusterName")
-TIMES = {"createdAt": CREATED, "modifiedAt": CREATED}
+TIMES = {"createdAt": CREATION_TIME, "modifiedAt": CREATION_TIME}
 
 
 def _user(request: ResourceRequest) -> str:
     principal = str(request.inputs["principalArn"])
-    user = ":user/" in principal or principal == CALLER
-    name = principal if user else f"{principal}/{{{{SessionName}}}}"
+    is_user = ":user/" in principal or principal == CALLER
+    name = principal if is_user else f"{principal}/{{{{SessionName}}}}"
     return str(request.inputs.get("userName") or name)
 
 
@@ -142,11 +142,11 @@ TYPES = (
             value_rule("public ranges of a cluster", "vpcConfig.publicAccessCidrs.*", public_range,
                        f"{API}, VpcConfigRequest"),
             InputRule("subnets of a cluster", f"{GUIDE}, VPC requirements", rules.cluster_subnets),
-            value_rule("VPC of a cluster", "vpcConfig.vpcId", rules.computed, COMPUTED),
-            value_rule("group of a cluster", "vpcConfig.clusterSecurityGroupId", rules.computed,
+            value_rule("VPC of a cluster", "vpcConfig.vpcId", rules.computed_attribute, COMPUTED),
+            value_rule("group of a cluster", "vpcConfig.clusterSecurityGroupId", rules.computed_attribute,
                        COMPUTED),
             value_rule("IPv6 Service block of a cluster",
-                       "kubernetesNetworkConfig.serviceIpv6Cidr", rules.computed, COMPUTED),
+                       "kubernetesNetworkConfig.serviceIpv6Cidr", rules.computed_attribute, COMPUTED),
             value_rule("Service block of a cluster", "kubernetesNetworkConfig.serviceIpv4Cidr",
                        rules.service_block, f"{API}, KubernetesNetworkConfigRequest"),
             InputRule("Auto Mode complete", f"{API}, ComputeConfigRequest", rules.auto_mode),
@@ -155,11 +155,11 @@ TYPES = (
             to_role("roleArn"),
             in_subnets("vpcConfig.subnetIds.*"),
             in_groups("vpcConfig.securityGroupIds.*"),
-            Reference("encryptionConfig.provider.keyArn", (KEY,), INVALID, by="arn"),
+            Reference("encryptionConfig.provider.keyArn", (KEY,), INVALID, key="arn"),
         ),
         preconditions=(
             Precondition("role of a cluster", f"{GUIDE}, cluster IAM role", INVALID,
-                         assumable("roleArn", "eks.amazonaws.com")),
+                         assume_role_check("roleArn", "eks.amazonaws.com")),
             Precondition("permissions of a cluster", f"{GUIDE}, cluster IAM role", INVALID,
                          rules.permissions("roleArn", frozenset({"AmazonEKSClusterPolicy"}))),
             Precondition("zones of a cluster", f"{GUIDE}, VPC requirements",
@@ -170,7 +170,7 @@ TYPES = (
                          "InvalidRequestException", rules.nodes_updated),
         ),
         deletion_guards=(
-            DeletionGuard("deletion protection", f"{API}, DeleteCluster", INVALID, rules.protected),
+            DeletionGuard("deletion protection", f"{API}, DeleteCluster", INVALID, rules.deletion_protection),
         ),
         unique_code=IN_USE,
     ),
@@ -198,7 +198,7 @@ TYPES = (
         ),
         preconditions=(
             Precondition("role of an add-on", f"{GUIDE}, pod identity role", INVALID,
-                         assumable("podIdentityAssociations.*.roleArn", POD_SERVICE, GRANTED)),
+                         assume_role_check("podIdentityAssociations.*.roleArn", POD_SERVICE, POD_ACTIONS)),
             Precondition("version of an add-on for the cluster", f"{API}, DescribeAddonVersions",
                          INVALID, rules.addon_version),
             Precondition("nodes for an add-on", f"{GUIDE}, add-on status", "CREATE_FAILED",
@@ -226,7 +226,7 @@ TYPES = (
     ResourceType(
         token="aws:eks/accessPolicyAssociation:AccessPolicyAssociation",
         identify=id_from("clusterName", "principalArn", "policyArn", separator="#"),
-        describe=lambda _request: {"associatedAt": CREATED, "modifiedAt": CREATED},
+        describe=lambda _request: {"associatedAt": CREATION_TIME, "modifiedAt": CREATION_TIME},
         immutable=("clusterName", "principalArn", "policyArn", "accessScope", "region"),
         rules=(
             value_rule("access policy", "policyArn", rules.access_policy,
@@ -252,7 +252,7 @@ TYPES = (
         references=(of_cluster(), to_role("roleArn")),
         preconditions=(
             Precondition("role of a pod", f"{GUIDE}, pod identity role", INVALID,
-                         assumable("roleArn", POD_SERVICE, GRANTED)),
+                         assume_role_check("roleArn", POD_SERVICE, POD_ACTIONS)),
         ),
         unique=("clusterName", "namespace", "serviceAccount"),
         unique_code=IN_USE,

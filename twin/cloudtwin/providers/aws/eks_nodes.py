@@ -9,7 +9,7 @@ from cloudtwin.providers.aws.eks import API, GUIDE, IN_USE, INVALID, of_cluster,
 from cloudtwin.providers.aws.eks_rules import NODES
 from cloudtwin.providers.aws.machines import TEMPLATE, gpus, instance_type
 from cloudtwin.providers.aws.network import SUBNET, in_subnets
-from cloudtwin.providers.aws.policies import assumable
+from cloudtwin.providers.aws.policies import assume_role_check
 from cloudtwin.providers.conditions import in_range, matches, section, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
@@ -31,9 +31,9 @@ EFFECTS = {
     "NO_EXECUTE": "NoExecute",
     "PREFER_NO_SCHEDULE": "PreferNoSchedule",
 }
-STARTUP = "agent-not-ready"  # the end of every taint that a CSI driver removes
+STARTUP_SUFFIX = "agent-not-ready"  # the end of every taint that a CSI driver removes
 CREATE = f"{API}, CreateNodegroup"
-SURGE = 1  # EKS: twice the number of zones
+SURGE = 1  # EKS uses twice the number of zones
 
 
 def _describe_nodes(request: ResourceRequest) -> dict[str, Any]:
@@ -76,8 +76,8 @@ def node_pools(group: Resource, account: Inventory) -> Sequence["Pool"]:
             zone=zone,
             region=zone[:-1],
             labels={str(key): str(value) for key, value in (inputs.get("labels") or {}).items()},
-            taints=tuple(taint for taint in taints if not taint.key.endswith(STARTUP)),
-            startup_taints=tuple(taint for taint in taints if taint.key.endswith(STARTUP)),
+            taints=tuple(taint for taint in taints if not taint.key.endswith(STARTUP_SUFFIX)),
+            startup_taints=tuple(taint for taint in taints if taint.key.endswith(STARTUP_SUFFIX)),
             gpus=gpus(types) if "NVIDIA" in str(inputs.get("amiType")) else 0,
             min_size=int(sizes["minSize"]),
             desired_size=int(sizes["desiredSize"]),
@@ -102,11 +102,11 @@ def _release(group: Resource) -> str:
     return f"{group.outputs.get('version', '')} template {template.get('version', '')}"
 
 
-def _taint(declared: Mapping[str, Any]) -> "Taint":
+def _taint(taint: Mapping[str, Any]) -> "Taint":
     from cloudtwin.nodes.model import Taint
 
-    effect = EFFECTS[declared["effect"]]
-    return Taint.parse({"key": declared["key"], "value": declared.get("value"), "effect": effect})
+    effect = EFFECTS[taint["effect"]]
+    return Taint.parse({"key": taint["key"], "value": taint.get("value"), "effect": effect})
 
 
 def _current_inputs(inputs: Inputs, sizes: Mapping[str, int]) -> Inputs:
@@ -116,11 +116,11 @@ def _current_inputs(inputs: Inputs, sizes: Mapping[str, int]) -> Inputs:
     return {**inputs, "scalingConfig": {**inputs["scalingConfig"], "desiredSize": size}}
 
 
-def _template(path: str, by_output: str = "id") -> Reference:
-    return Reference(path, (TEMPLATE,), "InvalidRequestException", by=by_output)
+def _template(path: str, key: str = "id") -> Reference:
+    return Reference(path, (TEMPLATE,), "InvalidRequestException", key=key)
 
 
-FAILED = "NodeCreationFailure"
+CREATION_FAILURE = "NodeCreationFailure"
 TYPES = (
     ResourceType(
         token=NODES,
@@ -157,14 +157,14 @@ TYPES = (
         ),
         preconditions=(
             Precondition("role of nodes", f"{GUIDE}, node IAM role", INVALID,
-                         assumable("nodeRoleArn", "ec2.amazonaws.com")),
-            Precondition("permissions of nodes", f"{GUIDE}, node IAM role", FAILED,
+                         assume_role_check("nodeRoleArn", "ec2.amazonaws.com")),
+            Precondition("permissions of nodes", f"{GUIDE}, node IAM role", CREATION_FAILURE,
                          rules.permissions("nodeRoleArn", frozenset({"AmazonEKSWorkerNodePolicy"}))),
-            Precondition("nodes pull images", f"{GUIDE}, node IAM role", FAILED,
+            Precondition("nodes pull images", f"{GUIDE}, node IAM role", CREATION_FAILURE,
                          rules.pull_permission),
-            Precondition("nodes have a network plugin", f"{GUIDE}, troubleshooting", FAILED,
+            Precondition("nodes have a network plugin", f"{GUIDE}, troubleshooting", CREATION_FAILURE,
                          rules.network_plugin),
-            Precondition("nodes have an egress route", f"{GUIDE}, troubleshooting", FAILED,
+            Precondition("nodes have an egress route", f"{GUIDE}, troubleshooting", CREATION_FAILURE,
                          rules.egress_route),
             Precondition("version of a template", CREATE, "InvalidRequestException",
                          rules.template_version),

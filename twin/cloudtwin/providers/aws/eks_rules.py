@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from cloudfacts.aws import INSTANCE_TYPES
 
-from cloudtwin.providers.aws.addon_versions import AVAILABLE, available
+from cloudtwin.providers.aws.addon_versions import AVAILABLE, available_versions
 from cloudtwin.providers.aws.machines import TEMPLATE, efa_interfaces
 from cloudtwin.providers.aws.network import ASSOCIATION, ROUTE, SUBNET, TABLE
-from cloudtwin.providers.aws.policies import ROLE, attached
+from cloudtwin.providers.aws.policies import ROLE, attached_policies
 from cloudtwin.providers.conditions import block_of, is_known, mistake_at, section
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import Inputs, RequestCheck, ResourceRequest
@@ -61,13 +61,13 @@ def cluster_subnets(inputs: Inputs) -> Iterable[Mistake]:
         yield mistake_at("vpcConfig.subnetIds", reason)
 
 
-def computed(_value: object) -> str:
+def computed_attribute(_value: object) -> str:
     """Return the error for a value of an attribute that only the service sets."""
     return "it cannot be configured: EKS sets it"
 
 
 def service_block(value: object) -> str | None:
-    """Return the reason why text is not a block for Services; None if it is one."""
+    """Return the reason why text is not a block for Services; None if it is valid."""
     block = block_of(value)
     if "/" not in str(value) or not isinstance(block, ipaddress.IPv4Network):
         return f"{value!r} is not a valid IPv4 CIDR block"
@@ -144,14 +144,14 @@ def update_config(inputs: Inputs) -> Iterable[Mistake]:
 
 
 def image_type(name: object) -> str | None:
-    """Return the reason why an image type is refused; None for a current one."""
+    """Return the reason why an image type is refused; None for a current type."""
     if str(name).startswith("AL2_"):
         return f"{name}: there is no Amazon Linux 2 image since Kubernetes 1.33; use an AL2023 type"
     return None
 
 
 def configuration_values(text: object) -> str | None:
-    """Return the reason why text is not the configuration of an add-on; None if it is one."""
+    """Return the reason why text is not the configuration of an add-on; None if it is valid."""
     try:
         json.loads(str(text))
     except ValueError:
@@ -160,12 +160,14 @@ def configuration_values(text: object) -> str | None:
 
 
 def access_policy(arn: object) -> str | None:
-    """Return the reason why text is not the ARN of an access policy; None if it is one."""
+    """Return the reason why text is not the ARN of an access policy; None if it is valid."""
     prefix, separator, name = str(arn).rpartition("/")
     if prefix + separator == POLICY_ARN and name in ACCESS_POLICIES:
         return None
-    listed = ", ".join(sorted(ACCESS_POLICIES))
-    return f"{arn!r} is not an access policy ARN: use {POLICY_ARN}NAME, NAME is one of {listed}"
+    policy_names = ", ".join(sorted(ACCESS_POLICIES))
+    return (
+        f"{arn!r} is not an access policy ARN: use {POLICY_ARN}NAME, NAME is one of {policy_names}"
+    )
 
 
 def access_scope(inputs: Inputs) -> Iterable[Mistake]:
@@ -185,7 +187,7 @@ def permissions(path: str, required: frozenset[str]) -> RequestCheck:
 
     def violations(request: ResourceRequest) -> Iterator[str]:
         role = request.find(ROLE, path, "arn")
-        missing = required - attached(role, request.account) if role else set()
+        missing = required - attached_policies(role, request.account) if role else set()
         if role and missing:
             yield f"the role {role.id} lacks {', '.join(sorted(missing))}"
 
@@ -195,7 +197,7 @@ def permissions(path: str, required: frozenset[str]) -> RequestCheck:
 def pull_permission(request: ResourceRequest) -> Iterable[str]:
     """Yield an error if the node role cannot pull images: its nodes would never become Ready."""
     role = request.find(ROLE, "nodeRoleArn", "arn")
-    if role and not PULL_POLICIES & attached(role, request.account):
+    if role and not PULL_POLICIES & attached_policies(role, request.account):
         yield f"the role {role.id} may not pull images: attach AmazonEC2ContainerRegistryPullOnly"
 
 
@@ -217,9 +219,9 @@ def next_minor_version(request: ResourceRequest) -> Iterable[str]:
         or previous.outputs.get("version") in (None, requested)
     ):
         return
-    old, new = minor(previous.outputs["version"]), minor(requested)
-    if new != old + 1:
-        yield f"Unsupported Kubernetes minor version update from 1.{old} to 1.{new}"
+    current_minor, target_minor = minor(previous.outputs["version"]), minor(requested)
+    if target_minor != current_minor + 1:
+        yield f"Unsupported Kubernetes minor version update from 1.{current_minor} to 1.{target_minor}"
 
 
 def nodes_updated(request: ResourceRequest) -> Iterable[str]:
@@ -229,14 +231,14 @@ def nodes_updated(request: ResourceRequest) -> Iterable[str]:
         return
     current = previous.outputs["version"]
     groups = request.account.where(NODES, clusterName=previous.outputs.get("name"))
-    behind = sorted(
+    outdated_groups = sorted(
         str(group.inputs["nodeGroupName"])
         for group in groups
         if group.outputs["version"] != current
     )
-    if behind:
+    if outdated_groups:
         yield (
-            f"Nodegroups {', '.join(behind)} must be updated to match cluster version {current} "
+            f"Nodegroups {', '.join(outdated_groups)} must be updated to match cluster version {current} "
             "before updating cluster version"
         )
 
@@ -273,8 +275,10 @@ def egress_route(request: ResourceRequest) -> Iterable[str]:
 def _has_route(subnet: Resource, account: Inventory) -> bool:
     associations = account.where(ASSOCIATION, subnetId=subnet.id)
     tables = {str(association.inputs["routeTableId"]) for association in associations}
-    separate = (r.inputs for r in account.all(ROUTE) if r.inputs.get("routeTableId") in tables)
-    inline = (
+    separate_routes = (
+        r.inputs for r in account.all(ROUTE) if r.inputs.get("routeTableId") in tables
+    )
+    inline_routes = (
         {**route, "destinationCidrBlock": route.get("cidrBlock")}
         for table in account.all(TABLE)
         if table.id in tables
@@ -283,7 +287,7 @@ def _has_route(subnet: Resource, account: Inventory) -> bool:
     return any(
         route.get("destinationCidrBlock") == "0.0.0.0/0"
         and (route.get("natGatewayId") or route.get("gatewayId") or route.get("transitGatewayId"))
-        for route in (*separate, *inline)
+        for route in (*separate_routes, *inline_routes)
     )
 
 
@@ -309,9 +313,9 @@ def one_efa_type(request: ResourceRequest) -> Iterable[str]:
     if adapters and len(types) > 1:
         yield f"a launch template with EFA supports one instance type, not {', '.join(types)}"
     for name in types:
-        allowed = INSTANCE_TYPES[name].efa_interfaces if name in INSTANCE_TYPES else adapters
-        if adapters > allowed:
-            yield f"{name} has {allowed} EFA interfaces, not {adapters}"
+        max_adapters = INSTANCE_TYPES[name].efa_interfaces if name in INSTANCE_TYPES else adapters
+        if adapters > max_adapters:
+            yield f"{name} has {max_adapters} EFA interfaces, not {adapters}"
 
 
 def types_in_one_place(request: ResourceRequest) -> Iterable[str]:
@@ -352,16 +356,16 @@ def node_version(request: ResourceRequest) -> Iterable[str]:
     cluster, requested = cluster_of(request), request.inputs.get("version")
     if cluster is None or requested is None:
         return
-    nodes, control = minor(requested), minor(cluster.outputs["version"])
-    if nodes > control:
+    node_minor, cluster_minor = minor(requested), minor(cluster.outputs["version"])
+    if node_minor > cluster_minor:
         yield (
             "Nodegroup Kubernetes version should be equal to or older than cluster: "
-            f"{requested} is newer than 1.{control}"
+            f"{requested} is newer than 1.{cluster_minor}"
         )
-    if nodes < control - MAX_SKEW:
+    if node_minor < cluster_minor - MAX_SKEW:
         yield (
-            f"Nodegroup Kubernetes version {requested} is too old for the cluster's 1.{control}: "
-            f"use 1.{control - MAX_SKEW} or newer"
+            f"Nodegroup Kubernetes version {requested} is too old for the cluster's 1.{cluster_minor}: "
+            f"use 1.{cluster_minor - MAX_SKEW} or newer"
         )
 
 
@@ -374,7 +378,7 @@ def node_downgrade(request: ResourceRequest) -> Iterable[str]:
 
 
 def addon_nodes(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error if an add-on has a Deployment but the cluster no nodes for its pods."""
+    """Yield an error if an add-on has a Deployment but the cluster has no nodes for its pods."""
     name, cluster = request.inputs.get("addonName"), cluster_of(request)
     if not cluster or name not in DEPLOYMENTS:
         return
@@ -391,11 +395,11 @@ def addon_version(request: ResourceRequest) -> Iterable[str]:
     if not cluster or not version:
         return
     name, kubernetes = str(request.inputs["addonName"]), str(cluster.outputs["version"])
-    offered = available(name, kubernetes)
+    versions = available_versions(name, kubernetes)
     previous = request.previous.inputs.get("addonVersion") if request.previous else None
-    if version not in {*offered, previous}:
-        listed = ", ".join(offered)
-        yield f"Addon version specified is not supported: {name} {version}; use one of {listed}"
+    if version not in {*versions, previous}:
+        version_list = ", ".join(versions)
+        yield f"Addon version specified is not supported: {name} {version}; use one of {version_list}"
 
 
 def entry_exists(request: ResourceRequest) -> Iterable[str]:
@@ -405,15 +409,15 @@ def entry_exists(request: ResourceRequest) -> Iterable[str]:
         yield f"the principal {principal} has no access entry in {cluster}"
 
 
-def protected(deleted: Resource, _account: Inventory) -> Iterable[str]:
+def deletion_protection(cluster: Resource, _account: Inventory) -> Iterable[str]:
     """Yield an error if the cluster has deletion protection."""
-    if deleted.inputs.get("deletionProtection"):
+    if cluster.inputs.get("deletionProtection"):
         reason = "has deletion protection; set deletionProtection to false first"
-        yield f"the cluster {deleted.id} {reason}"
+        yield f"the cluster {cluster.id} {reason}"
 
 
 def addon_name(name: object) -> str | None:
-    """Return the reason why a name is not an add-on; None if it is one."""
+    """Return the reason why a name is not an add-on; None if it is valid."""
     return (
         None
         if not is_known(name) or name in AVAILABLE

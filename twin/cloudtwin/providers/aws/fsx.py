@@ -7,7 +7,7 @@ Sources: FSx for Lustre User Guide ("Deployment options", "File system access co
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cloudtwin.providers.aws.common import ACCOUNT, OBJECT, arn, prefixed
+from cloudtwin.providers.aws.common import ACCOUNT, OBJECT, arn, id_with_prefix
 from cloudtwin.providers.aws.identity import KEY
 from cloudtwin.providers.aws.network import GROUP, INGRESS, SUBNET, in_groups, in_subnets
 from cloudtwin.providers.aws.s3 import BUCKET
@@ -58,14 +58,14 @@ def _capacity(inputs: Inputs) -> Iterable[Mistake]:
 
 def _throughput(inputs: Inputs) -> Iterable[Mistake]:
     kind, value = _deployment(inputs), inputs.get("perUnitStorageThroughput")
-    allowed = THROUGHPUTS.get(str(kind))
-    if allowed is None and value is not None:
+    throughputs = THROUGHPUTS.get(str(kind))
+    if throughputs is None and value is not None:
         yield mistake_at("perUnitStorageThroughput", f"{kind} has no throughput: leave it out")
-    listed = ", ".join(map(str, allowed or ()))
-    if allowed and value is None and inputs.get("storageType", "SSD") == "SSD":
-        yield mistake_at("perUnitStorageThroughput", f"{kind} needs one of {listed}")
-    if allowed and isinstance(value, int) and value not in allowed:
-        yield mistake_at("perUnitStorageThroughput", f"{value} is not one of {listed}")
+    throughput_list = ", ".join(map(str, throughputs or ()))
+    if throughputs and value is None and inputs.get("storageType", "SSD") == "SSD":
+        yield mistake_at("perUnitStorageThroughput", f"{kind} needs one of {throughput_list}")
+    if throughputs and isinstance(value, int) and value not in throughputs:
+        yield mistake_at("perUnitStorageThroughput", f"{value} is not one of {throughput_list}")
 
 
 def _persistent_only(inputs: Inputs) -> Iterable[Mistake]:
@@ -102,29 +102,30 @@ def opens(
     account: Inventory, group: str, sources: Iterable[str], block: str, low: int, high: int
 ) -> bool:
     """Return True if a group admits a range of TCP ports from groups or from a block."""
-    allowed = set(sources)
-    separate = (
+    source_groups = set(sources)
+    separate_rules = (
         rule_resource.inputs for rule_resource in account.where(INGRESS, securityGroupId=group)
     )
     return any(
         _covers(rule, low, high)
         and (
-            rule.get("referencedSecurityGroupId") in allowed or lies_in(block, rule.get("cidrIpv4"))
+            rule.get("referencedSecurityGroupId") in source_groups
+            or lies_in(block, rule.get("cidrIpv4"))
         )
-        for rule in (*separate, *_inline_rules(account, group))
+        for rule in (*separate_rules, *_inline_rules(account, group))
     )
 
 
 def _inline_rules(account: Inventory, group: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the inline rules of a group in the form of separate ones."""
+    """Yield the inline rules of a group in the form of separate rules."""
     resource = account.find((GROUP,), group)
     for rule in (resource.inputs.get("ingress") or ()) if resource else ():
-        normalized = {**rule, "ipProtocol": rule.get("protocol")}
+        fields = {**rule, "ipProtocol": rule.get("protocol")}
         own_group = (group,) if rule.get("self") else ()
         for source in (*(rule.get("securityGroups") or ()), *own_group):
-            yield {**normalized, "referencedSecurityGroupId": source}
+            yield {**fields, "referencedSecurityGroupId": source}
         for block in rule.get("cidrBlocks") or ():
-            yield {**normalized, "cidrIpv4": block}
+            yield {**fields, "cidrIpv4": block}
 
 
 def _covers(rule: Mapping[str, Any], low: int, high: int) -> bool:
@@ -137,7 +138,7 @@ def _covers(rule: Mapping[str, Any], low: int, high: int) -> bool:
 
 def _describe_file_system(request: ResourceRequest) -> dict[str, Any]:
     subnet = request.find(SUBNET, "subnetIds")
-    start = request.inputs.get("weeklyMaintenanceStartTime")
+    start_time = request.inputs.get("weeklyMaintenanceStartTime")
     return {
         "arn": arn("fsx", f"file-system/{request.id}", request.region),
         "dnsName": f"{request.id}.fsx.{request.region}.amazonaws.com",
@@ -147,16 +148,16 @@ def _describe_file_system(request: ResourceRequest) -> dict[str, Any]:
         "networkInterfaceIds": [f"eni-0{request.digits('eni', 16)}"],
         "ownerId": ACCOUNT,
         "vpcId": str(subnet.inputs["vpcId"]) if subnet else "",
-        "weeklyMaintenanceStartTime": start or "7:03:00",
+        "weeklyMaintenanceStartTime": start_time or "7:03:00",
     }
 
 
 def _only_grows(request: ResourceRequest) -> Iterable[str]:
     previous, size = request.previous, request.inputs.get("storageCapacity")
     if previous and isinstance(size, int):
-        old = int(previous.outputs.get("storageCapacity") or 0)
-        if size < old:
-            yield f"the capacity of a file system can only grow: {old} to {size} GiB"
+        old_size = int(previous.outputs.get("storageCapacity") or 0)
+        if size < old_size:
+            yield f"the capacity of a file system can only grow: {old_size} to {size} GiB"
 
 
 def _backups(inputs: Inputs) -> Iterator[str]:
@@ -169,9 +170,9 @@ def _backups(inputs: Inputs) -> Iterator[str]:
 
 def _not_backed_up(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for backups of a file system that is linked to a bucket."""
-    linked = request.account.where(ASSOCIATION, fileSystemId=request.id)
+    associations = request.account.where(ASSOCIATION, fileSystemId=request.id)
     file_system = request.find(FILE_SYSTEM, "fileSystemId")
-    inputs = file_system.inputs if file_system else request.inputs if linked else {}
+    inputs = file_system.inputs if file_system else request.inputs if associations else {}
     if backups := list(_backups(inputs)):
         name = file_system.id if file_system else request.id
         yield (
@@ -201,11 +202,11 @@ def _paths_disjoint(request: ResourceRequest) -> Iterable[str]:
     if len(others) >= MAX_ASSOCIATIONS:
         yield f"{system} has {MAX_ASSOCIATIONS} associations already"
     for other in others:
-        if _nested(str(other.inputs.get("fileSystemPath")), path):
+        if _overlaps(str(other.inputs.get("fileSystemPath")), path):
             yield f"{path} overlaps with {other.inputs.get('fileSystemPath')}"
 
 
-def _nested(path: str, other: str) -> bool:
+def _overlaps(path: str, other: str) -> bool:
     first, second = f"{path.rstrip('/')}/", f"{other.rstrip('/')}/"
     return first.startswith(second) or second.startswith(first)
 
@@ -223,7 +224,7 @@ def _events(inputs: Inputs) -> Iterable[Mistake]:
             yield mistake_at(f"s3.{name}.events", "one to three events are required, each once")
 
 
-def _exported(association: Resource, _account: Inventory) -> Iterable[Resource]:
+def _exported_object(association: Resource, _account: Inventory) -> Iterable[Resource]:
     """Yield an object in the bucket: files on the file system are exported."""
     if section(association.inputs, "s3", "autoExportPolicy").get("events"):
         bucket = bucket_of(association.inputs["dataRepositoryPath"])
@@ -237,7 +238,7 @@ def _exported(association: Resource, _account: Inventory) -> Iterable[Resource]:
 TYPES = (
     ResourceType(
         token=FILE_SYSTEM,
-        identify=prefixed("fs"),
+        identify=id_with_prefix("fs"),
         describe=_describe_file_system,
         defaults={
             "deploymentType": "SCRATCH_1",
@@ -261,7 +262,7 @@ TYPES = (
         references=(
             in_subnets("subnetIds"),
             in_groups("securityGroupIds.*"),
-            Reference("kmsKeyId", (KEY,), "BadRequest", by="arn"),
+            Reference("kmsKeyId", (KEY,), "BadRequest", key="arn"),
         ),
         preconditions=(
             Precondition("Lustre among servers", f"{GUIDE}, access control with VPC",
@@ -274,14 +275,14 @@ TYPES = (
     ),
     ResourceType(
         token=ASSOCIATION,
-        identify=prefixed("dra"),
+        identify=id_with_prefix("dra"),
         describe=lambda request: {
             "arn": arn(
                 "fsx", f"association/{request.inputs['fileSystemId']}/{request.id}", request.region
             ),
             "associationId": request.id,
         },
-        companions=_exported,
+        companions=_exported_object,
         immutable=("fileSystemId", "fileSystemPath", "dataRepositoryPath",
                    "batchImportMetaDataOnCreate", "region"),
         rules=(

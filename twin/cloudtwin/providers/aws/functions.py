@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cloudtwin.providers.aws.addon_versions import resolved
+from cloudtwin.providers.aws.addon_versions import resolve_version
 from cloudtwin.providers.aws.common import ACCOUNT, CALLER, zones
 from cloudtwin.providers.errors import CloudError
 from cloudtwin.providers.inventory import Inventory
@@ -61,21 +61,21 @@ def policy_document(arguments: Inputs, _config: ProviderConfig, _account: Invent
 
 
 def _statement(block: Mapping[str, Any]) -> Object:
-    written: Object = {"Effect": block.get("effect") or "Allow"}
+    statement: Object = {"Effect": block.get("effect") or "Allow"}
     if block.get("sid"):
-        written["Sid"] = block["sid"]
+        statement["Sid"] = block["sid"]
     for name, key in ELEMENTS:
         if block.get(name):
-            written[key] = _one_or_many(block[name])
+            statement[key] = _one_or_many(block[name])
     for name, key in (("principals", "Principal"), ("notPrincipals", "NotPrincipal")):
         if block.get(name):
-            written[key] = _principals(block[name])
+            statement[key] = _principals(block[name])
     conditions: dict[str, dict[str, Any]] = {}
     for condition in block.get("conditions") or ():
         conditions.setdefault(condition["test"], {})[condition["variable"]] = _one_or_many(
             condition["values"]
         )
-    return {**written, "Condition": conditions} if conditions else written
+    return {**statement, "Condition": conditions} if conditions else statement
 
 
 def _principals(blocks: list[Mapping[str, Any]]) -> Any:  # noqa: ANN401  text or an object
@@ -113,10 +113,10 @@ def cluster_auth(arguments: Inputs, _config: ProviderConfig, _account: Inventory
 
 
 def addon_version(arguments: Inputs, config: ProviderConfig, _account: Inventory) -> Object:
-    """Return the version of an EKS add-on: the default one, or the most recent one."""
+    """Return the version of an EKS add-on: the default or the most recent version."""
     name, kubernetes = str(arguments["addonName"]), str(arguments["kubernetesVersion"])
     most_recent = bool(arguments.get("mostRecent"))
-    version = resolved(name, kubernetes, most_recent=most_recent)
+    version = resolve_version(name, kubernetes, most_recent=most_recent)
     return {
         **{key: value for key, value in arguments.items() if value is not None},
         "id": name,

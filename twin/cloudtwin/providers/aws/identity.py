@@ -8,7 +8,7 @@ Sources: IAM User Guide ("IAM and STS quotas"), IAM API Reference (DeleteConflic
 from collections.abc import Iterable
 from typing import Any
 
-from cloudtwin.providers.aws.common import CREATED, arn, id_from
+from cloudtwin.providers.aws.common import CREATION_TIME, arn, id_from
 from cloudtwin.providers.aws.policies import ATTACHMENT, ROLE, document_rule
 from cloudtwin.providers.conditions import in_range, matches, value_rule
 from cloudtwin.providers.model import (
@@ -22,12 +22,12 @@ from cloudtwin.providers.schema.check import nearest
 
 POLICY = "aws:iam/policy:Policy"
 KEY = "aws:kms/key:Key"
-MANAGED_BY_AWS = "arn:aws:iam::aws:policy/"
+AWS_POLICY_PREFIX = "arn:aws:iam::aws:policy/"
 MAX_ROLE_NAME, MAX_POLICY_NAME = 64, 128  # IAM User Guide, quotas
 NOT_FOUND, EXISTS = "NoSuchEntity", "EntityAlreadyExists"
 
 # AWS's own policies that Kubernetes stacks use; AWS Managed Policy Reference, 2026-06.
-MANAGED = frozenset({
+AWS_POLICIES = frozenset({
     "AmazonEKSClusterPolicy", "AmazonEKSVPCResourceController", "AmazonEKSWorkerNodePolicy",
     "AmazonEKSWorkerNodeMinimalPolicy", "AmazonEKS_CNI_Policy", "AmazonEKSServicePolicy",
     "AmazonEKSComputePolicy", "AmazonEKSBlockStoragePolicy", "AmazonEKSLoadBalancingPolicy",
@@ -40,11 +40,11 @@ MANAGED = frozenset({
 })  # fmt: skip
 
 
-def _managed(request: ResourceRequest) -> Iterable[str]:
+def _aws_policy_exists(request: ResourceRequest) -> Iterable[str]:
     policy = str(request.inputs["policyArn"])
-    name = policy.removeprefix(MANAGED_BY_AWS)
-    if policy.startswith(MANAGED_BY_AWS) and name not in MANAGED:
-        yield f"Policy {policy} does not exist or is not attachable{nearest(name, MANAGED)}"
+    name = policy.removeprefix(AWS_POLICY_PREFIX)
+    if policy.startswith(AWS_POLICY_PREFIX) and name not in AWS_POLICIES:
+        yield f"Policy {policy} does not exist or is not attachable{nearest(name, AWS_POLICIES)}"
 
 
 def _describe_role(request: ResourceRequest) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _describe_role(request: ResourceRequest) -> dict[str, Any]:
     return {
         "arn": arn("iam", f"role{path}{request.id}"),
         "uniqueId": f"AROA{request.digits('id', 16).upper()}",
-        "createDate": CREATED,
+        "createDate": CREATION_TIME,
     }
 
 
@@ -65,7 +65,7 @@ def _key_id(request: ResourceRequest) -> str:
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:32]}"
 
 
-TO_ROLE = Reference("role", (ROLE,), NOT_FOUND, "DeleteConflict", by="name")
+TO_ROLE = Reference("role", (ROLE,), NOT_FOUND, "DeleteConflict", key="name")
 TYPES = (
     ResourceType(
         token=ROLE,
@@ -98,12 +98,12 @@ TYPES = (
         references=(
             TO_ROLE,
             Reference(
-                "policyArn", (POLICY,), NOT_FOUND, "DeleteConflict", "arn", (MANAGED_BY_AWS,)
+                "policyArn", (POLICY,), NOT_FOUND, "DeleteConflict", "arn", (AWS_POLICY_PREFIX,)
             ),
         ),
         preconditions=(
             Precondition(
-                "policy of AWS exists", "AWS Managed Policy Reference", NOT_FOUND, _managed
+                "policy of AWS exists", "AWS Managed Policy Reference", NOT_FOUND, _aws_policy_exists
             ),
         ),
         unique_code=EXISTS,

@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudfacts.aws import INSTANCE_TYPES, RETIRED_GPU_FAMILIES, family
 
-from cloudtwin.providers.aws.common import ec2, id_from, prefixed
+from cloudtwin.providers.aws.common import ec2, id_from, id_with_prefix
 from cloudtwin.providers.aws.network import in_groups, in_subnets
 from cloudtwin.providers.conditions import (
     in_range,
@@ -46,8 +46,8 @@ def instance_type(name: object) -> str | None:
     """Return the reason why a name is not an instance type; None for a type that the twin has."""
     if not isinstance(name, str) or name in INSTANCE_TYPES:
         return None
-    retired = family(name) in RETIRED_GPU_FAMILIES
-    reason = "AWS has retired it" if retired else "the twin has no such type"
+    is_retired = family(name) in RETIRED_GPU_FAMILIES
+    reason = "AWS has retired it" if is_retired else "the twin has no such type"
     others = sorted(
         instance_type for instance_type in INSTANCE_TYPES if family(instance_type) == family(name)
     )
@@ -97,19 +97,25 @@ def _placement(request: ResourceRequest) -> Iterable[str]:
 
 def _describe_template(request: ResourceRequest) -> dict[str, Any]:
     previous = request.previous
-    changed = previous is not None and _content(previous.inputs) != _content(request.inputs)
-    latest = int(previous.outputs["latestVersion"]) + changed if previous else 1
-    default = request.inputs.get("defaultVersion")
-    if default is None:
-        keeps = previous and not request.inputs.get("updateDefaultVersion")
-        default = previous.outputs["defaultVersion"] if previous and keeps else latest
-    described = ec2("launch-template")(request)
-    return {"arn": described["arn"], "latestVersion": latest, "defaultVersion": default}
+    has_changed = previous is not None and _content(previous.inputs) != _content(request.inputs)
+    latest_version = int(previous.outputs["latestVersion"]) + has_changed if previous else 1
+    default_version = request.inputs.get("defaultVersion")
+    if default_version is None:
+        keeps_default = previous and not request.inputs.get("updateDefaultVersion")
+        default_version = (
+            previous.outputs["defaultVersion"] if previous and keeps_default else latest_version
+        )
+    ec2_outputs = ec2("launch-template")(request)
+    return {
+        "arn": ec2_outputs["arn"],
+        "latestVersion": latest_version,
+        "defaultVersion": default_version,
+    }
 
 
 def _content(inputs: Inputs) -> dict[str, Any]:
-    outside = ("tags", "updateDefaultVersion", "defaultVersion")
-    return {key: value for key, value in inputs.items() if key not in outside}
+    excluded_keys = ("tags", "updateDefaultVersion", "defaultVersion")
+    return {key: value for key, value in inputs.items() if key not in excluded_keys}
 
 
 BOOLEAN = matches("true|false", "is invalid: the provider accepts the texts true and false here")
@@ -123,7 +129,7 @@ BOOLEANS = (
 TYPES = (
     ResourceType(
         token=TEMPLATE,
-        identify=prefixed("lt"),
+        identify=id_with_prefix("lt"),
         describe=_describe_template,
         naming=Naming(max_length=128),
         immutable=("namePrefix", "region"),

@@ -7,7 +7,7 @@ Sources: EC2 API Reference (error codes of the Delete* actions, IpPermission), V
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from cloudtwin.providers.aws.common import ACCOUNT, DEPENDENCY, arn, ec2, prefixed
+from cloudtwin.providers.aws.common import ACCOUNT, DEPENDENCY, arn, ec2, id_with_prefix
 from cloudtwin.providers.conditions import cidr, lies_in, matches, mistake_at, overlap, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
@@ -32,7 +32,7 @@ GROUP = "aws:ec2/securityGroup:SecurityGroup"
 INGRESS = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
 EGRESS = "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule"
 GROUP_RULE = "aws:ec2/securityGroupRule:SecurityGroupRule"
-WIDEST, NARROWEST = 16, 28
+MIN_PREFIX, MAX_PREFIX = 16, 28
 LAST_PORT = 65535
 TARGETS = ("gatewayId", "natGatewayId", "networkInterfaceId", "transitGatewayId", "vpcEndpointId",
            "vpcPeeringConnectionId", "egressOnlyGatewayId", "coreNetworkArn", "carrierGatewayId",
@@ -41,7 +41,7 @@ DESTINATIONS = ("destinationCidrBlock", "destinationIpv6CidrBlock", "destination
 SOURCES = ("cidrIpv4", "cidrIpv6", "prefixListId", "referencedSecurityGroupId")
 BLOCKS = "VPC User Guide, VPC CIDR blocks"
 CREATE_ROUTE, PERMISSION = "EC2 API, CreateRoute", "EC2 API, IpPermission"
-VPC_BLOCK = cidr(WIDEST, NARROWEST, version=4)
+VPC_BLOCK = cidr(MIN_PREFIX, MAX_PREFIX, version=4)
 
 
 def in_vpc() -> Reference:
@@ -59,9 +59,9 @@ def in_groups(path: str, in_use_code: str = DEPENDENCY) -> Reference:
     return Reference(path, (GROUP,), "InvalidGroup.NotFound", in_use_code)
 
 
-def in_table(path: str = "routeTableId", in_use_code: str = "", mark: str = "ID") -> Reference:
+def in_table(path: str = "routeTableId", in_use_code: str = "", spelling: str = "ID") -> Reference:
     """Return the reference to a route table; VPC endpoints spell the code with `Id`."""
-    return Reference(path, (TABLE,), f"InvalidRouteTable{mark}.NotFound", in_use_code)
+    return Reference(path, (TABLE,), f"InvalidRouteTable{spelling}.NotFound", in_use_code)
 
 
 def to_gateways(prefix: str = "") -> tuple[Reference, Reference]:
@@ -78,11 +78,11 @@ def to_gateways(prefix: str = "") -> tuple[Reference, Reference]:
 
 def _exactly_one(names: tuple[str, ...], subject: str) -> Any:  # noqa: ANN401  an input check
     def violations(inputs: Inputs) -> Iterator[Mistake]:
-        present = [name for name in names if inputs.get(name) is not None]
-        if len(present) != 1:
-            listed = ", ".join(names)
+        set_names = [name for name in names if inputs.get(name) is not None]
+        if len(set_names) != 1:
+            name_list = ", ".join(names)
             yield mistake_at(
-                names[0], f"exactly one {subject} is required, not {len(present)}: {listed}"
+                names[0], f"exactly one {subject} is required, not {len(set_names)}: {name_list}"
             )
 
     return violations
@@ -91,21 +91,21 @@ def _exactly_one(names: tuple[str, ...], subject: str) -> Any:  # noqa: ANN401  
 def _endpoint_service(inputs: Inputs) -> Iterable[Mistake]:
     name, region = inputs.get("serviceName"), inputs.get("region")
     if isinstance(name, str) and isinstance(region, str):
-        start = f"com.amazonaws.{region}."
-        if name.startswith("com.amazonaws.") and not name.startswith(start):
+        prefix = f"com.amazonaws.{region}."
+        if name.startswith("com.amazonaws.") and not name.startswith(prefix):
             yield mistake_at(
-                "serviceName", f"{name!r} is not in {region}: it would begin with {start}"
+                "serviceName", f"{name!r} is not in {region}: it would begin with {prefix}"
             )
 
 
 def _nat_mode(inputs: Inputs) -> Iterable[Mistake]:
-    zonal = inputs.get("availabilityMode", "zonal") == "zonal"
-    public = inputs.get("connectivityType", "public") == "public"
-    if zonal and inputs.get("subnetId") is None:
+    is_zonal = inputs.get("availabilityMode", "zonal") == "zonal"
+    is_public = inputs.get("connectivityType", "public") == "public"
+    if is_zonal and inputs.get("subnetId") is None:
         yield mistake_at(
             "subnetId", "a zonal NAT gateway is in one subnet: it is required and missing"
         )
-    if zonal and public and inputs.get("allocationId") is None:
+    if is_zonal and is_public and inputs.get("allocationId") is None:
         yield mistake_at("allocationId", "a public NAT gateway needs an elastic address")
 
 
@@ -154,11 +154,11 @@ def _has_gateway(request: ResourceRequest) -> Iterable[str]:
         yield f"Network {vpc} has no Internet gateway attached"
 
 
-def _mapped_addresses(deleted: Resource, account: Inventory) -> Iterable[str]:
+def _mapped_addresses(attachment: Resource, account: Inventory) -> Iterable[str]:
     for nat in account.all(NAT):
         subnet = account.find((SUBNET,), nat.inputs.get("subnetId") or "")
-        if subnet and subnet.inputs["vpcId"] == deleted.inputs.get("vpcId"):
-            yield f"Network {deleted.inputs['vpcId']} has some mapped public address(es): {nat.id}"
+        if subnet and subnet.inputs["vpcId"] == attachment.inputs.get("vpcId"):
+            yield f"Network {attachment.inputs['vpcId']} has some mapped public address(es): {nat.id}"
 
 
 # -- outputs
@@ -186,13 +186,13 @@ def _describe_vpc(request: ResourceRequest) -> dict[str, Any]:
 
 
 def _public_ip(request: ResourceRequest) -> str:
-    return f"203.0.113.{int(request.digits('ip', 2), 16)}"  # RFC 5737: documentation
+    return f"203.0.113.{int(request.digits('ip', 2), 16)}"  # a documentation address of RFC 5737
 
 
 def _group_rule(token: str) -> ResourceType:
     return ResourceType(
         token=token,
-        identify=prefixed("sgr"),
+        identify=id_with_prefix("sgr"),
         describe=lambda request: {
             "arn": arn("ec2", f"security-group-rule/{request.id}", request.region),
             "securityGroupRuleId": request.id,
@@ -217,7 +217,7 @@ PORTS = InputRule("ports of a rule", PERMISSION, _ports)
 TYPES = (
     ResourceType(
         token=VPC,
-        identify=prefixed("vpc"),
+        identify=id_with_prefix("vpc"),
         describe=_describe_vpc,
         companions=_default_group,
         defaults={"instanceTenancy": "default", "enableDnsSupport": True},
@@ -230,7 +230,7 @@ TYPES = (
     ),
     ResourceType(
         token=SUBNET,
-        identify=prefixed("subnet"),
+        identify=id_with_prefix("subnet"),
         describe=lambda request: {
             **ec2("subnet")(request),
             "availabilityZone": request.inputs.get("availabilityZone") or f"{request.region}a",
@@ -245,7 +245,7 @@ TYPES = (
     ),
     ResourceType(
         token=GATEWAY,
-        identify=prefixed("igw"),
+        identify=id_with_prefix("igw"),
         describe=ec2("internet-gateway"),
         references=(in_vpc(),),
         deletion_guards=(
@@ -256,7 +256,7 @@ TYPES = (
     ),
     ResourceType(
         token=EIP,
-        identify=prefixed("eipalloc"),
+        identify=id_with_prefix("eipalloc"),
         describe=lambda request: {
             "arn": arn("ec2", f"elastic-ip/{request.id}", request.region),
             "allocationId": request.id,
@@ -267,7 +267,7 @@ TYPES = (
     ),
     ResourceType(
         token=NAT,
-        identify=prefixed("nat"),
+        identify=id_with_prefix("nat"),
         describe=lambda request: {
             "networkInterfaceId": f"eni-0{request.digits('eni', 16)}",
             "publicIp": _public_ip(request),
@@ -292,7 +292,7 @@ TYPES = (
     ),
     ResourceType(
         token=TABLE,
-        identify=prefixed("rtb"),
+        identify=id_with_prefix("rtb"),
         describe=ec2("route-table"),
         immutable=("vpcId", "region"),
         rules=(
@@ -322,7 +322,7 @@ TYPES = (
     ),
     ResourceType(
         token=ASSOCIATION,
-        identify=prefixed("rtbassoc"),
+        identify=id_with_prefix("rtbassoc"),
         immutable=("subnetId", "gatewayId", "region"),
         references=(
             Reference("subnetId", (SUBNET,), "InvalidSubnetID.NotFound"),
@@ -333,7 +333,7 @@ TYPES = (
     ),
     ResourceType(
         token=ENDPOINT,
-        identify=prefixed("vpce"),
+        identify=id_with_prefix("vpce"),
         describe=lambda request: {
             "arn": arn("ec2", f"vpc-endpoint/{request.id}", request.region),
             "ownerId": ACCOUNT,
@@ -345,7 +345,7 @@ TYPES = (
         rules=(InputRule("region of an endpoint", "AWS PrivateLink Guide", _endpoint_service),),
         references=(
             in_vpc(), in_subnets("subnetIds.*"), in_groups("securityGroupIds.*"),
-            in_table("routeTableIds.*", mark="Id"),
+            in_table("routeTableIds.*", spelling="Id"),
         ),
     ),
     ResourceType(
@@ -353,12 +353,12 @@ TYPES = (
         identify=lambda request: f"a-{request.inputs['vpcEndpointId']}{request.entropy[:10]}",
         immutable=("routeTableId", "vpcEndpointId", "region"),
         references=(
-            in_table(mark="Id"), Reference("vpcEndpointId", (ENDPOINT,), "InvalidVpcEndpointId.NotFound"),
+            in_table(spelling="Id"), Reference("vpcEndpointId", (ENDPOINT,), "InvalidVpcEndpointId.NotFound"),
         ),
     ),
     ResourceType(
         token=GROUP,
-        identify=prefixed("sg"),
+        identify=id_with_prefix("sg"),
         describe=ec2("security-group"),
         defaults={"description": "Managed by Pulumi"},
         naming=Naming(max_length=255),
@@ -378,7 +378,7 @@ TYPES = (
     _group_rule(EGRESS),
     ResourceType(
         token=GROUP_RULE,
-        identify=prefixed("sgrule"),
+        identify=id_with_prefix("sgrule"),
         describe=lambda request: {"securityGroupRuleId": f"sgr-0{request.digits('rule', 16)}"},
         immutable=("securityGroupId", "type", "protocol", "fromPort", "toPort", "cidrBlocks",
                    "sourceSecurityGroupId", "self", "region"),

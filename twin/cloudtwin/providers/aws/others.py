@@ -38,12 +38,12 @@ SUBSCRIBERS = ("subscriberEmailAddresses", "subscriberSnsTopicArns")
 
 
 def _subscribers(inputs: Inputs) -> Iterable[Mistake]:
-    for note_path, note in objects_at("notifications", inputs):
-        count = sum(len(note.get(name) or ()) for name in SUBSCRIBERS)
+    for path, notification in objects_at("notifications", inputs):
+        count = sum(len(notification.get(name) or ()) for name in SUBSCRIBERS)
         if not count:
-            yield mistake_at(note_path, "a notification needs at least one subscriber")
+            yield mistake_at(path, "a notification needs at least one subscriber")
         if count > MAX_SUBSCRIBERS:
-            yield mistake_at(note_path, f"{count} subscribers, {MAX_SUBSCRIBERS} are allowed")
+            yield mistake_at(path, f"{count} subscribers, {MAX_SUBSCRIBERS} are allowed")
 
 
 def _workspace(request: ResourceRequest) -> dict[str, Any]:
@@ -62,13 +62,13 @@ def _rule_groups(inputs: Inputs) -> Iterable[Mistake]:
         return
     try:
         groups = yaml.safe_load(text)["groups"]
-        incomplete = [group for group in groups if not (group["name"] and group["rules"])]
+        incomplete_groups = [group for group in groups if not (group["name"] and group["rules"])]
     except (yaml.YAMLError, KeyError, TypeError):
         yield mistake_at(
             "data", "is not a file of rules: YAML with groups, each with a name and rules"
         )
         return
-    if incomplete:
+    if incomplete_groups:
         yield mistake_at("data", "a group of rules needs a name and at least one rule")
 
 
@@ -96,7 +96,7 @@ TYPES = (
                 "CloudWatch Logs API, PutRetentionPolicy",
             ),
         ),
-        references=(Reference("kmsKeyId", (KEY,), "InvalidParameterException", by="arn"),),
+        references=(Reference("kmsKeyId", (KEY,), "InvalidParameterException", key="arn"),),
         unique_code="ResourceAlreadyExistsException",
     ),
     ResourceType(
@@ -132,7 +132,7 @@ TYPES = (
         identify=lambda request: f"ws-{uuid.UUID(request.entropy[:32])}",
         describe=_workspace,
         immutable=("kmsKeyArn", "region"),
-        references=(Reference("kmsKeyArn", (KEY,), "ValidationException", by="arn"),),
+        references=(Reference("kmsKeyArn", (KEY,), "ValidationException", key="arn"),),
     ),
     ResourceType(
         token=METRIC_RULES,

@@ -18,7 +18,7 @@ ATTACHMENT = "aws:iam/rolePolicyAttachment:RolePolicyAttachment"
 GRAMMAR = "IAM User Guide, grammar of the policy language"
 MALFORMED = "MalformedPolicyDocument"
 VERSIONS = ("2012-10-17", "2008-10-17")
-TOP = ("Version", "Id", "Statement")
+TOP_ELEMENTS = ("Version", "Id", "Statement")
 ELEMENTS = ("Sid", "Effect", "Principal", "NotPrincipal", "Action", "NotAction", "Resource",
             "NotResource", "Condition")  # fmt: skip
 OPERATORS = frozenset({
@@ -29,7 +29,7 @@ OPERATORS = frozenset({
     "DateGreaterThanEquals", "Bool", "BinaryEquals", "IpAddress", "NotIpAddress", "ArnEquals",
     "ArnLike", "ArnNotEquals", "ArnNotLike", "Null",
 })  # fmt: skip
-NEVER_IF_EXISTS = "Null"
+NULL_OPERATOR = "Null"
 ACTION = re.compile(r"\*|[A-Za-z0-9-]+:[A-Za-z0-9*?]+")
 SID = re.compile(r"[A-Za-z0-9]*")
 PARTITION = re.compile(r"arn:(aws(-[a-z]+)*|\*|\$\{[^}]+\}):")
@@ -67,18 +67,18 @@ def document_rule(name: str, path: str, kind: str) -> InputRule:
         value = inputs.get(path)
         if value is None:
             return
-        text = value if isinstance(value, str) else json.dumps(_copied(value))
+        text = value if isinstance(value, str) else json.dumps(_copy(value))
         for reason in document_errors(text, kind):
             yield mistake_at(path, f"{MALFORMED}: {reason}")
 
     return InputRule(name, GRAMMAR, violations)
 
 
-def _copied(document: Any) -> Any:  # noqa: ANN401  inputs are of any type
+def _copy(document: Any) -> Any:  # noqa: ANN401  inputs are of any type
     """Return inputs, read value by value, as JSON can write them."""
     if isinstance(document, Mapping):
-        return {key: _copied(value) for key, value in document.items()}
-    return [_copied(item) for item in document] if isinstance(document, list) else document
+        return {key: _copy(value) for key, value in document.items()}
+    return [_copy(item) for item in document] if isinstance(document, list) else document
 
 
 def document_errors(text: str, kind: str) -> Iterator[str]:
@@ -96,14 +96,14 @@ def document_errors(text: str, kind: str) -> Iterator[str]:
     if not isinstance(document, Mapping) or not statements(document):
         yield "the document has no Statement"
         return
-    if not all(isinstance(item, Mapping) for item in many(document["Statement"])):
+    if not all(isinstance(item, Mapping) for item in as_list(document["Statement"])):
         yield "every Statement must be an object"
     if not isinstance(document.get("Id", ""), str):
         yield "Id must be text"
-    length, allowed = len("".join(text.split())), KINDS[kind][2]
-    if length > allowed:
-        yield f"the document has {length} characters without white space, {allowed} are allowed"
-    yield from _unknown(document, TOP, "the document")
+    length, max_length = len("".join(text.split())), KINDS[kind][2]
+    if length > max_length:
+        yield f"the document has {length} characters without white space, {max_length} are allowed"
+    yield from _unknown_elements(document, TOP_ELEMENTS, "the document")
     if document.get("Version", VERSIONS[0]) not in VERSIONS:
         yield f"Version {document['Version']!r} is not one of {', '.join(VERSIONS)}"
     sids = [item["Sid"] for item in statements(document) if "Sid" in item]
@@ -114,7 +114,9 @@ def document_errors(text: str, kind: str) -> Iterator[str]:
             yield f"Statement[{index}]: {reason}"
 
 
-def _unknown(element: Mapping[str, Any], valid_keys: Iterable[str], location: str) -> Iterator[str]:
+def _unknown_elements(
+    element: Mapping[str, Any], valid_keys: Iterable[str], location: str
+) -> Iterator[str]:
     for key in element:
         if key not in valid_keys:
             yield f"{location} has no element {key!r}{nearest(key, valid_keys)}"
@@ -122,13 +124,13 @@ def _unknown(element: Mapping[str, Any], valid_keys: Iterable[str], location: st
 
 def _statement_errors(statement: Mapping[str, Any], kind: str) -> Iterator[str]:
     required, forbidden, _ = KINDS[kind]
-    yield from _unknown(statement, ELEMENTS, "a statement")
+    yield from _unknown_elements(statement, ELEMENTS, "a statement")
     if statement.get("Effect") not in ("Allow", "Deny"):
         yield "Effect must be Allow or Deny"
     for name in required:
-        present = [base for base in _forms(name) if base in statement]
-        if len(present) != 1:
-            yield f"exactly one of {name} and Not{name} is required, not {len(present)}"
+        present_forms = [base for base in _forms(name) if base in statement]
+        if len(present_forms) != 1:
+            yield f"exactly one of {name} and Not{name} is required, not {len(present_forms)}"
     for name in (form for base in forbidden for form in _forms(base) if form in statement):
         yield f"a policy of this kind has no {name}"
     yield from _value_errors(statement)
@@ -149,10 +151,12 @@ def _value_errors(statement: Mapping[str, Any]) -> Iterator[str]:
     for name in (form for base in ("Action", "Resource") for form in _forms(base)):
         if statement.get(name) == []:
             yield f"{name} must have at least one value"
-    for action in (value for form in _forms("Action") for value in many(statement.get(form))):
+    for action in (value for form in _forms("Action") for value in as_list(statement.get(form))):
         if not ACTION.fullmatch(str(action)):
             yield f"the action {action!r} is not of the form service:Action"
-    for resource in (value for form in _forms("Resource") for value in many(statement.get(form))):
+    for resource in (
+        value for form in _forms("Resource") for value in as_list(statement.get(form))
+    ):
         if reason := _resource_error(resource):
             yield reason
 
@@ -177,23 +181,23 @@ def _principal_errors(statement: Mapping[str, Any]) -> Iterator[str]:
         if not isinstance(principal, Mapping) or not principal:
             yield f"Invalid principal in policy: {form} must be * or an object with {', '.join(PRINCIPALS)}"
             continue
-        yield from _unknown(principal, PRINCIPALS, form)
+        yield from _unknown_elements(principal, PRINCIPALS, form)
         for kind in principal.keys() & PRINCIPALS.keys():
             yield from _invalid_principals(kind, principal[kind])
 
 
 def _invalid_principals(kind: str, principals: object) -> Iterator[str]:
     pattern, example = PRINCIPALS[kind]
-    if not many(principals):
+    if not as_list(principals):
         yield f"Invalid principal in policy: {kind} must have at least one value"
-    for principal in many(principals):
+    for principal in as_list(principals):
         if not isinstance(principal, str) or not pattern.fullmatch(principal):
             yield f"Invalid principal in policy: {kind} {principal!r} is not of the form {example}"
 
 
 def _service_errors(statement: Mapping[str, Any], kind: str) -> Iterator[str]:
     """Yield the actions of other services in the trust policy of a role."""
-    for action in many(statement.get("Action")) if kind == "trust" else ():
+    for action in as_list(statement.get("Action")) if kind == "trust" else ():
         if action != "*" and not str(action).lower().startswith("sts:"):
             yield f"AssumeRole policy may only specify STS AssumeRole actions, not {action!r}"
 
@@ -204,14 +208,14 @@ def _condition_errors(condition: object) -> Iterator[str]:
         return
     for name, keys in condition.items():
         operator = name.removeprefix("ForAllValues:").removeprefix("ForAnyValue:")
-        never = operator == f"{NEVER_IF_EXISTS}IfExists"
-        if never or operator.removesuffix("IfExists") not in OPERATORS:
+        is_null = operator == f"{NULL_OPERATOR}IfExists"
+        if is_null or operator.removesuffix("IfExists") not in OPERATORS:
             yield f"{name!r} is not a condition operator{nearest(operator, OPERATORS)}"
         if not isinstance(keys, Mapping):
             yield f"the operator {name} must have condition keys and values"
             continue
         for key, values in keys.items():
-            if any(isinstance(value, Mapping | list) for value in many(values)):
+            if any(isinstance(value, Mapping | list) for value in as_list(values)):
                 yield f"the values of {key} must be texts, numbers or booleans"
 
 
@@ -221,32 +225,32 @@ def statements(document: object) -> list[Mapping[str, Any]]:
         content = json.loads(document) if isinstance(document, str) else document
     except ValueError:
         return []
-    listed = content.get("Statement", []) if isinstance(content, Mapping) else []
-    return [statement for statement in many(listed) if isinstance(statement, Mapping)]
+    values = content.get("Statement", []) if isinstance(content, Mapping) else []
+    return [statement for statement in as_list(values) if isinstance(statement, Mapping)]
 
 
-def many(value: object) -> list[Any]:
+def as_list(value: object) -> list[Any]:
     """Return the values that IAM writes as one value or as a list."""
     return list(value) if isinstance(value, list) else [] if value is None else [value]
 
 
 def trusts(role: Resource, service: str, actions: tuple[str, ...] = ("sts:AssumeRole",)) -> bool:
     """Return True if a service may assume a role with all of these actions."""
-    allowed = {
+    allowed_actions = {
         str(action)
         for statement in statements(role.inputs.get("assumeRolePolicy"))
         if statement.get("Effect") == "Allow" and service in _services(statement)
-        for action in many(statement.get("Action"))
+        for action in as_list(statement.get("Action"))
     }
-    return set(actions) <= allowed or "sts:*" in allowed or "*" in allowed
+    return set(actions) <= allowed_actions or "sts:*" in allowed_actions or "*" in allowed_actions
 
 
 def _services(statement: Mapping[str, Any]) -> list[Any]:
     principal = statement.get("Principal")
-    return many(principal.get("Service")) if isinstance(principal, Mapping) else []
+    return as_list(principal.get("Service")) if isinstance(principal, Mapping) else []
 
 
-def assumable(
+def assume_role_check(
     path: str, service: str, actions: tuple[str, ...] = ("sts:AssumeRole",)
 ) -> RequestCheck:
     """Return a check that a service can assume the roles at a path."""
@@ -263,12 +267,12 @@ def assumable(
     return violations
 
 
-def attached(role: Resource, account: Inventory) -> set[str]:
+def attached_policies(role: Resource, account: Inventory) -> set[str]:
     """Return the names of the policies attached to a role."""
-    managed = (str(arn) for arn in role.inputs.get("managedPolicyArns") or ())
-    others = (
+    managed_arns = (str(arn) for arn in role.inputs.get("managedPolicyArns") or ())
+    attached_arns = (
         str(attachment.inputs["policyArn"])
         for attachment in account.all(ATTACHMENT)
         if attachment.inputs.get("role") in (role.id, role.outputs.get("name"))
     )
-    return {arn.rpartition("/")[2] for arn in (*managed, *others)}
+    return {arn.rpartition("/")[2] for arn in (*managed_arns, *attached_arns)}

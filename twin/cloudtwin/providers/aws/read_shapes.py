@@ -4,7 +4,7 @@
 
 `make catalog` runs it. It needs botocore (the models) and pulumi_aws (the names of the inputs); the
 provider reads only the file. Members of an API are matched to inputs by name, without case and
-plural; RENAMED lists the inputs that the provider names differently.
+plural; RENAMED_INPUTS lists the inputs that the provider names differently.
 """
 
 import re
@@ -78,7 +78,7 @@ CALLS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "aws:s3/bucketVersioning:BucketVersioning": ("s3", ("PutBucketVersioning",)),
 }  # fmt: skip
 # Input path -> member of the request, where the names differ.
-RENAMED: Mapping[str, Mapping[str, str]] = {
+RENAMED_INPUTS: Mapping[str, Mapping[str, str]] = {
     "aws:budgets/budget:Budget": {
         "name": "Budget.BudgetName",
         "limitAmount": "Budget.BudgetLimit.Amount",
@@ -139,12 +139,13 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
         "rule": "OwnershipControls.Rules.*",
     },
 }
-ALSO: Mapping[tuple[str, str], tuple[str, ...]] = {
+# Values that the provider accepts in addition to the service.
+ADDITIONAL_VALUES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("aws:s3/bucket:Bucket", "acl"): ("aws-exec-read", "log-delivery-write"),
     ("aws:s3/bucketVersioning:BucketVersioning", "versioningConfiguration.status"): ("Disabled",),
-}  # values that the provider accepts in addition to the service
+}
 # Checked elsewhere: tags in common.py, instance types by cloudfacts; filters of budgets are unbounded.
-OMITTED = ("tags", "tagsAll", "instanceType", "filterExpression")
+OMITTED_INPUTS = ("tags", "tagsAll", "instanceType", "filterExpression")
 
 
 def main() -> None:
@@ -194,44 +195,45 @@ class _LimitReader:
 
     def _fields(self, fields: Fields, shape: Any, prefix: str, operation: str) -> None:  # noqa: ANN401
         members = {
-            _normalized(name): member_shape
+            _normalize(name): member_shape
             for name, member_shape in getattr(shape, "members", {}).items()
         }
-        renamed = RENAMED.get(self._token, {})
+        member_paths = RENAMED_INPUTS.get(self._token, {})
         for name, field in fields.items():
             path = f"{prefix}.{name}" if prefix else name
-            if name in OMITTED and not prefix:
+            if name in OMITTED_INPUTS and not prefix:
                 continue
-            member = self._member(operation, renamed[path]) if path in renamed else None
-            inner = self._member(operation, renamed.get(f"{path}.*", "-"))
+            member = self._member(operation, member_paths[path]) if path in member_paths else None
+            inner = self._member(operation, member_paths.get(f"{path}.*", "-"))
             if member is not None:
                 self._value(field.shape, member, path, operation)
             elif inner is not None:
-                self._note(f"{path}.*", inner, operation)
-            elif _normalized(name) in members and path not in self._shapes:
-                self._value(field.shape, members[_normalized(name)], path, operation)
+                self._record(f"{path}.*", inner, operation)
+            elif _normalize(name) in members and path not in self._shapes:
+                self._value(field.shape, members[_normalize(name)], path, operation)
 
-    def _value(self, declared: Shape, shape: Any, path: str, operation: str) -> None:  # noqa: ANN401
-        if isinstance(declared, str):  # the provider may have one value where AWS has a list
-            self._note(path, shape.member if shape.type_name == "list" else shape, operation)
+    def _value(self, input_shape: Shape, shape: Any, path: str, operation: str) -> None:  # noqa: ANN401
+        if isinstance(input_shape, str):  # the provider may have one value where AWS has a list
+            self._record(path, shape.member if shape.type_name == "list" else shape, operation)
             return
-        ((kind, inner),) = declared.items()
+        ((kind, inner),) = input_shape.items()
         if (kind, shape.type_name) != ("object", "list"):
-            self._note(path, shape, operation)
-        below = getattr(shape, "member", shape)  # the provider has one object where AWS has a list
+            self._record(path, shape, operation)
+        # The provider has one object where AWS has a list.
+        element_shape = getattr(shape, "member", shape)
         if kind == "object":
-            self._fields(self._schema.objects[inner], below, path, operation)
+            self._fields(self._schema.objects[inner], element_shape, path, operation)
         elif kind == "list":
-            self._value(inner, below, f"{path}.*", operation)
+            self._value(inner, element_shape, f"{path}.*", operation)
         elif kind == "map" and shape.type_name == "map":
-            self._note(f"{path}.*", shape.value, operation)
+            self._record(f"{path}.*", shape.value, operation)
             if keys := _limits(shape.key):
                 self._shapes.setdefault(path, {"api": self._api(operation)})["keys"] = keys
 
-    def _note(self, path: str, shape: Any, operation: str) -> None:  # noqa: ANN401
+    def _record(self, path: str, shape: Any, operation: str) -> None:  # noqa: ANN401
         limits = _limits(shape)
         if "enum" in limits:
-            limits["enum"] += [*ALSO.get((self._token, path), ())]
+            limits["enum"] += [*ADDITIONAL_VALUES.get((self._token, path), ())]
         if limits:
             self._shapes[path] = {"api": self._api(operation), **limits}
 
@@ -254,16 +256,16 @@ def _limits(shape: Any) -> dict[str, Any]:  # noqa: ANN401
     return limits
 
 
-def _pattern(java: str) -> str:
+def _pattern(java_pattern: str) -> str:
     """Return a pattern of Java in Python's syntax; empty if it accepts everything."""
-    if java in ("", "[\\S\\s]*", "(.*[\\n\\r\\t\\f\\ ]?)*"):
+    if java_pattern in ("", "[\\S\\s]*", "(.*[\\n\\r\\t\\f\\ ]?)*"):
         return ""
-    text = java.replace("\\p{L}", r"\w").replace("\\p{N}", "").replace("\\p{Z}", r"\s")
+    text = java_pattern.replace("\\p{L}", r"\w").replace("\\p{N}", "").replace("\\p{Z}", r"\s")
     text = text.replace("(?i)", "")  # Python takes flags only at the start
     return "" if "\\p{" in text or "\\P{" in text else text
 
 
-def _normalized(name: str) -> str:
+def _normalize(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("s")
 
 

@@ -6,7 +6,7 @@ managed policies for nodes have.
 
 from cloudtwin.providers.aws.common import ACCOUNT
 from cloudtwin.providers.aws.eks_rules import NODES, PULL_POLICIES
-from cloudtwin.providers.aws.policies import ROLE, attached
+from cloudtwin.providers.aws.policies import ROLE, attached_policies
 from cloudtwin.providers.aws.s3 import REPOSITORY
 from cloudtwin.providers.inventory import Inventory
 from cloudtwin.providers.registries import PrivateRegistry
@@ -32,4 +32,4 @@ def nodes_may_pull(account: Inventory) -> bool:
     """Return True if the role of a node group has a policy with which nodes pull."""
     node_roles = {str(nodes.inputs.get("nodeRoleArn")) for nodes in account.all(NODES)}
     roles = [role for role in account.all(ROLE) if str(role.outputs.get("arn")) in node_roles]
-    return any(PULL_POLICIES & attached(role, account) for role in roles)
+    return any(PULL_POLICIES & attached_policies(role, account) for role in roles)

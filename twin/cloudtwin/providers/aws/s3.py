@@ -35,7 +35,7 @@ DAYS = ("expiration.days", "noncurrentVersionExpiration.noncurrentDays",
 
 
 def bucket_name(name: object) -> str | None:
-    """Return the reason why text is not the name of a bucket; None if it is one."""
+    """Return the reason why text is not the name of a bucket; None if it is valid."""
     text = str(name)
     pattern = r"(?!xn--|sthree-|\d+\.\d+\.\d+\.\d+$)(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?<!-s3alias)"
     return matches(
@@ -53,10 +53,10 @@ def _lifecycle(inputs: Inputs) -> Iterable[Mistake]:
             yield mistake_at(f"{path}.id", f"two rules have the id {rule.get('id')!r}")
 
 
-def _not_empty(deleted: Resource, account: Inventory) -> Iterable[str]:
-    objects = account.where(OBJECT, bucket=deleted.id)
-    if objects and not deleted.inputs.get("forceDestroy"):
-        yield f"the bucket {deleted.id} still has {objects[0].inputs['key']!r}: set forceDestroy"
+def _not_empty(bucket: Resource, account: Inventory) -> Iterable[str]:
+    objects = account.where(OBJECT, bucket=bucket.id)
+    if objects and not bucket.inputs.get("forceDestroy"):
+        yield f"the bucket {bucket.id} still has {objects[0].inputs['key']!r}: set forceDestroy"
 
 
 def _describe_bucket(request: ResourceRequest) -> dict[str, Any]:
@@ -70,8 +70,8 @@ def _describe_bucket(request: ResourceRequest) -> dict[str, Any]:
     }
 
 
-def _json(text: object) -> str | None:
-    """Return the reason why text is not an ECR lifecycle policy; None if it is one."""
+def _lifecycle_policy_error(text: object) -> str | None:
+    """Return the reason why text is not an ECR lifecycle policy; None if it is valid."""
     try:
         content = json.loads(text) if isinstance(text, str) else {"rules": []}
     except ValueError as error:
@@ -80,13 +80,13 @@ def _json(text: object) -> str | None:
     return None if fits else "the policy has no list of rules"
 
 
-def _moment(text: object) -> str | None:
-    """Return the reason why text is not a date and time of RFC 3339; None if it is."""
+def _date_time_error(text: object) -> str | None:
+    """Return the reason why text is not a date and time of RFC 3339; None if it is valid."""
     try:
-        moment = datetime.fromisoformat(str(text))
+        date_time = datetime.fromisoformat(str(text))
     except ValueError:
-        moment = None
-    is_complete = moment is not None and moment.tzinfo is not None
+        date_time = None
+    is_complete = date_time is not None and date_time.tzinfo is not None
     return None if is_complete else f"{text!r} is not a date and time such as 2026-01-31T00:00:00Z"
 
 
@@ -106,7 +106,7 @@ def _bucket_setting(
 
 
 TO_BUCKET = Reference("bucket", (BUCKET,), "NoSuchBucket")
-TO_REPOSITORY = Reference("repository", (REPOSITORY,), "RepositoryNotFoundException", by="name")
+TO_REPOSITORY = Reference("repository", (REPOSITORY,), "RepositoryNotFoundException", key="name")
 TYPES = (
     ResourceType(
         token=BUCKET,
@@ -155,7 +155,7 @@ TYPES = (
         naming=Naming("key", 1024),
         immutable=("bucket", "region"),
         rules=(
-            value_rule("end of an object's retention", "objectLockRetainUntilDate", _moment,
+            value_rule("end of an object's retention", "objectLockRetainUntilDate", _date_time_error,
                        "S3 API, PutObject"),
         ),
         references=(TO_BUCKET,),
@@ -178,7 +178,10 @@ TYPES = (
         identify=id_from("repository"),
         describe=lambda _request: {"registryId": ACCOUNT},
         immutable=("repository", "region"),
-        rules=(value_rule("lifecycle of a repository", "policy", _json, "ECR API, PutLifecyclePolicy"),),
+        rules=(
+            value_rule("lifecycle of a repository", "policy", _lifecycle_policy_error,
+                       "ECR API, PutLifecyclePolicy"),
+        ),
         references=(TO_REPOSITORY,),
     ),
     ResourceType(

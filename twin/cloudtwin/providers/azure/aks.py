@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cloudtwin.providers.azure import aks_rules as rules
-from cloudtwin.providers.azure.aks_pool_rules import POOL_RULES, inline
+from cloudtwin.providers.azure.aks_pool_rules import POOL_RULES, inline_rule
 from cloudtwin.providers.azure.aks_pools import (
     DEFAULT_VERSION,
     PATCHES,
@@ -36,22 +36,22 @@ def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
     inputs, location = request.inputs, location_of(request.region)
     version = str(inputs.get("kubernetesVersion") or DEFAULT_VERSION)
     prefix = f"{inputs.get('dnsPrefix') or inputs['resourceName']}-{request.digits('dns', 8)}"
-    private = section(inputs, "apiServerAccessProfile").get("enablePrivateCluster")
+    is_private = section(inputs, "apiServerAccessProfile").get("enablePrivateCluster")
     host = f"{prefix}.hcp.{location}.azmk8s.io"
-    hidden = f"{prefix}.{request.digits('zone', 12)}.privatelink.{location}.azmk8s.io"
+    private_host = f"{prefix}.{request.digits('zone', 12)}.privatelink.{location}.azmk8s.io"
     group = f"MC_{inputs['resourceGroupName']}_{inputs['resourceName']}_{location}"
     return {
         "currentKubernetesVersion": PATCHES.get(version, version),
-        "fqdn": "" if private else host,
+        "fqdn": "" if is_private else host,
         "azurePortalFQDN": f"{prefix}.portal.hcp.{location}.azmk8s.io",
-        **({"privateFQDN": hidden} if private else {}),
+        **({"privateFQDN": private_host} if is_private else {}),
         "nodeResourceGroup": inputs.get("nodeResourceGroup") or group,
         "maxAgentPools": 100,
         "powerState": {"code": "Running"},
         "resourceUID": request.digits("uid", 24),
         "oidcIssuerProfile": _issuer(request),
         "identity": _identity(request),
-        "identityProfile": _kubelet(request),
+        "identityProfile": _kubelet_identity(request),
     }
 
 
@@ -67,17 +67,21 @@ def _identity(request: ResourceRequest) -> dict[str, Any]:
     outputs = {"principalId": "", "tenantId": TENANT}
     if identity.get("type") == "SystemAssigned":
         outputs["principalId"] = guid(request.id, "principal")
-    assigned: dict[str, Any] = {}
+    assigned_identities: dict[str, Any] = {}
     for resource_id in identity.get("userAssignedIdentities") or ():
         resource = request.account.find((IDENTITY,), resource_id)
         keys = ("clientId", "principalId")
-        assigned[str(resource_id)] = (
+        assigned_identities[str(resource_id)] = (
             {key: resource.outputs[key] for key in keys} if resource else {}
         )
-    return {**identity, **outputs, **({"userAssignedIdentities": assigned} if assigned else {})}
+    return {
+        **identity,
+        **outputs,
+        **({"userAssignedIdentities": assigned_identities} if assigned_identities else {}),
+    }
 
 
-def _kubelet(request: ResourceRequest) -> dict[str, Any]:
+def _kubelet_identity(request: ResourceRequest) -> dict[str, Any]:
     identity = {
         "resourceId": f"{request.id}-agentpool",
         "clientId": guid(request.id, "kubelet-client"),
@@ -96,19 +100,19 @@ def _drivers(inputs: Inputs) -> Sequence[str]:
     return [BLOB_DRIVER] if enabled else []
 
 
-def _too_long(value: object) -> str | None:
+def _length_error(value: object) -> str | None:
     length = len(str(value))
     return f"{value!r} has {length} characters, 80 are allowed" if length > 80 else None
 
 
 RULES = (
-    value_rule("version of an AKS cluster", "kubernetesVersion", rules.offered,
+    value_rule("version of an AKS cluster", "kubernetesVersion", rules.version_error,
                f"{DOCS}, supported versions"),
     value_rule("name of an AKS cluster", "resourceName",
                matches(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?",
                        "is invalid: 1 to 63 letters, digits, - and _, a letter or digit at both ends"),
                f"{DOCS}, naming"),
-    value_rule("name of the node resource group", "nodeResourceGroup", _too_long, f"{DOCS}, naming"),
+    value_rule("name of the node resource group", "nodeResourceGroup", _length_error, f"{DOCS}, naming"),
     InputRule("System pool of a cluster", f"{DOCS}, use system node pools", rules.system_pool),
     InputRule("network of an AKS cluster", f"{DOCS}, Azure CNI Overlay", rules.network),
     InputRule("data plane of an AKS cluster", f"{DOCS}, Azure CNI powered by Cilium", rules.data_plane),
@@ -116,7 +120,7 @@ RULES = (
     InputRule("identities of an AKS cluster", f"{DOCS}, managed identities", rules.identities),
     InputRule("tier of an AKS cluster", f"{DOCS}, pricing tiers", rules.tier),
     InputRule("autoscaler of a cluster", f"{DOCS}, cluster autoscaler profile", rules.autoscaler),
-    *map(inline, POOL_RULES),
+    *map(inline_rule, POOL_RULES),
 )  # fmt: skip
 PRECONDITIONS = (
     Precondition("NAT gateway of a cluster", f"{DOCS}, NAT gateway", "InvalidUserAssignedNATGateway",

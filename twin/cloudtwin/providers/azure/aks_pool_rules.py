@@ -25,7 +25,7 @@ TAINT = re.compile(r"([^=:]+)=([^=:]*):(NoSchedule|PreferNoSchedule|NoExecute)")
 SPOT_KEY = "kubernetes.azure.com/scalesetpriority"
 SPOT_TAINT = f"{SPOT_KEY}=spot:NoSchedule"
 MAX_DECIMALS, MAX_NODES = 5, 1000
-DIVISIBLE = ("A100", "H100", "H200", "asr_v4")  # substrings of sizes whose GPUs support MIG
+MIG_SIZES = ("A100", "H100", "H200", "asr_v4")  # substrings of sizes whose GPUs support MIG
 DOCS = "AKS documentation, node pools"
 
 
@@ -34,21 +34,21 @@ def gpus(size: str) -> int:
     return VM_SIZES[size].gpus if size in VM_SIZES else 0
 
 
-def inline(rule: InputRule) -> InputRule:
+def inline_rule(rule: InputRule) -> InputRule:
     """Return the rule of a separate pool for the pools inline in a cluster."""
 
     def violations(inputs: Inputs) -> Iterable[Mistake]:
         pools = inputs.get("agentPoolProfiles")
         for position, pool in enumerate(pools if isinstance(pools, list) else []):
-            for mistake in rule.violations(_Inline(pool)) if isinstance(pool, Mapping) else ():
+            for mistake in rule.violations(_InlinePool(pool)) if isinstance(pool, Mapping) else ():
                 path = ("name",) if mistake.path == ("agentPoolName",) else mistake.path
                 yield Mistake(("agentPoolProfiles", position, *path), mistake.reason)
 
     return InputRule(f"inline: {rule.name}", rule.source, violations)
 
 
-class _Inline(Mapping[str, Any]):
-    """An inline pool with the input names of a separate one; reads a value only on access."""
+class _InlinePool(Mapping[str, Any]):
+    """An inline pool with the input names of a separate pool; reads a value only on access."""
 
     def __init__(self, pool: Mapping[str, Any]) -> None:
         self._pool = pool
@@ -115,7 +115,7 @@ def _gpu(inputs: Inputs) -> Iterable[Mistake]:
     size = str(inputs.get("vmSize"))
     if size in VM_SIZES and not gpus(size) and inputs.get("gpuProfile"):
         yield mistake_at("gpuProfile", f"{size} has no GPU")
-    if is_known(inputs.get("gpuInstanceProfile")) and not any(mark in size for mark in DIVISIBLE):
+    if is_known(inputs.get("gpuInstanceProfile")) and not any(mark in size for mark in MIG_SIZES):
         yield mistake_at("gpuInstanceProfile", f"the GPUs of {size} cannot be divided")
 
 

@@ -33,18 +33,18 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 def _describe_pool(request: ResourceRequest) -> dict[str, Any]:
     cluster = rules.cluster_of(request)
-    inherited = cluster.outputs["currentKubernetesVersion"] if cluster else DEFAULT_VERSION
-    version = str(request.inputs.get("orchestratorVersion") or inherited)
+    cluster_version = cluster.outputs["currentKubernetesVersion"] if cluster else DEFAULT_VERSION
+    version = str(request.inputs.get("orchestratorVersion") or cluster_version)
     return {
         "currentOrchestratorVersion": PATCHES.get(version, version),
         "nodeImageVersion": "AKSUbuntu-2404gen2containerd-202611.05.0",
         "powerState": {"code": "Running"},
-        **_added_by_service(request.inputs),
+        **_service_inputs(request.inputs),
     }
 
 
-def _added_by_service(inputs: Inputs) -> dict[str, Any]:
-    """Return label and taint that AKS sets on a Spot pool, declared or not."""
+def _service_inputs(inputs: Inputs) -> dict[str, Any]:
+    """Return the label and taint of a Spot pool, which AKS adds if they are not declared."""
     if inputs.get("scaleSetPriority") != "Spot":
         return {}
     labels, taints = dict(inputs.get("nodeLabels") or {}), list(inputs.get("nodeTaints") or ())
@@ -54,12 +54,12 @@ def _added_by_service(inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def _pool(declared: Mapping[str, Any], name: str, cluster: Resource) -> "Pool":
+def _pool(declared_inputs: Mapping[str, Any], name: str, cluster: Resource) -> "Pool":
     """Return the machines of a pool, inline or separate."""
     from cloudtwin.capacity import Pool
     from cloudtwin.nodes.model import Role
 
-    inputs = {**declared, **_added_by_service(declared)}
+    inputs = {**declared_inputs, **_service_inputs(declared_inputs)}
     size = str(inputs.get("vmSize") or "Standard_D4s_v5")
     location = location_of(cluster.inputs.get("location") or "")
     zones, count = inputs.get("availabilityZones") or (), inputs.get("count")
@@ -81,7 +81,7 @@ def _pool(declared: Mapping[str, Any], name: str, cluster: Resource) -> "Pool":
         max_size=int(inputs.get("maxCount") or desired) if scales else desired,
         capacity="spot" if inputs.get("scaleSetPriority") == "Spot" else "on-demand",
         autoscaled=scales,
-        idle_seconds=_idle(cluster.inputs),
+        idle_seconds=_idle_seconds(cluster.inputs),
         release=_release(inputs, cluster),
         surge=_surge(inputs, desired),
     )
@@ -89,13 +89,13 @@ def _pool(declared: Mapping[str, Any], name: str, cluster: Resource) -> "Pool":
 
 def _release(pool: Inputs, cluster: Resource) -> str:
     """Return the version of a pool's machines; an upgrade replaces them."""
-    inherited = cluster.outputs.get("currentKubernetesVersion") or DEFAULT_VERSION
-    version = str(pool.get("orchestratorVersion") or inherited)
+    cluster_version = cluster.outputs.get("currentKubernetesVersion") or DEFAULT_VERSION
+    version = str(pool.get("orchestratorVersion") or cluster_version)
     return PATCHES.get(version, version)
 
 
 def _surge(pool: Inputs, size: int) -> int:
-    """Return how many machines a pool has above its size during an upgrade; a Spot pool has none."""
+    """Return the number of machines that a pool has above its size during an upgrade; 0 for a Spot pool."""
     if pool.get("scaleSetPriority") == "Spot":
         return 0
     text = str(section(pool, "upgradeSettings").get("maxSurge") or DEFAULT_SURGE)
@@ -113,7 +113,7 @@ def _taints(texts: Iterable[str]) -> Any:  # noqa: ANN401  a tuple of taints, wh
     )
 
 
-def _idle(cluster: Inputs) -> float:
+def _idle_seconds(cluster: Inputs) -> float:
     text = str(section(cluster, "autoScalerProfile").get("scaleDownUnneededTime") or "")
     match = re.fullmatch(r"(\d+)([smh])", text)
     return float(match[1]) * UNITS[match[2]] if match else IDLE_SECONDS
@@ -132,14 +132,14 @@ def separate_pool(pool: Resource, account: Inventory) -> Sequence["Pool"]:
 
 
 def _current_pool(inputs: Inputs, sizes: Mapping[str, int]) -> Inputs:
-    """Return the current inputs of a pool: resized, and with what AKS added."""
+    """Return the current inputs of a pool: its current size, and the label and taint that AKS adds."""
     size = sizes.get(str(inputs["agentPoolName"]))
-    resized = {} if size is None or "count" not in inputs else {"count": size}
-    return {**inputs, **_added_by_service(inputs), **resized}
+    count = {} if size is None or "count" not in inputs else {"count": size}
+    return {**inputs, **_service_inputs(inputs), **count}
 
 
 def current_cluster(inputs: Inputs, sizes: Mapping[str, int]) -> Inputs:
-    """Return the current inputs of a cluster: its inline pools resized."""
+    """Return the current inputs of a cluster: its inline pools have their current sizes."""
     pools = [
         {**pool, "count": sizes.get(str(pool["name"]), pool["count"])} if "count" in pool else pool
         for pool in inputs.get("agentPoolProfiles") or ()
@@ -158,7 +158,7 @@ TYPES = (
         pools=separate_pool,
         current_inputs=_current_pool,
         rules=(
-            value_rule("version of a pool", "orchestratorVersion", rules.offered,
+            value_rule("version of a pool", "orchestratorVersion", rules.version_error,
                        f"{DOCS}, supported versions"),
             *POOL_RULES,
         ),

@@ -2,7 +2,7 @@
 
 Sources: AKS documentation ("Supported Kubernetes versions", "Use system node pools", "Azure CNI
 Overlay", "Azure CNI powered by Cilium", "workload identity", "NAT gateway", "managed identities"),
-errors of the AKS REST API, and the issues named at a rule. Read 2026-11.
+errors of the AKS REST API, and the issues that the rules name. Read 2026-11.
 """
 
 import ipaddress
@@ -16,7 +16,7 @@ from cloudtwin.providers.azure.identity import (
     IDENTITY_OPERATOR,
     NETWORK_CONTRIBUTOR,
     OWNER,
-    granted,
+    granted_roles,
 )
 from cloudtwin.providers.azure.network import SUBNET
 from cloudtwin.providers.conditions import block_error, block_of, matches, mistake_at, section
@@ -32,7 +32,7 @@ BAD_REQUEST, IN_USE = "BadRequest", "InUseSubnetCannotBeDeleted"
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")  # AKS, supported Kubernetes versions, 2026-11
 MAINTENANCE_NAMES = ("aksManagedAutoUpgradeSchedule", "aksManagedNodeOSUpgradeSchedule", "default")
 MAX_SKEW = 3  # minor versions between control plane and nodes
-FIXED = ("vmSize", "osDiskSizeGB", "osDiskType", "vnetSubnetID", "availabilityZones")
+FIXED_FIELDS = ("vmSize", "osDiskSizeGB", "osDiskType", "vnetSubnetID", "availabilityZones")
 DURATION = matches(r"\d+[smh]", "is not a duration such as 10m")
 
 
@@ -45,8 +45,8 @@ def _number(version: object) -> int:
     return int(minor(version).split(".")[1])
 
 
-def offered(version: object) -> str | None:
-    """Return the reason why a version is not offered; None if it is."""
+def version_error(version: object) -> str | None:
+    """Return the reason why AKS does not offer a version; None if AKS offers it."""
     return (
         None if minor(version) in VERSIONS else f"{version!r} is not offered: {', '.join(VERSIONS)}"
     )
@@ -85,10 +85,10 @@ def network(inputs: Inputs) -> Iterable[Mistake]:
 
 def _is_in_block(address: str, block: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
     try:
-        parsed = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return False
-    return parsed in block and parsed != block[1]
+    return ip in block and ip != block[1]
 
 
 def data_plane(inputs: Inputs) -> Iterable[Mistake]:
@@ -142,8 +142,8 @@ def tier(inputs: Inputs) -> Iterable[Mistake]:
 def autoscaler(inputs: Inputs) -> Iterable[Mistake]:
     """Yield an error for durations that the autoscaler cannot parse."""
     for name, value in section(inputs, "autoScalerProfile").items():
-        timed = any(mark in name for mark in ("Time", "Delay", "Interval"))
-        if timed and (reason := DURATION(value)):
+        is_duration = any(mark in name for mark in ("Time", "Delay", "Interval"))
+        if is_duration and (reason := DURATION(value)):
             yield mistake_at(f"autoScalerProfile.{name}", reason)
 
 
@@ -174,9 +174,9 @@ def _control_plane(request: ResourceRequest) -> str | None:
 def joins_subnet(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for subnets that the control plane may not join."""
     principal = _control_plane(request)
-    able = {NETWORK_CONTRIBUTOR, CONTRIBUTOR, OWNER}
+    sufficient_roles = {NETWORK_CONTRIBUTOR, CONTRIBUTOR, OWNER}
     for subnet in subnets(request.inputs) if principal else ():
-        if not able & set(granted(request.account, str(principal), subnet)):
+        if not sufficient_roles & set(granted_roles(request.account, str(principal), subnet)):
             yield (
                 f"the control plane's identity may not join {subnet}: it lacks the role Network "
                 "Contributor; let the cluster depend on the role assignment"
@@ -191,7 +191,7 @@ def assigns_identity(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for a kubelet identity that the control plane may not assign."""
     principal, kubelet = _control_plane(request), _kubelet(request.inputs).get("resourceId")
     if principal and kubelet:
-        roles = set(granted(request.account, principal, str(kubelet)))
+        roles = set(granted_roles(request.account, principal, str(kubelet)))
         if not {IDENTITY_OPERATOR, OWNER} & roles:
             yield (
                 "the control plane's identity lacks the role Managed Identity Operator on "
@@ -209,29 +209,38 @@ def kubelet_consistent(request: ResourceRequest) -> Iterable[str]:
 
 
 def next_minor_version(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error for an update by more than one minor version, or down."""
+    """Yield an error for an update to an older version, or by more than one minor version."""
     previous, requested = request.previous, request.inputs.get("kubernetesVersion")
     if previous is None or requested is None:
         return
-    old, new = _number(previous.outputs["currentKubernetesVersion"]), _number(requested)
-    if new not in (old, old + 1):
-        yield f"Upgrades from 1.{old} to 1.{new} are not supported: one minor version at a time"
+    current_minor, target_minor = (
+        _number(previous.outputs["currentKubernetesVersion"]),
+        _number(requested),
+    )
+    if target_minor not in (current_minor, current_minor + 1):
+        yield f"Upgrades from 1.{current_minor} to 1.{target_minor} are not supported: one minor version at a time"
 
 
 def inline_versions(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for versions of inline pools that an update of the cluster cannot set."""
     pools = request.inputs.get("agentPoolProfiles") or ()
     versions = {pool["name"]: pool.get("orchestratorVersion") for pool in pools}
-    old = (request.previous.inputs.get("agentPoolProfiles") or ()) if request.previous else ()
-    previous_versions = {pool["name"]: pool.get("orchestratorVersion") for pool in old}
-    control = request.inputs.get("kubernetesVersion")
-    declared = {name: version for name, version in versions.items() if version is not None}
-    free = {
+    previous_pools = (
+        (request.previous.inputs.get("agentPoolProfiles") or ()) if request.previous else ()
+    )
+    previous_versions = {pool["name"]: pool.get("orchestratorVersion") for pool in previous_pools}
+    cluster_version = request.inputs.get("kubernetesVersion")
+    declared_versions = {name: version for name, version in versions.items() if version is not None}
+    accepted_names = {
         n
-        for n, v in declared.items()
-        if v == previous_versions.get(n) or minor(v) == minor(control)
+        for n, v in declared_versions.items()
+        if v == previous_versions.get(n) or minor(v) == minor(cluster_version)
     }
-    if control and declared and (len(declared) < len(versions) or free != set(declared)):
+    if (
+        cluster_version
+        and declared_versions
+        and (len(declared_versions) < len(versions) or accepted_names != set(declared_versions))
+    ):
         yield (
             "Using managed cluster api, all Agent pools' OrchestratorVersion must be all specified or all "
             "unspecified. If all specified, they must be stay unchanged or the same with control plane: "
@@ -244,12 +253,14 @@ def inline_unchanged(request: ResourceRequest) -> Iterable[str]:
     if request.previous is None:
         return
     pools = (request.previous.inputs, request.inputs)
-    old, new = ({pool["name"]: pool for pool in p.get("agentPoolProfiles") or ()} for p in pools)
-    for name in set(new) - set(old):
+    old_pools, new_pools = (
+        {pool["name"]: pool for pool in p.get("agentPoolProfiles") or ()} for p in pools
+    )
+    for name in set(new_pools) - set(old_pools):
         yield f"A new agent pool was introduced: {name}; declare it as an AgentPool"
-    for name in set(new) & set(old):
-        for field in FIXED:
-            if old[name].get(field) != new[name].get(field):
+    for name in set(new_pools) & set(old_pools):
+        for field in FIXED_FIELDS:
+            if old_pools[name].get(field) != new_pools[name].get(field):
                 yield f"Changing property 'properties.{field}' of the pool {name} is not allowed"
 
 
@@ -263,9 +274,9 @@ def pool_version(request: ResourceRequest) -> Iterable[str]:
     cluster, requested = cluster_of(request), request.inputs.get("orchestratorVersion")
     if cluster is None or requested is None:
         return
-    control = _number(cluster.outputs["currentKubernetesVersion"])
-    if not control - MAX_SKEW <= _number(requested) <= control:
-        yield f"Node pool version {requested} and control plane version 1.{control} are incompatible"
+    cluster_minor = _number(cluster.outputs["currentKubernetesVersion"])
+    if not cluster_minor - MAX_SKEW <= _number(requested) <= cluster_minor:
+        yield f"Node pool version {requested} and control plane version 1.{cluster_minor} are incompatible"
 
 
 def pool_downgrade(request: ResourceRequest) -> Iterable[str]:
@@ -293,7 +304,7 @@ def pools_in_skew(request: ResourceRequest) -> Iterable[str]:
 
 
 def pool_name_free(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error for a pool with the name of an inline one."""
+    """Yield an error for a pool with the name of an inline pool."""
     cluster, name = cluster_of(request), request.inputs.get("agentPoolName")
     for pool in (cluster.inputs.get("agentPoolProfiles") or ()) if cluster else ():
         if pool.get("name") == name:
@@ -321,13 +332,13 @@ def zonal_location(request: ResourceRequest) -> Iterable[str]:
         yield f"the location {location} has no availability zones"
 
 
-def last_system_pool(deleted: Resource, account: Inventory) -> Iterable[str]:
+def last_system_pool(pool: Resource, account: Inventory) -> Iterable[str]:
     """Yield an error for the last System pool (pulumi-azure-native #1575)."""
-    cluster = account.find((CLUSTER,), parent_of(deleted.id))
-    if deleted.inputs.get("mode") != "System" or cluster is None:
+    cluster = account.find((CLUSTER,), parent_of(pool.id))
+    if pool.inputs.get("mode") != "System" or cluster is None:
         return
-    separate = filter(is_child_of(cluster.id), account.all(POOL))
-    others = [other.inputs for other in separate if other.id != deleted.id]
+    separate_pools = filter(is_child_of(cluster.id), account.all(POOL))
+    other_pools = [other.inputs for other in separate_pools if other.id != pool.id]
     inline_pools = cluster.inputs.get("agentPoolProfiles") or ()
-    if not any(other.get("mode") == "System" for other in (*inline_pools, *others)):
+    if not any(other.get("mode") == "System" for other in (*inline_pools, *other_pools)):
         yield "There has to be at least one system agent pool"

@@ -31,9 +31,9 @@ TENANT = "00000000-0000-4000-8000-000000000001"
 CALLER = "00000000-0000-4000-8000-000000000002"
 ROOT = f"/subscriptions/{SUBSCRIPTION}"
 GROUP = "azure-native:resources:ResourceGroup"
-CREATED = "2026-01-01T00:00:00Z"
+CREATION_TIME = "2026-01-01T00:00:00Z"
 MAX_TAGS = 50
-PLAIN = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_])?"
+PLAIN_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9_])?"
 NAMES = "Resource Manager, naming rules"
 ZONAL = frozenset(name for name, location in azure.LOCATIONS.items() if location.zones)
 LOCATIONS = frozenset(azure.LOCATIONS) | {"global"}
@@ -69,11 +69,10 @@ def arm_id(path: str, inputs: Inputs) -> str:
 def parent_of(identity: str) -> str:
     """Return the id of a resource's parent; empty if it always exists."""
     parts = identity.strip("/").split("/")
-    is_top_level = parts[-4:-3] == [
-        "providers"
-    ]  # providers/Microsoft.X/kind/name, not a nested kind/name
+    # providers/Microsoft.X/kind/name, not a nested kind/name
+    is_top_level = parts[-4:-3] == ["providers"]
     parts = parts[:-4] if is_top_level else parts[:-2]
-    if parts[-2:] == ["blobServices", "default"]:  # each account has exactly this one
+    if parts[-2:] == ["blobServices", "default"]:  # each account has exactly this service
         parts = parts[:-2]
     return "/" + "/".join(parts) if len(parts) > 2 else ""
 
@@ -87,13 +86,13 @@ def _inputs(path: str) -> list[str]:
     return re.findall(r"\{(\w+)\}", path)
 
 
-def name_rule(property_name: str, pattern: str = PLAIN, min_length: int = 1) -> InputRule:
+def name_rule(property_name: str, pattern: str = PLAIN_NAME, min_length: int = 1) -> InputRule:
     """Return the rule for the name of a resource."""
     characters = matches(pattern, "has characters that are not allowed in this name")
 
     def check(name: object) -> str | None:
-        short = isinstance(name, str) and len(name) < min_length
-        return f"{name!r} has fewer than {min_length} characters" if short else characters(name)
+        is_short = isinstance(name, str) and len(name) < min_length
+        return f"{name!r} has fewer than {min_length} characters" if is_short else characters(name)
 
     return value_rule(f"name in {property_name}", property_name, check, NAMES)
 
@@ -103,7 +102,7 @@ def arm_type(
     path: str,
     max_length: int,
     *fixed: str,
-    name: tuple[str, int] | None = (PLAIN, 1),
+    name: tuple[str, int] | None = (PLAIN_NAME, 1),
     generated: bool = True,
     rules: tuple[InputRule, ...] = (),
     **record: Any,  # noqa: ANN401  fields of the record
@@ -112,7 +111,7 @@ def arm_type(
 
     Args:
         token: type token.
-        path: path of `arm_id`; the inputs in it are immutable, the last one is the name.
+        path: path of `arm_id`; the inputs in it are immutable, the last input is the name.
         max_length: maximum length of the name.
         fixed: other immutable inputs.
         name: pattern and minimum length of the name; None if other rules check it.
@@ -181,8 +180,14 @@ def common_rules(
 def common_outputs(request: ResourceRequest) -> dict[str, Any]:
     """Return the outputs of every Azure resource."""
     parts = request.id.strip("/").split("/")
-    after = parts[len(parts) - 1 - parts[::-1].index("providers") :] if "providers" in parts else []
-    kind = "/".join([after[1], *after[2::2]]) if after else "Microsoft.Resources/resourceGroups"
+    type_parts = (
+        parts[len(parts) - 1 - parts[::-1].index("providers") :] if "providers" in parts else []
+    )
+    kind = (
+        "/".join([type_parts[1], *type_parts[2::2]])
+        if type_parts
+        else "Microsoft.Resources/resourceGroups"
+    )
     return {
         "name": parts[-1],
         "type": kind,

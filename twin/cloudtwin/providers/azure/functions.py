@@ -30,7 +30,7 @@ def client_config(_arguments: Inputs, _config: ProviderConfig, _account: Invento
 
 
 def user_credentials(arguments: Inputs, _config: ProviderConfig, account: Inventory) -> Object:
-    """Return the kubeconfig of a cluster; it has no credential, only the command that fetches one."""
+    """Return the kubeconfig of a cluster; it has no credential, only the command that fetches a credential."""
     identity = arm_id(CLUSTER_PATH, arguments)
     resource = account.find((CLUSTER,), identity)
     if resource is None:

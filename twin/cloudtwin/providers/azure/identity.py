@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cloudtwin.providers.azure.common import (
-    PLAIN,
+    PLAIN_NAME,
     SUBSCRIPTION,
     TENANT,
     arm_type,
@@ -62,7 +62,7 @@ ROLES = frozenset({
 })  # fmt: skip
 
 
-def granted(account: Inventory, principal: str, scope: str) -> Iterator[str]:
+def granted_roles(account: Inventory, principal: str, scope: str) -> Iterator[str]:
     """Yield the roles of a principal on a scope or on a scope above it."""
     scope_prefix = f"{scope}/".lower()
     for assignment in account.where(ASSIGNMENT, principalId=principal):
@@ -85,13 +85,13 @@ def _subject(value: object) -> str | None:
 
 
 def _one_audience(value: object) -> str | None:
-    several = isinstance(value, list) and len(value) != 1
-    return f"a credential has one audience, not {len(value)}" if several else None  # type: ignore[arg-type]
+    is_invalid = isinstance(value, list) and len(value) != 1
+    return f"a credential has one audience, not {len(value)}" if is_invalid else None  # type: ignore[arg-type]
 
 
 def _role(value: object) -> str | None:
-    start, _, role = str(value).rpartition("/")
-    if not start.lower().endswith(DEFINITIONS):
+    prefix, _, role = str(value).rpartition("/")
+    if not prefix.lower().endswith(DEFINITIONS):
         return f"{value!r} is not the id of a role definition"
     return None if role.lower() in ROLES else f"{role!r} is not a built-in role that the twin has"
 
@@ -127,9 +127,9 @@ def _principal_exists(request: ResourceRequest) -> Iterable[str]:
 
 def _assigned_once(request: ResourceRequest) -> Iterable[str]:
     keys = ("scope", "principalId", "roleDefinitionId")
-    declared = [str(request.inputs[key]).lower() for key in keys]
+    declared_values = [str(request.inputs[key]).lower() for key in keys]
     for assignment in request.account.all(ASSIGNMENT):
-        if assignment.id != request.id and declared == [
+        if assignment.id != request.id and declared_values == [
             str(assignment.inputs[key]).lower() for key in keys
         ]:
             yield f"The role assignment already exists: {assignment.id}"
@@ -152,10 +152,10 @@ def _describe_identity(request: ResourceRequest) -> dict[str, Any]:
 
 TYPES = (
     arm_type(
-        IDENTITY, IDENTITY_PATH, 128, "location", name=(PLAIN, 3), describe=_describe_identity
+        IDENTITY, IDENTITY_PATH, 128, "location", name=(PLAIN_NAME, 3), describe=_describe_identity
     ),
     arm_type(
-        CREDENTIAL, CREDENTIAL_PATH, 120, name=(PLAIN, 3),
+        CREDENTIAL, CREDENTIAL_PATH, 120, name=(PLAIN_NAME, 3),
         rules=(
             value_rule("issuer of a credential", "issuer",
                        matches("https://.*", "is not an HTTPS address"), FEDERATION),

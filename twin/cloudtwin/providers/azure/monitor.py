@@ -7,7 +7,7 @@ Analytics workspace REST API, Consumption REST API. Read 2026-11.
 from collections.abc import Iterable, Mapping
 
 from cloudtwin.providers.azure.aks import WORKSPACE
-from cloudtwin.providers.azure.common import CREATED, PLAIN, ROOT, arm_type
+from cloudtwin.providers.azure.common import CREATION_TIME, PLAIN_NAME, ROOT, arm_type
 from cloudtwin.providers.conditions import (
     in_range,
     matches,
@@ -61,8 +61,8 @@ def _flows(inputs: Inputs) -> Iterable[Mistake]:
 
 
 def _needs_endpoint(inputs: Inputs) -> Iterable[Mistake]:
-    forwards = section(inputs, "dataSources").get("prometheusForwarder")
-    if forwards and inputs.get("dataCollectionEndpointId") is None:
+    forwarder = section(inputs, "dataSources").get("prometheusForwarder")
+    if forwarder and inputs.get("dataCollectionEndpointId") is None:
         yield mistake_at("dataCollectionEndpointId", "metrics need an endpoint: it is missing")
 
 
@@ -84,12 +84,12 @@ def _positive(amount: object) -> str | None:
 
 
 def _notifications(inputs: Inputs) -> Iterable[Mistake]:
-    notes = section(inputs, "notifications")
-    if len(notes) > MAX_NOTIFICATIONS:
-        reason = f"{len(notes)} notifications, {MAX_NOTIFICATIONS} are allowed"
+    notifications = section(inputs, "notifications")
+    if len(notifications) > MAX_NOTIFICATIONS:
+        reason = f"{len(notifications)} notifications, {MAX_NOTIFICATIONS} are allowed"
         yield mistake_at("notifications", reason)
-    for name, note in notes.items():
-        if not any(note.get(key) for key in CONTACTS):
+    for name, notification in notifications.items():
+        if not any(notification.get(key) for key in CONTACTS):
             yield mistake_at(f"notifications.{name}", f"it needs one of {', '.join(CONTACTS)}")
 
 
@@ -104,20 +104,20 @@ TYPES = (
         WORKSPACE, WORKSPACE_PATH, 63, "location",
         name=("[A-Za-z0-9][A-Za-z0-9-]{2,61}[A-Za-z0-9]", 1),
         describe=lambda request: {
-            "customerId": request.digits("customer", 32), "createdDate": CREATED,
+            "customerId": request.digits("customer", 32), "createdDate": CREATION_TIME,
         },
         rules=(InputRule("days of a workspace", "Log Analytics REST API", _retention),),
     ),
     arm_type(
-        METRICS, METRICS_PATH, 44, "location", name=(PLAIN, 4),
+        METRICS, METRICS_PATH, 44, "location", name=(PLAIN_NAME, 4),
         describe=lambda request: {"accountId": request.digits("account", 32)},
     ),
     arm_type(
-        ENDPOINT, ENDPOINT_PATH, 44, "location", name=(PLAIN, 3),
+        ENDPOINT, ENDPOINT_PATH, 44, "location", name=(PLAIN_NAME, 3),
         describe=lambda request: {"immutableId": f"dce-{request.digits('id', 32)}"},
     ),
     arm_type(
-        COLLECTION, COLLECTION_PATH, 64, "location", name=(PLAIN, 3),
+        COLLECTION, COLLECTION_PATH, 64, "location", name=(PLAIN_NAME, 3),
         describe=lambda request: {"immutableId": f"dcr-{request.digits('id', 32)}"},
         rules=(
             InputRule("flows of a rule", f"{DOCS}, data collection rules", _flows),

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from cloudtwin.providers.azure.common import (
     GROUP,
-    PLAIN,
+    PLAIN_NAME,
     ROOT,
     arm_type,
     is_child_of,
@@ -40,19 +40,19 @@ GATEWAY, ADDRESS = "azure-native:network:NatGateway", "azure-native:network:Publ
 SECURITY_GROUP = "azure-native:network:NetworkSecurityGroup"
 VNET_PATH = "Microsoft.Network/virtualNetworks/{virtualNetworkName}"
 SUBNET_PATH = f"{VNET_PATH}/subnets/{{subnetName}}"
-SMALLEST_SUBNET = 29
+MAX_SUBNET_PREFIX = 29
 VNET_DOCS, NAT_DOCS = "Virtual Network documentation", "NAT Gateway documentation"
 
 
 def _block(value: object) -> str | None:
-    """Return the reason why text is not an address block; None if it is one."""
+    """Return the reason why text is not an address block; None if it is valid."""
     return block_error(value) if isinstance(value, str) else None
 
 
 def _subnet_block(value: object) -> str | None:
     block = block_of(value)
-    small = block is not None and block.prefixlen > SMALLEST_SUBNET
-    return f"{value} is smaller than /{SMALLEST_SUBNET}" if small else _block(value)
+    is_small = block is not None and block.prefixlen > MAX_SUBNET_PREFIX
+    return f"{value} is smaller than /{MAX_SUBNET_PREFIX}" if is_small else _block(value)
 
 
 def _in_network(request: ResourceRequest) -> Iterable[str]:
@@ -63,8 +63,8 @@ def _in_network(request: ResourceRequest) -> Iterable[str]:
         name = vnet.name if vnet else ""
         yield f"{block} is not in the address space of {name}: {', '.join(space)}"
     for other in filter(is_child_of(parent_of(request.id)), request.account.all(SUBNET)):
-        different = other.id.lower() != request.id.lower()
-        if different and overlap(block, other.inputs.get("addressPrefix")):
+        is_other = other.id.lower() != request.id.lower()
+        if is_other and overlap(block, other.inputs.get("addressPrefix")):
             yield f"{block} overlaps with the subnet {other.name}"
 
 
@@ -83,7 +83,7 @@ def _gateway_address(request: ResourceRequest) -> Iterable[str]:
     for reference in request.inputs.get("publicIpAddresses") or ():
         resource = request.account.find((ADDRESS,), reference.get("id"))
         if resource and section(resource.inputs, "sku").get("name") != "Standard":
-            yield f"a NAT gateway takes Standard addresses only; {resource.name} is not one"
+            yield f"a NAT gateway takes Standard addresses only, and {resource.name} is not Standard"
 
 
 def to_resource(path: str, token: str, in_use_code: str) -> Reference:
@@ -107,7 +107,7 @@ TYPES = (
     ),
     arm_type(
         NETWORK, VNET_PATH, 64, "location",
-        name=(PLAIN, 2),
+        name=(PLAIN_NAME, 2),
         describe=_guid,
         rules=(value_rule("blocks of a network", "addressSpace.addressPrefixes.*", _block, VNET_DOCS),),
     ),
@@ -141,7 +141,7 @@ TYPES = (
         ADDRESS, "Microsoft.Network/publicIPAddresses/{publicIpAddressName}", 80, "location",
         "zones", "sku",
         describe=lambda request: {
-            "ipAddress": f"198.51.100.{int(request.digits('ip', 2), 16)}",  # RFC 5737: documentation
+            "ipAddress": f"198.51.100.{int(request.digits('ip', 2), 16)}",  # RFC 5737
             **_guid(request),
         },
         rules=(InputRule("allocation of an address", "Public IP addresses documentation", _standard),),

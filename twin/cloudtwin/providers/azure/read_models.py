@@ -3,7 +3,7 @@
     python -P -m cloudtwin.providers.azure.read_models FOLDER
 
 FOLDER has the packages of PACKAGES, installed with `uv pip install --no-deps --target FOLDER ...`. They are not
-dependencies: releases after these have no such limits, and the limits change with the version of an API only.
+dependencies: newer releases have no such limits, and the limits change only with the version of an API.
 """
 
 import ast
@@ -29,7 +29,7 @@ PACKAGES = {
     "resources": ("azure-mgmt-resource==23.2.0", "resource/resources/v2022_09_01"),
     "storage": ("azure-mgmt-storage==21.2.1", "storage/v2023_05_01"),
 }
-IGNORED = ("readonly", "constant", "multiple", "unique")
+IGNORED_KEYS = ("readonly", "constant", "multiple", "unique")
 NAME = re.compile(r'_SERIALIZER\.url\(\s*"(\w+)",\s*\w+,\s*"str"((?:,\s*\w+=(?:\d+|r?"[^"]*"))+)')
 LIMIT = re.compile(r'(\w+)=(\d+|r?"[^"]*")')
 
@@ -82,7 +82,7 @@ def _validation(model: ast.ClassDef) -> dict[str, dict[str, Any]]:
         ):
             validation: dict[str, dict[str, Any]] = ast.literal_eval(node.value)
             return {
-                name: {key: value for key, value in limit.items() if key not in IGNORED}
+                name: {key: value for key, value in limit.items() if key not in IGNORED_KEYS}
                 for name, limit in validation.items()
                 if "readonly" not in limit
             }
@@ -93,7 +93,7 @@ def _names(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the parameters of a path with their limits."""
     for file in sorted(folder.glob("*.py")):
         for name, limits in NAME.findall(file.read_text()):
-            if not name.endswith("_name"):  # others are not names of resources
+            if not name.endswith("_name"):  # other parameters are not names of resources
                 continue
             yield name, {key: ast.literal_eval(value) for key, value in LIMIT.findall(limits)}
 

@@ -2,8 +2,9 @@
 
     python -P -m cloudtwin.providers.azure.read_shapes
 
-`make catalog` runs it. It reads models.json; the provider reads only the file that this writes. A class of the SDK
-of Pulumi has the model with its name, and a property the attribute with its name, without case and underscores.
+`make catalog` runs it. It reads models.json; the provider reads only shapes.json. A class of Pulumi's SDK
+corresponds to the model with the same name, and a property to the attribute with the same name, without case and
+underscores.
 """
 
 import json
@@ -19,13 +20,13 @@ from cloudtwin.providers.schema.store import SchemaStore
 PACKAGE = Path(__file__).parent
 MODELS = PACKAGE / "models.json"
 # Type -> the model of its request, where the names differ.
-RENAMED: Mapping[str, str] = {
+RENAMED_MODELS: Mapping[str, str] = {
     "azure-native:storage:StorageAccount": "StorageAccountCreateParameters",
     "azure-native:authorization:RoleAssignment": "RoleAssignmentCreateParameters",
 }
 KEYS = {"minimum": "min", "maximum": "max", "min_length": "min", "max_length": "max",
         "min_items": "min", "max_items": "max", "pattern": "pattern"}  # fmt: skip
-EVERYTHING = (".+", "^.*$")
+TRIVIAL_PATTERNS = (".+", "^.*$")
 
 
 def read(tokens: Collection[str]) -> dict[str, Limits]:
@@ -50,7 +51,7 @@ class _LimitReader:
     def limits(self) -> dict[str, dict[str, Any]]:
         """Return input path -> limits."""
         title = self._schema.token.rpartition(":")[2]
-        model = RENAMED.get(self._schema.token, title)
+        model = RENAMED_MODELS.get(self._schema.token, title)
         self._fields(
             self._schema.inputs, {**self._models.get(model, {}), **self._names}, model, "", ()
         )
@@ -62,33 +63,33 @@ class _LimitReader:
         attributes: Mapping[str, Any],
         model: str,
         prefix: str,
-        above: tuple[str, ...],
+        ancestors: tuple[str, ...],
     ) -> None:
-        limits = {_normalized(name): limit for name, limit in attributes.items()}
+        limits = {_normalize(name): limit for name, limit in attributes.items()}
         for name, field in fields.items():
             path = f"{prefix}.{name}" if prefix else name
-            self._note(path, limits.get(_normalized(name), {}), model)
-            self._value(field.shape, path, above)
+            self._record(path, limits.get(_normalize(name), {}), model)
+            self._value(field.shape, path, ancestors)
 
-    def _value(self, shape: Shape, path: str, above: tuple[str, ...]) -> None:
+    def _value(self, shape: Shape, path: str, ancestors: tuple[str, ...]) -> None:
         if isinstance(shape, str):
             return
         ((kind, inner),) = shape.items()
         if kind in ("list", "map"):
-            self._value(inner, f"{path}.*", above)
-        elif kind == "object" and inner not in above:
+            self._value(inner, f"{path}.*", ancestors)
+        elif kind == "object" and inner not in ancestors:
             model = inner.rpartition(".")[2].removesuffix("Args")
             self._fields(
                 self._schema.objects[inner],
                 self._models.get(model, {}),
                 model,
                 path,
-                (*above, inner),
+                (*ancestors, inner),
             )
 
-    def _note(self, path: str, limit: Mapping[str, Any], model: str) -> None:
+    def _record(self, path: str, limit: Mapping[str, Any], model: str) -> None:
         limits = {KEYS[key]: value for key, value in limit.items() if key in KEYS}
-        if limits.get("pattern") in EVERYTHING:
+        if limits.get("pattern") in TRIVIAL_PATTERNS:
             del limits["pattern"]
         if limits:
             self._shapes[path] = {
@@ -98,7 +99,7 @@ class _LimitReader:
             }
 
 
-def _normalized(name: str) -> str:
+def _normalize(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 

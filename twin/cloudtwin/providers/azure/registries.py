@@ -4,7 +4,7 @@ Source: Azure Container Registry documentation, "Authenticate with Azure Contain
 identity needs the role AcrPull on the registry.
 """
 
-from cloudtwin.providers.azure.identity import ACR_PULL, CLUSTER, granted
+from cloudtwin.providers.azure.identity import ACR_PULL, CLUSTER, granted_roles
 from cloudtwin.providers.azure.storage import REGISTRY
 from cloudtwin.providers.conditions import section
 from cloudtwin.providers.inventory import Inventory, Resource
@@ -31,4 +31,4 @@ def _may_pull(account: Inventory, registry: Resource) -> bool:
         str(section(cluster.outputs, "identityProfile", "kubeletidentity").get("objectId"))
         for cluster in account.all(CLUSTER)
     }
-    return any(ACR_PULL in granted(account, kubelet, registry.id) for kubelet in kubelets)
+    return any(ACR_PULL in granted_roles(account, kubelet, registry.id) for kubelet in kubelets)

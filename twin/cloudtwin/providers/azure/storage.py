@@ -7,7 +7,7 @@ network security"), Container Registry documentation; Resource Manager, naming r
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cloudtwin.providers.azure.common import CREATED, PLAIN, arm_type, parent_of
+from cloudtwin.providers.azure.common import CREATION_TIME, PLAIN_NAME, arm_type, parent_of
 from cloudtwin.providers.azure.network import SUBNET
 from cloudtwin.providers.conditions import (
     block_error,
@@ -29,7 +29,7 @@ SERVICE_PATH = f"{ACCOUNT_PATH}/blobServices/{{blobServicesName}}"
 CONTAINER_PATH = f"{ACCOUNT_PATH}/blobServices/default/containers/{{containerName}}"
 POLICY_PATH = f"{ACCOUNT_PATH}/managementPolicies/{{managementPolicyName}}"
 REGISTRY_PATH = "Microsoft.ContainerRegistry/registries/{registryName}"
-SMALLEST_BLOCK, MAX_RETENTION_DAYS = 30, 365
+MAX_BLOCK_PREFIX, MAX_RETENTION_DAYS = 30, 365
 STORAGE_SERVICE = "Microsoft.Storage"
 DOCS = "Azure Storage documentation"
 PREMIUM_ONLY = ("networkRuleSet", "encryption", "zoneRedundancy", "dataEndpointEnabled")
@@ -66,7 +66,7 @@ def _address(value: object) -> str | None:
     text, block = str(value), block_of(value)
     if block is None:
         return block_error(text)
-    if "/" in text and block.prefixlen > SMALLEST_BLOCK:
+    if "/" in text and block.prefixlen > MAX_BLOCK_PREFIX:
         return f"{text}: write blocks of one or two addresses address by address"
     return f"{text} is private; rules are for public addresses" if is_private(block) else None
 
@@ -88,7 +88,7 @@ def _describe_account(request: ResourceRequest) -> dict[str, Any]:
         "primaryEndpoints": {kind: f"https://{name}.{kind}.core.windows.net/" for kind in kinds},
         "primaryLocation": request.inputs.get("location") or "",
         "statusOfPrimary": "available",
-        "creationTime": CREATED,
+        "creationTime": CREATION_TIME,
     }
 
 
@@ -104,8 +104,8 @@ def _retention(inputs: Inputs) -> Iterable[Mistake]:
 
 def _versions(request: ResourceRequest) -> Iterable[str]:
     account = request.account.find((ACCOUNT,), parent_of(request.id))
-    versioned = request.inputs.get("isVersioningEnabled")
-    if account and account.inputs.get("isHnsEnabled") and versioned:
+    has_versions = request.inputs.get("isVersioningEnabled")
+    if account and account.inputs.get("isHnsEnabled") and has_versions:
         yield "versioning is not supported with the hierarchical namespace"
 
 
@@ -117,7 +117,7 @@ def _registry_sku(inputs: Inputs) -> Iterable[Mistake]:
 
 
 def _task_step(inputs: Inputs) -> Iterable[Mistake]:
-    """Yield an error for a step that is none of the three kinds; the SDK has a union there."""
+    """Yield an error for a step that is none of the three kinds: the SDK's type is a union."""
     step = inputs.get("step")
     if step is None or inputs.get("isSystemTask"):
         return
@@ -200,7 +200,7 @@ TYPES = (
         REGISTRY, REGISTRY_PATH, 50, "location", name=("[A-Za-z0-9]{5,50}", 1),
         describe=lambda request: {
             "loginServer": f"{str(request.inputs['registryName']).lower()}.azurecr.io",
-            "creationDate": CREATED,
+            "creationDate": CREATION_TIME,
         },
         rules=(
             InputRule("tier of a registry", "Container Registry documentation, tiers", _registry_sku),
@@ -210,7 +210,7 @@ TYPES = (
     ),
     arm_type(
         "azure-native:containerregistry:Task", f"{REGISTRY_PATH}/tasks/{{taskName}}", 50, "location",
-        name=(PLAIN, 5),
+        name=(PLAIN_NAME, 5),
         rules=(InputRule("step of a task", "Container Registry REST API, tasks", _task_step),),
     ),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from cloudtwin.providers.azure.identity import (
     CLUSTER,
     CREDENTIAL,
     IDENTITY,
-    granted,
+    granted_roles,
 )
 from cloudtwin.providers.azure.storage import ACCOUNT, CONTAINER
 from cloudtwin.providers.conditions import section
@@ -30,45 +30,45 @@ def volumes(account: Inventory) -> dict[str, dict[str, Any]]:
         inputs = container.inputs
         name, storage = str(inputs["containerName"]), str(inputs["accountName"])
         accounts = account.where(ACCOUNT, accountName=storage)
-        allowed, reason = _allowed(account, next(iter(accounts), None), container)
+        access, reason = _access(account, next(iter(accounts), None), container)
         result[f"{inputs['resourceGroupName']}#{storage}#{name}"] = {
             "folder": f"{storage}/{name}",
             "attributes": {"storageaccount": storage, "containerName": name},
-            "allowed": allowed,
+            "allowed": access,
             "reason": reason,
         }
     return result
 
 
-def _allowed(
+def _access(
     account: Inventory, storage: Resource | None, container: Resource
 ) -> tuple[bool | Mapping[str, list[str]], str]:
     if storage is None:
         return False, "ResourceNotFound: the storage account does not exist"
-    if not _reachable(account, storage):
+    if not _is_reachable(account, storage):
         return False, "AuthorizationFailure: the account's network rules exclude the nodes' subnet"
     if storage.inputs.get("enableNfsV3"):
         return True, ""
-    return _federated(account, container), ""
+    return _federated_subjects(account, container), ""
 
 
-def _reachable(account: Inventory, storage: Resource) -> bool:
+def _is_reachable(account: Inventory, storage: Resource) -> bool:
     rules = section(storage.inputs, "networkRuleSet")
     if storage.inputs.get("publicNetworkAccess") == "Disabled":
         return False
     if rules.get("defaultAction", "Allow") == "Allow":
         return True
-    allowed = {
+    allowed_subnets = {
         str(rule.get("virtualNetworkResourceId")).lower()
         for rule in rules.get("virtualNetworkRules") or ()
     }
-    nodes = {
+    node_subnets = {
         subnet.lower() for pool in account.all(CLUSTER, POOL) for subnet in subnets(pool.inputs)
     }
-    return bool(nodes) and nodes <= allowed
+    return bool(node_subnets) and node_subnets <= allowed_subnets
 
 
-def _federated(account: Inventory, container: Resource) -> dict[str, list[str]]:
+def _federated_subjects(account: Inventory, container: Resource) -> dict[str, list[str]]:
     """Return, by client id, the ServiceAccounts that may act as an identity with the role."""
     issuers = {
         str(section(cluster.outputs, "oidcIssuerProfile").get("issuerURL"))
@@ -77,7 +77,7 @@ def _federated(account: Inventory, container: Resource) -> dict[str, list[str]]:
     }
     result: dict[str, list[str]] = {}
     for identity in account.all(IDENTITY):
-        roles = set(granted(account, str(identity.outputs["principalId"]), container.id))
+        roles = set(granted_roles(account, str(identity.outputs["principalId"]), container.id))
         if roles & {BLOB_CONTRIBUTOR, BLOB_OWNER}:
             result[str(identity.outputs["clientId"])] = [
                 str(credential.inputs["subject"])

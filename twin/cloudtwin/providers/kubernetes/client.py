@@ -33,7 +33,7 @@ API_PROBE_SECONDS = 5.0
 READ_SECONDS = 60.0
 NOT_FOUND, CONFLICT = 404, 409
 DISCOVERY_PAUSE_SECONDS = 0.5
-SHOWN_CAUSES = 10
+MAX_CAUSES = 10
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ClusterClient:
         self._kinds: dict[tuple[str, str], ApiKind] = {}
         self._lock = threading.Lock()
         self._reachable = False
-        self._unreachable: UnreachableError | None = None
+        self._unreachable_error: UnreachableError | None = None
 
     def probe(self) -> None:
         """Check once that the API server responds; later calls repeat the first result.
@@ -81,14 +81,14 @@ class ClusterClient:
             UnreachableError: no response came within 10 seconds.
         """
         with self._lock:
-            if self._unreachable:
-                raise self._unreachable
+            if self._unreachable_error:
+                raise self._unreachable_error
             if self._reachable:
                 return
             try:
                 self._request("GET", "/version", seconds=API_PROBE_SECONDS)
             except UnreachableError as error:
-                self._unreachable = error
+                self._unreachable_error = error
                 raise
             except RefusedError:
                 pass  # it responds; a missing permission shows in the operation itself
@@ -239,14 +239,14 @@ class ClusterClient:
                 retries=urllib3.Retry(total=1, connect=0, read=0, redirect=0, status=0, other=0),
             )
         except urllib3.exceptions.HTTPError as error:
-            raise UnreachableError(_unreachable(self.server, error)) from None
-        status = _decoded(response.data)
+            raise UnreachableError(_unreachable_message(self.server, error)) from None
+        status = _decode(response.data)
         if response.status >= 400:
             raise _refusal(response.status, status)
         return status
 
 
-def _decoded(data: bytes) -> Object:
+def _decode(data: bytes) -> Object:
     try:
         content = json.loads(data)
     except ValueError:
@@ -254,7 +254,7 @@ def _decoded(data: bytes) -> Object:
     return content if isinstance(content, dict) else {}
 
 
-def _unreachable(server: str, error: Exception) -> str:
+def _unreachable_message(server: str, error: Exception) -> str:
     cause = getattr(error, "reason", None) or error
     return (
         f"the cluster at {server} does not respond: {cause}. Check that it runs and that the "
@@ -278,12 +278,12 @@ def _refusal(code: int, status: Object) -> RefusedError:
 
 def _with_reference(reference: ObjectReference, error: ConflictError) -> ConflictError:
     lines = str(error).splitlines()
-    shown = "\n".join(f"  - {line}" for line in lines[:SHOWN_CAUSES])
-    unnamed = f"\n  - and {len(lines) - SHOWN_CAUSES} more" if len(lines) > SHOWN_CAUSES else ""
+    line_list = "\n".join(f"  - {line}" for line in lines[:MAX_CAUSES])
+    remainder = f"\n  - and {len(lines) - MAX_CAUSES} more" if len(lines) > MAX_CAUSES else ""
     return ConflictError(
         error.code,
         error.reason,
-        f"other field managers own fields of {reference} that this program sets:\n{shown}{unnamed}\n"
+        f"other field managers own fields of {reference} that this program sets:\n{line_list}{remainder}\n"
         f'To take them over, set the annotation {PATCH_FORCE}: "true" on the resource; to leave '
         "them, remove them from the program or list them in ignore_changes.",
     )

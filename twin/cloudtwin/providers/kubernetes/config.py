@@ -11,12 +11,12 @@ import yaml
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.values import Plain, plain
 
-SUPPORTED = {
+SUPPORTED_ARGUMENTS = {
     "kubeconfig", "context", "namespace", "clusterIdentifier", "enablePatchForce",
     "upsertExistingObjects", "enableServerSideApply",
 }  # fmt: skip
 # Arguments for features that the stand-in lacks; it ignores them.
-WITHOUT_EFFECT = {
+IGNORED_ARGUMENTS = {
     "version", "pluginDownloadURL", "suppressDeprecationWarnings", "suppressHelmHookWarnings",
     "kubeClientSettings", "helmReleaseSettings",
 }  # fmt: skip
@@ -57,7 +57,11 @@ def parse(arguments: Mapping[str, Plain]) -> KubernetesConfig:
     """
     settings = {key: plain(value) for key, value in arguments.items() if value is not None}
     for name, value in settings.items():
-        if name not in SUPPORTED | WITHOUT_EFFECT and value not in ("", "false", False):
+        if name not in SUPPORTED_ARGUMENTS | IGNORED_ARGUMENTS and value not in (
+            "",
+            "false",
+            False,
+        ):
             raise ProviderError(
                 f"{name} is not supported by the stand-in kubernetes provider; "
                 "install the official plugin"
@@ -101,10 +105,10 @@ def _boolean(settings: Mapping[str, Plain], name: str, *, default: bool = False)
 def content(kubeconfig: str) -> dict[str, Any] | None:
     """Return a kubeconfig's content, or None if the text is a path."""
     try:
-        parsed = yaml.safe_load(kubeconfig)
+        document = yaml.safe_load(kubeconfig)
     except yaml.YAMLError:
         return None
-    return parsed if isinstance(parsed, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def replacing_arguments(old: KubernetesConfig, new: KubernetesConfig) -> list[str]:
@@ -115,8 +119,8 @@ def replacing_arguments(old: KubernetesConfig, new: KubernetesConfig) -> list[st
     """
     if old.cluster_identifier or new.cluster_identifier:
         return ["clusterIdentifier"] if old.cluster_identifier != new.cluster_identifier else []
-    before, after = _server(old), _server(new)
-    return ["kubeconfig"] if before and after and before != after else []
+    old_server, new_server = _server(old), _server(new)
+    return ["kubeconfig"] if old_server and new_server and old_server != new_server else []
 
 
 def _server(config: KubernetesConfig) -> str | None:

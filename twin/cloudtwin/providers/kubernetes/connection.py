@@ -59,8 +59,8 @@ def _connect(provider: KubernetesConfig) -> Connection:
     else:
         path = str(Path(text).expanduser()) if text else None
         client = config.new_client_from_config(path, context, persist_config=False)  # type: ignore[no-untyped-call]
-        contexts, active = config.list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
-        name = context or active["name"]
+        contexts, active_context = config.list_kube_config_contexts(path)  # type: ignore[no-untyped-call]
+        name = context or active_context["name"]
     return Connection(client, _namespace(contexts, name))
 
 

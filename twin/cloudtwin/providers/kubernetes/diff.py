@@ -1,7 +1,7 @@
 """Differences between the program's last inputs and its new ones.
 
-Inputs are compared with inputs. Fields that the API server fills in are in neither. Changes of
-others in the cluster show only after a refresh, which rewrites the last inputs.
+Inputs are compared with inputs. Fields that the API server fills in are in neither. Changes by
+other clients show only after a refresh, which rewrites the last inputs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,9 +30,9 @@ def compare(old: Mapping[str, Plain], new: Mapping[str, Plain], ignored: Sequenc
 
 
 def _same_name(old: Mapping[str, Plain], new: Mapping[str, Plain]) -> bool:
-    """Return True if old and new object have one name, so that the old one must be deleted first.
+    """Return True if old and new object have the same name, so that the old object must be deleted first.
 
-    A new object with an automatic name gets another one. An unknown name may be the old one.
+    A new object with an automatic name gets another name. An unknown name may equal the old name.
     """
     if flag(new, AUTO_NAMED):
         return False

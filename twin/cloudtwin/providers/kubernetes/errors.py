@@ -5,7 +5,7 @@ ProviderError: the operation failed; the text is for the user.
     UnknownKindError: the cluster does not serve the kind.
     RefusedError: the API server refused a request; carries the HTTP code.
         ConflictError: other field managers own fields that the program sets.
-    NotReadyError: the object exists but is not ready; carries it, so that the state keeps it.
+    NotReadyError: the object exists but is not ready; carries the object, so that the state keeps it.
 """
 
 from typing import Any

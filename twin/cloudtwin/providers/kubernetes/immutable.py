@@ -7,7 +7,7 @@ their data is immutable by default, so that the pods that use them are replaced.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cloudtwin.providers.protocol.values import Path, Plain
+from cloudtwin.providers.protocol.values import Path, Plain, path_starts_with
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class ImmutableFields:
 
     Attributes:
         immutable: paths of fields that cannot be updated.
-        mutable: paths below them that can.
+        mutable: paths below them that can be updated.
     """
 
     immutable: tuple[str, ...] = ()
@@ -28,13 +28,7 @@ class ImmutableFields:
 
 
 def _is_under(path: Path, prefixes: tuple[str, ...]) -> bool:
-    return any(_starts_with(path, prefix.split(".")) for prefix in prefixes)
-
-
-def _starts_with(path: Path, prefix: list[str]) -> bool:
-    return len(path) >= len(prefix) and all(
-        pattern in ("*", step) for step, pattern in zip(path, prefix, strict=False)
-    )
+    return any(path_starts_with(path, prefix.split(".")) for prefix in prefixes)
 
 
 IDENTITY = ImmutableFields(("kind", "metadata.name", "metadata.namespace"))

@@ -1,6 +1,6 @@
 """The part of JSONPath (RFC 9535) that `pulumi.com/waitFor` uses. Pure.
 
-Supported are names, indexes, wildcards, and filters with `==`, `!`, `&&`, `||`, parentheses and
+It supports names, indexes, wildcards, and filters with `==`, `!`, `&&`, `||`, parentheses and
 existence tests. Slices, descendants, functions and other comparisons are refused.
 """
 

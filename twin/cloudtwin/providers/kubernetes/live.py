@@ -30,7 +30,7 @@ SERVER_METADATA = (
 )
 KNOWN_AFTER_CREATION = ("creationTimestamp", "generation", "resourceVersion", "uid")
 # Fields for which the API server chooses another value in each dry run.
-ALLOCATED: Mapping[str, tuple[Path, ...]] = {
+ALLOCATED_FIELDS: Mapping[str, tuple[Path, ...]] = {
     "Service": (("spec", "clusterIP"), ("spec", "clusterIPs"), ("spec", "healthCheckNodePort")),
     "PersistentVolumeClaim": (("spec", "volumeName"),),
 }
@@ -73,7 +73,7 @@ def body(inputs: Mapping[str, Plain]) -> Object:
 
 
 def with_live_values(
-    sent: Object, live: Mapping[str, Plain] | None, ignored: Sequence[str]
+    target: Object, live: Mapping[str, Plain] | None, ignored: Sequence[str]
 ) -> Object:
     """Return an object to apply with the live values of the fields of `ignore_changes`.
 
@@ -81,11 +81,11 @@ def with_live_values(
     conflict; leaving the field out could remove it.
 
     Args:
-        sent: the object to apply; not modified.
+        target: the object to apply; not modified.
         live: the object in the cluster; None if it does not exist.
         ignored: property paths.
     """
-    result = deepcopy(sent)
+    result = deepcopy(target)
     for path in ignored:
         _copy(parse_path(path), live or {}, result)
     return result
@@ -130,35 +130,35 @@ def _without_managed_fields(live: Mapping[str, Plain], inputs: Mapping[str, Plai
 def preview_of_unknown(inputs: Mapping[str, Plain]) -> Object:
     """Return a preview's outputs without the cluster: the inputs, the rest unknown."""
     result = deepcopy(dict(inputs))
-    declared = result.get("metadata")
-    if isinstance(declared, dict):
-        result["metadata"] = {**dict.fromkeys(KNOWN_AFTER_CREATION, UNKNOWN), **declared}
+    declared_metadata = result.get("metadata")
+    if isinstance(declared_metadata, dict):
+        result["metadata"] = {**dict.fromkeys(KNOWN_AFTER_CREATION, UNKNOWN), **declared_metadata}
     result.setdefault("status", UNKNOWN)
     spec = result.get("spec")
-    for path in ALLOCATED.get(str(inputs.get("kind")), ()):
+    for path in ALLOCATED_FIELDS.get(str(inputs.get("kind")), ()):
         if isinstance(spec, dict):
             spec.setdefault(path[1], UNKNOWN)
     return _with_secrets(result, inputs)
 
 
 def preview_of_dry_run(
-    dry: Mapping[str, Plain], inputs: Mapping[str, Plain], old: Mapping[str, Plain]
+    dry_run_object: Mapping[str, Plain], inputs: Mapping[str, Plain], old: Mapping[str, Plain]
 ) -> Object:
     """Return a preview's outputs from a dry run; fields known only after the update are unknown.
 
     Args:
-        dry: the API server's response to the dry run.
+        dry_run_object: the API server's response to the dry run.
         inputs: the new inputs.
-        old: the present outputs; empty for a new object.
+        old: the existing outputs; empty for a new object.
     """
-    result = _without_managed_fields(dry, inputs)
+    result = _without_managed_fields(dry_run_object, inputs)
     for field in ("resourceVersion", "generation") if old else KNOWN_AFTER_CREATION:
         result["metadata"][field] = UNKNOWN
     result["status"] = UNKNOWN
-    declared = plain(inputs)
+    declared_inputs = plain(inputs)
     if not old and isinstance(result.get("spec"), dict):
-        for first, second in ALLOCATED.get(str(inputs.get("kind")), ()):
-            if second not in declared.get(first, {}) and second in result["spec"]:
+        for first, second in ALLOCATED_FIELDS.get(str(inputs.get("kind")), ()):
+            if second not in declared_inputs.get(first, {}) and second in result["spec"]:
                 result["spec"][second] = UNKNOWN
     return result
 
@@ -173,7 +173,7 @@ def _with_secrets(result: Object, inputs: Mapping[str, Plain]) -> Object:
     return marked
 
 
-def drifted(inputs: Plain, previous: Plain, now: Plain) -> Plain:
+def with_drift(inputs: Plain, previous: Plain, live: Plain) -> Plain:
     """Return the last inputs with the live values of fields that changed since the last update.
 
     An unchanged field keeps the program's spelling ("1" for "1000m"). Fields that the program does
@@ -182,39 +182,39 @@ def drifted(inputs: Plain, previous: Plain, now: Plain) -> Plain:
     Args:
         inputs: the last inputs, without secret marks.
         previous: the live object after the last update.
-        now: the live object.
+        live: the live object.
     """
-    if isinstance(inputs, Mapping) and isinstance(now, Mapping):
-        before = previous if isinstance(previous, Mapping) else {}
+    if isinstance(inputs, Mapping) and isinstance(live, Mapping):
+        previous_object = previous if isinstance(previous, Mapping) else {}
         result: Object = {}
         for key, value in inputs.items():
-            if key in now:
-                result[key] = drifted(value, before.get(key), now[key])
-            elif key not in before:
+            if key in live:
+                result[key] = with_drift(value, previous_object.get(key), live[key])
+            elif key not in previous_object:
                 result[key] = value  # not returned by the API server, such as stringData, or null
         return result
-    if isinstance(inputs, list) and isinstance(now, list):
-        return _drifted_list(inputs, previous if isinstance(previous, list) else [], now)
-    return inputs if now in (previous, inputs) else deepcopy(now)
+    if isinstance(inputs, list) and isinstance(live, list):
+        return _list_with_drift(inputs, previous if isinstance(previous, list) else [], live)
+    return inputs if live in (previous, inputs) else deepcopy(live)
 
 
-def _drifted_list(inputs: list[Plain], before: list[Plain], now: list[Plain]) -> list[Plain]:
-    if now == before:
+def _list_with_drift(inputs: list[Plain], previous: list[Plain], live: list[Plain]) -> list[Plain]:
+    if live == previous:
         return inputs
-    if _have_names(inputs) and _have_names(now):
-        befores, nows = (
-            {item["name"]: item for item in items if "name" in item} for items in (before, now)
+    if _have_names(inputs) and _have_names(live):
+        previous_items, live_items = (
+            {item["name"]: item for item in items if "name" in item} for items in (previous, live)
         )
         remaining = [
-            drifted(item, befores.get(item["name"]), nows[item["name"]])
+            with_drift(item, previous_items.get(item["name"]), live_items[item["name"]])
             for item in inputs
-            if item["name"] in nows
+            if item["name"] in live_items
         ]
-        known_names = {item["name"] for item in inputs} | befores.keys()
-        return remaining + [deepcopy(item) for item in now if item["name"] not in known_names]
-    if len(inputs) == len(before) == len(now):
-        return [drifted(*three) for three in zip(inputs, before, now, strict=True)]
-    return deepcopy(now)
+        known_names = {item["name"] for item in inputs} | previous_items.keys()
+        return remaining + [deepcopy(item) for item in live if item["name"] not in known_names]
+    if len(inputs) == len(previous) == len(live):
+        return [with_drift(*values) for values in zip(inputs, previous, live, strict=True)]
+    return deepcopy(live)
 
 
 def _have_names(items: list[Plain]) -> bool:
@@ -225,9 +225,9 @@ def refreshed_inputs(
     inputs: Mapping[str, Plain], old: Mapping[str, Plain], live: Mapping[str, Plain]
 ) -> Object:
     """Return the inputs after a refresh: drift applied, the rest and the secret marks unchanged."""
-    now: Object = drifted(plain(inputs), plain(old), plain(live))
-    now = _data_of_secret(now, plain(old), live)
-    marked: Object = with_secrets(now, secret_paths(dict(inputs)))
+    inputs_with_drift: Object = with_drift(plain(inputs), plain(old), plain(live))
+    inputs_with_drift = _data_of_secret(inputs_with_drift, plain(old), live)
+    marked: Object = with_secrets(inputs_with_drift, secret_paths(dict(inputs)))
     return marked
 
 
@@ -254,24 +254,24 @@ def imported_inputs(live: Mapping[str, Plain]) -> Object:
     Applied fields are recorded with their managers. For an object that was never applied the whole
     content is returned.
     """
-    owners = [
+    managed_fields = [
         managed_field
         for managed_field in live.get("metadata", {}).get("managedFields") or ()
         if not managed_field.get("subresource")
     ]
-    applied = [
+    applied_fields = [
         managed_field.get("fieldsV1", {})
-        for managed_field in owners
+        for managed_field in managed_fields
         if managed_field.get("operation") == "Apply"
     ]
     source = deepcopy(dict(live))
     source.pop("status", None)
     for field in SERVER_METADATA:
         source.get("metadata", {}).pop(field, None)
-    if applied:
+    if applied_fields:
         merged: Object = {}
-        for fields in applied:
-            merged = _merged(merged, _owned(source, fields))
+        for fields in applied_fields:
+            merged = _merge(merged, _owned_fields(source, fields))
         identity = {
             key: source["metadata"][key]
             for key in ("name", "namespace")
@@ -283,23 +283,23 @@ def imported_inputs(live: Mapping[str, Plain]) -> Object:
     return _with_secrets(source, {})
 
 
-def _owned(value: Plain, fields: Mapping[str, Plain]) -> Plain:
+def _owned_fields(value: Plain, fields: Mapping[str, Plain]) -> Plain:
     """Return the owned fields of a value. A list is kept whole to preserve its order."""
     if not isinstance(value, Mapping):
         return value
     return {
-        name: _owned(value[name], inner) if inner else value[name]
+        name: _owned_fields(value[name], inner) if inner else value[name]
         for key, inner in fields.items()
         if (name := key.removeprefix("f:")) != key and name in value
     }
 
 
-def _merged(base: Plain, other: Plain) -> Plain:
+def _merge(base: Plain, other: Plain) -> Plain:
     if isinstance(base, Mapping) and isinstance(other, Mapping):
         return {
             **base,
             **{
-                key: _merged(base[key], value) if key in base else value
+                key: _merge(base[key], value) if key in base else value
                 for key, value in other.items()
             },
         }

@@ -97,7 +97,7 @@ def timeout_seconds(value: Mapping[str, Plain], option: float, default: float) -
 
 
 def with_name(inputs: Object, resource: str, seed: bytes, old: Mapping[str, Plain]) -> Object:
-    """Return the inputs with a name: their own, the old one, or the resource's and eight digits.
+    """Return the inputs with a name: their own, the old name, or the resource's name and eight digits.
 
     Args:
         inputs: the program's inputs; not modified.
@@ -105,15 +105,15 @@ def with_name(inputs: Object, resource: str, seed: bytes, old: Mapping[str, Plai
         seed: the engine's random bytes: the same in a preview and the update that follows its plan.
         old: the last inputs, empty for a new object.
     """
-    declared = metadata(inputs)
-    if declared.get("name") or (
+    declared_metadata = metadata(inputs)
+    if declared_metadata.get("name") or (
         "metadata" in inputs and isinstance(plain(inputs["metadata"]), Unknown)
     ):
         return inputs
     if flag(old, AUTO_NAMED):
         name = metadata(old)["name"]
     else:
-        stem = declared.get("generateName") or f"{resource.lower()}-"
+        stem = declared_metadata.get("generateName") or f"{resource.lower()}-"
         suffix = hashlib.sha256(seed + resource.encode()).hexdigest()[:SUFFIX_LENGTH]
         name = stem[: NAME_LIMIT - SUFFIX_LENGTH] + suffix
     return _with_metadata(inputs, name=name, annotations={AUTO_NAMED: "true"})
@@ -128,12 +128,15 @@ def _with_metadata(
     inputs: Object, annotations: Mapping[str, str] | None = None, **fields: str
 ) -> Object:
     result = deepcopy(inputs)
-    declared = result.get("metadata")
-    result["metadata"] = {**(declared if isinstance(declared, dict) else {}), **fields}
+    declared_metadata = result.get("metadata")
+    result["metadata"] = {
+        **(declared_metadata if isinstance(declared_metadata, dict) else {}),
+        **fields,
+    }
     if annotations:
-        present = result["metadata"].get("annotations")
+        existing = result["metadata"].get("annotations")
         result["metadata"]["annotations"] = {
-            **(present if isinstance(present, dict) else {}),
+            **(existing if isinstance(existing, dict) else {}),
             **annotations,
         }
     return result

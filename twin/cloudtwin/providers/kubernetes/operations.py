@@ -21,7 +21,12 @@ from cloudtwin.providers.kubernetes.errors import (
 from cloudtwin.providers.kubernetes.live import Origin
 from cloudtwin.providers.kubernetes.objects import ObjectReference
 from cloudtwin.providers.kubernetes.readiness import Failed, assess
-from cloudtwin.providers.kubernetes.wait import events, related_to, until_gone, until_ready
+from cloudtwin.providers.kubernetes.wait import (
+    events,
+    related_to,
+    wait_until_gone,
+    wait_until_ready,
+)
 from cloudtwin.providers.protocol.engine_client import EngineClient
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.resource import ResourceKey, ResourceState
@@ -45,7 +50,7 @@ class KubernetesOperations:
         self._lock = threading.Lock()
         self._client: ClusterClient | None = None
         self._warned = False
-        # The resource that created or updated an object in this run: a second one is an error.
+        # The resource that created or updated an object in this run: a second owner is an error.
         self._owners: dict[ObjectReference, str] = {}
 
     def cancel(self) -> None:
@@ -67,18 +72,18 @@ class KubernetesOperations:
             ProviderError: the annotation `pulumi.com/waitFor` is invalid.
         """
         wait_for.parse(objects.annotation(new, objects.WAIT_FOR))
-        completed = objects.with_name(new, name, seed, old)
-        metadata = objects.metadata(completed)
+        named_inputs = objects.with_name(new, name, seed, old)
+        metadata = objects.metadata(named_inputs)
         if not metadata or metadata.get("namespace") is not None:  # the whole value may be unknown
-            return completed
-        namespaced = self._namespaced(completed)
-        if namespaced is None and (old_namespace := objects.metadata(old).get("namespace")):
-            return objects.with_namespace(completed, old_namespace)
-        if not namespaced:
-            return completed
-        return objects.with_namespace(completed, self.cluster.default_namespace)
+            return named_inputs
+        is_namespaced = self._is_namespaced(named_inputs)
+        if is_namespaced is None and (old_namespace := objects.metadata(old).get("namespace")):
+            return objects.with_namespace(named_inputs, old_namespace)
+        if not is_namespaced:
+            return named_inputs
+        return objects.with_namespace(named_inputs, self.cluster.default_namespace)
 
-    def _namespaced(self, inputs: Object) -> bool | None:
+    def _is_namespaced(self, inputs: Object) -> bool | None:
         """Return whether a kind is namespaced; None if that is not known yet."""
         api_version, kind = _kind_of(inputs)
         group = api_version.rpartition("/")[0]
@@ -110,7 +115,7 @@ class KubernetesOperations:
             if existing and not _applied_by_pulumi(existing):
                 self._require_absent(reference, existing)
             # The existing object may be the one to be replaced: its fields are no conflict.
-            dry = self._apply(
+            dry_run_object = self._apply(
                 reference,
                 conversion.body(inputs),
                 inputs,
@@ -122,11 +127,11 @@ class KubernetesOperations:
             return conversion.preview_of_unknown(inputs)  # this update may create its definition
         except RefusedError as error:
             replaced = existing is not None and error.code == UNPROCESSABLE
-            # The namespace does not exist yet, or the object to be replaced still does.
+            # The namespace does not exist yet, or the object to be replaced still exists.
             if (error.code == NOT_FOUND or replaced) and not isinstance(error, ConflictError):
                 return conversion.preview_of_unknown(inputs)
             raise
-        return conversion.preview_of_dry_run(dry, inputs, old)
+        return conversion.preview_of_dry_run(dry_run_object, inputs, old)
 
     def _reachable(self, urn: str) -> bool:
         try:
@@ -151,7 +156,9 @@ class KubernetesOperations:
         with suppress(UnknownKindError):  # its definition may be new: applying waits for it
             self._require_absent(reference, self.cluster.get(reference))
         timeouts = self._timeouts(urn, inputs, timeout)
-        return reference.id, self._applied(reference, conversion.body(inputs), inputs, {}, timeouts)
+        return reference.id, self._apply_and_wait(
+            reference, conversion.body(inputs), inputs, {}, timeouts
+        )
 
     def _require_absent(self, reference: ObjectReference, existing: Object | None) -> None:
         """Refuse to create an object that exists, as the official provider does.
@@ -176,7 +183,9 @@ class KubernetesOperations:
         body = conversion.body(inputs)
         if ignored:
             body = conversion.with_live_values(body, self.cluster.get(reference), ignored)
-        return self._applied(reference, body, inputs, old, self._timeouts(urn, inputs, timeout))
+        return self._apply_and_wait(
+            reference, body, inputs, old, self._timeouts(urn, inputs, timeout)
+        )
 
     def _apply(
         self, reference: ObjectReference, body: Object, inputs: Object, old: Object, *,
@@ -191,7 +200,7 @@ class KubernetesOperations:
             wait_seconds=0 if dry_run else NEW_KIND_SECONDS,
         )
 
-    def _applied(
+    def _apply_and_wait(
         self,
         reference: ObjectReference,
         body: Object,
@@ -206,7 +215,7 @@ class KubernetesOperations:
         if objects.flag(inputs, objects.SKIP_AWAIT):
             return conversion.outputs(live, inputs, origin)
         try:
-            live = until_ready(self.cluster, reference, live, timeouts)
+            live = wait_until_ready(self.cluster, reference, live, timeouts)
         except ProviderError as error:  # the object exists, so the state must keep it
             observed = error.live if isinstance(error, NotReadyError) else live
             reasons = error.reasons if isinstance(error, NotReadyError) else [str(error)]
@@ -286,7 +295,7 @@ class KubernetesOperations:
         policy = objects.annotation(live, objects.DELETION_PROPAGATION)
         self.cluster.delete(reference, policy.capitalize() or "Foreground")
         timeouts = self._timeouts(key.urn, old.outputs, timeout)
-        until_gone(self.cluster, reference, live["metadata"]["uid"], timeouts)
+        wait_until_gone(self.cluster, reference, live["metadata"]["uid"], timeouts)
         with self._lock:
             self._owners.pop(reference, None)  # a replacement may have the name now
 

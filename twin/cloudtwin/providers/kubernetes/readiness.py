@@ -17,16 +17,16 @@ Live: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Ready:
-    """The object is ready."""
+    """Verdict that the object is ready."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """The object is not ready yet.
+    """Verdict that the object is not ready yet.
 
     Attributes:
         reason: missing part of its readiness.
-        stuck: True if it is unlikely to change without a fix.
+        stuck: True if the object is unlikely to become ready without a fix.
     """
 
     reason: str
@@ -35,7 +35,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Failed:
-    """The object will not become ready.
+    """Verdict that the object will not become ready.
 
     Attributes:
         reason: reason of the failure.
@@ -111,7 +111,7 @@ def reason_and_message(condition: Live | None) -> str:
     return ": ".join(parts) or "no reason given"
 
 
-def _observed(live: Live) -> bool:
+def _is_observed(live: Live) -> bool:
     """Return True if the controller has observed the latest generation."""
     return int(live.get("status", {}).get("observedGeneration") or 0) >= int(
         live["metadata"].get("generation") or 0
@@ -123,8 +123,8 @@ def _wait_for_pods(reason: str, related: Related) -> Waiting:
     problems = [problem for pod in related.pods if (problem := pod_problem(pod))]
     if not problems:
         return Waiting(reason)
-    worst = max(problems, key=lambda item: item.stuck)
-    return Waiting(f"{reason}; {worst.reason}", worst.stuck)
+    most_severe = max(problems, key=lambda item: item.stuck)
+    return Waiting(f"{reason}; {most_severe.reason}", most_severe.stuck)
 
 
 def pod_problem(pod: Live) -> Waiting | None:
@@ -159,11 +159,15 @@ def pod_problem(pod: Live) -> Waiting | None:
 def _deployment(live: Live, related: Related) -> Verdict:
     status, desired = live.get("status", {}), live["spec"].get("replicas", 1)
     progressing = condition(live, "Progressing")
-    if progressing and progressing.get("reason") == "ProgressDeadlineExceeded" and _observed(live):
+    if (
+        progressing
+        and progressing.get("reason") == "ProgressDeadlineExceeded"
+        and _is_observed(live)
+    ):
         return Failed(_wait_for_pods(reason_and_message(progressing), related).reason)
     updated, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
     if (
-        not _observed(live)
+        not _is_observed(live)
         or updated < desired
         or status.get("replicas", 0) > updated
         or available < desired
@@ -178,10 +182,10 @@ def _stateful_set(live: Live, related: Related) -> Verdict:
     status, spec = live.get("status", {}), live["spec"]
     desired, ready = spec.get("replicas", 1), status.get("readyReplicas", 0)
     strategy = spec.get("updateStrategy", {})
-    rolls = strategy.get("type", "RollingUpdate") == "RollingUpdate"
+    is_rolling = strategy.get("type", "RollingUpdate") == "RollingUpdate"
     partition = strategy.get("rollingUpdate", {}).get("partition", 0)
-    updated = status.get("updatedReplicas", 0) if rolls else desired
-    if not _observed(live) or ready < desired or updated < max(desired - partition, 0):
+    updated = status.get("updatedReplicas", 0) if is_rolling else desired
+    if not _is_observed(live) or ready < desired or updated < max(desired - partition, 0):
         return _wait_for_pods(f"{ready} of {desired} pods are ready", related)
     return READY
 
@@ -189,9 +193,11 @@ def _stateful_set(live: Live, related: Related) -> Verdict:
 def _daemon_set(live: Live, related: Related) -> Verdict:
     status = live.get("status", {})
     desired, available = status.get("desiredNumberScheduled", 0), status.get("numberAvailable", 0)
-    rolls = live["spec"].get("updateStrategy", {}).get("type", "RollingUpdate") == "RollingUpdate"
-    updated = status.get("updatedNumberScheduled", 0) if rolls else desired
-    if not _observed(live) or available < desired or updated < desired:
+    is_rolling = (
+        live["spec"].get("updateStrategy", {}).get("type", "RollingUpdate") == "RollingUpdate"
+    )
+    updated = status.get("updatedNumberScheduled", 0) if is_rolling else desired
+    if not _is_observed(live) or available < desired or updated < desired:
         return _wait_for_pods(f"{available} of {desired} pods are available", related)
     return READY
 
@@ -258,14 +264,16 @@ def _service(live: Live, related: Related) -> Verdict:
         or not spec.get("selector")
     ):
         return READY
-    ready = [
+    ready_endpoints = [
         endpoint
         for endpoint_slice in related.endpoint_slices
         for endpoint in endpoint_slice.get("endpoints") or ()
         if endpoint.get("conditions", {}).get("ready", True)
     ]
     return (
-        READY if ready else Waiting(f"no ready pod matches its selector {dict(spec['selector'])}")
+        READY
+        if ready_endpoints
+        else Waiting(f"no ready pod matches its selector {dict(spec['selector'])}")
     )
 
 

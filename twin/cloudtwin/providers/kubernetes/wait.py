@@ -24,7 +24,7 @@ FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, PAUSE_GROWTH = 0.1, 2.0, 1.5
 STUCK_SECONDS = 60.0
 STUCK_VARIABLE = "CLOUDTWIN_STUCK_SECONDS"
 """Environment variable that overrides STUCK_SECONDS."""
-EVENTS_SHOWN = 6
+MAX_EVENTS = 6
 WORKLOADS = {"DaemonSet", "Deployment", "Job", "Pod", "StatefulSet"}
 
 
@@ -45,15 +45,15 @@ class Backoff:
         self._seconds = min(self._seconds * PAUSE_GROWTH, MAX_PAUSE_SECONDS)
 
 
-def until_ready(
-    cluster: ClusterClient, reference: ObjectReference, first: Object, timeouts: Timeouts
+def wait_until_ready(
+    cluster: ClusterClient, reference: ObjectReference, applied_object: Object, timeouts: Timeouts
 ) -> Object:
     """Wait until an object is ready and return it.
 
     Args:
         cluster: the cluster.
         reference: the object.
-        first: the object as it was applied.
+        applied_object: the object as it was applied.
         timeouts: time limit of the operation.
 
     Raises:
@@ -62,7 +62,7 @@ def until_ready(
         ProviderError: the object was deleted.
     """
     stuck_since: float | None = None
-    live, related = first, Related()
+    live, related = applied_object, Related()
     backoff = Backoff(timeouts)
     while True:
         try:
@@ -83,7 +83,7 @@ def until_ready(
 
 
 def _stuck_since(stuck_since: float | None, verdict: Waiting | Failed) -> float | None:
-    """Return the time since which an object is stuck, on the monotonic clock; None if it is not."""
+    """Return the time since which an object is stuck, on the monotonic clock; None if it is not stuck."""
     if not (isinstance(verdict, Waiting) and verdict.stuck):
         return None
     return time.monotonic() if stuck_since is None else stuck_since
@@ -175,14 +175,18 @@ def events(
     """Return the latest warnings about an object and its pods as lines, oldest first."""
     subjects = {subject["metadata"]["uid"]: subject for subject in (live, *pods)}
     try:
-        listed = cluster.list(
+        warnings = cluster.list(
             "v1", "Event", live["metadata"].get("namespace"), fields="type=Warning"
         )
     except ProviderError:
         return []  # without events the reason is still shown
-    related = [event for event in listed if event.get("involvedObject", {}).get("uid") in subjects]
-    related.sort(key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
-    return [_event_line(event) for event in related[-EVENTS_SHOWN:]]
+    related_warnings = [
+        event for event in warnings if event.get("involvedObject", {}).get("uid") in subjects
+    ]
+    related_warnings.sort(
+        key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or "")
+    )
+    return [_event_line(event) for event in related_warnings[-MAX_EVENTS:]]
 
 
 def _event_line(event: Mapping[str, Any]) -> str:
@@ -192,7 +196,7 @@ def _event_line(event: Mapping[str, Any]) -> str:
     return f"event: {subject['kind']} {subject['name']}: {event.get('reason')}: {message}{times}"
 
 
-def until_gone(
+def wait_until_gone(
     cluster: ClusterClient, reference: ObjectReference, uid: str, timeouts: Timeouts
 ) -> None:
     """Wait until an object is deleted. A new object with its name does not count.
@@ -226,18 +230,18 @@ def until_gone(
 def deletion_blocker(live: Mapping[str, Any]) -> str:
     """Return the obstacle to the deletion of an object."""
     if live["kind"] == "Namespace":
-        remaining = [
+        messages = [
             str(condition.get("message"))
             for condition in live.get("status", {}).get("conditions") or ()
             if condition.get("status") == "True" and condition.get("message")
         ]
-        if remaining:
-            return "; ".join(remaining)
+        if messages:
+            return "; ".join(messages)
     finalizers = live["metadata"].get("finalizers") or []
-    others = [finalizer for finalizer in finalizers if finalizer != "foregroundDeletion"]
-    if others:
+    other_finalizers = [finalizer for finalizer in finalizers if finalizer != "foregroundDeletion"]
+    if other_finalizers:
         return (
-            f"it is held by the finalizer {', '.join(others)} until its controller has cleaned up. "
+            f"it is held by the finalizer {', '.join(other_finalizers)} until its controller has cleaned up. "
             "If that controller no longer exists, remove it from metadata.finalizers by hand"
         )
     if finalizers:

@@ -1,7 +1,7 @@
 """The annotation `pulumi.com/waitFor`, in which users define when an object is ready. Pure.
 
 As in the official provider: `condition=TYPE[=STATUS]` or `jsonpath={PATH}[=VALUE]`, or a JSON list
-of these, all of which must hold. It takes precedence over the rule of the object's kind.
+of these; all must hold. It takes precedence over the rule of the object's kind.
 """
 
 import json
@@ -88,13 +88,13 @@ def parse(annotation: str) -> Sequence[Expectation]:
     if not annotation:
         return ()
     try:
-        listed = json.loads(annotation)
+        entries = json.loads(annotation)
     except ValueError:
-        listed = None
-    is_list = isinstance(listed, list) and all(isinstance(entry, str) for entry in listed)
-    if is_list and not listed:
+        entries = None
+    is_list = isinstance(entries, list) and all(isinstance(entry, str) for entry in entries)
+    if is_list and not entries:
         raise ProviderError("pulumi.com/waitFor: at least one condition is required")
-    return [_expectation(entry) for entry in (listed if is_list else [annotation])]
+    return [_expectation(entry) for entry in (entries if is_list else [annotation])]
 
 
 def _expectation(text: str) -> Expectation:
@@ -127,7 +127,7 @@ def _expected_path(text: str) -> ExpectedPath:
 
 
 def _end_of_braces(text: str) -> int:
-    """Return the index of the brace that closes the first one, outside quotes; -1 without one."""
+    """Return the index of the brace that closes the first brace, outside quotes; -1 if there is none."""
     if not text.startswith("{"):
         return -1
     depth, quote, escaped = 0, "", False

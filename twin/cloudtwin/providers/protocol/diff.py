@@ -85,9 +85,9 @@ def _compare(old: Plain, new: Plain, path: Path) -> Iterator[tuple[Path, DiffKin
         for key in sorted({*old, *new}):
             yield from _compare_member(old, new, key, (*path, key))
     elif isinstance(old, list) and isinstance(new, list):
-        olds, news = dict(enumerate(old)), dict(enumerate(new))
-        for index in sorted({*olds, *news}):
-            yield from _compare_member(olds, news, index, (*path, index))
+        old_items, new_items = dict(enumerate(old)), dict(enumerate(new))
+        for index in sorted({*old_items, *new_items}):
+            yield from _compare_member(old_items, new_items, index, (*path, index))
     elif has_unknown(new) or old != new or isinstance(old, bool) != isinstance(new, bool):
         yield path, DiffKind.UPDATE
 

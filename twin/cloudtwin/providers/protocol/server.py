@@ -97,7 +97,7 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
     def check(
         self, key: ResourceKey, old: Object, new: Object, seed: bytes
     ) -> tuple[Object, Sequence[InputFailure]]:
-        """Return the completed inputs and what is wrong with them."""
+        """Return the completed inputs and the mistakes in them."""
 
     @abstractmethod
     def diff(self, key: ResourceKey, old: Object, new: Object, ignored: Sequence[str], /) -> Diff:
@@ -105,7 +105,7 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
 
     @abstractmethod
     def preview(self, key: ResourceKey, inputs: Object, outputs: Object) -> Object:
-        """Return the expected outputs. `outputs` are the present ones, empty for a new resource."""
+        """Return the expected outputs. `outputs` are the existing outputs, empty for a new resource."""
 
     @abstractmethod
     def create(self, key: ResourceKey, inputs: Object, seconds: float) -> tuple[str, Object]:
@@ -183,11 +183,13 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
     def DiffConfig(self, request: pb.DiffRequest, context: ServicerContext) -> pb.DiffResponse:
         """Compare the provider's arguments."""
         old, new = plain(from_struct(request.old_inputs)), plain(from_struct(request.news))
-        changed = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
-        if not changed:
+        changed_keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+        if not changed_keys:
             return pb.DiffResponse(changes=pb.DiffResponse.DIFF_NONE)
         replaces = [] if has_unknown(new) else self.replacing_arguments(old, new)
-        return pb.DiffResponse(changes=pb.DiffResponse.DIFF_SOME, diffs=changed, replaces=replaces)
+        return pb.DiffResponse(
+            changes=pb.DiffResponse.DIFF_SOME, diffs=changed_keys, replaces=replaces
+        )
 
     @_with_engine_errors
     def Configure(
@@ -201,7 +203,7 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_with_engine_errors
     def Check(self, request: pb.CheckRequest, context: ServicerContext) -> pb.CheckResponse:
-        """Complete a resource's inputs and list what is wrong with them."""
+        """Complete a resource's inputs and return the mistakes in them."""
         inputs, failures = self.check(
             key_of(request),
             from_struct(request.olds),
@@ -285,7 +287,7 @@ def _abort(
     context: ServicerContext, error: Exception, title: str, partial: PartialState | None
 ) -> NoReturn:
     if partial:
-        details = _packed(partial, str(error))
+        details = _pack_details(partial, str(error))
         context.set_trailing_metadata((("grpc-status-details-bin", details),))
         context.abort(grpc.StatusCode.UNKNOWN, str(error))
     if isinstance(error, ProviderError | TwinError):
@@ -296,7 +298,7 @@ def _abort(
     raise AssertionError("abort raises")
 
 
-def _packed(partial: PartialState, message: str) -> bytes:
+def _pack_details(partial: PartialState, message: str) -> bytes:
     detail = any_pb2.Any()
     detail.Pack(
         pb.ErrorResourceInitFailed(

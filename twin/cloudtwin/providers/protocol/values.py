@@ -6,7 +6,7 @@ bool, int, float, str, list or dict. A path is a tuple of keys and list indexes 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -50,7 +50,7 @@ UNKNOWN = Unknown()
 
 @dataclass(frozen=True)
 class Secret:
-    """A value that is never shown, and encrypted in the state."""
+    """A value that is never shown and that is encrypted in the state."""
 
     value: Any
 
@@ -85,8 +85,8 @@ def _from_object(struct: Struct) -> Plain:
         return Secret(_from_value(struct.fields["value"]))
     if mark == OUTPUT:
         value = _from_value(struct.fields["value"]) if "value" in struct.fields else UNKNOWN
-        hidden = "secret" in struct.fields and struct.fields["secret"].bool_value
-        return Secret(value) if hidden else value
+        is_secret = "secret" in struct.fields and struct.fields["secret"].bool_value
+        return Secret(value) if is_secret else value
     if mark in ASSETS:
         raise ProviderError(
             "an asset or archive is not a valid value here; read the file in the program"
@@ -184,6 +184,13 @@ def path_text(path: Path) -> str:
         else:
             text += f".{step}" if text else step
     return text
+
+
+def path_starts_with(path: Path, prefix: Sequence[str]) -> bool:
+    """Return True if a path begins with a prefix, in which `*` matches any key or index."""
+    return len(path) >= len(prefix) and all(
+        pattern in ("*", step) for step, pattern in zip(path, prefix, strict=False)
+    )
 
 
 _STEP = re.compile(r'\["((?:[^"\\]|\\.)*)"\]|\[(\d+|\*)\]|\.?([^.\[\]"]+)')

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cloudtwin.providers.protocol.values import Path, Plain, Secret, Unknown
 from cloudtwin.providers.schema.model import Fields, ResourceSchema, Shape
 
-SHOWN_CHOICES = 12
+MAX_CHOICES = 12
 TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -39,14 +39,16 @@ class _Checker:
         self._objects = objects
 
     def fields(
-        self, declared: Fields, values: Mapping[str, Plain], path: Path
+        self, schema_fields: Fields, values: Mapping[str, Plain], path: Path
     ) -> Iterator[Mistake]:
         for name, value in values.items():
-            if name not in declared:
-                yield Mistake((*path, name), f"there is no such property{nearest(name, declared)}")
+            if name not in schema_fields:
+                yield Mistake(
+                    (*path, name), f"there is no such property{nearest(name, schema_fields)}"
+                )
             elif value is not None:
-                yield from self.value(declared[name].shape, value, (*path, name))
-        for name, field in declared.items():
+                yield from self.value(schema_fields[name].shape, value, (*path, name))
+        for name, field in schema_fields.items():
             if field.required and values.get(name) is None:
                 yield Mistake((*path, name), "it is required and missing")
 
@@ -58,9 +60,9 @@ class _Checker:
         elif isinstance(shape, str):
             yield from _primitive(shape, value, path)
         else:
-            yield from self._composed(shape, value, path)
+            yield from self._composite(shape, value, path)
 
-    def _composed(self, shape: Mapping[str, Plain], value: Plain, path: Path) -> Iterator[Mistake]:
+    def _composite(self, shape: Mapping[str, Plain], value: Plain, path: Path) -> Iterator[Mistake]:
         ((kind, inner),) = shape.items()
         if kind == "enum":
             yield from one_of(inner, value, path)
@@ -92,10 +94,10 @@ def _primitive(shape: str, value: Plain, path: Path) -> Iterator[Mistake]:
 def one_of(choices: list[Plain], value: Plain, path: Path) -> Iterator[Mistake]:
     """Yield a mistake for a value that is not one of the choices, with the nearest choice."""
     if value not in choices:
-        shown = ", ".join(map(str, choices[:SHOWN_CHOICES]))
-        ellipsis = ", ..." if len(choices) > SHOWN_CHOICES else ""
+        choice_list = ", ".join(map(str, choices[:MAX_CHOICES]))
+        ellipsis = ", ..." if len(choices) > MAX_CHOICES else ""
         closest = nearest(str(value), [str(choice) for choice in choices])
-        yield Mistake(path, f"{value!r} is not one of {shown}{ellipsis}{closest}")
+        yield Mistake(path, f"{value!r} is not one of {choice_list}{ellipsis}{closest}")
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

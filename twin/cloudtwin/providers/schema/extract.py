@@ -62,14 +62,14 @@ class Extractor:
     def _inputs(self, cls: type) -> Fields:
         from pulumi._types import input_type_py_to_pulumi_names
 
-        needed = {
+        required_names = {
             name
             for name, parameter in inspect.signature(cls).parameters.items()
             if parameter.default is parameter.empty
         }
         hints = _getters(cls)
         return {
-            name: Field(shape=self._shape(hints[python]), required=python in needed)
+            name: Field(shape=self._shape(hints[python]), required=python in required_names)
             for python, name in input_type_py_to_pulumi_names(cls).items()
         }
 
@@ -124,7 +124,7 @@ class Extractor:
             return "any"
         name = f"{member.__module__}.{member.__name__}"
         if name not in self._objects:
-            self._objects[name] = {}  # first, so that a type may contain itself
+            self._objects[name] = {}  # set before the members are read: a type may contain itself
             self._objects[name] = reader(member)
         return {"object": name}
 
@@ -147,9 +147,9 @@ def _register(package: str) -> dict[str, tuple[str, str]]:
 
 def _arguments_class(resource: type) -> type:
     """Return the argument class of a resource: VpcArgs, but SubnetInitArgs in azure-native."""
-    home = sys.modules[resource.__module__]
-    first: type = getattr(home, home.__all__[0])
-    return first
+    module = sys.modules[resource.__module__]
+    arguments_class: type = getattr(module, module.__all__[0])
+    return arguments_class
 
 
 def _getters(cls: type) -> dict[str, Any]:
@@ -176,14 +176,14 @@ def _members(hint: Any) -> list[Any]:  # noqa: ANN401  type hints have no common
 
     if typing.get_origin(hint) not in (typing.Union, UnionType):
         return [hint]
-    plain = [
+    members = [
         member
         for member in typing.get_args(hint)
         if member is not NoneType and typing.get_origin(member) not in (Awaitable, pulumi.Output)
     ]
     return [
         inner
-        for member in plain
+        for member in members
         for inner in (_members(member) if member is not hint else [member])
     ]
 

@@ -30,7 +30,7 @@ class ResourceSchema:
     Attributes:
         token: type token, such as aws:ec2/vpc:Vpc.
         inputs: properties that a program may set.
-        outputs: properties that it may read; required ones are never null.
+        outputs: properties that it may read; required outputs are never null.
         objects: nested types, by the name that shapes use.
     """
 
@@ -50,17 +50,17 @@ def to_json(schema: ResourceSchema) -> dict[str, Any]:
     }
 
 
-def from_json(stored: Mapping[str, Any]) -> ResourceSchema:
+def from_json(document: Mapping[str, Any]) -> ResourceSchema:
     """Return the schema that `to_json` wrote.
 
     Raises:
         KeyError, TypeError, ValueError: the JSON has another form.
     """
     return ResourceSchema(
-        token=stored["token"],
-        inputs=_read(stored["inputs"]),
-        outputs=_read(stored["outputs"]),
-        objects={name: _read(fields) for name, fields in stored["objects"].items()},
+        token=document["token"],
+        inputs=_read(document["inputs"]),
+        outputs=_read(document["outputs"]),
+        objects={name: _read(fields) for name, fields in document["objects"].items()},
     )
 
 
@@ -68,8 +68,8 @@ def _write(fields: Fields) -> dict[str, list[Any]]:
     return {name: [field.shape, field.required] for name, field in fields.items()}
 
 
-def _read(stored: Mapping[str, Any]) -> Fields:
+def _read(document: Mapping[str, Any]) -> Fields:
     return {
         name: Field(shape=shape, required=bool(required))
-        for name, (shape, required) in stored.items()
+        for name, (shape, required) in document.items()
     }

@@ -1,4 +1,4 @@
-"""Cache of extracted resource types, one file each; extracts missing ones."""
+"""Cache of extracted resource types, one file each; missing types are extracted."""
 
 import fcntl
 import hashlib
@@ -23,7 +23,7 @@ def sdk_version(cloud: str) -> str:
     """Return the version of a cloud's SDK.
 
     Raises:
-        TwinError: it is not installed.
+        TwinError: the SDK is not installed.
     """
     # Imported late: it costs fifty milliseconds of every command.
     from importlib.metadata import PackageNotFoundError, version
@@ -48,7 +48,7 @@ class SchemaStore:
 
     Attributes:
         cloud: aws or azure-native.
-        tokens: all types; the first missing one extracts all others too, because importing the SDK
+        tokens: all types; if one is missing, all missing types are extracted, because importing the SDK
             takes most of the time.
     """
 

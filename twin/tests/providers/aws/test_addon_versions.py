@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from cloudtwin.providers.aws.addon_versions import AVAILABLE, VERSIONS, available
+from cloudtwin.providers.aws.addon_versions import AVAILABLE, VERSIONS, available_versions
 from cloudtwin.providers.aws.functions import FUNCTIONS
 from cloudtwin.providers.errors import CloudError
 from cloudtwin.providers.inventory import Inventory
@@ -24,7 +24,7 @@ def test_every_add_on_has_a_default_and_a_most_recent_version(addon: str, kubern
     default = resolved(addonName=addon, kubernetesVersion=kubernetes)["version"]
     newest = resolved(addonName=addon, kubernetesVersion=kubernetes, mostRecent=True)["version"]
 
-    assert {default, newest} == set(available(addon, kubernetes))
+    assert {default, newest} == set(available_versions(addon, kubernetes))
     assert default != newest, "a program that confuses the two must fail here"
     assert re.fullmatch(r"v\d+\.\d+\.\d+-eksbuild\.\d+", str(default))
 
@@ -50,5 +50,5 @@ def test_the_arguments_and_the_region_are_in_the_result() -> None:
         "kubernetesVersion": "1.36",
         "id": "vpc-cni",
         "region": "us-east-1",
-        "version": available("vpc-cni", "1.36")[0],
+        "version": available_versions("vpc-cni", "1.36")[0],
     }
