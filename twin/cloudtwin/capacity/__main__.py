@@ -52,12 +52,12 @@ class Daemon:
         twin: the twin.
         scaler: its autoscaler.
         workers: threads that start and stop machines.
-        starting: pools of machines that are being started, by machine.
-        busy: machines that a worker is changing.
-        leaving: the busy machines that are being removed.
+        starting_machines: pools of the machines that are being started, by machine.
+        busy_machines: machines that a worker is changing.
+        leaving_machines: the busy machines that are being removed.
         retry_at: time of the next attempt to start machines that failed, by pool; monotonic clock.
         faults: reasons why machines failed to start, by pool.
-        interrupted: pools of the machines that have a notice, by machine.
+        interrupted_machines: pools of the machines that have a notice, by machine.
         last_errors: the errors last logged, by machine.
         logged_reasons: the autoscaler's reasons last logged.
     """
@@ -67,12 +67,12 @@ class Daemon:
     workers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(MAX_MACHINE_THREADS)
     )
-    starting: dict[str, str] = field(default_factory=dict)
-    busy: set[str] = field(default_factory=set)
-    leaving: set[str] = field(default_factory=set)
+    starting_machines: dict[str, str] = field(default_factory=dict)
+    busy_machines: set[str] = field(default_factory=set)
+    leaving_machines: set[str] = field(default_factory=set)
     retry_at: dict[str, float] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
-    interrupted: dict[str, str] = field(default_factory=dict)
+    interrupted_machines: dict[str, str] = field(default_factory=dict)
     last_errors: dict[str, str] = field(default_factory=dict)
     logged_reasons: set[str] = field(default_factory=set)
 
@@ -96,7 +96,7 @@ class Daemon:
     def tick(self) -> None:
         """Compare pools with machines once, and start the changes."""
         # Read before the machines: the workers change both.
-        being_started = list(self.starting.values())
+        being_started = list(self.starting_machines.values())
         machines = self.machines()
         self.shrink_pools_of_evicted_machines(machines)
         pools = {pool.name: pool for pool in self.store.all()}  # after shrinking
@@ -124,8 +124,8 @@ class Daemon:
         for name, pool in pools.items():
             if (capacity := config.capacity(pool, time.time())) is not None:
                 limits[name] = min(capacity, limits.get(name, capacity))
-        for name, allowed in self.quotas(pools).items():
-            limits[name] = min(allowed, limits.get(name, allowed))
+        for name, machine_count in self.quotas(pools).items():
+            limits[name] = min(machine_count, limits.get(name, machine_count))
         return limits
 
     def quotas(self, pools: dict[str, Pool]) -> dict[str, int]:
@@ -137,14 +137,14 @@ class Daemon:
     ) -> None:
         """Lower the sizes of Azure pools with evicted machines: a scale set does not replace these machines."""
         machine_names = {machine.name for machine, _ in machines}
-        for name in [name for name in self.interrupted if name not in machine_names]:
-            pool = self.store.get(self.interrupted.pop(name))
+        for name in [name for name in self.interrupted_machines if name not in machine_names]:
+            pool = self.store.get(self.interrupted_machines.pop(name))
             if pool and pool.cloud == "azure":
                 min_size = pool.min_size if pool.autoscaled else 0
                 self.store.resize(pool.name, max(pool.desired_size - 1, min_size))
         for machine, notice in machines:
             if notice and notice.terminate:
-                self.interrupted[machine.name] = machine.record.spec.group
+                self.interrupted_machines[machine.name] = machine.record.spec.group
 
     def scale(
         self,
@@ -157,7 +157,7 @@ class Daemon:
         pool_by_machine = {
             m.name: m.record.spec.group
             for m, notice in machines
-            if m.name not in self.leaving and not (notice and notice.terminate)
+            if m.name not in self.leaving_machines and not (notice and notice.terminate)
         }
         decision = self.scaler.decide(
             list(pools.values()), pool_by_machine, plan.shortages, config.time_factor
@@ -196,8 +196,8 @@ class Daemon:
             PoolMachine(
                 name=machine.name,
                 pool=machine.record.spec.group,
-                alive=machine.name in self.starting or machine.process is not None,
-                leaving=machine.name in self.leaving,
+                alive=machine.name in self.starting_machines or machine.process is not None,
+                leaving=machine.name in self.leaving_machines,
                 has_notice=bool(notice and notice.terminate),
                 release=machine.record.spec.release,
                 ready=machine.name in ready,
@@ -207,7 +207,7 @@ class Daemon:
         present_names = {machine.name for machine in present_machines}
         starting_machines = [
             PoolMachine(name=name, pool=pool, release=releases.get(pool, ""), ready=False)
-            for name, pool in dict(self.starting).items()
+            for name, pool in dict(self.starting_machines).items()
             if name not in present_names
         ]
         return [*present_machines, *starting_machines]
@@ -239,7 +239,7 @@ class Daemon:
     def start(self, pool: Pool, count: int) -> None:
         """Start machines of a pool in the background."""
         names = self.new_names(pool.name, count)
-        self.starting.update(dict.fromkeys(names, pool.name))
+        self.starting_machines.update(dict.fromkeys(names, pool.name))
 
         def work() -> None:
             try:
@@ -252,7 +252,7 @@ class Daemon:
                 self.retry_at[pool.name] = time.monotonic() + RETRY_SECONDS
             finally:
                 for name in names:
-                    del self.starting[name]
+                    del self.starting_machines[name]
 
         report_bugs(self.workers.submit(work))
 
@@ -266,9 +266,9 @@ class Daemon:
 
     def run_in_background(self, name: str, action: Callable[..., None], *arguments: object) -> None:
         """Run an action on a machine, unless another one is running on it."""
-        if name in self.busy:
+        if name in self.busy_machines:
             return
-        self.busy.add(name)
+        self.busy_machines.add(name)
 
         def work() -> None:
             try:
@@ -279,15 +279,15 @@ class Daemon:
                     log(f"{name}: {error}")
                 self.last_errors[name] = str(error)
             finally:
-                self.busy.discard(name)
-                self.leaving.discard(name)
+                self.busy_machines.discard(name)
+                self.leaving_machines.discard(name)
 
         report_bugs(self.workers.submit(work))
 
     def remove(self, name: str, action: Callable[[str], None]) -> None:
         """Remove a machine by an action; it no longer counts as a machine of its pool."""
-        if name not in self.busy:
-            self.leaving.add(name)
+        if name not in self.busy_machines:
+            self.leaving_machines.add(name)
             self.run_in_background(name, action, name)
 
     def retire(self, name: str, drain_seconds: float = IDLE_DRAIN_SECONDS) -> None:
@@ -304,10 +304,10 @@ class Daemon:
     def write_faults(self, plan: FleetPlan) -> None:
         """Write the reasons why pools lack machines to the file that `daemon.last_fault` reads."""
         pools = {pool.name: pool for pool in self.store.all()}
-        allowed = self.quotas(pools)
+        quota_limits = self.quotas(pools)
         shortages = {
             name: quotas.reason(pools[name])
-            if name in allowed and pools[name].desired_size > allowed[name]
+            if name in quota_limits and pools[name].desired_size > quota_limits[name]
             else f"The cloud has no capacity for {count} more."
             for name, count in plan.shortages.items()
         }

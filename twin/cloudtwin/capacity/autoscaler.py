@@ -207,7 +207,7 @@ def decide(
     placement = _Placement(sorted(pools, key=lambda p: (-p.priority, p.pool.name)), nodes)
     for pod in pending:
         placement.place(pod)
-    remove = () if pending else _idle(pools, nodes)
+    remove = () if pending else _idle_names(pools, nodes)
     reasons = [*placement.reasons, *(f"{name}: idle for long enough" for name in remove)]
     return ScalingDecision(sizes=placement.sizes, remove=remove, reasons=tuple(reasons))
 
@@ -270,14 +270,14 @@ class _Placement:
         return "the cloud has no capacity" if pool.out_of_capacity else ""
 
 
-def _idle(pools: Sequence[ScalablePool], nodes: Sequence[PoolNode]) -> tuple[str, ...]:
+def _idle_names(pools: Sequence[ScalablePool], nodes: Sequence[PoolNode]) -> tuple[str, ...]:
     """Return the machines to remove as idle, longest idle first, down to each pool's min_size."""
     remove: list[str] = []
     for scalable in pools:
         pool = scalable.pool
         members = [node for node in nodes if node.pool == pool.name]
         idle = [n for n in members if n.idle_seconds and n.idle_seconds >= pool.idle_seconds]
-        spare = max(min(len(members), pool.desired_size) - pool.min_size, 0)
+        surplus = max(min(len(members), pool.desired_size) - pool.min_size, 0)
         idle.sort(key=lambda node: (-node.idle_seconds, node.name))
-        remove += [node.name for node in idle[:spare]]
+        remove += [node.name for node in idle[:surplus]]
     return tuple(remove)

@@ -114,14 +114,14 @@ class Buildah:
 @contextmanager
 def _mount_point(folder: Path) -> Iterator[None]:
     """Provide a folder to mount on; remove it afterwards if it was created here and no other process uses it."""
-    created = not folder.exists()
+    is_new = not folder.exists()
     folder.mkdir(exist_ok=True)
     lock = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
         yield
     finally:
-        if created:
+        if is_new:
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 folder.rmdir()

@@ -116,7 +116,7 @@ def read(source: Path) -> list[Image]:
 
 
 def write_archive(
-    source: Path, reference: str | None, stream: IO[bytes], present: Collection[str]
+    source: Path, reference: str | None, stream: IO[bytes], existing_blobs: Collection[str]
 ) -> None:
     """Write a layout as a tar that containerd imports under full references.
 
@@ -124,7 +124,7 @@ def write_archive(
         source: a layout folder or tar.
         reference: the name of the only image; None keeps the names in the layout.
         stream: receives the tar; it need not be seekable.
-        present: names of blobs (hexadecimal digests) that the reader has already; they are left out.
+        existing_blobs: names of blobs (hexadecimal digests) that the reader has already; they are left out.
     """
     images = read(source)
     if reference is not None:
@@ -133,7 +133,7 @@ def write_archive(
         _add(archive, "oci-layout", VERSION)
         _add(archive, "index.json", _index(images))
         for name, size, content in _blobs(source):
-            if name not in present:
+            if name not in existing_blobs:
                 entry = tarfile.TarInfo(f"blobs/sha256/{name}")
                 entry.size = size
                 archive.addfile(entry, content)

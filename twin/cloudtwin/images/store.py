@@ -271,4 +271,4 @@ def _open(folder: Path, key: str) -> ImageStore:
 def _pack(folder: Path, recipe: Recipe, progress: Progress, staging: Path) -> None:
     archive = staging / f"{recipe.name}.tar"
     with progress.step(f"Writing {archive.name}"), archive.open("wb") as out:
-        oci_layout.write_archive(folder, recipe.reference, out, present=())
+        oci_layout.write_archive(folder, recipe.reference, out, existing_blobs=())

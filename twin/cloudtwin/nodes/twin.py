@@ -343,8 +343,8 @@ class Twin:
             f"Did you mean {' or '.join(suggestions)}?" if suggestions else "It has no machines.",
         )
 
-    def _note(self, kind: str, node: str, at: float | None = None) -> None:
-        events.note(self.layout.events, kind, node, at)
+    def _note(self, kind: str, node: str, event_time: float | None = None) -> None:
+        events.note(self.layout.events, kind, node, event_time)
 
 
 @contextlib.contextmanager

@@ -66,13 +66,13 @@ def compare(
         new: new inputs; an unknown value differs from everything.
         ignored: property paths of `ignore_changes`.
     """
-    before, after = without_nulls(plain(old)), without_nulls(plain(new))
+    old_inputs, new_inputs = without_nulls(plain(old)), without_nulls(plain(new))
     fields = tuple(
         FieldDiff(path, difference, replaces(kind, path))
-        for path, difference in differing_paths(before, after, ignored)
+        for path, difference in differing_paths(old_inputs, new_inputs, ignored)
     )
     replaced = any(field.replaces for field in fields)
-    return Diff(fields, delete_first=replaced and _same_name(kind, name, before, after))
+    return Diff(fields, delete_first=replaced and _same_name(kind, name, old_inputs, new_inputs))
 
 
 def replaces(kind: ResourceType, path: Path) -> bool:

@@ -65,15 +65,15 @@ def with_existing(
     """
     result = dict(predicted)
     for name, value in old.items():
-        declared, expected = inputs.get(name), predicted.get(name)
+        new_input, prediction = inputs.get(name), predicted.get(name)
         if name not in inputs:
             result[name] = value
         elif (
             isinstance(value, Mapping)
-            and isinstance(declared, Mapping)
-            and isinstance(expected, Mapping)
+            and isinstance(new_input, Mapping)
+            and isinstance(prediction, Mapping)
         ):
-            result[name] = with_existing(value, declared, expected)
+            result[name] = with_existing(value, new_input, prediction)
     return result
 
 

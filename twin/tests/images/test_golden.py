@@ -98,7 +98,7 @@ def test_an_archive_of_the_user_is_loaded_under_its_own_name(tmp_path: Path) -> 
     layout = image(tmp_path / "made", "theirs", b"hello").path
     archive = tmp_path / "theirs.tar"
     with archive.open("wb") as file:
-        oci_layout.write_archive(layout, "registry.test/team/theirs:1.0", file, present=())
+        oci_layout.write_archive(layout, "registry.test/team/theirs:1.0", file, existing_blobs=())
 
     references = golden.fill(tmp_path / "store" / "root", [ImportSource(archive)])
 

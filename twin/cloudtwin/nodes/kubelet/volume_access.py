@@ -75,28 +75,28 @@ def decide(
 def _refuse_identity(
     entry: Mapping[str, Any], handle: str, attributes: Mapping[str, str], audience: str
 ) -> Refusal | None:
-    allowed = entry.get("allowed", False)
-    if isinstance(allowed, bool):
+    permission = entry.get("allowed", False)
+    if isinstance(permission, bool):
         default_reason = f"access to {handle!r} is denied"
         reason = str(entry.get("reason") or default_reason)
-        return None if allowed else Refusal("PERMISSION_DENIED", reason)
+        return None if permission else Refusal("PERMISSION_DENIED", reason)
     client = attributes.get("clientid", "")
-    if client not in allowed:
+    if client not in permission:
         reason = (
             f"AuthorizationPermissionMismatch: the identity {client or '(no clientID)'} may not use"
             f" {handle!r}; it needs the role Storage Blob Data Contributor there"
         )
         return Refusal("PERMISSION_DENIED", reason)
-    if not isinstance(allowed, Mapping):
+    if not isinstance(permission, Mapping):
         return None
     subject = subject_of(attributes.get(TOKENS.lower(), ""), audience)
-    if subject in allowed[client]:
+    if subject in permission[client]:
         return None
     if attributes.get("mountwithworkloadidentitytoken", "").lower() != "true" and not subject:
         return Refusal("PERMISSION_DENIED", f"{handle!r}: no workload identity token was given")
     reason = (
         "AADSTS700213: no matching federated identity record found for the presented assertion subject"
-        f" {subject!r} of the identity {client}; it is federated with {', '.join(allowed[client]) or 'no subject'}"
+        f" {subject!r} of the identity {client}; it is federated with {', '.join(permission[client]) or 'no subject'}"
     )
     return Refusal("PERMISSION_DENIED", reason)
 

@@ -41,14 +41,14 @@ class Process:
     @classmethod
     def of(cls, pid: int) -> "Process | None":
         """Return the running process of this id, or None."""
-        state, started = _stat(pid)
-        return None if state in ENDED_STATES else cls(pid, started)
+        state, start_tick = _stat(pid)
+        return None if state in ENDED_STATES else cls(pid, start_tick)
 
     @property
     def alive(self) -> bool:
         """True if it runs; a zombie does not."""
-        state, started = _stat(self.pid)
-        return state not in ENDED_STATES and started == self.started
+        state, start_tick = _stat(self.pid)
+        return state not in ENDED_STATES and start_tick == self.started
 
     def kill(self) -> None:
         """Kill it, if it still runs."""
@@ -93,10 +93,10 @@ def start(
             umask=0o022,  # the user's umask may deny pods access to files that they need
         )
     # The child has not been reaped, so it has an entry in /proc even if it has ended.
-    _, started = _stat(child.pid)
+    _, start_tick = _stat(child.pid)
     # Prevents Popen's warning about a running child, which is intended here.
     child.returncode = 0
-    return Process(child.pid, started)
+    return Process(child.pid, start_tick)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:

@@ -113,12 +113,12 @@ def main() -> NoReturn:
 
 def offer_devices(service: MetadataService) -> NoReturn:
     """Offer the machine's GPUs while a device plugin is connected, forever."""
-    needed = service.plugins.any_open
+    connection_open = service.plugins.any_open
     while True:
-        needed.wait()
+        connection_open.wait()
         from cloudtwin.nodes.kubelet import device_plugin
 
-        device_plugin.offer(int(service.facts["gpus"]), needed.is_set)
+        device_plugin.offer(int(service.facts["gpus"]), connection_open.is_set)
 
 
 if __name__ == "__main__":

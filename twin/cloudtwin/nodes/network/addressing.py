@@ -60,5 +60,5 @@ def free_slot(used_slots: set[int]) -> int | None:
 
 def pod_routes(own_slot: int = 0) -> list[str]:
     """Return the arguments of `ip route replace` for the pods of every slot except `own_slot`."""
-    others = (Address(slot) for slot in range(1, MAX_MACHINES + 1) if slot != own_slot)
-    return [f"{other.pods} via {other.ip}" for other in others]
+    other_addresses = (Address(slot) for slot in range(1, MAX_MACHINES + 1) if slot != own_slot)
+    return [f"{other.pods} via {other.ip}" for other in other_addresses]

@@ -56,13 +56,13 @@ PARTS: Mapping[str, tuple[str, frozenset[str]]] = {
 }
 
 
-def _deleted_with(deleted: Resource, account: Inventory) -> Iterable[Resource]:
+def _deleted_with(root: Resource, account: Inventory) -> Iterable[Resource]:
     """Yield a resource, its companions and its parts."""
-    path, tokens = PARTS.get(deleted.token, ("", frozenset()))
-    yield deleted
+    path, tokens = PARTS.get(root.token, ("", frozenset()))
+    yield root
     for resource in account.all():
-        is_owned = resource.owner and resource.owner == deleted.id
-        if is_owned or (resource.token in tokens and resource.inputs.get(path) == deleted.id):
+        is_owned = resource.owner and resource.owner == root.id
+        if is_owned or (resource.token in tokens and resource.inputs.get(path) == root.id):
             yield resource
 
 

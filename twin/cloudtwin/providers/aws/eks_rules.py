@@ -229,16 +229,16 @@ def nodes_updated(request: ResourceRequest) -> Iterable[str]:
     previous, requested = request.previous, request.inputs.get("version")
     if previous is None or requested in (None, previous.outputs.get("version")):
         return
-    current = previous.outputs["version"]
+    cluster_version = previous.outputs["version"]
     groups = request.account.where(NODES, clusterName=previous.outputs.get("name"))
     outdated_groups = sorted(
         str(group.inputs["nodeGroupName"])
         for group in groups
-        if group.outputs["version"] != current
+        if group.outputs["version"] != cluster_version
     )
     if outdated_groups:
         yield (
-            f"Nodegroups {', '.join(outdated_groups)} must be updated to match cluster version {current} "
+            f"Nodegroups {', '.join(outdated_groups)} must be updated to match cluster version {cluster_version} "
             "before updating cluster version"
         )
 
@@ -300,9 +300,9 @@ def template_version(request: ResourceRequest) -> Iterable[str]:
     """Yield an error if the launch template does not have the requested version."""
     template = _template(request)
     version = str(section(request.inputs, "launchTemplate").get("version") or "")
-    latest = int(template.outputs["latestVersion"]) if template else 0
-    if template and version.isdigit() and not 1 <= int(version) <= latest:
-        yield f"{template.id} has no version {version}, its latest is {latest}"
+    latest_version = int(template.outputs["latestVersion"]) if template else 0
+    if template and version.isdigit() and not 1 <= int(version) <= latest_version:
+        yield f"{template.id} has no version {version}, its latest is {latest_version}"
 
 
 def one_efa_type(request: ResourceRequest) -> Iterable[str]:
@@ -372,9 +372,9 @@ def node_version(request: ResourceRequest) -> Iterable[str]:
 def node_downgrade(request: ResourceRequest) -> Iterable[str]:
     """Yield an error if nodes are updated to an older version."""
     previous, requested = request.previous, request.inputs.get("version")
-    current = previous.outputs.get("version") if previous else None
-    if current and requested and minor(requested) < minor(current):
-        yield f"a node group cannot go back from Kubernetes {current} to {requested}"
+    current_version = previous.outputs.get("version") if previous else None
+    if current_version and requested and minor(requested) < minor(current_version):
+        yield f"a node group cannot go back from Kubernetes {current_version} to {requested}"
 
 
 def addon_nodes(request: ResourceRequest) -> Iterable[str]:

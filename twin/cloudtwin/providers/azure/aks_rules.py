@@ -281,12 +281,12 @@ def pool_version(request: ResourceRequest) -> Iterable[str]:
 
 def pool_downgrade(request: ResourceRequest) -> Iterable[str]:
     """Yield an error for an update of a pool to an older version."""
-    desired = request.inputs.get("orchestratorVersion")
-    current = (
+    desired_version = request.inputs.get("orchestratorVersion")
+    current_version = (
         request.previous.outputs.get("currentOrchestratorVersion") if request.previous else None
     )
-    if desired and current and _number(desired) < _number(current):
-        yield f"a node pool cannot go back from Kubernetes {current} to {desired}"
+    if desired_version and current_version and _number(desired_version) < _number(current_version):
+        yield f"a node pool cannot go back from Kubernetes {current_version} to {desired_version}"
 
 
 def pools_in_skew(request: ResourceRequest) -> Iterable[str]:

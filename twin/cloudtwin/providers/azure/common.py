@@ -198,11 +198,11 @@ def common_outputs(request: ResourceRequest) -> dict[str, Any]:
     }
 
 
-def deleted_with(deleted: Resource, account: Inventory) -> Iterable[Resource]:
+def deleted_with(root: Resource, account: Inventory) -> Iterable[Resource]:
     """Return a resource and everything below it: Resource Manager deletes whole trees."""
-    start = f"{deleted.id}/".lower()
+    start = f"{root.id}/".lower()
     return [
-        deleted,
+        root,
         *(resource for resource in account.all() if resource.id.lower().startswith(start)),
     ]
 

@@ -20,13 +20,13 @@ def compare(old: Mapping[str, Plain], new: Mapping[str, Plain], ignored: Sequenc
         new: the new inputs; an unknown value differs from every value.
         ignored: property paths of `ignore_changes`; paths below them are ignored too.
     """
-    before, after = without_nulls(plain(old)), without_nulls(plain(new))
+    old_inputs, new_inputs = without_nulls(plain(old)), without_nulls(plain(new))
     fields = tuple(
-        FieldDiff(path, kind, needs_new_object(before, path))
-        for path, kind in differing_paths(before, after, ignored)
+        FieldDiff(path, kind, needs_new_object(old_inputs, path))
+        for path, kind in differing_paths(old_inputs, new_inputs, ignored)
     )
     replaced = any(field.replaces for field in fields)
-    return Diff(fields, delete_first=replaced and _same_name(before, after))
+    return Diff(fields, delete_first=replaced and _same_name(old_inputs, new_inputs))
 
 
 def _same_name(old: Mapping[str, Plain], new: Mapping[str, Plain]) -> bool:
@@ -36,8 +36,8 @@ def _same_name(old: Mapping[str, Plain], new: Mapping[str, Plain]) -> bool:
     """
     if flag(new, AUTO_NAMED):
         return False
-    before, after = metadata(old), metadata(new)
+    old_metadata, new_metadata = metadata(old), metadata(new)
     return all(
-        has_unknown(after.get(field)) or before.get(field) == after.get(field)
+        has_unknown(new_metadata.get(field)) or old_metadata.get(field) == new_metadata.get(field)
         for field in ("name", "namespace")
     ) and old.get("kind") == new.get("kind")

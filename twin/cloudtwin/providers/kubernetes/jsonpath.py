@@ -34,7 +34,7 @@ class JsonPath:
         """Return the nodes that the path selects, from the document or from a node of it."""
         nodes = [document if start is None else start]
         for selector in self.selectors:
-            nodes = [selected for node in nodes for selected in selector(document, node)]
+            nodes = [next_node for node in nodes for next_node in selector(document, node)]
         return nodes
 
 

@@ -64,11 +64,11 @@ def body(inputs: Mapping[str, Plain]) -> Object:
         "v1",
         "Secret",
     ) and "stringData" in result:
-        encoded = {
+        encoded_data = {
             key: base64.b64encode(str(value).encode()).decode()
             for key, value in result.pop("stringData").items()
         }
-        result["data"] = {**result.get("data", {}), **encoded}
+        result["data"] = {**result.get("data", {}), **encoded_data}
     return result
 
 
@@ -169,8 +169,8 @@ def _with_secrets(result: Object, inputs: Mapping[str, Plain]) -> Object:
         paths |= {(field,) for field in ("data", "stringData") if result.get(field)}
         # kubectl stores the whole object, including data, in an annotation
         paths |= {("metadata", "annotations", LAST_APPLIED)}
-    marked: Object = with_secrets(result, paths)
-    return marked
+    result_with_secrets: Object = with_secrets(result, paths)
+    return result_with_secrets
 
 
 def with_drift(inputs: Plain, previous: Plain, live: Plain) -> Plain:
@@ -227,19 +227,19 @@ def refreshed_inputs(
     """Return the inputs after a refresh: drift applied, the rest and the secret marks unchanged."""
     inputs_with_drift: Object = with_drift(plain(inputs), plain(old), plain(live))
     inputs_with_drift = _data_of_secret(inputs_with_drift, plain(old), live)
-    marked: Object = with_secrets(inputs_with_drift, secret_paths(dict(inputs)))
-    return marked
+    inputs_with_secrets: Object = with_secrets(inputs_with_drift, secret_paths(dict(inputs)))
+    return inputs_with_secrets
 
 
 def _data_of_secret(inputs: Object, old: Mapping[str, Plain], live: Mapping[str, Plain]) -> Object:
     """Apply drift of a Secret's data to the program's stringData."""
     if (live.get("apiVersion"), live.get("kind")) != ("v1", "Secret") or "stringData" not in inputs:
         return inputs
-    before, now = old.get("data") or {}, live.get("data") or {}
+    previous_data, live_data = old.get("data") or {}, live.get("data") or {}
     texts = {
-        key: value if now.get(key) == before.get(key) else _text(now[key])
+        key: value if live_data.get(key) == previous_data.get(key) else _text(live_data[key])
         for key, value in inputs["stringData"].items()
-        if key in now
+        if key in live_data
     }
     return {**inputs, "stringData": texts}
 
@@ -269,16 +269,16 @@ def imported_inputs(live: Mapping[str, Plain]) -> Object:
     for field in SERVER_METADATA:
         source.get("metadata", {}).pop(field, None)
     if applied_fields:
-        merged: Object = {}
+        content: Object = {}
         for fields in applied_fields:
-            merged = _merge(merged, _owned_fields(source, fields))
+            content = _merge(content, _owned_fields(source, fields))
         identity = {
             key: source["metadata"][key]
             for key in ("name", "namespace")
             if key in source["metadata"]
         }
-        merged["metadata"] = {**merged.get("metadata", {}), **identity}
-        source = {"apiVersion": live["apiVersion"], "kind": live["kind"], **merged}
+        content["metadata"] = {**content.get("metadata", {}), **identity}
+        source = {"apiVersion": live["apiVersion"], "kind": live["kind"], **content}
     source.get("metadata", {}).get("annotations", {}).pop(LAST_APPLIED, None)
     return _with_secrets(source, {})
 

@@ -99,8 +99,8 @@ def condition(live: Live, kind: str) -> Live | None:
 
 def holds(live: Live, kind: str) -> bool:
     """Return True if a status condition is "True"."""
-    current = condition(live, kind)
-    return current is not None and current.get("status") == "True"
+    match = condition(live, kind)
+    return match is not None and match.get("status") == "True"
 
 
 def reason_and_message(condition: Live | None) -> str:
