@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.progress import track
-from tests.trainer.elastic.nodes import NAMES, KeyValue, Nodes, running_etcd, small_data
+from tests.trainer.elastic.nodes import NAMES, JournalEntry, Nodes, running_etcd, small_data
 
 START_SECONDS = 300
 EVENTS = ("kill", "vanish", "freeze", "drain")
@@ -116,7 +116,7 @@ def measure_event(nodes: Nodes, kind: str, name: str) -> tuple[GroupChange, Grou
     return change(nodes, event_time, after), change(nodes, returned_at, joined)
 
 
-def change(nodes: Nodes, event_time: float, first: KeyValue) -> GroupChange:
+def change(nodes: Nodes, event_time: float, first: JournalEntry) -> GroupChange:
     """Return the change that ended with this step."""
     before = [e for e in nodes.journal("step") if e["at"] < first["at"]]
     gap = first["at"] - before[-1]["at"]

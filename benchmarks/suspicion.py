@@ -32,7 +32,7 @@ from benchmarks.progress import track
 from tests.trainer.elastic.nodes import (
     NAMES,
     REPOSITORY,
-    KeyValue,
+    JournalEntry,
     Nodes,
     running_etcd,
     small_data,
@@ -146,7 +146,7 @@ def provoke(nodes: Nodes, folder: Path, name: str) -> float:
     return between_steps(nodes.journal("step"), started_at, returned["at"])
 
 
-def between_steps(steps: Sequence[KeyValue], begin: float, end: float) -> float:
+def between_steps(steps: Sequence[JournalEntry], begin: float, end: float) -> float:
     """Return the seconds that are part of no step, between two times."""
     ordered = sorted(steps, key=lambda step: float(step["at"]))
     return sum(

@@ -21,7 +21,7 @@ PROGRAM = "chromium"
 START_SECONDS = 120.0
 REPLY_SECONDS = 120.0
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-DESK = {"width": 1200, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+DESKTOP = {"width": 1200, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 
 
 def is_installed() -> bool:
@@ -52,7 +52,7 @@ class Tab:
             self.events.append(message)
 
     def wait_for(self, event: str) -> None:
-        """Wait for an event that has not been seen."""
+        """Wait until an event of this name has arrived."""
         while not any(message.get("method") == event for message in self.events):
             self.events.append(json.loads(self._socket.recv()))
 
@@ -60,7 +60,7 @@ class Tab:
         """Close the connection."""
         self._socket.close()
 
-    def open(self, page: Path, screen: dict[str, Any] = DESK, **media: str) -> None:
+    def open(self, page: Path, screen: dict[str, Any] = DESKTOP, **media: str) -> None:
         """Load a page for a screen and media features, such as prefers_color_scheme="dark"."""
         self.call("Emulation.setDeviceMetricsOverride", **screen)
         features = [{"name": n.replace("_", "-"), "value": value} for n, value in media.items()]
@@ -86,12 +86,14 @@ class Tab:
         self.call("Input.dispatchKeyEvent", type="keyDown", **values)
         self.call("Input.dispatchKeyEvent", type="keyUp", **values)
 
-    def picture(self, *, full_page: bool = True) -> bytes:
+    def screenshot(self, *, full_page: bool = True) -> bytes:
         """Return the page as PNG."""
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=full_page)
-        return base64.b64decode(shot["data"])
+        response = self.call(
+            "Page.captureScreenshot", format="png", captureBeyondViewport=full_page
+        )
+        return base64.b64decode(response["data"])
 
-    def paper(self) -> bytes:
+    def pdf(self) -> bytes:
         """Return the page as PDF on A4."""
         size = {"paperWidth": 8.27, "paperHeight": 11.69, "preferCSSPageSize": True}
         return base64.b64decode(self.call("Page.printToPDF", printBackground=False, **size)["data"])
@@ -128,14 +130,14 @@ def _address(profile: Path, process: subprocess.Popen[bytes]) -> str:
         assert process.poll() is None, f"{PROGRAM} has exited with {process.returncode}"
         lines = port_file.read_text().splitlines() if port_file.exists() else []
         if len(lines) == 2:
-            address = _tab(f"ws://127.0.0.1:{lines[0]}{lines[1]}")
+            address = _tab_address(f"ws://127.0.0.1:{lines[0]}{lines[1]}")
             if address:
                 return address
         time.sleep(0.05)
     raise AssertionError(f"{PROGRAM} does not listen after {START_SECONDS:g} s")
 
 
-def _tab(address: str) -> str | None:
+def _tab_address(address: str) -> str | None:
     """Return the address of the tab, from the browser's address."""
     with contextlib.closing(
         websocket.create_connection(address, timeout=REPLY_SECONDS, suppress_origin=True)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 PORTS = range(20_000, 30_000)
-"""Below the ports that the kernel gives to connections and to listeners without a port of their own."""
+"""Test ports, below the ports that the kernel gives to connections and to listeners on port 0."""
 
-_reserved: list[socket.socket] = []
+_reservations: list[socket.socket] = []
 
 
 def free_port() -> int:
@@ -20,7 +20,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return consecutive ports, as `free_port`."""
+    """Return consecutive ports with the properties of `free_port`."""
     while True:
         first = random.SystemRandom().choice(PORTS[: 1 - count or None])
         ports = list(range(first, first + count))
@@ -38,7 +38,7 @@ def _reserve(port: int) -> bool:
     except OSError:
         reservation.close()
         return False
-    _reserved.append(reservation)
+    _reservations.append(reservation)
     return True
 
 
@@ -78,24 +78,24 @@ def processes_of(launcher: int) -> set[int]:
         if fields := stat_fields(process):
             children.setdefault(int(fields[1]), []).append(process)
     members = processes_in_session(launcher)
-    unseen = list(members)
-    while unseen:
-        fresh = set(children.get(unseen.pop(), [])) - members
-        members |= fresh
-        unseen += fresh
+    pending = list(members)
+    while pending:
+        new_processes = set(children.get(pending.pop(), [])) - members
+        members |= new_processes
+        pending += new_processes
     return members
 
 
 def signal_all(processes: Callable[[], set[int]], number: signal.Signals) -> None:
-    """Send a signal to each of some processes, including those that start meanwhile.
+    """Send a signal to processes, including processes that start meanwhile.
 
     Args:
         processes: returns the existing processes.
         number: number of the signal.
     """
-    reached: set[int] = set()
-    while fresh := processes() - reached:
-        for process in fresh:
+    signalled_processes: set[int] = set()
+    while new_processes := processes() - signalled_processes:
+        for process in new_processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, number)
-        reached |= fresh
+        signalled_processes |= new_processes

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.processes import free_port, free_ports, processes_in_session, processes_of, signal_all
 
 WAIT_SECONDS = 100
-GRANDCHILD_IN_A_SESSION_OF_ITS_OWN = """
+GRANDCHILD_IN_SEPARATE_SESSION = """
 import subprocess, sys, time
 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
 print(child.pid, flush=True)
@@ -19,7 +19,7 @@ time.sleep(600)
 
 def test_a_launcher_is_killed_with_a_worker_in_another_session() -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", GRANDCHILD_IN_A_SESSION_OF_ITS_OWN],
+        [sys.executable, "-c", GRANDCHILD_IN_SEPARATE_SESSION],
         stdout=subprocess.PIPE,
         start_new_session=True,
     ) as launcher:
@@ -32,7 +32,7 @@ def test_a_launcher_is_killed_with_a_worker_in_another_session() -> None:
         process_handle = os.pidfd_open(worker)
         signal_all(partial(processes_of, launcher.pid), signal.SIGKILL)
 
-    assert select.select([process_handle], [], [], WAIT_SECONDS)[0], "it runs no more"
+    assert select.select([process_handle], [], [], WAIT_SECONDS)[0], "the worker still runs"
     os.close(process_handle)
 
 
@@ -48,7 +48,7 @@ def test_a_port_is_given_to_one_process_only_and_no_connection_can_take_it() -> 
         "-c",
         f"from tests.processes import _reserve; print(_reserve({ports[0]}))",
     ]
-    other = subprocess.run(
+    result = subprocess.run(
         command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]
     )
-    assert other.stdout == "False\n"
+    assert result.stdout == "False\n"

@@ -14,7 +14,7 @@ from everstep.cli.report.money import Billing
 from everstep.cli.report.page.model import build_page
 from everstep.cli.report.page.render import render
 from everstep.cli.report.readers import KEPT_EVENTS, FolderReader
-from tests.chromium import DESK, PHONE, browser
+from tests.chromium import DESKTOP, PHONE, browser
 
 SECONDS_AFTER_THE_END = 30
 
@@ -24,15 +24,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary, browser() as tab:
         page = write_page(Path(sys.argv[1]), Path(temporary) / "report.html")
         if len(sys.argv) == 2:
-            tab.open(page, {**DESK, "height": 1180}, prefers_color_scheme="light")
-            Path(__file__).with_name("report-page.png").write_bytes(tab.picture(full_page=False))
+            tab.open(page, {**DESKTOP, "height": 1180}, prefers_color_scheme="light")
+            Path(__file__).with_name("report-page.png").write_bytes(tab.screenshot(full_page=False))
             return
         folder = Path(sys.argv[2])
-        for screen, size in (("desk", DESK), ("phone", PHONE)):
+        for screen, size in (("desk", DESKTOP), ("phone", PHONE)):
             for colours in ("light", "dark"):
                 tab.open(page, size, prefers_color_scheme=colours)
-                (folder / f"{screen}-{colours}.png").write_bytes(tab.picture())
-        (folder / "paper.pdf").write_bytes(tab.paper())
+                (folder / f"{screen}-{colours}.png").write_bytes(tab.screenshot())
+        (folder / "paper.pdf").write_bytes(tab.pdf())
 
 
 def write_page(run: Path, path: Path) -> Path:

@@ -3,7 +3,7 @@
 It imports nothing of the library and reads the formats of its files itself, so that it does not repeat a
 mistake of the library. The nemesis's clock is the only one it uses: the clocks of nodes are wrong on purpose.
 
-    faults.jsonl             what the nemesis did
+    faults.jsonl             actions of the nemesis
     etcd.jsonl               every change of generation, commit and outcome, in etcd's order
     run/journal/*.jsonl      each worker's journal: `generation`, `applied`, `restore`
     run/ledger.jsonl         samples of each commit
@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 BATCH = 32  # global batch of program.py
 COUNTS, WEIGHTS = "model.counts", "model.weights"
-DRAINED = (0, 143)  # exit codes of a node that had to leave
+DRAIN_EXIT_CODES = (0, 143)  # exit codes of a node that had to leave
 
 Entry = dict[str, Any]
 Key = tuple[int, int]
@@ -75,7 +75,7 @@ class GenerationStart:
     worker: str
     generation: int
     step: int
-    restored: int | None
+    restored_step: int | None
 
 
 class History:
@@ -90,38 +90,40 @@ class History:
         self.etcd = list(_lines(folder / "etcd.jsonl"))
         self.ledger = list(_lines(folder / "run" / "ledger.jsonl"))
         self._folder = folder
-        self.applied: list[AppliedStep] = []
+        self.applied_steps: list[AppliedStep] = []
         self.starts: list[GenerationStart] = []
         for path in sorted((folder / "run" / "journal").glob("*.jsonl")):
             self._read_journal(path)
 
     def _read_journal(self, path: Path) -> None:
-        generation, restored = 0, None
+        generation, restored_step = 0, None
         for entry in _lines(path):
             if entry["kind"] == "restore":
-                restored = int(entry["step"])
+                restored_step = int(entry["step"])
             elif entry["kind"] == "generation":
                 generation = int(entry["generation"])
-                start = GenerationStart(path.stem, generation, int(entry["step"]), restored)
+                start = GenerationStart(path.stem, generation, int(entry["step"]), restored_step)
                 self.starts.append(start)
-                restored = None
+                restored_step = None
             elif entry["kind"] == "applied":
                 step, process = int(entry["step"]), int(entry["process"])
                 states = (str(entry["before"]), str(entry["after"]))
-                self.applied.append(AppliedStep(path.stem, process, generation, step, *states))
+                self.applied_steps.append(
+                    AppliedStep(path.stem, process, generation, step, *states)
+                )
 
     @cached_property
-    def saved(self) -> dict[int, SavedState]:
+    def checkpoints(self) -> dict[int, SavedState]:
         """The complete checkpoints, by step."""
         folders = sorted((self._folder / "run" / "checkpoints").glob("step-*"))
         states = (_saved_state(path) for path in folders)
         return {state.step: state for state in states if state}
 
-    def of(self, key: str) -> list[tuple[int, Entry]]:
+    def values_of(self, key: str) -> list[tuple[int, Entry]]:
         """Return the revisions and values of one of etcd's keys, in order."""
         return [(int(e["revision"]), e["value"]) for e in self.etcd if e["key"] == key]
 
-    def with_earlier(self, *keys: str) -> Iterator[tuple[Entry, list[Entry]]]:
+    def changes_with_previous(self, *keys: str) -> Iterator[tuple[Entry, list[Entry]]]:
         """Yield the changes of etcd's keys, each with the changes before it that etcd knows.
 
         A restored etcd has lost all changes after a revision.
@@ -138,7 +140,7 @@ class History:
 
 
 def _lines(path: Path) -> Iterator[Entry]:
-    """Yield the JSON objects of a file, one in each line; skip an incomplete line."""
+    """Yield the JSON objects of a file, one per line; skip an incomplete line."""
     if not path.exists():
         return
     for line in path.read_text(errors="replace").splitlines():
@@ -179,7 +181,7 @@ def _tensor(data: bytes, name: str) -> npt.NDArray[np.float32]:
 
 def samples_exactly_once(history: History) -> Iterator[str]:
     """Check that each sample of each epoch is applied exactly once: the parameters count it."""
-    for state in history.saved.values():
+    for state in history.checkpoints.values():
         epochs, part = divmod(state.step * BATCH, len(state.counts))
         violating = np.flatnonzero((state.counts != epochs) & (state.counts != epochs + 1))
         if len(violating):
@@ -197,14 +199,14 @@ def ledgers_count_all_samples(history: History) -> Iterator[str]:
     for entry in history.ledger:
         if entry["samples"] != entry["step"] * BATCH:
             yield f"the ledger of step {entry['step']} has {entry['samples']} samples"
-    for state in history.saved.values():
+    for state in history.checkpoints.values():
         if state.samples != state.step * BATCH:
             yield f"the manifest of step {state.step} has {state.samples} samples"
 
 
 def commits_only_advance(history: History) -> Iterator[str]:
-    """Check that neither the step nor the generation of a commit is lower than the one before."""
-    for entry, previous_entries in history.with_earlier("committed"):
+    """Check that neither the step nor the generation of a commit is lower than in the previous commit."""
+    for entry, previous_entries in history.changes_with_previous("committed"):
         key, previous = _commit_key(entry), max(map(_commit_key, previous_entries), default=(0, 0))
         if key[0] < previous[0] or key[1] < previous[1]:
             revision = entry["revision"]
@@ -217,7 +219,7 @@ def _commit_key(entry: Entry) -> Key:
 
 def commits_are_fenced(history: History) -> Iterator[str]:
     """Check that only the current generation commits."""
-    for entry, previous_entries in history.with_earlier("committed", "generation"):
+    for entry, previous_entries in history.changes_with_previous("committed", "generation"):
         generations = [e["value"]["number"] for e in previous_entries if e["key"] == "generation"]
         current = int(generations[-1]) if generations else 0
         if entry["key"] == "committed" and int(entry["value"]["generation"]) != current:
@@ -228,48 +230,52 @@ def commits_are_fenced(history: History) -> Iterator[str]:
 
 
 def generations_only_grow(history: History) -> Iterator[str]:
-    """Check that each generation has a higher number than the one before.
+    """Check that each generation has a higher number than the previous one.
 
-    A change of a generation's own key may only add members that are fenced. An etcd that was restored
+    A generation that is written again may differ only by additional fenced members. A restored etcd
     does not know all numbers that were used; the agents do.
     """
-    highest, recorded = 0, list[Entry]()
-    for entry, previous_entries in history.with_earlier("generation"):
+    highest, recorded_entries = 0, list[Entry]()
+    for entry, previous_entries in history.changes_with_previous("generation"):
         value, number = entry["value"], int(entry["value"]["number"])
         previous = previous_entries[-1]["value"] if previous_entries else None
-        if entry in recorded:
+        if entry in recorded_entries:
             pass  # read again from a restored etcd
         elif previous and number == previous["number"]:
             if not _only_fences(previous, value):
-                yield f"generation {number} was replaced by another one of that number"
+                yield f"generation {number} was replaced by another generation with the same number"
         elif number <= highest:
             yield f"generation {number} follows {highest}"
         highest = max(highest, number)
-        recorded.append(entry)
+        recorded_entries.append(entry)
 
 
 def _only_fences(earlier: Entry, later: Entry) -> bool:
-    fenced = [set(value.get("fenced", ())) for value in (earlier, later)]
-    others = [{**value, "fenced": ()} for value in (earlier, later)]
-    return fenced[0] < fenced[1] <= set(later.get("members", ())) and others[0] == others[1]
+    fenced_members = [set(value.get("fenced", ())) for value in (earlier, later)]
+    other_fields = [{**value, "fenced": ()} for value in (earlier, later)]
+    return (
+        fenced_members[0] < fenced_members[1] <= set(later.get("members", ()))
+        and other_fields[0] == other_fields[1]
+    )
 
 
 def commits_stay(history: History) -> Iterator[str]:
     """Check that no generation begins before a commit that precedes it, and that commits stay on the disk."""
-    committed, floor = 0, dict[int, int]()
+    committed_step, minimum_step = 0, dict[int, int]()
     for entry in history.etcd:
         if entry["key"] == "committed":
-            committed = max(committed, int(entry["value"]["step"]))
+            committed_step = max(committed_step, int(entry["value"]["step"]))
         elif entry["key"] == "generation":
-            floor.setdefault(int(entry["value"]["number"]), committed)  # later ones only fence
+            # Later writes of the same number only fence members.
+            minimum_step.setdefault(int(entry["value"]["number"]), committed_step)
     for start in history.starts:
-        if start.step < floor.get(start.generation, 0):
+        if start.step < minimum_step.get(start.generation, 0):
             yield (
                 f"{start.worker} begins generation {start.generation} at step {start.step}; "
-                f"step {floor[start.generation]} was committed"
+                f"step {minimum_step[start.generation]} was committed"
             )
-    for _, value in history.of("committed"):
-        state = history.saved.get(int(value["step"]))
+    for _, value in history.values_of("committed"):
+        state = history.checkpoints.get(int(value["step"]))
         if state is None or state.generation < int(value["agreed_generation"]):
             yield f"the committed checkpoint of step {value['step']} is missing or damaged"
 
@@ -287,64 +293,86 @@ def generations_begin_with_one_state(history: History) -> Iterator[str]:
 def steps_have_one_state(history: History) -> Iterator[str]:
     """Check that all workers that apply a step in a generation have equal states before and after it."""
     states: dict[Key, list[AppliedStep]] = defaultdict(list)
-    for applied in history.applied:
-        states[applied.generation, applied.step].append(applied)
+    for applied_step in history.applied_steps:
+        states[applied_step.generation, applied_step.step].append(applied_step)
     for (generation, step), applications in sorted(states.items()):
         for state_name in ("before", "after"):
-            if len({getattr(applied, state_name) for applied in applications}) > 1:
+            if len({getattr(applied_step, state_name) for applied_step in applications}) > 1:
                 workers = ", ".join(
-                    f"{applied.worker} {getattr(applied, state_name)}" for applied in applications
+                    f"{applied_step.worker} {getattr(applied_step, state_name)}"
+                    for applied_step in applications
                 )
                 yield f"{state_name} step {step} of generation {generation}: {workers}"
 
 
 def steps_are_consecutive(history: History) -> Iterator[str]:
     """Check that a process applies the steps of a generation one after the other, each once."""
-    last: dict[tuple[str, int, int], int] = {}
-    for applied in history.applied:
-        key = (applied.worker, applied.process, applied.generation)
-        if key in last and applied.step != last[key] + 1:
+    last_steps: dict[tuple[str, int, int], int] = {}
+    for applied_step in history.applied_steps:
+        key = (applied_step.worker, applied_step.process, applied_step.generation)
+        if key in last_steps and applied_step.step != last_steps[key] + 1:
             yield (
-                f"{applied.worker} applies step {applied.step} after {last[key]} in generation {applied.generation}"
+                f"{applied_step.worker} applies step {applied_step.step} after {last_steps[key]} "
+                f"in generation {applied_step.generation}"
             )
-        last[key] = applied.step
+        last_steps[key] = applied_step.step
 
 
 def states_have_an_origin(history: History) -> Iterator[str]:
-    """Check that each step begins with a state that the step before has made, or a complete checkpoint."""
-    known_states = {(applied.step, applied.after) for applied in history.applied}
-    known_states |= {(state.step, state.digest) for state in history.saved.values()}
-    for applied in history.applied:
-        if applied.step > 1 and (applied.step - 1, applied.before) not in known_states:
+    """Check that each step begins with a state from the previous step or from a complete checkpoint."""
+    known_states = {
+        (applied_step.step, applied_step.after) for applied_step in history.applied_steps
+    }
+    known_states |= {(state.step, state.digest) for state in history.checkpoints.values()}
+    for applied_step in history.applied_steps:
+        if (
+            applied_step.step > 1
+            and (applied_step.step - 1, applied_step.before) not in known_states
+        ):
             yield (
-                f"{applied.worker} applies step {applied.step} of generation {applied.generation} to a state "
-                f"that no step made: {applied.before}"
+                f"{applied_step.worker} applies step {applied_step.step} of generation "
+                f"{applied_step.generation} to a state that no step made: {applied_step.before}"
             )
 
 
 def restored_states_are_complete(history: History) -> Iterator[str]:
     """Check that a restored checkpoint is complete, and that training continues from its content."""
-    firsts = {(applied.generation, applied.step): applied.before for applied in history.applied}
+    first_states = {
+        (applied_step.generation, applied_step.step): applied_step.before
+        for applied_step in history.applied_steps
+    }
     for start in history.starts:
-        if start.restored is None:
+        if start.restored_step is None:
             continue
-        state = history.saved.get(start.restored)
-        before = firsts.get((start.generation, start.restored + 1))
+        state = history.checkpoints.get(start.restored_step)
+        digest_before = first_states.get((start.generation, start.restored_step + 1))
         if state is None:
-            yield f"{start.worker} restored step {start.restored}, which is not a complete checkpoint"
-        elif before is not None and start.step == start.restored and before != state.digest:
-            yield f"{start.worker} restored step {start.restored} and continued from another state"
+            yield f"{start.worker} restored step {start.restored_step}, which is not a complete checkpoint"
+        elif (
+            digest_before is not None
+            and start.step == start.restored_step
+            and digest_before != state.digest
+        ):
+            yield f"{start.worker} restored step {start.restored_step} and continued from another state"
 
 
 def final_chain(history: History) -> dict[int, str]:
     """Return the digests of the final history by step, for the steps in the journals."""
-    origin = {(applied.step, applied.after): applied.before for applied in history.applied}
+    origin = {
+        (applied_step.step, applied_step.after): applied_step.before
+        for applied_step in history.applied_steps
+    }
     chain: dict[int, str] = {}
-    for committed in sorted((int(v["step"]) for _, v in history.of("committed")), reverse=True):
-        if committed >= min(chain, default=committed + 1) or committed not in history.saved:
+    for committed_step in sorted(
+        (int(v["step"]) for _, v in history.values_of("committed")), reverse=True
+    ):
+        if (
+            committed_step >= min(chain, default=committed_step + 1)
+            or committed_step not in history.checkpoints
+        ):
             continue
-        digest: str | None = history.saved[committed].digest
-        step = committed
+        digest: str | None = history.checkpoints[committed_step].digest
+        step = committed_step
         while digest is not None and step >= 0:
             chain[step] = digest
             digest, step = origin.get((step, digest)), step - 1
@@ -354,45 +382,52 @@ def final_chain(history: History) -> dict[int, str]:
 def commits_are_one_history(history: History) -> Iterator[str]:
     """Check that every committed state is part of the final history."""
     chain = final_chain(history)
-    for _, value in history.of("committed"):
+    for _, value in history.values_of("committed"):
         step = int(value["step"])
-        state = history.saved.get(step)
+        state = history.checkpoints.get(step)
         if state and step in chain and chain[step] != state.digest:
             yield f"the committed state of step {step} is not in the final history"
 
 
 def training_continues(history: History) -> Iterator[str]:
     """Check that after the faults of each round all nodes train together within the bound."""
-    waiting: Entry | None = None
+    faults_end: Entry | None = None
     for entry in history.faults:
         if entry["event"] == "faults_end":
-            waiting = entry
-        elif entry["event"] == "calm" and waiting:
-            seconds = float(entry["at"]) - float(waiting["at"])
-            if seconds > float(waiting["bound"]):
+            faults_end = entry
+        elif entry["event"] == "calm" and faults_end:
+            seconds = float(entry["at"]) - float(faults_end["at"])
+            if seconds > float(faults_end["bound"]):
                 yield f"all nodes train together only after {seconds:.0f} s"
-            waiting = None
-    if waiting:
-        yield f"not all nodes train together after the faults that ended at {waiting['at']}"
+            faults_end = None
+    if faults_end:
+        yield f"not all nodes train together after the faults that ended at {faults_end['at']}"
 
 
 def no_fault_ends_the_run(history: History) -> Iterator[str]:
     """Check that no fault ends the run, and that a drain of all nodes saves the last step."""
-    for _, value in history.of("ended"):
+    for _, value in history.values_of("ended"):
         yield f"the run was ended: {value}"
     exits: list[Entry] = []
     for entry in history.faults:
         exits = [] if entry["event"] == "drain_all" else exits
         exits += [entry] if entry["event"] == "left" else []
     for entry in exits:
-        if entry["code"] not in DRAINED:
+        if entry["code"] not in DRAIN_EXIT_CODES:
             yield f"{entry['target']} ended with {entry['code']} when it was drained"
     if not any(entry["event"] == "drain_all" for entry in history.faults):
-        return  # it was stopped because it made no progress
-    commits = history.of("committed")
-    last = max((applied.generation for applied in history.applied), default=0)
+        return  # the run was stopped because it made no progress
+    commits = history.values_of("committed")
+    last_generation = max(
+        (applied_step.generation for applied_step in history.applied_steps), default=0
+    )
     step = max(
-        (applied.step for applied in history.applied if applied.generation == last), default=0
+        (
+            applied_step.step
+            for applied_step in history.applied_steps
+            if applied_step.generation == last_generation
+        ),
+        default=0,
     )
     if not commits or int(commits[-1][1]["step"]) < step:
         yield f"step {step} was applied last, and is not committed"
@@ -440,10 +475,10 @@ def summary(folder: Path) -> dict[str, int]:
     chain = final_chain(history)
     newest = max(chain, default=0)
     return {
-        "commits": len(history.of("committed")),
-        "generations": len(history.of("generation")),
-        "applied": len(history.applied),
-        "restores": sum(start.restored is not None for start in history.starts),
+        "commits": len(history.values_of("committed")),
+        "generations": len(history.values_of("generation")),
+        "applied": len(history.applied_steps),
+        "restores": sum(start.restored_step is not None for start in history.starts),
         "steps": newest,
         "steps_in_chain": sum(step > 0 for step in chain),
     }

@@ -32,15 +32,15 @@ CLOCK_FILE = "clock-hours"
 
 SHIFTED_CLOCK = f"""\
 import os, pathlib, time
-_true, _file = time.time, pathlib.Path(os.environ["TMPDIR"]) / {CLOCK_FILE!r}
-def _shifted():
+_real_time, _file = time.time, pathlib.Path(os.environ["TMPDIR"]) / {CLOCK_FILE!r}
+def _shifted_time():
     try:
-        return _true() + 3600 * float(_file.read_text() or 0)
+        return _real_time() + 3600 * float(_file.read_text() or 0)
     except (OSError, ValueError):
-        return _true()
-time.time = _shifted
+        return _real_time()
+time.time = _shifted_time
 """
-"""Shifts the wall clock of every Python process of a node by what a file says, at any moment."""
+"""Shifts the wall clock of every Python process of a node by the hours in a file, which may change at any moment."""
 
 
 @dataclass
@@ -50,12 +50,12 @@ class NodeJournal:
     Attributes:
         offset: bytes that were read.
         world_size: world size of the generation that the node entered last.
-        applied: number of steps that the node has applied since the beginning.
+        applied_steps: number of steps that the node has applied since the beginning.
     """
 
     offset: int = 0
     world_size: int = 0
-    applied: int = 0
+    applied_steps: int = 0
 
     def read(self, path: Path) -> None:
         """Read the new lines."""
@@ -65,13 +65,13 @@ class NodeJournal:
             self.offset += len(complete_lines) + len(newline)
             for line in complete_lines.splitlines():
                 with contextlib.suppress(ValueError):
-                    self._take(json.loads(line))
+                    self._record(json.loads(line))
 
-    def _take(self, entry: dict[str, Any]) -> None:
+    def _record(self, entry: dict[str, Any]) -> None:
         if entry.get("kind") == "generation":
             self.world_size = int(entry["world_size"])
         elif entry.get("kind") == "applied":
-            self.applied += 1
+            self.applied_steps += 1
 
 
 class Cluster:
@@ -146,7 +146,7 @@ class Cluster:
             "OMP_NUM_THREADS": "1",
             "EVERSTEP_GRACE_SECONDS": str(GRACE_SECONDS),
         }
-        enter = (*self.groups[name].enter, *self.network.machines[name].enter)
+        enter = (*self.groups[name].enter_command, *self.network.machines[name].enter_command)
         with (self.folder / f"{name}.log").open("ab") as log:
             self._launchers[name] = subprocess.Popen(
                 [
@@ -165,7 +165,7 @@ class Cluster:
                 start_new_session=True,
             )
 
-    def runs(self, name: str) -> bool:
+    def is_running(self, name: str) -> bool:
         """Return whether a node's launcher runs."""
         return name in self._launchers and self._launchers[name].poll() is None
 
@@ -189,7 +189,7 @@ class Cluster:
         with contextlib.suppress(ProcessLookupError):
             self._launchers[name].send_signal(signal.SIGTERM)
 
-    def wait_left(self, name: str) -> int:
+    def wait_for_exit(self, name: str) -> int:
         """Return the exit code of a node that was drained; kill what remains of it."""
         try:
             code = self._launchers[name].wait(LEAVE_SECONDS)
@@ -213,15 +213,18 @@ class Cluster:
 
     # --- progress ---
 
-    def applied(self) -> dict[str, int]:
+    def applied_steps(self) -> dict[str, int]:
         """Return how many steps each node has applied in groups of all nodes; -1 in smaller ones."""
         for name, journal in self._journals.items():
             journal.read(self.run / "journal" / f"{name}.jsonl")
-        full = len(self.nodes)
-        return {n: j.applied if j.world_size == full else -1 for n, j in self._journals.items()}
+        group_size = len(self.nodes)
+        return {
+            n: j.applied_steps if j.world_size == group_size else -1
+            for n, j in self._journals.items()
+        }
 
     def logs(self) -> str:
-        """Return the ends of all logs."""
+        """Return the end of each log."""
         paths = sorted(self.folder.glob("*.log"))
         return "\n".join(f"--- {path.name}\n{log_tail(path)}" for path in paths)
 
@@ -239,7 +242,7 @@ class Cluster:
         (self.folder / f"{name}.tmp" / CLOCK_FILE).write_text(str(hours))
 
     def close_processes(self) -> None:
-        """Stop all nodes; what they wrote stays until `close`."""
+        """Stop all nodes; their files stay until `close`."""
         for name in self._launchers:
             self.groups[name].thaw()
             self.kill_node(name)

@@ -1,8 +1,8 @@
 """All processes of one simulated machine: frozen, killed and limited in memory together.
 
 Version 2 of the kernel's control groups freezes and kills a group atomically, so that no process escapes
-by forking. On a system with version 1 it is mounted next to it, without controllers; the memory limit is then
-version 1's.
+by forking. On a system with version 1, version 2 is mounted next to it without controllers, and the memory limit is
+set in version 1.
 """
 
 import contextlib
@@ -32,8 +32,8 @@ class ControlGroup:
             folder.mkdir()
 
     @property
-    def enter(self) -> tuple[str, ...]:
-        """The command that runs another one inside."""
+    def enter_command(self) -> tuple[str, ...]:
+        """The command prefix that runs another command inside."""
         script = 'echo $$ > "$0"; echo $$ > "$1"; shift; exec "$@"'
         files = [str(folder / "cgroup.procs") for folder in (self.folder, self._memory)]
         return ("sh", "-c", script, *files)
@@ -49,7 +49,7 @@ class ControlGroup:
         (self.folder / "cgroup.freeze").write_text("1")
 
     def thaw(self) -> None:
-        """Continue all processes."""
+        """Resume all processes."""
         (self.folder / "cgroup.freeze").write_text("0")
 
     def kill(self) -> None:
@@ -60,11 +60,11 @@ class ControlGroup:
             assert time.monotonic() < deadline, f"processes of {self.folder} survive SIGKILL"
             time.sleep(POLL_SECONDS)
 
-    def leave_bytes(self, count: int) -> None:
-        """Limit the memory to what is used now and `count` bytes more."""
-        self._limit.write_text(str(int(self._usage.read_text()) + count))
+    def limit_memory(self, extra_bytes: int) -> None:
+        """Limit the memory to the current use plus `extra_bytes`."""
+        self._limit.write_text(str(int(self._usage.read_text()) + extra_bytes))
 
-    def unlimit(self) -> None:
+    def remove_memory_limit(self) -> None:
         """Remove the limit."""
         self._limit.write_text(self._unlimited)
 

@@ -37,14 +37,18 @@ def write_history(folder: Path) -> None:
     """Write a run of two workers: ten steps, and a crash of both after the seventh."""
     (folder / "run" / "journal").mkdir(parents=True)
     for worker in ("w0", "w1"):
-        lines = [_generation(1, 0), *(_applied(step, 100) for step in range(1, 8))]
-        restored = [{"kind": "restore", "step": 6, "path": "-"}] if worker == "w0" else []
-        lines += [*restored, _generation(2, 6), *(_applied(step, 200) for step in range(7, 11))]
+        lines = [_generation_entry(1, 0), *(_applied_entry(step, 100) for step in range(1, 8))]
+        restore_entries = [{"kind": "restore", "step": 6, "path": "-"}] if worker == "w0" else []
+        lines += [
+            *restore_entries,
+            _generation_entry(2, 6),
+            *(_applied_entry(step, 200) for step in range(7, 11)),
+        ]
         _write(folder / "run" / "journal" / f"{worker}.jsonl", lines)
-    etcd = [_etcd("generation", 2, {"number": 1, "members": ["w0-1", "w1-1"]})]
-    etcd += [_committed(3 + index, 1, step) for index, step in enumerate(FIRST_COMMITS)]
-    etcd += [_etcd("generation", 8, {"number": 2, "members": ["w0-2", "w1-2"]})]
-    etcd += [_committed(9 + index, 2, step) for index, step in enumerate(SECOND_COMMITS)]
+    etcd = [_etcd_entry("generation", 2, {"number": 1, "members": ["w0-1", "w1-1"]})]
+    etcd += [_commit_entry(3 + index, 1, step) for index, step in enumerate(FIRST_COMMITS)]
+    etcd += [_etcd_entry("generation", 8, {"number": 2, "members": ["w0-2", "w1-2"]})]
+    etcd += [_commit_entry(9 + index, 2, step) for index, step in enumerate(SECOND_COMMITS)]
     _write(folder / "etcd.jsonl", etcd)
     for step in FIRST_COMMITS:
         write_checkpoint(folder, step, 1)
@@ -66,7 +70,7 @@ def write_history(folder: Path) -> None:
 
 
 def write_checkpoint(folder: Path, step: int, generation: int, **changes: Any) -> Path:
-    """Write a complete checkpoint; `changes` are other counts or weights."""
+    """Write a complete checkpoint; `changes` replaces the counts or the weights."""
     values = {
         "model.counts": changes.get("counts", counts(step)),
         "model.weights": changes.get("weights", weights(step)),
@@ -96,19 +100,19 @@ def _write(path: Path, lines: list[Entry]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def _generation(number: int, step: int) -> Entry:
+def _generation_entry(number: int, step: int) -> Entry:
     return {"kind": "generation", "generation": number, "world_size": 2, "step": step}
 
 
-def _applied(step: int, process: int) -> Entry:
+def _applied_entry(step: int, process: int) -> Entry:
     states = {"before": digest(step - 1), "after": digest(step)}
     return {"kind": "applied", "step": step, "process": process, **states}
 
 
-def _etcd(key: str, revision: int, value: Entry) -> Entry:
+def _etcd_entry(key: str, revision: int, value: Entry) -> Entry:
     return {"key": key, "revision": revision, "value": value}
 
 
-def _committed(revision: int, generation: int, step: int) -> Entry:
+def _commit_entry(revision: int, generation: int, step: int) -> Entry:
     value = {"agreed_generation": generation, "step": step, "generation": generation}
-    return _etcd("committed", revision, value)
+    return _etcd_entry("committed", revision, value)

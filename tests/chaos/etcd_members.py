@@ -61,7 +61,7 @@ class EtcdMembers:
             self._processes[name] = subprocess.Popen(
                 [
                     *KILLED_WITH_PARENT,
-                    *self._network.machines[name].enter,
+                    *self._network.machines[name].enter_command,
                     *slow_sync.command(self._delay_file(name)),
                     str(self._program),
                     *arguments,
@@ -71,7 +71,7 @@ class EtcdMembers:
             )
 
     def wait_until_ready(self) -> None:
-        """Wait until a majority of the members answers."""
+        """Wait until a majority of the members responds."""
         deadline = time.monotonic() + START_SECONDS
         while not any(self.revision(name) for name in self.names):
             assert time.monotonic() < deadline, "etcd does not respond"
@@ -87,7 +87,7 @@ class EtcdMembers:
         self._processes[name].send_signal(signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:
-        """Continue a member's process."""
+        """Resume a member's process."""
         self._processes[name].send_signal(signal.SIGCONT)
 
     def slow_disk(self, name: str, milliseconds: int) -> None:
@@ -98,7 +98,7 @@ class EtcdMembers:
         return self._folder / f"{name}.delay"
 
     def back_up(self) -> None:
-        """Copy the files of all members at one moment, as a snapshot of their volumes does."""
+        """Copy the files of all members at one moment, like a snapshot of their volumes."""
         for name in self.names:
             self.freeze(name)
         for name in self.names:
@@ -117,7 +117,7 @@ class EtcdMembers:
     def revision(self, name: str) -> int:
         """Return the store's revision according to a member; 0 if it does not respond."""
         try:
-            response = self._request(name, "kv/range", {"key": encoded("/")})
+            response = self._request(name, "kv/range", {"key": encode_key("/")})
             return int(response["header"]["revision"])
         except (OSError, KeyError, ValueError, http.client.HTTPException):
             return 0
@@ -150,7 +150,7 @@ class EtcdMembers:
             process.wait()
 
 
-def encoded(text: str) -> str:
+def encode_key(text: str) -> str:
     """Return a key as etcd's JSON gateway takes it."""
     return base64.b64encode(text.encode()).decode()
 

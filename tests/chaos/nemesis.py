@@ -1,4 +1,4 @@
-"""Carries out a schedule of faults on a cluster, and writes what it did to `faults.jsonl`.
+"""Execution of a schedule of faults on a cluster, with a log of its actions in `faults.jsonl`.
 
 A round: wait until all nodes train together, begin and end the faults at their times, start the nodes
 that have ended. Times in the file are of this process's monotonic clock, which no fault changes.
@@ -23,13 +23,13 @@ from tests.chaos.cluster import Cluster, wait_until
 from tests.chaos.schedule import Round, ScheduledFault
 
 CALM_SECONDS = 300.0
-"""Bound of the time in which all nodes train together again; a loaded machine starts a node in a minute."""
+"""Time limit for all nodes to train together again; a loaded machine needs a minute to start a node."""
 POLL_SECONDS = 0.05
 CALM_STEPS = 2  # steps that every node applies in the full group
 START_GROUP_SECONDS = 300.0
 MEMORY_MARGIN_BYTES = 48 << 20
-HOG = "import time; kept = [bytearray(1 << 20) for _ in range(160)]; time.sleep(60)"
-"""Allocates more than is left to the node, and less than a worker that was killed leaves."""
+MEMORY_HOG = "import time; blocks = [bytearray(1 << 20) for _ in range(160)]; time.sleep(60)"
+"""Allocates more memory than the node has left, and less than a killed worker frees."""
 TORN_STEPS_AHEAD = 1_000
 
 
@@ -38,10 +38,10 @@ class NotCalmError(AssertionError):
 
 
 class Nemesis:
-    """Acts on a cluster.
+    """The injector of a schedule's faults.
 
     Args:
-        cluster: the cluster that it acts on.
+        cluster: the cluster that gets the faults.
         on_fault: called with each fault when it begins.
     """
 
@@ -50,12 +50,12 @@ class Nemesis:
     ) -> None:
         self._cluster, self._on_fault = cluster, on_fault
         self._path = cluster.folder / "faults.jsonl"
-        self._stopped: dict[str, int] = {}
+        self._stopped_processes: dict[str, int] = {}
         self._hogs: dict[str, subprocess.Popen[bytes]] = {}
         self._backups: dict[str, int] = {}  # recorded revisions when etcd's files were copied
-        self._torn = 0
+        self._torn_count = 0
         self.counts: Counter[str] = Counter()
-        self._act = self._actions()
+        self._fault_actions = self._actions()
 
     def start_all(self) -> None:
         """Start all nodes and wait until they train together."""
@@ -82,10 +82,10 @@ class Nemesis:
         for name in self._cluster.nodes:
             self._cluster.drain(name)
         for name in self._cluster.nodes:
-            self._note("left", target=name, code=self._cluster.wait_left(name))
-        newest = max(map(self._cluster.etcd.revision, self._cluster.etcd.names))
-        self._note("revision", newest=newest)
-        self._cluster.recorder.wait_for(newest, seconds=100)
+            self._note("left", target=name, code=self._cluster.wait_for_exit(name))
+        revision = max(map(self._cluster.etcd.revision, self._cluster.etcd.names))
+        self._note("revision", newest=revision)
+        self._cluster.recorder.wait_for(revision, seconds=100)
 
     # --- one round ---
 
@@ -108,7 +108,7 @@ class Nemesis:
 
     def _begin(self, name: str, fault: ScheduledFault) -> None:
         self._on_fault(fault)
-        begin, _ = self._act[fault.kind]
+        begin, _ = self._fault_actions[fault.kind]
         details = begin(name, fault) or {}
         self.counts[fault.kind] += 1
         self._note(
@@ -121,14 +121,14 @@ class Nemesis:
         )
 
     def _end(self, name: str, fault: ScheduledFault) -> None:
-        _, end = self._act[fault.kind]
+        _, end = self._fault_actions[fault.kind]
         end(name, fault)
         self._note("end", fault=name, type=fault.kind)
 
     def _start_missing(self) -> None:
         """Start the nodes that have ended, as a controller replaces pods."""
         for name in self._cluster.nodes:
-            if not self._cluster.runs(name):
+            if not self._cluster.is_running(name):
                 code = self._cluster.exit_code(name)
                 self._cluster.kill_node(name)
                 self._note("start", target=name, code=code)
@@ -137,14 +137,17 @@ class Nemesis:
     def _wait_until_calm(self, seconds: float) -> None:
         """Wait until every node has applied steps in a group of all nodes."""
         cluster, deadline = self._cluster, time.monotonic() + seconds
-        initial_counts = cluster.applied()
+        initial_counts = cluster.applied_steps()
         while time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
-            now = cluster.applied()
-            for name, count in now.items():
+            step_counts = cluster.applied_steps()
+            for name, count in step_counts.items():
                 if count < 0 or initial_counts[name] < 0:
                     initial_counts[name] = count
-            if all(now[n] >= 0 and now[n] >= initial_counts[n] + CALM_STEPS for n in cluster.nodes):
+            if all(
+                step_counts[n] >= 0 and step_counts[n] >= initial_counts[n] + CALM_STEPS
+                for n in cluster.nodes
+            ):
                 self._note("calm", nodes=len(cluster.nodes))
                 return
             self._start_missing()
@@ -162,47 +165,50 @@ class Nemesis:
         network = self._cluster.network
         return {
             "kill-worker": (self._kill_worker, _no_action),
-            "kill-agent": (lambda _, f: self._cluster.kill_agent(*f.targets), self._return),
-            "kill-node": (lambda _, f: self._cluster.kill_node(*f.targets), self._return),
+            "kill-agent": (lambda _, fault: self._cluster.kill_agent(*fault.targets), self._return),
+            "kill-node": (lambda _, fault: self._cluster.kill_node(*fault.targets), self._return),
             "kill-all": (self._kill_all, self._return),
             "freeze-node": (
-                lambda _, f: self._cluster.groups[f.targets[0]].freeze(),
-                lambda _, f: self._cluster.groups[f.targets[0]].thaw(),
+                lambda _, fault: self._cluster.groups[fault.targets[0]].freeze(),
+                lambda _, fault: self._cluster.groups[fault.targets[0]].thaw(),
             ),
             "freeze-worker": (self._freeze_worker, self._thaw_worker),
-            "drain": (lambda _, f: self._cluster.drain(*f.targets), self._return_drained),
+            "drain": (lambda _, fault: self._cluster.drain(*fault.targets), self._return_drained),
             "out-of-memory": (self._exhaust_memory, self._free_memory),
             "clock-step": (
-                lambda _, f: self._cluster.shift_clock(f.targets[0], f.amount),
-                lambda _, f: self._cluster.shift_clock(f.targets[0], 0),
+                lambda _, fault: self._cluster.shift_clock(fault.targets[0], fault.amount),
+                lambda _, fault: self._cluster.shift_clock(fault.targets[0], 0),
             ),
             **dict.fromkeys(_CUTS, (self._cut, self._heal)),
-            "loss": (lambda n, f: network.lose(n, f.targets[0], f.amount), self._heal),
+            "loss": (
+                lambda name, fault: network.lose(name, fault.targets[0], fault.amount),
+                self._heal,
+            ),
             "slow-link": (
-                lambda _, f: network.slow(f.targets[0], f.amount),
-                lambda _, f: network.unslow(f.targets[0]),
+                lambda _, fault: network.limit_rate(fault.targets[0], fault.amount),
+                lambda _, fault: network.remove_rate_limit(fault.targets[0]),
             ),
             "latency": (
-                lambda _, f: network.delay(f.targets[0], f.amount),
-                lambda _, f: network.undelay(f.targets[0]),
+                lambda _, fault: network.delay(fault.targets[0], fault.amount),
+                lambda _, fault: network.remove_delay(fault.targets[0]),
             ),
             "etcd-kill": (
-                lambda _, f: self._cluster.etcd.kill(*f.targets),
-                lambda _, f: self._cluster.etcd.start(*f.targets),
+                lambda _, fault: self._cluster.etcd.kill(*fault.targets),
+                lambda _, fault: self._cluster.etcd.start(*fault.targets),
             ),
             "etcd-freeze": (
-                lambda _, f: self._cluster.etcd.freeze(*f.targets),
-                lambda _, f: self._cluster.etcd.thaw(*f.targets),
+                lambda _, fault: self._cluster.etcd.freeze(*fault.targets),
+                lambda _, fault: self._cluster.etcd.thaw(*fault.targets),
             ),
             "etcd-compact": (self._compact, _no_action),
             "etcd-slow-disk": (
-                lambda _, f: self._cluster.etcd.slow_disk(f.targets[0], f.amount),
-                lambda _, f: self._cluster.etcd.slow_disk(f.targets[0], 0),
+                lambda _, fault: self._cluster.etcd.slow_disk(fault.targets[0], fault.amount),
+                lambda _, fault: self._cluster.etcd.slow_disk(fault.targets[0], 0),
             ),
             "etcd-restore": (self._back_up_etcd, self._restore_etcd),
             "disk-hang": (
-                lambda _, f: self._hang_disks(f, hangs=True),
-                lambda _, f: self._hang_disks(f, hangs=False),
+                lambda _, fault: self._hang_disks(fault, hangs=True),
+                lambda _, fault: self._hang_disks(fault, hangs=False),
             ),
             "disk-full": (self._fill_disk, self._free_disk),
             "torn-checkpoint": (self._tear_and_kill_all, self._return),
@@ -225,16 +231,16 @@ class Nemesis:
     def _return_drained(self, name: str, fault: ScheduledFault) -> None:
         del name
         (node,) = fault.targets
-        self._note("left", target=node, code=self._cluster.wait_left(node))
+        self._note("left", target=node, code=self._cluster.wait_for_exit(node))
         self._start_missing()
 
     def _freeze_worker(self, name: str, fault: ScheduledFault) -> "_Details":
         process = self._cluster.signal_worker(fault.targets[0], signal.SIGSTOP)
-        self._stopped[name] = process or 0
+        self._stopped_processes[name] = process or 0
         return {"process": process}
 
     def _thaw_worker(self, name: str, fault: ScheduledFault) -> None:
-        process = self._stopped.pop(name)
+        process = self._stopped_processes.pop(name)
         if process in self._cluster.groups[fault.targets[0]].processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGCONT)
@@ -246,8 +252,16 @@ class Nemesis:
         if worker:
             with contextlib.suppress(OSError):
                 Path(f"/proc/{worker}/oom_score_adj").write_text("1000")
-        group.leave_bytes(MEMORY_MARGIN_BYTES)
-        command = [*KILLED_WITH_PARENT, *group.enter, sys.executable, "-I", "-S", "-c", HOG]
+        group.limit_memory(MEMORY_MARGIN_BYTES)
+        command = [
+            *KILLED_WITH_PARENT,
+            *group.enter_command,
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            MEMORY_HOG,
+        ]
         self._hogs[name] = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         return {"process": worker}
 
@@ -255,7 +269,7 @@ class Nemesis:
         hog = self._hogs.pop(name)
         hog.kill()
         hog.wait()
-        self._cluster.groups[fault.targets[0]].unlimit()
+        self._cluster.groups[fault.targets[0]].remove_memory_limit()
 
     def _cut(self, name: str, fault: ScheduledFault) -> None:
         etcd = () if fault.kind == "split" and fault.amount else self._cluster.etcd.names
@@ -273,7 +287,7 @@ class Nemesis:
         return {"revision": revision}
 
     def _back_up_etcd(self, name: str, fault: ScheduledFault) -> "_Details":
-        """Copy etcd's files; all that the recorder has seen is in them."""
+        """Copy etcd's files, which contain all changes that the recorder has recorded."""
         del fault
         self._backups[name] = self._cluster.recorder.revision
         self._cluster.etcd.back_up()
@@ -282,7 +296,7 @@ class Nemesis:
     def _restore_etcd(self, name: str, fault: ScheduledFault) -> None:
         """Restore etcd from the copy: revisions that it has reported no longer exist."""
         self._cluster.etcd.kill_and_restore()
-        self._cluster.recorder.take_back(self._backups.pop(name))
+        self._cluster.recorder.record_restore(self._backups.pop(name))
         for member in fault.targets:
             self._cluster.etcd.start(member)
 
@@ -307,23 +321,23 @@ class Nemesis:
         folders = sorted(self._cluster.disk.glob("step-*"))
         if not folders:
             return {}
-        newest, self._torn = folders[-1], self._torn + 1
-        step = int(newest.name.removeprefix("step-")) + TORN_STEPS_AHEAD * self._torn
-        torn = self._cluster.disk / f"step-{step:08d}"
-        torn.mkdir()
-        manifest = json.loads((newest / "manifest.json").read_text())
-        (torn / "manifest.json").write_text(json.dumps(_renumbered(manifest, step), indent=1))
-        state = (newest / "state.safetensors").read_bytes()
-        (torn / "state.safetensors").write_bytes(state[: len(state) // 2])
-        return {"folder": torn.name}
+        newest_folder, self._torn_count = folders[-1], self._torn_count + 1
+        step = int(newest_folder.name.removeprefix("step-")) + TORN_STEPS_AHEAD * self._torn_count
+        torn_folder = self._cluster.disk / f"step-{step:08d}"
+        torn_folder.mkdir()
+        manifest = json.loads((newest_folder / "manifest.json").read_text())
+        (torn_folder / "manifest.json").write_text(json.dumps(_renumber(manifest, step), indent=1))
+        state = (newest_folder / "state.safetensors").read_bytes()
+        (torn_folder / "state.safetensors").write_bytes(state[: len(state) // 2])
+        return {"folder": torn_folder.name}
 
 
-def _renumbered(manifest: dict[str, Any], step: int) -> dict[str, Any]:
-    """Return a manifest of another step, with the right seal: only the state file shows what is torn."""
-    described = {name: v for name, v in manifest.items() if name not in ("format", "seal")}
-    described["step"] = step
-    seal = zlib.crc32(json.dumps(described, sort_keys=True).encode())
-    return {"format": manifest["format"], "seal": seal, **described}
+def _renumber(manifest: dict[str, Any], step: int) -> dict[str, Any]:
+    """Return a manifest with another step and a valid seal, so that only the state file is torn."""
+    content = {name: v for name, v in manifest.items() if name not in ("format", "seal")}
+    content["step"] = step
+    seal = zlib.crc32(json.dumps(content, sort_keys=True).encode())
+    return {"format": manifest["format"], "seal": seal, **content}
 
 
 _Details = dict[str, Any]
@@ -339,10 +353,10 @@ def _no_action(name: str, fault: ScheduledFault) -> None:
 
 
 def _symmetric(first: _Names, second: _Names) -> _Pairs:
-    for a in first:
-        for b in second:
-            if a != b:
-                yield from ((a, b), (b, a))
+    for source in first:
+        for destination in second:
+            if source != destination:
+                yield from ((source, destination), (destination, source))
 
 
 def _isolate(targets: _Names, nodes: _Names, etcd: _Names) -> _Pairs:

@@ -20,7 +20,7 @@ from cloudtwin.images.confine import KILLED_WITH_PARENT
 LATENCY = Path(__file__).with_name("latency.py")
 SWITCH_ADDRESS = "10.77.0.1"
 PREFIX_BITS = 24
-MAX_NAME = 15  # kernel limit of interface names
+MAX_INTERFACE_NAME = 15  # kernel limit of interface names
 START_SECONDS = 100.0
 CLONE_NEWNET = 0x40000000  # setns(2)
 Result = TypeVar("Result")
@@ -58,14 +58,18 @@ class Namespace:
         return f"/proc/{self._holder.pid}/ns/net"
 
     @property
-    def enter(self) -> tuple[str, ...]:
-        """The command that runs another one inside."""
+    def enter_command(self) -> tuple[str, ...]:
+        """The command prefix that runs another command inside."""
         return ("nsenter", f"--net={self.path}", "--")
 
     def run(self, *command: str, script: str | None = None) -> None:
         """Run a command inside; `script` is its standard input."""
         result = subprocess.run(
-            [*self.enter, *command], check=False, input=script, capture_output=True, text=True
+            [*self.enter_command, *command],
+            check=False,
+            input=script,
+            capture_output=True,
+            text=True,
         )
         assert result.returncode == 0, f"{' '.join(command)}: {result.stderr}{script or ''}"
 
@@ -78,10 +82,10 @@ class Namespace:
             try:
                 handle = os.open(self.path, os.O_RDONLY)
                 try:
-                    failed = ctypes.CDLL(None, use_errno=True).setns(handle, CLONE_NEWNET)
+                    error_code = ctypes.CDLL(None, use_errno=True).setns(handle, CLONE_NEWNET)
                 finally:
                     os.close(handle)
-                if failed:
+                if error_code:
                     raise OSError(ctypes.get_errno(), "setns failed")
                 results.append(function())
             except BaseException as error:
@@ -113,7 +117,7 @@ class Network:
         self.machines = {name: Namespace() for name in addresses}
         self._cuts: dict[str, frozenset[tuple[str, str]]] = {}
         self._losses: dict[str, tuple[str, int]] = {}
-        self._latencies: dict[str, subprocess.Popen[bytes]] = {}
+        self._delay_processes: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
         self.switch.run("ip", "link", "add", "bridge", "type", "bridge")
         self.switch.run("ip", "address", "add", f"{SWITCH_ADDRESS}/{PREFIX_BITS}", "dev", "bridge")
@@ -122,7 +126,7 @@ class Network:
             self._connect(name)
 
     def _connect(self, name: str) -> None:
-        machine, port = self.machines[name], f"port-{name}"[:MAX_NAME]
+        machine, port = self.machines[name], f"port-{name}"[:MAX_INTERFACE_NAME]
         self.switch.run(
             *f"ip link add {port} type veth peer name eth0 netns {machine.process}".split()
         )
@@ -133,13 +137,13 @@ class Network:
         machine.run("ip", "link", "set", "eth0", "up")
 
     def cut(self, fault: str, pairs: Collection[tuple[str, str]]) -> None:
-        """Drop all packets from the first to the second machine of each pair, until `heal` of this fault."""
+        """Drop all packets from the first to the second machine of each pair, until this fault is healed."""
         with self._lock:
             self._cuts[fault] = frozenset(pairs)
             self._apply(sorted({receiver for _, receiver in pairs}))
 
     def lose(self, fault: str, name: str, percent: int) -> None:
-        """Drop a share of a machine's packets in both directions, until `heal` of this fault."""
+        """Drop a share of a machine's packets in both directions, until this fault is healed."""
         with self._lock:
             self._losses[fault] = (name, percent)
             self._apply([name])
@@ -148,8 +152,8 @@ class Network:
         """Deliver the packets that a fault dropped."""
         with self._lock:
             receivers = {receiver for _, receiver in self._cuts.pop(fault, ())}
-            if lossy := self._losses.pop(fault, None):
-                receivers.add(lossy[0])
+            if loss := self._losses.pop(fault, None):
+                receivers.add(loss[0])
             self._apply(sorted(receivers))
 
     def _apply(self, names: Sequence[str]) -> None:
@@ -157,13 +161,13 @@ class Network:
             self.machines[name].run("nft", "-f", "-", script=self._rules(name))
 
     def _rules(self, name: str) -> str:
-        """Return the rules of one machine; nft replaces the former ones in one transaction."""
+        """Return the rules of one machine; nft replaces the previous rules in one transaction."""
         senders = sorted({a for cut in self._cuts.values() for a, b in cut if b == name})
         drops = [f"ip saddr {self.addresses[sender]} drop" for sender in senders]
         losses = [
             f"numgen random mod 100 < {percent} drop"
-            for lossy, percent in self._losses.values()
-            if lossy == name
+            for machine, percent in self._losses.values()
+            if machine == name
         ]
         incoming, outgoing = "; ".join([*drops, *losses]), "; ".join(losses)
         return (
@@ -172,13 +176,13 @@ class Network:
             f"chain out {{ type filter hook output priority 0; {outgoing}\n}}\n}}\n"
         )
 
-    def slow(self, name: str, kilobits: int) -> None:
-        """Limit what a machine sends; packets wait in a queue, and are dropped after a second in it."""
+    def limit_rate(self, name: str, kilobits: int) -> None:
+        """Limit the rate at which a machine sends; packets are dropped after a second in the queue."""
         self.machines[name].run(
             *f"tc qdisc replace dev eth0 root tbf rate {kilobits}kbit burst 16kb latency 1s".split()
         )
 
-    def unslow(self, name: str) -> None:
+    def remove_rate_limit(self, name: str) -> None:
         """Remove the limit."""
         self.machines[name].run("tc", "qdisc", "del", "dev", "eth0", "root")
 
@@ -186,23 +190,23 @@ class Network:
         """Delay every packet that a machine sends."""
         arguments = ["-I", "-S", str(LATENCY), "eth0", str(milliseconds)]
         process = subprocess.Popen(
-            [*KILLED_WITH_PARENT, *self.machines[name].enter, sys.executable, *arguments],
+            [*KILLED_WITH_PARENT, *self.machines[name].enter_command, sys.executable, *arguments],
             stdout=subprocess.PIPE,
         )
-        self._latencies[name] = process
+        self._delay_processes[name] = process
         assert process.stdout is not None
         with process.stdout as output:
             assert output.readline() == b"ready\n", "packets cannot be delayed"
 
-    def undelay(self, name: str) -> None:
+    def remove_delay(self, name: str) -> None:
         """Remove the delay."""
-        process = self._latencies.pop(name)
+        process = self._delay_processes.pop(name)
         process.terminate()
         process.wait()
 
     def close(self) -> None:
         """Remove all namespaces."""
-        for name in list(self._latencies):
-            self.undelay(name)
+        for name in list(self._delay_processes):
+            self.remove_delay(name)
         for namespace in (*self.machines.values(), self.switch):
             namespace.close()

@@ -2,7 +2,7 @@
 
 The gradient of `counts` is -1/global batch at each sample of the step, and its learning rate is the
 global batch. So a step adds exactly 1 at each of its samples, in numbers without rounding; a sample that
-is left out, or summed twice, changes the result for all time. `weights` are ordinary training: two
+is left out, or summed twice, changes the result permanently. `weights` are ordinary training: two
 histories that differ anywhere have different weights.
 """
 
@@ -20,7 +20,7 @@ from everstep import elastic
 SAMPLES, BATCH, WIDTH = 512, 32, 2048
 
 
-class Counting(nn.Module):
+class CountingModel(nn.Module):
     """Counts of samples, and weights that are fitted to a function of the sample's number."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Counting(nn.Module):
         return loss
 
 
-def digest(model: Counting) -> str:
+def digest(model: CountingModel) -> str:
     """Return the digest of all parameters."""
     sha256 = hashlib.sha256(model.counts.detach().numpy().tobytes())
     sha256.update(model.weights.detach().numpy().tobytes())
@@ -44,13 +44,13 @@ def digest(model: Counting) -> str:
 
 
 def main() -> None:
-    """Train until the node is ended, and note each applied step with the state before and after it."""
+    """Train until the node is stopped, and note each applied step with the state before and after it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("run", type=Path)
     parser.add_argument("--step-seconds", type=float, default=0.1)
     parser.add_argument("--mode", default="live")
     options = parser.parse_args()
-    model = Counting()
+    model = CountingModel()
     optimizer = torch.optim.SGD(
         [
             {"params": [model.counts], "lr": float(BATCH)},
@@ -70,12 +70,16 @@ def main() -> None:
         storage_timeout_seconds=4.0,
         keep_checkpoints=1_000_000,  # the checker reads all of them
     )
-    before = ""
+    digest_before = ""
 
     @run.after_step
     def note() -> None:
         run.note(
-            "applied", step=run.step + 1, before=before, after=digest(model), process=os.getpid()
+            "applied",
+            step=run.step + 1,
+            before=digest_before,
+            after=digest(model),
+            process=os.getpid(),
         )
 
     for batch in run:
@@ -83,7 +87,7 @@ def main() -> None:
             for ids in batch.microbatches():
                 time.sleep(options.step_seconds if not batch.rehearsal else 0.0)
                 (model(ids) * batch.weight(1)).backward()
-            before = digest(model)
+            digest_before = digest(model)
             batch.step()
 
 

@@ -1,7 +1,7 @@
-"""Records every change of a run's generation, commit and outcome in etcd, in etcd's order.
+"""Recorder of every change of a run's generation, commit and outcome in etcd, in etcd's order.
 
-A watch over etcd's JSON gateway, without the library's client. It continues at another member, from the
-last revision, when a member falls silent.
+It watches etcd's JSON gateway, without the library's client. When a member stops responding, it continues
+at another member, from the last revision.
 """
 
 import base64
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.etcd_members import CLIENT_PORT, EtcdMembers, encoded
+from tests.chaos.etcd_members import CLIENT_PORT, EtcdMembers, encode_key
 from tests.chaos.network import Network
 
 KEYS = ("generation", "committed", "ended")
@@ -21,7 +21,7 @@ PAUSE_SECONDS = 0.1
 
 
 class Recorder:
-    """Writes `etcd.jsonl` until it is closed; each line has a key, its revision and its value.
+    """A thread that writes `etcd.jsonl` until it is closed; each line has a key, its revision and its value.
 
     Args:
         network: network with etcd's machines.
@@ -33,8 +33,8 @@ class Recorder:
     def __init__(self, network: Network, etcd: EtcdMembers, run: str, path: Path) -> None:
         self._network, self._names, self._path = network, etcd.names, path
         self._prefix = f"/everstep/{run}/"
-        self.revision = 0  # the newest that was recorded
-        self._restored: int | None = None  # revision to which etcd has been taken back
+        self.revision = 0  # newest recorded revision
+        self._restored_revision: int | None = None  # revision to which etcd was restored
         self._closed = threading.Event()
         path.touch()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -45,9 +45,9 @@ class Recorder:
         self._closed.set()
         self._thread.join()
 
-    def take_back(self, revision: int) -> None:
+    def record_restore(self, revision: int) -> None:
         """Record that etcd's members have ended and will start with all changes up to a revision, at least."""
-        self._restored = revision
+        self._restored_revision = revision
 
     def wait_for(self, revision: int, seconds: float) -> bool:
         """Return whether all changes up to a revision were recorded in time; others may follow."""
@@ -60,22 +60,24 @@ class Recorder:
         self._network.switch.call(self._watch_all)
 
     def _watch_all(self) -> None:
-        turn = 0
+        member_index = 0
         while not self._closed.is_set():
-            if (restored := self._restored) is not None:
+            if (restored := self._restored_revision) is not None:
                 self._write({"key": "restored", "revision": restored, "value": None})
-                self.revision, self._restored = restored, None
+                self.revision, self._restored_revision = restored, None
             try:
-                self._watch(self._network.addresses[self._names[turn % len(self._names)]])
+                self._watch(self._network.addresses[self._names[member_index % len(self._names)]])
             except (OSError, ValueError, http.client.HTTPException):
-                turn += 1  # as after a restore: an ended member's connection is broken
+                member_index += (
+                    1  # the connection to a stopped member is broken, as after a restore
+                )
                 self._closed.wait(PAUSE_SECONDS)
 
     def _watch(self, address: str) -> None:
         connection = http.client.HTTPConnection(address, CLIENT_PORT, timeout=SILENT_SECONDS)
         request = {
-            "key": encoded(self._prefix),
-            "range_end": encoded(self._prefix[:-1] + "0"),
+            "key": encode_key(self._prefix),
+            "range_end": encode_key(self._prefix[:-1] + "0"),
             "start_revision": str(self.revision + 1),
             "progress_notify": True,
         }

@@ -1,4 +1,4 @@
-"""Run seeded schedules of faults on a real local cluster, and check what is left: `make test-chaos`.
+"""Run seeded schedules of faults on a real local cluster, and check the files that they leave: `make test-chaos`.
 
     python -m tests.chaos.run --seeds 10              # seeds 0 to 9
     python -m tests.chaos.run --seed 7                # the schedule of seed 7 again
@@ -43,7 +43,7 @@ class ChaosOutcome:
         recoveries: kinds of faults of each round, and the seconds until all nodes trained again.
         violations: broken invariants.
         seconds: duration.
-        error: error of the run itself, if it could not be carried out.
+        error: error of the run itself, if it could not be completed.
     """
 
     seed: int
@@ -78,12 +78,14 @@ def play(
             error = str(failure)
         finally:
             cluster.close_processes()
-        violations, covered, recovered = check(folder), summary(folder), recoveries(folder)
+        violations, covered, recovery_times = check(folder), summary(folder), recoveries(folder)
         if keep and (violations or error):
-            unneeded = shutil.ignore_patterns("*.tmp", *cluster.etcd.names)
-            shutil.copytree(folder, keep / str(seed), ignore=unneeded, dirs_exist_ok=True)
+            ignore = shutil.ignore_patterns("*.tmp", *cluster.etcd.names)
+            shutil.copytree(folder, keep / str(seed), ignore=ignore, dirs_exist_ok=True)
     seconds = round(time.monotonic() - started_at, 1)
-    return ChaosOutcome(seed, dict(nemesis.counts), covered, recovered, violations, seconds, error)
+    return ChaosOutcome(
+        seed, dict(nemesis.counts), covered, recovery_times, violations, seconds, error
+    )
 
 
 def _options(seed: int) -> list[str]:
@@ -102,12 +104,14 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the first run")
     parser.add_argument("--seeds", type=int, default=1, help="number of runs")
-    parser.add_argument("--faults", type=int, default=FAULTS_OF_A_SEED, help="faults in each run")
+    parser.add_argument(
+        "--faults", type=int, default=FAULTS_OF_A_SEED, help="number of faults in each run"
+    )
     parser.add_argument("--keep", type=Path, help="folder for the files of runs with a violation")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     options = parser.parse_args()
-    if missing := _missing_prerequisites():
-        sys.exit(f"error: chaos tests need {', '.join(missing)}\n  {FIX}")
+    if missing_prerequisites := _missing_prerequisites():
+        sys.exit(f"error: chaos tests need {', '.join(missing_prerequisites)}\n  {FIX}")
     outcomes = []
     for seed in range(options.seed, options.seed + options.seeds):
         outcomes.append(_run_seed(seed, options.faults, options.keep))
@@ -144,7 +148,7 @@ def _print_outcome(outcome: ChaosOutcome) -> None:
     if outcome.error:
         print(f"  ERROR {outcome.error}")
     if outcome.violations or outcome.error:
-        print(f"  again: python -m tests.chaos.run --seed {outcome.seed}", flush=True)
+        print(f"  repeat with: python -m tests.chaos.run --seed {outcome.seed}", flush=True)
 
 
 def _print_table(outcomes: Sequence[ChaosOutcome]) -> None:

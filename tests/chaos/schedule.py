@@ -46,13 +46,13 @@ SHARED_FAULTS = (
     "torn-checkpoint",
     "kill-all",
 )
-"""Faults of what all nodes share, or of all nodes; a round has at most one."""
+"""Faults of parts that all nodes share, or of all nodes; a round has at most one."""
 
 KINDS = (*MACHINE_FAULTS, *NETWORK_FAULTS, *SHARED_FAULTS)
-COUNTS = (1, 2, 2, 3)  # possible numbers of faults in a round
-SECONDS = (0.4, 1.0, 2.5, 4.0, 6.0, 10.0)
-"""Durations: shorter and longer than a lease (2 s), and than the time until a frozen worker is killed (8 s)."""
-OFFSETS = (0.0, 0.0, 0.3, 1.0, 2.0)
+FAULTS_PER_ROUND = (1, 2, 2, 3)  # possible numbers of faults in a round
+DURATION_SECONDS = (0.4, 1.0, 2.5, 4.0, 6.0, 10.0)
+"""Durations shorter and longer than a lease (2 s), and than the time until a frozen worker is killed (8 s)."""
+OFFSET_SECONDS = (0.0, 0.0, 0.3, 1.0, 2.0)
 AMOUNTS = {
     "loss": (5, 20, 50),  # percent
     "slow-link": (512, 2048, 8192),  # kilobits per second
@@ -102,20 +102,20 @@ def members(seed: int) -> tuple[str, ...]:
 
 
 def schedule(seed: int, faults: int, *, nodes: Sequence[str] = NODES) -> tuple[Round, ...]:
-    """Return rounds with this number of faults in all."""
-    chance = random.Random(seed)
+    """Return rounds with this number of faults in total."""
+    rng = random.Random(seed)
     deck: list[str] = []
     rounds: list[Round] = []
     while (remaining := faults - sum(len(round_.faults) for round_ in rounds)) > 0:
-        if not deck:  # every kind once, in random order, before any of them again
-            deck = chance.sample(KINDS, len(KINDS))
-        kinds = _take(deck, min(remaining, chance.choice(COUNTS)))
-        rounds.append(_round(chance, kinds, nodes, members(seed)))
+        if not deck:  # every kind once, in random order, before any kind repeats
+            deck = rng.sample(KINDS, len(KINDS))
+        kinds = _draw_kinds(deck, min(remaining, rng.choice(FAULTS_PER_ROUND)))
+        rounds.append(_round(rng, kinds, nodes, members(seed)))
     return tuple(rounds)
 
 
-def _take(deck: list[str], count: int) -> list[str]:
-    """Draw kinds that can overlap from the deck: at most one of a shared part."""
+def _draw_kinds(deck: list[str], count: int) -> list[str]:
+    """Draw kinds that can overlap from the deck: at most one fault of a shared part."""
     kinds: list[str] = []
     for kind in list(deck):
         if len(kinds) < count and not (kind in SHARED_FAULTS and set(kinds) & set(SHARED_FAULTS)):
@@ -125,32 +125,30 @@ def _take(deck: list[str], count: int) -> list[str]:
 
 
 def _round(
-    chance: random.Random, kinds: Sequence[str], nodes: Sequence[str], etcd: Sequence[str]
+    rng: random.Random, kinds: Sequence[str], nodes: Sequence[str], etcd: Sequence[str]
 ) -> Round:
-    free = chance.sample(list(nodes), len(nodes))  # nodes for faults of a single node
+    unused_nodes = rng.sample(list(nodes), len(nodes))  # nodes for faults of a single node
     faults = []
     for kind in kinds:
         if kind in MACHINE_FAULTS:
-            targets: tuple[str, ...] = (free.pop(),)
+            targets: tuple[str, ...] = (unused_nodes.pop(),)
         else:
-            targets = tuple(_targets(chance, kind, nodes, etcd))
-        offset, seconds = chance.choice(OFFSETS), chance.choice(SECONDS)
-        amount = chance.choice(AMOUNTS[kind]) if kind in AMOUNTS else 0
+            targets = tuple(_targets(rng, kind, nodes, etcd))
+        offset, seconds = rng.choice(OFFSET_SECONDS), rng.choice(DURATION_SECONDS)
+        amount = rng.choice(AMOUNTS[kind]) if kind in AMOUNTS else 0
         faults.append(ScheduledFault(kind, targets, offset, seconds, amount))
-    pause = round(chance.uniform(0.2, 1.5), 2)
+    pause = round(rng.uniform(0.2, 1.5), 2)
     return Round(pause, tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
-def _targets(
-    chance: random.Random, kind: str, nodes: Sequence[str], etcd: Sequence[str]
-) -> list[str]:
-    """Return the machines of a fault that is not one of a single node."""
+def _targets(rng: random.Random, kind: str, nodes: Sequence[str], etcd: Sequence[str]) -> list[str]:
+    """Return the machines of a fault of the network or of a shared part."""
     if kind == "split":
-        return chance.sample(list(nodes), len(nodes) // 2)
+        return rng.sample(list(nodes), len(nodes) // 2)
     if kind == "one-direction":
-        return chance.sample(list(nodes), 2)
+        return rng.sample(list(nodes), 2)
     if kind in NETWORK_FAULTS:
-        return [chance.choice(list(nodes))]
+        return [rng.choice(list(nodes))]
     if kind == "etcd-restore":
         return list(etcd)
-    return [chance.choice(list(etcd))] if kind.startswith("etcd") else list(nodes)
+    return [rng.choice(list(etcd))] if kind.startswith("etcd") else list(nodes)

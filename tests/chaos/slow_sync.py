@@ -1,10 +1,10 @@
-"""Delays every fsync and fdatasync of a program and its children: `slow_sync.py FILE COMMAND...`.
+"""Delay every fsync and fdatasync of a program and its children: `slow_sync.py FILE COMMAND...`.
 
 FILE has the delay in milliseconds; it may change at any moment, and a call that waits returns as soon as the new
 delay is over. So a disk is slow, or hangs, for one program and not for its machine. The kernel holds the
 calling thread (seccomp's user notification) and wakes it for SIGKILL only, as in a call to a hung mount.
 
-The command keeps this process's ID. A second process answers the kernel, and ends with the command.
+The command keeps this process's ID. A second process responds to the kernel, and ends with the command.
 """
 
 import array
@@ -38,7 +38,7 @@ class _Program(ctypes.Structure):
 
 
 def command(delay_file: Path) -> tuple[str, ...]:
-    """Return the command that runs another one with a slow disk."""
+    """Return the command prefix that runs another command with a slow disk."""
     return (sys.executable, "-I", "-S", __file__, str(delay_file))
 
 
@@ -49,7 +49,7 @@ def main() -> None:
     parent = os.getpid()
     if os.fork() == 0:
         parent_end.close()
-        _answer(child_end, delay_file, parent)
+        _respond(child_end, delay_file, parent)
         os._exit(0)
     child_end.close()
     listener = _install_filter()
@@ -85,26 +85,26 @@ def _install_filter() -> int:
     return listener
 
 
-def _answer(line: socket.socket, delay_file: Path, parent: int) -> None:
+def _respond(connection: socket.socket, delay_file: Path, parent: int) -> None:
     """Continue each call after its delay, until the command has ended."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return
-    _, (listener, *_), _, _ = socket.recv_fds(line, 1, 1)
-    line.close()
+    _, (listener, *_), _, _ = socket.recv_fds(connection, 1, 1)
+    connection.close()
     poller = select.poll()
     poller.register(listener, select.POLLIN)
-    waiting: list[tuple[float, int]] = []  # time and number of each delayed call
+    delayed_calls: list[tuple[float, int]] = []  # time and number of each delayed call
     while True:
-        for _, events in poller.poll(POLL_SECONDS * 1000 if waiting else None):
+        for _, events in poller.poll(POLL_SECONDS * 1000 if delayed_calls else None):
             if events & select.POLLHUP:
                 return
             if number := _receive(listener):
-                waiting.append((time.monotonic(), number))
-        due = time.monotonic() - _delay_seconds(delay_file)
-        for called_at, number in list(waiting):
-            if called_at <= due:
-                waiting.remove((called_at, number))
+                delayed_calls.append((time.monotonic(), number))
+        cutoff = time.monotonic() - _delay_seconds(delay_file)
+        for called_at, number in list(delayed_calls):
+            if called_at <= cutoff:
+                delayed_calls.remove((called_at, number))
                 with contextlib.suppress(OSError):  # its process was killed meanwhile
                     response = struct.pack("=QqiI", number, 0, 0, _CONTINUE)
                     fcntl.ioctl(listener, _SEND, response)

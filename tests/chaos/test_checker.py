@@ -24,16 +24,16 @@ def journal(run: Path, worker: str = "w0") -> Path:
 
 
 def change_entry(
-    path: Path, change: Entry, last: int = 0, match: Callable[[Entry], bool] = lambda _: True
+    path: Path, change: Entry, from_end: int = 0, match: Callable[[Entry], bool] = lambda _: True
 ) -> None:
-    """Change fields of the entry that matches, the last but `last` of them."""
+    """Change fields of a matching entry; `from_end` is its place among them, 0 for the last."""
 
-    def changed(lines: list[Entry]) -> list[Entry]:
+    def replace_entry(lines: list[Entry]) -> list[Entry]:
         matches = [index for index, line in enumerate(lines) if match(line)]
-        index = matches[-1 - last]
+        index = matches[-1 - from_end]
         return [{**line, **change} if n == index else line for n, line in enumerate(lines)]
 
-    edit(path, changed)
+    edit(path, replace_entry)
 
 
 def is_kind(kind: str) -> Callable[[Entry], bool]:
@@ -58,25 +58,25 @@ def test_a_correct_history_has_no_violation(run: Path) -> None:
 
 
 def test_a_sample_that_was_applied_twice_is_found(run: Path) -> None:
-    changed = counts(9)
-    changed[5] += 1
-    write_checkpoint(run, 9, 2, counts=changed)
+    wrong_counts = counts(9)
+    wrong_counts[5] += 1
+    write_checkpoint(run, 9, 2, counts=wrong_counts)
 
     assert "samples" in kinds(run)
 
 
 def test_a_sample_that_was_left_out_is_found(run: Path) -> None:
-    changed = counts(10)
-    changed[0] -= 1
-    write_checkpoint(run, 10, 2, counts=changed)
+    wrong_counts = counts(10)
+    wrong_counts[0] -= 1
+    write_checkpoint(run, 10, 2, counts=wrong_counts)
 
     assert "samples" in kinds(run)
 
 
 def test_a_share_that_was_left_out_of_a_step_is_found(run: Path) -> None:
-    changed = counts(10)
-    changed[40:50] -= 1  # all of the part of an epoch, so that each count alone is possible
-    write_checkpoint(run, 10, 2, counts=changed)
+    wrong_counts = counts(10)
+    wrong_counts[40:50] -= 1  # all of the part of an epoch, so that each count alone is possible
+    write_checkpoint(run, 10, 2, counts=wrong_counts)
 
     assert "samples" in kinds(run)
 
@@ -89,48 +89,48 @@ def test_a_ledger_with_another_number_of_samples_is_found(run: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"step": 8}, {"agreed_generation": 1}])
 def test_a_commit_that_goes_backwards_is_found(run: Path, change: Entry) -> None:
-    def changed(lines: list[Entry]) -> list[Entry]:
+    def change_lines(lines: list[Entry]) -> list[Entry]:
         return [*lines[:-1], {**lines[-1], "value": {**lines[-1]["value"], **change}}]
 
-    edit(run / "etcd.jsonl", changed)
+    edit(run / "etcd.jsonl", change_lines)
 
     assert "commits advance" in kinds(run)
 
 
 def test_a_commit_of_a_generation_that_is_over_is_found(run: Path) -> None:
-    def changed(lines: list[Entry]) -> list[Entry]:
+    def change_lines(lines: list[Entry]) -> list[Entry]:
         return [*lines[:-1], {**lines[-1], "value": {**lines[-1]["value"], "generation": 1}}]
 
-    edit(run / "etcd.jsonl", changed)
+    edit(run / "etcd.jsonl", change_lines)
 
     assert kinds(run) == {"commits fenced"}
 
 
 def test_a_generation_whose_number_does_not_grow_is_found(run: Path) -> None:
-    change_entry(run / "etcd.jsonl", {"value": {"number": 3}}, last=5)
+    change_entry(run / "etcd.jsonl", {"value": {"number": 3}}, from_end=5)
 
     assert "generations grow" in kinds(run)
 
 
-def test_a_generation_that_is_replaced_by_another_of_its_number_is_found(run: Path) -> None:
-    def changed(lines: list[Entry]) -> list[Entry]:
+def test_a_generation_that_is_replaced_by_another_with_its_number_is_found(run: Path) -> None:
+    def change_lines(lines: list[Entry]) -> list[Entry]:
         return [
             lines[0],
             {**lines[0], "value": {**lines[0]["value"], "members": ["x"]}},
             *lines[1:],
         ]
 
-    edit(run / "etcd.jsonl", changed)
+    edit(run / "etcd.jsonl", change_lines)
 
     assert kinds(run) == {"generations grow"}
 
 
 def test_a_generation_that_is_changed_to_fence_a_member_is_correct(run: Path) -> None:
-    def changed(lines: list[Entry]) -> list[Entry]:
+    def change_lines(lines: list[Entry]) -> list[Entry]:
         fenced = {**lines[0]["value"], "fenced": ["w1-1"]}
         return [*lines[:2], {**lines[0], "value": fenced}, *lines[2:]]
 
-    edit(run / "etcd.jsonl", changed)
+    edit(run / "etcd.jsonl", change_lines)
 
     assert kinds(run) == set()
 
@@ -172,7 +172,7 @@ def test_workers_that_begin_a_generation_at_different_steps_are_found(run: Path)
 
 @pytest.mark.parametrize("state_name", ["before", "after"])
 def test_a_step_over_unequal_states_is_found(run: Path, state_name: str) -> None:
-    change_entry(journal(run, "w1"), {state_name: "0"}, last=1, match=is_kind("applied"))
+    change_entry(journal(run, "w1"), {state_name: "0"}, from_end=1, match=is_kind("applied"))
 
     assert "equal states" in kinds(run)
 
@@ -191,7 +191,7 @@ def test_a_step_that_was_left_out_is_found(run: Path) -> None:
 
 def test_a_state_that_no_step_has_made_is_found(run: Path) -> None:
     for worker in ("w0", "w1"):
-        change_entry(journal(run, worker), {"before": "0"}, last=3, match=is_kind("applied"))
+        change_entry(journal(run, worker), {"before": "0"}, from_end=3, match=is_kind("applied"))
 
     assert "known origin" in kinds(run)
 
@@ -271,7 +271,7 @@ def test_the_checker_imports_nothing_of_the_project() -> None:
     assert not [name for name in modules if name.split(".")[0] in forbidden]
 
 
-def take_back(run: Path, revision: int, *later: Entry) -> None:
+def restore_etcd(run: Path, revision: int, *later: Entry) -> None:
     """Restore etcd to a revision at the end of its history, and add changes."""
     marker: Entry = {"key": "restored", "revision": revision, "value": None}
     edit(run / "etcd.jsonl", lambda lines: [*lines, marker, *later])
@@ -287,26 +287,26 @@ def commit(step: int, generation: int, revision: int) -> Entry:
     return {"key": "committed", "revision": revision, "value": value}
 
 
-def test_a_restored_etcd_may_repeat_what_it_has_lost(run: Path) -> None:
-    take_back(run, 4, generation(3, 9), commit(10, 3, 10))
+def test_a_restored_etcd_may_repeat_lost_changes(run: Path) -> None:
+    restore_etcd(run, 4, generation(3, 9), commit(10, 3, 10))
     write_checkpoint(run, 10, 3)
 
     assert kinds(run) == set()
 
 
 def test_a_restored_etcd_that_uses_a_number_again_is_found(run: Path) -> None:
-    take_back(run, 4, generation(2, 9))
+    restore_etcd(run, 4, generation(2, 9))
 
     assert "generations grow" in kinds(run)
 
 
 def test_a_commit_of_a_generation_that_a_restored_etcd_does_not_know_is_found(run: Path) -> None:
-    take_back(run, 4, commit(10, 2, 9))
+    restore_etcd(run, 4, commit(10, 2, 9))
 
     assert "commits fenced" in kinds(run)
 
 
 def test_a_commit_before_the_commits_of_a_restored_etcd_is_found(run: Path) -> None:
-    take_back(run, 4, generation(3, 9), commit(2, 3, 10))
+    restore_etcd(run, 4, generation(3, 9), commit(2, 3, 10))
 
     assert "commits advance" in kinds(run)

@@ -1,4 +1,4 @@
-"""The faults of the network and of machines are real: what the chaos tests inject does happen."""
+"""The injected faults of networks and machines take effect."""
 
 import contextlib
 import select
@@ -30,24 +30,24 @@ def network() -> Iterator[Network]:
     network.close()
 
 
-def received(
+def send_and_count(
     network: Network, sender: str, receiver: str, count: int = 1, seconds: float = 0.5
 ) -> int:
-    """Return how many of `count` datagrams arrive, at most `seconds` one after the other."""
+    """Send `count` datagrams; return how many arrive, each at most `seconds` after the previous one."""
     with contextlib.ExitStack() as stack:
-        ends = {
+        sockets = {
             name: stack.enter_context(network.machines[name].call(_datagram_socket))
             for name in (sender, receiver)
         }
-        ends[receiver].bind((network.addresses[receiver], PORT))
-        ends[receiver].settimeout(seconds)
+        sockets[receiver].bind((network.addresses[receiver], PORT))
+        sockets[receiver].settimeout(seconds)
         for _ in range(count):
             with contextlib.suppress(PermissionError):  # dropped by the sender's own rules
-                ends[sender].sendto(b"x", (network.addresses[receiver], PORT))
+                sockets[sender].sendto(b"x", (network.addresses[receiver], PORT))
         count_received = 0
         with contextlib.suppress(TimeoutError):
             while count_received < count:
-                ends[receiver].recv(16)
+                sockets[receiver].recv(16)
                 count_received += 1
     return count_received
 
@@ -58,39 +58,39 @@ def _datagram_socket() -> socket.socket:
 
 def test_a_cut_has_a_direction_and_overlapping_cuts_heal_one_by_one(network: Network) -> None:
     network.cut("first", [("a", "b")])
-    assert received(network, "a", "b") == 0
-    assert received(network, "b", "a", seconds=100) == 1, "the other direction is not cut"
+    assert send_and_count(network, "a", "b") == 0
+    assert send_and_count(network, "b", "a", seconds=100) == 1, "the other direction is not cut"
 
     network.cut("second", [("a", "b"), ("b", "a")])
     network.heal("first")
-    assert received(network, "a", "b") == received(network, "b", "a") == 0
+    assert send_and_count(network, "a", "b") == send_and_count(network, "b", "a") == 0
 
     network.heal("second")
-    assert received(network, "a", "b", seconds=100) == 1
-    assert received(network, "b", "a", seconds=100) == 1
+    assert send_and_count(network, "a", "b", seconds=100) == 1
+    assert send_and_count(network, "b", "a", seconds=100) == 1
 
 
 def test_a_lossy_link_loses_a_share_of_the_packets(network: Network) -> None:
     network.lose("fault", "a", 50)
-    assert 0.25 * DATAGRAMS < received(network, "a", "b", DATAGRAMS) < 0.75 * DATAGRAMS
+    assert 0.25 * DATAGRAMS < send_and_count(network, "a", "b", DATAGRAMS) < 0.75 * DATAGRAMS
 
     network.heal("fault")
-    assert received(network, "a", "b", DATAGRAMS, seconds=100) == DATAGRAMS
+    assert send_and_count(network, "a", "b", DATAGRAMS, seconds=100) == DATAGRAMS
 
 
 def test_packets_are_delayed_until_the_delay_is_removed(network: Network) -> None:
-    received(network, "a", "b")  # the addresses are resolved
+    send_and_count(network, "a", "b")  # resolves the addresses
     network.delay("a", 300)
     started_at = time.monotonic()
-    assert received(network, "a", "b", seconds=100) == 1
+    assert send_and_count(network, "a", "b", seconds=100) == 1
     assert time.monotonic() - started_at >= 0.3
 
-    network.undelay("a")
-    assert received(network, "a", "b", DATAGRAMS, seconds=100) == DATAGRAMS
+    network.remove_delay("a")
+    assert send_and_count(network, "a", "b", DATAGRAMS, seconds=100) == DATAGRAMS
 
 
 def test_a_slow_link_delivers_at_its_rate(network: Network) -> None:
-    network.slow("a", 512)
+    network.limit_rate("a", 512)
     listener = network.machines["b"].call(
         lambda: socket.create_server((network.addresses["b"], PORT))
     )
@@ -104,14 +104,14 @@ def test_a_slow_link_delivers_at_its_rate(network: Network) -> None:
         while server.recv(1 << 16):
             pass
         seconds = time.monotonic() - started_at
-    network.unslow("a")
+    network.remove_rate_limit("a")
 
     assert seconds > 0.5, "64 KiB need a second at 512 kbit/s, less a burst of 16 KiB"
 
 
 def test_a_frozen_group_makes_no_progress_and_a_killed_one_is_empty(tmp_path: Path) -> None:
     group, file = ControlGroup(f"everstep-chaos-test-{getpid()}"), tmp_path / "count"
-    command = [*KILLED_WITH_PARENT, *group.enter, "sh", "-c", COUNTER, str(file)]
+    command = [*KILLED_WITH_PARENT, *group.enter_command, "sh", "-c", COUNTER, str(file)]
     with subprocess.Popen(command) as process:
         try:
             while not file.exists():
@@ -130,7 +130,7 @@ def test_a_frozen_group_makes_no_progress_and_a_killed_one_is_empty(tmp_path: Pa
     assert process.returncode == -9
 
 
-SYNC = """
+SYNC_PROGRAM = """
 import os, sys
 file = open(sys.argv[1], "w")
 print("begun", flush=True)
@@ -140,11 +140,11 @@ print("synced", flush=True)
 
 
 @contextlib.contextmanager
-def syncing(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+def syncing_program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """Run a program that syncs a file on a disk that hangs; yield it and the file with the delay."""
     delay = folder / "delay"
     delay.write_text("1000000000")
-    command = [*slow_sync.command(delay), sys.executable, "-c", SYNC, str(folder / "f")]
+    command = [*slow_sync.command(delay), sys.executable, "-c", SYNC_PROGRAM, str(folder / "f")]
     program = subprocess.Popen([*KILLED_WITH_PARENT, *command], stdout=subprocess.PIPE, text=True)
     assert program.stdout is not None
     with program, program.stdout:
@@ -152,8 +152,8 @@ def syncing(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         yield program, delay
 
 
-def test_a_hung_disk_lets_no_sync_of_a_program_return_until_it_answers(tmp_path: Path) -> None:
-    with syncing(tmp_path) as (program, delay):
+def test_a_hung_disk_lets_no_sync_of_a_program_return_until_it_responds(tmp_path: Path) -> None:
+    with syncing_program(tmp_path) as (program, delay):
         assert program.stdout is not None
         assert not select.select([program.stdout], [], [], 1)[0], "the call does not return"
         delay.write_text("0")
@@ -161,6 +161,6 @@ def test_a_hung_disk_lets_no_sync_of_a_program_return_until_it_answers(tmp_path:
 
 
 def test_a_program_on_a_hung_disk_can_be_killed(tmp_path: Path) -> None:
-    with syncing(tmp_path) as (program, _):
+    with syncing_program(tmp_path) as (program, _):
         program.kill()
         assert program.wait(100) == -9

@@ -39,9 +39,9 @@ def test_a_schedule_contains_every_kind_equally_often(seed: int) -> None:
 def test_faults_that_overlap_have_different_nodes_and_at_most_one_shared_part(seed: int) -> None:
     for round_ in schedule(seed, 20):
         nodes = [f.targets[0] for f in round_.faults if f.kind in MACHINE_FAULTS]
-        shared = [fault for fault in round_.faults if fault.kind in SHARED_FAULTS]
+        shared_faults = [fault for fault in round_.faults if fault.kind in SHARED_FAULTS]
         assert len(nodes) == len(set(nodes)), "a node would be killed while it is drained"
-        assert len(shared) <= 1, "two faults of etcd could take its majority"
+        assert len(shared_faults) <= 1, "two faults of etcd could take its majority"
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -162,7 +162,7 @@ def test_launch_runs_the_example_of_the_api_reference(installation: Installation
 
 def use_small_data(installation: Installation) -> None:
     """Put images on the twin's volume, and let the project train on them."""
-    photographs.make(
+    photographs.write_photographs(
         installation.folder / "state" / TWIN / "shared" / "data" / "imagefolder", per_class=40
     )
     stack_file = installation.folder / "project" / "stacks" / "Pulumi.local.yaml"

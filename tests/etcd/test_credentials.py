@@ -1,4 +1,4 @@
-"""The credentials of etcd: made once, complete, and of one issue."""
+"""The credentials of etcd: created once, complete, and from one issue."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ NAMES = ["DNS:*.etcd.jobs.svc", "IP:127.0.0.1"]
 
 @dataclass
 class Store:
-    """Secrets in memory that fail after a number of writes."""
+    """A store of Secrets in memory that fails after a number of writes."""
 
     writes_left: int = 2
     secrets: dict[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
@@ -36,27 +36,27 @@ class Store:
 def test_existing_credentials_stay() -> None:
     store = Store()
     assert ensure(store, NAMES)
-    before = dict(store.secrets)
+    first_secrets = dict(store.secrets)
 
     assert not ensure(store, NAMES)
 
-    assert store.secrets == before, "a second run would cut off the members and the workers"
+    assert store.secrets == first_secrets, "a second run would cut off the members and the workers"
 
 
-@pytest.mark.parametrize("lost", [MEMBERS_SECRET, AGENT_SECRET])
-def test_a_deleted_secret_replaces_all_credentials(lost: str) -> None:
+@pytest.mark.parametrize("deleted_name", [MEMBERS_SECRET, AGENT_SECRET])
+def test_a_deleted_secret_replaces_all_credentials(deleted_name: str) -> None:
     store = Store(writes_left=4)
     ensure(store, NAMES)
-    before = store.secrets[MEMBERS_SECRET]
-    del store.secrets[lost]
+    first_content = store.secrets[MEMBERS_SECRET]
+    del store.secrets[deleted_name]
 
     assert ensure(store, NAMES)
 
-    assert store.secrets[MEMBERS_SECRET] != before
+    assert store.secrets[MEMBERS_SECRET] != first_content
     assert store.issue_of(MEMBERS_SECRET) == store.issue_of(AGENT_SECRET)
 
 
-@pytest.mark.parametrize("replaced", [False, True], ids=["of new ones", "of a replacement"])
+@pytest.mark.parametrize("replaced", [False, True], ids=["new credentials", "a replacement"])
 def test_an_interrupted_issue_is_completed_by_the_next_run(replaced: bool) -> None:
     store = Store()
     if replaced:
@@ -110,11 +110,11 @@ def test_no_certificate_has_a_common_name() -> None:
 
 @dataclass
 class Api:
-    """The requests that a stand-in of Kubernetes' API has received."""
+    """The state of a stand-in for the Kubernetes API."""
 
     url: str = ""
     secrets: dict[str, Any] = field(default_factory=dict)
-    refuse: bool = False
+    refuses: bool = False
 
 
 @pytest.fixture
@@ -123,34 +123,34 @@ def api() -> Iterator[Api]:
     prefix = "/api/v1/namespaces/jobs/secrets"
 
     class Handler(BaseHTTPRequestHandler):
-        def answer(self, status: int, body: Mapping[str, Any]) -> None:
+        def respond(self, status: int, body: Mapping[str, Any]) -> None:
             content = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
 
-        def do(self) -> None:
+        def handle_request(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length) or b"{}")
             name = self.path.removeprefix(prefix).strip("/") or body["metadata"]["name"]
-            if state.refuse or self.headers["Authorization"] != "Bearer t":
-                self.answer(403, {"message": "secrets is forbidden"})
+            if state.refuses or self.headers["Authorization"] != "Bearer t":
+                self.respond(403, {"message": "secrets is forbidden"})
             elif self.command != "POST" and name not in state.secrets:
-                self.answer(404, {"message": "not found"})
+                self.respond(404, {"message": "not found"})
             else:
                 if self.command != "GET":
                     state.secrets[name] = body
-                self.answer(200, state.secrets[name])
+                self.respond(200, state.secrets[name])
 
         def do_GET(self) -> None:
-            self.do()
+            self.handle_request()
 
         def do_PUT(self) -> None:
-            self.do()
+            self.handle_request()
 
         def do_POST(self) -> None:
-            self.do()
+            self.handle_request()
 
         def log_message(self, *_: object) -> None:
             """Print nothing."""
@@ -171,19 +171,19 @@ def cluster(api: Api) -> ClusterSecrets:
 
 def test_secrets_are_created_and_replaced_in_the_cluster(api: Api) -> None:
     assert ensure(cluster(api), NAMES)
-    first = dict(api.secrets)
+    first_secrets = dict(api.secrets)
     assert not ensure(cluster(api), NAMES)
-    assert api.secrets == first
+    assert api.secrets == first_secrets
     del api.secrets[AGENT_SECRET]
 
     assert ensure(cluster(api), NAMES)
 
     assert set(api.secrets) == {MEMBERS_SECRET, AGENT_SECRET}
-    assert api.secrets[MEMBERS_SECRET] != first[MEMBERS_SECRET]
+    assert api.secrets[MEMBERS_SECRET] != first_secrets[MEMBERS_SECRET]
 
 
 def test_a_refusal_is_reported_without_the_content(api: Api) -> None:
-    api.refuse = True
+    api.refuses = True
 
     with pytest.raises(SystemExit, match="PUT of the Secret/etcd-agent: secrets is forbidden"):
         cluster(api).put(AGENT_SECRET, "1", {"agent-password": "swordfish"})

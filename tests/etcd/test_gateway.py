@@ -22,7 +22,7 @@ def test_a_member_without_a_name_has_not_started() -> None:
     assert read_members({}) == []
 
 
-def test_an_unreachable_member_gives_no_answer() -> None:
+def test_an_unreachable_member_gives_no_response() -> None:
     with pytest.raises(NoAnswerError, match=r"127\.0\.0\.1:1/v3/cluster/member/list"):
         call(CLOSED, "cluster/member/list", {})
 

@@ -33,18 +33,18 @@ def member(index: int, *, started: bool = True, identifier: str = "") -> Member:
     )
 
 
-ALL = [member(index) for index in range(3)]
+ALL_MEMBERS = [member(index) for index in range(3)]
 
 
-def test_a_new_cluster_starts_if_all_peers_answer_that_they_have_no_data() -> None:
+def test_a_new_cluster_starts_if_all_peers_report_that_they_have_no_data() -> None:
     action = next_action("etcd-0", INITIAL, None, has_data=False, without_data={"etcd-1", "etcd-2"})
 
     assert action == StartEtcd(state="new", members=INITIAL)
 
 
 @pytest.mark.parametrize("without_data", [[], ["etcd-1"], ["etcd-2"]])
-def test_missing_answers_do_not_prove_a_new_cluster(without_data: list[str]) -> None:
-    """A failure of DNS for 2 s once caused a crash loop; a network fault lost acknowledged writes."""
+def test_missing_responses_do_not_prove_a_new_cluster(without_data: list[str]) -> None:
+    """A second cluster, started during a fault of DNS or of the network, would lose acknowledged writes."""
     action = next_action("etcd-0", INITIAL, None, has_data=False, without_data=without_data)
 
     assert isinstance(action, Wait)
@@ -60,15 +60,17 @@ def test_a_cluster_without_started_members_is_new() -> None:
 
 
 def test_a_member_with_data_starts_unchanged() -> None:
-    assert isinstance(next_action("etcd-0", INITIAL, ALL, has_data=True), StartEtcd)
+    assert isinstance(next_action("etcd-0", INITIAL, ALL_MEMBERS, has_data=True), StartEtcd)
 
 
 def test_a_member_without_data_is_removed_added_and_started_in_that_order() -> None:
-    assert next_action("etcd-1", INITIAL, ALL, has_data=False) == RemoveMember(identifier="id-1")
-    others = [member(0), member(2)]
-    assert next_action("etcd-1", INITIAL, others, has_data=False) == AddMember()
-    added = [*others, member(1, started=False, identifier="new")]
-    assert next_action("etcd-1", INITIAL, added, has_data=False) == StartEtcd(
+    assert next_action("etcd-1", INITIAL, ALL_MEMBERS, has_data=False) == RemoveMember(
+        identifier="id-1"
+    )
+    other_members = [member(0), member(2)]
+    assert next_action("etcd-1", INITIAL, other_members, has_data=False) == AddMember()
+    members_after_add = [*other_members, member(1, started=False, identifier="new")]
+    assert next_action("etcd-1", INITIAL, members_after_add, has_data=False) == StartEtcd(
         state="existing", members=INITIAL
     )
 
@@ -91,14 +93,14 @@ def test_a_joining_member_names_only_members_of_the_cluster() -> None:
 def test_a_member_without_data_never_starts_under_an_identity_that_has_voted(
     started: list[bool], present: list[bool], silent: bool, without_data: set[str]
 ) -> None:
-    listed = [member(index, started=started[index]) for index in range(3) if present[index]]
+    members = [member(index, started=started[index]) for index in range(3) if present[index]]
 
     action = next_action(
-        "etcd-0", INITIAL, None if silent else listed, has_data=False, without_data=without_data
+        "etcd-0", INITIAL, None if silent else members, has_data=False, without_data=without_data
     )
 
     if isinstance(action, StartEtcd) and silent:
-        assert without_data == {"etcd-1", "etcd-2"}, "every member must answer that it has no data"
+        assert without_data == {"etcd-1", "etcd-2"}, "every member must report that it has no data"
     elif isinstance(action, StartEtcd):
         assert present[0]
         assert not started[0]
@@ -118,7 +120,7 @@ def test_the_configuration_file_has_the_types_of_etcds_options() -> None:
 
 
 class ScriptedPeers(Peers):
-    """Peers with scripted answers: the last one repeats.
+    """Peers with scripted responses; the last response repeats.
 
     Attributes:
         changes: successful changes of the membership.
@@ -132,7 +134,7 @@ class ScriptedPeers(Peers):
     ) -> None:
         super().__init__(addresses=["http://etcd-1", "http://etcd-2"])
         self._script = iter([*responses[:-1]])
-        self._last = responses[-1]
+        self._last_response = responses[-1]
         self._refusals = iter(range(refusals))
         self._without_data = iter(without_data)
         self.changes: list[str] = []
@@ -142,7 +144,7 @@ class ScriptedPeers(Peers):
         return next(self._without_data, set())
 
     def members(self) -> list[Member] | None:
-        response = next(self._script, self._last)
+        response = next(self._script, self._last_response)
         return None if response is None else list(response)
 
     def remove(self, identifier: str) -> None:
@@ -158,8 +160,8 @@ class ScriptedPeers(Peers):
 
 
 def test_a_single_silent_poll_does_not_start_a_new_cluster() -> None:
-    added = [member(0, started=False), *ALL[1:]]
-    peers = ScriptedPeers(*[None] * 100, ALL, ALL[1:], added)
+    members_after_add = [member(0, started=False), *ALL_MEMBERS[1:]]
+    peers = ScriptedPeers(*[None] * 100, ALL_MEMBERS, ALL_MEMBERS[1:], members_after_add)
 
     start = join("etcd-0", INITIAL, peers, has_data=False, sleep=lambda _: None)
 
@@ -168,24 +170,24 @@ def test_a_single_silent_poll_does_not_start_a_new_cluster() -> None:
 
 
 def test_a_change_of_the_membership_waits_for_a_leader_for_a_limited_time() -> None:
-    added = [member(0, started=False), *ALL[1:]]
-    peers = ScriptedPeers(ALL, ALL, ALL[1:], added, refusals=1)
+    members_after_add = [member(0, started=False), *ALL_MEMBERS[1:]]
+    peers = ScriptedPeers(ALL_MEMBERS, ALL_MEMBERS, ALL_MEMBERS[1:], members_after_add, refusals=1)
     assert join("etcd-0", INITIAL, peers, has_data=False, sleep=lambda _: None)
 
-    without_quorum = ScriptedPeers(ALL, refusals=10_000)
+    without_quorum = ScriptedPeers(ALL_MEMBERS, refusals=10_000)
     with pytest.raises(EtcdError, match="no leader"):
         join("etcd-0", INITIAL, without_quorum, has_data=False, sleep=lambda _: None)
 
 
-def test_each_peer_needs_to_answer_only_once_that_it_has_no_data() -> None:
-    """The first one to have all answers starts etcd, and answers no more until there is a quorum."""
+def test_each_peer_needs_to_report_only_once_that_it_has_no_data() -> None:
+    """The first member that has all responses starts etcd, and does not respond until there is a quorum."""
     peers = ScriptedPeers(None, without_data=[{"etcd-2"}, set(), {"etcd-1"}])
 
     assert join("etcd-0", INITIAL, peers, has_data=False, sleep=lambda _: None).state == "new"
 
 
 def test_three_members_without_data_start_one_new_cluster() -> None:
-    """Real servers: none starts before all have read the answers of all."""
+    """With real servers, no member starts before each member has the responses of all."""
     with contextlib.ExitStack() as stack:
         servers = {name: NoDataServer(name, "127.0.0.1", 0) for name in INITIAL}
         addresses = {name: f"http://127.0.0.1:{server.port}" for name, server in servers.items()}
@@ -198,7 +200,7 @@ def test_three_members_without_data_start_one_new_cluster() -> None:
                 Peers(addresses=[url for peer, url in addresses.items() if peer != name]),
                 has_data=False,
                 sleep=lambda _: time.sleep(0.01),
-                serve=lambda own: servers[own].serve(),
+                serve=lambda own_name: servers[own_name].serve(),
             )
             for name in INITIAL
         ]

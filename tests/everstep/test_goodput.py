@@ -16,7 +16,7 @@ from everstep.goodput import (
     restart_design,
 )
 
-FREE = replace(
+FREE_DESIGN = replace(
     live_design(state_bytes=0, step_seconds=0, bytes_per_second=1, checkpoint_seconds=10),
     loss=NO_COST,
     notice=NO_COST,
@@ -30,25 +30,25 @@ def cost(seconds: float) -> Cost:
     return Cost(seconds, "of this test")
 
 
-def lost(time: float, machines: int = 1) -> MachineChange:
+def loss(time: float, machines: int = 1) -> MachineChange:
     return MachineChange(time, Cause.LOSS, machines)
 
 
-def joined(time: float, machines: int = 1) -> MachineChange:
+def join(time: float, machines: int = 1) -> MachineChange:
     return MachineChange(time, Cause.JOIN, machines)
 
 
 def test_without_costs_of_changes_only_the_time_of_lost_machines_is_lost() -> None:
-    outcome = replay(3, [lost(40), joined(60)], 100, FREE)
+    outcome = replay(3, [loss(40), join(60)], 100, FREE_DESIGN)
 
     assert outcome.goodput == outcome.machine_goodput == 1
     assert outcome.machine_seconds == 40 * 3 + 20 * 2 + 40 * 3
 
 
 def test_a_loss_costs_the_remaining_machines_a_pause_and_the_step_in_flight() -> None:
-    design = replace(FREE, loss=cost(2), repeated=cost(0.5))
+    design = replace(FREE_DESIGN, loss=cost(2), repeated=cost(0.5))
 
-    outcome = replay(3, [lost(45)], 100, design)
+    outcome = replay(3, [loss(45)], 100, design)
 
     assert outcome.lost_seconds == pytest.approx(2.5)
     assert outcome.machine_seconds - outcome.productive_machine_seconds == pytest.approx(
@@ -57,26 +57,26 @@ def test_a_loss_costs_the_remaining_machines_a_pause_and_the_step_in_flight() ->
 
 
 def test_overlapping_pauses_end_with_the_later_one() -> None:
-    design = replace(FREE, loss=cost(10), notice=cost(1))
+    design = replace(FREE_DESIGN, loss=cost(10), notice=cost(1))
 
-    outcome = replay(3, [lost(50), MachineChange(55, Cause.NOTICE)], 100, design)
+    outcome = replay(3, [loss(50), MachineChange(55, Cause.NOTICE)], 100, design)
 
     assert outcome.lost_seconds == pytest.approx(10)
 
 
 def test_a_starting_machine_costs_only_its_own_time() -> None:
-    design = replace(FREE, start_up=cost(12), join=cost(1))
+    design = replace(FREE_DESIGN, start_up=cost(12), join=cost(1))
 
-    outcome = replay(2, [joined(50)], 100, design)
+    outcome = replay(2, [join(50)], 100, design)
 
     assert outcome.lost_seconds == pytest.approx(1)
     assert outcome.machine_seconds - outcome.productive_machine_seconds == pytest.approx(12 + 3)
 
 
 def test_the_loss_of_the_last_machine_loses_the_work_since_the_checkpoint() -> None:
-    design = replace(FREE, begin=cost(3))
+    design = replace(FREE_DESIGN, begin=cost(3))
 
-    outcome = replay(2, [lost(47, 2), joined(80)], 100, design)
+    outcome = replay(2, [loss(47, 2), join(80)], 100, design)
 
     assert outcome.seconds == 67, "time without any machine is not elapsed time"
     assert outcome.redone_seconds == pytest.approx(7), "the last checkpoint was at 40 s"
@@ -88,7 +88,7 @@ def test_a_design_with_restarts_returns_to_the_checkpoint_at_every_change() -> N
         restart_design(10), loss=cost(5), join=cost(4), start_up=NO_COST, begin=NO_COST
     )
 
-    outcome = replay(3, [lost(27), joined(59)], 100, design)
+    outcome = replay(3, [loss(27), join(59)], 100, design)
 
     # 27 s: back to 20. Continues at 32, so the next checkpoints are at 42 and 52, and 59 goes back to 52.
     assert outcome.redone_seconds == pytest.approx(7 + 7)
@@ -96,9 +96,9 @@ def test_a_design_with_restarts_returns_to_the_checkpoint_at_every_change() -> N
 
 
 def test_a_crashed_process_costs_as_much_as_a_lost_machine() -> None:
-    design = replace(FREE, loss=cost(5))
+    design = replace(FREE_DESIGN, loss=cost(5))
 
-    outcome = replay(3, [lost(50, machines=0)], 100, design)
+    outcome = replay(3, [loss(50, machines=0)], 100, design)
 
     assert outcome.lost_seconds == pytest.approx(5)
     assert outcome.machine_seconds == 300
@@ -107,14 +107,16 @@ def test_a_crashed_process_costs_as_much_as_a_lost_machine() -> None:
 def test_checkpoints_by_work_are_more_frequent_with_more_machines() -> None:
     design = replace(restart_design(0, checkpoint_work=60), loss=NO_COST)
 
-    on_two, on_three = (replay(n, [lost(50)], 100, design).redone_seconds for n in (2, 3))
+    redone_on_two, redone_on_three = (
+        replay(n, [loss(50)], 100, design).redone_seconds for n in (2, 3)
+    )
 
-    assert on_two == pytest.approx(20)
-    assert on_three == pytest.approx(10)
+    assert redone_on_two == pytest.approx(20)
+    assert redone_on_three == pytest.approx(10)
 
 
 def test_a_checkpoint_stall_reduces_every_interval() -> None:
-    design = replace(FREE, checkpoint_seconds=9, stall=cost(1))
+    design = replace(FREE_DESIGN, checkpoint_seconds=9, stall=cost(1))
 
     assert replay(1, [], 1000, design).goodput == pytest.approx(0.9)
 
@@ -131,15 +133,19 @@ CHANGES = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(changes=CHANGES, machines=st.integers(1, 6), every=st.floats(1, 400))
+@given(changes=CHANGES, machines=st.integers(1, 6), interval_seconds=st.floats(1, 400))
 def test_times_never_exceed_the_elapsed_time_and_all_designs_have_the_same_machines(
-    changes: list[MachineChange], machines: int, every: float
+    changes: list[MachineChange], machines: int, interval_seconds: float
 ) -> None:
-    lives = live_design(
-        state_bytes=5e8, step_seconds=0.4, bytes_per_second=1.25e9, checkpoint_seconds=every
+    without_restarts = live_design(
+        state_bytes=5e8,
+        step_seconds=0.4,
+        bytes_per_second=1.25e9,
+        checkpoint_seconds=interval_seconds,
     )
     outcomes = [
-        replay(machines, changes, 1000, design) for design in (FREE, lives, restart_design(every))
+        replay(machines, changes, 1000, design)
+        for design in (FREE_DESIGN, without_restarts, restart_design(interval_seconds))
     ]
 
     for outcome in outcomes:
@@ -151,5 +157,5 @@ def test_times_never_exceed_the_elapsed_time_and_all_designs_have_the_same_machi
 
 
 def test_every_figure_of_a_design_has_its_source() -> None:
-    for design in (restart_design(30), FREE):
+    for design in (restart_design(30), FREE_DESIGN):
         assert all(figure.source for _, figure in design.costs())

@@ -1,6 +1,6 @@
-"""The difference of the two MNIST scripts, as docs/elastic-script.md shows it.
+"""The difference between the two MNIST scripts, as docs/elastic-script.md shows it.
 
-`make docs` writes it: `python -m tests.examples.script_page`.
+`make docs` writes it with `python -m tests.examples.script_page`.
 """
 
 import difflib
@@ -9,11 +9,11 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = REPOSITORY / "docs" / "elastic-script.md"
 SCRIPTS = REPOSITORY / "examples" / "mnist"
-BEGIN, END = "<!-- begin: difference -->\n", "<!-- end: difference -->\n"
+BEGIN_MARK, END_MARK = "<!-- begin: difference -->\n", "<!-- end: difference -->\n"
 
 
 def difference() -> str:
-    """Return the difference in the unified format, without the numbers of lines."""
+    """Return the difference in the unified format, without line numbers."""
     plain, elastic = ((SCRIPTS / f"{name}.py").read_text() for name in ("plain", "elastic"))
     lines = difflib.unified_diff(
         plain.splitlines(), elastic.splitlines(), "plain.py", "elastic.py", lineterm="", n=1
@@ -23,9 +23,9 @@ def difference() -> str:
 
 def page() -> str:
     """Return the page with the current difference."""
-    before, _, after_begin = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    after = after_begin.partition(END)[2]
-    return f"{before}{BEGIN}\n```diff\n{difference()}\n```\n\n{END}{after}"
+    head, _, after_mark = PAGE.read_text(encoding="utf-8").partition(BEGIN_MARK)
+    tail = after_mark.partition(END_MARK)[2]
+    return f"{head}{BEGIN_MARK}\n```diff\n{difference()}\n```\n\n{END_MARK}{tail}"
 
 
 if __name__ == "__main__":

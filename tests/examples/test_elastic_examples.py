@@ -16,7 +16,7 @@ import yaml
 from components.config import from_mapping
 from everstep.elastic.accounting.journal import Reader
 from everstep.elastic.launch.launcher import DONE, NOTICE
-from tests.everstep.elastic.launch.launched import SECONDS, Launched, launched
+from tests.everstep.elastic.launch.launched import WAIT_SECONDS, LauncherProcess, run_launcher
 from tests.examples import script_page
 from tests.trainer.elastic.nodes import running_etcd
 
@@ -26,7 +26,7 @@ TRANSFORMER = EXAMPLES / "transformer" / "train.py"
 SAMPLES, BATCH, EPOCHS = 2000, 100, 40
 STEPS = SAMPLES // BATCH * EPOCHS
 
-pytestmark = pytest.mark.timeout(4 * SECONDS)
+pytestmark = pytest.mark.timeout(4 * WAIT_SECONDS)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ class Journal:
         return [entry for entry in self._reader.read() if entry["kind"] == "step"]
 
     def first_step(self, workers: int, after: int = 0) -> int:
-        """Return the first step after another that a group of this size took; 0 without one."""
+        """Return the first step later than `after` that a group of this size took; 0 if there is none."""
         steps = (
             step["step"]
             for step in self.steps()
@@ -64,9 +64,11 @@ class Journal:
         )
         return min(steps, default=0)
 
-    def wait(self, launcher: Launched, workers: int, after: int = 0) -> int:
-        """Return the first step after another that a group of this size takes."""
-        return launcher.until(lambda: self.first_step(workers, after), f"{workers} workers train")
+    def wait(self, launcher: LauncherProcess, workers: int, after: int = 0) -> int:
+        """Wait until a group of this size takes a step later than `after`; return the step."""
+        return launcher.wait_until(
+            lambda: self.first_step(workers, after), f"{workers} workers train"
+        )
 
 
 def mnist_arguments(data: Path, run: Path) -> list[str]:
@@ -91,7 +93,7 @@ def etcd(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.twin
 def test_mnist_survives_the_crash_of_a_worker(tmp_path: Path, mnist: Path) -> None:
     run = tmp_path / "run"
-    with launched(tmp_path, "--nproc-per-node", "2", *mnist_arguments(mnist, run)) as launcher:
+    with run_launcher(tmp_path, "--nproc-per-node", "2", *mnist_arguments(mnist, run)) as launcher:
         reached_step = Journal(run).wait(launcher, workers=2)
         launcher.kill_worker()
         Journal(run).wait(launcher, workers=2, after=reached_step + 1)
@@ -112,17 +114,18 @@ def test_a_group_of_fixed_size_waits_for_a_lost_node(
     run = tmp_path / "run"
     arguments = [*launch_options(etcd, "2"), *mnist_arguments(mnist, run)]
     with contextlib.ExitStack() as stack:
-        first, second = (
-            stack.enter_context(launched(tmp_path, *arguments, name=name)) for name in ("n0", "n1")
+        first_node, second_node = (
+            stack.enter_context(run_launcher(tmp_path, *arguments, name=name))
+            for name in ("n0", "n1")
         )
-        reached_step = Journal(run).wait(first, workers=2)
-        second.kill()
-        first.wait_for("waiting for nodes: 1 of at least 2 ready; lost n1")
-        restarted = stack.enter_context(launched(tmp_path, *arguments, name="n1"))
-        Journal(run).wait(first, workers=2, after=reached_step + 1)
+        reached_step = Journal(run).wait(first_node, workers=2)
+        second_node.kill()
+        first_node.wait_for("waiting for nodes: 1 of at least 2 ready; lost n1")
+        restarted_node = stack.enter_context(run_launcher(tmp_path, *arguments, name="n1"))
+        Journal(run).wait(first_node, workers=2, after=reached_step + 1)
 
-        assert first.wait() == DONE, first.log
-        assert restarted.wait() == DONE, restarted.log
+        assert first_node.wait() == DONE, first_node.log
+        assert restarted_node.wait() == DONE, restarted_node.log
     assert {step["world_size"] for step in Journal(run).steps()} == {2}, "never one node alone"
 
 
@@ -136,17 +139,18 @@ def test_the_transformer_continues_when_a_node_is_drained(tmp_path: Path, etcd: 
         *("--samples", "4000", "--global-batch", "100", "--width", "32"),
     ]
     with contextlib.ExitStack() as stack:
-        first, second = (
-            stack.enter_context(launched(tmp_path, *arguments, name=name)) for name in ("n0", "n1")
+        first_node, second_node = (
+            stack.enter_context(run_launcher(tmp_path, *arguments, name=name))
+            for name in ("n0", "n1")
         )
-        reached_step = Journal(run).wait(first, workers=2)
-        second.process.send_signal(signal.SIGTERM)
+        reached_step = Journal(run).wait(first_node, workers=2)
+        second_node.process.send_signal(signal.SIGTERM)
 
-        assert second.wait() == NOTICE, second.log
-        Journal(run).wait(first, workers=1, after=reached_step)
-        assert first.wait() == DONE, first.log
-        assert "epoch 3: " in first.log
-    # A successor of rank 0 notes its last step again, since rank 0 may have been killed before it did.
+        assert second_node.wait() == NOTICE, second_node.log
+        Journal(run).wait(first_node, workers=1, after=reached_step)
+        assert first_node.wait() == DONE, first_node.log
+        assert "epoch 3: " in first_node.log
+    # The successor of rank 0 records the last step again, since rank 0 may have been killed before recording it.
     steps = [step["step"] for step in Journal(run).steps() if not step.get("again")]
     assert steps == list(range(1, 121)), "a drain costs no step"
 
@@ -158,7 +162,7 @@ def test_the_plain_script_trains(tmp_path: Path, mnist: Path) -> None:
         [sys.executable, PLAIN, *arguments],
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=WAIT_SECONDS,
         check=True,
     )
 
@@ -167,9 +171,9 @@ def test_the_plain_script_trains(tmp_path: Path, mnist: Path) -> None:
 
 
 def test_the_page_shows_the_difference_of_the_scripts() -> None:
-    written = script_page.PAGE.read_text(encoding="utf-8")
+    content = script_page.PAGE.read_text(encoding="utf-8")
 
-    assert written == script_page.page(), "run `make docs` and review the difference"
+    assert content == script_page.page(), "run `make docs` and review the difference"
 
 
 def test_the_stack_of_the_page_is_valid() -> None:

@@ -41,9 +41,9 @@ def test_the_file_system_is_in_the_vpc_of_the_other_stack() -> None:
 
 
 def test_no_network_is_created() -> None:
-    created = {resource.type for resource in graph().custom("aws")}
+    created_types = {resource.type for resource in graph().custom("aws")}
 
-    assert not created & {
+    assert not created_types & {
         "aws:ec2/vpc:Vpc",
         "aws:ec2/subnet:Subnet",
         "aws:ec2/natGateway:NatGateway",

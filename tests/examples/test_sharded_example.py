@@ -11,25 +11,30 @@ import pytest
 import torch
 
 from everstep.elastic.launch.launcher import DONE
-from tests.everstep.elastic.launch.launched import REPOSITORY, SECONDS, Launched, launched
+from tests.everstep.elastic.launch.launched import (
+    REPOSITORY,
+    WAIT_SECONDS,
+    LauncherProcess,
+    run_launcher,
+)
 from tests.trainer.elastic.nodes import running_etcd
 
 SCRIPT = REPOSITORY / "examples" / "sharded" / "train.py"
 EPOCHS, STEPS_PER_EPOCH = 40, 8
 
-pytestmark = [pytest.mark.twin, pytest.mark.timeout(4 * SECONDS)]
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(4 * WAIT_SECONDS)]
 
 
 def arguments(folder: Path) -> list[str]:
     return [str(SCRIPT), "--run", str(folder), "--epochs", str(EPOCHS)]
 
 
-def steps(launcher: Launched) -> list[int]:
+def steps(launcher: LauncherProcess) -> list[int]:
     """Return the steps that a node has printed; a killed node may not have printed its last step."""
     return [int(number) for number in re.findall(r"step (\d+): loss", launcher.log)]
 
 
-def trained_whole(folder: Path) -> dict[str, torch.Tensor]:
+def train_whole_model(folder: Path) -> dict[str, torch.Tensor]:
     """Return the parameters that one process with the whole model trains."""
     folder.mkdir()
     environment = {k: v for k, v in os.environ.items() if k not in ("WORLD_SIZE", "LOCAL_RANK")}
@@ -37,7 +42,7 @@ def trained_whole(folder: Path) -> dict[str, torch.Tensor]:
         [sys.executable, *arguments(folder)],
         env=environment | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
         capture_output=True,
-        timeout=SECONDS,
+        timeout=WAIT_SECONDS,
         check=True,
     )
     return dict(torch.load(folder / "part-0-of-1.pt"))
@@ -60,18 +65,20 @@ def test_a_model_in_shards_survives_the_loss_of_a_node(tmp_path: Path) -> None:
             *("--nproc-per-node", "2", "--nnodes", "2"),
             *("--rendezvous-endpoint", endpoint, "--run-id", "sharded", *arguments(tmp_path)),
         ]
-        lost = stack.enter_context(launched(tmp_path, *options, name="n0"))
-        survivor = stack.enter_context(launched(tmp_path, *options, name="n1"))
-        lost.until(lambda: steps(lost) or steps(survivor), "they train")
-        lost.kill()
+        lost_node = stack.enter_context(run_launcher(tmp_path, *options, name="n0"))
+        survivor = stack.enter_context(run_launcher(tmp_path, *options, name="n1"))
+        lost_node.wait_until(lambda: steps(lost_node) or steps(survivor), "the nodes train")
+        lost_node.kill()
         survivor.wait_for("lost n0")
-        returned = stack.enter_context(launched(tmp_path, *options, name="n0"))
+        returned_node = stack.enter_context(run_launcher(tmp_path, *options, name="n0"))
 
         assert survivor.wait() == DONE, survivor.log
-        assert returned.wait() == DONE, returned.log
-    all_steps = {*steps(survivor), *steps(returned)}
+        assert returned_node.wait() == DONE, returned_node.log
+    all_steps = {*steps(survivor), *steps(returned_node)}
     assert all_steps == set(range(1, EPOCHS * STEPS_PER_EPOCH + 1)), "no step is lost"
-    unsharded, shards = trained_whole(tmp_path / "whole"), merged_state(tmp_path)
-    assert unsharded.keys() == shards.keys()
-    for name, expected in unsharded.items():
-        assert torch.allclose(shards[name], expected, atol=1e-4), f"{name}: unlike the whole model"
+    expected_state, actual_state = train_whole_model(tmp_path / "whole"), merged_state(tmp_path)
+    assert expected_state.keys() == actual_state.keys()
+    for name, expected in expected_state.items():
+        assert torch.allclose(actual_state[name], expected, atol=1e-4), (
+            f"{name}: unlike the whole model"
+        )

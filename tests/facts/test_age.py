@@ -31,9 +31,9 @@ def test_no_value_is_dated_in_the_future() -> None:
 
 
 def test_numbers_older_than_90_days_are_marked_and_counted() -> None:
-    oldest = min(age.facts(), key=lambda fact: fact.date)
-    day_91 = oldest.date + datetime.timedelta(days=91)
+    oldest_fact = min(age.facts(), key=lambda fact: fact.date)
+    day_91 = oldest_fact.date + datetime.timedelta(days=91)
 
     assert age.report(day_91).startswith("!   91 days")
     assert f"1 of {len(list(age.facts()))} are older" in age.report(day_91)
-    assert "!" not in age.report(oldest.date)
+    assert "!" not in age.report(oldest_fact.date)

@@ -27,7 +27,7 @@ def test_every_described_instance_type_exists_in_the_api_of_ec2() -> None:
     assert set(aws.INSTANCE_TYPES) <= aws.INSTANCE_TYPE_NAMES
 
 
-def test_zones_are_known_only_of_regions_that_exist() -> None:
+def test_zones_are_known_only_for_regions_that_exist() -> None:
     letters = json.loads((FOLDER / "aws_zones.json").read_text(encoding="utf-8"))["zones"]
     assert set(letters) <= set(aws.REGIONS)
     assert aws.zones("us-west-2") == ("us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d")
@@ -39,8 +39,10 @@ def test_gpus_have_a_model_and_memory() -> None:
         *aws.INSTANCE_TYPES.values(),
         *azure.VM_SIZES.values(),
     ]
-    for kind in machines:
-        assert bool(kind.gpus) == bool(kind.gpu_model) == bool(kind.gpu_memory_mib), kind
+    for machine in machines:
+        assert bool(machine.gpus) == bool(machine.gpu_model) == bool(machine.gpu_memory_mib), (
+            machine
+        )
 
 
 def test_retired_vm_sizes_are_not_listed() -> None:

@@ -21,7 +21,7 @@ from components.platform.dashboards import DASHBOARDS
 from controller.metrics import Metrics, serve
 from everstep.catalog.metrics import EXPORTERS
 from tests.controller.builders import decide, failed, job, pod, spec
-from tests.everstep.elastic.launch.launched import launched
+from tests.everstep.elastic.launch.launched import run_launcher
 from tests.monitoring.prometheus import Prometheus, serving
 from tests.processes import free_ports
 
@@ -66,10 +66,10 @@ def training(folder: Path) -> Iterator[list[int]]:
     program = Path(__file__).with_name("training.py")
     command = ["--nproc-per-node", "2", str(program), str(ports[0]), str(folder / JOB)]
     journal = folder / JOB / "journal"
-    with launched(folder, *command) as launcher:
-        launcher.until(lambda: "checkpoint" in texts(journal), "a checkpoint is written")
+    with run_launcher(folder, *command) as launcher:
+        launcher.wait_until(lambda: "checkpoint" in texts(journal), "a checkpoint is written")
         launcher.kill_worker()
-        launcher.until(
+        launcher.wait_until(
             lambda: texts(journal).count('"kind": "generation"') > 2, "a group is formed again"
         )
         yield ports

@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "notebooks"
 PATHS = sorted(FOLDER.glob("*.ipynb"))
-CHOICE = "parameters"
+CHOICE_TAG = "parameters"
 """Tag of the cell with the user's choices."""
 
 
@@ -38,7 +38,7 @@ class Cell:
     output: str
 
 
-def read(path: Path) -> list[Cell]:
+def read_cells(path: Path) -> list[Cell]:
     """Return the cells of a notebook."""
     return [_cell(cell) for cell in json.loads(path.read_text())["cells"]]
 
@@ -60,8 +60,8 @@ def _text(output: Mapping[str, Any]) -> str:
     return text if isinstance(text, str) else "".join(text)
 
 
-def copy(folder: Path, cloud: str) -> list[Path]:
-    """Copy the notebooks and their module into a folder, with a cloud chosen; return the notebooks."""
+def copy_notebooks(folder: Path, cloud: str) -> list[Path]:
+    """Copy the notebooks and their module into a folder, for a cloud; return the notebooks."""
     folder.mkdir(parents=True)
     shutil.copy(FOLDER / "lab.py", folder)
     return [_choose(path, folder / path.name, cloud) for path in PATHS]
@@ -70,7 +70,7 @@ def copy(folder: Path, cloud: str) -> list[Path]:
 def _choose(path: Path, target: Path, cloud: str) -> Path:
     notebook = json.loads(path.read_text())
     for cell in notebook["cells"]:
-        if CHOICE in cell["metadata"].get("tags", ()):
+        if CHOICE_TAG in cell["metadata"].get("tags", ()):
             cell["source"] = "".join(cell["source"]).replace('"eks"  #', f'"{cloud}"  #')
     target.write_text(json.dumps(notebook))
     return target

@@ -21,7 +21,7 @@ from cloudtwin.nodes import Twin
 from cloudtwin.nodes.layout import Layout
 
 from everstep.progress import Silent
-from tests.notebooks.notebook import PATHS, ROOT, copy, execute, read
+from tests.notebooks.notebook import PATHS, ROOT, copy_notebooks, execute, read_cells
 
 CLOUDS = ("eks", "aks")
 CELL_SECONDS, DOWN_SECONDS = 2400, 300
@@ -46,13 +46,13 @@ class Lab:
         """Return the output of a cell of a notebook."""
         (output,) = (
             cell_of_notebook.output
-            for cell_of_notebook in read(self.folder / PATHS[step].name)
+            for cell_of_notebook in read_cells(self.folder / PATHS[step].name)
             if cell_of_notebook.id == cell
         )
         return output
 
 
-def remove(state: Path, folder: Path, environment: Mapping[str, str], stack: str) -> None:
+def remove_leftovers(state: Path, folder: Path, environment: Mapping[str, str], stack: str) -> None:
     """Remove the leftovers of a failed notebook."""
     if not (state / stack).exists():
         return
@@ -74,11 +74,11 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         "IPYTHONDIR": str(base / "ipython"),
     }
     try:
-        for path in copy(lab.folder, request.param):
+        for path in copy_notebooks(lab.folder, request.param):
             execute(path, environment, CELL_SECONDS)
         yield lab
     finally:
-        remove(lab.state, lab.folder / "training", environment, f"{request.param}-dev")
+        remove_leftovers(lab.state, lab.folder / "training", environment, f"{request.param}-dev")
         results = ROOT / "build" / "notebooks" / request.param
         shutil.rmtree(results, ignore_errors=True)
         shutil.copytree(lab.folder, results, ignore=shutil.ignore_patterns("training", "script"))
@@ -119,12 +119,12 @@ def test_the_job_alone_changes_and_grows_to_three_workers_while_it_trains(lab: L
 
 
 def test_an_eviction_costs_no_step_and_the_machine_is_replaced(lab: Lab) -> None:
-    (before,) = re.findall(r"GPU nodes: (.*)", lab.output(4, "node"))
-    (after,) = re.findall(r"GPU nodes: (.*)", lab.output(4, "recover"))
+    (nodes_before,) = re.findall(r"GPU nodes: (.*)", lab.output(4, "node"))
+    (nodes_after,) = re.findall(r"GPU nodes: (.*)", lab.output(4, "recover"))
 
-    assert min(before.split()) not in after.split()
-    assert len(after.split()) == 3
-    assert f"{min(before.split())}: next step after" in lab.output(4, "losses")
+    assert min(nodes_before.split()) not in nodes_after.split()
+    assert len(nodes_after.split()) == 3
+    assert f"{min(nodes_before.split())}: next step after" in lab.output(4, "losses")
     assert "0 steps lost" in lab.output(4, "losses")
 
 

@@ -10,10 +10,10 @@ from typer.main import get_command
 
 from everstep.cli.app import app
 from tests.guides.words import options_of, words_of
-from tests.notebooks.notebook import CHOICE, FOLDER, PATHS, Cell, read
+from tests.notebooks.notebook import CHOICE_TAG, FOLDER, PATHS, Cell, read_cells
 
-BILLED = ("everstep up", "everstep node reclaim")
-"""Commands after which an account pays for more than before."""
+BILLED_COMMANDS = ("everstep up", "everstep node reclaim")
+"""Commands that increase the costs of an account."""
 
 WARNING = "# COSTS MONEY"
 LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]*))?\)")
@@ -21,13 +21,13 @@ LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]*))?\)")
 every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
 
-def code(path: Path) -> list[Cell]:
-    return [cell for cell in read(path) if cell.is_code]
+def code_cells(path: Path) -> list[Cell]:
+    return [cell for cell in read_cells(path) if cell.is_code]
 
 
 def commands(path: Path) -> list[str]:
     """Return the command lines of a notebook that call everstep."""
-    lines = [line.strip() for cell in code(path) for line in cell.source.splitlines()]
+    lines = [line.strip() for cell in code_cells(path) for line in cell.source.splitlines()]
     return [line.partition(" | ")[0] for line in lines if line.startswith("everstep ")]
 
 
@@ -43,17 +43,19 @@ def test_the_steps_are_numbered_from_the_environment_to_the_eviction() -> None:
 
 @every_notebook
 def test_a_notebook_is_kept_without_outputs(path: Path) -> None:
-    with_output = [
-        cell.id for cell in code(path) if cell.output or cell.execution_count is not None
+    cells_with_output = [
+        cell.id for cell in code_cells(path) if cell.output or cell.execution_count is not None
     ]
 
-    assert with_output == [], "outputs are of one run on one machine: clear them before a commit"
+    assert cells_with_output == [], (
+        "outputs belong to one run on one machine: clear them before a commit"
+    )
 
 
 @every_notebook
 def test_a_notebook_is_of_the_format_whose_cells_have_identifiers(path: Path) -> None:
     notebook = json.loads(path.read_text())
-    identifiers = [cell.id for cell in read(path)]
+    identifiers = [cell.id for cell in read_cells(path)]
 
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     assert len(set(identifiers)) == len(identifiers)
@@ -62,14 +64,14 @@ def test_a_notebook_is_of_the_format_whose_cells_have_identifiers(path: Path) ->
 
 @every_notebook
 def test_a_cell_that_costs_money_in_an_account_begins_with_a_warning(path: Path) -> None:
-    for cell in code(path):
-        if any(command in cell.source for command in BILLED):
-            first = cell.source.splitlines()[1]  # below %%bash
-            assert first.startswith(WARNING), f"{path.stem}: {cell.id}"
+    for cell in code_cells(path):
+        if any(command in cell.source for command in BILLED_COMMANDS):
+            first_line = cell.source.splitlines()[1]  # below %%bash
+            assert first_line.startswith(WARNING), f"{path.stem}: {cell.id}"
 
 
 def test_the_lab_has_cells_that_cost_money_and_a_cell_that_ends_the_costs() -> None:
-    sources = [cell.source for path in PATHS for cell in code(path)]
+    sources = [cell.source for path in PATHS for cell in code_cells(path)]
 
     assert sum(WARNING in source for source in sources) == 3
     assert sum("everstep down --yes" in source for source in sources) == 1
@@ -77,15 +79,17 @@ def test_the_lab_has_cells_that_cost_money_and_a_cell_that_ends_the_costs() -> N
 
 @every_notebook
 def test_nothing_is_bought_unless_the_user_chooses_an_account(path: Path) -> None:
-    choices = {cell.source for cell in read(path) if CHOICE in cell.tags}
-    needs_a_choice = any("$TWIN" in cell.source for cell in code(path))
+    choices = {cell.source for cell in read_cells(path) if CHOICE_TAG in cell.tags}
+    needs_a_choice = any("$TWIN" in cell.source for cell in code_cells(path))
 
     assert len(choices) == int(needs_a_choice)
     assert all("ACCOUNT = False  #" in choice for choice in choices)
 
 
 def test_all_notebooks_have_the_same_choices() -> None:
-    choices = {cell.source for path in PATHS for cell in read(path) if CHOICE in cell.tags}
+    choices = {
+        cell.source for path in PATHS for cell in read_cells(path) if CHOICE_TAG in cell.tags
+    }
 
     assert len(choices) == 1
 
@@ -114,7 +118,9 @@ def test_every_command_and_option_of_everstep_exists(path: Path) -> None:
 
 @every_notebook
 def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
-    links = [link for cell in read(path) if not cell.is_code for link in LINK.findall(cell.source)]
+    links = [
+        link for cell in read_cells(path) if not cell.is_code for link in LINK.findall(cell.source)
+    ]
 
     assert links, "each step leads to the next one"
     for file, anchor in links:

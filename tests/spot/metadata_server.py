@@ -23,7 +23,7 @@ class MetadataServer:
         cloud: `aws` or `azure`; the paths of the other cloud respond with 404.
         documents: path -> JSON; other paths respond with 404.
         token: the only valid token.
-        started: events that were started early.
+        started_events: events that were started early.
         issued_tokens: number of session tokens issued.
         stalling: while set, requests are accepted but get no response.
     """
@@ -31,7 +31,7 @@ class MetadataServer:
     cloud: str
     documents: dict[str, Any] = field(default_factory=dict)
     token: str = "token-1"
-    started: list[str] = field(default_factory=list)
+    started_events: list[str] = field(default_factory=list)
     issued_tokens: int = 0
     stalling: threading.Event = field(default_factory=threading.Event)
     base_url: str = ""
@@ -58,7 +58,7 @@ class MetadataServer:
         if headers.get("Metadata") != "true":
             return 400, b""
         if method == "POST" and path == EVENTS:
-            self.started += [
+            self.started_events += [
                 start_request["EventId"] for start_request in json.loads(body)["StartRequests"]
             ]
             return 200, b""

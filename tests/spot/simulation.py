@@ -18,10 +18,10 @@ class Simulation:
     """The metadata service and the API server; tests set their responses and failures.
 
     Attributes:
-        protected: pods under a disruption budget.
-        refused: pods that the API server refuses to evict or to annotate.
-        evictions: times and evictions.
-        started: events with a request to start them, and the number of pods on the node at that time.
+        protected_pods: names of the pods under a disruption budget.
+        refused_pods: names of the pods that the API server refuses to evict or to annotate.
+        evictions: time and eviction, in order.
+        started_events: events with a request to start them, and the number of pods on the node at that time.
     """
 
     now: float = START
@@ -29,11 +29,11 @@ class Simulation:
     metadata_available: bool = True
     api_available: bool = True
     current_node: WatchedNode = field(default_factory=WatchedNode)
-    running: dict[str, NodePod] = field(default_factory=dict)
-    protected: Collection[str] = ()
-    refused: Collection[str] = ()
+    running_pods: dict[str, NodePod] = field(default_factory=dict)
+    protected_pods: Collection[str] = ()
+    refused_pods: Collection[str] = ()
     evictions: list[tuple[float, Eviction]] = field(default_factory=list)
-    started: list[tuple[str, int]] = field(default_factory=list)
+    started_events: list[tuple[str, int]] = field(default_factory=list)
     calls: int = 0
 
     def poll(self) -> tuple[Notice, ...] | None:
@@ -42,7 +42,9 @@ class Simulation:
     def start(self, identifier: str) -> None:
         if not self.metadata_available:
             raise UnavailableError("stalled")
-        self.started.append((identifier, sum(not pod.ignored for pod in self.running.values())))
+        self.started_events.append(
+            (identifier, sum(not pod.ignored for pod in self.running_pods.values()))
+        )
 
     def node(self) -> WatchedNode:
         self._count_call()
@@ -50,7 +52,7 @@ class Simulation:
 
     def pods(self) -> list[NodePod]:
         self._count_call()
-        return list(self.running.values())
+        return list(self.running_pods.values())
 
     def patch_node(self, patch: Mapping[str, Any]) -> None:
         self._count_call()
@@ -65,28 +67,28 @@ class Simulation:
     def set_deadline(self, change: DeadlineChange) -> None:
         self._count_call()
         name = change.pod.name
-        if name in self.refused:
+        if name in self.refused_pods:
             raise RefusedError("forbidden")
-        if name in self.running:
-            self.running[name] = replace(self.running[name], deadline=change.deadline)
+        if name in self.running_pods:
+            self.running_pods[name] = replace(self.running_pods[name], deadline=change.deadline)
 
     def evict(self, eviction: Eviction) -> bool:
         self._count_call()
-        if eviction.pod.name in self.refused:
+        if eviction.pod.name in self.refused_pods:
             raise RefusedError("more than one budget")
-        if eviction.pod.name in self.protected:
+        if eviction.pod.name in self.protected_pods:
             return False
         self.evictions.append((self.now, eviction))
         ends_at = self.now + eviction.grace_seconds
-        self.running[eviction.pod.name] = replace(eviction.pod, ends_at=ends_at)
+        self.running_pods[eviction.pod.name] = replace(eviction.pod, ends_at=ends_at)
         return True
 
     def advance(self, seconds: float = 1.0) -> None:
         """Advance the clock; terminating pods end after half of their grace period."""
         self.now += seconds
-        self.running = {
+        self.running_pods = {
             name: pod
-            for name, pod in self.running.items()
+            for name, pod in self.running_pods.items()
             if pod.ends_at is None or self.now < pod.ends_at - pod.grace_seconds / 2
         }
 

@@ -8,7 +8,7 @@ from spot.__main__ import parse
 from spot.client import read_pod
 
 
-def source(**changes: Any) -> dict[str, Any]:
+def pod_document(**changes: Any) -> dict[str, Any]:
     metadata = {"namespace": "elastic-job", "name": "fashion-worker-0", "uid": "1"}
     pod: dict[str, Any] = {"metadata": metadata, "spec": {}, "status": {"phase": "Running"}}
     for key, values in changes.items():
@@ -18,7 +18,7 @@ def source(**changes: Any) -> dict[str, Any]:
 
 def test_a_pod_is_parsed_with_its_grace_period_and_its_end() -> None:
     pod = read_pod(
-        source(
+        pod_document(
             metadata={"deletionTimestamp": "2026-11-21T08:22:00Z"},
             spec={"terminationGracePeriodSeconds": 110},
         )
@@ -43,7 +43,7 @@ def test_a_pod_is_parsed_with_its_grace_period_and_its_end() -> None:
 def test_drains_ignore_daemons_static_pods_and_finished_pods(
     changes: dict[str, Any], ignored: bool
 ) -> None:
-    assert read_pod(source(**changes)).ignored is ignored
+    assert read_pod(pod_document(**changes)).ignored is ignored
 
 
 def test_in_a_pod_the_api_server_is_found_by_the_environment(
@@ -73,7 +73,7 @@ def test_a_worker_is_recognized_by_its_label_with_its_deadline() -> None:
     labels = {"group-name": "elastic.pytorch.org"}
     annotations = {"everstep.dev/deadline": "2026-11-21T08:20:30Z"}
 
-    worker = read_pod(source(metadata={"labels": labels, "annotations": annotations}))
+    worker = read_pod(pod_document(metadata={"labels": labels, "annotations": annotations}))
 
     assert (worker.worker, worker.deadline) == (True, "2026-11-21T08:20:30Z")
-    assert not read_pod(source()).worker
+    assert not read_pod(pod_document()).worker

@@ -76,7 +76,7 @@ def test_events_of_azure_are_polled_and_started(azure: MetadataServer) -> None:
     client.start(notice.identifier)
 
     assert notice.reason == "Preempt"
-    assert azure.started == ["1"]
+    assert azure.started_events == ["1"]
 
 
 def test_without_the_name_of_the_machine_events_are_unknown(azure: MetadataServer) -> None:
@@ -107,7 +107,7 @@ def test_the_cloud_is_detected_by_its_service(aws: MetadataServer, azure: Metada
 
 
 def test_without_a_response_no_cloud_is_detected(aws: MetadataServer) -> None:
-    with serving("azure") as stopped:
+    with serving("azure") as stopped_service:
         pass
 
-    assert metadata.detect(stopped.base_url) is None
+    assert metadata.detect(stopped_service.base_url) is None

@@ -28,13 +28,13 @@ def service_url(tmp_path: Path, notice_file: Path, request: pytest.FixtureReques
     """Yield the URL of a machine's metadata service in the given cloud."""
     facts = instance.facts(SPOT, "10.0.0.1") | {"cloud": request.param}
     service = server.MetadataService(facts, notice_file, tmp_path / "acknowledged.json")
-    listening = server.server_of(service, "127.0.0.1", 0)
-    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+    http_server = server.server_of(service, "127.0.0.1", 0)
+    thread = threading.Thread(target=http_server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield f"http://127.0.0.1:{listening.server_address[1]}"
-    listening.shutdown()
+    yield f"http://127.0.0.1:{http_server.server_address[1]}"
+    http_server.shutdown()
     thread.join()
-    listening.server_close()
+    http_server.server_close()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def notice(seconds: float | None, **changes: Any) -> Notice:
     return Notice(**{**values, "deadline": deadline, **changes})
 
 
-def preempt(seconds: float) -> Notice:
+def preemption(seconds: float) -> Notice:
     return notice(seconds, reason="Preempt", cloud_drains=True)
 
 
@@ -37,7 +37,7 @@ def annotation(node: Simulation) -> dict[str, Any]:
 
 
 def test_one_pass_cordons_the_node_and_records_the_notice() -> None:
-    node = Simulation(notices=(preempt(30),))
+    node = Simulation(notices=(preemption(30),))
 
     node.run(node.watcher(), 1)
 
@@ -53,7 +53,7 @@ def test_one_pass_cordons_the_node_and_records_the_notice() -> None:
 
 
 def test_pods_are_evicted_immediately_if_the_cloud_does_not_drain() -> None:
-    node = Simulation(notices=(notice(30),), running=by_name(pod("worker", grace_seconds=110)))
+    node = Simulation(notices=(notice(30),), running_pods=by_name(pod("worker", grace_seconds=110)))
 
     node.run(node.watcher(), 1)
 
@@ -62,7 +62,9 @@ def test_pods_are_evicted_immediately_if_the_cloud_does_not_drain() -> None:
 
 
 def test_a_cloud_that_promises_to_drain_gets_a_sixth_of_the_notice() -> None:
-    node = Simulation(notices=(preempt(30),), running=by_name(pod("worker", grace_seconds=25)))
+    node = Simulation(
+        notices=(preemption(30),), running_pods=by_name(pod("worker", grace_seconds=25))
+    )
     watcher = node.watcher()
 
     node.run(watcher, 5)
@@ -73,7 +75,7 @@ def test_a_cloud_that_promises_to_drain_gets_a_sixth_of_the_notice() -> None:
 
 
 def test_the_watcher_can_be_configured_to_drain_in_any_case() -> None:
-    node = Simulation(notices=(preempt(30),), running=by_name(pod("worker")))
+    node = Simulation(notices=(preemption(30),), running_pods=by_name(pod("worker")))
 
     node.run(node.watcher(cloud_drains=False), 1)
 
@@ -86,7 +88,7 @@ def test_a_terminating_pod_is_evicted_again_only_if_it_would_outlive_the_machine
         pod(name, ends_at=now + seconds, grace_seconds=600)
         for name, seconds in (("late", 600), ("soon", 20))
     )
-    node = Simulation(notices=(notice(30),), running=by_name(long_grace, short_grace))
+    node = Simulation(notices=(notice(30),), running_pods=by_name(long_grace, short_grace))
 
     node.run(node.watcher(), 3)
 
@@ -94,36 +96,36 @@ def test_a_terminating_pod_is_evicted_again_only_if_it_would_outlive_the_machine
 
 
 def test_ignored_pods_are_not_evicted() -> None:
-    node = Simulation(notices=(notice(30),), running=by_name(pod("daemon", ignored=True)))
+    node = Simulation(notices=(notice(30),), running_pods=by_name(pod("daemon", ignored=True)))
 
     node.run(node.watcher(), 3)
 
     assert not node.evictions
-    assert [identifier for identifier, _ in node.started] == ["event-1"], "the node is empty"
+    assert [identifier for identifier, _ in node.started_events] == ["event-1"], "the node is empty"
 
 
 def test_the_event_is_started_once_and_only_when_the_node_is_empty() -> None:
     node = Simulation(
-        notices=(notice(60),), running=by_name(pod("one"), pod("two", grace_seconds=10))
+        notices=(notice(60),), running_pods=by_name(pod("one"), pod("two", grace_seconds=10))
     )
 
     node.run(node.watcher(), 40)
 
-    assert node.started == [("event-1", 0)]
+    assert node.started_events == [("event-1", 0)]
 
 
 def test_a_pod_under_a_budget_is_retried_and_does_not_block_the_others() -> None:
     node = Simulation(
         notices=(notice(30),),
-        running=by_name(pod("protected"), pod("refused"), pod("free")),
-        protected={"protected"},
-        refused={"refused"},
+        running_pods=by_name(pod("protected"), pod("refused"), pod("free")),
+        protected_pods={"protected"},
+        refused_pods={"refused"},
     )
     watcher = node.watcher()
 
     node.run(watcher, 2)
     assert [eviction.pod.name for _, eviction in node.evictions] == ["free"]
-    node.protected = node.refused = ()
+    node.protected_pods = node.refused_pods = ()
     node.run(watcher, 1)
 
     assert {eviction.pod.name for _, eviction in node.evictions} == {"free", "protected", "refused"}
@@ -163,7 +165,7 @@ def test_a_cordon_set_by_others_is_not_lifted() -> None:
 
 def test_a_freeze_is_only_recorded() -> None:
     freeze = notice(30, reason="Freeze", effect=Effect.PAUSE, may_start=False)
-    node = Simulation(notices=(freeze,), running=by_name(pod("worker")))
+    node = Simulation(notices=(freeze,), running_pods=by_name(pod("worker")))
 
     node.run(node.watcher(), 5)
 
@@ -174,7 +176,7 @@ def test_a_freeze_is_only_recorded() -> None:
 
 def test_advice_has_a_separate_annotation() -> None:
     advice = Notice(cloud="aws", reason="rebalance", effect=Effect.ADVICE)
-    node = Simulation(notices=(advice,), running=by_name(pod("worker")))
+    node = Simulation(notices=(advice,), running_pods=by_name(pod("worker")))
 
     node.run(node.watcher(), 5)
 
@@ -187,14 +189,16 @@ def test_without_new_notices_the_api_server_is_not_called() -> None:
     watcher = node.watcher()
     node.run(watcher, 1)
 
-    before = node.calls
+    initial_calls = node.calls
     node.run(watcher, 600)
 
-    assert node.calls == before, "one call per second from each node would be a considerable load"
+    assert node.calls == initial_calls, (
+        "one call per second from each node would be a considerable load"
+    )
 
 
 def test_a_silent_metadata_service_does_not_cancel_a_notice() -> None:
-    node = Simulation(notices=(notice(60),), running=by_name(pod("worker")))
+    node = Simulation(notices=(notice(60),), running_pods=by_name(pod("worker")))
     watcher = node.watcher()
     node.run(watcher, 1)
 
@@ -206,7 +210,9 @@ def test_a_silent_metadata_service_does_not_cancel_a_notice() -> None:
 
 
 def test_a_received_notice_is_handled_although_the_service_has_stalled_since() -> None:
-    node = Simulation(notices=(notice(60),), running=by_name(pod("worker")), api_available=False)
+    node = Simulation(
+        notices=(notice(60),), running_pods=by_name(pod("worker")), api_available=False
+    )
     watcher = node.watcher()
     node.run(watcher, 1)
 
@@ -228,7 +234,9 @@ def test_a_recorded_notice_survives_a_restart_with_a_silent_service() -> None:
 
 
 def test_the_watcher_continues_after_an_outage_of_the_api_server() -> None:
-    node = Simulation(notices=(notice(60),), running=by_name(pod("worker")), api_available=False)
+    node = Simulation(
+        notices=(notice(60),), running_pods=by_name(pod("worker")), api_available=False
+    )
     watcher = node.watcher()
 
     node.run(watcher, 20)
@@ -245,28 +253,31 @@ spans = st.lists(st.tuples(st.integers(0, 90), st.integers(1, 15)), max_size=3)
 
 @given(data=st.data())
 def test_the_guarantees_hold_during_any_outages(data: st.DataObject) -> None:
-    announce, withdraw = data.draw(st.integers(0, 20)), data.draw(st.none() | st.integers(21, 60))
-    kind = data.draw(st.sampled_from([notice, preempt]))
-    lasts = data.draw(st.sampled_from([2, 30, 60, 120]))
+    announced_second, withdrawn_second = (
+        data.draw(st.integers(0, 20)),
+        data.draw(st.none() | st.integers(21, 60)),
+    )
+    kind = data.draw(st.sampled_from([notice, preemption]))
+    notice_seconds = data.draw(st.sampled_from([2, 30, 60, 120]))
     outages, silences = data.draw(spans), data.draw(spans)
     cordoned_before = data.draw(st.booleans())
-    graces = data.draw(st.lists(st.integers(0, 200), max_size=4))
+    grace_periods = data.draw(st.lists(st.integers(0, 200), max_size=4))
     node = Simulation(
-        current_node=WatchedNode(unschedulable=cordoned_before, annotations={"of": "others"}),
-        running=by_name(
+        current_node=WatchedNode(unschedulable=cordoned_before, annotations={"owner": "others"}),
+        running_pods=by_name(
             *(
                 pod(f"pod-{index}", grace_seconds=grace, worker=index % 2 == 0)
-                for index, grace in enumerate(graces)
+                for index, grace in enumerate(grace_periods)
             )
         ),
     )
-    watcher, current, received = node.watcher(), None, False
+    watcher, current_notice, received = node.watcher(), None, False
     for second in range(100):
-        if second == announce:
-            current, received = replace(kind(0), deadline=node.now + lasts), False
-        if second == withdraw:
-            current, received = None, False
-        node.notices = (current,) if current else ()
+        if second == announced_second:
+            current_notice, received = replace(kind(0), deadline=node.now + notice_seconds), False
+        if second == withdrawn_second:
+            current_notice, received = None, False
+        node.notices = (current_notice,) if current_notice else ()
         node.api_available = not any(start <= second < start + length for start, length in outages)
         node.metadata_available = not any(
             start <= second < start + length for start, length in silences
@@ -274,29 +285,33 @@ def test_the_guarantees_hold_during_any_outages(data: st.DataObject) -> None:
         watcher.step()
         received = received or (node.metadata_available and node.api_available)
         if received:
-            check_node(node, current, cordoned_before=cordoned_before)
+            check_node(node, current_notice, cordoned_before=cordoned_before)
         node.advance()
-    check_history(node, announce, withdraw, lasts)
+    check_history(node, announced_second, withdrawn_second, notice_seconds)
 
 
-def check_node(node: Simulation, current: Notice | None, *, cordoned_before: bool) -> None:
-    assert node.current_node.unschedulable == (cordoned_before or current is not None)
-    assert (NOTICE_ANNOTATION in node.current_node.annotations) == (current is not None)
-    assert node.current_node.annotations["of"] == "others"
+def check_node(node: Simulation, current_notice: Notice | None, *, cordoned_before: bool) -> None:
+    assert node.current_node.unschedulable == (cordoned_before or current_notice is not None)
+    assert (NOTICE_ANNOTATION in node.current_node.annotations) == (current_notice is not None)
+    assert node.current_node.annotations["owner"] == "others"
 
 
-def check_history(node: Simulation, announced: int, withdrawn: int | None, lasts: int) -> None:
-    notice_time = START + announced
-    for when, eviction in node.evictions:
-        assert when >= notice_time, "no eviction before the notice"
-        assert eviction.grace_seconds <= max(1, notice_time + lasts - NODE_MARGIN_SECONDS - when)
+def check_history(
+    node: Simulation, announced_second: int, withdrawn_second: int | None, notice_seconds: int
+) -> None:
+    notice_time = START + announced_second
+    for evicted_at, eviction in node.evictions:
+        assert evicted_at >= notice_time, "no eviction before the notice"
+        assert eviction.grace_seconds <= max(
+            1, notice_time + notice_seconds - NODE_MARGIN_SECONDS - evicted_at
+        )
         assert eviction.grace_seconds <= max(eviction.pod.grace_seconds, 0)
-    assert len(node.started) <= 1
-    assert all(remaining == 0 for _, remaining in node.started), (
+    assert len(node.started_events) <= 1
+    assert all(remaining == 0 for _, remaining in node.started_events), (
         "the machine must not stop before its pods"
     )
-    if withdrawn is None and node.metadata_available and node.api_available:
-        assert all(pod.ends_at is not None for pod in node.running.values())
+    if withdrawn_second is None and node.metadata_available and node.api_available:
+        assert all(pod.ends_at is not None for pod in node.running_pods.values())
 
 
 def worker(name: str = "worker", **values: Any) -> NodePod:
@@ -304,54 +319,56 @@ def worker(name: str = "worker", **values: Any) -> NodePod:
 
 
 def test_a_worker_gets_the_deadline_while_the_cloud_may_still_drain() -> None:
-    node = Simulation(notices=(preempt(30),), running=by_name(worker()))
+    node = Simulation(notices=(preemption(30),), running_pods=by_name(worker()))
 
     node.run(node.watcher(), 1)
 
-    assert node.running["worker"].deadline == "2026-11-21T08:20:30Z"
+    assert node.running_pods["worker"].deadline == "2026-11-21T08:20:30Z"
     assert not node.evictions
 
 
 def test_a_worker_is_evicted_one_pass_after_it_gets_the_deadline() -> None:
-    node = Simulation(notices=(notice(30),), running=by_name(worker(), pod("other")))
+    node = Simulation(notices=(notice(30),), running_pods=by_name(worker(), pod("other")))
     watcher = node.watcher()
 
     node.run(watcher, 1)
     assert [eviction.pod.name for _, eviction in node.evictions] == ["other"]
     node.run(watcher, 1)
 
-    ((when, eviction),) = [timed for timed in node.evictions if timed[1].pod.name == "worker"]
-    assert (when - START, eviction.grace_seconds) == (1, 27)
+    ((evicted_at, eviction),) = [timed for timed in node.evictions if timed[1].pod.name == "worker"]
+    assert (evicted_at - START, eviction.grace_seconds) == (1, 27)
 
 
 def test_a_worker_that_cannot_be_annotated_is_still_evicted() -> None:
-    node = Simulation(notices=(notice(30),), running=by_name(worker()), refused={"worker"})
+    node = Simulation(
+        notices=(notice(30),), running_pods=by_name(worker()), refused_pods={"worker"}
+    )
     watcher = node.watcher()
     node.run(watcher, 2)
 
-    node.refused = ()
+    node.refused_pods = ()
     node.run(watcher, 1)
 
     assert node.evictions, "a missing permission must not prevent the drain"
 
 
 def test_a_cancelled_notice_removes_the_deadline_from_its_workers() -> None:
-    node = Simulation(notices=(preempt(60),), running=by_name(worker()))
+    node = Simulation(notices=(preemption(60),), running_pods=by_name(worker()))
     watcher = node.watcher()
     node.run(watcher, 1)
 
     node.notices = ()
     node.run(watcher, 2)
 
-    assert node.running["worker"].deadline is None, "a later drain has the full grace period"
+    assert node.running_pods["worker"].deadline is None, "a later drain has the full grace period"
 
 
 def test_a_moved_deadline_reaches_the_workers() -> None:
-    node = Simulation(notices=(preempt(60),), running=by_name(worker()))
+    node = Simulation(notices=(preemption(60),), running_pods=by_name(worker()))
     watcher = node.watcher()
     node.run(watcher, 1)
 
-    node.notices = (preempt(40),)
+    node.notices = (preemption(40),)
     node.run(watcher, 1)
 
-    assert node.running["worker"].deadline == "2026-11-21T08:20:40Z"
+    assert node.running_pods["worker"].deadline == "2026-11-21T08:20:40Z"

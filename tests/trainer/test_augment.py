@@ -14,36 +14,39 @@ def images(count: int) -> np.ndarray:
 def test_an_image_depends_on_its_seed_epoch_and_id_only() -> None:
     batch, ids = images(8), np.arange(100, 108)
 
-    batched = crop_and_flip(batch, 1, 2, ids, PAD)
+    whole_batch = crop_and_flip(batch, 1, 2, ids, PAD)
     one_by_one = np.concatenate([crop_and_flip(batch[[i]], 1, 2, ids[[i]], PAD) for i in range(8)])
 
-    assert np.array_equal(batched, one_by_one), "a sample must not depend on the worker"
-    assert not np.array_equal(batched, crop_and_flip(batch, 1, 3, ids, PAD))
-    assert not np.array_equal(batched, crop_and_flip(batch, 2, 2, ids, PAD))
+    assert np.array_equal(whole_batch, one_by_one), "a sample must not depend on the worker"
+    assert not np.array_equal(whole_batch, crop_and_flip(batch, 1, 3, ids, PAD))
+    assert not np.array_equal(whole_batch, crop_and_flip(batch, 2, 2, ids, PAD))
 
 
 def test_an_image_is_only_shifted_and_mirrored() -> None:
     batch, ids = images(64), np.arange(64)
 
-    for before, after in zip(batch, crop_and_flip(batch, 5, 0, ids, PAD), strict=True):
-        padded = np.pad(before, ((PAD, PAD), (PAD, PAD), (0, 0)))
+    for image, augmented_image in zip(batch, crop_and_flip(batch, 5, 0, ids, PAD), strict=True):
+        padded_image = np.pad(image, ((PAD, PAD), (PAD, PAD), (0, 0)))
         crops = [
-            padded[down : down + 9, right : right + 7]
+            padded_image[down : down + 9, right : right + 7]
             for down in range(2 * PAD + 1)
             for right in range(2 * PAD + 1)
         ]
         assert any(
-            np.array_equal(after, crop) or np.array_equal(after, crop[:, ::-1]) for crop in crops
+            np.array_equal(augmented_image, crop) or np.array_equal(augmented_image, crop[:, ::-1])
+            for crop in crops
         )
 
 
 def test_about_half_of_the_images_are_mirrored() -> None:
-    line = np.zeros((2000, 9, 9, 1), np.uint8)
-    line[:, :, 0] = 255  # a mark on the left
+    images_with_mark = np.zeros((2000, 9, 9, 1), np.uint8)
+    images_with_mark[:, :, 0] = 255  # a mark on the left
 
-    right = crop_and_flip(line, 3, 0, np.arange(2000), 0)[:, :, 5:].any((1, 2, 3)).mean()
+    mirrored_fraction = (
+        crop_and_flip(images_with_mark, 3, 0, np.arange(2000), 0)[:, :, 5:].any((1, 2, 3)).mean()
+    )
 
-    assert 0.25 < right < 0.65
+    assert 0.25 < mirrored_fraction < 0.65
 
 
 @given(width=integers(1, 5000), height=integers(1, 5000), random_word=integers(0, 2**64 - 1))

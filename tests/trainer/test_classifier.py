@@ -49,21 +49,21 @@ def tiny_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "build", lambda name, classes: Tiny())
 
 
-def assembled(
+def assemble_classifier(
     data: Path, folder: Path, options: Sequence[str], group: Group | None = None
 ) -> Classifier:
-    line = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
-    line += ["--run", str(folder / "run"), "--global-batch", "4", "--shard-size", "2"]
-    settings = parse([*line, "--epochs", "20", *options])
+    arguments = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
+    arguments += ["--run", str(folder / "run"), "--global-batch", "4", "--shard-size", "2"]
+    settings = parse([*arguments, "--epochs", "20", *options])
     return assemble(settings, group or SingleProcessGroup(), TimeAccount(), torch.device("cpu"))
 
 
 @pytest.fixture
 def classifier(data: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Classifier:
-    return assembled(data, tmp_path, request.param)
+    return assemble_classifier(data, tmp_path, request.param)
 
 
-def tiny(classifier: Classifier) -> Tiny:
+def tiny_network(classifier: Classifier) -> Tiny:
     """Return the network with its type."""
     assert isinstance(classifier.model, Tiny)
     return classifier.model
@@ -86,14 +86,14 @@ def momenta(classifier: Classifier) -> list[torch.Tensor]:
     return [tensor for name, tensor in tensors.items() if name.startswith("momentum.")]
 
 
-SKIPPING = [["--nonfinite-loss", "skip", "--mode", mode] for mode in ("live", "exact")]
-STOPPING = [["--mode", mode] for mode in ("live", "exact")]
+SKIP_OPTIONS = [["--nonfinite-loss", "skip", "--mode", mode] for mode in ("live", "exact")]
+STOP_OPTIONS = [["--mode", mode] for mode in ("live", "exact")]
 
 
-@pytest.mark.parametrize("classifier", STOPPING, indirect=True)
+@pytest.mark.parametrize("classifier", STOP_OPTIONS, indirect=True)
 def test_a_non_finite_loss_stops_the_run_with_the_step_named(classifier: Classifier) -> None:
     def corrupt() -> None:
-        tiny(classifier).fc.bias.data[0] = math.nan
+        tiny_network(classifier).fc.bias.data[0] = math.nan
 
     classifier.run.after_step(corrupt)
 
@@ -102,18 +102,18 @@ def test_a_non_finite_loss_stops_the_run_with_the_step_named(classifier: Classif
     assert classifier.run.step == 1
 
 
-@pytest.mark.parametrize("classifier", SKIPPING, indirect=True)
+@pytest.mark.parametrize("classifier", SKIP_OPTIONS, indirect=True)
 def test_a_skipped_step_changes_nothing_but_counts_as_trained(classifier: Classifier) -> None:
-    model = tiny(classifier)
+    model = tiny_network(classifier)
     assert model.bn1.running_mean is not None
-    before = model.bn1.running_mean.clone()
-    hook = model.conv1.register_forward_hook(lambda *_: _[2] * math.inf)
+    running_mean = model.bn1.running_mean.clone()
+    hook = model.conv1.register_forward_hook(lambda *arguments: arguments[2] * math.inf)
     batches = iter(classifier.run)
     while classifier.run.step < 1:
         classifier.train(next(batches))
     hook.remove()
 
-    assert torch.equal(model.bn1.running_mean, before)
+    assert torch.equal(model.bn1.running_mean, running_mean)
     tensors = classifier.run._session.state.tensors().values()
     assert all(torch.isfinite(tensor).all() for tensor in tensors)
     assert not any(tensor.any() for tensor in momenta(classifier)), "no update was made"
@@ -122,15 +122,15 @@ def test_a_skipped_step_changes_nothing_but_counts_as_trained(classifier: Classi
         classifier.train(next(batches))
     assert any(tensor.any() for tensor in momenta(classifier))
     run = {"samples": 10, "fingerprint": {"global_batch": 4, "seed": 0}}
-    trained = ledger(classifier)
-    assert verify(run, [Commit(2, 0, trained.samples, trained.digest)]) == []
+    trained_ledger = ledger(classifier)
+    assert verify(run, [Commit(2, 0, trained_ledger.samples, trained_ledger.digest)]) == []
 
 
-@pytest.mark.parametrize("classifier", SKIPPING[:1], indirect=True)
-def test_a_non_finite_gradient_is_found_although_the_loss_is_finite(
+@pytest.mark.parametrize("classifier", SKIP_OPTIONS[:1], indirect=True)
+def test_a_non_finite_gradient_is_detected_although_the_loss_is_finite(
     classifier: Classifier,
 ) -> None:
-    weight = tiny(classifier).fc.weight
+    weight = tiny_network(classifier).fc.weight
     weight.register_hook(lambda gradient: gradient * math.inf)  # type: ignore[no-untyped-call]  # torch does not annotate it
     train(classifier, 1)
 
@@ -138,9 +138,9 @@ def test_a_non_finite_gradient_is_found_although_the_loss_is_finite(
     assert not any(tensor.any() for tensor in momenta(classifier))
 
 
-@pytest.mark.parametrize("classifier", SKIPPING[1:], indirect=True)
+@pytest.mark.parametrize("classifier", SKIP_OPTIONS[1:], indirect=True)
 def test_the_number_of_skipped_steps_is_limited(classifier: Classifier) -> None:
-    tiny(classifier).fc.bias.data[0] = math.nan
+    tiny_network(classifier).fc.bias.data[0] = math.nan
     classifier.run._session.skipped = MAX_SKIPPED_STEPS
 
     with pytest.raises(EverstepError, match="the loss of step 1 is nan"):
@@ -148,7 +148,7 @@ def test_the_number_of_skipped_steps_is_limited(classifier: Classifier) -> None:
 
 
 class BreakingGroup(SingleProcessGroup):
-    """A group of two that breaks in its first sum; then this worker continues without it.
+    """A group of two workers that breaks in its first sum; this worker then continues alone.
 
     Args:
         keeps: whether the next group continues from this worker's state.
@@ -159,12 +159,12 @@ class BreakingGroup(SingleProcessGroup):
         self.computed: Any = None
 
     def join(self, state: TrainingState) -> RankAssignment:
-        resumed = super().join(state)
+        assignment = super().join(state)
         if not self._broken:
             return RankAssignment(0, 2, 0, None, 2, self._lose)
         self.computed = state.computed()
         state.adopt(0, self.computed if self._keeps else (), keeps=self._keeps)
-        return resumed
+        return assignment
 
     def _lose(self, tensor: torch.Tensor) -> None:
         tensor.fill_(9)
@@ -172,34 +172,34 @@ class BreakingGroup(SingleProcessGroup):
         raise PeerLostError("gone")
 
 
-@pytest.mark.parametrize("mode", STOPPING)
+@pytest.mark.parametrize("mode", STOP_OPTIONS)
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_failed_step_is_completed_without_computing_kept_results(
     mode: list[str], keeps: bool, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    undisturbed = assembled(data, tmp_path / "other", mode)
-    train(undisturbed, 1)
-    group, requested = BreakingGroup(keeps=keeps), list[int]()
-    classifier = assembled(data, tmp_path, mode, group)
+    undisturbed_classifier = assemble_classifier(data, tmp_path / "other", mode)
+    train(undisturbed_classifier, 1)
+    group, requested_ids = BreakingGroup(keeps=keeps), list[int]()
+    classifier = assemble_classifier(data, tmp_path, mode, group)
     train_batch = classifier.train_set.train_batch
 
-    def counted(ids: Any, seed: int, epoch: int) -> Any:
-        requested.extend(ids.tolist())
+    def record_ids(ids: Any, seed: int, epoch: int) -> Any:
+        requested_ids.extend(ids.tolist())
         return train_batch(ids, seed, epoch)
 
-    monkeypatch.setattr(classifier.train_set, "train_batch", counted)
+    monkeypatch.setattr(classifier.train_set, "train_batch", record_ids)
     train(classifier, 1)
 
     assert group.computed
-    assert set(requested) == set(classifier.run._session.order.batch(0).tolist())
-    repeated = len(requested) - len(set(requested))
-    assert (repeated == 0) == keeps, "kept gradients are not computed again"
-    assert ledger(classifier) == ledger(undisturbed)
+    assert set(requested_ids) == set(classifier.run._session.order.batch(0).tolist())
+    repeated_count = len(requested_ids) - len(set(requested_ids))
+    assert (repeated_count == 0) == keeps, "kept gradients are not computed again"
+    assert ledger(classifier) == ledger(undisturbed_classifier)
     if mode[-1] == "exact":
-        assert classifier.run.sha256() == undisturbed.run.sha256()
+        assert classifier.run.sha256() == undisturbed_classifier.run.sha256()
 
 
-@pytest.mark.parametrize("classifier", STOPPING[:1], indirect=True)
+@pytest.mark.parametrize("classifier", STOP_OPTIONS[:1], indirect=True)
 def test_a_complete_run_has_its_result_and_is_not_continued(
     classifier: Classifier, data: Path, tmp_path: Path
 ) -> None:
@@ -207,26 +207,26 @@ def test_a_complete_run_has_its_result_and_is_not_continued(
     for batch in classifier.run:
         classifier.train(batch)
 
-    recorded = result(classifier.settings)
-    assert recorded is not None
-    assert recorded["steps"] == classifier.run.total_steps
-    assert 0 < recorded["accuracy"] <= 1
-    assert recorded["sha256"] == classifier.run.sha256()
-    repeated = assembled(data, tmp_path, STOPPING[0])
-    assert list(repeated.run) == []
-    assert repeated.run.metrics["accuracy"] == recorded["accuracy"]
-    newest = check(max((tmp_path / "run" / "checkpoints").iterdir()))
-    assert newest.manifest.extra["accuracy"] == recorded["accuracy"]
+    recorded_result = result(classifier.settings)
+    assert recorded_result is not None
+    assert recorded_result["steps"] == classifier.run.total_steps
+    assert 0 < recorded_result["accuracy"] <= 1
+    assert recorded_result["sha256"] == classifier.run.sha256()
+    second_classifier = assemble_classifier(data, tmp_path, STOP_OPTIONS[0])
+    assert list(second_classifier.run) == []
+    assert second_classifier.run.metrics["accuracy"] == recorded_result["accuracy"]
+    newest_checkpoint = check(max((tmp_path / "run" / "checkpoints").iterdir()))
+    assert newest_checkpoint.manifest.extra["accuracy"] == recorded_result["accuracy"]
 
 
-@pytest.mark.parametrize("classifier", STOPPING[:1], indirect=True)
+@pytest.mark.parametrize("classifier", STOP_OPTIONS[:1], indirect=True)
 def test_a_result_is_written_as_soon_as_disk_space_is_free(
     classifier: Classifier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = classifier.settings
     next(iter(classifier.run))  # opens the folder
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))  # the kernel lets no file grow beyond
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))  # the kernel lets no file grow beyond it
     monkeypatch.setattr(  # space is freed while it waits
         "trainer.run_folder.time.sleep",
         lambda _: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard)),
@@ -240,21 +240,21 @@ def test_a_result_is_written_as_soon_as_disk_space_is_free(
     assert result(settings) is not None
 
 
-@pytest.mark.parametrize("classifier", STOPPING[:1], indirect=True)
+@pytest.mark.parametrize("classifier", STOP_OPTIONS[:1], indirect=True)
 def test_a_run_folder_that_cannot_be_created_is_an_error_with_a_fix(
     classifier: Classifier,
 ) -> None:
     classifier.settings.run.write_text("a file at the folder's path")
 
-    with pytest.raises(EverstepError, match="cannot be written") as refused:
+    with pytest.raises(EverstepError, match="cannot be written") as error:
         open_run(classifier.settings)
 
-    assert "Free space" in refused.value.fix
+    assert "Free space" in error.value.fix
 
 
-@pytest.mark.parametrize("classifier", STOPPING, indirect=True)
+@pytest.mark.parametrize("classifier", STOP_OPTIONS, indirect=True)
 def test_a_checkpoint_of_the_first_version_is_continued(classifier: Classifier) -> None:
-    """The first version has momentum from the start and no hyper-parameters of the optimizer."""
+    """A checkpoint of the first version always has momentum, and no hyper-parameters of the optimizer."""
     state = {
         name: torch.full_like(tensor, 2)
         for name, tensor in classifier.run._session.state.tensors().items()
@@ -273,6 +273,6 @@ def test_a_checkpoint_of_the_first_version_is_continued(classifier: Classifier) 
     assert classifier.run.step == 1
     assert classifier.run.metrics == {"accuracy": 0.25}
     assert ledger(classifier) == SampleLedger(4, 255)
-    weight = tiny(classifier).fc.weight
+    weight = tiny_network(classifier).fc.weight
     assert (weight == 2).all()
     assert (classifier.run.optimizer.state[weight]["momentum_buffer"] == 2).all()

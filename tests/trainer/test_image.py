@@ -11,7 +11,7 @@ EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text
 DOCKERFILE = (ROOT / "trainer" / "Dockerfile").read_text()
 
 
-def pinned(extra: str) -> dict[str, str]:
+def pinned_versions(extra: str) -> dict[str, str]:
     """Return the pinned packages of an extra: name -> version."""
     pairs = (requirement.partition("==") for requirement in EXTRAS[extra])
     return {name: version for name, separator, version in pairs if separator}
@@ -22,23 +22,25 @@ def test_the_default_base_has_the_tested_version_of_pytorch() -> None:
         r"^ARG BASE_IMAGE=pytorch/pytorch:([0-9.]+)-cuda", DOCKERFILE, re.MULTILINE
     )
 
-    assert version == pinned("trainer")["torch"]
+    assert version == pinned_versions("trainer")["torch"]
 
 
 def test_the_packages_of_the_extra_are_locked() -> None:
-    locked = (ROOT / "requirements" / "trainer.txt").read_text()
-    versions = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", locked, re.MULTILINE))
+    lock_file = (ROOT / "requirements" / "trainer.txt").read_text()
+    versions = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", lock_file, re.MULTILINE))
 
-    assert versions == pinned("trainer-image") | pinned("account")
+    assert versions == pinned_versions("trainer-image") | pinned_versions("account")
     assert "numpy" not in versions, "the base image has the numpy that its PyTorch was built with"
 
 
 def test_packages_of_tests_and_image_have_the_same_versions() -> None:
-    tested = pinned("trainer")
+    tested_versions = pinned_versions("trainer")
 
     assert {
-        name: version for name, version in pinned("trainer-image").items() if name in tested
-    } == {name: tested[name] for name in ("safetensors", "prometheus-client")}
+        name: version
+        for name, version in pinned_versions("trainer-image").items()
+        if name in tested_versions
+    } == {name: tested_versions[name] for name in ("safetensors", "prometheus-client")}
 
 
 def test_the_image_has_the_packages_and_the_data_set() -> None:

@@ -5,12 +5,12 @@ from everstep.elastic.launch.options import parse as parse_options
 from trainer import launch
 from trainer.settings import parse
 
-INJECTED = ["--rdzv_backend=etcd", "--rdzv_endpoint=e:2379", "--rdzv_id=job", "--nnodes=1:3"]
+AGENT_OPTIONS = ["--rdzv_backend=etcd", "--rdzv_endpoint=e:2379", "--rdzv_id=job", "--nnodes=1:3"]
 
 
-def line(run: Path) -> list[str]:
+def command_line(run: Path) -> list[str]:
     return [
-        *INJECTED,
+        *AGENT_OPTIONS,
         *("--nproc_per_node=1", "--max_restarts=1000", "-m", "trainer.train"),
         *("--model", "resnet18", "--dataset", "fashion-mnist", "--data", "/data"),
         *("--run", str(run)),
@@ -18,7 +18,7 @@ def line(run: Path) -> list[str]:
 
 
 def test_the_command_line_of_a_pod_reaches_the_trainer(tmp_path: Path) -> None:
-    options = parse_options(line(tmp_path))
+    options = parse_options(command_line(tmp_path))
 
     settings = launch.settings_of(options)
 
@@ -27,7 +27,7 @@ def test_the_command_line_of_a_pod_reaches_the_trainer(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_is_detected_before_torch_is_imported(tmp_path: Path) -> None:
-    options = parse_options(line(tmp_path))
+    options = parse_options(command_line(tmp_path))
     assert launch.finished_already(options) is None
     fingerprint = parse(list(options.arguments)).fingerprint
     (tmp_path / "result.json").write_text(

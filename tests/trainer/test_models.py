@@ -39,11 +39,13 @@ def test_an_unknown_model_is_reported_with_the_nearest_name() -> None:
 def test_biases_and_normalisation_do_not_decay() -> None:
     model = models.build("resnet18", classes=10)
 
-    decaying, others = models.parameter_groups(model, 1e-3)
+    decaying_group, other_group = models.parameter_groups(model, 1e-3)
 
-    assert all(parameter.ndim > 1 for parameter in decaying["params"])
-    assert others["weight_decay"] == 0
-    assert len(decaying["params"]) + len(others["params"]) == len(list(model.parameters()))
+    assert all(parameter.ndim > 1 for parameter in decaying_group["params"])
+    assert other_group["weight_decay"] == 0
+    assert len(decaying_group["params"]) + len(other_group["params"]) == len(
+        list(model.parameters())
+    )
 
 
 def test_efficientnet_computes_in_float32_on_a_cpu() -> None:
@@ -51,7 +53,7 @@ def test_efficientnet_computes_in_float32_on_a_cpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("native", "exact", "dtype"),
+    ("native_support", "exact", "dtype"),
     [
         (True, False, torch.bfloat16),
         (True, True, torch.bfloat16),
@@ -60,12 +62,12 @@ def test_efficientnet_computes_in_float32_on_a_cpu() -> None:
     ],
 )
 def test_a_gpu_computes_in_bfloat16_only_if_it_supports_it(
-    native: bool, exact: bool, dtype: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
+    native_support: bool, exact: bool, dtype: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def supported(including_emulation: bool = True) -> bool:
-        return native or including_emulation  # torch emulates it on older GPUs, slowly
+    def is_bf16_supported(including_emulation: bool = True) -> bool:
+        return native_support or including_emulation  # torch emulates it on older GPUs, slowly
 
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_bf16_supported)
 
     precision = models.precision("efficientnet_b0", torch.device("cuda"), exact=exact)
 
@@ -76,19 +78,19 @@ def test_a_gpu_computes_in_bfloat16_only_if_it_supports_it(
 @pytest.mark.parametrize("size", [28, 32, 64])
 def test_a_cropped_convolution_computes_the_same_function(size: int) -> None:
     torch.manual_seed(1)
-    cropped = models.build("resnet18", classes=10)
-    plain = models.build("resnet18", classes=10)
-    for module in plain.modules():
+    cropped_model = models.build("resnet18", classes=10)
+    plain_model = models.build("resnet18", classes=10)
+    for module in plain_model.modules():
         if isinstance(module, models.CroppedKernelConv2d):
             object.__setattr__(module, "__class__", torch.nn.Conv2d)
-    plain.load_state_dict(cropped.state_dict())
+    plain_model.load_state_dict(cropped_model.state_dict())
     images = torch.randn(4, 3, size, size)
 
-    for model in (cropped, plain):
+    for model in (cropped_model, plain_model):
         model(images).square().mean().backward()
 
     for (name, actual), expected in zip(
-        cropped.named_parameters(), plain.parameters(), strict=True
+        cropped_model.named_parameters(), plain_model.parameters(), strict=True
     ):
         assert actual.grad is not None
         assert expected.grad is not None

@@ -51,7 +51,7 @@ def test_incomplete_data_are_prepared_again(source: Path, tmp_path: Path) -> Non
 def test_a_missing_source_names_the_package(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = [
+    arguments = [
         "--dataset",
         "fashion-mnist",
         "--source",
@@ -60,7 +60,7 @@ def test_a_missing_source_names_the_package(
         str(tmp_path / "out"),
     ]
 
-    assert prepare.main(line) == 1
+    assert prepare.main(arguments) == 1
     assert "dataset-fashion-mnist" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -7,7 +7,7 @@ from everstep.catalog.trainer_options import TRAINER_OPTIONS
 from everstep.errors import EverstepError
 from trainer.settings import any_result, parse, result
 
-LINE = [
+ARGUMENTS = [
     "--model",
     "resnet18",
     "--dataset",
@@ -20,12 +20,12 @@ LINE = [
 
 
 def test_the_folder_of_the_run_is_named_after_the_job() -> None:
-    assert parse(LINE).job == "fashion"
+    assert parse(ARGUMENTS).job == "fashion"
 
 
 def test_all_faults_are_reported_together() -> None:
     with pytest.raises(EverstepError) as error:
-        parse([*LINE, "--epochs", "0", "--global-batch", "-1", "--label-smoothing", "2"])
+        parse([*ARGUMENTS, "--epochs", "0", "--global-batch", "-1", "--label-smoothing", "2"])
 
     assert "--epochs must be 1 or more, got 0" in error.value.problem
     assert "--global-batch must be 1 or more, got -1" in error.value.problem
@@ -34,23 +34,23 @@ def test_all_faults_are_reported_together() -> None:
 
 def test_exact_sums_do_not_overlap_the_backward_pass() -> None:
     with pytest.raises(EverstepError, match="--overlap on is for --mode live, not for exact"):
-        parse([*LINE, "--mode", "exact", "--overlap", "on"])
+        parse([*ARGUMENTS, "--mode", "exact", "--overlap", "on"])
 
 
 def test_exact_sums_cannot_be_compressed() -> None:
     with pytest.raises(EverstepError, match="--compress cannot be combined with --mode exact"):
-        parse([*LINE, "--mode", "exact", "--compress", "bf16"])
+        parse([*ARGUMENTS, "--mode", "exact", "--compress", "bf16"])
 
 
 def test_settings_that_affect_the_result_are_in_the_fingerprint() -> None:
-    plain = parse(LINE).fingerprint
+    default_fingerprint = parse(ARGUMENTS).fingerprint
 
     for option in (("--compress", "bf16"), ("--nonfinite-loss", "skip"), ("--mode", "exact")):
-        assert parse([*LINE, *option]).fingerprint != plain
+        assert parse([*ARGUMENTS, *option]).fingerprint != default_fingerprint
 
 
 def test_the_settings_are_the_options_of_the_catalog() -> None:
-    settings = parse(LINE)
+    settings = parse(ARGUMENTS)
 
     assert set(vars(settings)) == set(TRAINER_OPTIONS)
     for name, option in TRAINER_OPTIONS.items():
@@ -60,32 +60,32 @@ def test_the_settings_are_the_options_of_the_catalog() -> None:
 
 def test_a_digest_that_is_not_hexadecimal_is_refused() -> None:
     with pytest.raises(EverstepError, match="--accept-data must match"):
-        parse([*LINE, "--accept-data", "any"])
+        parse([*ARGUMENTS, "--accept-data", "any"])
 
 
 def test_a_misspelt_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse([*LINE, "--epoch", "3"])
+        parse([*ARGUMENTS, "--epoch", "3"])
 
     assert "--epoch" in capsys.readouterr().err
 
 
 def test_the_data_folder_does_not_change_the_fingerprint() -> None:
-    moved = [part.replace("/data", "/elsewhere") for part in LINE]
+    moved_arguments = [part.replace("/data", "/elsewhere") for part in ARGUMENTS]
 
-    assert parse(moved).fingerprint == parse(LINE).fingerprint
-    assert parse([*LINE, "--seed", "2"]).fingerprint != parse(LINE).fingerprint
+    assert parse(moved_arguments).fingerprint == parse(ARGUMENTS).fingerprint
+    assert parse([*ARGUMENTS, "--seed", "2"]).fingerprint != parse(ARGUMENTS).fingerprint
 
 
 def test_a_result_counts_only_for_its_own_settings(tmp_path: Path) -> None:
-    line = [*LINE[:-1], str(tmp_path)]
-    fingerprint = parse(line).fingerprint
+    arguments = [*ARGUMENTS[:-1], str(tmp_path)]
+    fingerprint = parse(arguments).fingerprint
     (tmp_path / "result.json").write_text(
         json.dumps({"accuracy": 0.9, "max_steps": 0, "fingerprint": fingerprint})
     )
 
-    assert result(parse(line)) is not None
-    assert result(parse([*line, "--epochs", "9"])) is None
+    assert result(parse(arguments)) is not None
+    assert result(parse([*arguments, "--epochs", "9"])) is None
     assert any_result(tmp_path) is not None
 
 
@@ -104,12 +104,12 @@ def test_reading_settings_needs_no_torch() -> None:
 
 
 def test_data_loader_options_do_not_change_the_fingerprint() -> None:
-    assert parse([*LINE, "--loader-workers", "4"]).fingerprint == parse(LINE).fingerprint
-    assert parse([*LINE, "--accept-data", "abcd"]).fingerprint == parse(LINE).fingerprint
-    accepted = parse([*LINE, "--accept-older-checkpoint", "40"])
-    assert accepted.fingerprint == parse(LINE).fingerprint
+    assert parse([*ARGUMENTS, "--loader-workers", "4"]).fingerprint == parse(ARGUMENTS).fingerprint
+    assert parse([*ARGUMENTS, "--accept-data", "abcd"]).fingerprint == parse(ARGUMENTS).fingerprint
+    settings = parse([*ARGUMENTS, "--accept-older-checkpoint", "40"])
+    assert settings.fingerprint == parse(ARGUMENTS).fingerprint
 
 
 def test_a_negative_number_of_loader_workers_is_refused() -> None:
     with pytest.raises(EverstepError, match="--loader-workers must be 0 or more, got -1"):
-        parse([*LINE, "--loader-workers", "-1"])
+        parse([*ARGUMENTS, "--loader-workers", "-1"])

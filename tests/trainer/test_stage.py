@@ -1,10 +1,13 @@
 """Staging before the preparation: from a bucket, or an archive on the volume."""
 
+import io
 import tarfile
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from PIL import Image
 
 from tests.everstep.staging.sources import servers
 from trainer import prepare
@@ -13,10 +16,6 @@ from trainer.data.manifest import read_manifest
 
 def photograph(shade: int) -> bytes:
     """Return a small picture as a JPEG."""
-    import io
-
-    from PIL import Image
-
     buffer = io.BytesIO()
     Image.new("RGB", (16, 16), (shade, shade, shade)).save(buffer, "JPEG")
     return buffer.getvalue()
@@ -30,11 +29,11 @@ PHOTOGRAPHS = {
 }
 
 
-def prepared(location: str, volume: Path) -> int:
-    """Stage and prepare; return the exit code."""
+def stage_and_prepare(location: str, volume: Path) -> int:
+    """Stage and prepare a data set; return the exit code."""
     folders = ["--source", str(volume / "source"), "--output", str(volume / "shards")]
-    line = ["--dataset", "imagefolder", "--stage", location, *folders]
-    return prepare.main([*line, "--short-side", "16", "--processes", "1"])
+    arguments = ["--dataset", "imagefolder", "--stage", location, *folders]
+    return prepare.main([*arguments, "--short-side", "16", "--processes", "1"])
 
 
 def classes_in(shards: Path) -> list[str]:
@@ -47,9 +46,7 @@ def classes_in(shards: Path) -> list[str]:
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a client of S3 with a bucket of photographs, which the environment names."""
-    import boto3
-
+    """Yield a client of an S3 server with a bucket of photographs; the environment names the server."""
     with servers.moto() as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", servers.KEY_ID)
@@ -65,7 +62,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_photographs_of_a_bucket_become_shards(
     bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert prepared("s3://my-photos/imagenet", tmp_path) == 0, capsys.readouterr().err
+    assert stage_and_prepare("s3://my-photos/imagenet", tmp_path) == 0, capsys.readouterr().err
 
     assert (tmp_path / "source/train/cat/1.jpg").read_bytes() == PHOTOGRAPHS["train/cat/1.jpg"]
     assert classes_in(tmp_path / "shards") == ["cat", "dog"]
@@ -75,11 +72,11 @@ def test_photographs_of_a_bucket_become_shards(
 def test_a_second_attempt_copies_only_what_is_missing(
     bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert prepared("s3://my-photos/imagenet", tmp_path) == 0
+    assert stage_and_prepare("s3://my-photos/imagenet", tmp_path) == 0
     (tmp_path / "source/val/dog/0.jpg").unlink()
     capsys.readouterr()
 
-    assert prepared("s3://my-photos/imagenet", tmp_path) == 0
+    assert stage_and_prepare("s3://my-photos/imagenet", tmp_path) == 0
 
     assert "1 files, 0.00 GB to copy, 7 complete" in capsys.readouterr().err
 
@@ -87,7 +84,7 @@ def test_a_second_attempt_copies_only_what_is_missing(
 def test_a_missing_bucket_ends_with_an_error_that_names_it(
     bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert prepared("s3://my-photo", tmp_path) == 1
+    assert stage_and_prepare("s3://my-photo", tmp_path) == 1
 
     assert "the bucket 'my-photo' does not exist" in capsys.readouterr().err
     assert not (tmp_path / "shards").exists()
@@ -100,5 +97,5 @@ def test_an_archive_becomes_shards(tmp_path: Path) -> None:
             (tmp_path / "photo.jpg").write_bytes(content)
             tar.add(tmp_path / "photo.jpg", name)
 
-    assert prepared(str(archive), tmp_path) == 0
+    assert stage_and_prepare(str(archive), tmp_path) == 0
     assert classes_in(tmp_path / "shards") == ["cat", "dog"]

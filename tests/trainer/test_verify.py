@@ -54,12 +54,7 @@ def test_the_program_prints_the_result_and_returns_its_exit_code(tmp_path: Path)
     (tmp_path / "ledger.jsonl").write_text(text + '\n{"step": 9, "gen')
     assert len(list(read(tmp_path / "ledger.jsonl"))) == 2
 
-    result = subprocess.run(
-        [sys.executable, "-m", "trainer.verify", str(tmp_path)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    result = run_program(tmp_path)
 
     assert result.returncode == 0, result.stderr
     assert "2 commits, the last of step 8, 50 samples: every sample exactly once" in result.stdout
@@ -72,14 +67,14 @@ def test_data_accepted_during_a_run_count_from_their_step() -> None:
         ids = (PLAN if step < 9 else changed_order).batch(step)
         ledger = ledger.plus(len(ids), digest(step, ids))
         checkpoints.append(Commit(step + 1, 1, ledger.samples, ledger.digest))
-    changed = {**RUN, "data_changes": [{"step": 9, "samples": 30}]}
+    run_with_change = {**RUN, "data_changes": [{"step": 9, "samples": 30}]}
 
-    assert verify(changed, checkpoints) == []
+    assert verify(run_with_change, checkpoints) == []
     assert len(verify(RUN, checkpoints)) == 5
 
 
 def run_program(run: Path) -> "subprocess.CompletedProcess[str]":
-    """Verify a run's folder."""
+    """Verify the folder of a run."""
     return subprocess.run(
         [sys.executable, "-m", "trainer.verify", str(run)],
         check=False,
@@ -103,8 +98,8 @@ def write_run(folder: Path, ledger: list[Commit], manifests: list[Commit]) -> No
 def test_a_missing_line_of_the_ledger_is_noticed_and_its_checkpoint_verified(
     tmp_path: Path,
 ) -> None:
-    third, eighth = commits(3, 8)
-    write_run(tmp_path, [third], [third, eighth])
+    commit_3, commit_8 = commits(3, 8)
+    write_run(tmp_path, [commit_3], [commit_3, commit_8])
 
     result = run_program(tmp_path)
 
@@ -113,8 +108,8 @@ def test_a_missing_line_of_the_ledger_is_noticed_and_its_checkpoint_verified(
 
 
 def test_a_checkpoint_of_other_samples_is_detected_without_its_line(tmp_path: Path) -> None:
-    third, eighth = commits(3, 8)
-    write_run(tmp_path, [third], [Commit(8, 1, eighth.samples, eighth.digest + 1)])
+    commit_3, commit_8 = commits(3, 8)
+    write_run(tmp_path, [commit_3], [Commit(8, 1, commit_8.samples, commit_8.digest + 1)])
 
     assert run_program(tmp_path).returncode == 1
 

@@ -21,13 +21,13 @@ from everstep.progress import Silent
 pytestmark = pytest.mark.twin
 
 ROOT = Path(__file__).resolve().parents[3]
-CLIENT, PEER = 23790, 23800  # each member has its own address, as pods do
+CLIENT_PORT, PEER_PORT = 23790, 23800  # each member has its own address, as pods do
 HOSTS = {f"etcd-{index}": f"127.0.7.{index + 1}" for index in range(3)}
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Three members, with the credentials of all for an etcd with TLS and users."""
+    """Three members; `credentials` are set for an etcd with TLS and users."""
 
     etcd: Path
     folder: Path
@@ -37,8 +37,8 @@ class Cluster:
         return f"{'https' if self.credentials else 'http'}://{HOSTS[name]}:{port}"
 
     def flags(self, name: str, folder: Path) -> list[str]:
-        client, peer = (self.url(name, port) for port in (CLIENT, PEER))
-        initial = ",".join(f"{member}={self.url(member, PEER)}" for member in HOSTS)
+        client, peer = (self.url(name, port) for port in (CLIENT_PORT, PEER_PORT))
+        initial_cluster = ",".join(f"{member}={self.url(member, PEER_PORT)}" for member in HOSTS)
         return [
             f"--name={name}",
             f"--data-dir={folder / 'member'}",
@@ -46,7 +46,7 @@ class Cluster:
             f"--listen-peer-urls={peer}",
             f"--advertise-client-urls={client}",
             f"--initial-advertise-peer-urls={peer}",
-            f"--initial-cluster={initial}",
+            f"--initial-cluster={initial_cluster}",
             "--initial-cluster-token=test-3",
             "--initial-cluster-state=new",
             "--enable-v2",
@@ -67,18 +67,18 @@ class Cluster:
 
     def init_container(self, name: str, folder: Path) -> "subprocess.Popen[bytes]":
         folder.mkdir()
-        rejoin = [sys.executable, "-m", "etcd", f"--config={folder / 'etcd.json'}"]
+        command = [sys.executable, "-m", "etcd", f"--config={folder / 'etcd.json'}"]
         if self.credentials:
-            rejoin.append(f"--credentials={self.credentials.folder}")
-        return subprocess.Popen([*rejoin, "--", *self.flags(name, folder)], cwd=ROOT)
+            command.append(f"--credentials={self.credentials.folder}")
+        return subprocess.Popen([*command, "--", *self.flags(name, folder)], cwd=ROOT)
 
     @contextmanager
     def member(
-        self, name: str, folder: Path, init: "subprocess.Popen[bytes] | None" = None
+        self, name: str, folder: Path, init_process: "subprocess.Popen[bytes] | None" = None
     ) -> Iterator["subprocess.Popen[bytes]"]:
         """Run the init container and then etcd, which is killed at the end of the block."""
-        init = init or self.init_container(name, folder)
-        assert init.wait(timeout=300) == 0
+        init_process = init_process or self.init_container(name, folder)
+        assert init_process.wait(timeout=300) == 0
         process = subprocess.Popen([str(self.etcd), f"--config-file={folder / 'etcd.json'}"])
         try:
             yield process
@@ -96,13 +96,13 @@ class Cluster:
         for name in pods:
             self.wait_until_healthy(name)
         if self.credentials:
-            users = Users(self.url("etcd-0", CLIENT), "fashion", self.credentials)
+            users = Users(self.url("etcd-0", CLIENT_PORT), "fashion", self.credentials)
             users.ensure()
             assert users.enabled()
         return processes
 
     def request(self, name: str, method: str, body: dict[str, object]) -> dict[str, object]:
-        return call_as_root(self.url(name, CLIENT), method, body, self.credentials)
+        return call_as_root(self.url(name, CLIENT_PORT), method, body, self.credentials)
 
     def wait_until_healthy(self, name: str) -> None:
         """Wait until a write through a member succeeds, which needs the quorum."""
@@ -123,7 +123,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 
 @pytest.fixture
-def secured(tmp_path: Path) -> Cluster:
+def secured_cluster(tmp_path: Path) -> Cluster:
     """Return members with TLS; their users are set up when they have started."""
     folder = tmp_path / "credentials"
     folder.mkdir()
@@ -135,7 +135,7 @@ def secured(tmp_path: Path) -> Cluster:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["cluster", "secured"])
+@pytest.mark.parametrize("kind", ["cluster", "secured_cluster"])
 def test_the_cluster_survives_when_each_member_in_turn_loses_its_data(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
@@ -149,11 +149,11 @@ def test_the_cluster_survives_when_each_member_in_turn_loses_its_data(
             pod.enter_context(cluster.member(name, cluster.folder / f"{name}-again"))
             cluster.wait_until_healthy(name)
 
-        listed = cluster.request("etcd-0", "cluster/member/list", {})["members"]
+        members = cluster.request("etcd-0", "cluster/member/list", {})["members"]
         values = cluster.request("etcd-2", "kv/range", {"key": "a2V5"})["kvs"]
 
-    assert isinstance(listed, list)
-    assert sorted(listed_member["name"] for listed_member in listed) == sorted(HOSTS), (
+    assert isinstance(members, list)
+    assert sorted(member["name"] for member in members) == sorted(HOSTS), (
         "former identities must be removed"
     )
     assert values, "data must survive although every member lost its own copy"
@@ -169,13 +169,15 @@ def test_a_member_without_data_waits_for_silent_peers_and_loses_no_write(cluster
         pods["etcd-1"].close()
         for name in ("etcd-0", "etcd-2"):
             processes[name].send_signal(signal.SIGSTOP)
-        init = cluster.init_container("etcd-1", cluster.folder / "again")
+        init_process = cluster.init_container("etcd-1", cluster.folder / "again")
         with pytest.raises(subprocess.TimeoutExpired):
-            init.wait(timeout=12)
+            init_process.wait(timeout=12)
 
         for name in ("etcd-0", "etcd-2"):
             processes[name].send_signal(signal.SIGCONT)
-        pods["etcd-1"].enter_context(cluster.member("etcd-1", cluster.folder / "again", init))
+        pods["etcd-1"].enter_context(
+            cluster.member("etcd-1", cluster.folder / "again", init_process)
+        )
         cluster.wait_until_healthy("etcd-1")
         values = cluster.request("etcd-1", "kv/range", {"key": "a2V5"})["kvs"]
 

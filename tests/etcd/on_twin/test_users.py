@@ -1,4 +1,4 @@
-"""The users of a real etcd with TLS, as a member's pod sets them up, and what a worker may do there."""
+"""The users of a real etcd with TLS, as a member's pod sets them up, and the permissions of a worker."""
 
 import os
 import socket
@@ -44,13 +44,13 @@ class Pod:
     """One member of etcd and the container that sets up its users."""
 
     folder: Path
-    client: int
-    peer: int
-    health: int
+    client_port: int
+    peer_port: int
+    health_port: int
 
     @property
     def address(self) -> str:
-        return f"https://localhost:{self.client}"
+        return f"https://localhost:{self.client_port}"
 
     @property
     def credentials(self) -> Credentials:
@@ -59,15 +59,15 @@ class Pod:
     @contextmanager
     def etcd(self, data: str) -> Iterator[None]:
         """Run the member."""
-        members, peer = self.folder / MEMBERS_SECRET, f"https://localhost:{self.peer}"
+        members, peer_url = self.folder / MEMBERS_SECRET, f"https://localhost:{self.peer_port}"
         command = [
             str(ensure_tools(["etcd"], Silent())["etcd"]),
             f"--data-dir={self.folder / data}",
-            f"--listen-client-urls=https://127.0.0.1:{self.client}",
+            f"--listen-client-urls=https://127.0.0.1:{self.client_port}",
             f"--advertise-client-urls={self.address}",
-            f"--listen-peer-urls=https://127.0.0.1:{self.peer}",
-            f"--initial-advertise-peer-urls={peer}",
-            f"--initial-cluster=default={peer}",
+            f"--listen-peer-urls=https://127.0.0.1:{self.peer_port}",
+            f"--initial-advertise-peer-urls={peer_url}",
+            f"--initial-cluster=default={peer_url}",
             f"--cert-file={members / 'server.crt'}",
             f"--key-file={members / 'server.key'}",
             f"--trusted-ca-file={members / 'ca.crt'}",
@@ -78,25 +78,25 @@ class Pod:
             "--peer-client-cert-auth",
             "--unsafe-no-fsync",
         ]
-        with (self.folder / "etcd.log").open("ab") as log, running(command, log.fileno()):
+        with (self.folder / "etcd.log").open("ab") as log, running_process(command, log.fileno()):
             yield
 
     @contextmanager
     def users(self, run: str = RUN) -> Iterator["subprocess.Popen[bytes]"]:
         """Run the container that sets up the users."""
         command = [sys.executable, "-m", "etcd.users", f"--address={self.address}", f"--run={run}"]
-        command += [f"--credentials={self.credentials.folder}", f"--health-port={self.health}"]
+        command += [f"--credentials={self.credentials.folder}", f"--health-port={self.health_port}"]
         with (
             (self.folder / "users.log").open("ab") as log,
-            running(command, log.fileno()) as process,
+            running_process(command, log.fileno()) as process,
         ):
             yield process
 
     def is_ready(self) -> bool:
-        """Return the answer to the readiness probe."""
+        """Return whether the readiness probe succeeds."""
         with (
             suppress(OSError),
-            urllib.request.urlopen(f"http://127.0.0.1:{self.health}", timeout=30) as response,
+            urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}", timeout=30) as response,
         ):
             return bool(response.status == HTTPStatus.OK)
         return False
@@ -107,20 +107,20 @@ class Pod:
             assert time.monotonic() < deadline, (self.folder / "users.log").read_text()
             time.sleep(0.1)
 
-    def wait_until_answered(self) -> None:
-        """Wait until the probe is answered, ready or not."""
+    def wait_until_probe_responds(self) -> None:
+        """Wait until the probe gets a response, ready or not."""
         deadline = time.monotonic() + READY_SECONDS
         while True:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.health), 1):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.health_port), 1):
                 return
             assert time.monotonic() < deadline, (self.folder / "users.log").read_text()
             time.sleep(0.1)
 
-    def agent(self) -> EtcdOptions:
+    def agent_options(self) -> EtcdOptions:
         """Return the options of a worker's agent."""
         folder = self.folder / AGENT_SECRET
         return EtcdOptions(
-            endpoints=(f"localhost:{self.client}",),
+            endpoints=(f"localhost:{self.client_port}",),
             certificate_authority=str(folder / "ca.crt"),
             certificate=str(folder / "agent.crt"),
             key=str(folder / "agent.key"),
@@ -131,7 +131,7 @@ class Pod:
 
 
 @contextmanager
-def running(command: list[str], log: int) -> Iterator["subprocess.Popen[bytes]"]:
+def running_process(command: list[str], log: int) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a process, which is killed at the end of the block."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
@@ -157,7 +157,7 @@ def pod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pod]:
 
 
 def test_an_agent_reads_and_writes_the_keys_of_its_run(pod: Pod) -> None:
-    with closing(Etcd(pod.agent())) as etcd:
+    with closing(Etcd(pod.agent_options())) as etcd:
         lease = etcd.grant(60)
         etcd.put(f"/everstep/{RUN}/members/w0", "{}", lease)
 
@@ -170,7 +170,7 @@ def test_an_agent_reads_and_writes_the_keys_of_its_run(pod: Pod) -> None:
 @pytest.mark.parametrize("key", ["generation", "committed", "ended", "members/w9"])
 @pytest.mark.parametrize("run", ["other", f"{RUN}-2", f"{RUN}0"])
 def test_an_agent_can_neither_read_nor_write_another_run(pod: Pod, run: str, key: str) -> None:
-    with closing(Etcd(pod.agent())) as etcd:
+    with closing(Etcd(pod.agent_options())) as etcd:
         for attempt in (
             lambda: etcd.put(f"/everstep/{run}/{key}", "{}"),
             lambda: etcd.delete(f"/everstep/{run}/{key}"),
@@ -195,13 +195,13 @@ def test_an_agent_can_neither_read_nor_write_another_run(pod: Pod, run: str, key
     ],
 )
 def test_an_agent_may_not_administer_etcd(pod: Pod, method: str, body: dict[str, object]) -> None:
-    with closing(Etcd(pod.agent())) as etcd, pytest.raises(EtcdRefusedError):
+    with closing(Etcd(pod.agent_options())) as etcd, pytest.raises(EtcdRefusedError):
         etcd.call(method, body)
 
 
 def test_no_client_is_admitted_without_a_user(pod: Pod) -> None:
     """The certificate alone, which has no common name, is not a user."""
-    with closing(Etcd(replace(pod.agent(), user=None))) as etcd:
+    with closing(Etcd(replace(pod.agent_options(), user=None))) as etcd:
         for attempt in (
             lambda: etcd.put(f"/everstep/{RUN}/ended", "{}"),
             lambda: etcd.get(f"/everstep/{RUN}/"),
@@ -212,32 +212,32 @@ def test_no_client_is_admitted_without_a_user(pod: Pod) -> None:
 
 def test_no_client_is_admitted_without_a_certificate_of_this_etcd(pod: Pod, tmp_path: Path) -> None:
     write_secrets(tmp_path)
-    of_another_authority = replace(pod, folder=tmp_path).agent()
-    valid = replace(pod.agent(), retry_seconds=0)
-    refused = {
-        "plain text": EtcdOptions(endpoints=valid.endpoints, retry_seconds=0),
-        "no certificate": replace(valid, certificate=None, key=None),
+    other_options = replace(pod, folder=tmp_path).agent_options()
+    valid_options = replace(pod.agent_options(), retry_seconds=0)
+    refused_options = {
+        "plain text": EtcdOptions(endpoints=valid_options.endpoints, retry_seconds=0),
+        "no certificate": replace(valid_options, certificate=None, key=None),
         "a certificate of another authority": replace(
-            valid, certificate=of_another_authority.certificate, key=of_another_authority.key
+            valid_options, certificate=other_options.certificate, key=other_options.key
         ),
         "a server of another authority": replace(
-            valid, certificate_authority=of_another_authority.certificate_authority
+            valid_options, certificate_authority=other_options.certificate_authority
         ),
     }
-    for options in refused.values():
+    for options in refused_options.values():
         with closing(Etcd(options)) as etcd, pytest.raises(EtcdUnreachableError):
             etcd.get(f"/everstep/{RUN}/")
 
 
 def test_a_certificate_of_a_worker_opens_no_connection_between_members(pod: Pod) -> None:
-    agent, members = pod.folder / AGENT_SECRET, pod.folder / MEMBERS_SECRET
+    agent_options, members = pod.folder / AGENT_SECRET, pod.folder / MEMBERS_SECRET
     statuses = []
-    for name, folder in (("peer", members), ("agent", agent)):
+    for name, folder in (("peer", members), ("agent", agent_options)):
         context = ssl.create_default_context(cafile=str(members / "peer-ca.crt"))
         context.load_cert_chain(folder / f"{name}.crt", folder / f"{name}.key")
         try:
             with urllib.request.urlopen(
-                f"https://localhost:{pod.peer}/version", timeout=100, context=context
+                f"https://localhost:{pod.peer_port}/version", timeout=100, context=context
             ) as response:
                 statuses.append(response.status)
         except OSError:
@@ -251,7 +251,7 @@ def test_an_etcd_that_returns_empty_gets_its_users_again_and_an_agent_continues(
     tmp_path: Path, rotated: bool
 ) -> None:
     pod = new_pod(tmp_path)
-    with pod.users(), closing(Etcd(pod.agent())) as etcd:
+    with pod.users(), closing(Etcd(pod.agent_options())) as etcd:
         with pod.etcd("data"):
             pod.wait_until_ready()
             etcd.put(f"/everstep/{RUN}/committed", "1")
@@ -268,9 +268,9 @@ def test_an_etcd_that_returns_empty_gets_its_users_again_and_an_agent_continues(
                 etcd.put("/everstep/other/committed", "2")
 
 
-def test_another_run_replaces_the_former_one(tmp_path: Path) -> None:
+def test_another_run_replaces_the_previous_run(tmp_path: Path) -> None:
     pod = new_pod(tmp_path)
-    with pod.etcd("data"), closing(Etcd(pod.agent())) as etcd:
+    with pod.etcd("data"), closing(Etcd(pod.agent_options())) as etcd:
         with pod.users():
             pod.wait_until_ready()
             etcd.put(f"/everstep/{RUN}/committed", "1")
@@ -286,7 +286,7 @@ def test_another_run_replaces_the_former_one(tmp_path: Path) -> None:
 def test_replaced_passwords_take_effect(tmp_path: Path) -> None:
     pod = new_pod(tmp_path)
     folder = pod.credentials.folder
-    with pod.etcd("data"), closing(Etcd(pod.agent())) as etcd, pod.users():
+    with pod.etcd("data"), closing(Etcd(pod.agent_options())) as etcd, pod.users():
         pod.wait_until_ready()
         etcd.put(f"/everstep/{RUN}/committed", "1")
         for user in ("root", "agent"):
@@ -315,7 +315,7 @@ def test_the_container_ends_immediately_with_its_pod(tmp_path: Path) -> None:
     """A signal without a handler has no effect on the first process of a container."""
     pod = new_pod(tmp_path)
     with pod.users() as process:
-        pod.wait_until_answered()
+        pod.wait_until_probe_responds()
 
         process.terminate()
 
@@ -324,14 +324,14 @@ def test_the_container_ends_immediately_with_its_pod(tmp_path: Path) -> None:
 
 def test_members_that_set_up_the_users_at_the_same_time_agree(tmp_path: Path) -> None:
     pod = new_pod(tmp_path)
-    others = [replace(pod, health=free_port()) for _ in range(2)]
+    other_members = [replace(pod, health_port=free_port()) for _ in range(2)]
     with pod.etcd("data"), ExitStack() as stack:
-        for member_pod in (pod, *others):
+        for member_pod in (pod, *other_members):
             stack.enter_context(member_pod.users())
-        for member_pod in (pod, *others):
+        for member_pod in (pod, *other_members):
             member_pod.wait_until_ready()
 
         root = authenticate(pod.address, "root", pod.credentials.password("root"), pod.credentials)
-        listed = call(pod.address, "auth/user/list", {}, pod.credentials, root)
+        response = call(pod.address, "auth/user/list", {}, pod.credentials, root)
 
-    assert listed["users"] == ["agent", "root"]
+    assert response["users"] == ["agent", "root"]

@@ -24,26 +24,28 @@ def sample() -> list[HistoryStatistics]:
 
 
 def test_the_same_seed_gives_the_same_history() -> None:
-    first, repeated, of_another_seed = (
+    history, repeated_history, other_history = (
         generate(MODEL, seed=seed, hours=50, machines=16) for seed in (1, 1, 2)
     )
 
-    assert first == repeated
-    assert first != of_another_seed
+    assert history == repeated_history
+    assert history != other_history
 
 
 def test_a_longer_history_begins_like_a_shorter_one() -> None:
-    short, long = (generate(MODEL, seed=3, hours=hours, machines=16) for hours in (20, 60))
+    short_history, long_history = (
+        generate(MODEL, seed=3, hours=hours, machines=16) for hours in (20, 60)
+    )
 
-    assert long.machines[: len(short.machines)] == short.machines
+    assert long_history.machines[: len(short_history.machines)] == short_history.machines
 
 
 def test_zones_have_the_published_capacity(sample: list[HistoryStatistics]) -> None:
-    for zone, published in enumerate(PUBLISHED.zones):
-        means = mean(statistics.means[zone] for statistics in sample)
-        none = mean(statistics.none_shares[zone] for statistics in sample)
-        assert means == pytest.approx(16 * published.mean_share, abs=0.8)
-        assert none == pytest.approx(published.none_share, abs=0.05)
+    for zone, published_zone in enumerate(PUBLISHED.zones):
+        mean_machines = mean(statistics.means[zone] for statistics in sample)
+        none_share = mean(statistics.none_shares[zone] for statistics in sample)
+        assert mean_machines == pytest.approx(16 * published_zone.mean_share, abs=0.8)
+        assert none_share == pytest.approx(published_zone.none_share, abs=0.05)
 
 
 def test_the_best_zone_is_as_good_as_published_and_changes_as_often(
@@ -68,8 +70,10 @@ def test_capacity_changes_as_often_as_in_the_published_traces(
 def test_any_zone_statistics_can_be_fitted(none_share: float, full_share: float) -> None:
     """The mean of a zone lies between 0 and the share of the time with a machine."""
     zone = ZoneStatistics((1 - none_share) * full_share, none_share)
-    both_down = none_share * none_share
-    statistics = MarketStatistics(zones=(zone, zone), none_anywhere=both_down, source="this test")
+    none_anywhere = none_share * none_share
+    statistics = MarketStatistics(
+        zones=(zone, zone), none_anywhere=none_anywhere, source="this test"
+    )
 
     model = fit(statistics)
 
@@ -82,24 +86,22 @@ def test_any_zone_statistics_can_be_fitted(none_share: float, full_share: float)
 
 def test_zones_that_fail_together_share_a_part() -> None:
     zone = ZoneStatistics(0.45, 0.5)
-    together = MarketStatistics(zones=(zone, zone, zone), none_anywhere=0.35, source="this test")
+    statistics = MarketStatistics(zones=(zone, zone, zone), none_anywhere=0.35, source="this test")
 
-    model = fit(together)
+    model = fit(statistics)
 
-    described = [describe(generate(model, seed=seed, hours=3000, machines=4)) for seed in range(4)]
-    assert mean(statistics.none_anywhere for statistics in described) == pytest.approx(
-        0.35, abs=0.06
-    )
+    samples = [describe(generate(model, seed=seed, hours=3000, machines=4)) for seed in range(4)]
+    assert mean(sample.none_anywhere for sample in samples) == pytest.approx(0.35, abs=0.06)
 
 
 def test_statistics_of_a_history_with_a_known_result() -> None:
     history = CapacityHistory(("a", "b"), 1800, ((4, 0), (4, 4), (0, 2), (0, 0)))
 
-    described = describe(history)
+    statistics = describe(history)
 
-    assert list(described.means) == [2, 1.5]
-    assert list(described.none_shares) == [0.5, 0.5]
-    assert list(described.changes_per_hour) == [0.5, 1.5]
-    assert described.best_mean == 2.5
-    assert described.none_anywhere == 0.25
-    assert described.best_zone_moves == 1, "a tie is no reason to move"
+    assert list(statistics.means) == [2, 1.5]
+    assert list(statistics.none_shares) == [0.5, 0.5]
+    assert list(statistics.changes_per_hour) == [0.5, 1.5]
+    assert statistics.best_mean == 2.5
+    assert statistics.none_anywhere == 0.25
+    assert statistics.best_zone_moves == 1, "a tie is no reason to move"

@@ -15,86 +15,86 @@ from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import simulate, terms_of
 from everstep.goodput import NO_COST, Cost
 
-GAP = 300.0
-TICK_USD = 4 * GAP / HOUR_SECONDS  # four machines at one dollar
+GAP_SECONDS = 300.0
+TICK_USD = 4 * GAP_SECONDS / HOUR_SECONDS  # four machines at one dollar
 MODEL = fit()
 
 
 def job(ticks: float, *, boot: Cost = NO_COST, fixed: float = 0.0) -> JobModel:
     """Return a job of some ticks of four machines."""
-    plain = JobModel(work=1, machines=4, prices=Prices(1.0, 3.0, fixed), boot=boot)
+    base = JobModel(work=1, machines=4, prices=Prices(1.0, 3.0, fixed), boot=boot)
     return JobModel(
-        work=ticks * 4 * GAP * plain.steady_goodput,
+        work=ticks * 4 * GAP_SECONDS * base.steady_goodput,
         machines=4,
-        prices=plain.prices,
+        prices=base.prices,
         boot=boot,
-        design=plain.design,
+        design=base.design,
     )
 
 
 def history(*ticks: tuple[int, ...]) -> CapacityHistory:
-    return CapacityHistory(tuple("abc"[: len(ticks[0])]), GAP, ticks)
+    return CapacityHistory(tuple("abc"[: len(ticks[0])]), GAP_SECONDS, ticks)
 
 
 def test_spot_machines_are_used_where_there_are_any() -> None:
-    optimum = cheapest(history((0,), (4,), (4,), (0,)), job(1.9), 4 * GAP)
+    optimum = cheapest(history((0,), (4,), (4,), (0,)), job(1.9), 4 * GAP_SECONDS)
 
     assert optimum == pytest.approx(2 * TICK_USD)
 
 
 def test_missing_work_is_bought() -> None:
-    optimum = cheapest(history((4,), (0,), (0,)), job(1.9), 3 * GAP)
+    optimum = cheapest(history((4,), (0,), (0,)), job(1.9), 3 * GAP_SECONDS)
 
     assert optimum == pytest.approx(TICK_USD + 3 * TICK_USD)
 
 
 def test_part_of_the_group_is_bought_beside_spot_machines() -> None:
-    optimum = cheapest(history((2,), (2,)), job(1.9), 2 * GAP)
+    optimum = cheapest(history((2,), (2,)), job(1.9), 2 * GAP_SECONDS)
 
     assert optimum == pytest.approx(2 * (TICK_USD / 2 + 3 * TICK_USD / 2))
 
 
 def test_the_optimum_knows_the_future() -> None:
-    waiting = cheapest(history((0,), (0,), (4,)), job(0.9), 3 * GAP)
+    optimum = cheapest(history((0,), (0,), (4,)), job(0.9), 3 * GAP_SECONDS)
 
-    assert waiting == pytest.approx(TICK_USD), "nothing is bought while capacity is still expected"
+    assert optimum == pytest.approx(TICK_USD), "nothing is bought while capacity is still expected"
 
 
 def test_machines_that_start_do_not_train() -> None:
-    slow, ticks = job(1.7, boot=Cost(250.0, "this test")), history((4,), (4,), (4,))
+    slow_job, ticks = job(1.7, boot=Cost(250.0, "this test")), history((4,), (4,), (4,))
 
-    assert cheapest(ticks, slow, 2 * GAP) == inf
-    assert cheapest(ticks, slow, 3 * GAP) == pytest.approx(3 * TICK_USD)
+    assert cheapest(ticks, slow_job, 2 * GAP_SECONDS) == inf
+    assert cheapest(ticks, slow_job, 3 * GAP_SECONDS) == pytest.approx(3 * TICK_USD)
 
 
 def test_the_cheaper_of_a_move_and_staying_is_taken() -> None:
     boot = Cost(250.0, "this test")
-    moving = cheapest(history((4, 0), (0, 4), (0, 4)), job(1.7, boot=boot), 3 * GAP)
+    optimum = cheapest(history((4, 0), (0, 4), (0, 4)), job(1.7, boot=boot), 3 * GAP_SECONDS)
 
-    assert moving < 6 * TICK_USD
+    assert optimum < 6 * TICK_USD
 
 
 def test_a_deadline_that_cannot_be_met_has_no_cost() -> None:
-    assert cheapest(history((4,), (4,)), job(2.5), 2 * GAP) == inf
+    assert cheapest(history((4,), (4,)), job(2.5), 2 * GAP_SECONDS) == inf
 
 
 def test_fixed_costs_end_with_the_job() -> None:
-    optimum = cheapest(history((4,), (4,), (4,)), job(0.9, fixed=12), 3 * GAP)
+    optimum = cheapest(history((4,), (4,), (4,)), job(0.9, fixed=12), 3 * GAP_SECONDS)
 
-    assert optimum == pytest.approx(TICK_USD + 12 * GAP / HOUR_SECONDS)
+    assert optimum == pytest.approx(TICK_USD + 12 * GAP_SECONDS / HOUR_SECONDS)
 
 
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10_000), slack=st.floats(1.05, 2), spot=st.floats(0.1, 0.9))
 def test_no_policy_is_cheaper_than_the_optimum(seed: int, slack: float, spot: float) -> None:
-    real = JobModel(work=8 * 4 * HOUR_SECONDS, machines=8, prices=Prices(spot, 1.0))
-    deadline = real.shortest_seconds * slack + 2 * GAP
-    generated = generate(MODEL, seed=seed, hours=deadline / HOUR_SECONDS + 1, machines=8)
+    job_model = JobModel(work=8 * 4 * HOUR_SECONDS, machines=8, prices=Prices(spot, 1.0))
+    deadline = job_model.shortest_seconds * slack + 2 * GAP_SECONDS
+    generated_history = generate(MODEL, seed=seed, hours=deadline / HOUR_SECONDS + 1, machines=8)
 
-    optimum = cheapest(generated, real, deadline)
+    optimum = cheapest(generated_history, job_model, deadline)
 
     for policy in (latest_start, uniform_progress, greedy):
-        terms = terms_of(real, GAP, deadline)
-        outcome = simulate(generated, real, terms, PlacementConfig(machines=8), policy)
+        terms = terms_of(job_model, GAP_SECONDS, deadline)
+        outcome = simulate(generated_history, job_model, terms, PlacementConfig(machines=8), policy)
         if outcome.complete and outcome.seconds <= deadline:
             assert outcome.usd >= optimum - 1e-9, policy.__name__

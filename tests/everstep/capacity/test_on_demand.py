@@ -19,7 +19,7 @@ from everstep.capacity.on_demand import (
 
 HOUR = 3600.0
 TERMS = Terms(work=10 * 12 * HOUR, machines=10, deadline_seconds=24 * HOUR)
-OPEN = Terms(work=10 * 12 * HOUR, machines=10, min_machines=2)
+NO_DEADLINE = Terms(work=10 * 12 * HOUR, machines=10, min_machines=2)
 
 
 def progress_at(hours: float, done_hours: float, spot: int = 0, on_demand: int = 0) -> Progress:
@@ -29,7 +29,7 @@ def progress_at(hours: float, done_hours: float, spot: int = 0, on_demand: int =
 
 def test_the_margin_is_the_time_beyond_the_work_with_all_machines() -> None:
     assert margin_seconds(TERMS, progress_at(6, 4)) == (24 - 6 - 8) * HOUR
-    assert margin_seconds(OPEN, progress_at(6, 4)) == float("inf")
+    assert margin_seconds(NO_DEADLINE, progress_at(6, 4)) == float("inf")
 
 
 def test_with_time_to_spare_no_machine_is_bought() -> None:
@@ -43,11 +43,11 @@ def test_from_the_latest_start_missing_machines_are_bought_and_spot_machines_kep
 
 
 def test_bought_machines_are_kept_until_the_spot_machines_that_replace_them_train() -> None:
-    started = Progress(11.6 * HOUR, 0, spot=4, on_demand=6, starting=6)
-    first = Progress(11.6 * HOUR, 0, spot=0, on_demand=0, starting=7)
+    during_replacement = Progress(11.6 * HOUR, 0, spot=4, on_demand=6, starting=6)
+    at_start = Progress(11.6 * HOUR, 0, spot=0, on_demand=0, starting=7)
 
-    assert latest_start(TERMS, started).on_demand == 6
-    assert latest_start(TERMS, first).on_demand == 3, "a bought machine would start no sooner"
+    assert latest_start(TERMS, during_replacement).on_demand == 6
+    assert latest_start(TERMS, at_start).on_demand == 3, "a bought machine would start no sooner"
 
 
 def test_with_little_reserve_left_all_machines_are_on_demand_until_the_end() -> None:
@@ -58,11 +58,11 @@ def test_with_little_reserve_left_all_machines_are_on_demand_until_the_end() -> 
 
 def test_a_long_job_starts_earlier_than_a_short_one() -> None:
     """Each hour of work left can lose all spot machines once more."""
-    long = Terms(work=10 * 48 * HOUR, machines=10, deadline_seconds=60 * HOUR)
+    long_job = Terms(work=10 * 48 * HOUR, machines=10, deadline_seconds=60 * HOUR)
     margin = 1.0
 
     assert latest_start(TERMS, progress_at(12 - margin, 0)).on_demand == 0
-    assert latest_start(long, progress_at(12 - margin, 0)).on_demand == 10
+    assert latest_start(long_job, progress_at(12 - margin, 0)).on_demand == 10
 
 
 def test_bought_machines_are_kept_until_the_reserve_has_grown() -> None:
@@ -74,27 +74,27 @@ def test_bought_machines_are_kept_until_the_reserve_has_grown() -> None:
 
 
 def test_without_a_deadline_the_smallest_group_is_bought_after_a_while_without_spot() -> None:
-    def waited(seconds: float, spot: int = 0, on_demand: int = 0) -> int:
+    def bought_after(seconds: float, spot: int = 0, on_demand: int = 0) -> int:
         progress = Progress(HOUR, 0, spot, on_demand, none_for_seconds=seconds)
-        return latest_start(OPEN, progress).on_demand
+        return latest_start(NO_DEADLINE, progress).on_demand
 
-    assert waited(FALLBACK_AFTER_SECONDS - 1) == 0
-    assert waited(FALLBACK_AFTER_SECONDS) == 2
-    assert waited(0, spot=1, on_demand=2) == 1, "spot machines replace bought ones"
-    assert waited(0, spot=2, on_demand=1) == 0
+    assert bought_after(FALLBACK_AFTER_SECONDS - 1) == 0
+    assert bought_after(FALLBACK_AFTER_SECONDS) == 2
+    assert bought_after(0, spot=1, on_demand=2) == 1, "spot machines replace bought ones"
+    assert bought_after(0, spot=2, on_demand=1) == 0
 
 
 def test_greedy_uses_spot_only_until_the_last_moment_and_then_no_spot() -> None:
     assert greedy(TERMS, progress_at(11.5, 0, spot=3)).on_demand == 0
-    final = greedy(TERMS, progress_at(11.9, 0, spot=3))
-    assert (final.on_demand, final.use_spot) == (10, False)
+    purchase = greedy(TERMS, progress_at(11.9, 0, spot=3))
+    assert (purchase.on_demand, purchase.use_spot) == (10, False)
 
 
 def test_uniform_progress_buys_when_it_is_behind_and_stops_when_it_is_ahead() -> None:
     assert uniform_progress(TERMS, progress_at(6, 2.9, spot=1)).on_demand == 9
     assert uniform_progress(TERMS, progress_at(6, 3)).on_demand == 0
     assert uniform_progress(TERMS, progress_at(6, 3, on_demand=9)).on_demand == 10, "hysteresis"
-    assert uniform_progress(OPEN, progress_at(6, 0)).on_demand == 0
+    assert uniform_progress(NO_DEADLINE, progress_at(6, 0)).on_demand == 0
 
 
 def test_never_and_always_depend_on_nothing() -> None:
@@ -103,34 +103,34 @@ def test_never_and_always_depend_on_nothing() -> None:
     assert not always(TERMS, progress_at(0, 0)).use_spot
 
 
-@pytest.mark.parametrize(("spent", "expected"), [(9.0, True), (9.001, False)])
-def test_a_pass_is_paid_for_within_the_budget_only(spent: float, expected: bool) -> None:
+@pytest.mark.parametrize(("spent_usd", "expected"), [(9.0, True), (9.001, False)])
+def test_a_pass_is_paid_for_within_the_budget_only(spent_usd: float, expected: bool) -> None:
     terms = Terms(work=1, machines=1, budget_usd=10)
 
-    assert within_budget(terms, spent, 1.0) is expected
-    assert within_budget(OPEN, spent, 1.0), "without a budget everything is paid for"
+    assert within_budget(terms, spent_usd, 1.0) is expected
+    assert within_budget(NO_DEADLINE, spent_usd, 1.0), "without a budget everything is paid for"
 
 
 @given(
     hours=st.floats(0, 30),
-    done=st.floats(0, 12),
+    done_hours=st.floats(0, 12),
     spot=st.integers(0, 10),
     on_demand=st.integers(0, 10),
 )
 def test_every_purchase_completes_the_group_at_most_and_has_a_reason(
-    hours: float, done: float, spot: int, on_demand: int
+    hours: float, done_hours: float, spot: int, on_demand: int
 ) -> None:
     for policy in (never, always, greedy, uniform_progress, latest_start):
-        for terms in (TERMS, OPEN):
-            purchase = policy(terms, progress_at(hours, done, spot, on_demand))
+        for terms in (TERMS, NO_DEADLINE):
+            purchase = policy(terms, progress_at(hours, done_hours, spot, on_demand))
             used_spot = spot if purchase.use_spot else 0
             assert purchase.reason
             assert 0 <= purchase.on_demand <= max(0, 10 - used_spot)
 
 
-@given(hours=st.floats(0, 24), done=st.floats(0, 12), spot=st.integers(0, 10))
-def test_a_job_with_less_time_never_buys_less(hours: float, done: float, spot: int) -> None:
-    bought_early = latest_start(TERMS, progress_at(hours, done, spot)).on_demand
-    bought_late = latest_start(TERMS, progress_at(hours + 0.1, done, spot)).on_demand
+@given(hours=st.floats(0, 24), done_hours=st.floats(0, 12), spot=st.integers(0, 10))
+def test_a_job_with_less_time_never_buys_less(hours: float, done_hours: float, spot: int) -> None:
+    bought_early = latest_start(TERMS, progress_at(hours, done_hours, spot)).on_demand
+    bought_late = latest_start(TERMS, progress_at(hours + 0.1, done_hours, spot)).on_demand
 
     assert bought_late >= bought_early

@@ -36,9 +36,9 @@ def test_each_zone_has_a_lane_and_each_move_a_line() -> None:
 def test_machines_of_the_group_are_drawn_in_its_zone_only() -> None:
     svg = draw(HISTORY, ticks((0, 4, 0), (0, 0, 0)), 4)
 
-    first, second = (element.get("d") for element in elements(svg, "path", "used"))
-    assert first
-    assert not second
+    first_path, second_path = (element.get("d") for element in elements(svg, "path", "used"))
+    assert first_path
+    assert not second_path
 
 
 def test_on_demand_machines_have_a_lane_if_there_were_any() -> None:

@@ -37,10 +37,10 @@ def decide(
 
 
 def test_machines_with_an_interruption_notice_count_as_lost() -> None:
-    leaving = ZoneObservation(running=16, interrupted=16)
+    leaving_zone = ZoneObservation(running=16, interrupted=16)
 
-    assert decide(leaving, zone()).search == (1,), "the search begins before they are lost"
-    assert decide(leaving, zone(offered=3)).state is State.MOVING
+    assert decide(leaving_zone, zone()).search == (1,), "the search begins before they are lost"
+    assert decide(leaving_zone, zone(offered=3)).state is State.MOVING
 
 
 def test_a_complete_group_stays_and_requests_nothing_elsewhere() -> None:
@@ -55,9 +55,9 @@ def test_the_group_waits_for_requested_machines() -> None:
 
 
 def test_a_shortage_is_watched_before_other_zones_are_tried() -> None:
-    begun = decide(zone(8), zone(), seconds=50, short_since=None)
-    assert begun.state is State.SHORT
-    assert begun.memory.short_since == 50
+    first_decision = decide(zone(8), zone(), seconds=50, short_since=None)
+    assert first_decision.state is State.SHORT
+    assert first_decision.memory.short_since == 50
 
     searching = decide(zone(8), zone(), seconds=50 + CONFIG.short_seconds, short_since=50)
     assert searching.state is State.SEARCHING
@@ -84,7 +84,7 @@ def test_of_equal_offers_the_cheapest_wins() -> None:
     assert decide(zone(0), zone(offered=8, price=2), zone(offered=8, price=1)).zone == 2
 
 
-def test_a_zone_that_has_not_answered_is_not_entered() -> None:
+def test_a_zone_that_has_not_responded_is_not_entered() -> None:
     assert decide(zone(0), zone()).zone == 0
 
 
@@ -96,9 +96,9 @@ def test_a_few_more_machines_are_not_worth_a_move() -> None:
 
 
 def test_two_moves_are_at_least_an_interval_apart() -> None:
-    early = decide(zone(0), zone(offered=16), moved_at=100_000 - 3599)
-    assert (early.zone, early.state) == (0, State.SHORT)
-    assert "less than 3600 s ago" in early.reason
+    decision = decide(zone(0), zone(offered=16), moved_at=100_000 - 3599)
+    assert (decision.zone, decision.state) == (0, State.SHORT)
+    assert "less than 3600 s ago" in decision.reason
 
     assert decide(zone(0), zone(offered=16), moved_at=100_000 - 3600).zone == 1
 
@@ -139,19 +139,21 @@ memories = st.builds(
 
 
 @given(
-    observed=st.builds(
+    observation=st.builds(
         Observation, st.just(1e5), st.lists(zones, min_size=1, max_size=5).map(tuple), st.booleans()
     ),
     memory=memories,
 )
-def test_every_decision_is_safe_and_has_a_reason(observed: Observation, memory: Memory) -> None:
-    decision = place(CONFIG, observed, memory)
+def test_every_decision_is_safe_and_has_a_reason(observation: Observation, memory: Memory) -> None:
+    decision = place(CONFIG, observation, memory)
 
     assert decision.reason
-    assert decision == place(CONFIG, observed, memory), "a decision depends on its arguments only"
+    assert decision == place(CONFIG, observation, memory), (
+        "a decision depends on its arguments only"
+    )
     assert decision.zone not in decision.search
     if decision.zone != memory.zone:
-        offered = observed.zones[decision.zone].offered or 0
-        assert not observed.moving
-        assert offered > observed.zones[memory.zone].uninterrupted, "a move gains machines"
+        offered = observation.zones[decision.zone].offered or 0
+        assert not observation.moving
+        assert offered > observation.zones[memory.zone].uninterrupted, "a move gains machines"
         assert memory.moved_at is None or 1e5 - memory.moved_at >= CONFIG.move_interval_seconds

@@ -40,12 +40,12 @@ def test_zones_are_combined_with_and_without_a_fallback() -> None:
 
 
 def test_a_deadline_that_no_policy_can_meet_is_refused_with_the_earliest_possible() -> None:
-    with pytest.raises(EverstepError) as refused:
+    with pytest.raises(EverstepError) as error:
         check(JOB, Limits(deadline_seconds=9 * HOUR_SECONDS))
 
-    assert "--deadline 9h cannot be met: 40 machine-hours on 4 machines" in refused.value.problem
-    assert "at least 10.1 h" in refused.value.problem
-    assert "10.1h or more" in refused.value.fix
+    assert "--deadline 9h cannot be met: 40 machine-hours on 4 machines" in error.value.problem
+    assert "at least 10.1 h" in error.value.problem
+    assert "10.1h or more" in error.value.fix
 
 
 def test_the_earliest_deadline_that_the_refusal_names_is_accepted_and_met() -> None:
@@ -53,8 +53,8 @@ def test_the_earliest_deadline_that_the_refusal_names_is_accepted_and_met() -> N
 
     check(JOB, limits)
 
-    empty = CapacityHistory(("a",), 60.0, ((0,),) * 700)
-    outcome = replay(empty, Choice(1, OnDemand.FALLBACK), JOB, limits)
+    empty_history = CapacityHistory(("a",), 60.0, ((0,),) * 700)
+    outcome = replay(empty_history, Choice(1, OnDemand.FALLBACK), JOB, limits)
     assert outcome.complete
     assert outcome.seconds <= 10.1 * HOUR_SECONDS
 
@@ -85,25 +85,25 @@ def test_a_trace_is_replayed_from_several_beginnings_and_repeated() -> None:
 
 
 def test_a_trace_of_other_ticks_is_sampled_every_five_minutes() -> None:
-    hourly = CapacityHistory(("a",), 3600.0, ((1,), (2,)))
-    sampled = next(histories_of(hourly, 1, seconds=7200, machines=4))
-    assert sampled.gap_seconds == 300
-    assert [tick[0] for tick in sampled.machines] == [1] * 12 + [2] * 12
+    hourly_trace = CapacityHistory(("a",), 3600.0, ((1,), (2,)))
+    history = next(histories_of(hourly_trace, 1, seconds=7200, machines=4))
+    assert history.gap_seconds == 300
+    assert [tick[0] for tick in history.machines] == [1] * 12 + [2] * 12
 
-    minutes = CapacityHistory(("a",), 60.0, tuple((number,) for number in range(11)))
-    sampled = next(histories_of(minutes, 1, seconds=600, machines=99))
-    assert [tick[0] for tick in sampled.machines] == [0, 5]
+    minute_trace = CapacityHistory(("a",), 60.0, tuple((number,) for number in range(11)))
+    history = next(histories_of(minute_trace, 1, seconds=600, machines=99))
+    assert [tick[0] for tick in history.machines] == [0, 5]
 
-    second = CapacityHistory(("a",), 1.0, ((3,),))
-    assert next(histories_of(second, 1, seconds=300, machines=4)).machines == ((3,),)
+    second_trace = CapacityHistory(("a",), 1.0, ((3,),))
+    assert next(histories_of(second_trace, 1, seconds=300, machines=4)).machines == ((3,),)
 
 
 def test_generated_zones_take_turns_in_being_the_better_one() -> None:
     histories = list(generated_histories(3, 7, 50, 16, ("a", "b")))
 
     for number, history in enumerate(histories):
-        published = generate(fit(), seed=7 + number, hours=50, machines=16)
-        expected = published.with_zones([number, (number + 1) % 3])
+        market = generate(fit(), seed=7 + number, hours=50, machines=16)
+        expected = market.with_zones([number, (number + 1) % 3])
         assert history.machines == expected.machines
         assert history.zones == ("a", "b")
 

@@ -14,8 +14,8 @@ from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
 from everstep.goodput import NO_COST, Cost
 
-GAP = 300.0
-FREE = replace(
+GAP_SECONDS = 300.0
+FREE_DESIGN = replace(
     LIVE,
     loss=NO_COST,
     join=NO_COST,
@@ -24,11 +24,11 @@ FREE = replace(
     repeated=NO_COST,
     stall=NO_COST,
 )
-JOB = JobModel(work=1e12, machines=4, prices=Prices(1.0, 3.0), design=FREE, boot=NO_COST)
+JOB = JobModel(work=1e12, machines=4, prices=Prices(1.0, 3.0), design=FREE_DESIGN, boot=NO_COST)
 
 
 def history(*ticks: tuple[int, ...]) -> CapacityHistory:
-    return CapacityHistory(tuple("abc"[: len(ticks[0])]), GAP, ticks)
+    return CapacityHistory(tuple("abc"[: len(ticks[0])]), GAP_SECONDS, ticks)
 
 
 def run(
@@ -38,7 +38,7 @@ def run(
     deadline: float | None = None,
     budget: float | None = None,
 ) -> Outcome:
-    terms = terms_of(job, GAP, deadline, budget)
+    terms = terms_of(job, GAP_SECONDS, deadline, budget)
     placement = PlacementConfig(machines=job.machines)
     return simulate(ticks, job, terms, placement, POLICIES[on_demand], record=True)
 
@@ -46,45 +46,45 @@ def run(
 def test_machines_train_for_as_long_as_there_are_any() -> None:
     outcome = run(history((4,), (2,), (0,), (9,)))
 
-    assert outcome.spot_seconds == (4 + 2 + 0 + 4) * GAP
-    assert outcome.usd == pytest.approx(10 * GAP / HOUR_SECONDS)
+    assert outcome.spot_seconds == (4 + 2 + 0 + 4) * GAP_SECONDS
+    assert outcome.usd == pytest.approx(10 * GAP_SECONDS / HOUR_SECONDS)
     assert not outcome.complete
 
 
 def test_a_job_ends_when_its_work_is_done() -> None:
-    outcome = run(history((4,), (4,), (4,)), replace(JOB, work=2 * 4 * GAP))
+    outcome = run(history((4,), (4,), (4,)), replace(JOB, work=2 * 4 * GAP_SECONDS))
 
     assert outcome.complete
-    assert outcome.seconds == 2 * GAP
+    assert outcome.seconds == 2 * GAP_SECONDS
     assert outcome.goodput == 1
 
 
 def test_starting_machines_are_paid_and_do_not_train() -> None:
     outcome = run(history((4,), (4,)), replace(JOB, boot=Cost(100, "this test")))
 
-    assert outcome.work_done == 2 * 4 * GAP - 4 * 100
-    assert outcome.spot_seconds == 2 * 4 * GAP
+    assert outcome.work_done == 2 * 4 * GAP_SECONDS - 4 * 100
+    assert outcome.spot_seconds == 2 * 4 * GAP_SECONDS
 
 
 def test_a_start_longer_than_a_tick_continues_in_the_next() -> None:
     outcome = run(history((4,), (4,), (4,)), replace(JOB, boot=Cost(400, "this test")))
 
-    assert outcome.work_done == 3 * 4 * GAP - 4 * 400
+    assert outcome.work_done == 3 * 4 * GAP_SECONDS - 4 * 400
 
 
 def test_a_loss_of_all_machines_costs_the_work_since_the_checkpoint() -> None:
-    job = replace(JOB, design=replace(FREE, checkpoint_seconds=30.0))
+    job = replace(JOB, design=replace(FREE_DESIGN, checkpoint_seconds=30.0))
 
-    assert run(history((4,), (0,)), job).work_done == 4 * GAP - 4 * 30
-    assert run(history((4,), (1,)), job).work_done == 5 * GAP, (
+    assert run(history((4,), (0,)), job).work_done == 4 * GAP_SECONDS - 4 * 30
+    assert run(history((4,), (1,)), job).work_done == 5 * GAP_SECONDS, (
         "the last machine still has the state"
     )
 
 
 def test_a_loss_pauses_the_machines_that_remain() -> None:
-    job = replace(JOB, design=replace(FREE, loss=Cost(5, "this test")))
+    job = replace(JOB, design=replace(FREE_DESIGN, loss=Cost(5, "this test")))
 
-    assert run(history((4,), (3,)), job).work_done == 4 * GAP + 3 * (GAP - 5)
+    assert run(history((4,), (3,)), job).work_done == 4 * GAP_SECONDS + 3 * (GAP_SECONDS - 5)
 
 
 def test_the_group_follows_capacity_to_another_zone() -> None:
@@ -92,7 +92,7 @@ def test_the_group_follows_capacity_to_another_zone() -> None:
 
     assert [tick.zone for tick in outcome.ticks] == [0, 0, 1, 1], "the response takes a tick"
     assert outcome.moves == 1
-    assert outcome.work_done == 3 * 4 * GAP - 4 * FREE.checkpoint_seconds
+    assert outcome.work_done == 3 * 4 * GAP_SECONDS - 4 * FREE_DESIGN.checkpoint_seconds
 
 
 def test_each_zone_has_its_price() -> None:
@@ -101,18 +101,18 @@ def test_each_zone_has_its_price() -> None:
 
     outcome = run(history((4, 0), (0, 4), (0, 4), (0, 4)), job)
 
-    paid = [prices.spot_in(tick.zone) * tick.spot for tick in outcome.ticks]
-    assert paid == [0.5 * 4, 0, 2.0 * 4, 2.0 * 4]
-    assert outcome.usd == pytest.approx(sum(paid) * GAP / HOUR_SECONDS)
+    paid_prices = [prices.spot_in(tick.zone) * tick.spot for tick in outcome.ticks]
+    assert paid_prices == [0.5 * 4, 0, 2.0 * 4, 2.0 * 4]
+    assert outcome.usd == pytest.approx(sum(paid_prices) * GAP_SECONDS / HOUR_SECONDS)
 
 
-def test_unused_machines_of_a_dear_zone_have_its_price() -> None:
+def test_unused_machines_of_an_expensive_zone_have_its_price() -> None:
     job = replace(JOB, prices=Prices(99.0, 99.0, spot_by_zone=(0.0, 60.0)))
 
     outcome = run(history((1, 0), (1, 0), (1, 0), (1, 1), (1, 1)), job)
 
     assert {tick.zone for tick in outcome.ticks} == {0}, "one more machine is not worth a move"
-    assert outcome.usd == pytest.approx(outcome.spot_seconds % GAP / HOUR_SECONDS * 60.0)
+    assert outcome.usd == pytest.approx(outcome.spot_seconds % GAP_SECONDS / HOUR_SECONDS * 60.0)
     assert outcome.usd > 0
 
 
@@ -126,15 +126,17 @@ def test_the_cheapest_of_equal_zones_is_entered() -> None:
 
 def test_the_old_zone_trains_until_the_new_one_does() -> None:
     job = replace(JOB, boot=Cost(100, "this test"))
-    short, long = ((1, 0),) * 3, ((1, 4),) * 3
+    short_ticks, long_ticks = ((1, 0),) * 3, ((1, 4),) * 3
 
-    outcome = run(history(*short, *long), job)
+    outcome = run(history(*short_ticks, *long_ticks), job)
 
-    moved = [tick.zone for tick in outcome.ticks].index(1)
-    ticks = [(1, moved), (4, 6 - moved)]
-    paid = sum(machines * count * GAP for machines, count in ticks) + 100
-    assert outcome.spot_seconds == pytest.approx(paid), "the machine that remains is paid longer"
-    assert outcome.work_done == pytest.approx(paid - 100 - 4 * 100)
+    moved_tick = [tick.zone for tick in outcome.ticks].index(1)
+    ticks = [(1, moved_tick), (4, 6 - moved_tick)]
+    paid_seconds = sum(machines * count * GAP_SECONDS for machines, count in ticks) + 100
+    assert outcome.spot_seconds == pytest.approx(paid_seconds), (
+        "the machine that remains is paid longer"
+    )
+    assert outcome.work_done == pytest.approx(paid_seconds - 100 - 4 * 100)
 
 
 def test_a_zone_that_is_lost_when_the_group_moves_no_longer_trains() -> None:
@@ -143,49 +145,49 @@ def test_a_zone_that_is_lost_when_the_group_moves_no_longer_trains() -> None:
     outcome = run(history(*((1, 0),) * 3, (0, 4), (0, 4)), job)
 
     assert [tick.zone for tick in outcome.ticks] == [0, 0, 0, 1, 1]
-    assert outcome.spot_seconds == 3 * GAP + 2 * 4 * GAP
+    assert outcome.spot_seconds == 3 * GAP_SECONDS + 2 * 4 * GAP_SECONDS
 
 
 def test_a_search_that_is_granted_and_not_used_is_paid() -> None:
     outcome = run(history(*((2, 3),) * 6), replace(JOB, machines=4))
 
     assert outcome.moves == 0, "one machine more is not worth a move"
-    assert outcome.spot_seconds > 6 * 2 * GAP
+    assert outcome.spot_seconds > 6 * 2 * GAP_SECONDS
 
 
 def test_a_group_below_its_minimum_does_not_train() -> None:
     outcome = run(history((1,), (2,)), replace(JOB, min_machines=2))
 
-    assert outcome.work_done == 2 * GAP
-    assert outcome.spot_seconds == 3 * GAP
+    assert outcome.work_done == 2 * GAP_SECONDS
+    assert outcome.spot_seconds == 3 * GAP_SECONDS
 
 
 def test_a_budget_suspends_the_job_before_it_is_exceeded() -> None:
-    hour = 4 * 1.0
-    outcome = run(history(*((4,),) * 24), budget=hour * 1.04)
+    hour_usd = 4 * 1.0
+    outcome = run(history(*((4,),) * 24), budget=hour_usd * 1.04)
 
     assert outcome.suspended
     assert outcome.seconds == HOUR_SECONDS
-    assert outcome.usd <= hour * 1.04
+    assert outcome.usd <= hour_usd * 1.04
 
 
 def test_on_demand_machines_train_without_any_spot_capacity() -> None:
     outcome = run(history((0,), (0,)), on_demand=OnDemand.ALWAYS)
 
-    assert outcome.on_demand_seconds == 2 * 4 * GAP
+    assert outcome.on_demand_seconds == 2 * 4 * GAP_SECONDS
     assert outcome.spot_seconds == 0
     assert outcome.usd == pytest.approx(4 * 3.0 * 600 / HOUR_SECONDS)
 
 
 def test_bought_machines_bridge_the_start_of_spot_machines() -> None:
     """From the latest start on, a spot machine that comes replaces a bought one a tick later."""
-    job = replace(JOB, work=6 * 4 * GAP, boot=Cost(100, "this test"))
+    job = replace(JOB, work=6 * 4 * GAP_SECONDS, boot=Cost(100, "this test"))
 
     outcome = run(
         history((0,), (0,), (4,), (4,), (4,), (4,), (4,), (4,), (4,)),
         job,
         OnDemand.FALLBACK,
-        deadline=8 * GAP,
+        deadline=8 * GAP_SECONDS,
     )
 
     assert [(tick.spot, tick.on_demand) for tick in outcome.ticks[:5]] == [
@@ -196,7 +198,9 @@ def test_bought_machines_bridge_the_start_of_spot_machines() -> None:
         (4, 0),
     ]
     assert outcome.work_done == pytest.approx(job.work)
-    assert outcome.seconds == 7 * GAP, "a complete group is not faster with machines in reserve"
+    assert outcome.seconds == 7 * GAP_SECONDS, (
+        "a complete group is not faster with machines in reserve"
+    )
 
 
 def test_the_fixed_cost_of_a_stack_is_paid_without_machines() -> None:
@@ -205,19 +209,21 @@ def test_the_fixed_cost_of_a_stack_is_paid_without_machines() -> None:
     assert outcome.usd == pytest.approx(2.0)
 
 
-REAL = JobModel(work=16 * 12 * HOUR_SECONDS, machines=16, prices=Prices(0.3, 1.0))
+REAL_JOB = JobModel(work=16 * 12 * HOUR_SECONDS, machines=16, prices=Prices(0.3, 1.0))
 MODEL = fit()
 
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), slack=st.floats(1.001, 3))
 def test_a_deadline_with_a_second_of_slack_is_met_in_every_history(seed: int, slack: float) -> None:
-    deadline = REAL.shortest_seconds * slack + 2 * GAP
+    deadline = REAL_JOB.shortest_seconds * slack + 2 * GAP_SECONDS
     hours = deadline / HOUR_SECONDS + 1
-    generated = generate(MODEL, seed=seed, hours=hours, machines=16)
+    generated_history = generate(MODEL, seed=seed, hours=hours, machines=16)
 
-    terms = terms_of(REAL, GAP, deadline)
-    outcome = simulate(generated, REAL, terms, PlacementConfig(machines=16), latest_start)
+    terms = terms_of(REAL_JOB, GAP_SECONDS, deadline)
+    outcome = simulate(
+        generated_history, REAL_JOB, terms, PlacementConfig(machines=16), latest_start
+    )
 
     assert outcome.complete
     assert outcome.seconds <= deadline
@@ -255,15 +261,21 @@ def test_a_group_never_does_more_work_than_its_machines_can(
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_no_policy_beats_what_the_market_and_the_prices_allow(seed: int) -> None:
-    generated = generate(MODEL, seed=seed, hours=60, machines=16)
-    job = replace(REAL, work=1e12)
-    offered = sum(max(tick) for tick in generated.machines) * GAP
+    generated_history = generate(MODEL, seed=seed, hours=60, machines=16)
+    job = replace(REAL_JOB, work=1e12)
+    offered_seconds = sum(max(tick) for tick in generated_history.machines) * GAP_SECONDS
 
-    terms = terms_of(job, GAP)
-    spot = simulate(generated, job, terms, PlacementConfig(machines=16), never)
-    bought = simulate(generated, job, terms, PlacementConfig(machines=16), always)
+    terms = terms_of(job, GAP_SECONDS)
+    spot_outcome = simulate(generated_history, job, terms, PlacementConfig(machines=16), never)
+    on_demand_outcome = simulate(
+        generated_history, job, terms, PlacementConfig(machines=16), always
+    )
 
-    assert spot.work_done <= offered, "more work than the best zone of each moment offered"
-    assert spot.goodput <= 1
-    assert bought.work_done >= spot.work_done, "the market never has more than what can be bought"
-    assert spot.moves <= 60, "at most one move per hour"
+    assert spot_outcome.work_done <= offered_seconds, (
+        "more work than the best zone of each moment offered"
+    )
+    assert spot_outcome.goodput <= 1
+    assert on_demand_outcome.work_done >= spot_outcome.work_done, (
+        "the market never offers more machines than can be bought"
+    )
+    assert spot_outcome.moves <= 60, "at most one move per hour"

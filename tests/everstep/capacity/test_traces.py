@@ -11,7 +11,7 @@ from everstep.capacity.traces import read_traces
 from everstep.errors import EverstepError
 
 
-def write(folder: Path, content: object, name: str = "us-west-2a.json") -> Path:
+def write_trace(folder: Path, content: object, name: str = "us-west-2a.json") -> Path:
     path = folder / name
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return path
@@ -22,7 +22,7 @@ def trace(data: object, gap: object = 300) -> dict[str, object]:
 
 
 def test_each_published_file_is_one_zone_named_by_the_file(tmp_path: Path) -> None:
-    paths = [write(tmp_path, trace([16, 0, 3]), f"{zone}.json") for zone in ("2a", "2b")]
+    paths = [write_trace(tmp_path, trace([16, 0, 3]), f"{zone}.json") for zone in ("2a", "2b")]
 
     history = read_traces(paths)
 
@@ -32,14 +32,14 @@ def test_each_published_file_is_one_zone_named_by_the_file(tmp_path: Path) -> No
 
 
 def test_one_file_may_describe_several_zones(tmp_path: Path) -> None:
-    history = read_traces([write(tmp_path, trace({"a": [1, 2], "b": [3, 4]}))])
+    history = read_traces([write_trace(tmp_path, trace({"a": [1, 2], "b": [3, 4]}))])
 
     assert history.zones == ("a", "b")
     assert history.machines == ((1, 3), (2, 4))
 
 
 def test_zones_are_compared_over_the_time_that_all_traces_cover(tmp_path: Path) -> None:
-    paths = [write(tmp_path, trace([1] * ticks), f"{ticks}.json") for ticks in (5, 3)]
+    paths = [write_trace(tmp_path, trace([1] * ticks), f"{ticks}.json") for ticks in (5, 3)]
 
     assert len(read_traces(paths).machines) == 3
 
@@ -72,25 +72,25 @@ def test_zones_are_compared_over_the_time_that_all_traces_cover(tmp_path: Path) 
 def test_a_trace_that_breaks_a_rule_is_refused(
     tmp_path: Path, content: object, expected: str
 ) -> None:
-    path = write(tmp_path, content)
+    path = write_trace(tmp_path, content)
 
-    with pytest.raises(EverstepError) as refused:
+    with pytest.raises(EverstepError) as error:
         read_traces([path])
 
-    assert str(path) in refused.value.problem, "the user has to know which of several files"
-    assert expected in refused.value.problem
-    assert refused.value.fix, "every refusal names a fix"
+    assert str(path) in error.value.problem, "the user has to know which of several files"
+    assert expected in error.value.problem
+    assert error.value.fix, "every refusal names a fix"
 
 
 def test_a_zone_that_occurs_twice_is_refused(tmp_path: Path) -> None:
-    paths = [write(tmp_path, trace({"a": [1]}), name) for name in ("one.json", "two.json")]
+    paths = [write_trace(tmp_path, trace({"a": [1]}), name) for name in ("one.json", "two.json")]
 
     with pytest.raises(EverstepError, match=r"two\.json: zone 'a' is in an earlier file"):
         read_traces(paths)
 
 
 def test_traces_with_different_ticks_are_refused(tmp_path: Path) -> None:
-    paths = [write(tmp_path, trace([1], gap), f"{gap}.json") for gap in (60, 300)]
+    paths = [write_trace(tmp_path, trace([1], gap), f"{gap}.json") for gap in (60, 300)]
 
     with pytest.raises(EverstepError, match="gap_seconds differs"):
         read_traces(paths)
@@ -117,7 +117,7 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 def test_any_data_gives_whole_machines_or_a_refusal(
     tmp_path_factory: pytest.TempPathFactory, data: object
 ) -> None:
-    path = write(tmp_path_factory.getbasetemp(), trace(data), "any.json")
+    path = write_trace(tmp_path_factory.getbasetemp(), trace(data), "any.json")
 
     try:
         history = read_traces([path])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from everstep.catalog import image_reference
 from everstep.catalog.image_reference import ImageReference
 
-SHA = "sha256:" + "0a" * 32
+DIGEST = "sha256:" + "0a" * 32
 
 part = st.from_regex(r"[a-z0-9]{1,4}(?:(?:[._]|__|-{1,3})[a-z0-9]{1,3}){0,2}", fullmatch=True)
 paths = st.lists(part, min_size=1, max_size=4).map("/".join)
@@ -25,24 +25,26 @@ texts = st.text(alphabet="aB0.:/@_-[]", max_size=14) | st.builds(
     st.sampled_from(["", "docker.io/", "index.docker.io/", "localhost/", "ghcr.io/", "a:1/", "A/"]),
     paths | st.text(alphabet="aB/._-", max_size=6),
     st.sampled_from(["", ":", ":1", ":v_1.2-x", ":" + "t" * 128, ":" + "t" * 129, ":.x"]),
-    st.sampled_from(["", "@", f"@{SHA}", "@sha256:ab", f"@{SHA.upper()}", "@md5:" + "a" * 32]),
+    st.sampled_from(
+        ["", "@", f"@{DIGEST}", "@sha256:ab", f"@{DIGEST.upper()}", "@md5:" + "a" * 32]
+    ),
 )
 
 
 @pytest.mark.parametrize(
-    ("text", "complete"),
+    ("text", "expected"),
     [
         ("busybox", "docker.io/library/busybox:latest"),
         ("torchelastic/kubernetes:0.1.0", "docker.io/torchelastic/kubernetes:0.1.0"),
         ("docker.io/torchelastic/kubernetes:0.1.0", "docker.io/torchelastic/kubernetes:0.1.0"),
         ("index.docker.io/busybox:1", "docker.io/library/busybox:1"),
         ("localhost/everstep/trainer:local", "localhost/everstep/trainer:local"),
-        (f"ghcr.io/everstep/trainer:0.1.0@{SHA}", f"ghcr.io/everstep/trainer@{SHA}"),
+        (f"ghcr.io/everstep/trainer:0.1.0@{DIGEST}", f"ghcr.io/everstep/trainer@{DIGEST}"),
     ],
 )
-def test_a_reference_is_completed_as_containerd_completes_it(text: str, complete: str) -> None:
-    assert str(image_reference.parse(text)) == complete
-    assert image_reference.is_same(text, complete)
+def test_a_reference_is_completed_as_containerd_completes_it(text: str, expected: str) -> None:
+    assert str(image_reference.parse(text)) == expected
+    assert image_reference.is_same(text, expected)
 
 
 @pytest.mark.parametrize(
@@ -69,17 +71,17 @@ def test_a_text_that_is_not_a_reference_is_refused_with_the_reason(text: str, re
 def test_a_complete_reference_is_unchanged(domain: str, path: str, tag: str) -> None:
     text = f"{domain}/{path}:{tag}"
 
-    parsed = image_reference.parse(text)
+    reference = image_reference.parse(text)
 
-    assert parsed == ImageReference(domain, path, tag)
-    assert str(parsed) == text
+    assert reference == ImageReference(domain, path, tag)
+    assert str(reference) == text
 
 
 @given(texts)
 def test_completing_twice_changes_nothing(text: str) -> None:
-    completed = image_reference.canonical(text)
+    reference = image_reference.canonical(text)
 
-    assert image_reference.canonical(completed) == completed
+    assert image_reference.canonical(reference) == reference
 
 
 @pytest.fixture(scope="module")
@@ -99,21 +101,21 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.twin
 @pytest.mark.timeout(600)
 def test_every_text_is_parsed_as_by_the_reference_implementation(oracle: Path) -> None:
-    differences: list[str] = []
+    inputs: list[str] = []
 
     @given(texts)
     def collect(text: str) -> None:
-        differences.append(text)
+        inputs.append(text)
 
     collect()
     result = subprocess.run(
-        [str(oracle)], input="\n".join(differences), capture_output=True, text=True, check=True, timeout=60
+        [str(oracle)], input="\n".join(inputs), capture_output=True, text=True, check=True, timeout=60
     )  # fmt: skip
 
-    assert len(differences) >= 100
-    for text, expected in zip(differences, result.stdout.split("\n"), strict=False):
+    assert len(inputs) >= 100
+    for text, expected in zip(inputs, result.stdout.split("\n"), strict=False):
         try:
-            completed = str(image_reference.parse(text))
+            reference = str(image_reference.parse(text))
         except ValueError:
-            completed = ""
-        assert completed == expected, f"{text!r} means another image to containerd"
+            reference = ""
+        assert reference == expected, f"{text!r} means another image to containerd"

@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[3]
 MANIFESTS = sorted((ROOT / "manifests").rglob("*.yaml"))
 PACKAGES = ("components", "controller", "everstep", "policy", "spot", "trainer")
 MANIFEST_NAMES = {"MAINTAINED_CONTROLLER"}  # names used in manifests and tests only
-KNOWN = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
+KNOWN_NAMES = {
+    value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)
+}
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
@@ -28,10 +30,10 @@ def values_of(key: str, node: object) -> Iterator[Any]:
     """Yield every value under a key, at any depth."""
     if isinstance(node, dict):
         yield from ([node[key]] if key in node else [])
-    for inner in (
+    for child in (
         node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     ):
-        yield from values_of(key, inner)
+        yield from values_of(key, child)
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
@@ -47,9 +49,9 @@ def test_namespaces_in_manifests_are_in_the_catalog(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
 def test_labels_and_annotations_in_manifests_are_in_the_catalog(path: Path) -> None:
-    written = set(re.findall(rf"\b{re.escape(names.DOMAIN)}/[a-z-]+", path.read_text()))
+    used_names = set(re.findall(rf"\b{re.escape(names.DOMAIN)}/[a-z-]+", path.read_text()))
 
-    assert written <= KNOWN, "a name that no program uses would select nothing"
+    assert used_names <= KNOWN_NAMES, "a name that no program uses would select nothing"
 
 
 def test_service_accounts_in_manifests_are_in_the_catalog() -> None:
@@ -90,14 +92,20 @@ def test_the_example_uses_the_names_of_the_catalog() -> None:
     address = f"{names.ETCD_CLIENT_SERVICE}.{names.JOB_NAMESPACE}.svc.cluster.local"
     assert job["spec"]["rdzvEndpoint"] == f"{address}:{names.ETCD_CLIENT_PORT}"
     variables = {variable["name"] for variable in pod["containers"][0]["env"]}
-    assert variables <= KNOWN
+    assert variables <= KNOWN_NAMES
 
 
 def test_every_name_of_the_catalog_is_used_by_a_program() -> None:
     sources = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     texts = [path.read_text(encoding="utf-8") for path in sources]
     uses = Counter(word for text in texts for word in set(re.findall(r"[A-Z][A-Z_]+", text)))
-    defined = Counter(re.findall(r"[A-Z][A-Z_]+", Path(names.__file__).read_text(encoding="utf-8")))
+    definitions = Counter(
+        re.findall(r"[A-Z][A-Z_]+", Path(names.__file__).read_text(encoding="utf-8"))
+    )
 
-    unused = [name for name in vars(names) if name.isupper() and uses[name] == defined[name] == 1]
-    assert set(unused) <= MANIFEST_NAMES, "a program has a copy of the value, or none needs it"
+    unused_names = [
+        name for name in vars(names) if name.isupper() and uses[name] == definitions[name] == 1
+    ]
+    assert set(unused_names) <= MANIFEST_NAMES, (
+        "a program has a copy of the value, or none needs it"
+    )

@@ -25,7 +25,7 @@ def test_values_other_than_the_default_are_on_the_command_line() -> None:
 
 
 @pytest.mark.parametrize("size", [32, 7])
-def test_the_size_of_shards_is_named_in_exact_only(size: int) -> None:
+def test_the_size_of_shards_is_passed_in_exact_mode_only(size: int) -> None:
     assert arguments({"mode": "live", "shard_size": size}) == ["--mode", "live"]
     assert arguments({"mode": "exact", "shard_size": size}) == [
         *("--mode", "exact"),

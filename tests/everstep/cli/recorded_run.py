@@ -26,8 +26,8 @@ class RecordedRun:
     journals: dict[str, list[dict[str, object]]] = field(default_factory=dict)
     events: list[dict[str, object]] = field(default_factory=list)
     result: dict[str, object] = field(default_factory=dict)
-    training: list[str] = field(default_factory=list)
-    moved: dict[str, str] = field(default_factory=dict)
+    training_nodes: list[str] = field(default_factory=list)
+    original_nodes: dict[str, str] = field(default_factory=dict)
     moves: list[Move] = field(default_factory=list)
 
     def wait(self, seconds: float) -> Self:
@@ -39,16 +39,16 @@ class RecordedRun:
         self.journals.setdefault(self.worker(node), []).append(line)
 
     def worker(self, node: str) -> str:
-        return f"fashion-worker-{self.nodes.index(self.moved.get(node, node))}"
+        return f"fashion-worker-{self.nodes.index(self.original_nodes.get(node, node))}"
 
     def replace(self, node: str, successor: str) -> Self:
         """Move the worker of a lost node to its successor."""
-        self.moved[successor] = self.moved.get(node, node)
+        self.original_nodes[successor] = self.original_nodes.get(node, node)
         return self
 
     def form(self, *nodes: str, resume_from: int | None = None) -> Self:
         """Start a new generation on the nodes, as when torchrun restarts all workers."""
-        self.training = list(nodes)
+        self.training_nodes = list(nodes)
         self.generation += 1
         self.step = self.step if resume_from is None else resume_from
         for rank, node in enumerate(nodes):
@@ -69,9 +69,9 @@ class RecordedRun:
             self.now += STEP_SECONDS
             self.step += 1
             self.write(
-                self.training[0], "step", step=self.step, epoch=(self.step - 1) // 100 + 1,
+                self.training_nodes[0], "step", step=self.step, epoch=(self.step - 1) // 100 + 1,
                 seconds=STEP_SECONDS, images=GLOBAL_BATCH, loss=2.3 * 0.99**self.step,
-                learning_rate=0.1, world_size=len(self.training), generation=self.generation,
+                learning_rate=0.1, world_size=len(self.training_nodes), generation=self.generation,
             )  # fmt: skip
         return self
 
@@ -80,16 +80,16 @@ class RecordedRun:
         return self
 
     def regroup(self, *nodes: str) -> Self:
-        """Form the next group from workers that survive and from new ones."""
+        """Form the next group from surviving and new workers."""
         self.generation += 1
         for rank, node in enumerate(nodes):
             group = {"generation": self.generation, "world_size": len(nodes), "rank": rank}
-            received: dict[str, int] = {}
-            if node not in self.training:
+            received_bytes: dict[str, int] = {}
+            if node not in self.training_nodes:
                 self._start(node, **group)
-                received = {"0": STATE_BYTES}
-            self.write(node, "generation", step=self.step, received_bytes=received, **group)
-        self.training = list(nodes)
+                received_bytes = {"0": STATE_BYTES}
+            self.write(node, "generation", step=self.step, received_bytes=received_bytes, **group)
+        self.training_nodes = list(nodes)
         return self
 
     def begin_move(self, origin: str = "zone-a", destination: str = "zone-b") -> Self:
@@ -103,9 +103,9 @@ class RecordedRun:
         return self
 
     def finish(self, accuracy: float = 0.8912) -> Self:
-        first = self.training[0]
-        self.write(first, "evaluation", step=self.step, epoch=3, accuracy=accuracy, loss=0.3)
-        for node in self.training:
+        first_node = self.training_nodes[0]
+        self.write(first_node, "evaluation", step=self.step, epoch=3, accuracy=accuracy, loss=0.3)
+        for node in self.training_nodes:
             self.write(node, "finish", step=self.step, accuracy=accuracy, seconds=1.0)
         self.result = {"job": "fashion", "model": "resnet18", "dataset": "fashion-mnist",
                        "steps": self.step, "accuracy": accuracy}  # fmt: skip
@@ -134,7 +134,7 @@ def two_zones() -> RecordedRun:
 
 
 def drill() -> RecordedRun:
-    """Return the record of `up --drill`: one node drained, one vanished, both back, job finished."""
+    """Return the record of `up --drill`: one node is drained, one vanishes, both return, and the job finishes."""
     recorded_run = RecordedRun().form("gpu-0", "gpu-1", "gpu-2").train(60)
     recorded_run.event("drain", "gpu-1").wait(4.0).form("gpu-0", "gpu-2").train(30)
     recorded_run.event("return", "gpu-1").wait(3.0).train(4).wait(2.5).form(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PARENT = """
+PROGRAM = """
 import subprocess, sys
 from everstep.cli import bytecode
 bytecode.keep()
@@ -16,7 +16,7 @@ subprocess.run([sys.executable, "-c", "import probe_of_a_child"], check=True)
 """
 
 
-def compiled_in(folder: Path) -> set[str]:
+def compiled_modules(folder: Path) -> set[str]:
     return {path.name.partition(".")[0] for path in folder.rglob("probe_*.pyc")}
 
 
@@ -31,18 +31,18 @@ def modules(tmp_path: Path) -> Path:
 
 def run(modules: Path, **variables: str) -> None:
     variables |= {"PYTHONPATH": str(modules), "CLOUDTWIN_CACHE": str(modules.parent / "cache")}
-    subprocess.run([sys.executable, "-c", PARENT], env={**os.environ, **variables}, check=True)
+    subprocess.run([sys.executable, "-c", PROGRAM], env={**os.environ, **variables}, check=True)
 
 
 def test_bytecode_is_cached_if_it_may_not_be_next_to_the_sources(modules: Path) -> None:
     run(modules, PYTHONDONTWRITEBYTECODE="1", PYTHONPYCACHEPREFIX="")
 
-    assert compiled_in(modules.parent / "cache") == {"probe_of_ours", "probe_of_a_child"}
-    assert not compiled_in(modules), "nothing may be written next to the sources"
+    assert compiled_modules(modules.parent / "cache") == {"probe_of_ours", "probe_of_a_child"}
+    assert not compiled_modules(modules), "nothing may be written next to the sources"
 
 
 def test_the_default_location_of_bytecode_is_kept(modules: Path) -> None:
     run(modules, PYTHONDONTWRITEBYTECODE="", PYTHONPYCACHEPREFIX="")
 
-    assert compiled_in(modules) == {"probe_of_ours", "probe_of_a_child"}
+    assert compiled_modules(modules) == {"probe_of_ours", "probe_of_a_child"}
     assert not (modules.parent / "cache").exists()

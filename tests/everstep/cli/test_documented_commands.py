@@ -20,8 +20,8 @@ INLINE = re.compile(r"`([^`\n]+)`")
 def commands(page: Path, program: str) -> Iterator[str]:
     """Yield the commands of a program in a page, without comments."""
     text = page.read_text()
-    for written in [*INLINE.findall(text), *map(str.strip, text.splitlines())]:
-        line = re.split(r" # |  #", written.removeprefix("$ "))[0]
+    for snippet in [*INLINE.findall(text), *map(str.strip, text.splitlines())]:
+        line = re.split(r" # |  #", snippet.removeprefix("$ "))[0]
         for part in re.split(r" && | \|\|? |;", line):
             if part.strip().startswith(f"{program} "):
                 yield part.strip()
@@ -61,11 +61,13 @@ def test_every_command_and_option_of_everstep_in_a_page_exists(page: Path) -> No
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_target_of_make_in_a_page_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    existing = {name for names in targets for name in names.split()}
-    written = [shlex.split(line, comments=True)[1] for line in commands(page, "make")]
+    existing_targets = {name for names in targets for name in names.split()}
+    targets_of_page = [shlex.split(line, comments=True)[1] for line in commands(page, "make")]
 
     assert [
-        name for name in written if re.fullmatch("[a-z-]+", name) and name not in existing
+        name
+        for name in targets_of_page
+        if re.fullmatch("[a-z-]+", name) and name not in existing_targets
     ] == []
 
 

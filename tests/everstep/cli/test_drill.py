@@ -5,12 +5,12 @@ import pytest
 from everstep.cli.drill import SETTLE_STEPS, SURVIVOR_STEPS, decide
 from tests.everstep.cli.recorded_run import RecordedRun
 
-ALL = ("gpu-0", "gpu-1", "gpu-2")
+ALL_NODES = ("gpu-0", "gpu-1", "gpu-2")
 
 
 def test_a_drill_starts_with_undisturbed_training(recorded_run: RecordedRun) -> None:
     assert decide(recorded_run.run()).action == ""
-    assert decide(recorded_run.form(*ALL).train(5).run()).action == ""
+    assert decide(recorded_run.form(*ALL_NODES).train(5).run()).action == ""
 
 
 def test_the_first_loss_is_the_drain_of_a_node_without_rank_0(recorded_run: RecordedRun) -> None:
@@ -22,7 +22,7 @@ def test_the_first_loss_is_the_drain_of_a_node_without_rank_0(recorded_run: Reco
 def test_a_drained_node_returns_after_the_others_have_continued_training(
     recorded_run: RecordedRun,
 ) -> None:
-    recorded_run.form(*ALL).train(60).event("drain", "gpu-1").wait(4).form("gpu-0", "gpu-2")
+    recorded_run.form(*ALL_NODES).train(60).event("drain", "gpu-1").wait(4).form("gpu-0", "gpu-2")
     assert decide(recorded_run.run()).action == ""
 
     decision = decide(recorded_run.train(SURVIVOR_STEPS).run())
@@ -30,9 +30,9 @@ def test_a_drained_node_returns_after_the_others_have_continued_training(
 
 
 def test_the_second_loss_waits_for_the_first_node_to_train_again(recorded_run: RecordedRun) -> None:
-    recorded_run.form(*ALL).train(60).event("drain", "gpu-1").wait(4).form("gpu-0", "gpu-2").train(
-        9
-    )
+    recorded_run.form(*ALL_NODES).train(60).event("drain", "gpu-1").wait(4).form(
+        "gpu-0", "gpu-2"
+    ).train(9)
     recorded_run.event("return", "gpu-1").train(SETTLE_STEPS + 5)
     assert decide(recorded_run.run()).action == "", "the group is not complete with two workers"
 
@@ -44,7 +44,7 @@ def test_the_second_loss_waits_for_the_first_node_to_train_again(recorded_run: R
 
 
 def test_no_machine_is_removed_without_time_for_its_return(recorded_run: RecordedRun) -> None:
-    decision = decide(recorded_run.form(*ALL).train(290).run())
+    decision = decide(recorded_run.form(*ALL_NODES).train(290).run())
 
     assert decision.finished
 
@@ -58,32 +58,32 @@ def test_the_drill_ends_when_both_machines_have_returned(drill_run: RecordedRun)
 
 
 def test_a_drill_removes_one_machine_at_a_time_and_returns_each() -> None:
-    recorded_run, removed, events = RecordedRun(total_steps=400).form(*ALL), "", []
+    recorded_run, missing_node, events = RecordedRun(total_steps=400).form(*ALL_NODES), "", []
     for _ in range(300):
         decision = decide(recorded_run.run())
         if decision.finished:
             break
         if decision.action in ("drain", "vanish"):
-            assert not removed, "with two machines missing there may be no worker left"
-            removed = decision.node
+            assert not missing_node, "with two machines missing there may be no worker left"
+            missing_node = decision.node
             events.append(decision.action)
-            remaining = [node for node in ALL if node != removed]
-            recorded_run.event(decision.action, removed).wait(3).form(*remaining)
+            remaining_nodes = [node for node in ALL_NODES if node != missing_node]
+            recorded_run.event(decision.action, missing_node).wait(3).form(*remaining_nodes)
         elif decision.action == "return":
-            assert decision.node == removed
-            removed = ""
-            recorded_run.event("return", decision.node).train(3).wait(2).form(*ALL)
+            assert decision.node == missing_node
+            missing_node = ""
+            recorded_run.event("return", decision.node).train(3).wait(2).form(*ALL_NODES)
         recorded_run.train(1)
 
     assert events == ["drain", "vanish"]
-    assert not removed
+    assert not missing_node
 
 
 @pytest.mark.parametrize("count", range(0, 300, 11))
 def test_an_interrupted_drill_continues_from_the_recorded_run(
     count: int, drill_run: RecordedRun
 ) -> None:
-    complete = drill_run.run()
-    run = type(complete)(complete.entries[:count], complete.events)
+    complete_run = drill_run.run()
+    run = type(complete_run)(complete_run.entries[:count], complete_run.events)
 
     assert decide(run).action in ("", "drain", "vanish", "return"), "a drill has no other state"

@@ -14,7 +14,7 @@ from everstep.spelling import unknown_name
 EVERSTEP = str(Path(sys.executable).parent / "everstep")
 
 
-def failing(error: BaseException) -> Callable[[], None]:
+def failing_action(error: BaseException) -> Callable[[], None]:
     def action() -> None:
         raise error
 
@@ -25,7 +25,7 @@ def test_a_user_error_is_shown_with_its_fix(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     code = run_guarded(
-        failing(EverstepError("the disk is full", "Free 2 GiB.\nOr [a]")), debug=False
+        failing_action(EverstepError("the disk is full", "Free 2 GiB.\nOr [a]")), debug=False
     )
 
     assert code == FAILED
@@ -37,7 +37,7 @@ def test_a_bug_is_reported_with_the_path_of_its_log(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
-    assert run_guarded(failing(ZeroDivisionError("by zero")), debug=False) == BUG
+    assert run_guarded(failing_action(ZeroDivisionError("by zero")), debug=False) == BUG
 
     message = capfd.readouterr().err
     (log,) = tmp_path.glob("everstep-crash-*.log")
@@ -48,13 +48,13 @@ def test_a_bug_is_reported_with_the_path_of_its_log(
 
 
 def test_debug_shows_the_traceback(capfd: pytest.CaptureFixture[str]) -> None:
-    run_guarded(failing(EverstepError("x")), debug=True)
+    run_guarded(failing_action(EverstepError("x")), debug=True)
 
     assert "Traceback" in capfd.readouterr().err
 
 
 def test_ctrl_c_ends_as_a_shell_expects(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run_guarded(failing(KeyboardInterrupt()), debug=False) == INTERRUPTED
+    assert run_guarded(failing_action(KeyboardInterrupt()), debug=False) == INTERRUPTED
 
 
 @pytest.mark.parametrize(

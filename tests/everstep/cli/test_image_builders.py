@@ -35,31 +35,33 @@ def test_every_builder_builds_for_the_nodes_platform_and_pushes(programs: Path, 
     builder.build(Path("/context"), {"BASE_IMAGE": "base:1"}, "registry.example/x:1", Silent())
     builder.push("registry.example/x:1", Silent())
 
-    _, built, pushed = (programs / f"{name}.calls").read_text().splitlines()
-    assert built.startswith("build --platform=linux/amd64")
-    assert built.endswith("--build-arg=BASE_IMAGE=base:1 --tag=registry.example/x:1 /context")
-    assert pushed.startswith("push ")
-    assert pushed.endswith("registry.example/x:1")
-    assert "tls-verify" not in pushed, "a registry elsewhere must show its certificate"
+    _, build_arguments, push_arguments = (programs / f"{name}.calls").read_text().splitlines()
+    assert build_arguments.startswith("build --platform=linux/amd64")
+    assert build_arguments.endswith(
+        "--build-arg=BASE_IMAGE=base:1 --tag=registry.example/x:1 /context"
+    )
+    assert push_arguments.startswith("push ")
+    assert push_arguments.endswith("registry.example/x:1")
+    assert "tls-verify" not in push_arguments, "a registry elsewhere must show its certificate"
 
 
 def test_an_installed_builder_that_does_not_work_is_skipped(programs: Path) -> None:
-    install(programs, "docker", "exit 1")  # no daemon answers
+    install(programs, "docker", "exit 1")  # no daemon responds
     install(programs, "buildah", "exit 0")
 
     assert find_builder().program == "buildah"
 
 
 def test_without_a_builder_the_error_names_what_to_install(programs: Path) -> None:
-    with pytest.raises(EverstepError, match="cannot be built here") as caught:
+    with pytest.raises(EverstepError, match="cannot be built here") as error:
         find_builder()
-    assert "apt-get install buildah" in caught.value.fix
+    assert "apt-get install buildah" in error.value.fix
 
 
 def test_an_unknown_builder_is_reported_with_the_known_ones(programs: Path) -> None:
-    with pytest.raises(EverstepError, match="no builder named 'kaniko'") as caught:
+    with pytest.raises(EverstepError, match="no builder named 'kaniko'") as error:
         find_builder("kaniko")
-    assert "docker, podman, buildah" in caught.value.fix
+    assert "docker, podman, buildah" in error.value.fix
 
 
 @pytest.mark.parametrize(
@@ -74,6 +76,6 @@ def test_an_unknown_builder_is_reported_with_the_known_ones(programs: Path) -> N
 def test_a_failed_push_shows_the_output_and_the_fix(programs: Path, output: str, fix: str) -> None:
     install(programs, "buildah", f'[ "$1" = info ] && exit 0; echo "{output}" >&2; exit 1')
 
-    with pytest.raises(EverstepError, match=output) as caught:
+    with pytest.raises(EverstepError, match=output) as error:
         find_builder("buildah").push("registry.example/x:1", Silent())
-    assert fix in caught.value.fix
+    assert fix in error.value.fix

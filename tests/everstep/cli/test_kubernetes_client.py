@@ -19,7 +19,7 @@ current-context: silent
 """
 
 
-def test_a_cluster_that_does_not_respond_is_asked_once(
+def test_a_cluster_that_does_not_respond_gets_one_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert kubernetes_client.CONNECT_SECONDS + kubernetes_client.READ_SECONDS <= 10

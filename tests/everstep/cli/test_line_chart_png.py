@@ -9,12 +9,12 @@ from everstep.cli.line_chart import COLOURS, HEIGHT, WIDTH, Axis, Curve, LineCha
 from everstep.cli.line_chart_png import SCALE, png
 
 AXIS = Axis("replicas", [(0.0, "0"), (1.0, "1"), (2.0, "2")])
-MEASURED = Curve("measured", [(0.5, 0.5), (1.5, 1.5)])
-IDEAL = Curve("ideal", [(0.0, 2.0), (2.0, 2.0)], reference=True)
-CHART = LineChart("A chart", AXIS, AXIS, (MEASURED, IDEAL))
+MEASURED_CURVE = Curve("measured", [(0.5, 0.5), (1.5, 1.5)])
+IDEAL_CURVE = Curve("ideal", [(0.0, 2.0), (2.0, 2.0)], reference=True)
+CHART = LineChart("A chart", AXIS, AXIS, (MEASURED_CURVE, IDEAL_CURVE))
 
 
-def rendered(chart: LineChart) -> Image.Image:
+def render(chart: LineChart) -> Image.Image:
     return Image.open(io.BytesIO(png(chart))).convert("RGB")
 
 
@@ -26,7 +26,7 @@ def colour_at(image: Image.Image, x: float, y: float) -> str:
 
 @pytest.fixture(scope="module")
 def image() -> Image.Image:
-    return rendered(CHART)
+    return render(CHART)
 
 
 def test_the_picture_has_the_size_of_the_svg_in_high_resolution(image: Image.Image) -> None:
@@ -34,14 +34,14 @@ def test_the_picture_has_the_size_of_the_svg_in_high_resolution(image: Image.Ima
 
 
 def test_points_of_a_curve_are_at_their_values(image: Image.Image) -> None:
-    for point in MEASURED.points:
+    for point in MEASURED_CURVE.points:
         assert colour_at(image, *CHART.position(*point)) == COLOURS[0]
     middle = CHART.position(1.0, 1.0)
     assert colour_at(image, *middle) == COLOURS[0], "the points are connected"
 
 
-def test_the_line_to_compare_with_is_dashed(image: Image.Image) -> None:
-    (left, y), (right, _) = (CHART.position(*point) for point in IDEAL.points)
+def test_the_reference_line_is_dashed(image: Image.Image) -> None:
+    (left, y), (right, _) = (CHART.position(*point) for point in IDEAL_CURVE.points)
 
     colours = {colour_at(image, x, y) for x in range(int(left) + 20, int(right))}
     assert COLOURS[1] in colours
@@ -49,7 +49,7 @@ def test_the_line_to_compare_with_is_dashed(image: Image.Image) -> None:
 
 
 def test_texts_are_drawn_without_fonts_of_the_machine() -> None:
-    empty = LineChart("", AXIS, AXIS)
-    titled = LineChart("A title", AXIS, AXIS)
+    chart_without_title = LineChart("", AXIS, AXIS)
+    chart_with_title = LineChart("A title", AXIS, AXIS)
 
-    assert rendered(titled).tobytes() != rendered(empty).tobytes()
+    assert render(chart_with_title).tobytes() != render(chart_without_title).tobytes()

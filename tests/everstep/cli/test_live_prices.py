@@ -18,15 +18,16 @@ from everstep.cli import live_prices, plan_inputs
 from everstep.errors import EverstepError
 from tests.components.config.bad_stacks import AKS, EKS
 
-A, B = "us-east-1a", "us-east-1b"
+ZONE_A, ZONE_B = "us-east-1a", "us-east-1b"
 G5, G6 = "g5.xlarge", "g6.xlarge"
-SPOT = {(G5, A): 0.41, (G5, B): 0.29, (G6, A): 0.31}
+SPOT_PRICES = {(G5, ZONE_A): 0.41, (G5, ZONE_B): 0.29, (G6, ZONE_A): 0.31}
 T4 = "Standard_NC4as_T4_v3"
 
 
 def eks(**sections: Any) -> StackConfig:
     pools = [
-        {"name": zone[-1], "zone": zone, "instanceTypes": [G5], "maxNodes": 3} for zone in (A, B)
+        {"name": zone[-1], "zone": zone, "instanceTypes": [G5], "maxNodes": 3}
+        for zone in (ZONE_A, ZONE_B)
     ]
     base = EKS | {"cluster": EKS["cluster"] | {"gpuPools": pools}}
     base["cluster"].pop("gpuPool", None)
@@ -53,14 +54,14 @@ def test_each_zone_of_aws_has_its_own_spot_price(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = eks()
-    with account(monkeypatch, tmp_path, spot_prices=SPOT):
-        current = live_prices.live_prices(config)
+    with account(monkeypatch, tmp_path, spot_prices=SPOT_PRICES):
+        prices = live_prices.live_prices(config)
 
-    listed = plan_inputs.zones(config)
-    zones = [plan_inputs.zone_with_prices(config, current, zone) for zone in listed]
+    zones_of_stack = plan_inputs.zones(config)
+    zones = [plan_inputs.zone_with_prices(config, prices, zone) for zone in zones_of_stack]
     (disk,) = {pool.disk for pool in pool_prices(config)}
     assert [zone.price - (disk or 0.0) for zone in zones] == pytest.approx([0.41, 0.29])
-    assert [zone.machines for zone in zones] == [zone.machines for zone in listed]
+    assert [zone.machines for zone in zones] == [zone.machines for zone in zones_of_stack]
 
 
 @pytest.mark.usefixtures("credentials")
@@ -68,12 +69,12 @@ def test_the_spot_price_is_the_highest_of_the_zones_and_the_on_demand_price_come
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = eks()
-    with account(monkeypatch, tmp_path, spot_prices=SPOT):
-        priced = live_prices.live_prices(config).config(config)
+    with account(monkeypatch, tmp_path, spot_prices=SPOT_PRICES):
+        config_with_prices = live_prices.live_prices(config).config(config)
 
-    before, after = pool_prices(config)[0], pool_prices(priced)[0]
-    assert after.price == pytest.approx(0.41 + (before.disk or 0.0))
-    assert after.on_demand == before.on_demand
+    table_price, live_price = pool_prices(config)[0], pool_prices(config_with_prices)[0]
+    assert live_price.price == pytest.approx(0.41 + (table_price.disk or 0.0))
+    assert live_price.on_demand == table_price.on_demand
 
 
 @pytest.mark.usefixtures("credentials")
@@ -81,7 +82,7 @@ def test_a_machine_type_without_a_spot_price_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with (
-        account(monkeypatch, tmp_path, spot_prices={(G6, A): 0.3}),
+        account(monkeypatch, tmp_path, spot_prices={(G6, ZONE_A): 0.3}),
         pytest.raises(EverstepError, match=f"has no spot price of {G5}"),
     ):
         live_prices.live_prices(eks())
@@ -92,10 +93,10 @@ def test_a_missing_permission_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path
     denied = frozenset({"ec2:DescribeSpotPriceHistory"})
     with (
         account(monkeypatch, tmp_path, denied=denied),
-        pytest.raises(EverstepError, match="AccessDenied") as caught,
+        pytest.raises(EverstepError, match="AccessDenied") as error,
     ):
         live_prices.live_prices(eks())
-    assert "ec2:DescribeSpotPriceHistory" in caught.value.fix
+    assert "ec2:DescribeSpotPriceHistory" in error.value.fix
 
 
 def test_without_credentials_the_error_says_how_to_log_in(
@@ -109,10 +110,10 @@ def test_without_credentials_the_error_says_how_to_log_in(
 
     with pytest.raises(
         EverstepError, match="--live cannot read the spot prices of us-east-1"
-    ) as caught:
+    ) as error:
         live_prices.live_prices(eks())
-    assert "NoCredentialsError" in caught.value.problem
-    assert "aws sso login" in caught.value.fix
+    assert "NoCredentialsError" in error.value.problem
+    assert "aws sso login" in error.value.fix
 
 
 # --- Azure --------------------------------------------------------------------------------------
@@ -151,7 +152,7 @@ class PriceList:
 
     def __init__(self, *pages: list[dict[str, object]]) -> None:
         self.queries: list[str] = []
-        listed, contents, queries = self, list(pages), self.queries
+        price_list, contents, queries = self, list(pages), self.queries
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
@@ -159,11 +160,11 @@ class PriceList:
                 arguments = parse_qs(parts.query)
                 queries.extend(arguments.get("$filter", []))
                 number = int(arguments.get("$skip", ["0"])[0])
-                last = number + 1 >= len(contents)
+                is_last = number + 1 >= len(contents)
                 page = {
                     "BillingCurrency": "USD",
                     "Items": contents[number],
-                    "NextPageLink": None if last else f"{listed.address}?$skip={number + 1}",
+                    "NextPageLink": None if is_last else f"{price_list.address}?$skip={number + 1}",
                     "Count": len(contents[number]),
                 }
                 body = json.dumps(page).encode()
@@ -185,16 +186,16 @@ class PriceList:
 def price_list(
     monkeypatch: pytest.MonkeyPatch, *pages: list[dict[str, object]]
 ) -> Iterator[PriceList]:
-    listed = PriceList(*pages)
-    thread = threading.Thread(target=listed.server.serve_forever, daemon=True)
+    server = PriceList(*pages)
+    thread = threading.Thread(target=server.server.serve_forever, daemon=True)
     thread.start()
-    monkeypatch.setattr(live_prices, "AZURE_PRICES", listed.address)
+    monkeypatch.setattr(live_prices, "AZURE_PRICES", server.address)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     try:
-        yield listed
+        yield server
     finally:
-        listed.server.shutdown()
-        listed.server.server_close()
+        server.server.shutdown()
+        server.server.server_close()
         thread.join()
 
 
@@ -207,15 +208,15 @@ def test_azure_has_spot_and_on_demand_prices_of_linux_machines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = aks()
-    with price_list(monkeypatch, ITEMS[:1], ITEMS[1:]) as listed:
-        current = live_prices.live_prices(config)
+    with price_list(monkeypatch, ITEMS[:1], ITEMS[1:]) as server:
+        prices = live_prices.live_prices(config)
 
-    assert dict(current.prices) == {(T4, ""): live_prices.MachinePrice(0.0789, 0.526)}
-    (query,) = listed.queries
+    assert dict(prices.prices) == {(T4, ""): live_prices.MachinePrice(0.0789, 0.526)}
+    (query,) = server.queries
     assert f"armSkuName eq '{T4}'" in query
-    assert f"armRegionName eq '{current.region}'" in query
-    priced = current.config(config).cost.prices[T4]
-    assert (priced.spot, priced.on_demand) == (0.0789, 0.526)
+    assert f"armRegionName eq '{prices.region}'" in query
+    machine_price = prices.config(config).cost.prices[T4]
+    assert (machine_price.spot, machine_price.on_demand) == (0.0789, 0.526)
 
 
 def test_a_page_of_another_server_is_not_requested(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,8 +237,8 @@ def test_a_price_list_without_the_machine_or_in_another_format_is_an_error(
 
 
 def test_a_price_list_that_does_not_respond_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with price_list(monkeypatch, ITEMS) as listed:
-        address = listed.address
+    with price_list(monkeypatch, ITEMS) as server:
+        address = server.address
     monkeypatch.setattr(live_prices, "AZURE_PRICES", address)
 
     with pytest.raises(EverstepError, match="--live cannot read the retail prices of Azure"):

@@ -54,30 +54,32 @@ def test_a_job_that_follows_capacity_wants_its_maximum(config: StackConfig) -> N
     assert config.job.scaling == "capacity"
     assert desired_machines(config) == config.job.max_replicas
 
-    fixed = config.model_copy(update={"job": config.job.model_copy(update={"scaling": "fixed"})})
-    assert desired_machines(fixed) == config.job.replicas
+    fixed_config = config.model_copy(
+        update={"job": config.job.model_copy(update={"scaling": "fixed"})}
+    )
+    assert desired_machines(fixed_config) == config.job.replicas
 
 
 def test_a_stack_with_one_pool_is_planned_for_all_zones_of_its_cluster(config: StackConfig) -> None:
-    planned = zones(config)
+    planned_zones = zones(config)
 
-    assert [zone.name for zone in planned] == ["us-east-1a", "us-east-1b", "us-east-1c"]
-    assert {zone.machines for zone in planned} == {6}
-    assert len({zone.price for zone in planned}) == 1
+    assert [zone.name for zone in planned_zones] == ["us-east-1a", "us-east-1b", "us-east-1c"]
+    assert {zone.machines for zone in planned_zones} == {6}
+    assert len({zone.price for zone in planned_zones}) == 1
 
 
 def test_zones_come_from_the_pools_with_their_machines_and_highest_price() -> None:
-    planned = zones(EKS_POOLS)
+    planned_zones = zones(EKS_POOLS)
 
-    assert [(zone.name, zone.machines) for zone in planned] == [
+    assert [(zone.name, zone.machines) for zone in planned_zones] == [
         ("us-east-1b", 6),
         ("us-east-1a", 3),
     ]
-    first, second = (zone.price for zone in planned)
-    assert first == pytest.approx(0.9 + DISK), (
+    first_price, second_price = (zone.price for zone in planned_zones)
+    assert first_price == pytest.approx(0.9 + DISK), (
         "the cloud may choose the more expensive pool of the zone"
     )
-    assert second == pytest.approx(0.4 + DISK)
+    assert second_price == pytest.approx(0.4 + DISK)
 
 
 def test_pools_of_azure_have_the_zones_and_prices_of_their_sizes() -> None:
@@ -102,23 +104,23 @@ def test_a_fallback_does_not_raise_the_price_of_spot_machines() -> None:
 
 
 def test_histories_of_other_zones_have_the_highest_price_and_no_limit() -> None:
-    planned = zones(EKS_POOLS)
+    planned_zones = zones(EKS_POOLS)
     base = prices(EKS_POOLS, "eks-test")
 
-    priced = prices_in(base, planned, ["mine", "us-east-1a"])
+    zone_prices = prices_in(base, planned_zones, ["mine", "us-east-1a"])
 
-    assert priced.spot_by_zone == (base.spot, planned[1].price)
-    assert machines_in(planned, ["mine", "us-east-1a"], 5) == [5, 3]
+    assert zone_prices.spot_by_zone == (base.spot, planned_zones[1].price)
+    assert machines_in(planned_zones, ["mine", "us-east-1a"], 5) == [5, 3]
 
 
 def test_everything_but_the_gpu_machines_is_paid_as_long_as_the_job_runs(
     config: StackConfig,
 ) -> None:
     items = cost.estimate(config).items
-    others = [item for item in items if not item.component.startswith("GPU")]
+    other_items = [item for item in items if not item.component.startswith("GPU")]
 
     assert prices(config, "eks-prod").fixed == pytest.approx(
-        sum(item.count * (item.on_demand or 0) for item in others)
+        sum(item.count * (item.on_demand or 0) for item in other_items)
     )
 
 
@@ -134,18 +136,20 @@ def test_an_unknown_price_is_refused() -> None:
     config = from_mapping(EKS | {"cluster": {"kind": "eks", "region": "eu-north-1", "gpuPool": pool,
                                              "zones": ["eu-north-1a", "eu-north-1b"]}})  # fmt: skip
 
-    with pytest.raises(EverstepError, match=r"no price is known for g4dn\.2xlarge") as refused:
+    with pytest.raises(EverstepError, match=r"no price is known for g4dn\.2xlarge") as error:
         prices(config, "eks-test")
 
-    assert "everstep:cost.prices" in refused.value.fix
+    assert "everstep:cost.prices" in error.value.fix
 
 
 def test_an_item_without_a_price_is_named(
     config: StackConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unknown = cost.CostItem(component="storage", name="FSx", count=1, maximum=1, on_demand=None,
+    item_without_price = cost.CostItem(component="storage", name="FSx", count=1, maximum=1, on_demand=None,
                             spot=None)  # fmt: skip
-    monkeypatch.setattr(cost, "estimate", lambda _: cost.Cost(items=(unknown,), as_of="", notes=()))
+    monkeypatch.setattr(
+        cost, "estimate", lambda _: cost.Cost(items=(item_without_price,), as_of="", notes=())
+    )
 
     assert prices(config, "eks-prod").unknown == ("FSx",)
 

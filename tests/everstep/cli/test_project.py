@@ -10,9 +10,9 @@ from everstep.errors import EverstepError
 
 
 def test_a_project_has_the_program_its_stacks_and_a_readme(tmp_path: Path) -> None:
-    written = write_project(tmp_path / "mine", ["local", "eks-dev"], force=False)
+    paths = write_project(tmp_path / "mine", ["local", "eks-dev"], force=False)
 
-    names = {str(path.relative_to(tmp_path / "mine")) for path in written}
+    names = {str(path.relative_to(tmp_path / "mine")) for path in paths}
     assert names == {
         "Pulumi.yaml",
         "__main__.py",
@@ -27,9 +27,9 @@ def test_a_project_has_the_program_its_stacks_and_a_readme(tmp_path: Path) -> No
 def test_existing_files_are_overwritten_only_with_force(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("mine")
 
-    with pytest.raises(EverstepError, match="would be overwritten") as caught:
+    with pytest.raises(EverstepError, match="would be overwritten") as error:
         write_project(tmp_path, ["local"], force=False)
-    assert "--force" in caught.value.fix
+    assert "--force" in error.value.fix
     assert (tmp_path / "README.md").read_text() == "mine"
     assert not (tmp_path / "Pulumi.yaml").exists(), (
         "a refused project must not be written partially"
@@ -40,9 +40,9 @@ def test_existing_files_are_overwritten_only_with_force(tmp_path: Path) -> None:
 
 
 def test_an_unknown_stack_is_refused_with_similar_names(tmp_path: Path) -> None:
-    with pytest.raises(EverstepError, match="no stack named 'eks-dve'") as caught:
+    with pytest.raises(EverstepError, match="no stack named 'eks-dve'") as error:
         write_project(tmp_path, ["eks-dve"], force=False)
-    assert "Did you mean eks-dev" in caught.value.fix
+    assert "Did you mean eks-dev" in error.value.fix
 
 
 def test_the_next_steps_of_every_stack_include_up(tmp_path: Path) -> None:

@@ -12,26 +12,29 @@ from everstep.errors import EverstepError
 HOST = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
 
 
-def encoded(user: str, password: str) -> str:
+def encode_login(user: str, password: str) -> str:
     return base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-def store(path: Path, content: object) -> None:
+def write_json(path: Path, content: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
 
 
 def test_the_file_that_the_environment_names_precedes_dockers(tmp_path: Path) -> None:
-    store(tmp_path / ".docker" / "config.json", {"auths": {HOST: {"auth": encoded("AWS", "old")}}})
-    configured = tmp_path / "auth.json"
-    environment = {"HOME": str(tmp_path), "REGISTRY_AUTH_FILE": str(configured)}
+    write_json(
+        tmp_path / ".docker" / "config.json",
+        {"auths": {HOST: {"auth": encode_login("AWS", "old")}}},
+    )
+    login_file = tmp_path / "auth.json"
+    environment = {"HOME": str(tmp_path), "REGISTRY_AUTH_FILE": str(login_file)}
 
-    anonymous = find_login(HOST, environment)
-    store(configured, {"auths": {HOST: {"auth": encoded("AWS", "new:with:colons")}}})
+    docker_login = find_login(HOST, environment)
+    write_json(login_file, {"auths": {HOST: {"auth": encode_login("AWS", "new:with:colons")}}})
     login = find_login(HOST, environment)
 
-    assert anonymous is not None
-    assert anonymous.password == "old"
+    assert docker_login is not None
+    assert docker_login.password == "old"
     assert login is not None
     assert (login.user, login.password) == ("AWS", "new:with:colons")
     assert "new" not in repr(login), "a password must not appear in a text"
@@ -43,7 +46,7 @@ def test_a_credential_helper_is_called_with_its_registry(tmp_path: Path) -> None
         '#!/bin/sh\nread host\necho "{\\"Username\\": \\"AWS\\", \\"Secret\\": \\"$host\\"}"\n'
     )
     helper.chmod(0o755)
-    store(tmp_path / ".docker" / "config.json", {"credHelpers": {HOST: "ecr-login"}})
+    write_json(tmp_path / ".docker" / "config.json", {"credHelpers": {HOST: "ecr-login"}})
     environment = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:/usr/bin:/bin"}
 
     with pytest.MonkeyPatch.context() as patch:
@@ -56,8 +59,8 @@ def test_a_credential_helper_is_called_with_its_registry(tmp_path: Path) -> None
 
 
 def test_docker_hub_has_its_own_key(tmp_path: Path) -> None:
-    auths = {"https://index.docker.io/v1/": {"auth": encoded("me", "token")}}
-    store(tmp_path / ".docker" / "config.json", {"auths": auths})
+    auths = {"https://index.docker.io/v1/": {"auth": encode_login("me", "token")}}
+    write_json(tmp_path / ".docker" / "config.json", {"auths": auths})
 
     login = find_login("docker.io", {"HOME": str(tmp_path)})
 

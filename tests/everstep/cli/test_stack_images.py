@@ -31,21 +31,21 @@ TEXTS = (
     st.permutations([key.split(".") for key in stack_images.KEYS.values()]),
 )
 def test_a_value_is_set_in_an_existing_or_a_new_section(text: str, keys: list[list[str]]) -> None:
-    before = yaml.safe_load(text)["config"] or {}
+    initial_config = yaml.safe_load(text)["config"] or {}
 
     for section, *keys_below in keys:
         path = ["config", f"everstep:{section}", *keys_below]
         text = stack_images.set_value(text, path, REFERENCE)
         assert stack_images.set_value(text, path, REFERENCE) == text, "a second write must not edit"
 
-    after = yaml.safe_load(text)["config"]
+    config = yaml.safe_load(text)["config"]
     for section, *keys_below in keys:
-        value = after[f"everstep:{section}"]
+        value = config[f"everstep:{section}"]
         for key in keys_below:
             value = value[key]
         assert value == REFERENCE
-    assert before.keys() <= after.keys()
-    assert after.get("everstep:tags") == before.get("everstep:tags")
+    assert initial_config.keys() <= config.keys()
+    assert config.get("everstep:tags") == initial_config.get("everstep:tags")
 
 
 @pytest.mark.parametrize("stack", STACKS, ids=lambda path: path.stem)
@@ -54,9 +54,9 @@ def test_comments_and_all_other_values_of_a_shipped_stack_stay(stack: Path, tmp_
     shutil.copy(stack, file)
     comments = [line.partition("#")[2] for line in stack.read_text().splitlines() if "#" in line]
 
-    changed = stack_images.write_images(file, {"trainer": REFERENCE, "spot": REFERENCE})
+    changed_keys = stack_images.write_images(file, {"trainer": REFERENCE, "spot": REFERENCE})
 
-    assert changed == ["job.image", "platform.spot.image"]
+    assert changed_keys == ["job.image", "platform.spot.image"]
     text = file.read_text()
     assert comments == [line.partition("#")[2] for line in text.splitlines() if "#" in line]
     config = yaml.safe_load(text)["config"]
@@ -74,14 +74,21 @@ def test_a_stack_pushes_the_images_that_its_pods_use() -> None:
     cluster = {"kind": "eks", "publicAccess": ["192.0.2.0/24"]}
     upstream = {"kind": "upstream", "image": "torchelastic/kubernetes:0.1.0"}
     etcd = {"members": 1}
-    small = from_mapping({"tags": tags, "cluster": cluster, "controller": upstream, "etcd": etcd})
-    large = from_mapping({"tags": tags, "cluster": cluster, "etcd": {"members": 3}})
+    small_stack = from_mapping(
+        {"tags": tags, "cluster": cluster, "controller": upstream, "etcd": etcd}
+    )
+    large_stack = from_mapping({"tags": tags, "cluster": cluster, "etcd": {"members": 3}})
     users = {"members": 1, "authentication": "users"}
-    secured = from_mapping({"tags": tags, "cluster": cluster, "etcd": users})
+    stack_with_users = from_mapping({"tags": tags, "cluster": cluster, "etcd": users})
 
-    assert stack_images.images_of_stack(small) == ["trainer", "spot"]
-    assert stack_images.images_of_stack(large) == ["trainer", "controller", "spot", "etcd-rejoin"]
-    assert "etcd-rejoin" in stack_images.images_of_stack(secured), "it sets up the users"
+    assert stack_images.images_of_stack(small_stack) == ["trainer", "spot"]
+    assert stack_images.images_of_stack(large_stack) == [
+        "trainer",
+        "controller",
+        "spot",
+        "etcd-rejoin",
+    ]
+    assert "etcd-rejoin" in stack_images.images_of_stack(stack_with_users), "it sets up the users"
 
 
 def test_a_file_that_is_not_a_stack_configuration_is_refused(tmp_path: Path) -> None:

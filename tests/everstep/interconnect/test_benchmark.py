@@ -16,12 +16,12 @@ from everstep.interconnect.results import Results, read
 from everstep.interconnect.transport import Transport
 
 REPOSITORY = Path(__file__).parents[3]
-MBIT = 50
-RATE = MBIT * 1e6 / 8 / 1e9  # GB/s
+MEGABITS_PER_SECOND = 50
+RATE = MEGABITS_PER_SECOND * 1e6 / 8 / 1e9  # GB/s
 ATTEMPTS = 3
 """A machine that is too busy for 6 MB/s measures less than the link has."""
 
-JUMBO = "9000"
+MTU = "9000"
 """Size of packets, as in a VPC: headers take less than 1 % of the rate."""
 
 
@@ -53,13 +53,15 @@ def machines() -> Iterator[list[str]]:
         for number, name in enumerate(names):
             ip("-n", name, "link", "set", "lo", "up")
             ip("-n", name, "address", "add", f"10.77.0.{number + 1}/24", "dev", "eth0")
-            ip("-n", name, "link", "set", "eth0", "mtu", JUMBO, "up")
-            shape = f"qdisc add dev eth0 root tbf rate {MBIT}mbit burst 32kb limit 16mb"
+            ip("-n", name, "link", "set", "eth0", "mtu", MTU, "up")
+            shape = (
+                f"qdisc add dev eth0 root tbf rate {MEGABITS_PER_SECOND}mbit burst 32kb limit 16mb"
+            )
             subprocess.run(["tc", "-n", name, *shape.split()], check=True, capture_output=True)
         yield names
 
 
-def start(machine: str, rank: int, *arguments: str) -> "subprocess.Popen[str]":
+def start_rank(machine: str, rank: int, *arguments: str) -> "subprocess.Popen[str]":
     variables = {
         "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29400",
         "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "USE_LIBUV": "0",
@@ -75,7 +77,7 @@ def start(machine: str, rank: int, *arguments: str) -> "subprocess.Popen[str]":
 def results_of(machines: list[str]) -> Results:
     """Return the results of an all-reduce over the link."""
     options = ["--collectives", ALL_REDUCE, "--min-bytes", "1048576", "--max-bytes", "2097152"]
-    ranks = [start(name, rank, *options) for rank, name in enumerate(machines)]
+    ranks = [start_rank(name, rank, *options) for rank, name in enumerate(machines)]
     log, errors = ranks[0].communicate(timeout=240)
     ranks[1].communicate(timeout=60)
     assert [rank.returncode for rank in ranks] == [0, 0], errors
@@ -102,17 +104,17 @@ def test_the_bus_bandwidth_of_a_shaped_link_is_the_rate_that_was_set(machines: l
 
 @pytest.mark.twin
 @pytest.mark.timeout(600)
-def test_a_rank_reports_the_loss_of_its_peer_in_the_middle(machines: list[str]) -> None:
+def test_a_rank_reports_the_loss_of_its_peer_during_a_measurement(machines: list[str]) -> None:
     options = ["--collectives", ALL_REDUCE, "--min-bytes", "64", "--iterations", "100000"]
-    first, second = (start(name, rank, *options) for rank, name in enumerate(machines))
-    assert first.stdout is not None
-    kinds = (json.loads(line)["kind"] for line in first.stdout if line.startswith("{"))
+    rank_0, rank_1 = (start_rank(name, rank, *options) for rank, name in enumerate(machines))
+    assert rank_0.stdout is not None
+    kinds = (json.loads(line)["kind"] for line in rank_0.stdout if line.startswith("{"))
     assert "measurement" in kinds, "the group works"
 
-    second.send_signal(signal.SIGKILL)
+    rank_1.send_signal(signal.SIGKILL)
 
-    _, errors = first.communicate(timeout=240)
-    second.communicate()
-    assert first.returncode == 1
+    _, errors = rank_0.communicate(timeout=240)
+    rank_1.communicate()
+    assert rank_0.returncode == 1
     assert "error: rank 0 lost its group: " in errors
     assert "Traceback" not in errors

@@ -7,7 +7,7 @@ import sys
 from everstep.interconnect.launch import end, variables_of, wait
 
 
-def program(text: str) -> "subprocess.Popen[bytes]":
+def start_program(text: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen([sys.executable, "-c", text])
 
 
@@ -24,7 +24,10 @@ def test_ranks_are_unique_over_all_nodes() -> None:
 
 
 def test_a_process_that_fails_ends_the_others_of_its_node() -> None:
-    processes = [program("import time; time.sleep(1000)"), program("raise SystemExit(3)")]
+    processes = [
+        start_program("import time; time.sleep(1000)"),
+        start_program("raise SystemExit(3)"),
+    ]
 
     assert wait(processes) == 3
     end(processes)
@@ -33,4 +36,4 @@ def test_a_process_that_fails_ends_the_others_of_its_node() -> None:
 
 
 def test_the_exit_code_is_0_once_all_have_ended() -> None:
-    assert wait([program("pass"), program("pass")]) == 0
+    assert wait([start_program("pass"), start_program("pass")]) == 0

@@ -10,7 +10,7 @@ from everstep.interconnect.transport import Transport, judge
 from tests.everstep.interconnect import nccl_logs as logs
 
 RANKS = 2
-NOT_EFA = (*logs.SOCKET_RUNS, *logs.LIBFABRIC_RUNS, *logs.OTHER_RUNS)
+LOGS_WITHOUT_EFA = (*logs.SOCKET_RUNS, *logs.LIBFABRIC_RUNS, *logs.OTHER_RUNS)
 
 
 @pytest.mark.parametrize("log", logs.EFA_RUNS)
@@ -67,14 +67,14 @@ def test_a_run_with_one_process_over_sockets_is_never_efa(
     assert not verdict.uses_efa, "the slowest link determines the speed of a collective"
 
 
-@given(st.sampled_from(NOT_EFA), st.randoms(), st.data())
+@given(st.sampled_from(LOGS_WITHOUT_EFA), st.randoms(), st.data())
 def test_no_part_of_a_log_without_efa_passes_for_efa(
     log: str, random: Random, data: st.DataObject
 ) -> None:
     lines = log.splitlines()
-    selected = data.draw(st.lists(st.sampled_from(lines), max_size=30)) if lines else []
+    sampled_lines = data.draw(st.lists(st.sampled_from(lines), max_size=30)) if lines else []
 
-    assert not judge(selected, len(selected) and 1).uses_efa
+    assert not judge(sampled_lines, len(sampled_lines) and 1).uses_efa
 
 
 @given(st.sampled_from(logs.EFA_RUNS), st.randoms())

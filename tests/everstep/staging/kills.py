@@ -25,7 +25,7 @@ from everstep.staging.stage import Observer, Options, Plan, stage
 from tests.everstep.staging.trees import make_tree, missing_files, wrong_files
 
 WORKERS = 4
-MAX_DELAY = 0.05  # seconds
+MAX_DELAY_SECONDS = 0.05
 FILES_PER_KILL = 40
 
 
@@ -45,8 +45,8 @@ class Outcome(NamedTuple):
     most_complete: int
 
 
-class KilledLater(Observer):
-    """Kills its process with SIGKILL a while after a number of reports."""
+class KillingObserver(Observer):
+    """An observer that kills its process with SIGKILL some time after a number of reports."""
 
     def __init__(self, reports: int, delay: float) -> None:
         self._reports, self._delay = reports, delay
@@ -68,31 +68,35 @@ class KilledLater(Observer):
 
 
 def stage_with_kill(source: str, destination: str, reports: str, delay: str) -> None:
-    """Stage with small groups and frequent syncs, so that there are many states to be killed in."""
+    """Stage with small groups and frequent syncs, so that a kill can hit many states."""
     copier.GROUP_FILES, copier.GROUP_SECONDS = 3, 0.0
     copying.SYNC_BYTES = 2 * copying.CHUNK_BYTES
-    observer = KilledLater(int(reports), float(delay))
+    observer = KillingObserver(int(reports), float(delay))
     stage(open_source(source), Path(destination), Options(workers=WORKERS), observer)
 
 
 def kill_repeatedly(folder: Path, kills: int, seed: int) -> Outcome:
     """Stage a folder with a number of kills, and then to the end."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     source, destination = folder / "source", folder / "destination"
     make_tree(source, kills * FILES_PER_KILL, seed)
-    (source / "large.bin").write_bytes(chance.randbytes(9 * copying.CHUNK_BYTES))
+    (source / "large.bin").write_bytes(rng.randbytes(9 * copying.CHUNK_BYTES))
     wrong: list[str] = []
-    most_complete = killed = 0
-    while killed < kills:
-        reports = chance.randint(1, FILES_PER_KILL // 4)
-        finished, complete = run_once(source, destination, reports, chance.uniform(0, MAX_DELAY))
+    most_complete = kill_count = 0
+    while kill_count < kills:
+        reports = rng.randint(1, FILES_PER_KILL // 4)
+        finished, complete = run_once(
+            source, destination, reports, rng.uniform(0, MAX_DELAY_SECONDS)
+        )
         wrong += wrong_files(source, destination)
-        most_complete, killed = max(most_complete, complete), killed + (not finished)
+        most_complete, kill_count = max(most_complete, complete), kill_count + (not finished)
         if finished:  # nothing would be left to kill
             shutil.rmtree(destination)
     _, complete = run_once(source, destination, reports=0, delay=0)
     wrong += wrong_files(source, destination)
-    return Outcome(killed, wrong, missing_files(source, destination), max(most_complete, complete))
+    return Outcome(
+        kill_count, wrong, missing_files(source, destination), max(most_complete, complete)
+    )
 
 
 def run_once(source: Path, destination: Path, reports: int, delay: float) -> tuple[bool, int]:

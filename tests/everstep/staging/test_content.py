@@ -9,8 +9,8 @@ from everstep.staging.content import BrokenContentError, Checksum, Digest, Parts
 
 def etag_of_parts(content: bytes, part_bytes: int) -> str:
     parts = [content[start : start + part_bytes] for start in range(0, len(content), part_bytes)]
-    combined = hashlib.md5(b"".join(hashlib.md5(part).digest() for part in parts))
-    return f"{combined.hexdigest()}-{len(parts)}"
+    digest_of_parts = hashlib.md5(b"".join(hashlib.md5(part).digest() for part in parts))
+    return f"{digest_of_parts.hexdigest()}-{len(parts)}"
 
 
 @given(chunks=st.lists(st.binary(max_size=7)), part_bytes=st.integers(1, 9))

@@ -56,14 +56,14 @@ def partials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_copy_continues_at_the_last_synced_byte(tmp_path: Path, partials: Path) -> None:
-    source, counted = FaultySource(500, 800), list[int]()
+    source, counts = FaultySource(500, 800), list[int]()
 
-    record = copy(source, ENTRY, tmp_path / ENTRY.name, partials, counted.append)
+    record = copy(source, ENTRY, tmp_path / ENTRY.name, partials, counts.append)
 
     assert source.offsets == [0, 300, 600]
     assert (tmp_path / ENTRY.name).read_bytes() == CONTENT
     assert record == (*ENTRY[:3], hashlib.sha256(CONTENT).hexdigest())
-    assert sum(counted) == len(CONTENT), "repeated bytes are counted once"
+    assert sum(counts) == len(CONTENT), "repeated bytes are counted once"
     assert list(partials.iterdir()) == []
 
 
@@ -136,32 +136,34 @@ def test_a_folder_at_the_place_of_a_file_is_an_error_of_that_file(
 
 
 def test_incomplete_files_of_other_versions_are_removed(partials: Path) -> None:
-    current, outdated = (partial_of(ENTRY._replace(version=v), partials) for v in ("v1", "v0"))
-    for partial in (current, outdated):
+    current_partial, outdated_partial = (
+        partial_of(ENTRY._replace(version=v), partials) for v in ("v1", "v0")
+    )
+    for partial in (current_partial, outdated_partial):
         partial.data.touch()
         partial.length.write_text("0")
     task = Task(*ENTRY, "copy", "reason", "")
 
     assert list(discard_other_partials(iter([task]), partials)) == [task]
 
-    assert set(partials.iterdir()) == {current.data, current.length}
+    assert set(partials.iterdir()) == {current_partial.data, current_partial.length}
 
 
 def test_a_file_is_synced_before_it_is_renamed_to_its_target(
     tmp_path: Path, partials: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / ENTRY.name
-    synced: list[tuple[int, int]] = []
+    synced_files: list[tuple[int, int]] = []
     fsync = os.fsync
 
-    def record(descriptor: int) -> None:
+    def record_and_sync(descriptor: int) -> None:
         assert not target.exists(), "a reader could see an incomplete file"
         status = os.fstat(descriptor)
-        synced.append((status.st_ino, status.st_size))
+        synced_files.append((status.st_ino, status.st_size))
         fsync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", record)
+    monkeypatch.setattr(os, "fsync", record_and_sync)
 
     copy(FaultySource(), ENTRY, target, partials, lambda _: None)
 
-    assert synced[-1] == (target.stat().st_ino, len(CONTENT))
+    assert synced_files[-1] == (target.stat().st_ino, len(CONTENT))

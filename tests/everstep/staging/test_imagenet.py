@@ -39,8 +39,8 @@ def archive(tmp_path: Path) -> Path:
     for number in range(1, 31):
         (folder / f"{image(number)}.JPEG").write_text(f"image {number}")
     path = tmp_path / "val.tar"
-    with tarfile.open(path, "w") as packed:
-        packed.add(folder, "")
+    with tarfile.open(path, "w") as tar:
+        tar.add(folder, "")
     return path
 
 
@@ -51,13 +51,13 @@ def test_validation_images_are_staged_to_the_folders_of_their_classes(
     options = Options(rename=lambda entries: arrange(entries, classes))
 
     stage(TarSource(archive), tmp_path / "out", options, Observer())
-    repeated = stage(TarSource(archive), tmp_path / "out", options, Observer())
+    second_plan = stage(TarSource(archive), tmp_path / "out", options, Observer())
 
-    staged = {name: path.read_text() for name, path in files_of(tmp_path / "out").items()}
-    assert staged == {
+    staged_files = {name: path.read_text() for name, path in files_of(tmp_path / "out").items()}
+    assert staged_files == {
         f"{CLASSES[number % 3]}/{image(number)}.JPEG": f"image {number}" for number in range(1, 31)
     }
-    assert repeated.complete.files == 30, "a restarted run arranges nothing again"
+    assert second_plan.complete.files == 30, "a restarted run arranges nothing again"
 
 
 def test_the_table_of_the_competition_has_the_same_classes(
@@ -89,26 +89,32 @@ def test_images_without_annotation_are_named_before_anything_is_copied(
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def names(*files: str) -> list[str]:
+def arranged_names(*files: str) -> list[str]:
     entries = [Entry(name, 0, "") for name in files]
     return [entry.name for entry in arrange(entries, {image(1): CLASSES[0]})]
 
 
 def test_other_files_and_arranged_images_keep_their_names() -> None:
-    in_class = f"val/{CLASSES[0]}/{image(1)}.JPEG"
+    arranged_name = f"val/{CLASSES[0]}/{image(1)}.JPEG"
 
-    assert names(in_class, "train/n0/x.JPEG", "README") == [in_class, "train/n0/x.JPEG", "README"]
-    assert names(f"ILSVRC/val/{image(1)}.JPEG") == [f"ILSVRC/val/{CLASSES[0]}/{image(1)}.JPEG"]
+    assert arranged_names(arranged_name, "train/n0/x.JPEG", "README") == [
+        arranged_name,
+        "train/n0/x.JPEG",
+        "README",
+    ]
+    assert arranged_names(f"ILSVRC/val/{image(1)}.JPEG") == [
+        f"ILSVRC/val/{CLASSES[0]}/{image(1)}.JPEG"
+    ]
 
 
 def test_an_image_in_the_folder_of_another_class_is_refused() -> None:
     with pytest.raises(EverstepError, match=f"folder of {CLASSES[1]}, .* has {CLASSES[0]}"):
-        names(f"val/{CLASSES[1]}/{image(1)}.JPEG")
+        arranged_names(f"val/{CLASSES[1]}/{image(1)}.JPEG")
 
 
 def test_annotations_for_a_source_without_validation_images_are_refused() -> None:
     with pytest.raises(EverstepError, match="has no validation images"):
-        names("train/x.JPEG")
+        arranged_names("train/x.JPEG")
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,17 @@ from tests.everstep.staging.strategies import records
 
 
 @settings(max_examples=20)  # each example syncs files
-@given(groups=st.lists(st.lists(records, max_size=4), max_size=4), every=st.integers(1, 3))
+@given(
+    groups=st.lists(st.lists(records, max_size=4), max_size=4),
+    compaction_interval=st.integers(1, 3),
+)
 def test_the_newest_record_of_each_file_survives_compaction(
-    tmp_path_factory: pytest.TempPathFactory, groups: list[list[Record]], every: int
+    tmp_path_factory: pytest.TempPathFactory, groups: list[list[Record]], compaction_interval: int
 ) -> None:
     state = State(tmp_path_factory.mktemp("state"))
     for number, group in enumerate(groups):
         state.append(group)
-        if number % every == 0:
+        if number % compaction_interval == 0:
             state.compact()
     state.compact()
 
@@ -37,7 +40,8 @@ def test_a_compaction_that_was_killed_before_its_end_is_repeated(tmp_path: Path)
     state.append([Record("a", 1, "v2", "new"), Record("b", 1, "v1", "b")])
     journal = state.journal.read_bytes()
     state.compact()
-    state.journal.write_bytes(journal)  # as if the process had been killed before it removed it
+    # The state is the same as if the process had been killed before it removed the journal.
+    state.journal.write_bytes(journal)
 
     state.compact()
 
@@ -74,16 +78,17 @@ def test_the_state_is_beside_the_destination_and_the_destination_stays_empty(
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no second file system")
 def test_the_state_is_in_a_destination_that_is_mounted(tmp_path: Path) -> None:
-    on_another_disk = Path(f"/dev/shm/everstep-test-{os.getpid()}")
-    on_another_disk.mkdir()
+    other_disk_folder = Path(f"/dev/shm/everstep-test-{os.getpid()}")
+    other_disk_folder.mkdir()
     try:
-        if on_another_disk.stat().st_dev == tmp_path.stat().st_dev:
+        if other_disk_folder.stat().st_dev == tmp_path.stat().st_dev:
             pytest.skip("/dev/shm is not a separate file system")
-        mounted = tmp_path / "mounted"
-        mounted.symlink_to(on_another_disk)  # like a mount, the parent is on another file system
+        mounted_folder = tmp_path / "mounted"
+        # As with a mount, the parent is on another file system.
+        mounted_folder.symlink_to(other_disk_folder)
 
-        assert state_folder(mounted) == mounted / ".everstep-staging"
+        assert state_folder(mounted_folder) == mounted_folder / ".everstep-staging"
         assert sorted(path.name for path in tmp_path.iterdir()) == ["mounted"]
-        assert list(on_another_disk.iterdir()) == []
+        assert list(other_disk_folder.iterdir()) == []
     finally:
-        shutil.rmtree(on_another_disk)
+        shutil.rmtree(other_disk_folder)

@@ -23,47 +23,59 @@ record_lists = st.lists(records, unique_by=key_of)
 
 
 @given(
-    listed=source_lists,
-    recorded=record_lists,
-    present=st.dictionaries(st.integers(0, 9), sizes),
+    listed_entries=source_lists,
+    recorded_files=record_lists,
+    present_sizes=st.dictionaries(st.integers(0, 9), sizes),
     verify=st.booleans(),
 )
 def test_each_file_is_decided_by_its_own_record(
-    listed: list[Entry], recorded: list[Record], present: dict[int, int], verify: bool
+    listed_entries: list[Entry],
+    recorded_files: list[Record],
+    present_sizes: dict[int, int],
+    verify: bool,
 ) -> None:
-    listed, recorded = sorted(listed, key=key_of), sorted(recorded, key=key_of)
-    at_destination = {
-        entry.name: present[number] for number, entry in enumerate(listed) if number in present
+    listed_entries, recorded_files = (
+        sorted(listed_entries, key=key_of),
+        sorted(recorded_files, key=key_of),
+    )
+    sizes_at_destination = {
+        entry.name: present_sizes[number]
+        for number, entry in enumerate(listed_entries)
+        if number in present_sizes
     }
-    by_name = {record.name: record for record in recorded}
+    by_name = {record.name: record for record in recorded_files}
 
-    planned = list(plan.tasks(listed, recorded, at_destination.get, "source", verify=verify))
+    tasks = list(
+        plan.tasks(
+            listed_entries, recorded_files, sizes_at_destination.get, "source", verify=verify
+        )
+    )
 
-    assert [task.entry for task in planned] == listed
-    for task in planned:
+    assert [task.entry for task in tasks] == listed_entries
+    for task in tasks:
         record = by_name.get(task.name)
-        size = at_destination.get(task.name)
+        size = sizes_at_destination.get(task.name)
         assert task[5:7] == plan.decide(task.entry, record, size, verify=verify)
         check_is_safe(task, record, size)
 
 
-def check_is_safe(task: Task, record: Record | None, present: int | None) -> None:
+def check_is_safe(task: Task, record: Record | None, present_size: int | None) -> None:
     """Check that a file is left as it is only if its content is known to equal the source's."""
-    recorded = record and (record.version, record.size) == (task.version, task.size)
+    is_recorded = record and (record.version, record.size) == (task.version, task.size)
     if task.action == Action.KEEP:
-        assert recorded
-        assert present == task.size
+        assert is_recorded
+        assert present_size == task.size
     if task.action == Action.CHECK:
         assert task.sha256 or task.md5, "there would be nothing to compare with"
-        assert present == task.size
+        assert present_size == task.size
     if task.sha256:
         assert record
-        assert recorded
+        assert is_recorded
         assert task.sha256 == record.sha256
 
 
 @pytest.mark.parametrize(
-    ("record", "present", "md5", "verify", "action"),
+    ("record", "present_size", "md5", "verify", "action"),
     [
         (None, None, "", False, Action.COPY),
         (None, 3, "", False, Action.COPY),
@@ -78,11 +90,11 @@ def check_is_safe(task: Task, record: Record | None, present: int | None) -> Non
     ],
 )
 def test_a_file_is_kept_only_if_its_version_was_copied_and_is_there(
-    record: Record | None, present: int | None, md5: str, verify: bool, action: Action
+    record: Record | None, present_size: int | None, md5: str, verify: bool, action: Action
 ) -> None:
     entry = Entry("a", 3, "v1", md5=md5)
 
-    assert plan.decide(entry, record, present, verify=verify).action is action
+    assert plan.decide(entry, record, present_size, verify=verify).action is action
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,13 @@ def test_a_list_sorted_in_chunks_equals_the_list_sorted_in_memory(
 
 
 @settings(max_examples=30)
-@given(items=st.lists(records, min_size=1), cut=st.integers(1, 10))
+@given(items=st.lists(records, min_size=1), cut_bytes=st.integers(1, 10))
 def test_a_torn_last_line_costs_only_its_record(
-    folder: Path, items: list[Record], cut: int
+    folder: Path, items: list[Record], cut_bytes: int
 ) -> None:
     path = folder / "torn"
     spool.write(path, items)
-    path.write_bytes(path.read_bytes()[: -cut - 1])
+    path.write_bytes(path.read_bytes()[: -cut_bytes - 1])
 
     assert list(spool.read(path, Record)) == items[:-1]
 
@@ -49,9 +49,9 @@ def test_files_of_a_folder_are_next_to_each_other(tmp_path: Path) -> None:
 
 @given(items=st.lists(records))
 def test_of_records_with_the_same_name_the_last_is_kept(items: list[Record]) -> None:
-    remaining = list(spool.last_of_each(sorted(items, key=spool.key_of)))
+    kept_records = list(spool.last_of_each(sorted(items, key=spool.key_of)))
 
-    assert {record.name: record for record in remaining} == {
+    assert {record.name: record for record in kept_records} == {
         record.name: record for record in items
     }
-    assert len(remaining) == len({record.name for record in items})
+    assert len(kept_records) == len({record.name for record in items})

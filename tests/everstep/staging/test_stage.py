@@ -19,8 +19,8 @@ from tests.everstep.staging.trees import files_of, make_tree, missing_files, wro
 TEBIBYTE = 1 << 40
 
 
-class Interrupting(Observer):
-    """Interrupts a run, as Ctrl-C does, after a number of groups."""
+class InterruptingObserver(Observer):
+    """An observer that interrupts a run, as Ctrl-C does, after a number of groups."""
 
     def __init__(self, groups: int) -> None:
         self._groups = groups
@@ -31,18 +31,18 @@ class Interrupting(Observer):
             raise KeyboardInterrupt
 
 
-class Watched(FolderSource):
-    """A folder that runs an action before a file is read, and counts files."""
+class RecordingSource(FolderSource):
+    """A folder that runs an action before a file is read, and records the names of files."""
 
     def __init__(self, folder: Path, action: Callable[[Entry], None] = lambda _: None) -> None:
         super().__init__(folder)
         self._action = action
-        self.read: list[str] = []
+        self.names_read: list[str] = []
 
     @contextmanager
     def open(self, entry: Entry, offset: int) -> Iterator[Content]:
         with super().open(entry, offset) as content:
-            self.read.append(entry.name)
+            self.names_read.append(entry.name)
             self._action(entry)
             yield content
 
@@ -67,9 +67,9 @@ def test_a_copy_has_all_files_and_a_manifest_that_sha256sum_accepts(
     (source / "new\nline \\ and space").write_text("x")
     (source / os.fsdecode(b"not-utf-8-\xff")).write_text("y")
 
-    planned = run(FolderSource(source), destination)
+    staging_plan = run(FolderSource(source), destination)
 
-    assert planned.listed.files == planned.to_copy.files == 62
+    assert staging_plan.listed.files == staging_plan.to_copy.files == 62
     assert wrong_files(source, destination) == []
     assert missing_files(source, destination) == set()
     result = subprocess.run(
@@ -82,12 +82,12 @@ def test_a_copy_has_all_files_and_a_manifest_that_sha256sum_accepts(
 
 def test_a_second_run_reads_nothing(source: Path, destination: Path) -> None:
     run(FolderSource(source), destination)
-    watched = Watched(source)
+    recording_source = RecordingSource(source)
 
-    planned = run(watched, destination)
+    staging_plan = run(recording_source, destination)
 
-    assert watched.read == []
-    assert planned.complete == planned.listed
+    assert recording_source.names_read == []
+    assert staging_plan.complete == staging_plan.listed
 
 
 def test_a_run_copies_files_that_are_new_changed_or_lost_since_the_last_one(
@@ -100,11 +100,11 @@ def test_a_run_copies_files_that_are_new_changed_or_lost_since_the_last_one(
     (destination / names[2]).unlink()
     (destination / names[3]).write_bytes(b"of another size")
     (source / names[4]).unlink()
-    watched = Watched(source)
+    recording_source = RecordingSource(source)
 
-    run(watched, destination)
+    run(recording_source, destination)
 
-    assert sorted(watched.read) == sorted([names[1], "new", names[2], names[3]])
+    assert sorted(recording_source.names_read) == sorted([names[1], "new", names[2], names[3]])
     assert wrong_files(source, destination) == [names[4]], "a file is never removed"
     assert names[4] not in (destination / MANIFEST).read_text()
 
@@ -113,15 +113,15 @@ def test_verification_finds_and_repairs_a_file_that_was_damaged(
     source: Path, destination: Path
 ) -> None:
     run(FolderSource(source), destination)
-    damaged = next(name for name, path in files_of(source).items() if path.stat().st_size > 1)
-    content = (source / damaged).read_bytes()
-    (destination / damaged).write_bytes(b"x" * len(content))
-    watched = Watched(source)
+    damaged_name = next(name for name, path in files_of(source).items() if path.stat().st_size > 1)
+    content = (source / damaged_name).read_bytes()
+    (destination / damaged_name).write_bytes(b"x" * len(content))
+    recording_source = RecordingSource(source)
 
-    planned = run(watched, destination, verify=True)
+    staging_plan = run(recording_source, destination, verify=True)
 
-    assert watched.read == [damaged]
-    assert planned.to_check == planned.listed
+    assert recording_source.names_read == [damaged_name]
+    assert staging_plan.to_check == staging_plan.listed
     assert wrong_files(source, destination) == []
 
 
@@ -130,35 +130,35 @@ def test_an_interrupted_run_continues_where_it_ended(
 ) -> None:
     monkeypatch.setattr(copier, "GROUP_SECONDS", 0.0)
     with pytest.raises(KeyboardInterrupt):
-        stage(FolderSource(source), destination, Options(workers=2), Interrupting(5))
+        stage(FolderSource(source), destination, Options(workers=2), InterruptingObserver(5))
     assert wrong_files(source, destination) == []
-    copied = set(files_of(destination))
-    assert 0 < len(copied) < 60
-    watched = Watched(source)
+    copied_names = set(files_of(destination))
+    assert 0 < len(copied_names) < 60
+    recording_source = RecordingSource(source)
 
-    run(watched, destination)
+    run(recording_source, destination)
 
-    assert len(watched.read) < 60
+    assert len(recording_source.names_read) < 60
     assert missing_files(source, destination) == set()
 
 
 def test_a_file_that_changes_while_it_is_copied_is_named_and_the_others_are_complete(
     source: Path, destination: Path
 ) -> None:
-    victim = sorted(files_of(source))[9]
+    changing_name = sorted(files_of(source))[9]
 
     def write(entry: Entry) -> None:
-        if entry.name == victim:
-            path = source / victim
+        if entry.name == changing_name:
+            path = source / changing_name
             path.write_bytes(b"y" * path.stat().st_size)
             os.utime(path, ns=(0, int(entry.version)))  # even if the time is set back
 
     with pytest.raises(EverstepError, match="1 file could not be copied") as error:
-        run(Watched(source, write), destination)
+        run(RecordingSource(source, write), destination)
 
-    assert f"{victim} changed while it was copied" in error.value.problem
+    assert f"{changing_name} changed while it was copied" in error.value.problem
     assert "Run the command again" in error.value.fix
-    assert missing_files(source, destination) == {victim}
+    assert missing_files(source, destination) == {changing_name}
     assert not (destination / MANIFEST).exists()
     run(FolderSource(source), destination)
     assert wrong_files(source, destination) == []
@@ -168,13 +168,13 @@ def test_a_file_that_changes_while_it_is_copied_is_named_and_the_others_are_comp
 def test_a_file_that_is_removed_after_it_was_listed_is_named(
     source: Path, destination: Path
 ) -> None:
-    *_, last = sorted(files_of(source))
+    *_, last_name = sorted(files_of(source))
 
     def remove(entry: Entry) -> None:
-        (source / last).unlink(missing_ok=True)
+        (source / last_name).unlink(missing_ok=True)
 
-    with pytest.raises(EverstepError, match=f"{last} was removed after it was listed"):
-        stage(Watched(source, remove), destination, Options(workers=1), Observer())
+    with pytest.raises(EverstepError, match=f"{last_name} was removed after it was listed"):
+        stage(RecordingSource(source, remove), destination, Options(workers=1), Observer())
 
 
 def test_a_volume_that_is_too_small_is_reported_before_anything_is_copied(
@@ -193,21 +193,21 @@ def test_a_volume_that_is_too_small_is_reported_before_anything_is_copied(
 def test_space_that_an_incomplete_file_occupies_counts_as_free(
     source: Path, destination: Path
 ) -> None:
-    planned = plan(FolderSource(source), destination, Options(), Observer())
+    staging_plan = plan(FolderSource(source), destination, Options(), Observer())
     partial = destination.parent / ".data.everstep-staging" / "partial" / "file"
     with partial.open("wb") as file:
         file.truncate(TEBIBYTE)
 
-    repeated = plan(FolderSource(source), destination, Options(), Observer())
+    second_plan = plan(FolderSource(source), destination, Options(), Observer())
 
-    assert repeated.free_bytes - planned.free_bytes > TEBIBYTE // 2
+    assert second_plan.free_bytes - staging_plan.free_bytes > TEBIBYTE // 2
     assert not partial.exists(), "it belongs to no file of the source"
 
 
 def test_a_plan_copies_nothing(source: Path, destination: Path) -> None:
-    planned = plan(FolderSource(source), destination, Options(), Observer())
+    staging_plan = plan(FolderSource(source), destination, Options(), Observer())
 
-    assert planned.to_copy.files == 60
+    assert staging_plan.to_copy.files == 60
     assert files_of(destination) == {}
 
 
@@ -223,15 +223,15 @@ def test_the_manifest_of_a_source_that_was_staged_itself_is_not_copied(
 ) -> None:
     run(FolderSource(source), destination)
 
-    planned = run(FolderSource(destination), tmp_path / "second")
+    staging_plan = run(FolderSource(destination), tmp_path / "second")
 
-    assert planned.listed.files == 60
+    assert staging_plan.listed.files == 60
 
 
 def test_a_destination_that_cannot_be_written_stops_the_run(
     source: Path, destination: Path
 ) -> None:
-    class Full(Watched):
+    class FullVolume(RecordingSource):
         @contextmanager
         def open(self, entry: Entry, offset: int) -> Iterator[Content]:
             if entry.name:
@@ -239,7 +239,7 @@ def test_a_destination_that_cannot_be_written_stops_the_run(
             yield Content(iter([]))
 
     with pytest.raises(EverstepError, match="/volume: No space left on device") as error:
-        run(Full(source), destination)
+        run(FullVolume(source), destination)
 
     assert "run the same command again" in error.value.fix
 

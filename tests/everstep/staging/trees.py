@@ -10,11 +10,11 @@ SIZES = (0, 1, 700, 4096, 5000, 70_000)
 
 def make_tree(folder: Path, files: int, seed: int = 0) -> Path:
     """Create a number of files of several sizes in several folders; return the folder."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for number in range(files):
         path = folder / f"class-{number % 7}" / f"{number:05}.bin"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(chance.randbytes(SIZES[number % len(SIZES)]))
+        path.write_bytes(rng.randbytes(SIZES[number % len(SIZES)]))
     return folder
 
 

@@ -42,7 +42,7 @@ class WatcherBench:
     def node(self, name: str = NODE) -> Any:
         return self.core.read_node(name)
 
-    def worker(self, name: str, node: str = NODE) -> Any:
+    def create_worker(self, name: str, node: str = NODE) -> Any:
         """Create a worker on a node; without a kubelet it stays until `confirm_deletion`."""
         container = {"name": "c", "image": "i"}
         spec = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 110}
@@ -62,12 +62,12 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatcherBench]:
     twin = Twin.open(f"spot-{os.getpid()}")
     try:
         twin.up([], Silent())
-        yield prepare(twin.kubeconfig, tmp_path_factory.mktemp("credentials"))
+        yield prepare_cluster(twin.kubeconfig, tmp_path_factory.mktemp("credentials"))
     finally:
         twin.down(Silent())
 
 
-def prepare(kubeconfig: Path, credentials: Path) -> WatcherBench:
+def prepare_cluster(kubeconfig: Path, credentials: Path) -> WatcherBench:
     """Create nodes, namespaces and the permissions of the watcher in an empty cluster."""
     api = config.new_client_from_config(str(kubeconfig))  # type: ignore[no-untyped-call]  # the client has no types
     core: Any = client.CoreV1Api(api)
@@ -86,12 +86,12 @@ def prepare(kubeconfig: Path, credentials: Path) -> WatcherBench:
         "containers": [{"name": "c", "image": "i"}],
     }
     core.create_namespaced_pod(SYSTEM_NAMESPACE, {"metadata": {"name": "watcher"}, "spec": spec})
-    # Finished, so that drains ignore it; its token remains valid.
-    finished = {"status": {"phase": "Succeeded"}}
-    core.patch_namespaced_pod_status("watcher", SYSTEM_NAMESPACE, finished)
-    bound = ("--bound-object-kind=Pod", "--bound-object-name=watcher")
+    # The pod has finished, so that drains ignore it; its token remains valid.
+    finished_status = {"status": {"phase": "Succeeded"}}
+    core.patch_namespaced_pod_status("watcher", SYSTEM_NAMESPACE, finished_status)
+    binding = ("--bound-object-kind=Pod", "--bound-object-name=watcher")
     token = subprocess.run(
-        [*kubectl, "-n", SYSTEM_NAMESPACE, "create", "token", "spot", *bound],
+        [*kubectl, "-n", SYSTEM_NAMESPACE, "create", "token", "spot", *binding],
         check=True,
         capture_output=True,
     )
@@ -104,8 +104,10 @@ def prepare(kubeconfig: Path, credentials: Path) -> WatcherBench:
 def watching(bench: WatcherBench, service: MetadataServer, *arguments: str) -> Iterator[None]:
     """Run the watcher until the block ends; it must exit with 0 on SIGTERM."""
     command = [sys.executable, "-m", "spot", "--node", NODE, "--metadata", service.base_url]
-    access = ["--api", bench.address, "--credentials", str(bench.credentials)]
-    process = subprocess.Popen([*command, *access, *arguments], cwd=ROOT, stderr=subprocess.PIPE)
+    access_arguments = ["--api", bench.address, "--credentials", str(bench.credentials)]
+    process = subprocess.Popen(
+        [*command, *access_arguments, *arguments], cwd=ROOT, stderr=subprocess.PIPE
+    )
     try:
         yield
     finally:

@@ -29,7 +29,7 @@ NOTICE_SECONDS = 80
 EC2_NOTICE_SECONDS = 24
 
 RESOLUTION = timedelta(seconds=1)
-"""Of times in Kubernetes objects."""
+"""Resolution of times in Kubernetes objects."""
 
 
 def event(kind: str, seconds: float) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def event(kind: str, seconds: float) -> dict[str, Any]:
     }
 
 
-def after(seconds: float) -> str:
+def ec2_time(seconds: float) -> str:
     """Return a time from now, as EC2 writes it."""
     return datetime.fromtimestamp(time.time() + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -55,8 +55,8 @@ def grace_seconds(bench: WatcherBench, name: str) -> int:
 
 def evicted_at(bench: WatcherBench, name: str) -> datetime:
     """Return when a worker was evicted."""
-    ends: datetime = bench.pod(name).metadata.deletion_timestamp
-    return ends - timedelta(seconds=grace_seconds(bench, name))
+    ends_at: datetime = bench.pod(name).metadata.deletion_timestamp
+    return ends_at - timedelta(seconds=grace_seconds(bench, name))
 
 
 def notice(bench: WatcherBench) -> dict[str, Any]:
@@ -65,67 +65,68 @@ def notice(bench: WatcherBench) -> dict[str, Any]:
     return content
 
 
-def deadline(bench: WatcherBench, name: str) -> str | None:
+def worker_deadline(bench: WatcherBench, name: str) -> str | None:
     value: str | None = (bench.pod(name).metadata.annotations or {}).get(DEADLINE_ANNOTATION)
     return value
 
 
-def cordoned(bench: WatcherBench) -> bool:
+def is_cordoned(bench: WatcherBench) -> bool:
     return bool(bench.node().spec.unschedulable)
 
 
-def clean(bench: WatcherBench) -> bool:
+def is_restored(bench: WatcherBench) -> bool:
     annotations = bench.node().metadata.annotations or {}
-    return not cordoned(bench) and not {NOTICE_ANNOTATION, ADVICE_ANNOTATION} & set(annotations)
+    return not is_cordoned(bench) and not {NOTICE_ANNOTATION, ADVICE_ANNOTATION} & set(annotations)
 
 
 def test_a_node_that_azure_reboots_is_drained_released_and_restored(
     bench: WatcherBench, azure: MetadataServer
 ) -> None:
     azure.documents = {INSTANCE: {"compute": {"name": "vm_0"}}, EVENTS: {"Events": []}}
-    bench.worker("worker-0")
+    bench.create_worker("worker-0")
 
     with watching(bench, azure):
         azure.documents[EVENTS] = {"Events": [event("Reboot", NOTICE_SECONDS)]}
-        eventually(lambda: cordoned(bench), "the node is cordoned")
+        eventually(lambda: is_cordoned(bench), "the node is cordoned")
         assert notice(bench)["reason"] == "Reboot"
         eventually(
             lambda: bench.pod("worker-0").metadata.deletion_timestamp, "its worker is evicted"
         )
-        assert deadline(bench, "worker-0") == notice(bench)["deadline"], "before its eviction"
+        assert worker_deadline(bench, "worker-0") == notice(bench)["deadline"], (
+            "the deadline is set before the eviction"
+        )
         assert 1 < grace_seconds(bench, "worker-0") <= NOTICE_SECONDS - NODE_MARGIN_SECONDS, (
             "the rest of the notice, not the 110 s of the pod"
         )
-        assert azure.started == [], "the machine must not stop before its pods"
+        assert azure.started_events == [], "the machine must not stop before its pods"
 
         bench.confirm_deletion("worker-0")
-        eventually(lambda: azure.started == ["event-1"], "the event is started")
+        eventually(lambda: azure.started_events == ["event-1"], "the event is started")
 
         azure.documents[EVENTS] = {"Events": []}
-        eventually(lambda: clean(bench), "the node is restored")
-    assert azure.started == ["event-1"]
+        eventually(lambda: is_restored(bench), "the node is restored")
+    assert azure.started_events == ["event-1"]
 
 
 def test_the_watcher_drains_if_the_node_group_of_ec2_does_not(
     bench: WatcherBench, aws: MetadataServer
 ) -> None:
-    aws.documents = {REBALANCE: {"noticeTime": after(0)}}
-    bench.worker("worker-1")
+    aws.documents = {REBALANCE: {"noticeTime": ec2_time(0)}}
+    bench.create_worker("worker-1")
 
     with watching(bench, aws):
         eventually(
             lambda: (bench.node().metadata.annotations or {}).get(ADVICE_ANNOTATION) == "rebalance",
             "the advice is recorded",
         )
-        assert not cordoned(bench), "advice alone does not cordon"
+        assert not is_cordoned(bench), "advice alone does not cordon"
 
-        notice_time = after(
-            EC2_NOTICE_SECONDS
-        )  # from here on: the start of the watcher may take long
+        # The time is computed here, because the start of the watcher may take long.
+        notice_time = ec2_time(EC2_NOTICE_SECONDS)
         aws.documents[ACTION] = {"action": "terminate", "time": notice_time}
-        eventually(lambda: cordoned(bench), "the node is cordoned")
+        eventually(lambda: is_cordoned(bench), "the node is cordoned")
         eventually(
-            lambda: deadline(bench, "worker-1") == notice_time, "the worker has the deadline"
+            lambda: worker_deadline(bench, "worker-1") == notice_time, "the worker has the deadline"
         )
         assert notice(bench)["deadline"] == notice_time
 
@@ -133,14 +134,14 @@ def test_the_watcher_drains_if_the_node_group_of_ec2_does_not(
             lambda: bench.pod("worker-1").metadata.deletion_timestamp,
             "the watcher drains",
         )
-        seen = datetime.fromisoformat(notice(bench)["since"])
-        share = CLOUD_DRAIN_SHARE * (datetime.fromisoformat(notice_time) - seen)
-        assert evicted_at(bench, "worker-1") - seen >= share - RESOLUTION, (
+        noticed_at = datetime.fromisoformat(notice(bench)["since"])
+        share = CLOUD_DRAIN_SHARE * (datetime.fromisoformat(notice_time) - noticed_at)
+        assert evicted_at(bench, "worker-1") - noticed_at >= share - RESOLUTION, (
             "the node group drains first"
         )
         bench.confirm_deletion("worker-1")
         aws.documents.clear()
-        eventually(lambda: clean(bench), "the node is restored")
+        eventually(lambda: is_restored(bench), "the node is restored")
 
 
 def test_a_notice_survives_a_stalled_service_and_a_restart_of_the_watcher(
@@ -151,17 +152,17 @@ def test_a_notice_survives_a_stalled_service_and_a_restart_of_the_watcher(
         EVENTS: {"Events": [event("Preempt", 60)]},
     }
     with watching(bench, azure, "--cloud=azure"):
-        eventually(lambda: cordoned(bench), "the node is cordoned")
+        eventually(lambda: is_cordoned(bench), "the node is cordoned")
     since = notice(bench)["since"]
 
     azure.stalling.set()
     with watching(bench, azure, "--cloud=azure"):
         time.sleep(3)
-        assert cordoned(bench)
+        assert is_cordoned(bench)
+        assert notice(bench)["since"] == since
         azure.stalling.clear()
         azure.documents[EVENTS] = {"Events": []}
-        eventually(lambda: clean(bench), "the cancelled notice is removed")
-    assert since
+        eventually(lambda: is_restored(bench), "the cancelled notice is removed")
 
 
 def as_watcher(bench: WatcherBench) -> client.CoreV1Api:
@@ -172,7 +173,7 @@ def as_watcher(bench: WatcherBench) -> client.CoreV1Api:
     return client.CoreV1Api(client.ApiClient(configuration))
 
 
-FORBIDDEN: dict[str, Callable[[client.CoreV1Api], Any]] = {
+FORBIDDEN_ACTIONS: dict[str, Callable[[client.CoreV1Api], Any]] = {
     "cordon another node": lambda core: core.patch_node(
         OTHER_NODE, {"spec": {"unschedulable": True}}
     ),
@@ -213,21 +214,21 @@ FORBIDDEN: dict[str, Callable[[client.CoreV1Api], Any]] = {
 @pytest.fixture(scope="module")
 def workers(bench: WatcherBench) -> Iterator[None]:
     """Create a worker on the watcher's node and one on another node."""
-    bench.worker("own")
-    bench.worker("foreign", OTHER_NODE)
+    bench.create_worker("own")
+    bench.create_worker("foreign", OTHER_NODE)
     yield
     for name in ("own", "foreign"):
         bench.confirm_deletion(name)
 
 
 @pytest.mark.usefixtures("workers")
-@pytest.mark.parametrize("action", FORBIDDEN)
+@pytest.mark.parametrize("action", FORBIDDEN_ACTIONS)
 def test_the_api_server_refuses_other_changes_of_the_watcher(
     bench: WatcherBench, action: str
 ) -> None:
     core = as_watcher(bench)
     # The API server applies a new admission policy after some moments.
-    eventually(lambda: _refused(lambda: FORBIDDEN[action](core)), f"refused: {action}")
+    eventually(lambda: _is_refused(lambda: FORBIDDEN_ACTIONS[action](core)), f"refused: {action}")
 
 
 @pytest.mark.usefixtures("workers")
@@ -244,7 +245,7 @@ def test_the_watcher_is_allowed_to_annotate_workers_of_its_node_with_the_deadlin
     assert not bench.pod("own").metadata.annotations
 
 
-def _refused(call: Callable[[], Any]) -> bool:
+def _is_refused(call: Callable[[], Any]) -> bool:
     try:
         call()
     except ApiException as error:

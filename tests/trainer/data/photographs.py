@@ -8,7 +8,7 @@ from PIL import Image
 CLASSES = ("cat", "dog")
 
 
-def smooth(seed: int, width: int, height: int) -> np.ndarray:
+def smooth_image(seed: int, width: int, height: int) -> np.ndarray:
     """Return an image without hard edges, so that scaling methods can be compared."""
     rng = np.random.default_rng(seed)
     rows, columns = np.linspace(0, 3, height)[:, None], np.linspace(0, 4, width)[None, :]
@@ -16,7 +16,7 @@ def smooth(seed: int, width: int, height: int) -> np.ndarray:
     return (127 + 120 * np.stack(waves, axis=-1)).astype(np.uint8)
 
 
-def make(
+def write_photographs(
     folder: Path, per_class: int = 3, width: int = 90, height: int = 70, test: str = "test"
 ) -> Path:
     """Write `per_class` JPEGs per class into the folder `train` and the evaluation folder, `test`."""
@@ -24,6 +24,6 @@ def make(
         for label, name in enumerate(CLASSES):
             (folder / part / name).mkdir(parents=True)
             for number in range(per_class):
-                image = Image.fromarray(smooth(1000 * label + number, width, height))
+                image = Image.fromarray(smooth_image(1000 * label + number, width, height))
                 image.save(folder / part / name / f"{number}.jpg", quality=95)
     return folder

@@ -6,30 +6,32 @@ import pytest
 
 from everstep.errors import EverstepError
 from everstep.progress import Silent
-from tests.trainer.data.photographs import make
+from tests.trainer.data.photographs import write_photographs
 from trainer import data, prepare
 from trainer.data.convert import convert, shard_samples
 from trainer.data.shard import Resizing
 
-SMALL = Resizing(short_side=32)
+SMALL_RESIZING = Resizing(short_side=32)
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return make(tmp_path / "photographs", per_class=4)
+    return write_photographs(tmp_path / "photographs", per_class=4)
 
 
-def shards(source: Path, output: Path, resizing: Resizing = SMALL, processes: int = 1) -> str:
+def write_shards(
+    source: Path, output: Path, resizing: Resizing = SMALL_RESIZING, processes: int = 1
+) -> str:
     return convert(source, output, resizing, processes, Silent())
 
 
 def test_shards_contain_the_resized_images(source: Path, tmp_path: Path) -> None:
-    summary = shards(source, tmp_path / "shards")
+    summary = write_shards(source, tmp_path / "shards")
 
-    files = data.load("imagefolder", source, "test", 28)
-    converted = data.load("imagefolder", tmp_path / "shards", "test", 28)
+    folder_dataset = data.load("imagefolder", source, "test", 28)
+    shard_dataset = data.load("imagefolder", tmp_path / "shards", "test", 28)
     (from_shards, labels), (from_folder, folder_labels) = (
-        d.test_batch(np.arange(8)) for d in (converted, files)
+        d.test_batch(np.arange(8)) for d in (shard_dataset, folder_dataset)
     )
     assert "8 train and 8 test images in 2 classes" in summary
     assert list(labels) == list(folder_labels)
@@ -39,12 +41,13 @@ def test_shards_contain_the_resized_images(source: Path, tmp_path: Path) -> None
 def test_the_command_writes_shards_and_then_verifies_them(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = ["--dataset", "imagefolder", "--output", str(tmp_path / "shards")]
+    arguments = ["--dataset", "imagefolder", "--output", str(tmp_path / "shards")]
 
     assert (
-        prepare.main([*line, "--source", str(source), "--short-side", "32", "--processes=1"]) == 0
+        prepare.main([*arguments, "--source", str(source), "--short-side", "32", "--processes=1"])
+        == 0
     )
-    assert prepare.main(line) == 0
+    assert prepare.main(arguments) == 0
 
     assert "train: 8 images in 2 classes, contents " in capsys.readouterr().out
 
@@ -52,52 +55,52 @@ def test_the_command_writes_shards_and_then_verifies_them(
 def test_a_repeated_conversion_does_nothing_and_a_different_one_is_refused(
     source: Path, tmp_path: Path
 ) -> None:
-    first = shards(source, tmp_path / "shards")
+    first_summary = write_shards(source, tmp_path / "shards")
     written_at = (tmp_path / "shards" / "manifest.json").stat().st_mtime_ns
 
-    assert shards(source, tmp_path / "shards") == first
+    assert write_shards(source, tmp_path / "shards") == first_summary
     assert (tmp_path / "shards" / "manifest.json").stat().st_mtime_ns == written_at
     with pytest.raises(EverstepError, match="shards of other files or of another size"):
-        shards(source, tmp_path / "shards", Resizing(short_side=40))
+        write_shards(source, tmp_path / "shards", Resizing(short_side=40))
 
 
 def test_every_invalid_file_is_named_and_skipped_only_on_request(
     source: Path, tmp_path: Path
 ) -> None:
-    cut = source / "train" / "dog" / "1.jpg"
-    cut.write_bytes(cut.read_bytes()[:500])
+    truncated_file = source / "train" / "dog" / "1.jpg"
+    truncated_file.write_bytes(truncated_file.read_bytes()[:500])
     (source / "test" / "cat" / "notes.txt").write_text("not an image")
 
     with pytest.raises(EverstepError, match=r"2 file\(s\) are not valid JPEGs") as error:
-        shards(source, tmp_path / "shards")
+        write_shards(source, tmp_path / "shards")
     assert "dog/1.jpg: it is truncated" in error.value.problem
     assert "cat/notes.txt: it is not a JPEG" in error.value.problem
     assert not (tmp_path / "shards").exists()
 
-    summary = shards(source, tmp_path / "shards", Resizing(short_side=32, skip_bad=True))
+    summary = write_shards(source, tmp_path / "shards", Resizing(short_side=32, skip_bad=True))
     assert "7 train and 8 test" in summary
     assert "2 invalid files skipped" in summary
 
 
 def test_an_interrupted_conversion_resumes(source: Path, tmp_path: Path) -> None:
-    damaged = source / "test" / "dog" / "3.jpg"
-    content = damaged.read_bytes()
-    damaged.write_bytes(b"torn")
+    damaged_file = source / "test" / "dog" / "3.jpg"
+    content = damaged_file.read_bytes()
+    damaged_file.write_bytes(b"torn")
     with pytest.raises(EverstepError):
-        shards(source, tmp_path / "shards")
+        write_shards(source, tmp_path / "shards")
     (shard,) = (tmp_path / ".shards.partial").glob("train-*.jpegs")
-    before = shard.stat().st_ino
+    inode = shard.stat().st_ino
 
-    damaged.write_bytes(content)
-    shards(source, tmp_path / "shards")
+    damaged_file.write_bytes(content)
+    write_shards(source, tmp_path / "shards")
 
-    assert (tmp_path / "shards" / shard.name).stat().st_ino == before, "converted a second time"
+    assert (tmp_path / "shards" / shard.name).stat().st_ino == inode, "converted a second time"
     assert not (tmp_path / ".shards.partial").exists()
     assert len(list((tmp_path / "shards").iterdir())) == 5
 
 
 def test_a_truncated_shard_is_refused_when_it_is_opened(source: Path, tmp_path: Path) -> None:
-    shards(source, tmp_path / "shards")
+    write_shards(source, tmp_path / "shards")
     (file,) = (tmp_path / "shards").glob("train-*.jpegs")
     file.write_bytes(file.read_bytes()[:-1])
 
@@ -108,7 +111,7 @@ def test_a_truncated_shard_is_refused_when_it_is_opened(source: Path, tmp_path: 
 def test_a_flipped_byte_is_detected_by_the_checksum_of_the_image(
     source: Path, tmp_path: Path
 ) -> None:
-    shards(source, tmp_path / "shards")
+    write_shards(source, tmp_path / "shards")
     (file,) = (tmp_path / "shards").glob("train-*.jpegs")
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -120,7 +123,7 @@ def test_a_flipped_byte_is_detected_by_the_checksum_of_the_image(
 
 
 def test_shards_of_another_format_are_named(source: Path, tmp_path: Path) -> None:
-    shards(source, tmp_path / "shards")
+    write_shards(source, tmp_path / "shards")
     manifest = tmp_path / "shards" / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
 
@@ -132,7 +135,7 @@ def test_parts_with_different_classes_are_refused(source: Path, tmp_path: Path) 
     (source / "test" / "dog").rename(source / "test" / "dogs")
 
     with pytest.raises(EverstepError, match="only one has 'dog', 'dogs'"):
-        shards(source, tmp_path / "shards")
+        write_shards(source, tmp_path / "shards")
 
 
 @pytest.mark.parametrize("kind", ["photographs", "shards"])
@@ -143,20 +146,20 @@ def test_the_identity_describes_the_data_and_changes_with_it(
         folder = source
         if kind == "shards":
             folder = tmp_path / name
-            shards(source, folder)
+            write_shards(source, folder)
         return data.load("imagefolder", folder, "train", 28).identity
 
-    before = identity("first")
+    first_identity = identity("first")
     image = source / "train" / "cat" / "2.jpg"
     image.write_bytes((source / "train" / "dog" / "0.jpg").read_bytes())
-    changed = identity("second")
+    changed_identity = identity("second")
     image.unlink()
-    fewer = identity("third")
+    reduced_identity = identity("third")
 
-    assert before.startswith("8 images in 2 classes, contents ")
-    assert changed.startswith("8 images in 2 classes, contents ")
-    assert fewer.startswith("7 images in 2 classes, contents ")
-    assert len({before, changed, fewer}) == 3
+    assert first_identity.startswith("8 images in 2 classes, contents ")
+    assert changed_identity.startswith("8 images in 2 classes, contents ")
+    assert reduced_identity.startswith("7 images in 2 classes, contents ")
+    assert len({first_identity, changed_identity, reduced_identity}) == 3
 
 
 def test_a_data_set_is_split_into_a_few_large_shards() -> None:

@@ -41,10 +41,10 @@ def test_the_evaluation_folder_may_be_named_val(folder: Path) -> None:
 def test_a_crop_depends_on_seed_epoch_and_id_only(folder: Path) -> None:
     train = data.load("imagefolder", folder, "train", 32)
 
-    first, _ = train.train_batch(np.array([2, 4]), seed=1, epoch=0)
-    repeated, _ = train.train_batch(np.array([4]), seed=1, epoch=0)
+    first_images, _ = train.train_batch(np.array([2, 4]), seed=1, epoch=0)
+    repeated_images, _ = train.train_batch(np.array([4]), seed=1, epoch=0)
 
-    assert np.array_equal(first[1], repeated[0])
+    assert np.array_equal(first_images[1], repeated_images[0])
 
 
 def test_the_error_for_an_empty_folder_describes_the_expected_layout(tmp_path: Path) -> None:
@@ -60,26 +60,26 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 
 def test_an_invalid_image_is_reported_with_its_path(folder: Path) -> None:
-    broken = folder / "train" / "dog" / "1.png"
-    broken.write_bytes(b"no image")
+    invalid_file = folder / "train" / "dog" / "1.png"
+    invalid_file.write_bytes(b"not an image")
     train = data.load("imagefolder", folder, "train", 32)
 
-    with pytest.raises(EverstepError, match=str(broken)):
+    with pytest.raises(EverstepError, match=str(invalid_file)):
         train.train_batch(np.arange(6), seed=0, epoch=0)
 
 
 def test_preparing_a_folder_reports_every_invalid_image(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "train" / "dog" / "1.png").write_bytes(b"no image")
-    (folder / "test" / "cat" / "0.png").write_bytes(b"no image")
+    (folder / "train" / "dog" / "1.png").write_bytes(b"not an image")
+    (folder / "test" / "cat" / "0.png").write_bytes(b"not an image")
 
     assert prepare.main(["--dataset", "imagefolder", "--output", str(folder)]) == 1
 
-    printed = capsys.readouterr().err
-    assert "2 file(s)" in printed
-    assert "dog/1.png" in printed
-    assert "cat/0.png" in printed
+    errors = capsys.readouterr().err
+    assert "2 file(s)" in errors
+    assert "dog/1.png" in errors
+    assert "cat/0.png" in errors
 
 
 def test_the_error_for_unprepared_data_names_the_command(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis.strategies import integers, lists, permutations
 from PIL import Image
 
 from everstep.errors import EverstepError
-from tests.trainer.data.photographs import make, smooth
+from tests.trainer.data.photographs import smooth_image, write_photographs
 from trainer import data
 from trainer.augment import center_crop, random_crop
 from trainer.data import jpeg
@@ -19,16 +19,16 @@ from trainer.data.images import render
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make(tmp_path_factory.mktemp("photographs"))
+    return write_photographs(tmp_path_factory.mktemp("photographs"))
 
 
-def encoded(pixels: np.ndarray) -> np.ndarray:
+def encode(pixels: np.ndarray) -> np.ndarray:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "jpeg", quality=97, subsampling=0)
     return np.frombuffer(file.getvalue(), np.uint8)
 
 
-@settings(max_examples=25)  # 25 images or so each
+@settings(max_examples=25)  # about 25 images each
 @given(
     order=permutations(range(6)),
     cuts=lists(integers(0, 6), max_size=3),
@@ -39,11 +39,11 @@ def test_an_image_does_not_depend_on_the_worker_or_batch(
     folder: Path, order: list[int], cuts: list[int], seed: int, epoch: int
 ) -> None:
     train = data.load("imagefolder", folder, "train", 16)
-    together, _ = train.train_batch(np.arange(6), seed, epoch)
+    whole_batch, _ = train.train_batch(np.arange(6), seed, epoch)
 
     for ids in np.split(np.array(order), sorted(cuts)):
         images, labels = train.train_batch(ids, seed, epoch)
-        assert np.array_equal(images, together[ids]), "the training would depend on the group"
+        assert np.array_equal(images, whole_batch[ids]), "the training would depend on the group"
         assert list(labels) == [int(sample) // 3 for sample in ids]
 
 
@@ -63,22 +63,27 @@ def test_another_seed_or_epoch_gives_another_image(folder: Path) -> None:
 def test_a_crop_has_the_pixels_of_pil_even_if_decoded_at_a_reduced_size(
     size: int, random_word: int
 ) -> None:
-    pixels = smooth(4, 500, 375)
+    pixels = smooth_image(4, 500, 375)
     crop = center_crop(500, 375) if random_word is None else random_crop(500, 375, random_word)
-    rendered = np.empty((size, size, 3), np.uint8)
+    rendered_image = np.empty((size, size, 3), np.uint8)
 
-    render(encoded(pixels), random_word, rendered)
+    render(encode(pixels), random_word, rendered_image)
 
-    by = jpeg.reduction_for(crop.width, crop.height, size)
-    close = crop.reduced(by)
-    right, bottom = close.left + close.width, close.top + close.height
-    box = (by * close.left, by * close.top, by * right, by * bottom)
+    reduction = jpeg.reduction_for(crop.width, crop.height, size)
+    reduced_crop = crop.reduced(reduction)
+    right, bottom = reduced_crop.left + reduced_crop.width, reduced_crop.top + reduced_crop.height
+    box = (
+        reduction * reduced_crop.left,
+        reduction * reduced_crop.top,
+        reduction * right,
+        reduction * bottom,
+    )
     expected = np.asarray(
         Image.fromarray(pixels).resize((size, size), Image.Resampling.BILINEAR, box=box)
     )
     if crop.mirrored:
         expected = expected[:, ::-1]
-    assert np.abs(rendered.astype(int) - expected).mean() < 3, "a shift by one pixel gives 5"
+    assert np.abs(rendered_image.astype(int) - expected).mean() < 3, "a shift by one pixel gives 5"
 
 
 @given(side=integers(8, 5000), size=integers(8, 512))
@@ -93,32 +98,32 @@ def test_an_image_is_never_decoded_smaller_than_the_output(side: int, size: int)
 
 @given(width=integers(1, 60), height=integers(1, 60))
 def test_the_size_is_read_from_the_header(width: int, height: int) -> None:
-    assert jpeg.frame_size(encoded(np.zeros((height, width, 3), np.uint8))) == (width, height)
+    assert jpeg.frame_size(encode(np.zeros((height, width, 3), np.uint8))) == (width, height)
 
 
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda b: b[: len(b) // 2], "truncated"),
-        (lambda b: b"GIF89a" + b, "not a JPEG"),
-        (lambda b: b[:2] + b"\0" + b[3:], "header is damaged"),
-        (lambda b: b[:2], "no frame header"),
+        (lambda content: content[: len(content) // 2], "truncated"),
+        (lambda content: b"GIF89a" + content, "not a JPEG"),
+        (lambda content: content[:2] + b"\0" + content[3:], "header is damaged"),
+        (lambda content: content[:2], "no frame header"),
     ],
 )
 def test_an_invalid_jpeg_is_refused_with_the_reason(
     damage: Callable[[bytes], bytes], reason: str
 ) -> None:
-    valid = encoded(smooth(1, 40, 30)).tobytes()
+    valid_jpeg = encode(smooth_image(1, 40, 30)).tobytes()
 
     with pytest.raises(ValueError, match=reason):
-        jpeg.frame_size(np.frombuffer(damage(valid), np.uint8))
+        jpeg.frame_size(np.frombuffer(damage(valid_jpeg), np.uint8))
 
 
 def test_the_orientation_tag_is_ignored() -> None:
     tags = Image.Exif()
     tags[0x0112] = 6  # rotation by 90 degrees
     file = io.BytesIO()
-    Image.fromarray(smooth(2, 60, 40)).save(file, "jpeg", exif=tags)
+    Image.fromarray(smooth_image(2, 60, 40)).save(file, "jpeg", exif=tags)
 
     pixels = jpeg.decode(np.frombuffer(file.getvalue(), np.uint8))
 

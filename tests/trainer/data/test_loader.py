@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from everstep.errors import EverstepError
-from tests.trainer.data.photographs import make
+from tests.trainer.data.photographs import write_photographs
 from trainer import data
 from trainer.data import BatchRequest
 from trainer.data.loader import Loader, Readers
@@ -14,14 +14,14 @@ from trainer.data.protocol import ReaderArguments, from_slot, to_slot
 from trainer.data.reader import Parts
 
 SIZE = 24
-GOOD = 40  # valid images in each part; train has an additional invalid one
+VALID_IMAGES = 40  # number in each part; train has an invalid image, too
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = make(tmp_path_factory.mktemp("photographs"), per_class=20)
-    valid = (folder / "train" / "dog" / "0.jpg").read_bytes()
-    (folder / "train" / "dog" / "z.jpg").write_bytes(valid[:600])
+    folder = write_photographs(tmp_path_factory.mktemp("photographs"), per_class=20)
+    valid_jpeg = (folder / "train" / "dog" / "0.jpg").read_bytes()
+    (folder / "train" / "dog" / "z.jpg").write_bytes(valid_jpeg[:600])
     return folder
 
 
@@ -33,24 +33,26 @@ def parts(folder: Path) -> list[Any]:
 def loaders(folder: Path) -> Iterator[tuple[Any, Any]]:
     """Yield the loaders of both parts, with two processes and fewer slots than samples in a batch."""
     train, test = parts(folder)
-    ahead = data.read_ahead(train, test, readers=2, global_batch=6)
-    yield ahead
-    assert isinstance(ahead[0], Loader)
-    ahead[0].close()
+    opened_loaders = data.read_ahead(train, test, readers=2, global_batch=6)
+    yield opened_loaders
+    assert isinstance(opened_loaders[0], Loader)
+    opened_loaders[0].close()
 
 
 def test_prefetched_images_equal_those_read_on_demand(
     folder: Path, loaders: tuple[Any, Any]
 ) -> None:
-    for plain, ahead in zip(parts(folder), loaders, strict=True):
+    for plain, loader in zip(parts(folder), loaders, strict=True):
         ids = np.random.default_rng(0).permutation(40)  # more than there are slots
 
-        for a, b in zip(plain.train_batch(ids, 5, 2), ahead.train_batch(ids, 5, 2), strict=True):
+        for expected, actual in zip(
+            plain.train_batch(ids, 5, 2), loader.train_batch(ids, 5, 2), strict=True
+        ):
             if plain.part == "train":
-                assert np.array_equal(a, b)
-        for a, b in zip(plain.test_batch(ids), ahead.test_batch(ids), strict=True):
+                assert np.array_equal(expected, actual)
+        for expected, actual in zip(plain.test_batch(ids), loader.test_batch(ids), strict=True):
             if plain.part == "test":
-                assert np.array_equal(a, b)
+                assert np.array_equal(expected, actual)
 
 
 def test_a_change_of_the_group_changes_only_the_requested_samples(
@@ -85,26 +87,25 @@ def test_images_needed_now_do_not_wait_for_prefetched_ones(
     folder: Path, loaders: tuple[Any, Any]
 ) -> None:
     plain, train = parts(folder)[0], loaders[0]
-    train.prefetch(
-        [BatchRequest(ids=np.arange(GOOD - 12, GOOD), seed=4)]
-    )  # as many as there are slots
+    # The prefetched images occupy all slots.
+    train.prefetch([BatchRequest(ids=np.arange(VALID_IMAGES - 12, VALID_IMAGES), seed=4)])
 
-    images, _ = train.train_batch(np.arange(GOOD), 4, 0)
+    images, _ = train.train_batch(np.arange(VALID_IMAGES), 4, 0)
 
-    assert np.array_equal(images, plain.train_batch(np.arange(GOOD), 4, 0)[0])
+    assert np.array_equal(images, plain.train_batch(np.arange(VALID_IMAGES), 4, 0)[0])
 
 
 def test_an_invalid_image_raises_when_it_is_used_and_not_when_it_is_prefetched(
     loaders: tuple[Any, Any],
 ) -> None:
     train, _ = loaders
-    train.prefetch([BatchRequest(ids=np.arange(GOOD + 1))])
-    train.train_batch(np.arange(GOOD), 0, 0)
+    train.prefetch([BatchRequest(ids=np.arange(VALID_IMAGES + 1))])
+    train.train_batch(np.arange(VALID_IMAGES), 0, 0)
 
     with pytest.raises(
         EverstepError, match=r"dog/z\.jpg cannot be read as an image: it is truncated"
     ):
-        train.train_batch(np.array([GOOD]), 0, 0)
+        train.train_batch(np.array([VALID_IMAGES]), 0, 0)
 
 
 def test_an_image_that_repeatedly_crashes_its_reader_ends_the_run_with_its_name(

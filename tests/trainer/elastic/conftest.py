@@ -9,7 +9,7 @@ import pytest
 
 from tests.trainer.elastic.nodes import NAMES, Nodes, etcd_process, running_etcd, small_data
 
-Start = Callable[..., Nodes]
+StartNodes = Callable[..., Nodes]
 
 
 @pytest.fixture(scope="module")
@@ -27,23 +27,23 @@ def etcd(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
 
 
 @pytest.fixture
-def start(tmp_path: Path, etcd: tuple[str, object]) -> Iterator[Start]:
+def start_nodes(tmp_path: Path, etcd: tuple[str, object]) -> Iterator[StartNodes]:
     """Yield a function that starts nodes of a long job, with additional options of the trainer.
 
-    `names` are the nodes; other keyword arguments are passed to `Nodes`.
+    `names` are the names of the nodes; other keyword arguments are passed to `Nodes`.
     """
     data = small_data(tmp_path, samples=1200)
     defaults = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
     defaults += ["--global-batch", "12", "--epochs", "1000", "--checkpoint-seconds", "2"]
-    started: list[Nodes] = []
+    all_nodes: list[Nodes] = []
 
     def start_nodes(*options: str, names: tuple[str, ...] = NAMES, **limits: Any) -> Nodes:
         nodes = Nodes(tmp_path, etcd[0], [*defaults, *options], **limits)
-        started.append(nodes)
+        all_nodes.append(nodes)
         for name in names:
             nodes.start(name)
         return nodes
 
     yield start_nodes
-    for nodes in started:
+    for nodes in all_nodes:
         nodes.close()

@@ -20,6 +20,7 @@ from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.progress import Silent
 from tests.processes import free_port, processes_in_session, signal_all, start_ticks
 from tests.trainer.data.fashion_mnist import write_source
+from trainer.prepare import prepare_fashion_mnist
 
 REPOSITORY = Path(__file__).parents[3]
 NAMES = ("w0", "w1", "w2")
@@ -27,8 +28,8 @@ WAIT_SECONDS = 240.0
 """Time limit for an event on a machine that is slow and busy; typically a few seconds."""
 
 LOG_CHARACTERS = 20_000
-KeyValue = Mapping[str, Any]
-Found = TypeVar("Found")
+JournalEntry = Mapping[str, Any]
+Result = TypeVar("Result")
 
 
 @contextlib.contextmanager
@@ -48,6 +49,7 @@ def etcd_process(
     """
     client, peer = free_port(), free_port()
     log = (folder / "etcd.log").open("wb")
+    # A program named by EVERSTEP_TEST_ETCD may be etcd 3.4, which lacks the last flag.
     process = subprocess.Popen(
         [
             *KILLED_WITH_PARENT,
@@ -57,9 +59,7 @@ def etcd_process(
             f"--advertise-client-urls={scheme}://127.0.0.1:{client}",
             f"--listen-peer-urls=http://127.0.0.1:{peer}",
             *flags,
-            *(
-                ["--unsafe-no-fsync"] if "EVERSTEP_TEST_ETCD" not in os.environ else []
-            ),  # 3.4 lacks this flag
+            *(["--unsafe-no-fsync"] if "EVERSTEP_TEST_ETCD" not in os.environ else []),
         ],
         stdout=log,
         stderr=log,
@@ -79,14 +79,14 @@ def _accepts_connections(port: int) -> bool:
     return False
 
 
-def wait_until(condition: Callable[[], Found | None], seconds: float, description: str) -> Found:
+def wait_until(condition: Callable[[], Result | None], seconds: float, description: str) -> Result:
     """Poll until a condition returns a true value, and return it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if result := condition():
             return result
         time.sleep(0.1)
-    raise AssertionError(f"waited {seconds} s without success until {description}")
+    raise AssertionError(f"not within {seconds} s: {description}")
 
 
 class Nodes:
@@ -137,7 +137,7 @@ class Nodes:
             **({"EVERSTEP_NNODES_FILE": str(self._bounds_file)} if self._bounds_file else {}),
             **(environment or {}),
         }
-        injected = [
+        agent_options = [
             "--rdzv_backend=etcd",
             f"--rdzv_endpoint={self._etcd}",
             f"--rdzv_id={self._job}",
@@ -155,7 +155,7 @@ class Nodes:
                     sys.executable,
                     "-m",
                     "trainer.launch",
-                    *injected,
+                    *agent_options,
                     *per_node,
                     *program,
                 ],
@@ -171,7 +171,7 @@ class Nodes:
         self._agents[name].send_signal(number)
 
     def signal_all(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to every process of a node, including those that are started meanwhile."""
+        """Send a signal to every process of a node, including processes that start meanwhile."""
         signal_all(lambda: self.processes(name), number)
 
     def worker(self, name: str) -> int:
@@ -191,10 +191,12 @@ class Nodes:
         with contextlib.closing(Etcd(EtcdOptions(endpoints=(self._etcd,)))) as etcd:
             return len(etcd.get(f"/everstep/{self._job}/members/")[0])
 
-    def journal(self, kind: str) -> list[KeyValue]:
+    def journal(self, kind: str) -> list[JournalEntry]:
         return [entry for entry in self._journal.read() if entry["kind"] == kind]
 
-    def next_step(self, after: float, world_size: int, seconds: float = WAIT_SECONDS) -> KeyValue:
+    def next_step(
+        self, after: float, world_size: int, seconds: float = WAIT_SECONDS
+    ) -> JournalEntry:
         """Return the first step that a group of this size completed after a time."""
         return self.next_step_where(
             lambda step: step["at"] > after and step["world_size"] == world_size,
@@ -203,8 +205,8 @@ class Nodes:
         )
 
     def next_step_where(
-        self, matches: Callable[[KeyValue], bool], seconds: float, description: str
-    ) -> KeyValue:
+        self, matches: Callable[[JournalEntry], bool], seconds: float, description: str
+    ) -> JournalEntry:
         """Return the first step that matches."""
         try:
             return wait_until(
@@ -215,16 +217,16 @@ class Nodes:
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.logs()}") from None
 
-    def last_step_before(self, step: KeyValue) -> int:
-        """Return the last step of the groups before the group that took a step.
+    def last_step_before(self, step: JournalEntry) -> int:
+        """Return the last step that earlier groups completed before the group of this step.
 
-        By their generations: each worker notes a step at its own time.
+        Groups are compared by generation, because each worker records a step at its own time.
         """
         earlier = (s["step"] for s in self.journal("step") if s["generation"] < step["generation"])
         return max(earlier, default=0)
 
     def logs(self) -> str:
-        """Return the ends of the logs, long enough for all lines that a test looks for."""
+        """Return the end of each log, long enough for all lines that a test looks for."""
         parts = [
             f"--- {path.name}\n{path.read_text(errors='replace')[-LOG_CHARACTERS:]}"
             for path in sorted(self._folder.glob("w*.log"))
@@ -238,8 +240,6 @@ class Nodes:
 
 def small_data(folder: Path, samples: int) -> Path:
     """Prepare a data set of random images, small enough for steps of a fraction of a second."""
-    from trainer.prepare import prepare_fashion_mnist
-
     source = write_source(folder / "source", train=samples, test=24)
     prepare_fashion_mnist(source, folder / "data")
     return folder / "data"

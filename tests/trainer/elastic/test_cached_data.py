@@ -11,7 +11,7 @@ import pytest
 from everstep.progress import Silent
 from tests.everstep.staging.sources import servers
 from tests.everstep.staging.sources.test_s3 import client_of
-from tests.trainer.data.photographs import make
+from tests.trainer.data.photographs import write_photographs
 from tests.trainer.elastic.nodes import REPOSITORY, Nodes, running_etcd
 from trainer.data import convert
 from trainer.data.shard import Resizing
@@ -27,7 +27,7 @@ OPTIONS += ["--global-batch=8", "--mode=exact", "--shard-size=4", "--epochs=5"]
 def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with shards of 80 training images."""
     monkeypatch.setattr(convert, "MIN_SAMPLES", 16)
-    make(tmp_path / "photographs", per_class=40)
+    write_photographs(tmp_path / "photographs", per_class=40)
     convert.convert(
         tmp_path / "photographs", tmp_path / "shards", Resizing(short_side=32), 1, Silent()
     )
@@ -45,7 +45,7 @@ def test_a_node_is_killed_and_every_sample_is_trained_once_with_the_bytes_of_the
         for path in shards.iterdir():
             client.upload_file(str(path), "photographs", f"shards/{path.name}")
         bounds = tmp_path / "nnodes"
-        bounds.write_text("2:3")  # no step is taken before both are there
+        bounds.write_text("2:3")  # no step is taken before both nodes have joined
         options = [*OPTIONS, "--data-store=s3://photographs/shards"]
         nodes = Nodes(tmp_path, etcd, options, bounds_file=bounds)
         try:
@@ -60,15 +60,15 @@ def test_a_node_is_killed_and_every_sample_is_trained_once_with_the_bytes_of_the
         finally:
             nodes.close()
 
-    verified = subprocess.run(
+    verification = subprocess.run(
         [sys.executable, "-m", "trainer.verify", str(nodes.run)],
         cwd=REPOSITORY,
         check=False,
         capture_output=True,
         text=True,
     )
-    assert verified.returncode == 0, verified.stdout + verified.stderr
-    assert digest(nodes.run) == digest(trained_from(shards, tmp_path / "runs" / "folder")), (
+    assert verification.returncode == 0, verification.stdout + verification.stderr
+    assert digest(nodes.run) == digest(train_from(shards, tmp_path / "runs" / "folder")), (
         "the bytes of an image differ between the cache and the folder"
     )
 
@@ -83,10 +83,10 @@ def credentials(address: str) -> dict[str, str]:
     }
 
 
-def trained_from(folder: Path, run: Path) -> Path:
+def train_from(folder: Path, run: Path) -> Path:
     """Train the same run alone from a folder; return the folder of the run."""
-    line = [sys.executable, "-m", "trainer.train", *OPTIONS, f"--data={folder}", f"--run={run}"]
-    result = subprocess.run(line, cwd=REPOSITORY, check=False, capture_output=True, text=True)
+    command = [sys.executable, "-m", "trainer.train", *OPTIONS, f"--data={folder}", f"--run={run}"]
+    result = subprocess.run(command, cwd=REPOSITORY, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return run
 

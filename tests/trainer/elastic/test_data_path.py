@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from everstep.progress import Silent
-from tests.trainer.data.photographs import make
+from tests.trainer.data.photographs import write_photographs
 from tests.trainer.elastic.nodes import Nodes, running_etcd, wait_until
 from trainer import data
 from trainer.data.convert import convert
@@ -27,7 +27,7 @@ SIZE = 24
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make(tmp_path_factory.mktemp("photographs"), per_class=80)
+    return write_photographs(tmp_path_factory.mktemp("photographs"), per_class=80)
 
 
 def parts(folder: Path) -> list[Any]:
@@ -72,9 +72,8 @@ def test_readers_end_with_their_worker_even_if_it_is_killed(folder: Path) -> Non
     assert worker.stdout is not None
     with worker.stdout as output:
         reader = int(output.readline())
-        os.kill(
-            reader, signal.SIGTERM
-        )  # readers ignore SIGTERM, since the worker finishes its step
+        # Readers ignore SIGTERM, since the worker finishes its step.
+        os.kill(reader, signal.SIGTERM)
         handle = os.pidfd_open(reader)
 
         worker.kill()
@@ -102,28 +101,28 @@ def test_shards_do_not_depend_on_the_number_of_processes(folder: Path, tmp_path:
 def test_an_interrupted_conversion_reports_it_and_can_be_resumed(
     folder: Path, tmp_path: Path
 ) -> None:
-    line = [sys.executable, "-m", "trainer.prepare", "--dataset=imagefolder", "--processes=2"]
-    line += [f"--source={folder}", f"--output={tmp_path / 'shards'}", "--short-side=32"]
+    command = [sys.executable, "-m", "trainer.prepare", "--dataset=imagefolder", "--processes=2"]
+    command += [f"--source={folder}", f"--output={tmp_path / 'shards'}", "--short-side=32"]
     # Tests that run in the background ignore SIGINT, and so do all their children.
-    handled = ["env", "--default-signal=INT", *line]
-    with subprocess.Popen(handled, stderr=subprocess.PIPE, text=True) as stopped:
-        assert stopped.stderr is not None
-        assert "Converting" in stopped.stderr.readline()
-        stopped.send_signal(signal.SIGINT)
-        output = stopped.stderr.read()
+    interruptible_command = ["env", "--default-signal=INT", *command]
+    with subprocess.Popen(interruptible_command, stderr=subprocess.PIPE, text=True) as conversion:
+        assert conversion.stderr is not None
+        assert "Converting" in conversion.stderr.readline()
+        conversion.send_signal(signal.SIGINT)
+        output = conversion.stderr.read()
 
-    assert stopped.returncode == 130
+    assert conversion.returncode == 130
     assert "run it again to continue" in output
     assert "Traceback" not in output
     assert not (tmp_path / "shards").exists()
-    assert subprocess.run(line, check=False).returncode == 0
+    assert subprocess.run(command, check=False).returncode == 0
 
 
 @pytest.mark.timeout(600)
 def test_readers_survive_a_change_of_the_group_and_end_with_their_node(
     tmp_path: Path,
 ) -> None:
-    data_folder = make(tmp_path / "photographs", per_class=40)
+    data_folder = write_photographs(tmp_path / "photographs", per_class=40)
     options = ["--model", "resnet18", "--dataset", "imagefolder", "--data", str(data_folder)]
     options += ["--image-size=32", "--global-batch=8", "--epochs=1000", "--loader-workers=2"]
     with running_etcd(tmp_path) as etcd:
@@ -132,18 +131,18 @@ def test_readers_survive_a_change_of_the_group_and_end_with_their_node(
             for name in ("w0", "w1"):
                 nodes.start(name)
             nodes.next_step(0, world_size=2, seconds=300)
-            staying, leaving = readers_of(nodes, "w0"), readers_of(nodes, "w1")
+            remaining_readers, leaving_readers = readers_of(nodes, "w0"), readers_of(nodes, "w1")
 
-            drained = time.time()
+            drained_at = time.time()
             nodes.signal_agent("w1", signal.SIGTERM)
             assert nodes.exit_code("w1", 240) == 143, nodes.logs()
-            after = nodes.next_step(drained, world_size=1)
+            step_after_drain = nodes.next_step(drained_at, world_size=1)
 
-            assert after["step"] == nodes.last_step_before(after) + 1, (
+            assert step_after_drain["step"] == nodes.last_step_before(step_after_drain) + 1, (
                 "an announced departure costs no step"
             )
-            assert len(staying) == len(leaving) == 2
-            assert readers_of(nodes, "w0") == staying, (
+            assert len(remaining_readers) == len(leaving_readers) == 2
+            assert readers_of(nodes, "w0") == remaining_readers, (
                 "the new group changes only the requested samples"
             )
             wait_until(

@@ -6,13 +6,13 @@ import shutil
 import pytest
 
 from everstep.elastic.checkpoint import files as checkpoint
-from tests.trainer.elastic.conftest import Start
+from tests.trainer.elastic.conftest import StartNodes
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 
-def test_a_single_node_trains_and_a_rerun_ends_immediately(start: Start) -> None:
-    nodes = start("--global-batch", "16", "--max-steps", "3", names=("w0",))
+def test_a_single_node_trains_and_a_rerun_ends_immediately(start_nodes: StartNodes) -> None:
+    nodes = start_nodes("--global-batch", "16", "--max-steps", "3", names=("w0",))
     assert nodes.exit_code("w0", 240) == 0, nodes.logs()
     starts = len(nodes.journal("start"))
 
@@ -27,18 +27,20 @@ def test_a_single_node_trains_and_a_rerun_ends_immediately(start: Start) -> None
     assert (nodes.run / "previous-1" / "result.json").exists(), "the earlier run is kept"
 
 
-def test_a_damaged_checkpoint_is_skipped_and_one_of_another_model_is_refused(start: Start) -> None:
-    nodes = start("--global-batch", "16", "--max-steps", "6", names=("w0",))
+def test_a_damaged_checkpoint_is_skipped_and_one_of_another_model_is_refused(
+    start_nodes: StartNodes,
+) -> None:
+    nodes = start_nodes("--global-batch", "16", "--max-steps", "6", names=("w0",))
     assert nodes.exit_code("w0", 240) == 0, nodes.logs()
     (nodes.run / "result.json").unlink()
-    newest = max((nodes.run / "checkpoints").iterdir())
-    torn = newest.with_name("step-00000099")
-    shutil.copytree(newest, torn)
-    (torn / checkpoint.STATE_FILE).write_bytes(b"torn")
+    newest_checkpoint = max((nodes.run / "checkpoints").iterdir())
+    damaged_checkpoint = newest_checkpoint.with_name("step-00000099")
+    shutil.copytree(newest_checkpoint, damaged_checkpoint)
+    (damaged_checkpoint / checkpoint.STATE_FILE).write_bytes(b"torn")
 
     nodes.start("w0")
     assert nodes.exit_code("w0", 240) == 0, nodes.logs()
-    assert nodes.journal("skip_checkpoint")[-1]["path"].endswith(torn.name)
+    assert nodes.journal("skip_checkpoint")[-1]["path"].endswith(damaged_checkpoint.name)
     assert nodes.journal("restore")[-1]["step"] == 6
 
     (nodes.run / "result.json").unlink()
@@ -48,14 +50,14 @@ def test_a_damaged_checkpoint_is_skipped_and_one_of_another_model_is_refused(sta
 
 
 def test_a_damaged_committed_checkpoint_stops_the_run_until_its_loss_is_accepted(
-    start: Start,
+    start_nodes: StartNodes,
 ) -> None:
-    line = ("--global-batch", "16", "--max-steps", "6", "--checkpoint-steps", "3")
-    nodes = start(*line, names=("w0",))
+    options = ("--global-batch", "16", "--max-steps", "6", "--checkpoint-steps", "3")
+    nodes = start_nodes(*options, names=("w0",))
     assert nodes.exit_code("w0", 240) == 0, nodes.logs()
     (nodes.run / "result.json").unlink()
-    committed = max((nodes.run / "checkpoints").iterdir())
-    (committed / checkpoint.STATE_FILE).write_bytes(b"torn")
+    committed_checkpoint = max((nodes.run / "checkpoints").iterdir())
+    (committed_checkpoint / checkpoint.STATE_FILE).write_bytes(b"torn")
 
     nodes.start("w0")
     assert nodes.exit_code("w0", 240) == 1, "an older state would be used without notice"
@@ -64,6 +66,6 @@ def test_a_damaged_committed_checkpoint_stops_the_run_until_its_loss_is_accepted
 
     nodes.start("w0", "--accept-older-checkpoint", "6")
     assert nodes.exit_code("w0", 240) == 0, nodes.logs()
-    (lost,) = nodes.journal("lost_checkpoint")
-    assert (lost["step"], lost["restored"] < 6) == (6, True)
+    (lost_checkpoint,) = nodes.journal("lost_checkpoint")
+    assert (lost_checkpoint["step"], lost_checkpoint["restored"] < 6) == (6, True)
     assert json.loads((nodes.run / "result.json").read_text())["steps"] == 6

@@ -102,7 +102,7 @@ def test_the_expiry_of_a_lease_is_detected_and_not_before(etcd: Etcd) -> None:
         received_at = time.monotonic()
         if seconds_left is None or probe.observe(seconds_left, sent_at, received_at):
             break
-        # The request may take any time: etcd's answer is of some moment in it.
+        # The request may take any time, and etcd reads the clock at some moment during it.
         assert LEASE_SECONDS - (received_at - renewed_after) < seconds_left + 1
         assert seconds_left <= max(0.0, LEASE_SECONDS - (sent_at - renewed_before))
         time.sleep(0.05)
@@ -124,7 +124,7 @@ def test_a_watch_reports_every_change_in_order(etcd: Etcd) -> None:
     etcd.put("/watched/a", "1")
     etcd.delete("/watched/a")
 
-    changes = [change for batch in _first_two(etcd, revision) for change in batch]
+    changes = [change for batch in _first_two_changes(etcd, revision) for change in batch]
 
     assert [(change.kind, change.entry.key) for change in changes] == [
         ("put", "/watched/a"),
@@ -132,12 +132,12 @@ def test_a_watch_reports_every_change_in_order(etcd: Etcd) -> None:
     ]
 
 
-def _first_two(etcd: Etcd, revision: int) -> Iterator[list[WatchEvent]]:
-    received = 0
+def _first_two_changes(etcd: Etcd, revision: int) -> Iterator[list[WatchEvent]]:
+    received_count = 0
     for changes in etcd.watch("/watched/", revision + 1, 100):
         yield changes
-        received += len(changes)
-        if received == 2:
+        received_count += len(changes)
+        if received_count == 2:
             return
 
 
@@ -162,10 +162,10 @@ def test_resolved_addresses_are_used_without_dns(
 ) -> None:
     etcd.put("/dns", "1")
 
-    def down(*_: object, **__: object) -> NoReturn:
+    def raise_no_dns(*_: object, **__: object) -> NoReturn:
         raise socket.gaierror("no DNS")
 
-    monkeypatch.setattr(socket, "getaddrinfo", down)
+    monkeypatch.setattr(socket, "getaddrinfo", raise_no_dns)
 
     assert etcd.get("/dns")[0][0].value == "1"
 
@@ -226,18 +226,18 @@ class Peer:
         self.agent._heartbeats.close()
 
 
-SMALL = GroupLimits(min_members=1, max_members=3)
-LARGE = GroupLimits(min_members=1, max_members=3, full_view_members=0, coordinators=1)
+SMALL_GROUP = GroupLimits(min_members=1, max_members=3)
+LARGE_GROUP = GroupLimits(min_members=1, max_members=3, full_view_members=0, coordinators=1)
 
 
-@pytest.fixture(params=[SMALL, LARGE], ids=["all-watch", "one-coordinator"])
+@pytest.fixture(params=[SMALL_GROUP, LARGE_GROUP], ids=["all-watch", "one-coordinator"])
 def group(endpoint: str, request: pytest.FixtureRequest) -> Iterator[list[Peer]]:
     """Yield three peers in one generation, without heartbeats."""
     yield from peers_of_one_group(endpoint, request, heartbeats=False)
 
 
-@pytest.fixture(params=[SMALL, LARGE], ids=["all-watch", "one-coordinator"])
-def beating_group(endpoint: str, request: pytest.FixtureRequest) -> Iterator[list[Peer]]:
+@pytest.fixture(params=[SMALL_GROUP, LARGE_GROUP], ids=["all-watch", "one-coordinator"])
+def group_with_heartbeats(endpoint: str, request: pytest.FixtureRequest) -> Iterator[list[Peer]]:
     """Yield three peers in one generation."""
     yield from peers_of_one_group(endpoint, request, heartbeats=True)
 
@@ -288,61 +288,65 @@ def test_a_vanished_node_is_detected_when_its_lease_expires(group: list[Peer]) -
     assert group[0].agent.commit(2, 1, 5)
 
 
-@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("lost_rank", [0, 1, 2])
 def test_a_silent_member_is_fenced_although_its_lease_is_valid_and_returns(
-    beating_group: list[Peer], lost: int
+    group_with_heartbeats: list[Peer], lost_rank: int
 ) -> None:
-    silent = beating_group[lost]
-    staying = [peer for peer in beating_group if peer is not silent]
-    wait_until(lambda: all(hears(peer, silent) for peer in staying), 100, "heartbeats have arrived")
-    silent.silence()
+    silent_peer = group_with_heartbeats[lost_rank]
+    remaining_peers = [peer for peer in group_with_heartbeats if peer is not silent_peer]
+    wait_until(
+        lambda: all(hears(peer, silent_peer) for peer in remaining_peers),
+        100,
+        "heartbeats have arrived",
+    )
+    silent_peer.silence()
 
-    assert staying[0].stops.get(timeout=100) == f"lost n{lost}"
-    assert "suspected" in silent.stops.get(timeout=100)
-    for peer in beating_group:
+    assert remaining_peers[0].stops.get(timeout=100) == f"lost n{lost_rank}"
+    assert "suspected" in silent_peer.stops.get(timeout=100)
+    for peer in group_with_heartbeats:
         peer.wait()
-    while silent.ranks.empty():  # it may join the others in the group after their next one
-        for peer in staying:
+    while silent_peer.ranks.empty():  # it may join the others in the group after their next one
+        for peer in remaining_peers:
             with contextlib.suppress(queue.Empty):
                 peer.regroups.get(timeout=0.05)
                 peer.wait()
-    joined = silent.assignment(timeout=100).generation
-    assert len(joined.members) == 3
-    assert not silent.agent.commit(1, 1, 5), "its old generation is over"
+    generation = silent_peer.assignment(timeout=100).generation
+    assert len(generation.members) == 3
+    assert not silent_peer.agent.commit(1, 1, 5), "its old generation is over"
 
 
 def hears(peer: Peer, other: Peer) -> bool:
-    """Return whether a peer would miss the heartbeats of another one."""
+    """Return whether a peer receives steady heartbeats from another peer."""
     assert peer.agent._heartbeats is not None
     arrivals = peer.agent._heartbeats._core._arrivals.get(other.agent._core.identity or "")
     return arrivals is not None and arrivals.is_steady
 
 
-@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("lost_rank", [0, 1, 2])
 def test_a_probing_neighbour_revokes_only_lapsed_leases(
-    group: list[Peer], lost: int, caplog: pytest.LogCaptureFixture
+    group: list[Peer], lost_rank: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "everstep.elastic.membership.lease_prober")
     generation = group[0].agent._core.own_generation
     assert generation is not None
     ranks = generation.ranks
     by_rank = sorted(group, key=lambda peer: ranks[peer.agent._core.identity or ""])
-    staying = [peer for rank, peer in enumerate(by_rank) if rank != lost]
-    name = by_rank[lost].agent._node.name
-    by_rank[lost].vanish()
+    remaining_peers = [peer for rank, peer in enumerate(by_rank) if rank != lost_rank]
+    name = by_rank[lost_rank].agent._node.name
+    by_rank[lost_rank].vanish()
 
     deadline = time.monotonic() + 100
-    while staying[0].stops.empty() and time.monotonic() < deadline:
-        for peer in staying:
+    while remaining_peers[0].stops.empty() and time.monotonic() < deadline:
+        for peer in remaining_peers:
             peer.agent.stalled()
         time.sleep(0.1)
 
-    assert [peer.stops.get(timeout=100) for peer in staying] == [f"lost {name}"] * 2
-    lapsed = [
+    assert [peer.stops.get(timeout=100) for peer in remaining_peers] == [f"lost {name}"] * 2
+    messages = [
         record.getMessage() for record in caplog.records if "the lease of" in record.getMessage()
     ]
-    assert len(lapsed) <= 1, "etcd may have removed it first"
-    assert all(f"lease of {name}-" in line for line in lapsed)
+    assert len(messages) <= 1, "etcd may have removed it first"
+    assert all(f"lease of {name}-" in line for line in messages)
 
 
 def test_a_leaving_node_is_announced_to_all_and_departs(group: list[Peer]) -> None:
@@ -361,9 +365,9 @@ def test_waiting_members_receive_the_end_of_the_run(group: list[Peer]) -> None:
     group[0].wait()  # its worker is gone, the others still run: it waits
     group[1].agent.end_run(RunEnded(finished=True, reason="done"))
 
-    received = group[0].ranks.get(timeout=100)
-    assert isinstance(received, RunEndedError)
-    assert received.ended.finished
+    error = group[0].ranks.get(timeout=100)
+    assert isinstance(error, RunEndedError)
+    assert error.ended.finished
 
 
 def test_the_end_of_an_earlier_run_of_the_same_name_is_ignored(etcd: Etcd) -> None:
@@ -371,34 +375,34 @@ def test_the_end_of_an_earlier_run_of_the_same_name_is_ignored(etcd: Etcd) -> No
     RunKeys(etcd, "again").put_outcome(outcome)
     later_keys = RunKeys(etcd, "again")
 
-    assert outcome not in [*later_keys.read(), *later_keys.read()], "nor when it is read again"
+    assert outcome not in [*later_keys.read(), *later_keys.read()], "not even when it is read again"
 
     RunKeys(etcd, "again").put_outcome(outcome)
     assert outcome in [*later_keys.read()]
 
 
 def test_only_workers_of_the_current_generation_may_end_the_run(etcd: Etcd) -> None:
-    keys, failed = RunKeys(etcd, "outcome"), RunEnded(finished=False, reason="diverged")
+    keys, failure = RunKeys(etcd, "outcome"), RunEnded(finished=False, reason="diverged")
     [*keys.read()]
-    assert not keys.put_outcome(failed, 1), "there is no generation yet"
+    assert not keys.put_outcome(failure, 1), "there is no generation yet"
     assert keys.propose(Generation(1, ("a", "b"), "127.0.0.1:1"), 0)
-    [agreed] = [update for update in keys.read() if isinstance(update, MembershipSnapshot)]
-    assert keys.propose(Generation(2, ("a",), "127.0.0.1:1"), agreed.revision)
+    [agreed_snapshot] = [update for update in keys.read() if isinstance(update, MembershipSnapshot)]
+    assert keys.propose(Generation(2, ("a",), "127.0.0.1:1"), agreed_snapshot.revision)
 
-    assert not keys.put_outcome(failed, 1), "b was fenced out: the run of a continues"
-    assert not keys.put_outcome(failed, 0), "a worker without a generation may not end it either"
-    assert failed not in [*keys.read()]
+    assert not keys.put_outcome(failure, 1), "b was fenced out: the run of a continues"
+    assert not keys.put_outcome(failure, 0), "a worker without a generation may not end it either"
+    assert failure not in [*keys.read()]
 
-    assert keys.put_outcome(failed, 2)
-    assert failed in [*keys.read()]
+    assert keys.put_outcome(failure, 2)
+    assert failure in [*keys.read()]
 
 
 def test_before_the_first_generation_any_worker_may_end_the_run(etcd: Etcd) -> None:
-    keys, failed = RunKeys(etcd, "first"), RunEnded(finished=False, reason="no data")
+    keys, failure = RunKeys(etcd, "first"), RunEnded(finished=False, reason="no data")
     [*keys.read()]
 
-    assert keys.put_outcome(failed, 0)
-    assert failed in [*keys.read()]
+    assert keys.put_outcome(failure, 0)
+    assert failure in [*keys.read()]
 
 
 def test_a_commit_needs_the_current_generation_and_is_read_by_joiners(
@@ -420,7 +424,7 @@ def test_commits_only_advance(etcd: Etcd) -> None:
     assert keys.commit(1, StepProgress(1, 108))
 
     assert not keys.commit(1, StepProgress(1, 100)), "a slow request for an earlier step"
-    assert keys.commit(1, StepProgress(1, 108)), "the same one again: its response was lost"
+    assert keys.commit(1, StepProgress(1, 108)), "the same commit again: its response was lost"
 
     assert StepProgress(1, 108) in [*RunKeys(etcd, "monotonic").read()]
 
@@ -432,8 +436,8 @@ def test_changes_of_a_member_are_reported_as_events(etcd: Etcd) -> None:
     keys.put_member(member, lease)
     etcd.revoke(lease)
 
-    put, removed = itertools.islice(keys.follow(), 2)
+    put_event, removal = itertools.islice(keys.follow(), 2)
 
-    assert isinstance(put, MemberPut)
-    assert (put.member.identity, put.member.node) == ("n0-1", "n0")
-    assert removed == MemberRemoved("n0-1")
+    assert isinstance(put_event, MemberPut)
+    assert (put_event.member.identity, put_event.member.node) == ("n0-1", "n0")
+    assert removal == MemberRemoved("n0-1")

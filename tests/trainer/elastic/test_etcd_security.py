@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def secured(folder: Path) -> Iterator[EtcdOptions]:
+def tls_options(folder: Path) -> Iterator[EtcdOptions]:
     """Run an etcd with mutual TLS and yield the options of an authorised client."""
     flags = (
         f"--cert-file={folder / 'server.crt'}",
@@ -55,8 +55,8 @@ def secured(folder: Path) -> Iterator[EtcdOptions]:
         )
 
 
-def test_requests_succeed_with_mutual_tls(secured: EtcdOptions) -> None:
-    with closing(Etcd(replace(secured, retry_seconds=60))) as etcd:
+def test_requests_succeed_with_mutual_tls(tls_options: EtcdOptions) -> None:
+    with closing(Etcd(replace(tls_options, retry_seconds=60))) as etcd:
         lease = etcd.grant(60)
         etcd.put("/secured/a", "1", lease)
 
@@ -82,10 +82,10 @@ def test_requests_succeed_with_mutual_tls(secured: EtcdOptions) -> None:
     ],
 )
 def test_other_clients_and_servers_are_refused(
-    secured: EtcdOptions, folder: Path, authority: str | None, client: str | None
+    tls_options: EtcdOptions, folder: Path, authority: str | None, client: str | None
 ) -> None:
     options = replace(
-        secured,
+        tls_options,
         certificate_authority=str(folder / f"{authority}.crt") if authority else None,
         certificate=str(folder / f"{client}.crt") if client else None,
         key=str(folder / f"{client}.key") if client else None,
@@ -96,7 +96,7 @@ def test_other_clients_and_servers_are_refused(
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdOptions]:
+def user_options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdOptions]:
     """Run an etcd with users and tokens of one second; `worker` has access to `/everstep/` only."""
     folder = tmp_path_factory.mktemp("guarded")
     with etcd_process(folder, f"--auth-token-ttl={TOKEN_SECONDS}") as (endpoint, _):
@@ -112,10 +112,8 @@ def worker(folder: Path, endpoint: str) -> EtcdOptions:
 
 def add_users(endpoint: str) -> None:
     """Set up the users of an etcd without users and enable authentication."""
-    keys = {
-        "key": "L2V2ZXJzdGVwLw==",
-        "range_end": "L2V2ZXJzdGVwMA==",
-    }  # /everstep/ to /everstep0
+    # The keys are those from /everstep/ to /everstep0, in base64.
+    keys = {"key": "L2V2ZXJzdGVwLw==", "range_end": "L2V2ZXJzdGVwMA=="}
     post(endpoint, "auth/role/add", name="root")
     post(endpoint, "auth/role/add", name="run")
     post(endpoint, "auth/role/grant", name="run", perm={"permType": "READWRITE", **keys})
@@ -135,8 +133,8 @@ def post(endpoint: str, path: str, token: str = "", **body: Any) -> Any:
         return json.loads(content)
 
 
-def test_a_user_accesses_only_the_granted_keys(guarded: EtcdOptions) -> None:
-    with closing(Etcd(guarded)) as etcd:
+def test_a_user_accesses_only_the_granted_keys(user_options: EtcdOptions) -> None:
+    with closing(Etcd(user_options)) as etcd:
         lease = etcd.grant(60)
         etcd.put("/everstep/a", "1", lease)
 
@@ -147,29 +145,29 @@ def test_a_user_accesses_only_the_granted_keys(guarded: EtcdOptions) -> None:
 
 
 def test_a_wrong_password_is_refused_immediately_and_never_shown(
-    guarded: EtcdOptions, tmp_path: Path
+    user_options: EtcdOptions, tmp_path: Path
 ) -> None:
     (tmp_path / "password").write_text("carp-in-a-pond")
-    options = replace(guarded, password_file=str(tmp_path / "password"))
+    options = replace(user_options, password_file=str(tmp_path / "password"))
 
     with (
         closing(Etcd(options)) as etcd,
-        pytest.raises(EtcdRefusedError, match="does not accept user 'worker'") as refused,
+        pytest.raises(EtcdRefusedError, match="does not accept user 'worker'") as refusal,
     ):
         etcd.get("/everstep/")
 
-    assert "carp" not in f"{refused.value} {options}"
+    assert "carp" not in f"{refusal.value} {options}"
 
 
-def test_a_client_without_a_user_is_refused(guarded: EtcdOptions) -> None:
-    options = replace(guarded, user=None, password_file=None)
+def test_a_client_without_a_user_is_refused(user_options: EtcdOptions) -> None:
+    options = replace(user_options, user=None, password_file=None)
 
     with closing(Etcd(options)) as etcd, pytest.raises(EtcdRefusedError):
         etcd.get("/everstep/")
 
 
 def wait_until_expired(endpoint: str, token: str) -> None:
-    """Wait until etcd refuses a token; a request with it would extend it, so one is sent rarely."""
+    """Wait until etcd refuses a token. Requests are rare, because each one extends the token."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         time.sleep(3 * TOKEN_SECONDS)
@@ -182,24 +180,24 @@ def wait_until_expired(endpoint: str, token: str) -> None:
 
 
 def test_an_expired_token_is_renewed_within_one_attempt_while_lease_and_watch_continue(
-    guarded: EtcdOptions,
+    user_options: EtcdOptions,
 ) -> None:
-    with closing(Etcd(guarded)) as etcd:
+    with closing(Etcd(user_options)) as etcd:
         lease = etcd.grant(120)
         etcd.put("/everstep/expiry/a", "1", lease)
         _, revision = etcd.get("/everstep/expiry/")
         with closing(etcd.watch("/everstep/expiry/", revision, 100)) as watch:
             assert next(watch)[0].entry.value == "1"
-            expired = etcd._token
-            assert expired
-            wait_until_expired(guarded.endpoints[0], expired)
+            expired_token = etcd._token
+            assert expired_token
+            wait_until_expired(user_options.endpoints[0], expired_token)
 
             assert etcd.keep_alive(lease, request_seconds=30, retry_seconds=0)
             assert etcd.seconds_left(lease, request_seconds=30), "there is only one attempt"
             etcd.put("/everstep/expiry/a", "2", lease)
 
             assert next(watch)[0].entry.value == "2", "the watch continues without the token"
-            assert etcd._token != expired
+            assert etcd._token != expired_token
         with closing(etcd.watch("/everstep/expiry/", revision, 100)) as watch:
             assert next(watch)[0].entry.value == "1", "a later watch uses the new token"
 
@@ -220,7 +218,7 @@ def test_a_replaced_password_is_read_again_when_etcd_has_it_too(tmp_path: Path) 
 
 
 def test_a_client_waits_for_the_users_of_an_etcd_that_has_lost_its_data(tmp_path: Path) -> None:
-    """Also a client that starts then: it writes nothing without authentication."""
+    """A client that starts meanwhile writes nothing without authentication either."""
     with etcd_process(tmp_path) as (endpoint, _):
         options = replace(worker(tmp_path, endpoint), retry_seconds=0)
         with closing(Etcd(options)) as etcd:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.processes import free_port
-from tests.trainer.elastic.conftest import Start
-from tests.trainer.elastic.nodes import REPOSITORY, KeyValue, Nodes, small_data, wait_until
+from tests.trainer.elastic.conftest import StartNodes
+from tests.trainer.elastic.nodes import REPOSITORY, JournalEntry, Nodes, small_data, wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
@@ -41,7 +41,7 @@ def remount(folder: Path, options: str) -> None:
     )
 
 
-def journal_entry(nodes: Nodes, kind: str, after: float) -> KeyValue:
+def journal_entry(nodes: Nodes, kind: str, after: float) -> JournalEntry:
     """Return the first journal entry of a kind after a time."""
     return wait_until(
         lambda: next((e for e in nodes.journal(kind) if e["at"] > after), None),
@@ -51,32 +51,34 @@ def journal_entry(nodes: Nodes, kind: str, after: float) -> KeyValue:
 
 
 def test_failed_saves_are_reported_on_a_full_or_read_only_disk_while_training_continues(
-    small_disk: Path, start: Start
+    small_disk: Path, start_nodes: StartNodes
 ) -> None:
-    nodes = start(names=("w0",))
+    nodes = start_nodes(names=("w0",))
 
-    failed = journal_entry(nodes, "checkpoint_failed", 0)
-    assert "No space left" in failed["reason"]
-    assert f"checkpoint of step {failed['step']} FAILED" in nodes.logs()
-    nodes.next_step(failed["at"], world_size=1)
-    # Polled, because the next attempt may be in progress.
+    failure = journal_entry(nodes, "checkpoint_failed", 0)
+    assert "No space left" in failure["reason"]
+    assert f"checkpoint of step {failure['step']} FAILED" in nodes.logs()
+    nodes.next_step(failure["at"], world_size=1)
+    # The folder is polled, because the next attempt may be in progress.
     wait_until(lambda: not list(small_disk.iterdir()), 100, "incomplete files are removed")
 
     remount(small_disk, f"size={STATE_MEGABYTES * 6}m")
     journal_entry(nodes, "checkpoint", time.time())
 
     remount(small_disk, "ro")
-    failed = journal_entry(nodes, "checkpoint_failed", time.time())
-    assert "Read-only file system" in failed["reason"]
-    nodes.next_step(failed["at"], world_size=1)
+    failure = journal_entry(nodes, "checkpoint_failed", time.time())
+    assert "Read-only file system" in failure["reason"]
+    nodes.next_step(failure["at"], world_size=1)
 
     remount(small_disk, "rw")
     journal_entry(nodes, "checkpoint", time.time())
 
 
 @pytest.mark.parametrize("mode", ["live", "exact"])
-def test_a_non_finite_loss_ends_the_run_and_names_the_step(start: Start, mode: str) -> None:
-    nodes = start("--mode", mode, "--learning-rate", "1e30", names=("w0",))
+def test_a_non_finite_loss_ends_the_run_and_names_the_step(
+    start_nodes: StartNodes, mode: str
+) -> None:
+    nodes = start_nodes("--mode", mode, "--learning-rate", "1e30", names=("w0",))
 
     assert nodes.exit_code("w0", 240) == 1
     steps = [entry["step"] for entry in nodes.journal("step")]
@@ -87,27 +89,29 @@ def test_a_non_finite_loss_ends_the_run_and_names_the_step(start: Start, mode: s
 
 
 def test_steps_with_a_non_finite_loss_are_skipped_a_limited_number_of_times_if_configured(
-    start: Start,
+    start_nodes: StartNodes,
 ) -> None:
-    nodes = start("--nonfinite-loss", "skip", "--learning-rate", "1e30", names=("w0",))
+    nodes = start_nodes("--nonfinite-loss", "skip", "--learning-rate", "1e30", names=("w0",))
 
     assert nodes.exit_code("w0", 240) == 1
-    skipped = [entry["step"] for entry in nodes.journal("nonfinite_step")]
-    assert len(skipped) >= 10
+    skipped_steps = [entry["step"] for entry in nodes.journal("nonfinite_step")]
+    assert len(skipped_steps) >= 10
     assert "is not applied to the model" in nodes.logs()
-    assert f"the loss of step {skipped[-1]} is" in nodes.logs()
+    assert f"the loss of step {skipped_steps[-1]} is" in nodes.logs()
 
 
-def with_line(folder: Path, addition: str) -> Path:
+def copy_with_addition(folder: Path, addition: str) -> Path:
     """Copy the trainer, append code to its classifier module, and return the import path."""
-    copied = folder / "other"
+    import_path = folder / "other"
     for package in ("trainer", "everstep"):
         shutil.copytree(
-            REPOSITORY / package, copied / package, ignore=shutil.ignore_patterns("__pycache__")
+            REPOSITORY / package,
+            import_path / package,
+            ignore=shutil.ignore_patterns("__pycache__"),
         )
-    with (copied / "trainer" / "classifier.py").open("a") as source:
+    with (import_path / "trainer" / "classifier.py").open("a") as source:
         source.write(addition)
-    return copied
+    return import_path
 
 
 KILL_ONE_IN_FIRST_STEP = """
@@ -141,26 +145,26 @@ Classifier.train = _fault
 
 
 def test_a_worker_killed_in_the_first_step_does_not_end_the_other_workers(
-    start: Start, tmp_path: Path
+    start_nodes: StartNodes, tmp_path: Path
 ) -> None:
-    program = {"PYTHONPATH": str(with_line(tmp_path, KILL_ONE_IN_FIRST_STEP))}
-    nodes = start(names=(), workers=2)
+    program = {"PYTHONPATH": str(copy_with_addition(tmp_path, KILL_ONE_IN_FIRST_STEP))}
+    nodes = start_nodes(names=(), workers=2)
     nodes.start("w0", environment=program)
 
     nodes.next_step(0, world_size=2, seconds=240)
 
     assert (tmp_path / "killed-once").exists()
-    # Polled, because each worker writes its own file of the journal.
-    wait_until(lambda: len(nodes.journal("start")) == 3, 100, "three starts are noted")
+    # The journal is polled, because each worker writes its own file of it.
+    wait_until(lambda: len(nodes.journal("start")) == 3, 100, "three starts are recorded")
     starts = Counter(entry["worker"] for entry in nodes.journal("start"))
     assert sorted(starts.values()) == [1, 2], "only the killed worker starts again"
 
 
 def test_a_program_that_always_crashes_ends_the_run_with_its_error(
-    start: Start, tmp_path: Path
+    start_nodes: StartNodes, tmp_path: Path
 ) -> None:
-    program = {"PYTHONPATH": str(with_line(tmp_path, RAISE_IN_EVERY_STEP))}
-    nodes = start(names=())
+    program = {"PYTHONPATH": str(copy_with_addition(tmp_path, RAISE_IN_EVERY_STEP))}
+    nodes = start_nodes(names=())
     nodes.start("w0", environment=program)
 
     assert nodes.exit_code("w0", 240) == 1, nodes.logs()
@@ -170,10 +174,10 @@ def test_a_program_that_always_crashes_ends_the_run_with_its_error(
 
 
 def test_a_program_that_crashes_before_it_joins_ends_the_run_with_its_error(
-    start: Start, tmp_path: Path
+    start_nodes: StartNodes, tmp_path: Path
 ) -> None:
-    program = {"PYTHONPATH": str(with_line(tmp_path, RAISE_BEFORE_THE_GROUP))}
-    nodes = start(names=())
+    program = {"PYTHONPATH": str(copy_with_addition(tmp_path, RAISE_BEFORE_THE_GROUP))}
+    nodes = start_nodes(names=())
     nodes.start("w0", environment=program)
 
     assert nodes.exit_code("w0", 240) == 1, nodes.logs()
@@ -183,13 +187,13 @@ def test_a_program_that_crashes_before_it_joins_ends_the_run_with_its_error(
 
 
 def test_a_worker_of_another_image_version_is_refused_and_the_others_continue(
-    start: Start, tmp_path: Path
+    start_nodes: StartNodes, tmp_path: Path
 ) -> None:
-    nodes = start(names=("w0",))
+    nodes = start_nodes(names=("w0",))
     nodes.next_step(0, world_size=1, seconds=240)
-    changed_image = with_line(tmp_path, "# one line more\n")
+    other_import_path = copy_with_addition(tmp_path, "# one line more\n")
 
-    nodes.start("w1", environment={"PYTHONPATH": str(changed_image)})
+    nodes.start("w1", environment={"PYTHONPATH": str(other_import_path)})
 
     assert nodes.exit_code("w1", 240) == 1, nodes.logs()
     assert "is not like the others" in nodes.logs()
@@ -199,15 +203,15 @@ def test_a_worker_of_another_image_version_is_refused_and_the_others_continue(
 
 CLOCK = """
 import os, time
-_true, _hours = time.time, float(os.environ["CLOCK_HOURS"])
-time.time = lambda: _true() + 3600 * _hours * (1 if int(_true()) % 2 else -1)
+_real_time, _hours = time.time, float(os.environ["CLOCK_HOURS"])
+time.time = lambda: _real_time() + 3600 * _hours * (1 if int(_real_time()) % 2 else -1)
 """
 
 
-def test_wrong_and_jumping_clocks_have_no_effect(start: Start, tmp_path: Path) -> None:
+def test_wrong_and_jumping_clocks_have_no_effect(start_nodes: StartNodes, tmp_path: Path) -> None:
     (tmp_path / "clock").mkdir()
     (tmp_path / "clock" / "sitecustomize.py").write_text(CLOCK)
-    nodes = start("--max-steps", "60", names=())
+    nodes = start_nodes("--max-steps", "60", names=())
     for hours, name in enumerate(("w0", "w1", "w2")):
         path = f"{tmp_path / 'clock'}:{REPOSITORY}"
         nodes.start(name, environment={"PYTHONPATH": path, "CLOCK_HOURS": str(7 * hours)})
@@ -218,14 +222,14 @@ def test_wrong_and_jumping_clocks_have_no_effect(start: Start, tmp_path: Path) -
     assert {entry["step"] for entry in steps} == set(range(1, 61))
     times = [entry["at"] for entry in nodes.journal("generation")]
     assert max(times) - min(times) > 3600, "the test must have shifted the clocks"
-    verified = subprocess.run(
+    verification = subprocess.run(
         [sys.executable, "-m", "trainer.verify", str(nodes.run)],
         check=False,
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
     )
-    assert "every sample exactly once" in verified.stdout, verified
+    assert "every sample exactly once" in verification.stdout, verification
 
 
 def test_an_unreachable_etcd_is_reported_after_ten_seconds_and_retried_until_the_timeout(
@@ -233,18 +237,18 @@ def test_an_unreachable_etcd_is_reported_after_ten_seconds_and_retried_until_the
 ) -> None:
     endpoint = f"127.0.0.1:{free_port()}"
     data = small_data(tmp_path, samples=100)
-    fixed = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
-    nodes = Nodes(tmp_path, endpoint, fixed, flags=("--rdzv_conf=retry_seconds=14",))
+    options = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
+    nodes = Nodes(tmp_path, endpoint, options, flags=("--rdzv_conf=retry_seconds=14",))
     try:
         nodes.start("w0")
         started_at = time.monotonic()
         wait_until(
             lambda: "still trying, for 14 s in all" in nodes.logs(), 200, "the outage is reported"
         )
-        reported = time.monotonic() - started_at
+        seconds_until_report = time.monotonic() - started_at
         assert nodes.exit_code("w0", 200) == 138, nodes.logs()
     finally:
         nodes.close()
 
-    assert reported >= 10
+    assert seconds_until_report >= 10
     assert re.search(rf"etcd .*{endpoint}", nodes.logs())

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from everstep.elastic.checkpoint import files as checkpoint
-from tests.trainer.elastic.conftest import Start
+from tests.trainer.elastic.conftest import StartNodes
 from tests.trainer.elastic.nodes import NAMES, REPOSITORY, Nodes
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
@@ -25,28 +25,30 @@ def steps_in_order(nodes: Nodes) -> list[int]:
 
 
 @pytest.mark.parametrize("overlap", ["off", "on"])
-def test_workers_survive_a_crash_a_drain_a_return_and_a_freeze(start: Start, overlap: str) -> None:
-    nodes = start("--overlap", overlap)
+def test_workers_survive_a_crash_a_drain_a_return_and_a_freeze(
+    start_nodes: StartNodes, overlap: str
+) -> None:
+    nodes = start_nodes("--overlap", overlap)
     nodes.next_step(0, world_size=3, seconds=240)
 
-    killed = time.time()
-    os.kill(nodes.worker("w0"), signal.SIGKILL)  # it may be rank 0: the rules are the same
-    nodes.next_step(killed, world_size=2)
+    killed_at = time.time()
+    os.kill(nodes.worker("w0"), signal.SIGKILL)  # it may be rank 0, to which the same rules apply
+    nodes.next_step(killed_at, world_size=2)
     nodes.next_step(time.time(), world_size=3, seconds=240)
 
-    drained = time.time()
+    drained_at = time.time()
     nodes.signal_agent("w1", signal.SIGTERM)
     assert nodes.exit_code("w1", 240) == 143, nodes.logs()
-    after_drain = nodes.next_step(drained, world_size=2)
-    assert after_drain["step"] == nodes.last_step_before(after_drain) + 1, (
+    step_after_drain = nodes.next_step(drained_at, world_size=2)
+    assert step_after_drain["step"] == nodes.last_step_before(step_after_drain) + 1, (
         "an announced departure costs no step"
     )
 
     nodes.start("w1")
     nodes.next_step(time.time(), world_size=3, seconds=240)
-    frozen = time.time()
+    frozen_at = time.time()
     nodes.signal_all("w1", signal.SIGSTOP)
-    nodes.next_step(frozen, world_size=2)
+    nodes.next_step(frozen_at, world_size=2)
     nodes.signal_all("w1", signal.SIGCONT)
     nodes.next_step(time.time(), world_size=3, seconds=240)
     assert processes_started(nodes, "w2") == 1, "the worker of w2 has run without interruption"
@@ -61,64 +63,71 @@ def test_workers_survive_a_crash_a_drain_a_return_and_a_freeze(start: Start, ove
 
     assert set(steps_in_order(nodes)) == set(range(1, total + 1)), "no step may be missing"
     assert json.loads((nodes.run / "result.json").read_text())["steps"] == total
-    newest = checkpoint.check(max((nodes.run / "checkpoints").iterdir()))
-    assert newest.manifest.step == total
-    verified = subprocess.run(
+    newest_checkpoint = checkpoint.check(max((nodes.run / "checkpoints").iterdir()))
+    assert newest_checkpoint.manifest.step == total
+    verification = subprocess.run(
         [sys.executable, "-m", "trainer.verify", str(nodes.run)],
         check=False,
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
     )
-    assert "every sample exactly once" in verified.stdout, verified
-    lost = nodes.journal("lost")
-    assert any(entry["kept"] for entry in lost), (
+    assert "every sample exactly once" in verification.stdout, verification
+    losses = nodes.journal("lost")
+    assert any(entry["kept"] for entry in losses), (
         "survivors keep their results of the step in flight"
     )
 
 
 def test_in_exact_mode_a_disturbed_run_is_bitwise_equal_to_an_undisturbed_one(
-    start: Start,
+    start_nodes: StartNodes,
 ) -> None:
     options = ("--mode", "exact", "--global-batch", "40", "--shard-size", "8", "--max-steps", "14")
-    undisturbed = start(*options, names=("w0",), job="alone")
-    assert undisturbed.exit_code("w0", 300) == 0, undisturbed.logs()
+    undisturbed_nodes = start_nodes(*options, names=("w0",), job="alone")
+    assert undisturbed_nodes.exit_code("w0", 300) == 0, undisturbed_nodes.logs()
 
-    disturbed = start(*options, job="disturbed")
-    first = disturbed.next_step(0, world_size=3, seconds=240)
-    os.kill(disturbed.worker("w1"), signal.SIGKILL)
-    disturbed.next_step(first["at"], world_size=2)
-    assert [disturbed.exit_code(name, 300) for name in NAMES] == [0, 0, 0], disturbed.logs()
+    disturbed_nodes = start_nodes(*options, job="disturbed")
+    first_step = disturbed_nodes.next_step(0, world_size=3, seconds=240)
+    os.kill(disturbed_nodes.worker("w1"), signal.SIGKILL)
+    disturbed_nodes.next_step(first_step["at"], world_size=2)
+    assert [disturbed_nodes.exit_code(name, 300) for name in NAMES] == [0, 0, 0], (
+        disturbed_nodes.logs()
+    )
 
-    sizes = {entry["world_size"] for entry in disturbed.journal("step")}
+    sizes = {entry["world_size"] for entry in disturbed_nodes.journal("step")}
     assert sizes >= {2, 3}
-    results = [json.loads((n.run / "result.json").read_text()) for n in (undisturbed, disturbed)]
+    results = [
+        json.loads((n.run / "result.json").read_text())
+        for n in (undisturbed_nodes, disturbed_nodes)
+    ]
     assert results[0]["sha256"] == results[1]["sha256"]
 
 
 def test_a_stopped_worker_is_replaced_and_a_drained_job_saves_its_last_step(
-    start: Start,
+    start_nodes: StartNodes,
 ) -> None:
-    nodes = start(names=("w0", "w1"))
+    nodes = start_nodes(names=("w0", "w1"))
     nodes.next_step(0, world_size=2, seconds=240)
 
-    stopped = time.time()
+    stopped_at = time.time()
     os.kill(nodes.worker("w1"), signal.SIGSTOP)
 
-    nodes.next_step(stopped + 1, world_size=1)
+    nodes.next_step(stopped_at + 1, world_size=1)
     nodes.next_step(time.time(), world_size=2, seconds=240)
     assert processes_started(nodes, "w1") == 2
 
     for name in ("w0", "w1"):
         nodes.signal_agent(name, signal.SIGTERM)
-        time.sleep(0.15)  # the second while the first's departure is in progress: no node stays
+        time.sleep(0.15)  # w1 is drained while w0 departs, so that no node stays
     assert [nodes.exit_code(name, 240) for name in ("w0", "w1")] == [143, 143], nodes.logs()
-    saved = max(entry["step"] for entry in nodes.journal("checkpoint"))
-    assert saved == max(steps_in_order(nodes)), "if no node stays, the last one saves"
+    saved_step = max(entry["step"] for entry in nodes.journal("checkpoint"))
+    assert saved_step == max(steps_in_order(nodes)), "if no node stays, the last one saves"
 
 
-def test_a_worker_of_another_model_is_refused_and_the_others_continue(start: Start) -> None:
-    nodes = start(names=("w0",))
+def test_a_worker_of_another_model_is_refused_and_the_others_continue(
+    start_nodes: StartNodes,
+) -> None:
+    nodes = start_nodes(names=("w0",))
     nodes.next_step(0, world_size=1, seconds=240)
 
     nodes.start("w1", "--model", "resnet34")

@@ -17,10 +17,10 @@ from tests.trainer.elastic.nodes import REPOSITORY, small_data, wait_until
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(300)]
 
 
-Exported = dict[tuple[str, str | None], float]
+MetricValues = dict[tuple[str, str | None], float]
 
 
-def scrape(port: int) -> Exported:
+def scrape(port: int) -> MetricValues:
     """Return the values by metric and activity; empty while the port is closed."""
     with (
         contextlib.suppress(OSError),
@@ -31,32 +31,34 @@ def scrape(port: int) -> Exported:
     return {}
 
 
-def after_two_steps(exported: Exported) -> Exported | None:
-    return exported if exported.get(("everstep_step", None), 0) >= 2 else None
+def values_after_two_steps(values: MetricValues) -> MetricValues | None:
+    return values if values.get(("everstep_step", None), 0) >= 2 else None
 
 
 def test_a_worker_that_trains_serves_its_steps_samples_and_seconds(tmp_path: Path) -> None:
     port = free_port()
-    line = ["--model", "resnet18", "--dataset", "fashion-mnist", "--global-batch", "4"]
-    line += ["--data", str(small_data(tmp_path, 400)), "--run", str(tmp_path / "run")]
+    arguments = ["--model", "resnet18", "--dataset", "fashion-mnist", "--global-batch", "4"]
+    arguments += ["--data", str(small_data(tmp_path, 400)), "--run", str(tmp_path / "run")]
     with (tmp_path / "log").open("wb") as log:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "trainer.train", *line],
+            [sys.executable, "-m", "trainer.train", *arguments],
             cwd=REPOSITORY,
             env={**os.environ, "EVERSTEP_METRICS_PORT": str(port)},
             stdout=log,
             stderr=log,
         )
     try:
-        exported = wait_until(lambda: after_two_steps(scrape(port)), 200, "two steps are exported")
+        values = wait_until(
+            lambda: values_after_two_steps(scrape(port)), 200, "two steps are exported"
+        )
     finally:
         worker.kill()
         worker.wait()
 
-    samples, step = exported["everstep_samples", None], exported["everstep_step", None]
-    assert abs(samples - 4 * step) <= 4, "a scrape may fall between the two"
-    assert exported["everstep_group_workers", None] == 1
-    assert exported["everstep_worker_steps_total", None] >= 2
-    assert exported["everstep_loss", None] > 0
-    assert exported["everstep_checkpoint_timestamp_seconds", None] > time.time() - 3600
-    assert exported["everstep_worker_seconds_total", "compute"] > 0
+    samples, step = values["everstep_samples", None], values["everstep_step", None]
+    assert abs(samples - 4 * step) <= 4, "a scrape may fall between the updates of the two"
+    assert values["everstep_group_workers", None] == 1
+    assert values["everstep_worker_steps_total", None] >= 2
+    assert values["everstep_loss", None] > 0
+    assert values["everstep_checkpoint_timestamp_seconds", None] > time.time() - 3600
+    assert values["everstep_worker_seconds_total", "compute"] > 0

@@ -1,4 +1,4 @@
-"""The agent of a node in live mode, with a real etcd; the test acts as the workers."""
+"""The agent of a node in live mode, with a real etcd; the tests act as the workers."""
 
 import contextlib
 import itertools
@@ -40,7 +40,7 @@ def agent(
 ) -> Iterator["Workers"]:
     monkeypatch.setenv(AGENT_VARIABLE, str(tmp_path / "agent.sock"))
     monkeypatch.setenv("POD_NAME", "w0")
-    # Other members of these tests have no agent: it is never their turn to propose for long.
+    # Other members of these tests have no agent, so their turns to propose must pass quickly.
     limits = rendezvous._limits
     monkeypatch.setattr(
         rendezvous, "_limits", lambda settings: replace(limits(settings), turn_seconds=0.1)
@@ -65,29 +65,29 @@ class Workers:
 
     def __init__(self, path: Path, connections: contextlib.ExitStack) -> None:
         self._path, self._connections = path, connections
-        self._numbers = itertools.count(UNUSED_PROCESS_ID)
+        self._process_ids = itertools.count(UNUSED_PROCESS_ID)
 
     def connect(self, **message: object) -> tuple[int, channel.MessageStream]:
         """Connect with a first message; return the process id and the connection."""
         connection = self._connections.enter_context(
             contextlib.closing(channel.connect(str(self._path)))
         )
-        number = next(self._numbers)
-        connection.send({"hello": number, **message})
-        return number, connection
+        process_id = next(self._process_ids)
+        connection.send({"hello": process_id, **message})
+        return process_id, connection
 
     def join(self) -> tuple[int, channel.MessageStream]:
         """Connect a worker that warms up and joins a group."""
-        number, connection = self.connect()
+        process_id, connection = self.connect()
         connection.send({"ready": 0})
         receive(connection, "form")
-        return number, connection
+        return process_id, connection
 
     def crash(self) -> bool:
         """Crash a worker in its first step; return whether its supervisor may restart it."""
-        number, connection = self.join()
+        process_id, connection = self.join()
         connection.close()
-        _, supervisor = self.connect(crashed=number)
+        _, supervisor = self.connect(crashed=process_id)
         return bool(receive(supervisor, "again")["again"])
 
 
@@ -114,9 +114,9 @@ def receive(connection: channel.MessageStream, kind: str) -> channel.Message:
 def test_a_worker_that_starts_at_the_end_of_the_run_is_informed(
     agent: Workers, run: tuple[str, RunKeys]
 ) -> None:
-    _, first = agent.connect()
+    _, first_worker = agent.connect()
     run[1].put_outcome(RunEnded(finished=True, reason="all steps are done"))
-    assert receive(first, "end")["code"] == 0
+    assert receive(first_worker, "end")["code"] == 0
 
     _, late_worker = agent.connect()
 
@@ -137,7 +137,7 @@ def test_a_worker_that_crashes_in_its_first_step_may_restart_a_limited_number_of
     assert f"{CRASHES} consecutive times before a step was done" in message["end"]
 
 
-def test_a_node_whose_workers_only_crash_withdraws_and_ends_no_other(
+def test_a_node_whose_workers_only_crash_withdraws_and_does_not_end_the_run(
     agent: Workers, run: tuple[str, RunKeys]
 ) -> None:
     other_member = Member("other-1", "other", "127.0.0.1", after=99)
@@ -149,13 +149,13 @@ def test_a_node_whose_workers_only_crash_withdraws_and_ends_no_other(
     assert restarts_allowed == [True] * (CRASHES - 1) + [False]
     assert "on w0 the workers ended" in receive(watcher, "end")["end"]
     updates = [update for update in run[1].read() if isinstance(update, RunEnded)]
-    assert updates == [], "one bad node ends no run"
+    assert updates == [], "one faulty node must not end the run"
 
 
 def test_a_worker_that_cannot_be_killed_makes_its_node_withdraw(
     agent: Workers, run: tuple[str, RunKeys], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a hung mount: SIGKILL has no effect, and the process keeps its connections."""
+    """With a hung mount, for example, SIGKILL has no effect, and the process keeps its connections."""
     monkeypatch.setattr(node_workers, "LEAVE_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setattr(node_workers, "UNKILLABLE_SECONDS", 0.5)
     agent.join()
@@ -167,8 +167,8 @@ def test_a_worker_that_cannot_be_killed_makes_its_node_withdraw(
 
 def test_a_step_resets_the_count_of_crashes(agent: Workers) -> None:
     assert [agent.crash(), agent.crash()] == [True, True]
-    _, trains = agent.join()
-    trains.send({"progressed": 1})
-    trains.close()
+    _, training_worker = agent.join()
+    training_worker.send({"progressed": 1})
+    training_worker.close()
 
     assert agent.crash()

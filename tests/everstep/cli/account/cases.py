@@ -16,20 +16,20 @@ def failed_checks(checks: Sequence[AccountCheck]) -> list[AccountCheck]:
     return [check for check in checks if not check.passed]
 
 
-def only_failed(checks: Sequence[AccountCheck]) -> AccountCheck:
+def only_failed_check(checks: Sequence[AccountCheck]) -> AccountCheck:
     """Return the only check that did not pass."""
     (check,) = failed_checks(checks)
     return check
 
 
 def check_named(checks: Sequence[AccountCheck], name: str) -> AccountCheck:
-    """Return the only check of a name."""
+    """Return the only check with a name."""
     (check,) = [check for check in checks if check.name == name]
     return check
 
 
 def check_case(doctor: Doctor, case: Case) -> list[AccountCheck]:
-    """Check that the result for a fault has its field, its message and a fix; return all failed ones."""
+    """Check that the result for a fault has its field, its message and a fix; return all failed checks."""
     keys, facts, field, message, fatal = case
     checks = failed_checks(doctor(**keys, **facts))
     (check,) = [check for check in checks if check.field == field]

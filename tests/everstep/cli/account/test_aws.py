@@ -24,7 +24,7 @@ from tests.everstep.cli.account.cases import (
     check_named,
     check_plain_values,
     failed_checks,
-    only_failed,
+    only_failed_check,
 )
 
 ACCOUNT, STACK = "123456789012", "eks-test"
@@ -32,7 +32,7 @@ SESSION = f"arn:aws:sts::{ACCOUNT}:assumed-role/platform/me"
 TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
 ECR = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/everstep/trainer"
 BUDGET = {"monthlyUsd": 900, "email": "vision@example.com"}
-SPOT, STANDARD = "L-3819A6DF", "L-1216C47A"
+SPOT_QUOTA, STANDARD_QUOTA = "L-3819A6DF", "L-1216C47A"
 CLUSTER_CONFIG: dict[str, Any] = {
     "kind": "eks",
     "account": ACCOUNT,
@@ -44,7 +44,7 @@ CLUSTER_CONFIG: dict[str, Any] = {
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     """Return the folder of an account with enough quota."""
-    QuotaStore(tmp_path).set(SPOT, 64)
+    QuotaStore(tmp_path).set(SPOT_QUOTA, 64)
     return tmp_path
 
 
@@ -73,7 +73,7 @@ def doctor(state: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
     return check
 
 
-def put(state: Path, token: str, name: str, **tags: str) -> None:
+def add_resource(state: Path, token: str, name: str, **tags: str) -> None:
     """Add a resource to the account."""
     with Account(state, "aws").transaction() as transaction:
         outputs = {"id": name, "name": name, "tagsAll": tags}
@@ -91,7 +91,7 @@ def test_an_account_that_has_everything_passes_all_checks(doctor: Doctor) -> Non
     }
 
 
-def test_actions_of_options_that_a_stack_does_not_set_are_not_asked_for(doctor: Doctor) -> None:
+def test_actions_of_options_that_a_stack_does_not_set_are_not_checked(doctor: Doctor) -> None:
     checks = doctor(denied=frozenset({"aps:CreateWorkspace", "budgets:ModifyBudget"}))
 
     assert failed_checks(checks) == []
@@ -203,24 +203,27 @@ def test_a_fault_of_the_account_names_its_field_and_fix(doctor: Doctor, name: st
 
 
 def test_an_administrator_of_another_account_is_named(doctor: Doctor) -> None:
-    listed = ["arn:aws:iam::111122223333:role/platform", f"arn:aws:iam::{ACCOUNT}:role/platform"]
-    check = only_failed(doctor(cluster={"administrators": listed}))
+    administrators = [
+        "arn:aws:iam::111122223333:role/platform",
+        f"arn:aws:iam::{ACCOUNT}:role/platform",
+    ]
+    check = only_failed_check(doctor(cluster={"administrators": administrators}))
 
     assert check.field == "cluster.administrators[0]"
     assert "another account" in check.observed
 
 
 @pytest.mark.parametrize(
-    ("vcpus", "fatal", "good"),
+    ("vcpus", "fatal", "passed"),
     [(0, True, False), (3, True, False), (8, False, False), (16, False, True)],
 )
 def test_a_quota_stops_the_job_only_if_no_machine_fits(
-    doctor: Doctor, state: Path, vcpus: int, fatal: bool, good: bool
+    doctor: Doctor, state: Path, vcpus: int, fatal: bool, passed: bool
 ) -> None:
-    QuotaStore(state).set(SPOT, vcpus)
+    QuotaStore(state).set(SPOT_QUOTA, vcpus)
     check = check_named(doctor(), "quota, GPU pool")
 
-    assert (check.fatal, check.passed) == (fatal, good)
+    assert (check.fatal, check.passed) == (fatal, passed)
     assert f"{vcpus} vCPUs of 16 for 4 nodes: All G and VT Spot" in check.observed
     assert "--quota-code L-3819A6DF --desired-value 16" in check.fix
 
@@ -232,7 +235,7 @@ POOLS = [
 
 
 def test_pools_that_share_a_quota_are_checked_together(doctor: Doctor, state: Path) -> None:
-    QuotaStore(state).set(SPOT, 79)
+    QuotaStore(state).set(SPOT_QUOTA, 79)
     checks = doctor(cluster={"gpuPool": None, "gpuPools": POOLS})
     check = check_named(checks, "quota, GPU pool near + GPU pool far")
 
@@ -252,9 +255,9 @@ def test_each_pools_types_are_checked_in_its_own_zone(doctor: Doctor) -> None:
 
 
 def test_a_quota_of_the_system_pool_is_checked(doctor: Doctor, state: Path) -> None:
-    QuotaStore(state).set(STANDARD, 0)
+    QuotaStore(state).set(STANDARD_QUOTA, 0)
 
-    assert only_failed(doctor()).field == "cluster.systemPool.instanceTypes"
+    assert only_failed_check(doctor()).field == "cluster.systemPool.instanceTypes"
 
 
 @pytest.mark.parametrize(
@@ -267,31 +270,31 @@ def test_a_quota_of_the_system_pool_is_checked(doctor: Doctor, state: Path) -> N
 def test_a_log_group_that_a_deleted_cluster_left_is_named(
     doctor: Doctor, state: Path, group: str, monitoring: dict[str, bool]
 ) -> None:
-    put(state, LOGS, group)
-    check = only_failed(doctor(cluster={"monitoring": monitoring}))
+    add_resource(state, LOGS, group)
+    check = only_failed_check(doctor(cluster={"monitoring": monitoring}))
 
     assert check.field == "cluster.name"
     assert f"aws logs delete-log-group --log-group-name {group}" in check.fix
 
 
 def test_a_cluster_of_another_stack_is_named(doctor: Doctor, state: Path) -> None:
-    put(state, CLUSTER, "everstep", stack="theirs")
-    check = only_failed(doctor())
+    add_resource(state, CLUSTER, "everstep", stack="theirs")
+    check = only_failed_check(doctor())
 
     assert "another cluster is named everstep" in check.observed
 
 
 def test_a_role_of_a_cluster_in_another_region_is_named(doctor: Doctor, state: Path) -> None:
-    put(state, ROLE, "everstep-cluster", stack="eks-europe")
-    check = only_failed(doctor())
+    add_resource(state, ROLE, "everstep-cluster", stack="eks-europe")
+    check = only_failed_check(doctor())
 
     assert "Roles have no region" in check.fix
 
 
 def test_a_stack_that_is_up_collides_with_nothing(doctor: Doctor, state: Path) -> None:
-    put(state, CLUSTER, "everstep", stack=STACK)
-    put(state, LOGS, "/aws/eks/everstep/cluster")
-    put(state, ROLE, "everstep-cluster", stack=STACK)
+    add_resource(state, CLUSTER, "everstep", stack=STACK)
+    add_resource(state, LOGS, "/aws/eks/everstep/cluster")
+    add_resource(state, ROLE, "everstep-cluster", stack=STACK)
 
     assert failed_checks(doctor()) == []
 

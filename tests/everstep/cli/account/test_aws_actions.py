@@ -4,7 +4,9 @@ import json
 from functools import cache
 from pathlib import Path
 
+import botocore
 import pytest
+from botocore.loaders import Loader
 from cloudfacts.aws_actions import ACTIONS, all_actions
 
 from everstep.cli.account.aws_actions import with_table
@@ -16,35 +18,32 @@ SERVICES = {
     "iam": "iam", "kms": "kms", "logs": "logs", "sts": "sts",
 }  # fmt: skip
 # Actions that are the permission of another operation, or of none.
-NO_OPERATION = {"iam:PassRole", "ec2:DescribeAddressesAttribute"}
-NAMED_OTHERWISE = {"s3", "budgets"}
-"""Services whose actions have their own names."""
+ACTIONS_WITHOUT_OPERATION = {"iam:PassRole", "ec2:DescribeAddressesAttribute"}
+SERVICES_WITH_OTHER_NAMES = {"s3", "budgets"}
+"""Services whose actions have other names than their operations."""
 
 
 @cache
 def operations(service: str) -> frozenset[str]:
     """Return the operations of a service, from botocore's model of it."""
-    import botocore
-    from botocore.loaders import Loader
-
     loader = Loader(extra_search_paths=[str(Path(botocore.__file__).parent / "data")])
     model = loader.load_service_model(service, "service-2")
     return frozenset(json.loads(json.dumps(model))["operations"])
 
 
 def test_every_type_that_a_stack_declares_has_actions() -> None:
-    declared = {
+    declared_types = {
         resource.type for graph in (plain(), full(), own()) for resource in graph.custom("aws")
     }
 
-    assert declared == set(ACTIONS), "the guide would list too few permissions, or too many"
+    assert declared_types == set(ACTIONS), "the guide would list too few permissions, or too many"
 
 
 @pytest.mark.parametrize("action", all_actions())
 def test_an_action_is_an_operation_of_its_service(action: str) -> None:
     service, _, name = action.partition(":")
 
-    if service in NAMED_OTHERWISE or action in NO_OPERATION:
+    if service in SERVICES_WITH_OTHER_NAMES or action in ACTIONS_WITHOUT_OPERATION:
         return
     assert name in operations(SERVICES[service])
 

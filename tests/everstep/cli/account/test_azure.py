@@ -27,14 +27,17 @@ from tests.everstep.cli.account.cases import (
     check_named,
     check_plain_values,
     failed_checks,
-    only_failed,
+    only_failed_check,
 )
 
 STACK = "aks-test"
 GROUP_NAME, NODE_GROUP = f"everstep-{STACK}", f"everstep-{STACK}-nodes"
 ROOT = f"/subscriptions/{SUBSCRIPTION}/resourceGroups"
 PROVIDERS = f"{ROOT}/{GROUP_NAME}/providers"
-ADMINS, OTHERS = "11111111-2222-3333-4444-555555555555", "66666666-7777-8888-9999-aaaaaaaaaaaa"
+ADMIN_GROUP, OTHER_GROUP = (
+    "11111111-2222-3333-4444-555555555555",
+    "66666666-7777-8888-9999-aaaaaaaaaaaa",
+)
 TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
 STORAGE_NAME = account_name("everstep", f"{ROOT}/{GROUP_NAME}")
 T4, A100 = "Standard_NC4as_T4_v3", "Standard_NC24ads_A100_v4"
@@ -42,15 +45,15 @@ SIZES = [{"name": "t4", "vmSize": T4}, {"name": "a100", "vmSize": A100}]
 CLUSTER_CONFIG: dict[str, Any] = {
     "kind": "aks",
     "subscription": SUBSCRIPTION,
-    "administrators": [ADMINS],
+    "administrators": [ADMIN_GROUP],
     "authorizedRanges": ["203.0.113.0/24"],
     "gpuPool": {"vmSizes": SIZES, "maxNodes": 4},
 }
-ENOUGH = SubscriptionFacts(
-    groups=frozenset({ADMINS}),
+SUFFICIENT_FACTS = SubscriptionFacts(
+    groups=frozenset({ADMIN_GROUP}),
     limits={"lowPriorityCores": 200, "standardDSv5Family": 20},
 )
-SPOT = "cluster.gpuPool.vmSizes[0].vmSize"
+SPOT_FIELD = "cluster.gpuPool.vmSizes[0].vmSize"
 
 
 @pytest.fixture
@@ -68,7 +71,7 @@ def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
         config = from_mapping(
             {"tags": TAGS, "cluster": {**CLUSTER_CONFIG, **(cluster or {})}, **(sections or {})}
         )
-        with serve(AzureApi(tmp_path, replace(ENOUGH, **facts))) as environment:
+        with serve(AzureApi(tmp_path, replace(SUFFICIENT_FACTS, **facts))) as environment:
             for name, value in {**environment, **(login or {})}.items():
                 if value is None:
                     monkeypatch.delenv(name, raising=False)
@@ -79,24 +82,24 @@ def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
     return check
 
 
-def put(state: Path, token: str, path: str, **inputs: Any) -> None:
+def add_resource(state: Path, token: str, path: str, **inputs: Any) -> None:
     """Add a resource to the subscription."""
     with Account(state, "azure-native").transaction() as transaction:
         resource = Resource(token=token, id=path, urn="", inputs=inputs, outputs={}, ready=True)
         transaction.put(resource)
 
 
-def put_stack(state: Path) -> None:
+def add_stack(state: Path) -> None:
     """Add the resources of a stack that is up."""
     tags = {"stack": STACK}
-    put(state, GROUP, f"{ROOT}/{GROUP_NAME}", tags=tags)
-    put(state, GROUP, f"{ROOT}/{NODE_GROUP}")
+    add_resource(state, GROUP, f"{ROOT}/{GROUP_NAME}", tags=tags)
+    add_resource(state, GROUP, f"{ROOT}/{NODE_GROUP}")
     cluster = f"{PROVIDERS}/Microsoft.ContainerService/managedClusters/everstep"
-    put(state, CLUSTER, cluster, tags=tags)
+    add_resource(state, CLUSTER, cluster, tags=tags)
     account = f"{PROVIDERS}/Microsoft.Storage/storageAccounts/{STORAGE_NAME}"
-    put(state, ACCOUNT, account, accountName=STORAGE_NAME, isHnsEnabled=True)
+    add_resource(state, ACCOUNT, account, accountName=STORAGE_NAME, isHnsEnabled=True)
     registry = f"{PROVIDERS}/Microsoft.ContainerRegistry/registries/visionimages"
-    put(state, REGISTRY, registry, registryName="visionimages")
+    add_resource(state, REGISTRY, registry, registryName="visionimages")
 
 
 def test_a_subscription_that_has_everything_passes_all_checks(doctor: Doctor) -> None:
@@ -143,7 +146,7 @@ def test_no_subscription_ends_the_checks(doctor: Doctor, monkeypatch: pytest.Mon
 
 
 def test_an_unknown_subscription_ends_the_checks(doctor: Doctor) -> None:
-    checks = doctor(cluster={"subscription": OTHERS})
+    checks = doctor(cluster={"subscription": OTHER_GROUP})
 
     assert [check.name for check in checks] == ["identity", "subscription"]
     assert "SubscriptionNotFound" in checks[1].observed
@@ -173,16 +176,16 @@ CASES: dict[str, Case] = {
         ("local accounts are disabled",), True,
     ),
     "the caller is in no group": (
-        {"cluster": {"administrators": [OTHERS]}}, {"objects": {OTHERS: "group"}},
-        "cluster.administrators", ("is in none of them", f"--group {OTHERS} --member-id"), True,
+        {"cluster": {"administrators": [OTHER_GROUP]}}, {"objects": {OTHER_GROUP: "group"}},
+        "cluster.administrators", ("is in none of them", f"--group {OTHER_GROUP} --member-id"), True,
     ),
     "a user in place of a group": (
-        {"cluster": {"administrators": [ADMINS, OTHERS]}}, {"objects": {OTHERS: "user"}},
-        "cluster.administrators[1]", (f"{OTHERS} is a user", "az ad group list"), True,
+        {"cluster": {"administrators": [ADMIN_GROUP, OTHER_GROUP]}}, {"objects": {OTHER_GROUP: "user"}},
+        "cluster.administrators[1]", (f"{OTHER_GROUP} is a user", "az ad group list"), True,
     ),
     "a group of another tenant": (
-        {"cluster": {"administrators": [ADMINS, OTHERS]}}, {}, "cluster.administrators[1]",
-        (f"the tenant has no object {OTHERS}",), True,
+        {"cluster": {"administrators": [ADMIN_GROUP, OTHER_GROUP]}}, {}, "cluster.administrators[1]",
+        (f"the tenant has no object {OTHER_GROUP}",), True,
     ),
     "the directory cannot be read": (
         {}, {"denied": frozenset({"graph"})}, "",
@@ -234,26 +237,26 @@ CASES: dict[str, Case] = {
         "cluster.kubernetesVersion", ("AKSLongTermSupport only", "Use 1.36."), True,
     ),
     "a size that the location lacks": (
-        {}, {"not_offered": frozenset({T4})}, SPOT,
+        {}, {"not_offered": frozenset({T4})}, SPOT_FIELD,
         (f"{T4} is not offered in eastus", "az vm list-skus"), True,
     ),
     "a size that the subscription may not use": (
-        {}, {"restricted": frozenset({(T4, "")})}, SPOT,
+        {}, {"restricted": frozenset({(T4, "")})}, SPOT_FIELD,
         ("NotAvailableForSubscription", "support request"), True,
     ),
     "a size without spot machines": (
-        {}, {"not_on_spot": frozenset({T4})}, SPOT, (f"{T4} has no spot machines",), True,
+        {}, {"not_on_spot": frozenset({T4})}, SPOT_FIELD, (f"{T4} has no spot machines",), True,
     ),
     "a zone without the size": (
         {}, {"restricted": frozenset({("Standard_D4s_v5", "1")})}, "cluster.systemPool.zones",
         ("Standard_D4s_v5 is not available in zone 1", "Use one of its zones: 2, 3"), True,
     ),
     "the default spot quota": (
-        {}, {"limits": {"standardDSv5Family": 20}}, SPOT,
+        {}, {"limits": {"standardDSv5Family": 20}}, SPOT_FIELD,
         ("3 of 3 vCPUs free, 112 for all nodes: lowPriorityCores", "Request 112"), True,
     ),
     "a spot quota for a part of the nodes": (
-        {}, {"limits": {"standardDSv5Family": 20, "lowPriorityCores": 60}}, SPOT,
+        {}, {"limits": {"standardDSv5Family": 20, "lowPriorityCores": 60}}, SPOT_FIELD,
         ("60 of 60 vCPUs free",), False,
     ),
     "a quota that others use": (
@@ -262,7 +265,7 @@ CASES: dict[str, Case] = {
     ),
     "no quota for the fallback": (
         {"cluster": {"gpuPool": {"vmSizes": SIZES[:1], "maxNodes": 4, "fallbackNodes": 2}}}, {},
-        SPOT, ("0 of 0 vCPUs free, 8 for all nodes: standardNCAST4v3Family",), True,
+        SPOT_FIELD, ("0 of 0 vCPUs free, 8 for all nodes: standardNCAST4v3Family",), True,
     ),
     "quotas cannot be read": (
         {}, {"denied": frozenset({"Microsoft.Compute/locations/usages/read"})}, "",
@@ -289,7 +292,7 @@ def test_a_fault_of_the_subscription_names_its_field_and_fix(doctor: Doctor, nam
     assert len(check_case(doctor, CASES[name])) == 1, "one fault is one result"
 
 
-def test_a_reader_lacks_all_that_changes_something(doctor: Doctor) -> None:
+def test_a_reader_lacks_all_permissions_to_change_something(doctor: Doctor) -> None:
     checks = doctor(permissions=[READER])
 
     assert "Contributor" in check_named(checks, "permissions").fix
@@ -318,41 +321,41 @@ def test_an_unregistered_provider_does_not_hide_the_other_results(doctor: Doctor
 
 
 def test_a_node_group_that_a_deleted_cluster_left_is_named(doctor: Doctor, tmp_path: Path) -> None:
-    put(tmp_path, GROUP, f"{ROOT}/{NODE_GROUP}")
-    check = only_failed(doctor())
+    add_resource(tmp_path, GROUP, f"{ROOT}/{NODE_GROUP}")
+    check = only_failed_check(doctor())
 
     assert check.field == "cluster.name"
     assert f"az group delete --name {NODE_GROUP}" in check.fix
 
 
 def test_a_resource_group_of_others_is_named(doctor: Doctor, tmp_path: Path) -> None:
-    put(tmp_path, GROUP, f"{ROOT}/{GROUP_NAME}", tags={"stack": "theirs"})
-    check = only_failed(doctor())
+    add_resource(tmp_path, GROUP, f"{ROOT}/{GROUP_NAME}", tags={"stack": "theirs"})
+    check = only_failed_check(doctor())
 
     assert f"another resource group is named {GROUP_NAME}" in check.observed
 
 
 def test_a_cluster_of_others_in_the_group_is_named(doctor: Doctor, tmp_path: Path) -> None:
-    put(tmp_path, GROUP, f"{ROOT}/team")
+    add_resource(tmp_path, GROUP, f"{ROOT}/team")
     path = f"{ROOT}/team/providers/Microsoft.ContainerService/managedClusters/everstep"
-    put(tmp_path, CLUSTER, path, tags={"stack": "theirs"})
-    check = only_failed(doctor(cluster={"resourceGroup": "team"}))
+    add_resource(tmp_path, CLUSTER, path, tags={"stack": "theirs"})
+    check = only_failed_check(doctor(cluster={"resourceGroup": "team"}))
 
     assert "team has another cluster everstep" in check.observed
 
 
 def test_an_existing_account_needs_a_hierarchical_namespace(doctor: Doctor, tmp_path: Path) -> None:
     path = f"{ROOT}/data/providers/Microsoft.Storage/storageAccounts/visiondata"
-    put(tmp_path, ACCOUNT, path, accountName="visiondata", isHnsEnabled=False)
+    add_resource(tmp_path, ACCOUNT, path, accountName="visiondata", isHnsEnabled=False)
     storage = {"kind": "blob", "account": "visiondata", "accountResourceGroup": "data"}
-    check = only_failed(doctor(sections={"storage": storage}))
+    check = only_failed_check(doctor(sections={"storage": storage}))
 
     assert check.field == "storage.account"
     assert "hierarchical namespace" in check.observed
 
 
 def test_a_stack_that_is_up_collides_with_nothing(doctor: Doctor, tmp_path: Path) -> None:
-    put_stack(tmp_path)
+    add_stack(tmp_path)
     usage = {"lowPriorityCores": 150, "standardDSv5Family": 12}
 
     assert failed_checks(doctor(sections={"registry": ACR}, used=usage)) == []

@@ -13,12 +13,12 @@ from tests.components.azure.aks_stack import aks_config, declared_aks, full, pla
 from tests.components.recorder import Graph
 
 ACTION = r"Microsoft\.[A-Za-z]+(/[A-Za-z]+)+/(read|write|delete|[A-Za-z]+/action)"
-MONITORED = {
+ALL_FEATURES = {
     "cluster": {"monitoring": {"containerInsights": True, "managedPrometheus": True}},
     "registry": {"kind": "acr", "name": "visionimages"},
     "cost": {"budget": {"monthlyUsd": 500, "email": "owner@example.org"}},
 }
-NODES = {"Microsoft.Compute"}
+NODE_PROVIDERS = {"Microsoft.Compute"}
 """Resource providers of the machines that AKS creates."""
 
 
@@ -27,9 +27,9 @@ def types_of(graph: Graph) -> set[str]:
 
 
 def test_every_type_that_a_stack_declares_has_actions() -> None:
-    declared = types_of(plain()) | types_of(full())
+    declared_types = types_of(plain()) | types_of(full())
 
-    assert declared == set(KINDS), "the guide would list too few actions, or too many"
+    assert declared_types == set(KINDS), "the guide would list too few actions, or too many"
 
 
 @pytest.mark.parametrize("action", all_actions())
@@ -41,16 +41,18 @@ def test_an_unknown_type_has_no_actions() -> None:
     assert actions_of("azure-native:batch:Pool") == ()
 
 
-@pytest.mark.parametrize("sections", [{}, MONITORED], ids=["plain", "with all features"])
+@pytest.mark.parametrize("sections", [{}, ALL_FEATURES], ids=["plain", "with all features"])
 def test_the_resource_providers_of_all_declared_types_are_checked(
     sections: dict[str, dict[str, object]],
 ) -> None:
     config = aks_config(**sections)
-    declared = {KINDS[token].partition("/")[0] for token in types_of(declared_aks(**sections))}
+    declared_providers = {
+        KINDS[token].partition("/")[0] for token in types_of(declared_aks(**sections))
+    }
 
-    checked = namespaces(config, as_kind(config.cluster, AksConfig))
+    checked_providers = namespaces(config, as_kind(config.cluster, AksConfig))
 
-    assert set(checked) == (declared | NODES) - {"Microsoft.Resources"}
+    assert set(checked_providers) == (declared_providers | NODE_PROVIDERS) - {"Microsoft.Resources"}
 
 
 def test_the_guide_lists_the_actions() -> None:

@@ -16,18 +16,18 @@ def context() -> Iterator[None]:
 
 
 def test_a_request_error_passes_through_a_context_manager_unchanged() -> None:
-    with pytest.raises(RequestError, match="AccessDenied") as caught, context():
+    with pytest.raises(RequestError, match="AccessDenied") as error, context():
         raise ERROR
-    assert caught.value is ERROR, "an error in place of the refused request would hide its cause"
+    assert error.value is ERROR, "an error in place of the refused request would hide its cause"
 
 
-def refused() -> list[AccountCheck]:
+def raise_error() -> list[AccountCheck]:
     raise ERROR
 
 
 def test_a_check_whose_request_fails_is_a_warning_that_names_the_request() -> None:
     def check() -> Iterator[AccountCheck]:
-        yield from refused()
+        yield from raise_error()
 
     (result,) = run("zones", check)
 

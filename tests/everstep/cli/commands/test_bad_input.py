@@ -59,7 +59,7 @@ def check_failure(result: subprocess.CompletedProcess[str], *parts: str) -> None
         assert part in result.stderr
 
 
-def own_cluster(project: Path, kubeconfig: Path) -> None:
+def use_own_cluster(project: Path, kubeconfig: Path) -> None:
     file = project / "stacks" / "Pulumi.local.yaml"
     file.write_text(
         file.read_text().replace(
@@ -70,9 +70,9 @@ def own_cluster(project: Path, kubeconfig: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can drop its privileges")
 def test_up_without_root_is_refused_and_suggests_an_existing_cluster(project: Path) -> None:
-    unprivileged = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
+    prefix = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
 
-    result = everstep(project, "up", prefix=unprivileged)
+    result = everstep(project, "up", prefix=prefix)
 
     check_failure(result, "root", "uid 65534", "kubeconfig")
     assert not (project.parent / "state").exists(), "a refused command must not create state"
@@ -105,24 +105,27 @@ def test_a_misspelt_key_is_found_before_anything_is_built(project: Path) -> None
 def test_a_cluster_that_does_not_respond_is_named(project: Path, command: str) -> None:
     path = project.parent / "kubeconfig"
     path.write_text(KUBECONFIG)
-    own_cluster(project, path)
+    use_own_cluster(project, path)
 
     result = everstep(project, command)
 
-    check_failure(result.__class__(result.args, result.returncode, "", result.stderr[result.stderr.index("error:") :]),
-          "192.0.2.1:6443 does not respond")  # fmt: skip
+    error = result.stderr[result.stderr.index("error:") :]  # without the lines of progress
+    check_failure(
+        subprocess.CompletedProcess(result.args, result.returncode, "", error),
+        "192.0.2.1:6443 does not respond",
+    )
 
 
 def test_a_drill_on_an_existing_cluster_is_refused_before_any_request(
     project: Path,
 ) -> None:
-    own_cluster(project, project.parent / "kubeconfig")
+    use_own_cluster(project, project.parent / "kubeconfig")
 
     check_failure(everstep(project, "up", "--drill"), "--drill", "a cluster of your own")
 
 
 def test_a_missing_kubeconfig_is_reported_with_its_path(project: Path) -> None:
-    own_cluster(project, project / "nowhere")
+    use_own_cluster(project, project / "nowhere")
 
     check_failure(everstep(project, "status"), "nowhere")
 
@@ -141,13 +144,13 @@ def test_a_concurrent_command_is_refused_with_the_process_that_runs(project: Pat
 
 
 def test_all_missing_prerequisites_are_reported_together() -> None:
-    failed = [
+    checks = [
         HostCheck("root", passed=False, observed="uid 1000", fix="Use sudo."),
         HostCheck("cgroups", passed=False, observed="none", fix="Mount them."),
         HostCheck("disk", passed=False, observed="1 GiB free", fix="Free some.", fatal=False),
     ]
 
-    with pytest.raises(EverstepError, match=r"root \(uid 1000\); cgroups \(none\)") as caught:
-        require_fit(failed)
-    assert caught.value.fix == "Use sudo.\nMount them."
-    assert require_fit(failed[2:]) == failed[2:], "low disk space is a warning, not an error"
+    with pytest.raises(EverstepError, match=r"root \(uid 1000\); cgroups \(none\)") as error:
+        require_fit(checks)
+    assert error.value.fix == "Use sudo.\nMount them."
+    assert require_fit(checks[2:]) == checks[2:], "low disk space is a warning, not an error"

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import boto3
 import pytest
 from rich.console import Console
 
@@ -24,7 +25,7 @@ def stage(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_a_folder_is_staged_with_one_json_object_a_line(tmp_path: Path) -> None:
+def test_a_folder_is_staged_with_one_json_object_per_line(tmp_path: Path) -> None:
     source = make_tree(tmp_path / "source", 20)
 
     result = stage(source, tmp_path / "out", "--json")
@@ -51,12 +52,12 @@ def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Console(force_terminal=True, width=120, record=True)
     monkeypatch.setattr(staging_display, "messages", terminal)
 
-    with staging_display.display() as shown:
-        shown.report_listing(10_000)
-        shown.report_plan(PLAN)
-        shown.report_progress(Progress(files=1, bytes=1500))
-        terminal.print(shown._bar.get_renderable())  # type: ignore[attr-defined]
-    shown.report_end(PLAN)
+    with staging_display.display() as display:
+        display.report_listing(10_000)
+        display.report_plan(PLAN)
+        display.report_progress(Progress(files=1, bytes=1500))
+        terminal.print(display._bar.get_renderable())  # type: ignore[attr-defined]
+    display.report_end(PLAN)
 
     text = terminal.export_text()
     assert "to copy     2 files, 2.0 kB" in text
@@ -90,7 +91,6 @@ def test_validation_images_are_arranged_by_a_table_of_annotations(tmp_path: Path
 def test_a_bucket_of_another_server_is_staged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import boto3
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", servers.KEY_ID)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET)
@@ -100,12 +100,12 @@ def test_a_bucket_of_another_server_is_staged(
         client.put_object(Bucket="data", Key="set/file", Body=b"content")
 
         result = stage("s3://data/set", tmp_path / "out", "--endpoint", address)
-        missing = stage("s3://none/set", tmp_path / "out", "--endpoint", address)
+        missing_bucket_result = stage("s3://none/set", tmp_path / "out", "--endpoint", address)
 
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "out/file").read_bytes() == b"content"
-    assert missing.returncode == 1
-    assert "error: the bucket 'none' does not exist" in missing.stderr
+    assert missing_bucket_result.returncode == 1
+    assert "error: the bucket 'none' does not exist" in missing_bucket_result.stderr
 
 
 @pytest.mark.parametrize(

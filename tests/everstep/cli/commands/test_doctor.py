@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from cloudtwin.facade import Leftover, RunningTwin, program_status
 from cloudtwin.toolchain import packages, tools
+from cloudtwin.toolchain.binaries import PROGRAMS
+from cloudtwin.toolchain.gobuild import find_go
 from rich.console import Console
 
 from everstep.cli.commands.doctor import as_value, screen, stops_up
@@ -17,24 +19,24 @@ ROOT = HostCheck("root", passed=True, observed="uid 0")
 DISK = HostCheck("disk", passed=False, observed="1 GiB free", fix="Free some.", fatal=False)
 TO_BUILD = HostCheck("etcd", passed=True, observed="not built yet", fix="`up` does.", pending=True)
 NO_RUNC = HostCheck("runc", passed=False, observed="missing", fix="apt-get install runc")
-LEFT = Leftover("process", "123 kubelet", "kill -9 123")
+LEFTOVER = Leftover("process", "123 kubelet", "kill -9 123")
 
 
-def rendered(checks: Mapping[str, list[HostCheck]], leftovers: Sequence[Leftover] = ()) -> str:
+def render(checks: Mapping[str, list[HostCheck]], leftovers: Sequence[Leftover] = ()) -> str:
     output = io.StringIO()
     Console(file=output, width=100, color_system=None).print(screen(checks, leftovers))
     return output.getvalue()
 
 
 def test_each_check_has_a_symbol_for_its_status() -> None:
-    text = rendered({"machine": [ROOT, DISK], "programs": [TO_BUILD, NO_RUNC]})
+    text = render({"machine": [ROOT, DISK], "programs": [TO_BUILD, NO_RUNC]})
 
     marks = {line.split()[1]: line[0] for line in text.splitlines() if line[0:1] in set("✓○!✗")}
     assert marks == {"root": "✓", "disk": "!", "etcd": "○", "runc": "✗", "no": "✓"}
 
 
 def test_only_checks_that_need_action_show_their_fix() -> None:
-    text = rendered(
+    text = render(
         {"machine": [HostCheck("root", passed=True, observed="uid 0", fix="Use sudo."), DISK]}
     )
 
@@ -43,8 +45,8 @@ def test_only_checks_that_need_action_show_their_fix() -> None:
 
 
 def test_leftovers_are_listed_with_the_command_that_removes_them() -> None:
-    assert "kill -9 123" in rendered({}, [LEFT])
-    assert as_value({"machine": [ROOT]}, [LEFT]) == {
+    assert "kill -9 123" in render({}, [LEFTOVER])
+    assert as_value({"machine": [ROOT]}, [LEFTOVER]) == {
         "checks": [
             {"part": "machine", "name": "root", "passed": True, "observed": "uid 0", "fix": "",
              "fatal": True, "pending": False}
@@ -82,20 +84,20 @@ def test_a_missing_package_stops_up_only_if_up_may_not_install_it(
     missing_package = packages.PACKAGES[:1]
     monkeypatch.setattr(packages, "missing", lambda: missing_package)
 
-    present, missing = prerequisites.packages(may_install=False)
+    installed_check, missing_check = prerequisites.packages(may_install=False)
     assert (
-        present.observed
+        installed_check.observed
         == f"{len(packages.PACKAGES) - 1} of {len(packages.PACKAGES)} are installed"
     )
-    assert stops_up(missing)
-    assert missing_package[0].name in missing.fix
+    assert stops_up(missing_check)
+    assert missing_package[0].name in missing_check.fix
     assert not stops_up(prerequisites.packages(may_install=True)[1])
     assert not may_install([HostCheck("root", passed=False, observed="uid 1000")])
 
 
 @pytest.fixture
 def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a host without built programs or programs on PATH."""
+    """Simulate a host without built programs and without programs on PATH."""
     monkeypatch.setenv("CLOUDTWIN_CACHE", str(tmp_path))
     monkeypatch.setattr(tools, "on_path", lambda name: None)
     return tmp_path
@@ -115,16 +117,14 @@ def test_a_missing_go_stops_up_if_programs_are_pending(
 ) -> None:
     monkeypatch.setenv("PATH", str(empty_machine))
 
-    (go,) = [check for check in prerequisites.programs() if check.name == "go"]
-    assert stops_up(go)
-    assert go.fix
+    (go_check,) = [check for check in prerequisites.programs() if check.name == "go"]
+    assert stops_up(go_check)
+    assert go_check.fix
 
 
 def test_a_built_program_is_found_by_the_key_of_its_sources(
     empty_machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cloudtwin.toolchain.binaries import PROGRAMS
-    from cloudtwin.toolchain.gobuild import find_go
 
     module = PROGRAMS["pause"]
     key = tools.module_key(module, find_go().version)

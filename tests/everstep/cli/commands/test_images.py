@@ -1,6 +1,7 @@
 """`everstep images`: user errors end with a fix, before anything is built."""
 
 import pytest
+from cloudtwin.facade import RegistryError
 from typer.testing import CliRunner
 
 from everstep.cli import image_push
@@ -75,7 +76,6 @@ def test_the_login_of_each_registry_is_named(host: str, command: str) -> None:
     ],
 )
 def test_every_refusal_of_a_registry_has_a_fix(status: int, code: str, fix: str) -> None:
-    from cloudtwin.facade import RegistryError
 
     assert fix in fix_of(RegistryError("refused", status, code), "x.azurecr.io")
 

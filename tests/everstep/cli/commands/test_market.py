@@ -32,7 +32,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def shown(capsys: pytest.CaptureFixture[str]) -> Any:
+def show_market(capsys: pytest.CaptureFixture[str]) -> Any:
     capsys.readouterr()
     market.show(stack="eks-dev", as_json=True)
     return json.loads(capsys.readouterr().out)
@@ -46,11 +46,11 @@ def test_an_open_market_shows_current_and_future_capacity_of_spot_pools(
 
     market.open_(stack="eks-dev", seed="example", speed=60, changes_per_hour=0.6)
 
-    shown_market = shown(capsys)
-    assert shown_market["seed"] == "example"
-    assert list(shown_market["pools"]) == ["spot"], "the market offers no on-demand pools"
-    assert shown_market["pools"]["spot"]["available"] == 8
-    change_times = [change["in_seconds"] for change in shown_market["pools"]["spot"]["next"]]
+    report = show_market(capsys)
+    assert report["seed"] == "example"
+    assert list(report["pools"]) == ["spot"], "the market offers no on-demand pools"
+    assert report["pools"]["spot"]["available"] == 8
+    change_times = [change["in_seconds"] for change in report["pools"]["spot"]["next"]]
     assert change_times == sorted(change_times)
     assert len(change_times) == market.MAX_CHANGES
 
@@ -63,14 +63,14 @@ def test_a_closed_market_limits_no_pool_and_resets_its_clock(
 
     market.close(stack="eks-dev")
 
-    assert shown(capsys)["pools"]["spot"] == {"available": None, "next": []}
+    assert show_market(capsys)["pools"]["spot"] == {"available": None, "next": []}
     assert MarketConfig.load(state) == MarketConfig()
 
 
 def test_opening_a_market_without_spot_pools_suggests_up(state: Path) -> None:
-    with pytest.raises(EverstepError, match="has no spot pools") as caught:
+    with pytest.raises(EverstepError, match="has no spot pools") as error:
         market.open_(stack="eks-dev", seed="example", speed=60, changes_per_hour=0.6)
-    assert "everstep up --stack eks-dev --twin" in caught.value.fix
+    assert "everstep up --stack eks-dev --twin" in error.value.fix
 
 
 def test_a_market_of_a_stack_with_own_machines_suggests_other_commands(
@@ -107,7 +107,7 @@ def test_a_replay_shows_the_recorded_capacity(
 
     market.replay(stack="eks-prod", trace=[trace], speed=0.5)
 
-    pools = shown(capsys)["pools"]
+    pools = show_market(capsys)["pools"]
     assert pools["a"]["available"] == 2
     assert [change["available"] for change in pools["a"]["next"]] == [0, 1]
     assert 310 < pools["a"]["next"][0]["in_seconds"] <= 600, "half as fast as it was recorded"
@@ -119,11 +119,11 @@ def test_a_replay_of_another_region_names_the_zones_of_the_pools(
 ) -> None:
     PoolStore(state).put(pool("a", zone="us-east-1a", region="us-east-1"))
 
-    with pytest.raises(TwinError, match="eu-west-1a") as caught:
+    with pytest.raises(TwinError, match="eu-west-1a") as error:
         market.replay(
             stack="eks-prod", trace=[trace_file(tmp_path, **{"eu-west-1a": [1]})], speed=60
         )
-    assert "us-east-1a" in caught.value.fix
+    assert "us-east-1a" in error.value.fix
 
 
 def test_a_replay_of_a_damaged_trace_is_refused(state: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 from everstep.cli.app import app
 
 
-def test_the_former_name_of_reconnect_is_refused_with_the_new_one() -> None:
+def test_the_old_name_of_reconnect_is_refused_with_the_new_name() -> None:
     result = CliRunner().invoke(app, ["node", "mend", "gpu-0"])
 
     assert result.exit_code == 2

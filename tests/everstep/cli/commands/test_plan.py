@@ -111,12 +111,12 @@ def test_a_limit_of_a_stack_that_cannot_be_kept_is_refused_by_its_name(
 
 
 def test_the_same_seed_gives_the_same_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    first, repeated, of_another_seed = (
+    plan_text, repeated_text, other_text = (
         plan_output(capsys, seed=seed, as_json=True) for seed in (1, 1, 7)
     )
 
-    assert first == repeated
-    assert json.loads(first)["choices"] != json.loads(of_another_seed)["choices"]
+    assert plan_text == repeated_text
+    assert json.loads(plan_text)["choices"] != json.loads(other_text)["choices"]
 
 
 def test_a_trace_of_the_user_is_replayed(
@@ -143,9 +143,9 @@ def test_a_trace_of_a_zone_that_the_stack_does_not_have_is_named(
     data = {"us-east-1a": [6], "us-east-1z": [6]}
     trace.write_text(json.dumps({"metadata": {"gap_seconds": 300}, "data": data}))
 
-    shown = plan_output(capsys, trace=[trace])
+    output = plan_output(capsys, trace=[trace])
 
-    assert "Not zones of the stack: us-east-1z." in shown
+    assert "Not zones of the stack: us-east-1z." in output
     assert "Not zones of the stack" not in plan_output(capsys)
 
 
@@ -195,21 +195,21 @@ def test_a_picture_that_cannot_be_written_is_an_error(
 def test_wrong_input_is_refused_with_a_fix(
     capsys: pytest.CaptureFixture[str], options: dict[str, Any], expected: str
 ) -> None:
-    with pytest.raises(EverstepError) as refused:
+    with pytest.raises(EverstepError) as error:
         plan_output(capsys, **options)
 
-    assert expected in refused.value.problem
-    assert refused.value.fix
+    assert expected in error.value.problem
+    assert error.value.fix
 
 
 def test_current_prices_of_the_cloud_replace_prices_of_the_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     types = ("g5.xlarge", "g6.xlarge", "g6e.xlarge", "g6.8xlarge")
-    current = {(name, "us-east-1a"): MachinePrice(spot=5.0) for name in types}
-    current["g5.xlarge", "us-east-1b"] = MachinePrice(spot=7.0)
+    current_prices = {(name, "us-east-1a"): MachinePrice(spot=5.0) for name in types}
+    current_prices["g5.xlarge", "us-east-1b"] = MachinePrice(spot=7.0)
     monkeypatch.setattr(
-        command, "live_prices", lambda _config: LivePrices("a test", "us-east-1", current)
+        command, "live_prices", lambda _config: LivePrices("a test", "us-east-1", current_prices)
     )
 
     report = json.loads(plan_output(capsys, live=True, as_json=True))

@@ -19,20 +19,20 @@ def report(*arguments: str) -> Result:
     return result
 
 
-def write(recorded: RecordedRun, folder: Path) -> Path:
+def write_run(recorded_run: RecordedRun, folder: Path) -> Path:
     journal = folder / "journal"
     journal.mkdir(parents=True)
-    for worker, lines in recorded.journals.items():
+    for worker, lines in recorded_run.journals.items():
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (journal / f"{worker}.jsonl").write_text(text + '{"at": 17900')  # a torn last line
-    events = "".join(json.dumps(line) + "\n" for line in recorded.events)
+    events = "".join(json.dumps(line) + "\n" for line in recorded_run.events)
     (folder / "events.jsonl").write_text(events)
     return folder
 
 
 @pytest.fixture
 def folder(tmp_path: Path, drill_run: RecordedRun) -> Path:
-    return write(drill_run, tmp_path / "run")
+    return write_run(drill_run, tmp_path / "run")
 
 
 def test_a_run_folder_gives_a_page_with_the_events_of_its_machines(
@@ -49,7 +49,7 @@ def test_a_run_folder_gives_a_page_with_the_events_of_its_machines(
     assert page.stat().st_mode & 0o444 == 0o444
 
 
-def test_a_page_does_not_keep_json_from_a_program(folder: Path, tmp_path: Path) -> None:
+def test_the_page_and_the_json_are_written_together(folder: Path, tmp_path: Path) -> None:
     result = report("--run", str(folder), "--json", "--html", str(tmp_path / "report.html"))
 
     value = json.loads(result.stdout)
@@ -61,7 +61,7 @@ def test_an_event_file_has_every_step_of_a_long_run(
     recorded_run: RecordedRun, tmp_path: Path
 ) -> None:
     recorded_run.total_steps = 5000
-    folder = write(recorded_run.form("gpu-0").train(5000), tmp_path / "run")
+    folder = write_run(recorded_run.form("gpu-0").train(5000), tmp_path / "run")
 
     result = report("--run", str(folder), "--tensorboard", str(tmp_path / "curves"))
 
@@ -114,7 +114,7 @@ def test_waiting_for_a_folder_is_refused(folder: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--html", "--tensorboard"])
 def test_a_path_that_cannot_be_written_is_named(folder: Path, option: str) -> None:
-    unwritable = folder / "events.jsonl" / "below-a-file"
+    unwritable_path = folder / "events.jsonl" / "below-a-file"
 
-    with pytest.raises(EverstepError, match=f"{option} {unwritable}.* cannot be written"):
-        report("--run", str(folder), option, str(unwritable))
+    with pytest.raises(EverstepError, match=f"{option} {unwritable_path}.* cannot be written"):
+        report("--run", str(folder), option, str(unwritable_path))

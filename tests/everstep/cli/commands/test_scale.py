@@ -41,7 +41,7 @@ def test_the_chart_is_written_as_svg_and_with_pillow_as_png(
 
     command._write_pictures(tmp_path / "resnet50", LineChart("title", axis, axis))
 
-    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert written["resnet50.svg"].startswith(b"<svg")
-    assert ("resnet50.png" in written) == has_pillow
-    assert written.get("resnet50.png", b"\x89PNG").startswith(b"\x89PNG")
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert files["resnet50.svg"].startswith(b"<svg")
+    assert ("resnet50.png" in files) == has_pillow
+    assert files.get("resnet50.png", b"\x89PNG").startswith(b"\x89PNG")

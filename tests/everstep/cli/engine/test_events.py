@@ -31,12 +31,12 @@ def test_finished_resources_are_counted_and_components_are_not(tmp_path: Path) -
 
 
 def test_an_incomplete_event_is_read_when_it_is_complete(tmp_path: Path) -> None:
-    path, complete = tmp_path / "log", event("resourcePreEvent") + event("resOutputsEvent")
+    path, events = tmp_path / "log", event("resourcePreEvent") + event("resOutputsEvent")
     log = EventLog(path, Silent())
-    for end in range(0, len(complete) + 1, 5):
-        path.write_text(complete[:end])
+    for end in range(0, len(events) + 1, 5):
+        path.write_text(events[:end])
         log.advance()
-    path.write_text(complete)
+    path.write_text(events)
     log.advance()
 
     assert log.counts().describe() == "1 created"

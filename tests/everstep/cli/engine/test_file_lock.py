@@ -13,8 +13,8 @@ def test_a_held_lock_is_refused_with_the_process_that_holds_it(tmp_path: Path) -
     path = tmp_path / "up.lock"
     second_lock = exclusive_lock(path, "`everstep up`", "Wait for it.")
     with exclusive_lock(path, "`everstep up`", "Wait for it."):
-        with pytest.raises(EverstepError, match=f"process {os.getpid()} since") as caught:
+        with pytest.raises(EverstepError, match=f"process {os.getpid()} since") as error:
             second_lock.__enter__()
-        assert caught.value.fix == "Wait for it."
+        assert error.value.fix == "Wait for it."
     with exclusive_lock(path, "`everstep up`", "Wait for it."):
         pass  # a released lock can be acquired again

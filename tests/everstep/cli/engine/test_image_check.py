@@ -12,11 +12,11 @@ from everstep.progress import Silent
 SPOT = "ghcr.io/everstep/spot:0.1.0"
 
 
-def pod(name: str, reason: str = "", *, init: bool = False) -> dict[str, Any]:
+def pod(name: str, reason: str = "", *, is_init: bool = False) -> dict[str, Any]:
     """Return a pod whose container waits for a reason, or runs."""
     state = {"waiting": {"reason": reason}} if reason else {"running": {}}
     status = {"name": "watcher", "image": "", "state": state}
-    kind = "initContainer" if init else "container"
+    kind = "initContainer" if is_init else "container"
     return {
         "metadata": {"name": name},
         "spec": {f"{kind}s": [{"name": "watcher", "image": SPOT}]},
@@ -25,7 +25,7 @@ def pod(name: str, reason: str = "", *, init: bool = False) -> dict[str, Any]:
 
 
 class Client:
-    """A cluster whose pods are given."""
+    """A cluster with given pods."""
 
     def __init__(self, *pods: dict[str, Any]) -> None:
         self._pods = list(pods)
@@ -35,9 +35,13 @@ class Client:
 
 
 @pytest.mark.parametrize("reason", sorted(image_check.NOT_PULLED))
-@pytest.mark.parametrize("init", [False, True])
-def test_every_reason_of_a_failed_pull_counts(reason: str, init: bool) -> None:
-    pods = [pod("spot-1", reason, init=init), pod("spot-2"), pod("spot-3", "CrashLoopBackOff")]
+@pytest.mark.parametrize("is_init", [False, True])
+def test_every_reason_of_a_failed_pull_counts(reason: str, is_init: bool) -> None:
+    pods = [
+        pod("spot-1", reason, is_init=is_init),
+        pod("spot-2"),
+        pod("spot-3", "CrashLoopBackOff"),
+    ]
 
     assert images_not_pulled(pods) == {SPOT: ["spot-1"]}
 
@@ -45,35 +49,35 @@ def test_every_reason_of_a_failed_pull_counts(reason: str, init: bool) -> None:
 def test_the_error_names_image_pods_and_the_command_that_pushes() -> None:
     client: Any = Client(pod("spot-1", "ErrImagePull"), pod("spot-2", "ImagePullBackOff"))
 
-    with pytest.raises(EverstepError, match=f"nodes cannot pull {SPOT}") as caught:
+    with pytest.raises(EverstepError, match=f"nodes cannot pull {SPOT}") as error:
         image_check.check_images(client, "eks-dev", Silent())
-    assert "spot-1, spot-2" in caught.value.problem
-    assert "everstep images push --stack eks-dev" in caught.value.fix
+    assert "spot-1, spot-2" in error.value.problem
+    assert "everstep images push --stack eks-dev" in error.value.fix
 
 
 def test_running_pods_and_pods_without_a_node_do_not_fail() -> None:
-    pending = {"metadata": {"name": "spot-9"}, "spec": {}, "status": {"phase": "Pending"}}
-    client: Any = Client(pod("spot-1"), pending)
+    pending_pod = {"metadata": {"name": "spot-9"}, "spec": {}, "status": {"phase": "Pending"}}
+    client: Any = Client(pod("spot-1"), pending_pod)
 
     image_check.check_images(client, "eks-dev", Silent())
 
 
 def test_a_starting_container_is_waited_for_until_its_pull_fails() -> None:
     reads = iter([[pod("spot-1", "ContainerCreating")], [pod("spot-1", "ErrImagePull")]])
-    paused: list[float] = []
+    pauses: list[float] = []
 
-    assert wait_for_images(lambda: next(reads), 30, paused.append, lambda: 0.0) == {
+    assert wait_for_images(lambda: next(reads), 30, pauses.append, lambda: 0.0) == {
         SPOT: ["spot-1"]
     }
-    assert len(paused) == 1
+    assert len(pauses) == 1
 
 
 def test_a_container_that_keeps_starting_is_waited_for_with_a_limit() -> None:
     clock = iter(range(100))
 
-    outdated = wait_for_images(
+    images = wait_for_images(
         lambda: [pod("spot-1", "ContainerCreating")], 5, lambda _: None, lambda: float(next(clock))
     )
 
-    assert outdated == {}
+    assert images == {}
     assert next(clock) < 10

@@ -29,25 +29,27 @@ def test_parents_providers_and_dependencies_are_included() -> None:
     st.lists(st.lists(st.integers(0, 9), max_size=3), min_size=1, max_size=10),
     st.sets(st.integers(0, 9)),
 )
-def test_a_closure_needs_nothing_outside_it(edges: list[list[int]], chosen: set[int]) -> None:
+def test_a_closure_needs_nothing_outside_it(
+    edges: list[list[int]], chosen_indexes: set[int]
+) -> None:
     states = [
         {
             "urn": str(index),
-            "type": REPOSITORY if index in chosen else "other",
+            "type": REPOSITORY if index in chosen_indexes else "other",
             "dependencies": [str(target) for target in targets if target < len(edges)],
         }
         for index, targets in enumerate(edges)
     ]
 
-    included = set(closure(states, PARTS["registry"]))
+    included_urns = set(closure(states, PARTS["registry"]))
 
-    assert {str(index) for index in chosen if index < len(edges)} <= included
+    assert {str(index) for index in chosen_indexes if index < len(edges)} <= included_urns
     for state in states:
-        if state["urn"] in included:
-            assert set(state["dependencies"]) <= included
+        if state["urn"] in included_urns:
+            assert set(state["dependencies"]) <= included_urns
 
 
 def test_an_unknown_part_is_reported_with_the_known_ones() -> None:
-    with pytest.raises(EverstepError, match="registy") as caught:
+    with pytest.raises(EverstepError, match="registy") as error:
         check_part("registy")
-    assert "registry" in caught.value.fix
+    assert "registry" in error.value.fix

@@ -22,14 +22,14 @@ CERTIFICATE = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
 KEY = "-----BEGIN PRIVATE KEY-----\ndef\n-----END PRIVATE KEY-----\n"
 
 
-def encoded(text: str) -> str:
+def encode(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Path:
     """Write an administrator's kubeconfig in the format of the twin."""
-    user = {"client-certificate-data": encoded(CERTIFICATE), "client-key-data": encoded(KEY)}
+    user = {"client-certificate-data": encode(CERTIFICATE), "client-key-data": encode(KEY)}
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump({"users": [{"name": "admin", "user": user}]}))
     return path
@@ -93,7 +93,7 @@ def test_the_token_program_fails_before_the_cluster_exists(tmp_path: Path) -> No
 
 
 @pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bare_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Remove cloud programs and credentials from the environment."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -106,21 +106,21 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_all_missing_prerequisites_of_a_real_cloud_are_reported_together(
-    bare: Path, monkeypatch: pytest.MonkeyPatch
+    bare_host: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugins, "has_sdk", lambda cloud: False)
 
-    with pytest.raises(EverstepError, match="AWS cannot be reached") as caught:
+    with pytest.raises(EverstepError, match="AWS cannot be reached") as error:
         plugins.real_clouds(["aws"])
     for part in ("Pulumi", "make aws", "AWS_PROFILE", "aws: not on PATH", "--twin"):
-        assert part in caught.value.fix
+        assert part in error.value.fix
 
 
 def test_with_all_prerequisites_the_users_pulumi_runs_with_the_users_backend(
-    bare: Path, monkeypatch: pytest.MonkeyPatch
+    bare_host: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("pulumi", "pulumi-language-python", "kubelogin"):
-        program = bare / "bin" / name
+        program = bare_host / "bin" / name
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
     monkeypatch.setenv("ARM_USE_OIDC", "true")
@@ -130,8 +130,8 @@ def test_with_all_prerequisites_the_users_pulumi_runs_with_the_users_backend(
 
     assert str(program) == shutil.which("pulumi")
     assert variables["PULUMI_BACKEND_URL"] == "azblob://state"
-    assert variables["PULUMI_HOME"] == str(bare / ".pulumi")
-    assert variables["PATH"].split(os.pathsep)[0] == os.path.dirname(sys.executable)  # noqa: PTH120  as found
+    assert variables["PULUMI_HOME"] == str(bare_host / ".pulumi")
+    assert variables["PATH"].split(os.pathsep)[0] == os.path.dirname(sys.executable)  # noqa: PTH120 - compares the unresolved path
 
 
 def test_a_missing_sdk_is_reported_with_the_command_that_installs_it(
@@ -139,6 +139,6 @@ def test_a_missing_sdk_is_reported_with_the_command_that_installs_it(
 ) -> None:
     monkeypatch.setattr(plugins, "has_sdk", lambda cloud: False)
 
-    with pytest.raises(EverstepError, match="pulumi_azure_native") as caught:
+    with pytest.raises(EverstepError, match="pulumi_azure_native") as error:
         plugins.require_sdk("azure-native")
-    assert "make azure" in caught.value.fix
+    assert "make azure" in error.value.fix

@@ -118,16 +118,16 @@ def test_down_of_a_job_keeps_the_platform_of_the_other_stack(
     job, platform = open_stack("second", twin=True), open_stack("eks-dev", twin=True)
     declare(platform)
     declare(job, "organization/everstep/eks-dev")
-    destroyed: list[str] = []
+    destroyed_stacks: list[str] = []
 
     def destroy(context: StackContext, _: object) -> None:
-        destroyed.append(context.workspace.stack)
+        destroyed_stacks.append(context.workspace.stack)
 
     monkeypatch.setattr(lifecycle, "_take_down_job", destroy)
     context = job if readable else StackContext(job.workspace, job.config, Target.TWIN)
     lifecycle.take_down(context, Silent())
 
-    assert destroyed == ["second"]
+    assert destroyed_stacks == ["second"]
     assert state_file(platform.workspace).exists(), "its machines and state belong to the platform"
 
 

@@ -8,7 +8,7 @@ from everstep.cli.engine import stand_ins
 from everstep.cli.images import RECIPES
 from everstep.errors import EverstepError
 
-PRESENT = [
+PRESENT_IMAGES = [
     stand_ins.local_reference(name)
     for name in ("trainer", "controller", "etcd", "etcd-rejoin", "spot", "gpu-plugin")
 ]
@@ -29,7 +29,7 @@ def eks() -> StackConfig:
 def test_published_images_of_a_cloud_stack_are_replaced_by_images_of_the_twin(
     eks: StackConfig,
 ) -> None:
-    aliases = stand_ins.image_aliases(stand_ins.images_used(eks), PRESENT)
+    aliases = stand_ins.image_aliases(stand_ins.images_used(eks), PRESENT_IMAGES)
 
     assert aliases[eks.etcd.image] == "localhost/everstep/etcd:local"
     assert aliases[eks.platform.gpu_plugin.image] == "localhost/cloudtwin/gpu-plugin:local"
@@ -41,16 +41,17 @@ def test_published_images_of_a_cloud_stack_are_replaced_by_images_of_the_twin(
 def test_own_images_are_pulled_and_only_a_release_publishes_them(
     eks: StackConfig,
 ) -> None:
-    pulled = stand_ins.images_to_pull(stand_ins.images_used(eks), PRESENT)
+    pulled_images = stand_ins.images_to_pull(stand_ins.images_used(eks), PRESENT_IMAGES)
 
-    assert {image.reference: image.is_released for image in pulled} == {
+    assert {image.reference: image.is_released for image in pulled_images} == {
         "registry.example/trainer:1": False,
         "ghcr.io/everstep/etcd-rejoin:0.1.0": True,
         "ghcr.io/everstep/spot:0.1.0": True,
     }
-    archive = [*PRESENT, "registry.example/trainer:1"]
+    archive_images = [*PRESENT_IMAGES, "registry.example/trainer:1"]
     assert "registry.example/trainer:1" not in {
-        image.reference for image in stand_ins.images_to_pull(stand_ins.images_used(eks), archive)
+        image.reference
+        for image in stand_ins.images_to_pull(stand_ins.images_used(eks), archive_images)
     }
 
 
@@ -58,11 +59,13 @@ def test_an_image_from_an_archive_is_not_replaced(eks: StackConfig) -> None:
     images = stand_ins.images_used(eks)
 
     for name in ("torchelastic/kubernetes:0.1.0", "docker.io/torchelastic/kubernetes:0.1.0"):
-        present = [*PRESENT, name]
+        present_images = [*PRESENT_IMAGES, name]
         assert "docker.io/torchelastic/kubernetes:0.1.0" not in stand_ins.image_aliases(
-            images, present
+            images, present_images
         )
-        assert stand_ins.config_overrides(eks, present) == {}, f"{name} is the controller's image"
+        assert stand_ins.config_overrides(eks, present_images) == {}, (
+            f"{name} is the controller's image"
+        )
 
 
 def test_every_stand_in_is_an_image_that_the_twin_builds(eks: StackConfig) -> None:
@@ -85,11 +88,11 @@ def test_without_archives_no_image_is_provided(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_image_without_a_replacement_is_reported_with_its_key(eks: StackConfig) -> None:
-    unreplaced = {
-        image.key for image in stand_ins.missing_images(stand_ins.images_used(eks), PRESENT)
+    missing_keys = {
+        image.key for image in stand_ins.missing_images(stand_ins.images_used(eks), PRESENT_IMAGES)
     }
 
-    assert unreplaced == {"platform.metrics.image", "cluster.autoscaling.image"}
+    assert missing_keys == {"platform.metrics.image", "cluster.autoscaling.image"}
 
 
 def test_the_local_stack_uses_only_local_images() -> None:
@@ -98,7 +101,7 @@ def test_the_local_stack_uses_only_local_images() -> None:
     )
 
     assert all(image.is_local for image in images)
-    stand_ins.require_images(images, PRESENT)
+    stand_ins.require_images(images, PRESENT_IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_a_missing_image_is_reported_with_its_key_the_nearest_name_and_the_fix(
     etcd = {"image": stand_ins.local_reference("etcd")}
     images = stand_ins.images_used(from_mapping({"etcd": etcd, section: {"image": image}}))
 
-    with pytest.raises(EverstepError, match=f"{image} \\(everstep:{section}.image\\)") as caught:
-        stand_ins.require_images(images, PRESENT)
-    assert f"Did you mean localhost/everstep/{nearest}" in caught.value.fix
-    assert "EVERSTEP_TWIN_IMAGES" in caught.value.fix
+    with pytest.raises(EverstepError, match=f"{image} \\(everstep:{section}.image\\)") as error:
+        stand_ins.require_images(images, PRESENT_IMAGES)
+    assert f"Did you mean localhost/everstep/{nearest}" in error.value.fix
+    assert "EVERSTEP_TWIN_IMAGES" in error.value.fix

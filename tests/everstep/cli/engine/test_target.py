@@ -15,7 +15,7 @@ from everstep.cli.engine.workspace import Workspace, open_workspace
 from everstep.errors import EverstepError
 
 LOCAL = "config:\n  everstep:job: {name: fashion}\n"
-OWN = "config:\n  everstep:cluster: {kind: existing, kubeconfig: /home/me/config}\n"
+OWN_CLUSTER = "config:\n  everstep:cluster: {kind: existing, kubeconfig: /home/me/config}\n"
 EKS = """config:
   everstep:tags: {owner: me, costCenter: "1", environment: dev}
   everstep:cluster: {kind: eks, publicAccess: [192.0.2.0/24]}
@@ -29,7 +29,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "project"
     (folder / "stacks").mkdir(parents=True)
     (folder / "Pulumi.yaml").write_text("name: everstep\n")
-    for name, text in (("local", LOCAL), ("mine", OWN), ("eks-dev", EKS)):
+    for name, text in (("local", LOCAL), ("mine", OWN_CLUSTER), ("eks-dev", EKS)):
         (folder / "stacks" / f"Pulumi.{name}.yaml").write_text(text)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("CLOUDTWIN_STATE", str(tmp_path / "twins"))
@@ -169,10 +169,10 @@ def test_inspecting_a_real_cloud_names_the_command_that_gets_a_kubeconfig(
 ) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
 
-    with pytest.raises(EverstepError, match=r"\$KUBECONFIG names no cluster") as caught:
+    with pytest.raises(EverstepError, match=r"\$KUBECONFIG names no cluster") as error:
         open_stack("eks-dev").connect()
-    assert "aws eks update-kubeconfig --name everstep --region us-east-1" in caught.value.fix
-    assert "--twin" in caught.value.fix
+    assert "aws eks update-kubeconfig --name everstep --region us-east-1" in error.value.fix
+    assert "--twin" in error.value.fix
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_a_preview_of_a_new_stack_leaves_nothing_in_the_folder_of_twins(
 
     assert workspace.engine.is_relative_to(tmp_path / "cache")
     assert workspace == targets.preview_workspace(workspace_on(Target.TWIN_CLOUD, "eks-dev")), (
-        "nor may the next preview leave anything"
+        "the next preview must not leave anything either"
     )
     assert (
         workspace.engine
@@ -202,18 +202,18 @@ def test_a_preview_of_a_new_stack_leaves_nothing_in_the_folder_of_twins(
 def test_a_preview_of_an_existing_stack_reads_its_state(
     project: Path, set_passphrase: Callable[[], None]
 ) -> None:
-    existing = workspace_on(Target.TWIN_CLOUD, "eks-dev")
-    declare(existing, "pulumi:providers:aws")
+    workspace = workspace_on(Target.TWIN_CLOUD, "eks-dev")
+    declare(workspace, "pulumi:providers:aws")
 
-    assert targets.preview_workspace(existing) == existing
+    assert targets.preview_workspace(workspace) == workspace
 
 
 def test_state_with_a_users_passphrase_is_not_kept_in_the_cache(
     project: Path, set_passphrase: Callable[[], None]
 ) -> None:
     set_passphrase()
-    context = workspace_on(Target.TWIN_CLOUD, "eks-dev")
+    workspace = workspace_on(Target.TWIN_CLOUD, "eks-dev")
 
-    assert targets.preview_workspace(context) == context, (
-        "the next preview may come with another one"
+    assert targets.preview_workspace(workspace) == workspace, (
+        "the next preview may have another passphrase"
     )

@@ -13,23 +13,25 @@ from everstep.cli.engine.workspace import (
 )
 from everstep.errors import EverstepError
 
-GOOD = "config:\n  everstep:job:\n    name: fashion # kept\n"
+VALID_STACK = "config:\n  everstep:job:\n    name: fashion # kept\n"
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Workspace:
+def local_stack(tmp_path: Path) -> Workspace:
     (tmp_path / "stacks").mkdir()
     (tmp_path / "Pulumi.yaml").write_text("name: everstep\n")
     workspace = Workspace(tmp_path, "local", "test", tmp_path / "state")
-    workspace.stack_file.write_text(GOOD)
+    workspace.stack_file.write_text(VALID_STACK)
     return workspace
 
 
-def test_a_stack_file_that_is_not_yaml_is_reported_with_line_and_column(local: Workspace) -> None:
-    local.stack_file.write_text("config:\n  everstep:job: {name: fashion\n")
+def test_a_stack_file_that_is_not_yaml_is_reported_with_line_and_column(
+    local_stack: Workspace,
+) -> None:
+    local_stack.stack_file.write_text("config:\n  everstep:job: {name: fashion\n")
 
     with pytest.raises(EverstepError, match=r"Pulumi.local.yaml is not YAML: line 3, column 1"):
-        read_config(local)
+        read_config(local_stack)
 
 
 @pytest.mark.parametrize(
@@ -41,95 +43,97 @@ def test_a_stack_file_that_is_not_yaml_is_reported_with_line_and_column(local: W
         ("config:\n  everstep:tags: {owner: a, owner: b}\n", "owner", 2),
     ],
 )
-def test_a_duplicate_key_is_refused(local: Workspace, text: str, key: str, line: int) -> None:
-    local.stack_file.write_text(text)
+def test_a_duplicate_key_is_refused(local_stack: Workspace, text: str, key: str, line: int) -> None:
+    local_stack.stack_file.write_text(text)
 
     with pytest.raises(EverstepError, match=f"'{key}' occurs already in line {line}"):
-        read_config(local)
+        read_config(local_stack)
 
 
 def test_the_error_for_a_stack_file_without_a_mapping_describes_the_format(
-    local: Workspace,
+    local_stack: Workspace,
 ) -> None:
-    local.stack_file.write_text("- a\n- b\n")
+    local_stack.stack_file.write_text("- a\n- b\n")
 
-    with pytest.raises(EverstepError, match="is not a stack configuration") as caught:
-        read_config(local)
-    assert "config:" in caught.value.fix
+    with pytest.raises(EverstepError, match="is not a stack configuration") as error:
+        read_config(local_stack)
+    assert "config:" in error.value.fix
 
 
 def test_all_faults_of_a_configuration_are_reported_before_anything_starts(
-    local: Workspace,
+    local_stack: Workspace,
 ) -> None:
-    local.stack_file.write_text(
+    local_stack.stack_file.write_text(
         "config:\n  everstep:job: {model: resnet81, minReplicas: 4}\n  everstep:stroage: {}\n"
     )
 
-    with pytest.raises(EverstepError, match="4 faults") as caught:
-        read_config(local)
+    with pytest.raises(EverstepError, match="4 faults") as error:
+        read_config(local_stack)
     for part in ("resnet81", "resnet18", "minReplicas", "stroage", "storage"):
-        assert part in caught.value.fix
+        assert part in error.value.fix
 
 
 def test_an_unknown_stack_is_reported_with_the_nearest_names(
-    monkeypatch: pytest.MonkeyPatch, local: Workspace
+    monkeypatch: pytest.MonkeyPatch, local_stack: Workspace
 ) -> None:
-    monkeypatch.chdir(local.project)
-    (local.project / "stacks" / "Pulumi.aks-dev.yaml").write_text(GOOD)
+    monkeypatch.chdir(local_stack.project)
+    (local_stack.project / "stacks" / "Pulumi.aks-dev.yaml").write_text(VALID_STACK)
 
-    with pytest.raises(EverstepError, match="no stack named 'lcoal'") as caught:
+    with pytest.raises(EverstepError, match="no stack named 'lcoal'") as error:
         read_config(workspaces.open_workspace("lcoal"))
-    assert caught.value.fix == "Did you mean local? There are: aks-dev, local."
+    assert error.value.fix == "Did you mean local? There are: aks-dev, local."
 
 
-def test_the_project_is_found_from_a_subfolder(local: Workspace) -> None:
-    below = local.project / "a" / "b"
-    below.mkdir(parents=True)
+def test_the_project_is_found_from_a_subfolder(local_stack: Workspace) -> None:
+    subfolder = local_stack.project / "a" / "b"
+    subfolder.mkdir(parents=True)
 
-    assert find_project(below) == local.project
+    assert find_project(subfolder) == local_stack.project
 
 
 def test_the_engines_copy_gets_the_salt_of_the_state_and_the_users_file_is_not_changed(
-    local: Workspace,
+    local_stack: Workspace,
 ) -> None:
-    copy = copy_stack_file(local, "v1:salt")
+    copy = copy_stack_file(local_stack, "v1:salt")
 
-    assert copy.read_text() == f"{GOOD}encryptionsalt: v1:salt\n"
-    assert local.stack_file.read_text() == GOOD
+    assert copy.read_text() == f"{VALID_STACK}encryptionsalt: v1:salt\n"
+    assert local_stack.stack_file.read_text() == VALID_STACK
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
 
 
-def test_a_salt_of_the_user_takes_precedence(local: Workspace) -> None:
-    local.stack_file.write_text(f"{GOOD}encryptionsalt: v1:mine\n")
+def test_a_salt_of_the_user_takes_precedence(local_stack: Workspace) -> None:
+    local_stack.stack_file.write_text(f"{VALID_STACK}encryptionsalt: v1:mine\n")
 
-    assert "v1:mine" in copy_stack_file(local, "v1:other").read_text()
-    assert "v1:other" not in copy_stack_file(local, "v1:other").read_text()
+    assert "v1:mine" in copy_stack_file(local_stack, "v1:other").read_text()
+    assert "v1:other" not in copy_stack_file(local_stack, "v1:other").read_text()
 
 
-def test_the_passphrase_is_created_once_and_readable_only_by_its_owner(local: Workspace) -> None:
-    path = workspaces.passphrase_file(local)
-    first = path.read_text()
+def test_the_passphrase_is_created_once_and_readable_only_by_its_owner(
+    local_stack: Workspace,
+) -> None:
+    path = workspaces.passphrase_file(local_stack)
+    passphrase = path.read_text()
 
-    assert workspaces.passphrase_file(local).read_text() == first
-    assert len(first) >= 32
+    assert workspaces.passphrase_file(local_stack).read_text() == passphrase
+    assert len(passphrase) >= 32
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_to_destroy_a_stack_with_an_invalid_file_the_engine_gets_an_empty_one(
-    local: Workspace,
+    local_stack: Workspace,
 ) -> None:
-    local.stack_file.write_text("config:\n  everstep:job: {name: fashion\n")
+    local_stack.stack_file.write_text("config:\n  everstep:job: {name: fashion\n")
 
-    assert copy_stack_file(local, "v1:salt", allow_invalid=True).read_text() == (
+    assert copy_stack_file(local_stack, "v1:salt", allow_invalid=True).read_text() == (
         "config: {}\nencryptionsalt: v1:salt\n"
     )
     with pytest.raises(EverstepError, match="is not YAML"):
-        copy_stack_file(local, "v1:salt")
+        copy_stack_file(local_stack, "v1:salt")
 
 
 def test_to_destroy_a_stack_without_a_file_the_engine_gets_an_empty_one(
-    local: Workspace,
+    local_stack: Workspace,
 ) -> None:
-    local.stack_file.unlink()
+    local_stack.stack_file.unlink()
 
-    assert copy_stack_file(local, None, allow_invalid=True).read_text() == "config: {}"
+    assert copy_stack_file(local_stack, None, allow_invalid=True).read_text() == "config: {}"

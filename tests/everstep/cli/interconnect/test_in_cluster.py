@@ -20,13 +20,13 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "message": "0/3 node
 class FakeCluster:
     """A cluster with the objects that were created, and with pods in a given phase."""
 
-    def __init__(self, phase: str = "Succeeded", ended: str = "Complete") -> None:
+    def __init__(self, phase: str = "Succeeded", end_condition: str = "Complete") -> None:
         self.objects: dict[str, dict[str, Any]] = {}
-        self.created: list[str] = []
-        self.phase, self.ended = phase, ended
+        self.created_kinds: list[str] = []
+        self.phase, self.end_condition = phase, end_condition
         self.elastic_job: dict[str, Any] = elastic_job()
         self.nodes: list[dict[str, Any]] = []
-        self.waiting: list[dict[str, str]] = []
+        self.conditions: list[dict[str, str]] = []
         self.logs = "the log"
 
     def get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -46,16 +46,18 @@ class FakeCluster:
         return {
             "metadata": {"name": f"{NAME}-{index}", "labels": labels},
             "spec": {"nodeName": f"gpu-{index}"},
-            "status": {"phase": self.phase, "conditions": self.waiting},
+            "status": {"phase": self.phase, "conditions": self.conditions},
         }
 
     def create(self, path: str, body: Mapping[str, Any]) -> None:
         key = f"{path}/{body['metadata']['name']}"
         assert key not in self.objects, "the API server refuses a second object of the same name"
-        self.created.append(str(body["kind"]))
+        self.created_kinds.append(str(body["kind"]))
         self.objects[key] = dict(body)
-        if body["kind"] == "Job" and self.ended:
-            self.objects[key]["status"] = {"conditions": [{"type": self.ended, "status": "True"}]}
+        if body["kind"] == "Job" and self.end_condition:
+            self.objects[key]["status"] = {
+                "conditions": [{"type": self.end_condition, "status": "True"}]
+            }
 
     def delete(self, path: str) -> None:
         self.objects.pop(path, None)
@@ -76,7 +78,7 @@ def test_a_test_returns_the_logs_of_all_pods_and_leaves_nothing() -> None:
     cluster = FakeCluster()
 
     assert run(cluster) == ["the log"] * 3
-    assert cluster.created == ["ConfigMap", "Service", "Job"]
+    assert cluster.created_kinds == ["ConfigMap", "Service", "Job"]
     assert not cluster.objects
 
 
@@ -84,17 +86,17 @@ def test_ctrl_c_removes_all_objects() -> None:
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    cluster = FakeCluster(phase="Running", ended="")
+    cluster = FakeCluster(phase="Running", end_condition="")
 
     with pytest.raises(KeyboardInterrupt):
         run(cluster, sleep=interrupt)
 
-    assert cluster.created
+    assert cluster.created_kinds
     assert not cluster.objects
 
 
-def test_a_pod_that_is_lost_in_the_middle_ends_the_test_with_its_log() -> None:
-    cluster = FakeCluster(phase="Failed", ended="Failed")
+def test_a_pod_that_is_lost_during_the_test_ends_it_with_its_log() -> None:
+    cluster = FakeCluster(phase="Failed", end_condition="Failed")
     cluster.logs = "error: rank 0 lost its group: Connection closed by peer"
 
     with pytest.raises(EverstepError, match=f"{NAME}-0 on gpu-0 was lost") as failure:
@@ -105,14 +107,14 @@ def test_a_pod_that_is_lost_in_the_middle_ends_the_test_with_its_log() -> None:
 
 
 @pytest.mark.parametrize(
-    ("waiting", "reason"),
+    ("conditions", "reason"),
     [([UNSCHEDULABLE], "0/3 nodes are available"), ([], "exceeded quota: everstep")],
 )
 def test_pods_without_machines_are_reported_with_the_reason(
-    waiting: list[dict[str, str]], reason: str
+    conditions: list[dict[str, str]], reason: str
 ) -> None:
-    cluster = FakeCluster(phase="Pending", ended="")
-    cluster.waiting = waiting
+    cluster = FakeCluster(phase="Pending", end_condition="")
+    cluster.conditions = conditions
 
     with pytest.raises(EverstepError, match=f"0 of 3 pods started within 0 s: {reason}") as failure:
         run(cluster)
@@ -128,7 +130,7 @@ def test_a_stack_without_a_job_is_refused() -> None:
     with pytest.raises(EverstepError, match="there is no ElasticJob fashion"):
         run(cluster)
 
-    assert not cluster.created
+    assert not cluster.created_kinds
 
 
 def test_a_second_test_is_refused_and_does_not_disturb_the_first() -> None:
@@ -141,7 +143,7 @@ def test_a_second_test_is_refused_and_does_not_disturb_the_first() -> None:
     assert JOB_PATH in cluster.objects
 
 
-def test_what_a_killed_test_left_is_replaced() -> None:
+def test_objects_that_a_killed_test_left_are_replaced() -> None:
     cluster = FakeCluster()
     cluster.objects = {f"{path}/{NAME}": {} for path in COLLECTIONS.values()}
     cluster.objects[JOB_PATH] = {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
@@ -156,7 +158,7 @@ def test_adapters_that_no_node_has_are_refused_before_anything_is_created() -> N
     with pytest.raises(EverstepError, match="--efa 4: a node of this stack has 1 EFA adapters"):
         run(cluster, efa=4)
 
-    assert not cluster.created
+    assert not cluster.created_kinds
 
 
 def test_nodes_yet_to_be_created_have_as_many_adapters_as_the_workers_request() -> None:

@@ -46,8 +46,8 @@ def manifests_of(job: dict[str, Any], efa: int | None = None) -> list[dict[str, 
     return objects(job, test, dict.fromkeys(SOURCES, "pass"))
 
 
-def pod_of(made_objects: list[dict[str, Any]]) -> dict[str, Any]:
-    pod: dict[str, Any] = made_objects[-1]["spec"]["template"]["spec"]
+def pod_of(manifests: list[dict[str, Any]]) -> dict[str, Any]:
+    pod: dict[str, Any] = manifests[-1]["spec"]["template"]["spec"]
     return pod
 
 
@@ -87,9 +87,9 @@ def test_the_number_of_adapters_is_requested_with_the_huge_pages_that_they_need(
     pod = pod_of(manifests_of(elastic_job(**{EFA_RESOURCE: "2"}), efa=adapters))
 
     for part in ("requests", "limits"):
-        named = pod["containers"][0]["resources"][part]
-        assert named[EFA_RESOURCE] == str(adapters)
-        assert named["hugepages-2Mi"] == "5120Mi"
+        resources = pod["containers"][0]["resources"][part]
+        assert resources[EFA_RESOURCE] == str(adapters)
+        assert resources["hugepages-2Mi"] == "5120Mi"
 
 
 def test_without_adapters_the_pod_requests_none() -> None:
@@ -106,7 +106,7 @@ def test_by_default_the_test_has_as_many_adapters_as_the_workers() -> None:
     assert pod["containers"][0]["resources"]["limits"][EFA_RESOURCE] == "4"
 
 
-def test_the_program_is_sent_along_and_complete() -> None:
+def test_the_config_map_contains_the_complete_program() -> None:
     config_map = manifests_of(elastic_job())[0]
     sources = read_sources(PACKAGES / "everstep")
 

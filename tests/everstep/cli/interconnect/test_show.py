@@ -29,11 +29,11 @@ def results(
     *entries: dict[str, object], nccl_log: str = nccl_logs.EFA_P4D, **setup: object
 ) -> Results:
     lines = [json.dumps(entry) for entry in ({**SETUP, **setup}, *entries, {"kind": "end"})]
-    first, second = nccl_log.splitlines()[:3], nccl_log.splitlines()[3:]
-    return read(["\n".join([*first, *lines]), "\n".join(second)])
+    first_lines, second_lines = nccl_log.splitlines()[:3], nccl_log.splitlines()[3:]
+    return read(["\n".join([*first_lines, *lines]), "\n".join(second_lines)])
 
 
-FAST = (
+MEASUREMENTS = (
     measurement(ALL_REDUCE, 2**20, 10.0),
     measurement(ALL_REDUCE, 2**30, 20.0),
     measurement(ALL_REDUCE, 2**32, 42.0),
@@ -41,8 +41,8 @@ FAST = (
 )
 
 
-def report(measured: Results) -> str:
-    return "\n".join(report_lines(measured))
+def report(measured_results: Results) -> str:
+    return "\n".join(report_lines(measured_results))
 
 
 def cells(text: str) -> list[list[str]]:
@@ -50,14 +50,14 @@ def cells(text: str) -> list[list[str]]:
 
 
 def test_each_size_has_its_time_and_both_bandwidths() -> None:
-    table = cells(report(results(*FAST)))
+    table = cells(report(results(*MEASUREMENTS)))
 
     assert ["all_reduce", "1", "MiB", "20", "104.9", "10", "10", "0"] in table
     assert ["all_gather", "4", "GiB", "20", "107,374.2", "40", "20", "0"] in table
 
 
 def test_published_figures_stand_beside_measured_figures() -> None:
-    text = report(results(*FAST))
+    text = report(results(*MEASUREMENTS))
 
     assert "this test, all_reduce                            24.00     42.00" in text
     assert "this test, all_reduce up to 1 GiB                15.00     20.00" in text
@@ -67,52 +67,56 @@ def test_published_figures_stand_beside_measured_figures() -> None:
 
 
 def test_the_verdict_comes_from_the_log() -> None:
-    assert "EFA in use: yes" in report(results(*FAST))
-    assert "EFA in use: no, TCP sockets" in report(results(*FAST, nccl_log=nccl_logs.SOCKETS))
-    assert "EFA in use: no, unknown" in report(results(*FAST, nccl_log=""))
+    assert "EFA in use: yes" in report(results(*MEASUREMENTS))
+    assert "EFA in use: no, TCP sockets" in report(
+        results(*MEASUREMENTS, nccl_log=nccl_logs.SOCKETS)
+    )
+    assert "EFA in use: no, unknown" in report(results(*MEASUREMENTS, nccl_log=""))
 
 
 def test_gloo_is_never_efa_whatever_the_log_has() -> None:
-    measured = results(*FAST, backend="gloo")
+    measured_results = results(*MEASUREMENTS, backend="gloo")
 
-    assert not measured.verdict.uses_efa
+    assert not measured_results.verdict.uses_efa
 
 
 def test_too_little_memory_for_the_largest_size_is_stated() -> None:
-    assert "memory" not in report(results(*FAST))
-    assert "Sizes end at 1 GiB: the memory of a process" in report(results(*FAST, largest=2**30))
+    assert "memory" not in report(results(*MEASUREMENTS))
+    assert "Sizes end at 1 GiB: the memory of a process" in report(
+        results(*MEASUREMENTS, largest=2**30)
+    )
 
 
 def test_wrong_results_are_counted() -> None:
-    measured = results(
+    measured_results = results(
         measurement(ALL_REDUCE, 8, 1.0, wrong=3), measurement(ALL_REDUCE, 16, 1.0, wrong=1)
     )
 
-    assert measured.wrong == 4
-    assert "4 results were wrong" in report(measured)
+    assert measured_results.wrong == 4
+    assert "4 results were wrong" in report(measured_results)
 
 
 def test_a_collective_that_the_backend_lacks_is_named() -> None:
-    lacking: dict[str, object] = {
+    unsupported_entry: dict[str, object] = {
         "kind": "unsupported",
         "collective": ALL_GATHER,
         "reason": "gloo does not support it",
     }
 
     assert "all_gather was not measured: gloo does not support it" in report(
-        results(*FAST, lacking)
+        results(*MEASUREMENTS, unsupported_entry)
     )
 
 
 def test_a_log_that_ends_early_is_incomplete() -> None:
-    assert results(*FAST).complete
+    assert results(*MEASUREMENTS).complete
     assert not read([json.dumps(SETUP)]).complete
     with pytest.raises(EverstepError, match="before its processes had formed a group"):
         read(["a:1:1 [0] NCCL INFO Bootstrap : Using eth0"])
 
 
 def test_the_json_has_the_verdict_and_the_bandwidths() -> None:
-    value = json.loads(json.dumps(results(*FAST).as_value()))
+    value = json.loads(json.dumps(results(*MEASUREMENTS).as_value()))
 
     assert value["network"]["efa"] is True
     assert value["network"]["adapters"] == 4
@@ -121,11 +125,13 @@ def test_the_json_has_the_verdict_and_the_bandwidths() -> None:
     assert [row["average"] for row in value["published"]] == [8.24, 3.02, 0.97]
 
 
-@pytest.mark.parametrize("measured", [FAST, FAST[:1], (measurement(ALL_REDUCE, 8, 1e-6),)])
+@pytest.mark.parametrize(
+    "entries", [MEASUREMENTS, MEASUREMENTS[:1], (measurement(ALL_REDUCE, 8, 1e-6),)]
+)
 def test_the_chart_has_every_measurement_and_the_published_maxima(
-    measured: tuple[dict[str, object], ...],
+    entries: tuple[dict[str, object], ...],
 ) -> None:
-    drawing = ElementTree.fromstring(chart(results(*measured)).svg())
+    drawing = ElementTree.fromstring(chart(results(*entries)).svg())
 
     _, _, width, height = map(float, drawing.attrib["viewBox"].split())
     dots = [
@@ -134,7 +140,7 @@ def test_the_chart_has_every_measurement_and_the_published_maxima(
     references = [
         path for path in drawing.iter(f"{SVG}path") if path.attrib["class"] == "reference"
     ]
-    assert len(dots) == len(measured)
+    assert len(dots) == len(entries)
     assert all(0 < x < width and 0 < y < height for x, y in dots), (
         "no dot is outside of the picture"
     )

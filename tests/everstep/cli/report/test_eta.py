@@ -1,4 +1,4 @@
-"""Remaining time: the speed of the last steps, and pauses as often as they were."""
+"""Remaining time: the speed of the last steps, and pauses at their previous rate."""
 
 from io import StringIO
 from typing import cast

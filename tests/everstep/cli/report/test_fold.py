@@ -19,7 +19,7 @@ def long_run() -> RecordedRun:
     return run.finish()
 
 
-def folded(run: RecordedRun, recent: int, chunks: int = 40) -> RunRecord:
+def fold_run(run: RecordedRun, recent: int, chunks: int = 40) -> RunRecord:
     """Return the record of a run whose journals are read in small parts while it trains."""
     fold = RunFold(recent_steps=recent)
     lines = sorted(
@@ -32,8 +32,8 @@ def folded(run: RecordedRun, recent: int, chunks: int = 40) -> RunRecord:
     )
     events = parse_events("\n".join(map(json.dumps, run.events)))
     size = -(-len(lines) // chunks)
-    for first in range(0, len(lines), size):
-        part = lines[first : first + size]
+    for start in range(0, len(lines), size):
+        part = lines[start : start + size]
         past_events = [event for event in events if event.at <= float(str(part[-1][0]))]
         for worker in dict.fromkeys(worker for _, worker, _ in part):
             text = "\n".join(text for _, owner, text in part if owner == worker)
@@ -42,28 +42,29 @@ def folded(run: RecordedRun, recent: int, chunks: int = 40) -> RunRecord:
 
 
 def test_a_folded_run_has_the_same_report() -> None:
-    complete, from_folded = build(long_run().run()), build(folded(long_run(), recent=50))
+    complete_report, folded_report = build(long_run().run()), build(fold_run(long_run(), recent=50))
 
     for name in Report.__dataclass_fields__:
         if name in ("goodput", "images_per_second", "images_per_second_overall"):
             continue
-        assert getattr(from_folded, name) == getattr(complete, name), name
-    assert complete.goodput is not None
-    assert from_folded.goodput is not None
-    assert abs(from_folded.goodput.share - complete.goodput.share) < 1e-6
-    assert abs(from_folded.goodput.redone_seconds - complete.goodput.redone_seconds) < 1e-6
-    assert complete.images_per_second == from_folded.images_per_second, (
+        assert getattr(folded_report, name) == getattr(complete_report, name), name
+    assert complete_report.goodput is not None
+    assert folded_report.goodput is not None
+    assert abs(folded_report.goodput.share - complete_report.goodput.share) < 1e-6
+    assert abs(folded_report.goodput.redone_seconds - complete_report.goodput.redone_seconds) < 1e-6
+    assert complete_report.images_per_second == folded_report.images_per_second, (
         "every step took the same time"
     )
-    assert complete.images_per_second_overall is not None
-    assert from_folded.images_per_second_overall is not None
+    assert complete_report.images_per_second_overall is not None
+    assert folded_report.images_per_second_overall is not None
     assert (
-        abs(from_folded.images_per_second_overall / complete.images_per_second_overall - 1) < 1e-9
+        abs(folded_report.images_per_second_overall / complete_report.images_per_second_overall - 1)
+        < 1e-9
     )
 
 
 def test_the_record_of_a_short_run_is_not_folded() -> None:
-    record = folded(long_run(), recent=5000)
+    record = fold_run(long_run(), recent=5000)
 
     assert not record.blocks
     assert build(record) == build(long_run().run())
@@ -73,7 +74,7 @@ def test_the_size_of_a_record_does_not_depend_on_the_number_of_steps() -> None:
     run = RecordedRun(nodes=NODES, total_steps=10**6).form(*NODES)
     run.train(60_000)
 
-    record = folded(run, recent=100, chunks=400)
+    record = fold_run(run, recent=100, chunks=400)
 
     assert sum(step.count for step in record.steps) == 60_000
     assert len(record.steps) < MAX_BLOCKS + 400, "a month of training must fit into memory"

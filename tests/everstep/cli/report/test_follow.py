@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from kubernetes import client
 
 from everstep.cli.kubernetes_client import KubernetesClient
 from everstep.cli.report.follow import JobMonitor
@@ -28,20 +29,20 @@ class Cluster:
     """The API of a cluster: paths and the bodies of their responses.
 
     Attributes:
-        answers: path -> body; other paths are not found.
-        server: the server.
+        responses: path -> body; other paths are not found.
+        server: HTTP server of the API.
     """
 
     def __init__(self) -> None:
-        self.answers = {
+        self.responses = {
             "/version": json.dumps({"gitVersion": "v1.36.0"}),
             "/api/v1/nodes": json.dumps({"items": []}),
         }
-        answers = self.answers
+        responses = self.responses
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                body = answers.get(self.path)
+                body = responses.get(self.path)
                 self.send_response(200 if body is not None else 404)
                 self.end_headers()
                 self.wfile.write((body or "{}").encode())
@@ -51,11 +52,10 @@ class Cluster:
 
         self.server = HTTPServer(("127.0.0.1", 0), Handler)
 
-    def has(self, *pods: dict[str, Any]) -> None:
-        self.answers[PODS] = json.dumps({"items": pods})
+    def set_pods(self, *pods: dict[str, Any]) -> None:
+        self.responses[PODS] = json.dumps({"items": pods})
 
     def monitor(self) -> JobMonitor:
-        from kubernetes import client
 
         address = f"http://127.0.0.1:{self.server.server_port}"
         settings = client.Configuration(host=address)
@@ -76,23 +76,23 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_the_progress_of_the_staging_is_the_newest_line_of_its_log(cluster: Cluster) -> None:
-    cluster.has(pod("prepare-imagefolder-x", "prepare", "Running"))
-    cluster.answers[f"{PODS}/prepare-imagefolder-x/log?tailLines=1"] = f"{LINE}\n"
+    cluster.set_pods(pod("prepare-imagefolder-x", "prepare", "Running"))
+    cluster.responses[f"{PODS}/prepare-imagefolder-x/log?tailLines=1"] = f"{LINE}\n"
 
     assert cluster.monitor().waiting_for() == f"the data set, {LINE.strip()}"
 
 
 def test_a_preparation_without_a_log_yet_is_not_an_error(cluster: Cluster) -> None:
-    cluster.has(pod("prepare-imagefolder-x", "prepare", "Running"))
+    cluster.set_pods(pod("prepare-imagefolder-x", "prepare", "Running"))
 
     assert cluster.monitor().waiting_for() == "the workers are loading"
 
 
 def test_a_complete_preparation_is_not_waited_for(cluster: Cluster) -> None:
-    cluster.has(
+    cluster.set_pods(
         pod("prepare-imagefolder-x", "prepare", "Succeeded"),
         pod("fashion-worker-0", "worker", "Pending"),
     )
-    cluster.answers[f"{PODS}/prepare-imagefolder-x/log?tailLines=1"] = "done"
+    cluster.responses[f"{PODS}/prepare-imagefolder-x/log?tailLines=1"] = "done"
 
     assert cluster.monitor().waiting_for() == "fashion-worker-0 Pending"

@@ -21,7 +21,7 @@ from everstep.elastic.accounting.time_account import Activity
 from everstep.goodput import Cause
 from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun
 
-ALL = ("gpu-0", "gpu-1", "gpu-2")
+ALL_NODES = ("gpu-0", "gpu-1", "gpu-2")
 
 
 class LiveRun(RecordedRun):
@@ -35,16 +35,16 @@ class LiveRun(RecordedRun):
         return self
 
     def regroup(self, *nodes: str, resume_from: int | None = None) -> Self:
-        stayed = {self.worker(node) for node in nodes if node in self.training}
+        staying_workers = {self.worker(node) for node in nodes if node in self.training_nodes}
         lengths = {worker: len(lines) for worker, lines in self.journals.items()}
         self.begin(*nodes, resume_from=resume_from)
-        for worker in stayed:
-            lines, first = self.journals[worker], lengths[worker]
-            lines[first:] = [line for line in lines[first:] if line["kind"] != "start"]
+        for worker in staying_workers:
+            lines, start = self.journals[worker], lengths[worker]
+            lines[start:] = [line for line in lines[start:] if line["kind"] != "start"]
         return self
 
-    def spend(self, node: str, **spent: float) -> Self:
-        self.write(node, "seconds", step=self.step, **spent)
+    def spend(self, node: str, **seconds: float) -> Self:
+        self.write(node, "seconds", step=self.step, **seconds)
         return self
 
 
@@ -56,14 +56,14 @@ def goodput_of(run: RunRecord) -> Goodput:
 
 
 def test_an_undisturbed_run_spends_all_its_time_on_steps() -> None:
-    result = goodput_of(LiveRun().begin(*ALL).train(20).run())
+    result = goodput_of(LiveRun().begin(*ALL_NODES).train(20).run())
 
     assert result.share == pytest.approx(1)
     assert result.worker_share is None, "these journals contain no time accounts of workers"
 
 
 def test_pauses_and_repeated_steps_are_not_goodput() -> None:
-    recorded_run = LiveRun().begin(*ALL).train(20).wait(4.0)
+    recorded_run = LiveRun().begin(*ALL_NODES).train(20).wait(4.0)
     run = recorded_run.regroup("gpu-0", "gpu-1", resume_from=18).train(12).run()
 
     result = goodput_of(run)
@@ -74,7 +74,7 @@ def test_pauses_and_repeated_steps_are_not_goodput() -> None:
 
 
 def test_a_step_that_a_new_rank_0_records_again_is_not_a_repeated_step() -> None:
-    recorded_run = LiveRun().begin(*ALL).train(5)
+    recorded_run = LiveRun().begin(*ALL_NODES).train(5)
     recorded_run.write(
         "gpu-1",
         "step",
@@ -90,7 +90,7 @@ def test_a_step_that_a_new_rank_0_records_again_is_not_a_repeated_step() -> None
 
 
 def test_elapsed_time_starts_with_the_first_recorded_worker_process() -> None:
-    recorded_run = LiveRun().begin(*ALL).spend("gpu-0", start_up=6.0, form=2.0).train(4)
+    recorded_run = LiveRun().begin(*ALL_NODES).spend("gpu-0", start_up=6.0, form=2.0).train(4)
 
     assert goodput_of(recorded_run.run()).elapsed_seconds == pytest.approx(8 + 4 * STEP_SECONDS)
 
@@ -106,9 +106,9 @@ def test_time_without_any_machine_is_not_elapsed_time() -> None:
 
 
 def test_the_time_of_a_worker_is_the_sum_over_its_processes() -> None:
-    recorded_run = LiveRun().begin(*ALL).spend("gpu-0", start_up=5.0).train(4)
+    recorded_run = LiveRun().begin(*ALL_NODES).spend("gpu-0", start_up=5.0).train(4)
     recorded_run.spend("gpu-0", start_up=5.0, compute=2.0).regroup("gpu-1", "gpu-2").train(2)
-    recorded_run.regroup(*ALL).spend("gpu-0", start_up=4.0).train(2).spend(
+    recorded_run.regroup(*ALL_NODES).spend("gpu-0", start_up=4.0).train(2).spend(
         "gpu-0", start_up=4.0, compute=1.0
     )
 
@@ -127,8 +127,10 @@ def test_the_share_of_the_workers_excludes_repeated_work() -> None:
 
 
 def test_without_events_the_history_is_read_from_the_groups() -> None:
-    recorded_run = LiveRun().begin(*ALL).train(10).wait(2.0).regroup("gpu-0", "gpu-1").train(10)
-    recorded_run.regroup(*ALL).train(10)
+    recorded_run = (
+        LiveRun().begin(*ALL_NODES).train(10).wait(2.0).regroup("gpu-0", "gpu-1").train(10)
+    )
+    recorded_run.regroup(*ALL_NODES).train(10)
     recorded_run.write("gpu-2", "leave", step=30)
     run = recorded_run.regroup("gpu-0", "gpu-1").train(10).run()
 
@@ -143,19 +145,19 @@ def test_the_loss_of_all_machines_is_followed_by_their_recorded_return() -> None
     recorded_run = LiveRun().begin("gpu-0", "gpu-1").train(10).wait(30.0)
     run = recorded_run.form("gpu-0", "gpu-1").train(5).run()
 
-    lost, returned = history(run)
+    loss, join = history(run)
 
-    assert (lost.cause, lost.machines, returned.cause, returned.machines) == (
+    assert (loss.cause, loss.machines, join.cause, join.machines) == (
         Cause.LOSS,
         2,
         Cause.JOIN,
         2,
     )
-    assert returned.at_seconds - lost.at_seconds == pytest.approx(30 + STEP_SECONDS)
+    assert join.at_seconds - loss.at_seconds == pytest.approx(30 + STEP_SECONDS)
 
 
 def test_the_estimate_for_restarts_is_lower_and_ends_at_the_first_drain() -> None:
-    recorded_run = LiveRun().begin(*ALL).train(100)
+    recorded_run = LiveRun().begin(*ALL_NODES).train(100)
     recorded_run.write("gpu-2", "leave", step=100)
     drained_at = recorded_run.now
     run = recorded_run.wait(0.1).regroup("gpu-0", "gpu-1").train(200).run()
@@ -173,10 +175,10 @@ def test_the_estimate_for_restarts_is_lower_and_ends_at_the_first_drain() -> Non
 
 
 def test_a_run_that_restarted_its_workers_has_no_estimate(recorded_run: RecordedRun) -> None:
-    assert restart_estimate(recorded_run.form(*ALL).train(10).run()) is None
+    assert restart_estimate(recorded_run.form(*ALL_NODES).train(10).run()) is None
 
 
-def rendered(run: RunRecord, width: int = 100) -> str:
+def render(run: RunRecord, width: int = 100) -> str:
     output = io.StringIO()
     console = Console(width=width, file=output, color_system=None)
     console.print(report_screen(build(run), run, run.entries[-1].at, width))
@@ -184,11 +186,11 @@ def rendered(run: RunRecord, width: int = 100) -> str:
 
 
 def test_the_screen_shows_all_activities_and_a_bar_for_each_worker() -> None:
-    recorded_run = LiveRun().begin(*ALL).train(40)
-    for node, compute in zip(ALL, (20.0, 19.0, 10.0), strict=True):
+    recorded_run = LiveRun().begin(*ALL_NODES).train(40)
+    for node, compute in zip(ALL_NODES, (20.0, 19.0, 10.0), strict=True):
         recorded_run.spend(node, **dict.fromkeys(Activity, 1.0) | {Activity.COMPUTE: compute})
 
-    text = rendered(recorded_run.wait(0.5).regroup("gpu-0", "gpu-1").train(5).run())
+    text = render(recorded_run.wait(0.5).regroup("gpu-0", "gpu-1").train(5).run())
 
     for label in ("computing", "detecting a loss", "work done again", "waiting to join"):
         assert label in text
@@ -202,7 +204,7 @@ def test_the_screen_shows_all_activities_and_a_bar_for_each_worker() -> None:
 def test_the_screen_works_without_time_accounts_and_without_steps(
     recorded_run: RecordedRun,
 ) -> None:
-    text = rendered(recorded_run.form(*ALL).train(10).run())
+    text = render(recorded_run.form(*ALL_NODES).train(10).run())
 
     assert "goodput" in text
     assert "computing" not in text

@@ -22,13 +22,13 @@ def test_a_deadline_and_a_budget_are_shown_where_the_job_has_them() -> None:
     )
 
 
-def test_a_budget_that_is_used_up_says_so() -> None:
+def test_a_used_up_budget_is_reported_as_such() -> None:
     ((name, value),) = job_state({"spending": {"usedUp": True, "onDemand": 0}})
 
     assert (name, value) == ("budget", "used up: the job is suspended with a checkpoint")
 
 
-def test_on_demand_workers_alone_are_named_so() -> None:
+def test_on_demand_workers_without_spot_workers_are_reported_as_such() -> None:
     status = {"spending": {"onDemand": 1, "useSpot": False}}
 
     assert job_state(status) == (("on demand", "1 worker, and none on spot"),)

@@ -48,32 +48,32 @@ def curves(store: str) -> list[tuple[str, int, int, float]]:
     )
 
 
-def expected(run: RunRecord) -> list[tuple[str, int, int, float]]:
+def expected_curves(run: RunRecord) -> list[tuple[str, int, int, float]]:
     return sorted((s.tag, s.step, round(s.at * 1000), s.value) for s in scalars(run))
 
 
 def test_a_run_has_every_scalar_and_a_second_export_adds_none(
     store: str, drill_run: RecordedRun
 ) -> None:
-    first = export(store, drill_run.run())
-    assert curves(store) == expected(drill_run.run())
+    address = export(store, drill_run.run())
+    assert curves(store) == expected_curves(drill_run.run())
 
-    assert export(store, drill_run.run()) == first, "the run is found again"
+    assert export(store, drill_run.run()) == address, "the run is found again"
 
-    assert curves(store) == expected(drill_run.run())
+    assert curves(store) == expected_curves(drill_run.run())
 
 
 def test_a_longer_run_continues_where_the_first_export_ended(
     store: str, recorded_run: RecordedRun
 ) -> None:
     export(store, recorded_run.form("gpu-0").train(3).run())
-    (unfinished,) = runs(store)
+    (unfinished_run,) = runs(store)
 
     export(store, recorded_run.train(3).finish().run())
 
-    assert curves(store) == expected(recorded_run.run())
+    assert curves(store) == expected_curves(recorded_run.run())
     (run,) = runs(store)
-    assert (unfinished.info.status, run.info.status) == ("RUNNING", "FINISHED")
+    assert (unfinished_run.info.status, run.info.status) == ("RUNNING", "FINISHED")
     assert run.info.start_time == 1_790_000_000_000
     assert run.info.end_time == 1_790_000_003_000
     assert run.data.params["model"] == "resnet18"
@@ -85,24 +85,24 @@ def test_an_interrupted_export_is_completed_by_the_next(
     from mlflow import MlflowClient
 
     run = recorded_run.form("gpu-0").train(5).run()
-    send, sent = MlflowClient.log_batch, list[object]()
+    send, sent_batches = MlflowClient.log_batch, list[object]()
 
-    def killed(client: Any, run_id: str, **values: Any) -> None:
-        if len(sent) == 2:
+    def send_or_interrupt(client: Any, run_id: str, **values: Any) -> None:
+        if len(sent_batches) == 2:
             raise KeyboardInterrupt
-        sent.append(values)
+        sent_batches.append(values)
         send(client, run_id, **values)
 
     with monkeypatch.context() as patch:
         patch.setattr(mlflow_export, "BATCH", 4)
-        patch.setattr(MlflowClient, "log_batch", killed)
+        patch.setattr(MlflowClient, "log_batch", send_or_interrupt)
         with pytest.raises(KeyboardInterrupt):
             export(store, run)
-    assert 0 < len(curves(store)) < len(expected(run))
+    assert 0 < len(curves(store)) < len(expected_curves(run))
 
     export(store, run)
 
-    assert curves(store) == expected(run)
+    assert curves(store) == expected_curves(run)
 
 
 def test_two_runs_of_a_job_are_two_runs_of_one_experiment(
@@ -121,14 +121,16 @@ def test_a_step_that_is_repeated_after_an_export_keeps_its_first_value(
     store: str, recorded_run: RecordedRun
 ) -> None:
     export(store, recorded_run.form("gpu-0").train(3).run())
-    before = curves(store)
+    first_curves = curves(store)
     recorded_run.total_steps = 900  # MLflow refuses to change a parameter
 
     export(store, recorded_run.form("gpu-1", resume_from=1).train(3).run())
 
-    after = curves(store)
-    assert set(before) < set(after)
-    assert [value[:2] for value in after] == [value[:2] for value in expected(recorded_run.run())]
+    second_curves = curves(store)
+    assert set(first_curves) < set(second_curves)
+    assert [value[:2] for value in second_curves] == [
+        value[:2] for value in expected_curves(recorded_run.run())
+    ]
 
 
 def test_an_unreachable_server_is_an_error_without_its_password(
@@ -137,13 +139,13 @@ def test_an_unreachable_server_is_an_error_without_its_password(
     del store
     run = recorded_run.form("gpu-0").train(1).run()
 
-    with socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))  # without listen(), so that a connection is refused
-        uri = f"http://user:hunter2@127.0.0.1:{deaf.getsockname()[1]}"
-        with pytest.raises(EverstepError, match=r"--mlflow http://\*\*\*@127") as caught:
+    with socket.socket() as closed_socket:
+        closed_socket.bind(("127.0.0.1", 0))  # without listen(), so that a connection is refused
+        uri = f"http://user:hunter2@127.0.0.1:{closed_socket.getsockname()[1]}"
+        with pytest.raises(EverstepError, match=r"--mlflow http://\*\*\*@127") as error:
             export(uri, run)
 
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(error.value)
 
 
 def test_without_the_client_the_error_has_the_command_that_installs_it(

@@ -30,7 +30,7 @@ from tests.everstep.cli.recorded_run import (
 
 MOST_EXPENSIVE = MachineRate("unknown pool", 1.2, 3.6)
 RATES = Rates(most_expensive=MOST_EXPENSIVE, fixed=0.6, as_of="2026-11-01")
-T4_SPOT, T4_BOUGHT, A100 = (
+T4_SPOT, T4_ON_DEMAND, A100 = (
     MachineKind("t4", "a", on_demand=False),
     MachineKind("t4", "a", on_demand=True),
     MachineKind("a100", "b", on_demand=False),
@@ -39,7 +39,7 @@ BY_POOL = Rates(
     most_expensive=MOST_EXPENSIVE,
     machines={
         T4_SPOT: MachineRate("a, spot", 0.2, 0.5),
-        T4_BOUGHT: MachineRate("a, on-demand fallback", 0.5, 0.5),
+        T4_ON_DEMAND: MachineRate("a, on-demand fallback", 0.5, 0.5),
         A100: MachineRate("b, spot", 1.2, 3.6),
     },
     fixed=0.6,
@@ -53,39 +53,42 @@ def test_a_machine_costs_nothing_while_it_is_gone(recorded_run: RecordedRun) -> 
     recorded_run.form("gpu-0").train(90)
     seconds = recorded_run.now - start
 
-    spent = money(recorded_run.run(), recorded_run.now, Billing(billed=True, rates=RATES))
+    costs = money(recorded_run.run(), recorded_run.now, Billing(billed=True, rates=RATES))
 
-    assert spent.machine_hours == pytest.approx((seconds + 10.0) / 3600)
-    assert spent.spent_usd == pytest.approx(1.2 * spent.machine_hours + 0.6 * seconds / 3600)
-    assert spent.saved_usd == pytest.approx(2.4 * spent.machine_hours)
-    assert spent.hourly_usd == pytest.approx(1.2 + 0.6), "one machine is left"
+    assert costs.machine_hours == pytest.approx((seconds + 10.0) / 3600)
+    assert costs.spent_usd == pytest.approx(1.2 * costs.machine_hours + 0.6 * seconds / 3600)
+    assert costs.saved_usd == pytest.approx(2.4 * costs.machine_hours)
+    assert costs.hourly_usd == pytest.approx(1.2 + 0.6), "one machine is left"
 
 
 def test_each_machine_costs_what_its_pool_costs(recorded_run: RecordedRun) -> None:
     start = recorded_run.now
     recorded_run.form("gpu-0", "gpu-1", "gpu-2").train(60)
     hours = (recorded_run.now - start) / 3600
-    machines = {"gpu-0": Machine(T4_SPOT), "gpu-1": Machine(T4_BOUGHT)}  # no command has seen gpu-2
+    # gpu-2 is missing: no command has seen it.
+    machines = {"gpu-0": Machine(T4_SPOT), "gpu-1": Machine(T4_ON_DEMAND)}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
-    spent = money(recorded_run.run(), recorded_run.now, billing)
+    costs = money(recorded_run.run(), recorded_run.now, billing)
 
-    assert {pool.pool: pool.spent_usd for pool in spent.pools} == {
+    assert {pool.pool: pool.spent_usd for pool in costs.pools} == {
         "a, on-demand fallback": pytest.approx(0.5 * hours),
         "a, spot": pytest.approx(0.2 * hours),
         "unknown pool": pytest.approx(1.2 * hours),
     }
-    assert spent.spent_usd == pytest.approx((0.5 + 0.2 + 1.2 + 0.6) * hours)
-    assert spent.saved_usd == pytest.approx((0.3 + 2.4) * hours)
-    assert spent.hourly_usd == pytest.approx(0.5 + 0.2 + 1.2 + 0.6)
+    assert costs.spent_usd == pytest.approx((0.5 + 0.2 + 1.2 + 0.6) * hours)
+    assert costs.saved_usd == pytest.approx((0.3 + 2.4) * hours)
+    assert costs.hourly_usd == pytest.approx(0.5 + 0.2 + 1.2 + 0.6)
 
 
-@pytest.mark.parametrize(("early", "seconds"), [(None, 0.0), (8.0, 8.0), (1e6, 20 * STEP_SECONDS)])
+@pytest.mark.parametrize(
+    ("seconds_early", "seconds"), [(None, 0.0), (8.0, 8.0), (1e6, 20 * STEP_SECONDS)]
+)
 def test_a_machine_costs_from_its_joining_of_the_cluster_on(
-    recorded_run: RecordedRun, early: float | None, seconds: float
+    recorded_run: RecordedRun, seconds_early: float | None, seconds: float
 ) -> None:
     recorded_run.form("gpu-0").train(20)
-    joined_at = None if early is None else recorded_run.now - early
+    joined_at = None if seconds_early is None else recorded_run.now - seconds_early
     recorded_run.form("gpu-0", "gpu-1").train(10)
     billing = Billing(
         billed=True,
@@ -99,31 +102,31 @@ def test_a_machine_costs_from_its_joining_of_the_cluster_on(
 
 
 def test_a_move_costs_the_machines_that_did_not_train() -> None:
-    recorded = two_zones()
-    (move,) = recorded.moves
-    a, b = Machine(T4_SPOT), Machine(A100, since=move.began + 10.0)
-    machines = {"gpu-0": a, "gpu-1": a, "gpu-2": b, "gpu-3": b}
+    recorded_run = two_zones()
+    (move,) = recorded_run.moves
+    machine_a, machine_b = Machine(T4_SPOT), Machine(A100, since=move.began + 10.0)
+    machines = {"gpu-0": machine_a, "gpu-1": machine_a, "gpu-2": machine_b, "gpu-3": machine_b}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
-    (spent,) = money(recorded.run(), recorded.now, billing).moves
+    (costs,) = money(recorded_run.run(), recorded_run.now, billing).moves
 
     # The first step of each group is part of the machines' pause; machines of zone b wait 20 s before it.
     pauses = 2.0 + 1.0 + 2 * STEP_SECONDS
     a_seconds, b_seconds = 2 * pauses, 2 * (20.0 + pauses)
-    assert spent.machine_hours == pytest.approx((a_seconds + b_seconds) / 3600)
-    assert spent.usd == pytest.approx((0.2 * a_seconds + 1.2 * b_seconds) / 3600)
+    assert costs.machine_hours == pytest.approx((a_seconds + b_seconds) / 3600)
+    assert costs.usd == pytest.approx((0.2 * a_seconds + 1.2 * b_seconds) / 3600)
 
 
 def test_data_between_zones_costs_its_bytes_at_the_price_of_the_table() -> None:
-    recorded = two_zones()
+    recorded_run = two_zones()
     zones = ("zone-a", "zone-a", "zone-b", "zone-b")
     machines = {f"gpu-{n}": Machine(T4_SPOT, zone) for n, zone in enumerate(zones)}
     rates = replace(BY_POOL, between_zones=0.02)
     billing = Billing(billed=True, rates=rates, machines=machines)
 
-    spent = money(recorded.run(), recorded.now, billing)
+    costs = money(recorded_run.run(), recorded_run.now, billing)
 
-    traffic = spent.between_zones
+    traffic = costs.between_zones
     assert traffic is not None
     gradient_gb, state_gb = 360 * SUMMED_BYTES / 1e9, 2 * STATE_BYTES / 1e9
     assert (traffic.gradient_gb, traffic.state_gb) == pytest.approx((gradient_gb, state_gb))
@@ -131,8 +134,10 @@ def test_data_between_zones_costs_its_bytes_at_the_price_of_the_table() -> None:
     assert traffic_sentence(traffic) == (
         "Between zones: 14.40 GB of gradients and 0.16 GB of state, $0.291."
     )
-    free = money(recorded.run(), recorded.now, replace(billing, rates=BY_POOL))
-    assert free.spent_usd == spent.spent_usd, "the price of an hour has no traffic"
+    costs_without_price = money(
+        recorded_run.run(), recorded_run.now, replace(billing, rates=BY_POOL)
+    )
+    assert costs_without_price.spent_usd == costs.spent_usd, "the price of an hour has no traffic"
 
 
 def test_a_run_in_one_zone_has_no_traffic_to_mention(drill_run: RecordedRun) -> None:
@@ -153,28 +158,28 @@ def test_the_price_between_zones_is_the_clouds() -> None:
 def test_a_move_under_way_has_no_price_yet(recorded_run: RecordedRun) -> None:
     recorded_run.form("gpu-0").train(10).begin_move().train(10)
 
-    (spent,) = money(recorded_run.run(), recorded_run.now, Billing(billed=True, rates=RATES)).moves
+    (costs,) = money(recorded_run.run(), recorded_run.now, Billing(billed=True, rates=RATES)).moves
 
-    assert (spent.machine_hours, spent.usd) == (None, None)
+    assert (costs.machine_hours, costs.usd) == (None, None)
 
 
 def test_the_pools_have_all_machine_hours(drill_run: RecordedRun) -> None:
     billing = Billing(billed=True, rates=BY_POOL, machines={"gpu-0": Machine(A100)})
 
-    spent = money(drill_run.run(), drill_run.now, billing)
+    costs = money(drill_run.run(), drill_run.now, billing)
 
-    assert len(spent.pools) == 2
-    assert sum(pool.machine_hours for pool in spent.pools) == pytest.approx(spent.machine_hours)
+    assert len(costs.pools) == 2
+    assert sum(pool.machine_hours for pool in costs.pools) == pytest.approx(costs.machine_hours)
 
 
 def test_a_pool_without_a_price_makes_the_sum_unknown(drill_run: RecordedRun) -> None:
     rates = replace(BY_POOL, machines={A100: MachineRate("b, spot", None, 3.6)})
     billing = Billing(billed=True, rates=rates, machines={"gpu-0": Machine(A100)})
 
-    spent = money(drill_run.run(), drill_run.now, billing)
+    costs = money(drill_run.run(), drill_run.now, billing)
 
-    assert spent.spent_usd is None
-    assert {pool.pool for pool in spent.pools if pool.spent_usd is None} == {"b, spot"}
+    assert costs.spent_usd is None
+    assert {pool.pool for pool in costs.pools if pool.spent_usd is None} == {"b, spot"}
 
 
 def test_a_finished_run_costs_no_more_as_time_passes(drill_run: RecordedRun) -> None:
@@ -188,22 +193,22 @@ def test_a_finished_run_costs_no_more_as_time_passes(drill_run: RecordedRun) -> 
 def test_an_unknown_price_is_not_counted_as_nothing(drill_run: RecordedRun) -> None:
     rates = replace(RATES, most_expensive=MachineRate("unknown pool", None, 3.6))
 
-    spent = money(drill_run.run(), drill_run.now, Billing(billed=True, rates=rates))
+    costs = money(drill_run.run(), drill_run.now, Billing(billed=True, rates=rates))
 
-    assert (spent.spent_usd, spent.saved_usd) == (None, None)
-    assert spent.on_demand_usd is not None
+    assert (costs.spent_usd, costs.saved_usd) == (None, None)
+    assert costs.on_demand_usd is not None
 
 
 def test_nothing_is_billed_without_a_cloud(drill_run: RecordedRun) -> None:
-    spent = money(drill_run.run(), drill_run.now, Billing(billed=False, reason="it ran here"))
+    costs = money(drill_run.run(), drill_run.now, Billing(billed=False, reason="it ran here"))
 
-    assert (spent.billed, spent.spent_usd, spent.reason) == (False, 0.0, "it ran here")
+    assert (costs.billed, costs.spent_usd, costs.reason) == (False, 0.0, "it ran here")
 
 
 def test_a_run_that_has_not_started_costs_nothing() -> None:
-    spent = money(RunRecord(), 1000.0, Billing(billed=True, rates=RATES))
+    costs = money(RunRecord(), 1000.0, Billing(billed=True, rates=RATES))
 
-    assert (spent.machine_hours, spent.spent_usd) == (0.0, 0.0)
+    assert (costs.machine_hours, costs.spent_usd) == (0.0, 0.0)
 
 
 def rates_for(base: dict[str, Any], **cluster: Any) -> Rates:
@@ -215,16 +220,18 @@ def rates_for(base: dict[str, Any], **cluster: Any) -> Rates:
 
 def test_each_machine_type_has_its_price_and_an_unknown_machine_the_highest() -> None:
     types = ["g5.xlarge", "g6.xlarge"]
-    listed = {name: {"onDemand": 1.0 + n, "spot": 0.5 + n} for n, name in enumerate(types)}
-    base = EKS | {"cost": {"prices": listed}}
+    prices = {name: {"onDemand": 1.0 + n, "spot": 0.5 + n} for n, name in enumerate(types)}
+    base = EKS | {"cost": {"prices": prices}}
     rates = rates_for(base, gpuPool={"instanceTypes": types, "fallbackNodes": 1})
 
-    small, large = (rates.machines[MachineKind(name, "", on_demand=False)] for name in types)
-    assert small.pool == large.pool == "spot"
-    assert (small.price or 0) < (large.price or 0)
-    assert rates.most_expensive.price == large.price
+    small_rate, large_rate = (
+        rates.machines[MachineKind(name, "", on_demand=False)] for name in types
+    )
+    assert small_rate.pool == large_rate.pool == "spot"
+    assert (small_rate.price or 0) < (large_rate.price or 0)
+    assert rates.most_expensive.price == large_rate.price
     fallback = rates.machines[MachineKind("g6.xlarge", "", on_demand=True)]
-    assert (fallback.pool, fallback.price) == ("on-demand fallback", large.on_demand)
+    assert (fallback.pool, fallback.price) == ("on-demand fallback", large_rate.on_demand)
 
 
 def test_a_fallback_on_azure_belongs_to_its_pool() -> None:
@@ -233,11 +240,11 @@ def test_a_fallback_on_azure_belongs_to_its_pool() -> None:
         AKS, gpuPools=[{"name": "one", "zone": "1", "vmSize": t4, "fallbackNodes": 2}]
     )
 
-    spot, bought = (
+    spot_rate, fallback_rate = (
         rates.machines[MachineKind(t4, "one", on_demand=kind)] for kind in (False, True)
     )
-    assert (spot.pool, bought.pool) == ("one, spot", "one, on-demand fallback")
-    assert (spot.price or 0) < (bought.price or 0) == spot.on_demand
+    assert (spot_rate.pool, fallback_rate.pool) == ("one, spot", "one, on-demand fallback")
+    assert (spot_rate.price or 0) < (fallback_rate.price or 0) == spot_rate.on_demand
 
 
 def test_an_item_without_a_price_is_named() -> None:
@@ -258,8 +265,8 @@ def test_a_stack_that_buys_nothing_has_no_prices() -> None:
 
 def test_the_cost_so_far_is_a_few_words(drill_run: RecordedRun) -> None:
     run, now = drill_run.run(), drill_run.now
-    unknown = replace(RATES, most_expensive=MachineRate("unknown pool", None, None))
+    unknown_rates = replace(RATES, most_expensive=MachineRate("unknown pool", None, None))
 
     assert cost_so_far(money(run, now, Billing(billed=True, rates=RATES))) == "$0.188 so far"
-    assert cost_so_far(money(run, now, Billing(billed=True, rates=unknown))) == "unknown"
+    assert cost_so_far(money(run, now, Billing(billed=True, rates=unknown_rates))) == "unknown"
     assert cost_so_far(money(run, now, Billing(billed=False, reason="here"))) == "nothing is billed"

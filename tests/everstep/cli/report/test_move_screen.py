@@ -16,16 +16,16 @@ from tests.everstep.cli.report.test_money import BY_POOL, T4_SPOT
 ZONES = {"gpu-0": "zone-a", "gpu-1": "zone-a", "gpu-2": "zone-b", "gpu-3": "zone-b"}
 
 
-def shown(recorded: RecordedRun, billing: Billing | None = None) -> str:
-    console, run = Console(file=io.StringIO(), width=140), recorded.run()
-    spent = money(run, recorded.now, billing) if billing else None
-    console.print(report_screen(build(run), run, recorded.now, 140, spent))
+def render(recorded_run: RecordedRun, billing: Billing | None = None) -> str:
+    console, run = Console(file=io.StringIO(), width=140), recorded_run.run()
+    costs = money(run, recorded_run.now, billing) if billing else None
+    console.print(report_screen(build(run), run, recorded_run.now, 140, costs))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 def test_the_report_has_each_move_with_its_reason_and_cost() -> None:
-    row = next(line for line in shown(two_zones()).splitlines() if "zone-a → zone-b" in line)
+    row = next(line for line in render(two_zones()).splitlines() if "zone-a → zone-b" in line)
 
     assert "3.00 s" in row
     assert "zone-b offers 2 machines" in row
@@ -35,31 +35,31 @@ def test_the_report_has_the_price_of_the_moves_and_of_the_data_between_zones() -
     machines = {node: Machine(T4_SPOT, zone, since=0.0) for node, zone in ZONES.items()}
     rates = replace(BY_POOL, between_zones=0.02)
 
-    text = shown(two_zones(), Billing(billed=True, rates=rates, machines=machines))
+    text = render(two_zones(), Billing(billed=True, rates=rates, machines=machines))
 
     assert "Machines without work during moves: 1.3 machine-minutes, $0.004." in text
     assert "Between zones: 14.40 GB of gradients and 0.16 GB of state, $0.291." in text
-    assert "Between zones" not in shown(two_zones()), "no price without the stack"
+    assert "Between zones" not in render(two_zones()), "no price without the stack"
 
 
 def test_a_report_without_moves_does_not_mention_them(drill_run: RecordedRun) -> None:
-    assert "move" not in shown(drill_run)
+    assert "move" not in render(drill_run)
 
 
 def test_a_move_under_way_is_shown_before_its_cost_is_known(recorded_run: RecordedRun) -> None:
     recorded_run.form("gpu-0").train(10).begin_move()
-    (running,) = build(recorded_run.run()).moves
+    (running_move,) = build(recorded_run.run()).moves
     (ended_move,) = build(two_zones().run()).moves
 
-    assert move_sentence(running) == (
+    assert move_sentence(running_move) == (
         "move from zone-a to zone-b, under way: zone-b offers 2 machines"
     )
     assert "the group paused 3.00 s" in move_sentence(ended_move)
 
 
-def test_an_abandoned_move_says_so(recorded_run: RecordedRun) -> None:
+def test_an_abandoned_move_is_reported_as_such(recorded_run: RecordedRun) -> None:
     recorded_run.form("gpu-0").train(10).begin_move().train(5).end_move(abandoned=True).train(5)
     (move,) = build(recorded_run.run()).moves
 
     assert move_sentence(move).startswith("abandoned move from zone-a to zone-b")
-    assert "abandoned" in shown(recorded_run)
+    assert "abandoned" in render(recorded_run)

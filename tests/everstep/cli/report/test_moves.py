@@ -49,10 +49,10 @@ def test_moves_that_the_status_no_longer_has_are_kept(tmp_path: Path) -> None:
     assert [move.began for move in parse_moves(log.path.read_text())] == [UNIX, UNIX + 3600]
 
 
-@pytest.mark.parametrize("damaged", ["", "{", "[1]", '[{"began": 1}]', '{"a": 1}'])
-def test_a_damaged_record_is_like_none(tmp_path: Path, damaged: str) -> None:
+@pytest.mark.parametrize("content", ["", "{", "[1]", '[{"began": 1}]', '{"a": 1}'])
+def test_a_damaged_record_is_like_no_record(tmp_path: Path, content: str) -> None:
     path = tmp_path / "moves.json"
-    path.write_text(damaged)
+    path.write_text(content)
 
     assert MoveLog(path).observed == {}
 
@@ -71,8 +71,8 @@ def test_a_kept_run_has_its_moves(tmp_path: Path) -> None:
 
     copy_result(tmp_path / "run", tmp_path / "kept", events)
 
-    copied = FolderReader(tmp_path / "kept", tmp_path / "kept" / KEPT_EVENTS).read()
-    assert copied.moves == FolderReader(tmp_path / "run", events).read().moves != ()
+    copied_run = FolderReader(tmp_path / "kept", tmp_path / "kept" / KEPT_EVENTS).read()
+    assert copied_run.moves == FolderReader(tmp_path / "run", events).read().moves != ()
 
 
 def test_a_move_costs_the_pauses_of_the_group_without_the_steps_that_end_them() -> None:

@@ -13,7 +13,7 @@ from everstep.cli.report.readers import FolderReader, PodReader, listing, split_
 from everstep.cli.report.run_record import MachineEvent
 
 
-def line(step: int, time: float) -> str:
+def step_line(step: int, time: float) -> str:
     return (
         json.dumps({"at": time, "kind": "step", "step": step, "seconds": 0.5, "images": 8}) + "\n"
     )
@@ -24,37 +24,37 @@ def test_a_folder_is_read_from_the_end_of_the_last_reading(
 ) -> None:
     (tmp_path / "journal").mkdir()
     journal = tmp_path / "journal" / "w0.jsonl"
-    journal.write_text(line(1, 1.0) + line(2, 2.0)[:-9])
+    journal.write_text(step_line(1, 1.0) + step_line(2, 2.0)[:-9])
     reader = FolderReader(tmp_path, tmp_path / "events.jsonl")
     assert [step.step for step in reader.read().steps] == [1], "the second line is incomplete"
-    parsed: list[str] = []
+    parsed_texts: list[str] = []
     add = RunFold.add
 
     def record_and_add(
         fold: RunFold, worker: str, text: str, events: Iterable[MachineEvent] = ()
     ) -> None:
-        parsed.append(text)
+        parsed_texts.append(text)
         add(fold, worker, text, events)
 
     monkeypatch.setattr(RunFold, "add", record_and_add)
-    journal.write_text(line(1, 1.0) + line(2, 2.0) + line(3, 3.0))
+    journal.write_text(step_line(1, 1.0) + step_line(2, 2.0) + step_line(3, 3.0))
 
     assert [step.step for step in reader.read().steps] == [1, 2, 3]
     assert [step.step for step in reader.read().steps] == [1, 2, 3]
-    assert "\n".join(filter(None, parsed)) == (line(2, 2.0) + line(3, 3.0)).rstrip("\n"), (
-        "a reader that parses old lines again gets slower with each step"
-    )
+    assert "\n".join(filter(None, parsed_texts)) == (step_line(2, 2.0) + step_line(3, 3.0)).rstrip(
+        "\n"
+    ), "a reader that parses old lines again gets slower with each step"
 
 
 def test_a_run_that_was_moved_away_is_read_from_the_beginning(tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
     journal = tmp_path / "journal" / "w0.jsonl"
-    journal.write_text(line(1, 1.0) + line(2, 2.0))
+    journal.write_text(step_line(1, 1.0) + step_line(2, 2.0))
     reader = FolderReader(tmp_path, tmp_path / "events.jsonl")
     reader.read()
 
     journal.unlink()
-    (tmp_path / "journal" / "w1.jsonl").write_text(line(1, 9.0))
+    (tmp_path / "journal" / "w1.jsonl").write_text(step_line(1, 9.0))
 
     assert [(step.step, step.at) for step in reader.read().steps] == [(1, 9.0)]
 
@@ -82,23 +82,23 @@ class FakeClient:
         return result.stdout
 
 
-def test_a_pod_sends_only_what_its_files_have_gained(tmp_path: Path) -> None:
+def test_a_pod_sends_only_the_new_content_of_its_files(tmp_path: Path) -> None:
     journals = tmp_path / "runs" / "job" / "journal"
     journals.mkdir(parents=True)
     (journals / "w0.jsonl").write_text(
-        "".join(line(step, step) for step in range(1, 101)) + '{"at"'
+        "".join(step_line(step, step) for step in range(1, 101)) + '{"at"'
     )
     (journals / "w1.jsonl").write_text("")
     cluster: Any = FakeClient(tmp_path)
     reader = PodReader(cluster, "job", tmp_path / "events.jsonl")
     assert len(reader.read().steps) == 100
-    first = cluster.bytes_sent
+    initial_bytes = cluster.bytes_sent
 
     with (journals / "w0.jsonl").open("a") as file:
         file.write(': 101.0, "kind": "step", "step": 101}\n')
     assert len(reader.read().steps) == 101, "a torn line is read once it is complete"
 
-    assert cluster.bytes_sent - first < 200
+    assert cluster.bytes_sent - initial_bytes < 200
     cluster.pod = None
     assert len(reader.read().steps) == 101, "without a worker the last reading is shown"
 

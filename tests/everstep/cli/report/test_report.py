@@ -15,7 +15,7 @@ from everstep.cli.report.report import EventRecovery, Report, WorldSize, build
 from everstep.cli.report.run_record import RunRecord, assemble, parse_journal
 from tests.everstep.cli.recorded_run import GLOBAL_BATCH, STEP_SECONDS, RecordedRun
 
-ALL = ("gpu-0", "gpu-1", "gpu-2")
+ALL_NODES = ("gpu-0", "gpu-1", "gpu-2")
 
 
 def test_a_run_that_has_not_started_has_an_empty_report() -> None:
@@ -28,7 +28,7 @@ def test_a_run_that_has_not_started_has_an_empty_report() -> None:
 def test_a_drain_costs_the_time_until_the_survivors_finish_their_next_step(
     recorded_run: RecordedRun,
 ) -> None:
-    recorded_run.form(*ALL).train(10).event("drain", "gpu-1").wait(4.0).form(
+    recorded_run.form(*ALL_NODES).train(10).event("drain", "gpu-1").wait(4.0).form(
         "gpu-0", "gpu-2"
     ).train(5)
 
@@ -39,7 +39,7 @@ def test_a_drain_costs_the_time_until_the_survivors_finish_their_next_step(
 
 
 def test_a_step_that_the_old_group_finishes_is_not_the_recovery(recorded_run: RecordedRun) -> None:
-    recorded_run.form(*ALL).train(10).event("drain", "gpu-1").train(2).wait(3.0)
+    recorded_run.form(*ALL_NODES).train(10).event("drain", "gpu-1").train(2).wait(3.0)
     recorded_run.form("gpu-0", "gpu-2").train(5)
 
     (event,) = build(recorded_run.run()).events
@@ -49,7 +49,7 @@ def test_a_step_that_the_old_group_finishes_is_not_the_recovery(recorded_run: Re
 
 
 def test_repeated_steps_are_lost_steps(recorded_run: RecordedRun) -> None:
-    recorded_run.form(*ALL).train(10).event("vanish", "gpu-0").wait(9.0)
+    recorded_run.form(*ALL_NODES).train(10).event("vanish", "gpu-0").wait(9.0)
     recorded_run.form("gpu-1", "gpu-2", resume_from=7).train(5)
 
     (event,) = build(recorded_run.run()).events
@@ -59,7 +59,7 @@ def test_repeated_steps_are_lost_steps(recorded_run: RecordedRun) -> None:
 
 
 def test_an_event_without_a_recovery_has_no_values(recorded_run: RecordedRun) -> None:
-    recorded_run.form(*ALL).train(10).event("vanish", "gpu-0").wait(9.0)
+    recorded_run.form(*ALL_NODES).train(10).event("vanish", "gpu-0").wait(9.0)
 
     (event,) = build(recorded_run.run()).events
 
@@ -79,7 +79,7 @@ def test_a_node_without_a_worker_costs_no_more_than_the_next_step(
 
 
 def test_a_short_freeze_is_not_the_cause_of_a_later_change(recorded_run: RecordedRun) -> None:
-    recorded_run.form(*ALL).train(10).event("freeze", "gpu-1").wait(1.0).event(
+    recorded_run.form(*ALL_NODES).train(10).event("freeze", "gpu-1").wait(1.0).event(
         "thaw", "gpu-1"
     ).train(5)
     recorded_run.event("drain", "gpu-2").wait(4.0).form("gpu-0", "gpu-1").train(5)
@@ -107,10 +107,10 @@ def test_the_replacement_of_a_reclaimed_machine_counts_as_its_return(
     recorded_run.event("add", "gpu-3").wait(1.0).form("gpu-0", "gpu-2").train(10).wait(2.0)
     recorded_run.replace("gpu-1", "gpu-3").form("gpu-0", "gpu-3", "gpu-2").train(5)
 
-    added = build(recorded_run.run()).events[-1]
+    addition = build(recorded_run.run()).events[-1]
 
-    assert added.kind == "add"
-    assert added.seconds_to_next_step == pytest.approx(2.0 + STEP_SECONDS)
+    assert addition.kind == "add"
+    assert addition.seconds_to_next_step == pytest.approx(2.0 + STEP_SECONDS)
 
 
 def test_the_cost_of_a_return_is_the_pause_while_the_worker_joins(
@@ -129,17 +129,19 @@ def test_the_cost_of_a_return_is_the_pause_while_the_worker_joins(
 def test_a_node_that_came_back_and_never_joined_has_no_joining_time(
     recorded_run: RecordedRun,
 ) -> None:
-    recorded_run.form(*ALL).train(5).event("drain", "gpu-1").wait(2).form("gpu-0", "gpu-2").train(5)
+    recorded_run.form(*ALL_NODES).train(5).event("drain", "gpu-1").wait(2).form(
+        "gpu-0", "gpu-2"
+    ).train(5)
     recorded_run.event("return", "gpu-1").train(5)
 
-    _, returned = build(recorded_run.run()).events
+    _, return_event = build(recorded_run.run()).events
 
-    assert returned.joined_at is None
-    assert returned.seconds_to_next_step == pytest.approx(STEP_SECONDS)
+    assert return_event.joined_at is None
+    assert return_event.seconds_to_next_step == pytest.approx(STEP_SECONDS)
 
 
 def test_events_before_the_training_are_ignored(recorded_run: RecordedRun) -> None:
-    recorded_run.event("drain", "gpu-1").event("return", "gpu-1").wait(60).form(*ALL).train(5)
+    recorded_run.event("drain", "gpu-1").event("return", "gpu-1").wait(60).form(*ALL_NODES).train(5)
 
     assert build(recorded_run.run()).events == ()
 
@@ -164,7 +166,7 @@ def test_throughput_is_reported_for_the_median_step_and_for_the_whole_run(
 def test_the_accuracy_comes_from_the_last_evaluation_until_there_is_a_result(
     recorded_run: RecordedRun,
 ) -> None:
-    recorded_run.form(*ALL).train(5).write("gpu-0", "evaluation", step=5, accuracy=0.8)
+    recorded_run.form(*ALL_NODES).train(5).write("gpu-0", "evaluation", step=5, accuracy=0.8)
     assert build(recorded_run.run()).accuracy == 0.8
 
     recorded_run.finish(0.9)
@@ -190,7 +192,7 @@ def test_no_journal_content_makes_the_report_fail(text: str) -> None:
             st.sampled_from(
                 ["drain", "vanish", "freeze", "cut", "return", "thaw", "reconnect", "wait"]
             ),
-            st.sampled_from(ALL),
+            st.sampled_from(ALL_NODES),
             st.integers(0, 5),
             st.integers(0, 4),
         ),
@@ -200,16 +202,18 @@ def test_no_journal_content_makes_the_report_fail(text: str) -> None:
 def test_recoveries_are_never_negative_and_lost_steps_never_exceed_the_steps_done(
     operations: list[tuple[str, str, int, int]],
 ) -> None:
-    recorded_run = RecordedRun().form(*ALL).train(3)
-    present = set(ALL)
-    for kind, node, steps, returns in operations:
+    recorded_run = RecordedRun().form(*ALL_NODES).train(3)
+    present_nodes = set(ALL_NODES)
+    for kind, node, steps, repeated_steps in operations:
         if kind != "wait":
             recorded_run.event(kind, node)
-            present = present - {node} if kind in ("drain", "vanish") else present | {node}
+            present_nodes = (
+                present_nodes - {node} if kind in ("drain", "vanish") else present_nodes | {node}
+            )
         recorded_run.wait(1.0)
-        if present:
+        if present_nodes:
             recorded_run.form(
-                *sorted(present), resume_from=max(recorded_run.step - returns, 0)
+                *sorted(present_nodes), resume_from=max(recorded_run.step - repeated_steps, 0)
             ).train(steps)
 
     report = build(recorded_run.run())
@@ -238,9 +242,9 @@ def test_recoveries_are_never_negative_and_lost_steps_never_exceed_the_steps_don
     ],
 )
 def test_every_key_of_the_report_is_documented(kind: type) -> None:
-    documented = Path("docs/report.md").read_text()
+    page = Path("docs/report.md").read_text()
 
     for key in fields(kind):
         if key.name == "notes":
             continue  # for the page: sentences, not values
-        assert f"`{key.name}`" in documented, f"docs/report.md does not define {key.name}"
+        assert f"`{key.name}`" in page, f"docs/report.md does not define {key.name}"

@@ -26,10 +26,10 @@ def test_a_step_without_a_loss_is_left_out_of_that_curve(recorded_run: RecordedR
 
 
 def test_a_run_keeps_its_name_while_it_grows(recorded_run: RecordedRun) -> None:
-    begun = recorded_run.form("gpu-0").train(2).run()
-    grown = recorded_run.regroup("gpu-0", "gpu-1").train(2).finish().run()
+    first_record = recorded_run.form("gpu-0").train(2).run()
+    longer_record = recorded_run.regroup("gpu-0", "gpu-1").train(2).finish().run()
 
-    assert run_name(begun) == run_name(grown) == "fashion-1790000000000"
+    assert run_name(first_record) == run_name(longer_record) == "fashion-1790000000000"
 
 
 def test_a_name_has_only_characters_that_every_program_accepts(recorded_run: RecordedRun) -> None:
@@ -39,7 +39,7 @@ def test_a_name_has_only_characters_that_every_program_accepts(recorded_run: Rec
     assert run_name(recorded_run.run()) == "my-job--a-b-c" + "x" * 51 + "-1790000000000"
 
 
-def test_parameters_are_those_that_the_newest_worker_recorded(recorded_run: RecordedRun) -> None:
+def test_the_parameters_come_from_the_newest_worker(recorded_run: RecordedRun) -> None:
     run = recorded_run.form("gpu-0").train(1).run()
 
     assert parameters(run) == {

@@ -63,12 +63,12 @@ def test_tensorboard_reads_the_file(tmp_path: Path, drill_run: RecordedRun) -> N
 
     events = list(loader.LegacyEventFileLoader(str(path)).Load())
 
-    read: list[tuple[object, ...]] = [
+    values: list[tuple[object, ...]] = [
         (scalar.wall_time, scalar.step, value.tag, pytest.approx(value.simple_value))
         for scalar in events[1:]
         for value in scalar.summary.value
     ]
     assert events[0].file_version == "brain.Event:2"
-    assert read == [
+    assert values == [
         (scalar.at, scalar.step, scalar.tag, scalar.value) for scalar in scalars(drill_run.run())
     ]

@@ -14,7 +14,7 @@ from everstep.cli.report.screens import follow_screen, report_screen
 from everstep.cli.report.timeline import NodeState, Segment, node_timelines, span, time_cells
 from tests.everstep.cli.recorded_run import RecordedRun, drill
 
-ALL = ("gpu-0", "gpu-1", "gpu-2")
+ALL_NODES = ("gpu-0", "gpu-1", "gpu-2")
 
 
 def states(recorded_run: RecordedRun, node: str) -> list[NodeState]:
@@ -26,7 +26,7 @@ def states(recorded_run: RecordedRun, node: str) -> list[NodeState]:
     return [segment.state for segment in strip.segments]
 
 
-def printed(renderable: RenderableType, width: int = 100, *, colour: bool = False) -> str:
+def render(renderable: RenderableType, width: int = 100, *, colour: bool = False) -> str:
     output = io.StringIO()
     Console(file=output, width=width, force_terminal=colour, no_color=not colour).print(renderable)
     return output.getvalue()
@@ -45,23 +45,23 @@ def test_a_drained_node_is_gone_until_its_return_and_regrouping_until_its_worker
 
 
 def test_a_survivor_is_regrouping_after_each_change_and_never_gone(drill_run: RecordedRun) -> None:
-    observed = states(drill_run, "gpu-2")
+    node_states = states(drill_run, "gpu-2")
 
-    assert NodeState.GONE not in observed
-    assert observed.count(NodeState.REGROUPING) == 5, "the start, two losses and two arrivals"
+    assert NodeState.GONE not in node_states
+    assert node_states.count(NodeState.REGROUPING) == 5, "the start, two losses and two arrivals"
 
 
 def test_survivors_show_as_regrouping_from_the_time_of_the_loss(
     recorded_run: RecordedRun,
 ) -> None:
-    recorded_run.form(*ALL).train(10).event("vanish", "gpu-0").wait(5.0)
+    recorded_run.form(*ALL_NODES).train(10).event("vanish", "gpu-0").wait(5.0)
 
     assert states(recorded_run, "gpu-1")[-1] is NodeState.REGROUPING
     assert states(recorded_run, "gpu-0")[-1] is NodeState.GONE
 
 
 def test_a_thawed_node_that_kept_its_worker_continues_training(recorded_run: RecordedRun) -> None:
-    recorded_run.form(*ALL).train(10).event("freeze", "gpu-1").wait(1.0).event(
+    recorded_run.form(*ALL_NODES).train(10).event("freeze", "gpu-1").wait(1.0).event(
         "thaw", "gpu-1"
     ).train(5)
 
@@ -71,7 +71,7 @@ def test_a_thawed_node_that_kept_its_worker_continues_training(recorded_run: Rec
 def test_a_machine_shows_as_training_until_its_notice_after_its_worker_has_moved(
     recorded_run: RecordedRun,
 ) -> None:
-    recorded_run.form(*ALL).train(10).event("notice", "gpu-1").wait(1.0).form(
+    recorded_run.form(*ALL_NODES).train(10).event("notice", "gpu-1").wait(1.0).form(
         "gpu-0", "gpu-2"
     ).train(5)
     recorded_run.replace("gpu-1", "gpu-3").form("gpu-0", "gpu-3", "gpu-2").train(5)
@@ -85,7 +85,7 @@ def test_a_machine_shows_as_training_until_its_notice_after_its_worker_has_moved
 
 
 def test_a_node_lost_without_an_event_shows_as_gone(recorded_run: RecordedRun) -> None:
-    recorded_run.form(*ALL).train(10).wait(8.0).form("gpu-0", "gpu-2").train(10)
+    recorded_run.form(*ALL_NODES).train(10).wait(8.0).form("gpu-0", "gpu-2").train(10)
 
     assert states(recorded_run, "gpu-1")[-2:] == [NodeState.REGROUPING, NodeState.GONE]
     assert states(recorded_run, "gpu-0")[-1] is NodeState.TRAINING
@@ -119,7 +119,7 @@ def test_even_the_shortest_outage_is_visible(width: int, outage: float) -> None:
 
 
 def test_without_colour_every_state_has_a_distinct_glyph(drill_run: RecordedRun) -> None:
-    text = printed(
+    text = render(
         report_screen(reports.build(drill_run.run()), drill_run.run(), drill_run.now, 100)
     )
 
@@ -134,17 +134,17 @@ def test_no_line_of_the_timeline_is_wider_than_the_terminal(
 ) -> None:
     run = drill_run.run()
     for screen in (report_screen, follow_screen):
-        text = printed(screen(reports.build(run), run, drill_run.now, width), width)
+        text = render(screen(reports.build(run), run, drill_run.now, width), width)
         rows = [line for line in text.splitlines() if line.startswith("gpu-")]
         assert len(rows) == 3, "a timeline must not wrap"
         assert all(len(line) <= width for line in text.splitlines())
 
 
 def test_the_live_view_can_be_rendered_at_every_point_of_a_training() -> None:
-    complete = drill().run()
-    for count in range(0, len(complete.entries), 7):
-        lines = complete.entries[:count]
+    complete_run = drill().run()
+    for count in range(0, len(complete_run.entries), 7):
+        lines = complete_run.entries[:count]
         now = lines[-1].at if lines else 0.0
-        events = tuple(event for event in complete.events if event.at <= now)
+        events = tuple(event for event in complete_run.events if event.at <= now)
         run = RunRecord(lines, events)
-        printed(follow_screen(reports.build(run), run, now + 1, 90), 90)
+        render(follow_screen(reports.build(run), run, now + 1, 90), 90)

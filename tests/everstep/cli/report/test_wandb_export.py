@@ -1,4 +1,4 @@
-"""`everstep report --wandb`: rows of a run, and what the real client writes, offline and to a stand-in server."""
+"""`everstep report --wandb`: rows of a run, and the output of the real client, offline and to a stand-in server."""
 
 import importlib.util
 import json
@@ -15,8 +15,8 @@ from everstep.errors import EverstepError
 from tests.everstep.cli.recorded_run import RecordedRun
 from tests.everstep.cli.report.wandb_server import ENTITY, PROJECT, RunStore, serve
 
-HEADER = 7  # bytes of a file, and of each chunk of a record
-BLOCK = 32 * 1024
+HEADER_BYTES = 7  # size of the header of a file, and of each chunk of a record
+BLOCK_BYTES = 32 * 1024
 
 
 def test_rows_are_in_order_of_steps_each_once(drill_run: RecordedRun) -> None:
@@ -37,14 +37,14 @@ def test_the_last_step_of_an_unfinished_run_waits_for_its_evaluation(
     recorded_run: RecordedRun,
 ) -> None:
     recorded_run.form("gpu-0").train(2)
-    before = [step for step, _ in rows(recorded_run.run(), 0)]
+    first_steps = [step for step, _ in rows(recorded_run.run(), 0)]
     recorded_run.write("gpu-0", "evaluation", step=2, epoch=1, accuracy=0.5, loss=1.0)
 
-    after = dict(rows(recorded_run.train(1).run(), before[-1] + 1))
+    later_rows = dict(rows(recorded_run.train(1).run(), first_steps[-1] + 1))
 
-    assert before == [1]
-    assert list(after) == [2]
-    assert after[2]["evaluation/accuracy"] == 0.5
+    assert first_steps == [1]
+    assert list(later_rows) == [2]
+    assert later_rows[2]["evaluation/accuracy"] == 0.5
 
 
 def test_rows_have_the_times_of_the_journal(recorded_run: RecordedRun) -> None:
@@ -54,7 +54,7 @@ def test_rows_have_the_times_of_the_journal(recorded_run: RecordedRun) -> None:
 
 
 @pytest.fixture
-def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def client_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder into which the client writes; it reads its settings from the environment."""
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
@@ -78,20 +78,20 @@ def records(folder: Path) -> Iterator[Any]:
     from wandb.proto import wandb_internal_pb2
 
     (path,) = folder.glob("offline-run-*/*.wandb")
-    content, position, message = path.read_bytes(), HEADER, b""
+    content, position, message = path.read_bytes(), HEADER_BYTES, b""
     while position < len(content):
-        if BLOCK - position % BLOCK < HEADER:  # the end of a block is padded
-            position += BLOCK - position % BLOCK
-        _, length, kind = struct.unpack("<IHB", content[position : position + HEADER])
-        message += content[position + HEADER : position + HEADER + length]
-        position += HEADER + length
+        if BLOCK_BYTES - position % BLOCK_BYTES < HEADER_BYTES:  # the end of a block is padded
+            position += BLOCK_BYTES - position % BLOCK_BYTES
+        _, length, kind = struct.unpack("<IHB", content[position : position + HEADER_BYTES])
+        message += content[position + HEADER_BYTES : position + HEADER_BYTES + length]
+        position += HEADER_BYTES + length
         if kind in (1, 4):  # the whole message, or its last chunk
             yield wandb_internal_pb2.Record.FromString(message)
             message = b""
 
 
 def history(all_records: Sequence[Any]) -> list[tuple[int, dict[str, Any]]]:
-    """Return the rows of a file, without what the client adds."""
+    """Return the rows of a file, without the fields that the client adds."""
     steps = [
         (
             record.history.step.num,
@@ -103,30 +103,30 @@ def history(all_records: Sequence[Any]) -> list[tuple[int, dict[str, Any]]]:
         for record in all_records
         if record.WhichOneof("record_type") == "history"
     ]
-    added = ("_runtime", "_step")
-    return [(n, {k: v for k, v in row.items() if k not in added}) for n, row in steps]
+    client_fields = ("_runtime", "_step")
+    return [(n, {k: v for k, v in row.items() if k not in client_fields}) for n, row in steps]
 
 
 @pytest.mark.filterwarnings("ignore")  # raised by the client's own imports
 def test_the_client_writes_every_row_and_nothing_of_this_machine(
-    offline: Path, drill_run: RecordedRun
+    client_folder: Path, drill_run: RecordedRun
 ) -> None:
-    where = export("team/curves", drill_run.run())
+    location = export("team/curves", drill_run.run())
     end_client_process()
 
-    written = list(records(offline))
-    assert history(written) == [(step, dict(row)) for step, row in rows(drill_run.run(), 0)]
-    (run,) = [record.run for record in written if record.WhichOneof("record_type") == "run"]
+    messages = list(records(client_folder))
+    assert history(messages) == [(step, dict(row)) for step, row in rows(drill_run.run(), 0)]
+    (run,) = [record.run for record in messages if record.WhichOneof("record_type") == "run"]
     assert (run.entity, run.project) == ("team", "curves")
     assert (run.run_id, run.run_group) == ("fashion-1790000000000", "fashion")
-    assert not any(record.HasField("stats") for record in written)
-    assert Path(where).parent == offline
-    assert not list(Path(where).glob("files/requirements.txt"))
+    assert not any(record.HasField("stats") for record in messages)
+    assert Path(location).parent == client_folder
+    assert not list(Path(location).glob("files/requirements.txt"))
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_later_export_resumes_the_run_and_writes_each_step_once(
-    offline: Path, recorded_run: RecordedRun, monkeypatch: pytest.MonkeyPatch
+    client_folder: Path, recorded_run: RecordedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = RunStore()
     with serve(store) as address:
@@ -138,10 +138,10 @@ def test_a_later_export_resumes_the_run_and_writes_each_step_once(
             recorded_run.train(5).finish().run(),
             recorded_run.run(),
         ):
-            where = export(f"{ENTITY}/{PROJECT}", run)
+            location = export(f"{ENTITY}/{PROJECT}", run)
             end_client_process()
 
-    assert where == f"{address}/{ENTITY}/{PROJECT}/runs/{store.name}"
+    assert location == f"{address}/{ENTITY}/{PROJECT}/runs/{store.name}"
     assert [row["_step"] for row in store.rows] == list(range(1, 11))
     assert store.offsets[0] == 0
     assert 4 in store.offsets, "the second export continues after the four rows of the first"
@@ -150,9 +150,9 @@ def test_a_later_export_resumes_the_run_and_writes_each_step_once(
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_project_that_the_client_refuses_is_named(
-    offline: Path, recorded_run: RecordedRun
+    client_folder: Path, recorded_run: RecordedRun
 ) -> None:
-    del offline
+    del client_folder
     run = recorded_run.form("gpu-0").train(1).run()
 
     with pytest.raises(EverstepError, match=r"--wandb team/a\?b: .*\nRun `wandb login`"):

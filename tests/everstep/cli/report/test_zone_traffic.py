@@ -12,7 +12,7 @@ from tests.everstep.cli.recorded_run import (
     drill,
     two_zones,
 )
-from tests.everstep.cli.report.test_fold import folded
+from tests.everstep.cli.report.test_fold import fold_run
 
 ZONES = {"gpu-0": "zone-a", "gpu-1": "zone-a", "gpu-2": "zone-b", "gpu-3": "zone-b"}
 SIZE = st.integers(0, 10**9)
@@ -25,36 +25,42 @@ def test_nothing_crosses_within_one_zone(size: int, summed_bytes: int) -> None:
 
 
 @given(zones=groups, summed_bytes=SIZE)
-def test_not_more_crosses_than_is_sent_and_not_less_than_there_and_back(
+def test_the_crossing_data_are_at_most_all_data_and_at_least_one_round_trip(
     zones: list[str], summed_bytes: int
 ) -> None:
-    crossed, ranks = ring_bytes(zones, summed_bytes), len(zones)
+    crossing_bytes, ranks = ring_bytes(zones, summed_bytes), len(zones)
 
-    sent_by_each = 2 * summed_bytes * (ranks - 1) / ranks
-    assert crossed <= ranks * sent_by_each * (1 + 1e-9)
+    bytes_sent_per_rank = 2 * summed_bytes * (ranks - 1) / ranks
+    assert crossing_bytes <= ranks * bytes_sent_per_rank * (1 + 1e-9)
     if len(set(zones)) > 1:
-        assert crossed >= 2 * sent_by_each * (1 - 1e-9), "a ring that leaves a zone comes back"
+        assert crossing_bytes >= 2 * bytes_sent_per_rank * (1 - 1e-9), (
+            "a ring that leaves a zone comes back"
+        )
 
 
 @given(zones=groups, summed_bytes=SIZE, shift=st.integers(0, 7))
 def test_neither_names_of_zones_nor_the_first_rank_nor_the_direction_matter(
     zones: list[str], summed_bytes: int, shift: int
 ) -> None:
-    renamed = [{"a": "b", "b": "c", "c": "a"}[zone] for zone in zones]
-    rotated = [*zones[shift % len(zones) :], *zones[: shift % len(zones)]]
+    renamed_zones = [{"a": "b", "b": "c", "c": "a"}[zone] for zone in zones]
+    rotated_zones = [*zones[shift % len(zones) :], *zones[: shift % len(zones)]]
 
-    crossed = ring_bytes(zones, summed_bytes)
-    assert crossed == ring_bytes(renamed, summed_bytes)
-    assert crossed == ring_bytes(rotated, summed_bytes) == ring_bytes(zones[::-1], summed_bytes)
+    crossing_bytes = ring_bytes(zones, summed_bytes)
+    assert crossing_bytes == ring_bytes(renamed_zones, summed_bytes)
+    assert (
+        crossing_bytes
+        == ring_bytes(rotated_zones, summed_bytes)
+        == ring_bytes(zones[::-1], summed_bytes)
+    )
 
 
 @given(zones=groups, summed_bytes=SIZE, factor=st.integers(2, 9))
 def test_traffic_grows_with_the_size_of_the_model(
     zones: list[str], summed_bytes: int, factor: int
 ) -> None:
-    larger = ring_bytes(zones, factor * summed_bytes)
+    larger_traffic = ring_bytes(zones, factor * summed_bytes)
 
-    assert larger == pytest.approx(factor * ring_bytes(zones, summed_bytes))
+    assert larger_traffic == pytest.approx(factor * ring_bytes(zones, summed_bytes))
 
 
 def test_a_move_costs_the_steps_of_the_group_in_both_zones_and_the_states_of_the_joiners() -> None:
@@ -66,13 +72,15 @@ def test_a_move_costs_the_steps_of_the_group_in_both_zones_and_the_states_of_the
     )
 
 
-def test_a_state_from_a_worker_of_the_same_zone_crosses_none(recorded_run: RecordedRun) -> None:
+def test_a_state_from_a_worker_of_the_same_zone_does_not_cross_zones(
+    recorded_run: RecordedRun,
+) -> None:
     recorded_run.form("gpu-0").train(2).regroup("gpu-0", "gpu-1", "gpu-2").train(1)
 
     assert zone_traffic(recorded_run.run(), ZONES).state_bytes == STATE_BYTES, "the state of gpu-2"
 
 
-def test_steps_on_a_machine_whose_zone_is_unknown_are_counted_apart() -> None:
+def test_steps_on_a_machine_in_an_unknown_zone_are_counted_separately() -> None:
     zones = {node: zone for node, zone in ZONES.items() if node != "gpu-3"}
 
     traffic = zone_traffic(two_zones().run(), zones)
@@ -80,9 +88,9 @@ def test_steps_on_a_machine_whose_zone_is_unknown_are_counted_apart() -> None:
     assert traffic == ZoneTraffic(state_bytes=STATE_BYTES, unknown_steps=120 + 44)
 
 
-@pytest.mark.parametrize("recorded", [two_zones(), drill()], ids=["move", "drill"])
-def test_a_folded_record_has_the_same_traffic(recorded: RecordedRun) -> None:
-    assert zone_traffic(folded(recorded, recent=5), ZONES) == zone_traffic(recorded.run(), ZONES)
+@pytest.mark.parametrize("example", [two_zones(), drill()], ids=["move", "drill"])
+def test_a_folded_record_has_the_same_traffic(example: RecordedRun) -> None:
+    assert zone_traffic(fold_run(example, recent=5), ZONES) == zone_traffic(example.run(), ZONES)
 
 
 def test_a_repeated_step_is_sent_again(recorded_run: RecordedRun) -> None:

@@ -1,6 +1,6 @@
 """A stand-in for the server of Weights & Biases: one run, with the operations that an export of curves uses.
 
-It answers the GraphQL operations of the client by name, collects the rows of the run, and refuses everything else.
+It responds to the GraphQL operations of the client by name, collects the rows of the run, and refuses everything else.
 """
 
 import gzip
@@ -18,7 +18,7 @@ _PROJECT = {"id": "p", "name": PROJECT, "entity": {"id": "e", "name": ENTITY}}
 
 @dataclass
 class RunStore:
-    """What the server has of the run.
+    """The state of the run on the server.
 
     Attributes:
         rows: rows of the history, in the order of their arrival.
@@ -36,7 +36,7 @@ class RunStore:
             self.offsets.append(history["offset"])
             self.rows += [json.loads(line) for line in history["content"]]
 
-    def answer(self, operation: str, variables: dict[str, Any]) -> dict[str, Any]:
+    def respond(self, operation: str, variables: dict[str, Any]) -> dict[str, Any]:
         """Return the data of a GraphQL operation."""
         if operation == "RunResumeStatus":
             return {"model": {**_PROJECT, "bucket": self._bucket()} if self.name else None}
@@ -49,10 +49,10 @@ class RunStore:
         raise KeyError(operation)
 
     def _bucket(self) -> dict[str, Any]:
-        last = json.dumps(self.rows[-1] if self.rows else {})
+        last_row = json.dumps(self.rows[-1] if self.rows else {})
         return {
             "id": "r", "name": self.name, "displayName": self.name, "config": "{}", "tags": [],
-            "summaryMetrics": last, "historyTail": json.dumps([last]), "eventsTail": "[]",
+            "summaryMetrics": last_row, "historyTail": json.dumps([last_row]), "eventsTail": "[]",
             "historyLineCount": len(self.rows), "eventsLineCount": 0, "logLineCount": 0,
             "wandbConfig": '{"t": 1}',
         }  # fmt: skip
@@ -72,9 +72,9 @@ def serve(store: RunStore) -> Iterator[str]:
                 store.stream(request.get("files") or {})
                 return self._reply({})
             try:
-                data = store.answer(request["operationName"], request["variables"])
-            except KeyError as unknown:
-                return self._reply({"errors": [{"message": f"unknown operation {unknown}"}]}, 400)
+                data = store.respond(request["operationName"], request["variables"])
+            except KeyError as error:
+                return self._reply({"errors": [{"message": f"unknown operation {error}"}]}, 400)
             return self._reply({"data": data})
 
         def _reply(self, value: dict[str, Any], status: int = 200) -> None:
@@ -85,7 +85,7 @@ def serve(store: RunStore) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - of the base class
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - name of the base class
             """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

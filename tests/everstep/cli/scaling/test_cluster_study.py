@@ -20,13 +20,13 @@ NAME = "scale-efficientnet-b7-2"
 
 @dataclass
 class FakeCluster:
-    """A cluster whose job of one size has the given condition."""
+    """A cluster in which the jobs of the stack and of the size have given conditions."""
 
-    ends: str = "Succeeded"
-    own: str = "Succeeded"
+    size_condition: str = "Succeeded"
+    stack_condition: str = "Succeeded"
     leftover_pods: int = 0
     jobs: dict[str, Any] = field(default_factory=dict)
-    created: list[str] = field(default_factory=list)
+    created_jobs: list[str] = field(default_factory=list)
 
     def get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
         if "/pods?" in path:
@@ -40,13 +40,13 @@ class FakeCluster:
         assert path == JOBS
         assert not self.leftover_pods, "pods of an earlier job have the same names"
         self.jobs[f"{path}/{name}"] = body
-        self.created.append(name)
+        self.created_jobs.append(name)
 
     def delete(self, path: str) -> None:
         self.jobs.pop(path, None)
 
     def conditions(self, job: str) -> tuple[Condition, ...]:
-        kind = self.own if job == "fashion" else self.ends
+        kind = self.stack_condition if job == "fashion" else self.size_condition
         return (Condition(kind, "Reason", "a message"),)
 
     def view(self, job: str) -> ClusterView:
@@ -81,35 +81,35 @@ def test_a_size_is_measured_with_a_job_of_its_own_that_is_then_removed() -> None
     size = study(cluster, journal(16)).measure(2, Silent())
 
     assert (size.replicas, size.processes) == (2, 16)
-    assert cluster.created == [NAME]
+    assert cluster.created_jobs == [NAME]
     assert not cluster.jobs
 
 
 def test_the_stack_that_trains_keeps_its_nodes() -> None:
-    cluster = FakeCluster(own="Running")
+    cluster = FakeCluster(stack_condition="Running")
 
     with pytest.raises(EverstepError, match="the training fashion uses the nodes"):
         study(cluster, journal(16)).check()
 
-    study(FakeCluster(own="Suspended"), journal(16)).check()
+    study(FakeCluster(stack_condition="Suspended"), journal(16)).check()
 
 
 @pytest.mark.parametrize(
-    ("ends", "run", "message"),
+    ("size_condition", "run", "message"),
     [
         ("Failed", journal(16), f"the job {NAME} failed: a message"),
         ("Created", RunRecord(), f"the job {NAME} took no step within 0 s"),
     ],
 )
 def test_a_job_that_fails_or_never_starts_is_reported_and_removed(
-    ends: str, run: RunRecord, message: str
+    size_condition: str, run: RunRecord, message: str
 ) -> None:
-    cluster = FakeCluster(ends=ends)
+    cluster = FakeCluster(size_condition=size_condition)
 
     with pytest.raises(EverstepError, match=message):
         study(cluster, run).measure(2, Silent())
 
-    assert cluster.created
+    assert cluster.created_jobs
     assert not cluster.jobs
 
 
@@ -117,21 +117,26 @@ def test_ctrl_c_removes_the_job() -> None:
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    cluster = FakeCluster(ends="Running")
+    cluster = FakeCluster(size_condition="Running")
 
     with pytest.raises(KeyboardInterrupt):
         study(cluster, journal(16), interrupt).measure(2, Silent())
 
-    assert cluster.created
+    assert cluster.created_jobs
     assert not cluster.jobs
 
 
-def test_a_job_waits_for_the_pods_of_an_earlier_one_of_its_name() -> None:
+def test_a_job_waits_for_the_pods_of_an_earlier_job_of_its_name() -> None:
     cluster = FakeCluster(leftover_pods=2)
-    waiting = study(cluster, journal(16))
+    base_study = study(cluster, journal(16))
 
     size = ClusterStudy(
-        waiting.client, waiting.job, waiting.settings, waiting.open_reader, 60, waiting.sleep
+        base_study.client,
+        base_study.job,
+        base_study.settings,
+        base_study.open_reader,
+        60,
+        base_study.sleep,
     ).measure(2, Silent())
 
     assert size.replicas == 2

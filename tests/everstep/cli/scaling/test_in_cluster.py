@@ -32,11 +32,11 @@ def arguments_of(job: dict[str, Any]) -> list[str]:
 
 
 def test_the_job_has_exactly_the_replicas_of_the_size() -> None:
-    derived = derived_job(elastic_job(ARGUMENTS + OPTIONS), 2, SETTINGS, "word")
+    size_job = derived_job(elastic_job(ARGUMENTS + OPTIONS), 2, SETTINGS, "word")
 
-    assert derived["metadata"]["name"] == "scale-efficientnet-b7-2"
-    assert derived["spec"]["minReplicas"] == derived["spec"]["maxReplicas"] == 2
-    assert derived["spec"]["replicaSpecs"]["Worker"]["replicas"] == 2
+    assert size_job["metadata"]["name"] == "scale-efficientnet-b7-2"
+    assert size_job["spec"]["minReplicas"] == size_job["spec"]["maxReplicas"] == 2
+    assert size_job["spec"]["replicaSpecs"]["Worker"]["replicas"] == 2
 
 
 def test_the_global_batch_grows_with_the_group_and_the_data_stay() -> None:
@@ -55,9 +55,9 @@ def test_the_global_batch_grows_with_the_group_and_the_data_stay() -> None:
 def test_the_workers_avoid_each_other_and_not_the_workers_of_the_stack() -> None:
     job = elastic_job(ARGUMENTS + OPTIONS)
 
-    derived = derived_job(job, 2, SETTINGS, "word")
+    size_job = derived_job(job, 2, SETTINGS, "word")
 
-    pod = derived["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
+    pod = size_job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]
     (term,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert term["labelSelector"]["matchLabels"] == {JOB_NAME_LABEL: "scale-efficientnet-b7-2"}
     assert arguments_of(job) == ARGUMENTS + OPTIONS, "the stack's own job must not change"

@@ -13,54 +13,54 @@ from everstep.progress import Progress, Silent
 SETTINGS = {"model": "resnet50"}
 
 
-class CountingStudy:
-    """A study that records what it measures, and fails at one size."""
+class RecordingStudy:
+    """A study that records the sizes that it measures, and fails at one size."""
 
     def __init__(self, fails_at: int = 0) -> None:
-        self.measured: list[int] = []
+        self.measured_sizes: list[int] = []
         self._fails_at = fails_at
 
     def check(self) -> None:
-        assert not self.measured, "checked before the first measurement"
+        assert not self.measured_sizes, "checked before the first measurement"
 
     def measure(self, replicas: int, progress: Progress) -> SizeResult:
         if replicas == self._fails_at:
             raise EverstepError("a machine was lost")
-        self.measured.append(replicas)
+        self.measured_sizes.append(replicas)
         return SizeResult(replicas, replicas, 10, 1.0, 10, None, None, None, None)
 
 
 def test_a_study_continues_where_it_failed(tmp_path: Path) -> None:
     with pytest.raises(EverstepError, match="a machine was lost"):
         measure(
-            CountingStudy(fails_at=3),
+            RecordingStudy(fails_at=3),
             [1, 2, 3],
             Store(tmp_path, SETTINGS),
             Silent(),
             remeasure=False,
         )
-    study = CountingStudy()
+    study = RecordingStudy()
 
     sizes = measure(study, [1, 2, 3], Store(tmp_path, SETTINGS), Silent(), remeasure=False)
 
-    assert study.measured == [3]
+    assert study.measured_sizes == [3]
     assert [size.replicas for size in sizes] == [1, 2, 3]
 
 
-def test_again_measures_all_sizes(tmp_path: Path) -> None:
-    measure(CountingStudy(), [1, 2], Store(tmp_path, SETTINGS), Silent(), remeasure=False)
-    study = CountingStudy()
+def test_the_option_again_measures_all_sizes(tmp_path: Path) -> None:
+    measure(RecordingStudy(), [1, 2], Store(tmp_path, SETTINGS), Silent(), remeasure=False)
+    study = RecordingStudy()
 
     measure(study, [1, 2], Store(tmp_path, SETTINGS), Silent(), remeasure=True)
 
-    assert study.measured == [1, 2]
+    assert study.measured_sizes == [1, 2]
 
 
 def test_a_complete_study_needs_no_machines(tmp_path: Path) -> None:
-    measure(CountingStudy(), [1], Store(tmp_path, SETTINGS), Silent(), remeasure=False)
+    measure(RecordingStudy(), [1], Store(tmp_path, SETTINGS), Silent(), remeasure=False)
 
-    class Unavailable(CountingStudy):
+    class UnavailableStudy(RecordingStudy):
         def check(self) -> None:
             raise EverstepError("there is no cluster")
 
-    assert measure(Unavailable(), [1], Store(tmp_path, SETTINGS), Silent(), remeasure=False)
+    assert measure(UnavailableStudy(), [1], Store(tmp_path, SETTINGS), Silent(), remeasure=False)

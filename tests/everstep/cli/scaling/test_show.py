@@ -46,8 +46,8 @@ def test_the_chart_has_the_ideal_line_below_the_measured_one() -> None:
     drawing = ElementTree.fromstring(chart("efficientnet_b7", SIZES, None).svg())
 
     points = [(float(c.attrib["cx"]), float(c.attrib["cy"])) for c in drawing.iter(f"{SVG}circle")]
-    ideal = next(p for p in drawing.iter(f"{SVG}path") if p.attrib["class"] == "reference")
-    x, y = (float(word) for word in ideal.attrib["d"].split("L")[-1].split())
+    ideal_line = next(p for p in drawing.iter(f"{SVG}path") if p.attrib["class"] == "reference")
+    x, y = (float(word) for word in ideal_line.attrib["d"].split("L")[-1].split())
     assert len(points) == len(SIZES)
     assert x == points[-1][0], "the line ends at the largest size"
     assert y > points[-1][1], "24 processes took longer than a third of 8"

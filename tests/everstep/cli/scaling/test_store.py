@@ -21,15 +21,15 @@ def test_a_size_is_kept_for_the_same_settings_only(tmp_path: Path) -> None:
     assert Store(tmp_path, {"model": "resnet18"}).get(2) is None
 
 
-def test_a_size_that_is_measured_again_replaces_the_former_one(tmp_path: Path) -> None:
+def test_a_size_that_is_measured_again_replaces_the_previous_result(tmp_path: Path) -> None:
     store = Store(tmp_path, {"model": "resnet50"})
     store.add(size(2))
     store.add(size(2, seconds=5.0))
 
-    stored = Store(tmp_path, {"model": "resnet50"}).get(2)
+    result = Store(tmp_path, {"model": "resnet50"}).get(2)
 
-    assert stored is not None
-    assert stored.seconds == 5.0
+    assert result is not None
+    assert result.seconds == 5.0
 
 
 def test_measurements_with_other_settings_stay_in_the_file(tmp_path: Path) -> None:

@@ -20,14 +20,14 @@ def journal(
     entries = [JournalEntry(90, "start", "w0", {"dataset_size": dataset})]
     for rank in range(processes):
         worker = f"w{rank}"
-        spent = {"start_up": 9.0, "compute": 1.0, "processor": 5.0}
-        entries.append(JournalEntry(99, "seconds", worker, spent))
+        seconds = {"start_up": 9.0, "compute": 1.0, "processor": 5.0}
+        entries.append(JournalEntry(99, "seconds", worker, seconds))
         entries.append(
             JournalEntry(
                 200,
                 "seconds",
                 worker,
-                {**spent, "compute": 16.0, "exchange": 4.0, "data": 1.0, "processor": 25.0},
+                {**seconds, "compute": 16.0, "exchange": 4.0, "data": 1.0, "processor": 25.0},
             )
         )
     for number in range(STEPS):

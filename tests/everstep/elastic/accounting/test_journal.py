@@ -60,15 +60,15 @@ def test_all_files_of_a_run_are_merged_by_time(tmp_path: Path) -> None:
     assert [e["kind"] for e in reader.read()] == ["z", "late", "x", "y"]
 
 
-def test_a_disk_that_hangs_stops_no_training(
+def test_a_disk_that_hangs_does_not_stop_the_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journals, "STUCK_SECONDS", 0.1)
-    os.mkfifo(tmp_path / "hung.jsonl")  # without a reader no open of it returns
+    os.mkfifo(tmp_path / "hung.jsonl")  # without a reader, opening it blocks
     journal = Journal(tmp_path / "hung.jsonl")
 
     journal.note("step", step=1)
-    assert not journal.flush(0.3), "a thread that waits for the disk never comes here"
+    assert not journal.flush(0.3), "a thread that waits for the disk would never get here"
     journal.note("step", step=2)
 
     assert "does not respond" in caplog.text
@@ -80,12 +80,12 @@ def test_lines_that_a_full_disk_refused_are_counted(
     journal, write = Journal(tmp_path / "a.jsonl"), os.write
     free_space = {"bytes": 0}
 
-    def limited(descriptor: int, data: bytes) -> int:
+    def limited_write(descriptor: int, data: bytes) -> int:
         if not free_space["bytes"]:
             raise OSError(28, "No space left on device")
         return write(descriptor, data[: free_space["bytes"]])
 
-    monkeypatch.setattr(os, "write", limited)
+    monkeypatch.setattr(os, "write", limited_write)
     for step in (1, 2):
         journal.note("step", step=step)
         assert journal.flush()
@@ -106,12 +106,12 @@ def test_the_file_is_closed_within_seconds_so_that_other_machines_see_its_lines(
     monkeypatch.setattr(journals, "CLOSE_SECONDS", 0.1)
     closed, close = threading.Event(), os.close
 
-    def record(descriptor: int) -> None:
-        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("a.jsonl"):  # noqa: PTH115 - of /proc
+    def record_and_close(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("a.jsonl"):  # noqa: PTH115 - a link of /proc
             closed.set()
         close(descriptor)
 
-    monkeypatch.setattr(os, "close", record)
+    monkeypatch.setattr(os, "close", record_and_close)
     journal = Journal(tmp_path / "a.jsonl")
     journal.note("step", step=1)
 

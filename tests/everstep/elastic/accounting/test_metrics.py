@@ -58,7 +58,7 @@ def test_a_value_without_a_measurement_is_absent_and_not_zero() -> None:
     assert ("everstep_last_recovery_seconds", None) not in samples(render())
 
 
-def test_a_worker_answers_scrapes_and_nothing_else() -> None:
+def test_a_worker_responds_to_scrapes_and_nothing_else() -> None:
     server = serve(0, lambda: READING)
     url = f"http://127.0.0.1:{server.server_port}"
     try:
@@ -78,11 +78,11 @@ def test_no_server_listens_unless_a_port_is_configured(monkeypatch: pytest.Monke
     assert serve_if_configured(lambda: READING) is None
 
 
-@pytest.mark.parametrize("wrong", ["a port", "99999999"])
+@pytest.mark.parametrize("port", ["a port", "99999999"])
 def test_an_unusable_port_is_logged_and_training_continues(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wrong: str
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, port: str
 ) -> None:
-    monkeypatch.setenv(METRICS_PORT_VARIABLE, wrong)
+    monkeypatch.setenv(METRICS_PORT_VARIABLE, port)
 
     assert serve_if_configured(lambda: READING) is None
-    assert wrong in caplog.text
+    assert port in caplog.text

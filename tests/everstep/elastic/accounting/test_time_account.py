@@ -16,157 +16,157 @@ class Clock:
 
 def test_time_is_attributed_to_the_innermost_activity() -> None:
     clock = Clock()
-    accounting = TimeAccount(clock)
+    account = TimeAccount(clock)
     clock.now += 2
-    accounting.begin(Activity.IDLE)
+    account.begin(Activity.IDLE)
     clock.now += 3
 
-    assert accounting.spent() == {"start_up": 2, "idle": 3}
+    assert account.spent() == {"start_up": 2, "idle": 3}
 
 
 def test_a_failed_step_counts_as_repeated_work_and_detection() -> None:
     clock = Clock()
-    accounting = TimeAccount(clock)
-    for first in (True, False):
-        accounting.begin_step()
+    account = TimeAccount(clock)
+    for is_complete in (True, False):
+        account.begin_step()
         clock.now += 1
-        accounting.begin(Activity.COMPUTE)
+        account.begin(Activity.COMPUTE)
         clock.now += 2
-        accounting.begin(Activity.EXCHANGE)
+        account.begin(Activity.EXCHANGE)
         clock.now += 4
-        if first:
-            accounting.end_step()
-    accounting.break_step(gradients_valid=False)
+        if is_complete:
+            account.end_step()
+    account.break_step(gradients_valid=False)
 
-    assert accounting.spent() == {
+    assert account.spent() == {
         "data": 1, "compute": 2, "exchange": 4, "redo": 3, "detect": 4,
     }  # fmt: skip
 
 
 def test_kept_results_of_a_failed_step_do_not_count_as_repeated_work() -> None:
     clock = Clock()
-    accounting = TimeAccount(clock)
-    accounting.begin_step()
+    account = TimeAccount(clock)
+    account.begin_step()
     clock.now += 1
-    accounting.begin(Activity.COMPUTE)
+    account.begin(Activity.COMPUTE)
     clock.now += 3
-    accounting.begin(Activity.EXCHANGE)
+    account.begin(Activity.EXCHANGE)
     clock.now += 2
-    accounting.break_step(gradients_valid=True)
+    account.break_step(gradients_valid=True)
 
-    assert accounting.spent() == {"data": 1, "compute": 3, "detect": 2}
+    assert account.spent() == {"data": 1, "compute": 3, "detect": 2}
 
 
 def test_a_completed_step_does_not_count_as_repeated_work_if_the_group_fails_after_it() -> None:
     clock = Clock()
-    accounting = TimeAccount(clock)
-    accounting.begin_step()
+    account = TimeAccount(clock)
+    account.begin_step()
     clock.now += 5
-    accounting.end_step()
-    accounting.break_step(gradients_valid=False)
+    account.end_step()
+    account.break_step(gradients_valid=False)
 
-    assert accounting.spent() == {"data": 5}
+    assert account.spent() == {"data": 5}
 
 
 def test_a_recovery_lasts_from_the_detection_to_the_next_step() -> None:
     clock = Clock()
-    accounting = TimeAccount(clock, Activity.START_UP)
+    account = TimeAccount(clock, Activity.START_UP)
     for name in (Activity.IDLE, Activity.FORM, Activity.COPY):
-        accounting.begin(name)
+        account.begin(name)
         clock.now += 1
-    accounting.begin_step()
-    assert accounting.last_recovery is None, "there was no loss to recover from"
+    account.begin_step()
+    assert account.last_recovery is None, "there was no loss to recover from"
     clock.now += 1
-    accounting.begin(Activity.EXCHANGE)
+    account.begin(Activity.EXCHANGE)
     clock.now += 2
-    accounting.break_step(gradients_valid=False)
+    account.break_step(gradients_valid=False)
     clock.now += 0.5
-    accounting.begin(Activity.COPY)
+    account.begin(Activity.COPY)
     clock.now += 0.25
-    accounting.begin_step()
+    account.begin_step()
 
-    assert accounting.last_recovery == 2.75
+    assert account.last_recovery == 2.75
 
 
 def test_a_recovery_after_a_completed_step_starts_when_the_group_is_abandoned() -> None:
     clock = Clock()
-    accounting = TimeAccount(clock)
-    accounting.begin_step()
-    accounting.begin(Activity.COMPUTE)
+    account = TimeAccount(clock)
+    account.begin_step()
+    account.begin(Activity.COMPUTE)
     clock.now += 3
-    accounting.end_step()
-    accounting.begin(Activity.FORM)
+    account.end_step()
+    account.begin(Activity.FORM)
     clock.now += 0.5
-    accounting.begin_step()
+    account.begin_step()
 
-    assert accounting.last_recovery == 0.5
+    assert account.last_recovery == 0.5
 
 
 def test_all_activities_of_the_warm_up_count_as_start_up() -> None:
     clock = Clock()
-    accounting = TimeAccount(clock)
-    with accounting.attribute_all_to(Activity.START_UP):
-        accounting.begin(Activity.DATA)
+    account = TimeAccount(clock)
+    with account.attribute_all_to(Activity.START_UP):
+        account.begin(Activity.DATA)
         clock.now += 2
-        accounting.begin(Activity.COMPUTE)
+        account.begin(Activity.COMPUTE)
         clock.now += 3
-    accounting.begin(Activity.IDLE)
+    account.begin(Activity.IDLE)
     clock.now += 1
 
-    assert accounting.spent() == {"start_up": 5, "idle": 1}
+    assert account.spent() == {"start_up": 5, "idle": 1}
 
 
 def test_a_worker_reports_its_times_periodically_and_only_after_a_step() -> None:
     clock, reported_at = Clock(), []
-    accounting = TimeAccount(clock)
-    accounting.on_report(lambda: reported_at.append(clock.now))
+    account = TimeAccount(clock)
+    account.on_report(lambda: reported_at.append(clock.now))
     clock.now += 60
     for seconds in (1, 4, 4, 2):
-        accounting.begin_step()
+        account.begin_step()
         clock.now += seconds
-        accounting.end_step()
+        account.end_step()
 
     assert reported_at == [161, 169], "after the first step, and then 5 s after the last report"
 
 
-MOVES = lists(
+OPERATIONS = lists(
     tuples(sampled_from([*Activity, "step", "void"]), floats(0, 100, allow_nan=False)), max_size=40
 )
 
 
-def apply(accounting: TimeAccount, move: Any) -> None:
-    if move == "step":
-        accounting.begin_step()
-    elif move == "void":
-        accounting.break_step(gradients_valid=False)
+def apply(account: TimeAccount, operation: Any) -> None:
+    if operation == "step":
+        account.begin_step()
+    elif operation == "void":
+        account.break_step(gradients_valid=False)
     else:
-        accounting.begin(move)
+        account.begin(operation)
 
 
-@given(moves=MOVES)
+@given(operations=OPERATIONS)
 def test_the_times_always_sum_to_the_wall_clock_time(
-    moves: list[tuple[Any, float]],
+    operations: list[tuple[Any, float]],
 ) -> None:
     clock = Clock()
-    accounting = TimeAccount(clock)
-    for move, seconds in moves:
-        apply(accounting, move)
+    account = TimeAccount(clock)
+    for operation, seconds in operations:
+        apply(account, operation)
         clock.now += seconds
 
-    spent = accounting.spent()
+    times = account.spent()
 
-    assert abs(sum(spent.values()) - (clock.now - 100)) < 0.01
-    assert all(seconds >= 0 for seconds in spent.values())
+    assert abs(sum(times.values()) - (clock.now - 100)) < 0.01
+    assert all(seconds >= 0 for seconds in times.values())
 
 
-@given(moves=MOVES)
-def test_prometheus_counters_never_decrease(moves: list[tuple[Any, float]]) -> None:
+@given(operations=OPERATIONS)
+def test_prometheus_counters_never_decrease(operations: list[tuple[Any, float]]) -> None:
     clock = Clock()
-    accounting = TimeAccount(clock)
-    before: Mapping[str, float] = {}
-    for move, seconds in moves:
-        apply(accounting, move)
+    account = TimeAccount(clock)
+    previous_seconds: Mapping[str, float] = {}
+    for operation, seconds in operations:
+        apply(account, operation)
         clock.now += seconds
-        after = accounting.final_seconds()
-        assert all(after[name] >= counted for name, counted in before.items())
-        before = after
+        current_seconds = account.final_seconds()
+        assert all(current_seconds[name] >= value for name, value in previous_seconds.items())
+        previous_seconds = current_seconds

@@ -26,11 +26,11 @@ class Medium(Protocol):
     store: CheckpointStore
     faults: tuple[str, ...]
 
-    def arrange(self, fault: str, chance: random.Random, others: Callable[[], None]) -> None:
-        """Inject a fault at one of the next operations; in a pause `others` write."""
+    def arrange(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
+        """Inject a fault at one of the next operations; during a pause, `other_writers` write."""
 
-    def crashed(self, fault: str, chance: random.Random) -> None:
-        """Run the recovery after the end of a writer."""
+    def apply_crash_effects(self, fault: str, rng: random.Random) -> None:
+        """Apply the effects that a fault has after the end of the writer."""
 
     def clear(self) -> None:
         """Cancel the injected faults."""
@@ -45,55 +45,53 @@ class DiskMedium:
         self.disk = SimulatedDisk()
         self.store: CheckpointStore = FolderStore(FOLDER, self.disk)
 
-    def arrange(self, fault: str, chance: random.Random, others: Callable[[], None]) -> None:
-        position = len(self.disk.operations) + chance.randrange(OPERATIONS)
+    def arrange(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
+        position = len(self.disk.operations) + rng.randrange(OPERATIONS)
         if fault == "space":
-            self.disk.space = chance.randrange(900)
+            self.disk.free_bytes = rng.randrange(900)
         elif fault == "paused":
-            self.disk.before[position] = others
+            self.disk.actions_before[position] = other_writers
         elif fault != "none":
-            self.disk.before[position] = crash
+            self.disk.actions_before[position] = crash
 
-    def crashed(self, fault: str, chance: random.Random) -> None:
+    def apply_crash_effects(self, fault: str, rng: random.Random) -> None:
         if fault == "power":
-            self.disk.lose_power(chance)
+            self.disk.lose_power(rng)
 
     def clear(self) -> None:
-        self.disk.before.clear()
-        self.disk.space = None
+        self.disk.actions_before.clear()
+        self.disk.free_bytes = None
 
 
 class BucketMedium:
     """A bucket; before each new group some earlier requests may arrive again."""
 
-    faults: tuple[str, ...] = ("killed", "broken", "unanswered", "paused", "late")
+    faults: tuple[str, ...] = ("killed", "broken", "lost response", "paused", "late")
 
     def __init__(self) -> None:
         self.bucket = SimulatedBucket()
         self.store: CheckpointStore = BucketStore(self.bucket)
 
-    def arrange(self, fault: str, chance: random.Random, others: Callable[[], None]) -> None:
-        position = len(self.bucket.requests) + chance.randrange(OPERATIONS // 2)
+    def arrange(self, fault: str, rng: random.Random, other_writers: Callable[[], None]) -> None:
+        position = len(self.bucket.requests) + rng.randrange(OPERATIONS // 2)
         if fault == "broken":
-            self.bucket.broken |= {
-                position,
-                position + 1,
-            }  # the second request is the attempt to clean up
-        elif fault == "unanswered":
-            self.bucket.unanswered.add(position)
+            # The second request is the attempt to clean up.
+            self.bucket.broken_requests |= {position, position + 1}
+        elif fault == "lost response":
+            self.bucket.lost_responses.add(position)
         elif fault == "paused":
-            self.bucket.before[position] = others
+            self.bucket.actions_before[position] = other_writers
         elif fault == "killed":
-            self.bucket.before[position] = crash
+            self.bucket.actions_before[position] = crash
 
-    def crashed(self, fault: str, chance: random.Random) -> None:
+    def apply_crash_effects(self, fault: str, rng: random.Random) -> None:
         if fault == "late":
-            self.bucket.deliver_late(chance)
+            self.bucket.deliver_again(rng)
 
     def clear(self) -> None:
-        self.bucket.before.clear()
-        self.bucket.broken.clear()
-        self.bucket.unanswered.clear()
+        self.bucket.actions_before.clear()
+        self.bucket.broken_requests.clear()
+        self.bucket.lost_responses.clear()
 
 
 MEDIA: dict[str, type[DiskMedium] | type[BucketMedium]] = {

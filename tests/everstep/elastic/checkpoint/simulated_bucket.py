@@ -2,7 +2,7 @@
 
 A put is atomic and a listing is complete, as S3 promises. Everything else may happen: the writer stops
 before or after any request, or pauses there while others continue; a response is lost although the
-request was carried out; a request that was sent once arrives again later.
+request was executed; a request that was sent once arrives again later.
 """
 
 import errno
@@ -17,10 +17,10 @@ class SimulatedBucket:
     """A simulated bucket.
 
     Attributes:
-        before: number of a request -> action before it, which may raise `CrashError`.
-        broken: numbers of the requests that fail without being carried out.
-        unanswered: numbers of the requests that are carried out, and whose answer is lost.
-        delayed: puts that arrive again when `deliver_late` is called.
+        actions_before: number of a request -> action before it, which may raise `CrashError`.
+        broken_requests: numbers of the requests that fail without being executed.
+        lost_responses: numbers of the requests that are executed, and whose response is lost.
+        delayed_puts: puts that arrive again when `deliver_again` is called.
         requests: kinds of the requests so far, each with its key.
     """
 
@@ -29,41 +29,41 @@ class SimulatedBucket:
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
-        self.started: set[str] = set()  # uploads that were not completed
-        self.before: dict[int, Callable[[], None]] = {}
-        self.broken: set[int] = set()
-        self.unanswered: set[int] = set()
-        self.delayed: list[tuple[str, bytes]] = []
+        self.open_uploads: set[str] = set()  # uploads that were not completed
+        self.actions_before: dict[int, Callable[[], None]] = {}
+        self.broken_requests: set[int] = set()
+        self.lost_responses: set[int] = set()
+        self.delayed_puts: list[tuple[str, bytes]] = []
         self.requests: list[tuple[str, str]] = []
 
-    def deliver_late(self, chance: random.Random) -> None:
+    def deliver_again(self, rng: random.Random) -> None:
         """Deliver some of the earlier puts a second time."""
-        for key, content in chance.sample(self.delayed, min(3, len(self.delayed))):
+        for key, content in rng.sample(self.delayed_puts, min(3, len(self.delayed_puts))):
             self.objects[key] = content
 
     def _request(self, kind: str, key: str) -> bool:
         """Start a request; return whether its response is lost."""
         number = len(self.requests)
-        fault = self.before.pop(number, None)
+        fault = self.actions_before.pop(number, None)
         self.requests.append((kind, key))
         if fault:
             fault()
-        if number in self.broken:
+        if number in self.broken_requests:
             raise BucketError(errno.EIO, "the connection is broken", key)
-        return number in self.unanswered
+        return number in self.lost_responses
 
-    def _answer(self, key: str, *, lost: bool) -> None:
-        if lost:
+    def _respond(self, key: str, *, is_lost: bool) -> None:
+        if is_lost:
             raise BucketError(errno.EIO, "it does not respond", key)
 
     # --- the interface ---
 
     def keys(self, prefix: str) -> list[str]:
-        self._answer(prefix, lost=self._request("list", prefix))
+        self._respond(prefix, is_lost=self._request("list", prefix))
         return sorted(key for key in self.objects if key.startswith(prefix))
 
     def get(self, key: str) -> tuple[bytes, str]:
-        self._answer(key, lost=self._request("get", key))
+        self._respond(key, is_lost=self._request("get", key))
         if key not in self.objects:
             raise MissingObjectError(errno.ENOENT, "there is no such object", key)
         return self.objects[key], _version(self.objects[key])
@@ -75,46 +75,46 @@ class SimulatedBucket:
         return bytearray(content)
 
     def put(self, key: str, content: bytes) -> None:
-        lost = self._request("put", key)
+        is_lost = self._request("put", key)
         self.objects[key] = content
-        self.delayed.append((key, content))
-        self._answer(key, lost=lost)
+        self.delayed_puts.append((key, content))
+        self._respond(key, is_lost=is_lost)
 
     def put_if(self, key: str, content: bytes, version: str | None) -> bool:
-        lost = self._request("put", key)
-        present = self.objects.get(key)
-        if (None if present is None else _version(present)) != version:
+        is_lost = self._request("put", key)
+        current = self.objects.get(key)
+        if (None if current is None else _version(current)) != version:
             return False
         self.objects[key] = content
-        self._answer(key, lost=lost)
+        self._respond(key, is_lost=is_lost)
         return True
 
     def put_large(self, key: str, parts: Iterable[bytes | memoryview], size: int) -> None:
         self._request("start", key)
-        self.started.add(key)
+        self.open_uploads.add(key)
         content = bytearray()
         for part in parts:
-            self._answer(key, lost=self._request("piece", key))
+            self._respond(key, is_lost=self._request("piece", key))
             content += part
         assert len(content) == size
-        lost = self._request("put", key)
+        is_lost = self._request("put", key)
         self.objects[key] = bytes(content)
-        self.delayed.append((key, bytes(content)))
-        self.started.discard(key)
-        self._answer(key, lost=lost)
+        self.delayed_puts.append((key, bytes(content)))
+        self.open_uploads.discard(key)
+        self._respond(key, is_lost=is_lost)
 
     def delete(self, key: str) -> None:
-        lost = self._request("delete", key)
+        is_lost = self._request("delete", key)
         self.objects.pop(key, None)
-        self._answer(key, lost=lost)
+        self._respond(key, is_lost=is_lost)
 
     def uploads(self, prefix: str) -> list[str]:
-        self._answer(prefix, lost=self._request("list uploads", prefix))
-        return sorted(key for key in self.started if key.startswith(prefix))
+        self._respond(prefix, is_lost=self._request("list uploads", prefix))
+        return sorted(key for key in self.open_uploads if key.startswith(prefix))
 
     def abort_uploads(self, key: str) -> None:
-        self._answer(key, lost=self._request("abort", key))
-        self.started.discard(key)
+        self._respond(key, is_lost=self._request("abort", key))
+        self.open_uploads.discard(key)
 
 
 def _version(content: bytes) -> str:

@@ -24,7 +24,7 @@ class File:
     """A file: its current content, and its durable content."""
 
     data: bytes = b""
-    durable: bytes = b""
+    durable_data: bytes = b""
 
 
 @dataclass
@@ -43,40 +43,40 @@ class SimulatedDisk(Disk):
     """A simulated disk.
 
     Attributes:
-        before: operation number -> action before it, which may raise `CrashError`.
-        space: bytes that can still be written; None: no limit.
+        actions_before: operation number -> action before it, which may raise `CrashError`.
+        free_bytes: number of bytes that can still be written; None for no limit.
         operations: kinds of the operations so far, each with the last part of its path.
     """
 
     def __init__(self) -> None:
         self.root = Folder()
-        self.before: dict[int, Callable[[], None]] = {}
-        self.space: int | None = None
+        self.actions_before: dict[int, Callable[[], None]] = {}
+        self.free_bytes: int | None = None
         self.operations: list[tuple[str, str]] = []
 
     # --- faults ---
 
-    def lose_power(self, chance: random.Random) -> None:
+    def lose_power(self, rng: random.Random) -> None:
         """Lose unsynced data at random."""
-        self._lose(self.root, chance)
+        self._lose(self.root, rng)
 
-    def _lose(self, folder: Folder, chance: random.Random) -> None:
-        entries = chance.choice(folder.states)
+    def _lose(self, folder: Folder, rng: random.Random) -> None:
+        entries = rng.choice(folder.states)
         folder.entries, folder.states = entries, [entries]
         for entry in entries.values():
             if isinstance(entry, Folder):
-                self._lose(entry, chance)
-            elif entry.data != entry.durable:
-                entry.data = entry.durable = self._torn(entry, chance)
+                self._lose(entry, rng)
+            elif entry.data != entry.durable_data:
+                entry.data = entry.durable_data = self._tear(entry, rng)
 
-    def _torn(self, file: File, chance: random.Random) -> bytes:
-        written = bytearray(file.data[: chance.randint(0, len(file.data))])
-        if written and chance.random() < 0.5:
-            written[chance.randrange(len(written))] ^= 1
-        return bytes(written)
+    def _tear(self, file: File, rng: random.Random) -> bytes:
+        content = bytearray(file.data[: rng.randint(0, len(file.data))])
+        if content and rng.random() < 0.5:
+            content[rng.randrange(len(content))] ^= 1
+        return bytes(content)
 
     def _begin(self, kind: str, path: Path) -> None:
-        fault = self.before.pop(len(self.operations), None)
+        fault = self.actions_before.pop(len(self.operations), None)
         self.operations.append((kind, path.name))
         if fault:
             fault()
@@ -123,8 +123,8 @@ class SimulatedDisk(Disk):
         folder = self._folder(old.parent)
         if old.name not in folder.entries:
             raise FileNotFoundError(errno.ENOENT, "no such folder", str(old))
-        existing = folder.entries.get(new.name)
-        if isinstance(existing, Folder) and existing.entries:
+        target = folder.entries.get(new.name)
+        if isinstance(target, Folder) and target.entries:
             raise OSError(errno.ENOTEMPTY, "not empty", str(new))
         entries = {name: entry for name, entry in folder.entries.items() if name != old.name}
         folder.change({**entries, new.name: folder.entries[old.name]})
@@ -159,31 +159,31 @@ class _Output:
     def write(self, data: bytes | memoryview, /) -> object:
         disk, content = self._disk, bytes(data)
         disk._begin("write", self._path)
-        if disk.space is not None and disk.space < len(content):
-            self._file.data += content[: disk.space]
-            disk.space = 0
+        if disk.free_bytes is not None and disk.free_bytes < len(content):
+            self._file.data += content[: disk.free_bytes]
+            disk.free_bytes = 0
             raise OSError(errno.ENOSPC, "no space left on device", str(self._path))
-        if disk.space is not None:
-            disk.space -= len(content)
+        if disk.free_bytes is not None:
+            disk.free_bytes -= len(content)
         self._file.data += content
         return len(content)
 
     def sync(self) -> None:
         self._disk._begin("sync", self._path)
-        self._file.durable = self._file.data
+        self._file.durable_data = self._file.data
 
 
 class StaleView(Disk):
     """The same disk as another machine sees it: its first listings come from a cache."""
 
-    def __init__(self, disk: SimulatedDisk, folder: Path, readings: int) -> None:
-        self._disk, self._folder, self._cached_reads = disk, folder, readings
-        self._cached = disk.names(folder)
+    def __init__(self, disk: SimulatedDisk, folder: Path, cached_reads: int) -> None:
+        self._disk, self._folder, self._cached_reads = disk, folder, cached_reads
+        self._cached_names = disk.names(folder)
 
     def names(self, folder: Path) -> list[str]:
         self._cached_reads -= 1
         return (
-            self._cached
+            self._cached_names
             if self._cached_reads >= 0 and folder == self._folder
             else self._disk.names(folder)
         )
@@ -192,7 +192,7 @@ class StaleView(Disk):
         return path.name in self.names(path.parent)
 
     def read(self, path: Path) -> Iterator[bytes]:
-        if self._cached_reads >= 0 and path.parent.name not in self._cached:
+        if self._cached_reads >= 0 and path.parent.name not in self._cached_names:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
         yield from self._disk.read(path)
 

@@ -1,4 +1,4 @@
-"""Checkpoints in a simulated bucket: what a dead writer leaves, and requests that arrive late or twice."""
+"""Checkpoints in a simulated bucket: leftovers of a dead writer, and requests that arrive late or twice."""
 
 import contextlib
 
@@ -58,11 +58,11 @@ def test_a_written_checkpoint_is_restored(saves: Saves) -> None:
 
 
 @pytest.mark.parametrize("request_number", range(6))
-def test_a_writer_that_dies_at_any_request_leaves_nothing_that_is_taken_for_whole(
+def test_a_writer_that_dies_at_any_request_leaves_nothing_that_counts_as_complete(
     saves: Saves, request_number: int
 ) -> None:
     saves.save(8)
-    saves.bucket.before[len(saves.bucket.requests) + request_number] = crash
+    saves.bucket.actions_before[len(saves.bucket.requests) + request_number] = crash
 
     with pytest.raises(CrashError):
         saves.save(16)
@@ -88,16 +88,19 @@ def test_a_commit_whose_writer_died_is_made_visible_on_restore(saves: Saves) -> 
 
 
 def test_everything_is_put_before_the_commit(saves: Saves) -> None:
-    before = list[str]()
+    keys_at_commit = list[str]()
 
     def commit(_: Manifest) -> bool:
-        before.extend(saves.bucket.objects)
+        keys_at_commit.extend(saves.bucket.objects)
         return True
 
     state = {"weight": torch.zeros(4)}
     saves.store.write(state, Manifest(8, 1, RUN), commit=commit, keep=3)
 
-    assert [key.rpartition("/")[2] for key in before] == ["state.safetensors", "manifest.json"]
+    assert [key.rpartition("/")[2] for key in keys_at_commit] == [
+        "state.safetensors",
+        "manifest.json",
+    ]
 
 
 @pytest.mark.parametrize("damage", ["a changed byte", "a missing byte", "no state", "no manifest"])
@@ -119,20 +122,20 @@ def test_a_damaged_committed_checkpoint_stops_the_run(saves: Saves, damage: str)
     with pytest.raises(LostCheckpointError, match="is damaged"):
         saves.newest(CommitRecord(1, 16))
 
-    accepted = restore.restore_point(
+    checkpoint = restore.restore_point(
         saves.store, RUN, CommitRecord(1, 16), accept_lost_step=16, wait_seconds=0
     )
-    assert accepted is not None
-    assert accepted.manifest.step == 8
+    assert checkpoint is not None
+    assert checkpoint.manifest.step == 8
 
 
 def test_an_accepted_loss_stays_lost_when_its_request_arrives_once_more(saves: Saves) -> None:
     saves.save(8)
     saves.save(16)
-    lost = saves.store.names()[0]
-    saves.store.hide(lost)
+    lost_name = saves.store.names()[0]
+    saves.store.hide(lost_name)
 
-    for key, content in saves.bucket.delayed:
+    for key, content in saves.bucket.delayed_puts:
         saves.bucket.objects[key] = content
 
     assert saves.newest() == 8
@@ -141,7 +144,8 @@ def test_an_accepted_loss_stays_lost_when_its_request_arrives_once_more(saves: S
 def test_old_checkpoints_and_leftovers_of_dead_writers_are_deleted(saves: Saves) -> None:
     with pytest.raises(FencedError):
         saves.save(4, committed=False)
-    saves.bucket.before[len(saves.bucket.requests) + 2] = crash  # in the middle of an upload
+    upload_request = len(saves.bucket.requests) + 2
+    saves.bucket.actions_before[upload_request] = crash
     with contextlib.suppress(CrashError):
         saves.save(6)
     assert saves.bucket.uploads(DATA)
@@ -156,7 +160,7 @@ def test_old_checkpoints_and_leftovers_of_dead_writers_are_deleted(saves: Saves)
 
 
 def test_a_failed_upload_is_an_error_and_leaves_nothing(saves: Saves) -> None:
-    saves.bucket.broken.add(len(saves.bucket.requests) + 2)
+    saves.bucket.broken_requests.add(len(saves.bucket.requests) + 2)
 
     with pytest.raises(BucketError, match="the connection is broken"):
         saves.save(8)
@@ -175,7 +179,7 @@ def test_a_store_that_fails_after_the_commit_leaves_a_checkpoint_that_can_be_res
         for number, (kind, key) in enumerate(saves.bucket.requests[requests:])
         if kind == "put" and COMMITTED in key
     )
-    saves.bucket.broken.add(len(saves.bucket.requests) + index)
+    saves.bucket.broken_requests.add(len(saves.bucket.requests) + index)
 
     with pytest.raises(BucketError):
         saves.save(24)

@@ -1,7 +1,7 @@
-"""A committed checkpoint is never lost nor replaced by an older one, whatever happens to its writer.
+"""A committed checkpoint is neither lost nor replaced by an older one when its writer fails.
 
 Writers are killed, lose power, run out of space, and pause at any operation while others continue.
-More schedules with EVERSTEP_SCHEDULES=5000.
+EVERSTEP_SCHEDULES=5000 runs more schedules.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ class World:
     """A run whose groups follow each other: one medium, the record of the newest commit, and a random generator."""
 
     def __init__(self, seed: int, medium: Medium) -> None:
-        self.chance, self.medium = random.Random(seed), medium
+        self.rng, self.medium = random.Random(seed), medium
         self.record, self.generation, self.step = CommitRecord(), 1, 0
         self.depth = 0
 
@@ -37,7 +37,7 @@ class World:
         if manifest.generation != self.generation:
             return False
         self.record = CommitRecord(manifest.generation, manifest.step)
-        return self.chance.random() > 0.1
+        return self.rng.random() > 0.1
 
     def write(self) -> None:
         """Write the current group's next checkpoint."""
@@ -56,7 +56,7 @@ class World:
         self.step = checkpoint.manifest.step if checkpoint else 0
 
     def check(self, checkpoint: StoredCheckpoint | None) -> None:
-        """Raise AssertionError if something committed is gone."""
+        """Raise AssertionError if a committed checkpoint is lost."""
         if self.record.generation:
             assert checkpoint is not None, f"{self.record} is lost"
             assert self.record.is_satisfied_by(checkpoint.manifest), (
@@ -68,20 +68,20 @@ class World:
 
     def write_with_fault(self) -> None:
         """Inject one fault into a write, then form the next group."""
-        fault = self.chance.choice([*self.medium.faults, "none"])
-        self.medium.arrange(fault, self.chance, self.run_other_writers)
+        fault = self.rng.choice([*self.medium.faults, "none"])
+        self.medium.arrange(fault, self.rng, self.run_other_writers)
         with contextlib.suppress(CrashError):
             self.write()
-        self.medium.crashed(fault, self.chance)
+        self.medium.apply_crash_effects(fault, self.rng)
         if fault != "none":
             self.form_group()
 
     def run_other_writers(self) -> None:
         """Write as another group while this writer is paused."""
         self.form_group()
-        for _ in range(self.chance.randrange(3)):
+        for _ in range(self.rng.randrange(3)):
             self.write()
-        if self.depth < 2 and self.chance.random() < 0.3:
+        if self.depth < 2 and self.rng.random() < 0.3:
             self.depth += 1
             self.write_with_fault()
 
@@ -111,7 +111,7 @@ def test_all_of_a_checkpoint_is_durable_before_it_is_committed() -> None:
         disk = SimulatedDisk()
 
         def commit(_: Manifest, disk: SimulatedDisk = disk) -> bool:
-            disk.before[len(disk.operations)] = crash
+            disk.actions_before[len(disk.operations)] = crash
             return True
 
         with pytest.raises(CrashError):
@@ -132,32 +132,38 @@ def test_the_new_name_is_durable_before_older_checkpoints_are_removed() -> None:
     for step in (8, 16, 24, 32):
         write(disk, step)
 
-    names = disk.operations
-    renamed = max(
-        i for i, (kind, name) in enumerate(names) if (kind, name) == ("rename", "step-00000032")
+    operations = disk.operations
+    rename_index = max(
+        i
+        for i, (kind, name) in enumerate(operations)
+        if (kind, name) == ("rename", "step-00000032")
     )
-    removed = max(
-        i for i, (kind, name) in enumerate(names) if (kind, name) == ("remove", "step-00000008")
+    removal_index = max(
+        i
+        for i, (kind, name) in enumerate(operations)
+        if (kind, name) == ("remove", "step-00000008")
     )
-    assert ("sync folder", "checkpoints") in names[renamed:removed]
+    assert ("sync folder", "checkpoints") in operations[rename_index:removal_index]
 
 
 def test_nothing_is_committed_before_it_is_written() -> None:
-    disk, before = SimulatedDisk(), list[tuple[str, str]]()
+    disk, operations_at_commit = SimulatedDisk(), list[tuple[str, str]]()
 
     def commit(_: Manifest) -> bool:
-        before.extend(disk.operations)
+        operations_at_commit.extend(disk.operations)
         return True
 
     files.write(FOLDER, {"weight": torch.zeros(40)}, Manifest(8, 1, RUN), commit=commit, disk=disk)
 
-    assert ("sync", files.STATE_FILE) in before
-    assert ("sync", files.MANIFEST_FILE) in before
-    assert before.index(("sync", files.STATE_FILE)) < before.index(("create", files.MANIFEST_FILE))
+    assert ("sync", files.STATE_FILE) in operations_at_commit
+    assert ("sync", files.MANIFEST_FILE) in operations_at_commit
+    assert operations_at_commit.index(("sync", files.STATE_FILE)) < operations_at_commit.index(
+        ("create", files.MANIFEST_FILE)
+    )
 
 
 @pytest.mark.parametrize(
-    "synced",
+    "operation",
     [
         ("sync", files.STATE_FILE),
         ("sync", files.MANIFEST_FILE),
@@ -165,11 +171,11 @@ def test_nothing_is_committed_before_it_is_written() -> None:
         ("sync folder", "checkpoints"),
     ],
 )
-def test_each_sync_comes_before_the_commit(synced: tuple[str, str]) -> None:
-    disk, before = SimulatedDisk(), list[tuple[str, str]]()
+def test_each_sync_comes_before_the_commit(operation: tuple[str, str]) -> None:
+    disk, operations_at_commit = SimulatedDisk(), list[tuple[str, str]]()
 
     def commit(_: Manifest) -> bool:
-        before.extend(
+        operations_at_commit.extend(
             (kind, "staging" if name.startswith(".step-") else name)
             for kind, name in disk.operations
         )
@@ -177,8 +183,12 @@ def test_each_sync_comes_before_the_commit(synced: tuple[str, str]) -> None:
 
     files.write(FOLDER, {"weight": torch.zeros(40)}, Manifest(8, 1, RUN), commit=commit, disk=disk)
 
-    created = max(i for i, op in enumerate(before) if op == ("mkdir", "staging"))
-    assert synced in before[created:], "a power failure after the commit would lose the checkpoint"
+    creation_index = max(
+        i for i, op in enumerate(operations_at_commit) if op == ("mkdir", "staging")
+    )
+    assert operation in operations_at_commit[creation_index:], (
+        "a power failure after the commit would lose the checkpoint"
+    )
 
 
 def test_a_writer_that_was_paused_between_commit_and_rename_does_not_remove_the_checkpoint() -> (
@@ -209,7 +219,8 @@ def test_a_folder_that_becomes_valid_while_it_is_moved_away_is_put_back() -> Non
         write(disk, 100, generation=7)
 
     def commit(_: Manifest) -> bool:
-        disk.before[len(disk.operations)] = others_replace_it  # after the check, before the rename
+        # After the check, before the rename.
+        disk.actions_before[len(disk.operations)] = others_replace_it
         return True
 
     files.write(FOLDER, {"w": torch.zeros(4)}, Manifest(100, 6, RUN), commit=commit, disk=disk)
@@ -252,7 +263,7 @@ def test_a_committed_checkpoint_that_another_machine_does_not_list_yet_is_waited
     monkeypatch.setattr(restore, "POLL_SECONDS", 0.01)
     disk = SimulatedDisk()
     write(disk, 8)
-    view = StaleView(disk, FOLDER, readings=7)
+    view = StaleView(disk, FOLDER, cached_reads=7)
     write(disk, 16, generation=2)
 
     checkpoint = restore.restore_point(

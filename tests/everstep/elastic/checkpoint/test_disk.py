@@ -1,4 +1,4 @@
-"""The real file system: each operation reaches it, and what must be durable is synced."""
+"""The real file system: each operation reaches it, and data that must be durable are synced."""
 
 import errno
 import os
@@ -10,40 +10,40 @@ from everstep.elastic.checkpoint.disk import DISK
 
 
 @pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def synced_paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list of synced paths, in order; it grows with each sync."""
     paths, fsync = list[str](), os.fsync
 
-    def record(descriptor: int) -> None:
+    def record_and_sync(descriptor: int) -> None:
         paths.append(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115 - a link of /proc
         fsync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", record)
+    monkeypatch.setattr(os, "fsync", record_and_sync)
     return paths
 
 
 def test_the_sync_of_a_file_reaches_the_disk_with_all_bytes(
-    tmp_path: Path, synced: list[str]
+    tmp_path: Path, synced_paths: list[str]
 ) -> None:
     with DISK.create(tmp_path / "state") as file:
         file.write(b"abc")
         file.write(memoryview(b"def"))
         file.sync()
-        assert synced == [str(tmp_path / "state")], "a power failure would lose the file"
+        assert synced_paths == [str(tmp_path / "state")], "a power failure would lose the file"
         assert (tmp_path / "state").read_bytes() == b"abcdef", "nothing is left in a buffer"
 
 
-def test_the_sync_of_a_folder_reaches_the_disk(tmp_path: Path, synced: list[str]) -> None:
+def test_the_sync_of_a_folder_reaches_the_disk(tmp_path: Path, synced_paths: list[str]) -> None:
     DISK.sync_folder(tmp_path)
 
-    assert synced == [str(tmp_path)], "a power failure would lose the names in it"
+    assert synced_paths == [str(tmp_path)], "a power failure would lose the names in it"
 
 
-def test_the_names_of_new_parents_are_durable(tmp_path: Path, synced: list[str]) -> None:
+def test_the_names_of_new_parents_are_durable(tmp_path: Path, synced_paths: list[str]) -> None:
     DISK.make_folder(tmp_path / "run" / "checkpoints" / "staging")
 
-    assert str(tmp_path) in synced
-    assert str(tmp_path / "run") in synced
+    assert str(tmp_path) in synced_paths
+    assert str(tmp_path / "run") in synced_paths
 
 
 def test_a_rename_never_replaces_a_folder_with_content(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_rename_never_replaces_a_folder_with_content(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").touch()
 
-    with pytest.raises(OSError, match="not empty") as refused:
+    with pytest.raises(OSError, match="not empty") as error:
         DISK.rename(tmp_path / "old", tmp_path / "new")
 
-    assert refused.value.errno == errno.ENOTEMPTY, "`put_in_place` depends on it"
+    assert error.value.errno == errno.ENOTEMPTY, "`put_in_place` depends on it"

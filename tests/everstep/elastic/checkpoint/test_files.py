@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from everstep.elastic.checkpoint import files as checkpoint
-from everstep.elastic.checkpoint import restore
+from everstep.elastic.checkpoint import files, restore
 from everstep.elastic.checkpoint.files import FencedError, Manifest
 from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.checkpoint.restore import OtherRunError, SkippedCheckpoint
@@ -26,7 +25,7 @@ def save(
 ) -> Path:
     state = {"weight": torch.full((300,), fill), "bias": torch.arange(4)}
     manifest = Manifest(step, 1, run or RUN, {"evaluated": 0})
-    return checkpoint.write(folder, state, manifest, commit=lambda manifest: True, keep=keep)
+    return files.write(folder, state, manifest, commit=lambda manifest: True, keep=keep)
 
 
 def test_a_written_checkpoint_is_restored(tmp_path: Path) -> None:
@@ -64,64 +63,64 @@ def test_files_of_a_killed_writer_are_never_read_and_removed_by_the_next_write(
 def test_any_damage_is_detected_and_the_previous_checkpoint_is_used(tmp_path: Path) -> None:
     random.seed(3)
     save(tmp_path, 1)
-    previous = save(tmp_path, 2)
+    previous_folder = save(tmp_path, 2)
     for number in range(40):
-        damaged = tmp_path / "step-00000003"
-        shutil.copytree(previous, damaged)
-        file = damaged / random.choice([checkpoint.STATE_FILE, checkpoint.MANIFEST_FILE])
+        damaged_folder = tmp_path / "step-00000003"
+        shutil.copytree(previous_folder, damaged_folder)
+        file = damaged_folder / random.choice([files.STATE_FILE, files.MANIFEST_FILE])
         content = bytearray(file.read_bytes())
         if number % 2:
             content = content[: random.randrange(len(content))]
         else:
             content[random.randrange(len(content))] ^= 1 << random.randrange(8)
         file.write_bytes(content)
-        skipped: list[SkippedCheckpoint] = []
-        restored = restore.newest(FolderStore(tmp_path), RUN, skipped.append)
+        skipped_checkpoints: list[SkippedCheckpoint] = []
+        restored = restore.newest(FolderStore(tmp_path), RUN, skipped_checkpoints.append)
         assert restored is not None
-        assert restored.location == str(previous)
-        assert [skip.name for skip in skipped] == [damaged.name]
-        shutil.rmtree(damaged)
+        assert restored.location == str(previous_folder)
+        assert [skip.name for skip in skipped_checkpoints] == [damaged_folder.name]
+        shutil.rmtree(damaged_folder)
 
 
 def test_every_changed_byte_of_a_manifest_is_detected(tmp_path: Path) -> None:
-    manifest = save(tmp_path, 1) / checkpoint.MANIFEST_FILE
+    manifest = save(tmp_path, 1) / files.MANIFEST_FILE
     content = manifest.read_bytes()
 
     for position in range(len(content)):
-        damaged = bytearray(content)
-        damaged[position] = ord("\t" if damaged[position] == ord(" ") else " ")
-        manifest.write_bytes(damaged)
-        if bytes(damaged) != content:
+        damaged_content = bytearray(content)
+        damaged_content[position] = ord("\t" if damaged_content[position] == ord(" ") else " ")
+        manifest.write_bytes(damaged_content)
+        if bytes(damaged_content) != content:
             with pytest.raises(ValueError, match="manifest"):
-                checkpoint.check(manifest.parent)
+                files.check(manifest.parent)
 
 
 def test_a_manifest_of_another_format_is_skipped_with_a_reason(tmp_path: Path) -> None:
     save(tmp_path, 1)
-    foreign = tmp_path / "step-00000009"
-    foreign.mkdir()
-    (foreign / "manifest.json").write_text(json.dumps({"epoch": 3}, indent=1))
-    skipped: list[SkippedCheckpoint] = []
+    other_folder = tmp_path / "step-00000009"
+    other_folder.mkdir()
+    (other_folder / "manifest.json").write_text(json.dumps({"epoch": 3}, indent=1))
+    skipped_checkpoints: list[SkippedCheckpoint] = []
 
-    checkpoint = restore.newest(FolderStore(tmp_path), RUN, skipped.append)
+    checkpoint = restore.newest(FolderStore(tmp_path), RUN, skipped_checkpoints.append)
 
     assert checkpoint is not None
     assert checkpoint.manifest.step == 1
-    assert [skip.reason for skip in skipped] == ["its manifest is of another format"]
+    assert [skip.reason for skip in skipped_checkpoints] == ["its manifest is of another format"]
 
 
 def test_a_checkpoint_of_another_model_is_an_error_with_the_difference(tmp_path: Path) -> None:
     save(tmp_path, 1, run={"model": "other", "seed": 1})
 
-    with pytest.raises(OtherRunError, match="model is 'other' there and 'tiny' here") as refused:
+    with pytest.raises(OtherRunError, match="model is 'other' there and 'tiny' here") as error:
         restore.newest(FolderStore(tmp_path), RUN)
 
-    assert "--fresh" in refused.value.fix
+    assert "--fresh" in error.value.fix
 
 
 def test_a_torn_checkpoint_of_another_model_is_only_skipped(tmp_path: Path) -> None:
-    torn = save(tmp_path, 1, run={"model": "other", "seed": 1})
-    (torn / checkpoint.STATE_FILE).write_bytes(b"")
+    folder = save(tmp_path, 1, run={"model": "other", "seed": 1})
+    (folder / files.STATE_FILE).write_bytes(b"")
 
     assert restore.newest(FolderStore(tmp_path), RUN) is None
 
@@ -130,7 +129,7 @@ def test_the_checkpoint_of_a_fenced_worker_is_never_read_and_removed_by_the_next
     tmp_path: Path,
 ) -> None:
     with pytest.raises(FencedError):
-        checkpoint.write(
+        files.write(
             tmp_path, {"a": torch.ones(1)}, Manifest(1, 1, RUN), commit=lambda manifest: False
         )
 
@@ -144,11 +143,11 @@ def test_a_commit_with_a_lost_response_is_completed_on_restore(
 ) -> None:
     save(tmp_path, 6)
     with pytest.raises(FencedError):
-        checkpoint.write(
+        files.write(
             tmp_path, {"a": torch.ones(1)}, Manifest(7, 3, RUN), commit=lambda manifest: False
         )
 
-    checkpoint.place_committed(tmp_path, generation=3, step=7)  # etcd has recorded the commit
+    files.place_committed(tmp_path, generation=3, step=7)  # etcd has recorded the commit
 
     restored = restore.newest(FolderStore(tmp_path), RUN)
     assert restored is not None
@@ -160,12 +159,12 @@ def test_an_uncommitted_checkpoint_stays_in_its_staging_folder(
 ) -> None:
     save(tmp_path, 6)
     with pytest.raises(FencedError):
-        checkpoint.write(
+        files.write(
             tmp_path, {"a": torch.ones(1)}, Manifest(7, 3, RUN), commit=lambda manifest: False
         )
 
-    checkpoint.place_committed(tmp_path, generation=4, step=7)
-    checkpoint.place_committed(tmp_path, generation=3, step=6)
+    files.place_committed(tmp_path, generation=4, step=7)
+    files.place_committed(tmp_path, generation=3, step=6)
 
     restored = restore.newest(FolderStore(tmp_path), RUN)
     assert restored is not None
@@ -184,15 +183,15 @@ def test_every_type_shape_and_memory_layout_is_restored_with_its_values(
         values = values.to(memory_format=torch.channels_last)
     state = {"odd": torch.ones(3, dtype=torch.uint8), "numbers": values, "more": torch.ones(2)}
 
-    checkpoint.write(tmp_path, state, Manifest(1, 1, RUN), commit=lambda manifest: True)
+    files.write(tmp_path, state, Manifest(1, 1, RUN), commit=lambda manifest: True)
 
-    newest = restore.newest(FolderStore(tmp_path), RUN)
-    assert newest is not None
-    restored = newest.load()
-    assert restored.keys() == state.keys()
+    restored = restore.newest(FolderStore(tmp_path), RUN)
+    assert restored is not None
+    tensors = restored.load()
+    assert tensors.keys() == state.keys()
     for name, tensor in state.items():
-        assert restored[name].dtype == tensor.dtype
-        assert torch.equal(restored[name], tensor)
+        assert tensors[name].dtype == tensor.dtype
+        assert torch.equal(tensors[name], tensor)
 
 
 def test_the_manifest_is_plain_json(tmp_path: Path) -> None:
@@ -205,12 +204,14 @@ def test_the_manifest_is_plain_json(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_named_after_its_step_is_skipped(tmp_path: Path) -> None:
-    valid = save(tmp_path, 3)
-    shutil.copytree(valid, tmp_path / "step-00000099")
-    skipped: list[SkippedCheckpoint] = []
+    valid_folder = save(tmp_path, 3)
+    shutil.copytree(valid_folder, tmp_path / "step-00000099")
+    skipped_checkpoints: list[SkippedCheckpoint] = []
 
-    checkpoint = restore.newest(FolderStore(tmp_path), RUN, skipped.append)
+    checkpoint = restore.newest(FolderStore(tmp_path), RUN, skipped_checkpoints.append)
 
     assert checkpoint is not None
-    assert checkpoint.location == str(valid)
-    assert [skip.reason for skip in skipped] == ["its folder is not named after its step, 3"]
+    assert checkpoint.location == str(valid_folder)
+    assert [skip.reason for skip in skipped_checkpoints] == [
+        "its folder is not named after its step, 3"
+    ]

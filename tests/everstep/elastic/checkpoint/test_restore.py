@@ -27,13 +27,13 @@ def test_a_missing_committed_checkpoint_stops_the_run_and_names_step_and_option(
 ) -> None:
     save(tmp_path, 40)
 
-    with pytest.raises(LostCheckpointError) as lost:
+    with pytest.raises(LostCheckpointError) as error:
         restore_point(FolderStore(tmp_path), RUN, CommitRecord(8, 5000), wait_seconds=0)
 
-    assert "the committed checkpoint of step 5000" in lost.value.problem
-    assert "is missing; the newest valid one is of step 40" in lost.value.problem
-    assert "--accept-older-checkpoint=5000" in lost.value.fix
-    assert "continues from step 40 and repeats 4960 steps" in lost.value.fix
+    assert "the committed checkpoint of step 5000" in error.value.problem
+    assert "is missing; the newest valid one is of step 40" in error.value.problem
+    assert "--accept-older-checkpoint=5000" in error.value.fix
+    assert "continues from step 40 and repeats 4960 steps" in error.value.fix
 
 
 def test_a_damaged_committed_checkpoint_stops_the_run_and_the_error_describes_the_damage(
@@ -53,10 +53,12 @@ def test_a_run_with_a_commit_does_not_start_again_in_an_empty_folder(tmp_path: P
         )
 
 
-def test_an_accepted_loss_is_reported_and_continues_from_the_older_one(tmp_path: Path) -> None:
+def test_an_accepted_loss_is_reported_and_the_run_continues_from_an_older_checkpoint(
+    tmp_path: Path,
+) -> None:
     save(tmp_path, 40)
-    damaged = save(tmp_path, 48)
-    (damaged / files.STATE_FILE).write_bytes(b"torn")
+    damaged_folder = save(tmp_path, 48)
+    (damaged_folder / files.STATE_FILE).write_bytes(b"torn")
     losses = list[LostCheckpointError]()
 
     checkpoint = restore_point(
@@ -66,7 +68,7 @@ def test_an_accepted_loss_is_reported_and_continues_from_the_older_one(tmp_path:
     assert checkpoint is not None
     assert checkpoint.manifest.step == 40
     assert [(lost.record.step, lost.restored_step) for lost in losses] == [(48, 40)]
-    assert not damaged.exists(), "it must not count as newer if it becomes readable later"
+    assert not damaged_folder.exists(), "it must not count as newer if it becomes readable later"
 
 
 def test_the_accepted_loss_of_one_step_accepts_no_other_loss(tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_a_checkpoint_newer_than_the_record_of_a_restored_etcd_is_used(tmp_path:
     assert checkpoint.manifest.step == 56
 
 
-def test_without_any_record_the_newest_good_one_is_used(tmp_path: Path) -> None:
+def test_without_a_record_the_newest_valid_checkpoint_is_used(tmp_path: Path) -> None:
     save(tmp_path, 48)
 
     checkpoint = restore_point(FolderStore(tmp_path), RUN, CommitRecord())

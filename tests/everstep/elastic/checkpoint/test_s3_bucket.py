@@ -19,7 +19,7 @@ from tests.everstep.staging.sources.test_s3 import client_of
 from tests.processes import free_port
 
 RUN = {"model": "tiny"}
-PART_BYTES = 5 << 20  # the smallest that S3 accepts
+PART_BYTES = 5 << 20  # smallest part that S3 accepts
 
 
 @pytest.fixture(scope="module", params=["moto", "minio"])
@@ -76,14 +76,14 @@ def test_a_small_state_is_restored_and_old_ones_are_deleted(bucket: S3Bucket) ->
 def test_an_upload_that_breaks_leaves_no_object(
     bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = bucket._put_piece
+    put_piece = bucket._put_piece
 
-    def broken(key: str, upload: str, number: int, piece: bytes) -> dict[str, Any]:
+    def put_or_break(key: str, upload: str, number: int, piece: bytes) -> dict[str, Any]:
         if number == 2:
             raise BucketError(5, "the connection is broken", key)
-        return original(key, upload, number, piece)
+        return put_piece(key, upload, number, piece)
 
-    monkeypatch.setattr(bucket, "_put_piece", broken)
+    monkeypatch.setattr(bucket, "_put_piece", put_or_break)
 
     with pytest.raises(BucketError, match="is broken"):
         save(BucketStore(bucket), 8, values=PART_BYTES)
@@ -95,11 +95,11 @@ def test_an_upload_that_breaks_leaves_no_object(
 def test_a_completed_upload_whose_response_was_lost_is_recognised(
     bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = bucket._complete
+    complete = bucket._complete
 
     def complete_twice(*arguments: Any) -> None:
-        original(*arguments)
-        original(*arguments)  # as boto3 does without a response
+        complete(*arguments)
+        complete(*arguments)  # as boto3 does without a response
 
     monkeypatch.setattr(bucket, "_complete", complete_twice)
     save(BucketStore(bucket), 8, values=PART_BYTES)
@@ -143,9 +143,9 @@ def test_an_address_without_bucket_or_prefix_is_refused(address: str) -> None:
 
 
 def test_an_address_of_another_store_is_refused() -> None:
-    with pytest.raises(EverstepError, match="a folder or at s3://BUCKET/PREFIX") as refused:
+    with pytest.raises(EverstepError, match="a folder or at s3://BUCKET/PREFIX") as error:
         bucket_at("gs://bucket/run")
-    assert "Mount" in refused.value.fix
+    assert "Mount" in error.value.fix
 
 
 def test_a_server_that_is_gone_is_an_error_in_bounded_time(

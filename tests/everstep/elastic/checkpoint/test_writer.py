@@ -21,16 +21,16 @@ class Saves:
     """A writer that records the reports about its checkpoints."""
 
     def __init__(self, folder: Path) -> None:
-        self.written: list[int] = []
-        self.failed: list[tuple[int, str]] = []
+        self.written_steps: list[int] = []
+        self.failures: list[tuple[int, str]] = []
         self.may_commit = threading.Event()  # simulates a slow disk
         self.may_commit.set()
         self.at_commit = threading.Event()  # set when everything but the commit is done
         self.writer = Writer(
             FolderStore(folder),
             commit=self._commit,
-            on_written=lambda manifest, seconds, size: self.written.append(manifest.step),
-            on_failed=lambda step, reason: self.failed.append((step, reason)),
+            on_written=lambda manifest, seconds, size: self.written_steps.append(manifest.step),
+            on_failed=lambda step, reason: self.failures.append((step, reason)),
         )
 
     def _commit(self, manifest: Manifest) -> bool:
@@ -80,11 +80,11 @@ def test_training_never_waits_for_a_slow_disk_and_only_the_newest_pending_snapsh
         saves.start(step)  # returns although the first is not complete
 
     assert saves.writer.busy
-    assert saves.written == []
+    assert saves.written_steps == []
     saves.may_commit.set()
     saves.writer.wait()
 
-    assert saves.written == [1, 4]
+    assert saves.written_steps == [1, 4]
     assert not saves.writer.busy
 
 
@@ -93,12 +93,14 @@ def test_snapshots_use_their_preallocated_memory(saves: Saves) -> None:
     saves.writer.prepare(state)
     assert saves.writer._preparing is not None
     saves.writer._preparing.join()
-    first, second = saves.writer._spare
+    first_snapshot, second_snapshot = saves.writer._spare
 
     saves.save(1)
     saves.save(2)
 
-    assert {id(first), id(second)} == {id(snapshot) for snapshot in saves.writer._spare}
+    assert {id(first_snapshot), id(second_snapshot)} == {
+        id(snapshot) for snapshot in saves.writer._spare
+    }
 
 
 def test_a_state_of_another_shape_gets_new_memory(tmp_path: Path, saves: Saves) -> None:
@@ -144,12 +146,12 @@ def test_a_full_disk_does_not_end_the_training_and_the_next_save_is_tried(
     with limit_file_size(6000):  # a state has 12,000 bytes
         saves.save(2)
 
-    assert saves.failed == [(2, f"[Errno 27] File too large: '{folder}'")]
+    assert saves.failures == [(2, f"[Errno 27] File too large: '{folder}'")]
     assert "checkpoint of step 2 FAILED" in caplog.text
     assert [path.name for path in folder.iterdir()] == ["step-00000001"], "its disk space is freed"
 
     saves.save(3)
-    assert saves.written == [1, 3]
+    assert saves.written_steps == [1, 3]
     assert newest(folder) == 3
 
 
@@ -163,7 +165,7 @@ def test_a_read_only_folder_does_not_end_the_training_and_the_next_save_is_tried
 
 
 def save_in_a_read_only_folder(folder: Path) -> int:
-    """Return 0 if all expectations hold, otherwise the number of the failed one."""
+    """Return 0 if all expectations hold, otherwise the number of the failed expectation."""
     try:
         checkpoints = folder / "checkpoints"
         checkpoints.mkdir()
@@ -181,21 +183,21 @@ def save_in_a_read_only_folder(folder: Path) -> int:
     except BaseException as error:
         os.write(2, f"{error!r}\n".encode())
         return 1
-    if saves.written != [1, 3] or newest(checkpoints) != 3:
+    if saves.written_steps != [1, 3] or newest(checkpoints) != 3:
         return 2
-    (step, reason), *others = saves.failed
-    return 0 if step == 2 and "Permission denied" in reason and not others else 3
+    (step, reason), *other_failures = saves.failures
+    return 0 if step == 2 and "Permission denied" in reason and not other_failures else 3
 
 
 def test_immutable_tensors_are_copied_later_and_all_others_immediately(
     tmp_path: Path, saves: Saves
 ) -> None:
-    unchanging, changing = torch.zeros(300_000), torch.zeros(10)
-    state = {"steady": unchanging, "changing": changing}
+    unchanging_tensor, changing_tensor = torch.zeros(300_000), torch.zeros(10)
+    state = {"steady": unchanging_tensor, "changing": changing_tensor}
     saves.writer.start(state, Manifest(1, 1, RUN), unchanging={"steady"})
-    changing += 1  # a forward pass
+    changing_tensor += 1  # a forward pass
     saves.writer.wait_snapshot()
-    unchanging += 1  # the optimizer
+    unchanging_tensor += 1  # the optimizer
     saves.writer.wait()
 
     checkpoint = restore.newest(FolderStore(tmp_path / "checkpoints"), RUN)
@@ -210,45 +212,45 @@ def test_waiting_includes_the_copy_of_the_snapshot(saves: Saves) -> None:
     waiter.start()
     waiter.join(100)
 
-    assert saves.written == [1]
+    assert saves.written_steps == [1]
 
 
 def test_a_disk_that_hangs_is_reported_while_the_checkpoint_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everstep.elastic.checkpoint.writer.STUCK_SECONDS", 0.05)
-    disk_answers, failed = threading.Event(), threading.Event()
+    disk_responds, failure_reported = threading.Event(), threading.Event()
     reasons = list[tuple[int, str]]()
 
     def record(step: int, reason: str) -> None:
         reasons.append((step, reason))
-        failed.set()
+        failure_reported.set()
 
     writer = Writer(
         FolderStore(tmp_path),
-        commit=lambda _: disk_answers.wait(100),
+        commit=lambda _: disk_responds.wait(100),
         on_written=lambda *_: None,
         on_failed=record,
     )
     writer.start({"w": torch.zeros(4)}, Manifest(8, 1, {}))
-    waiting = threading.Thread(target=writer.wait)
-    waiting.start()
+    waiter = threading.Thread(target=writer.wait)
+    waiter.start()
 
-    assert failed.wait(100), "training would continue without checkpoints, unnoticed"
+    assert failure_reported.wait(100), "training would continue without checkpoints, unnoticed"
     assert reasons[0][0] == 8
     assert "its disk hangs or is too slow" in reasons[0][1]
-    disk_answers.set()
-    waiting.join(100)
-    assert not waiting.is_alive()
+    disk_responds.set()
+    waiter.join(100)
+    assert not waiter.is_alive()
 
 
 def test_the_wait_for_a_commit_is_not_mistaken_for_a_hung_disk(tmp_path: Path) -> None:
-    """Found by `make test-chaos`: an etcd that restarted let another worker write the checkpoints."""
-    etcd_answers, waits = threading.Event(), threading.Event()
+    """Otherwise a restart of etcd would make another worker write the checkpoints."""
+    etcd_responds, commit_waits = threading.Event(), threading.Event()
 
     def commit(_: Manifest) -> bool:
-        waits.set()
-        return etcd_answers.wait(100)
+        commit_waits.set()
+        return etcd_responds.wait(100)
 
     writer = Writer(
         FolderStore(tmp_path),
@@ -258,8 +260,8 @@ def test_the_wait_for_a_commit_is_not_mistaken_for_a_hung_disk(tmp_path: Path) -
         timeout_seconds=0.0,
     )
     writer.start({"w": torch.zeros(4)}, Manifest(8, 1, {}))
-    assert waits.wait(100)
+    assert commit_waits.wait(100)
 
     assert not writer.hung_since()
-    etcd_answers.set()
+    etcd_responds.set()
     writer.wait()

@@ -15,11 +15,8 @@ from everstep.elastic.data_order.sampler import SampleOrder
 from tests.everstep.elastic.membership.simulation import Agent
 from tests.everstep.elastic.recovery.recovery_simulation import LiveWorld, Worker
 
-SAMPLES, BATCH, SEED = (
-    50,
-    7,
-    11,
-)  # the last step of an epoch is smaller, since the batch does not divide the samples
+# The last step of an epoch is smaller, since the batch does not divide the samples.
+SAMPLES, BATCH, SEED = 50, 7, 11
 MAX_MOVES = 5000
 
 
@@ -29,7 +26,7 @@ class LedgerWorld(LiveWorld):
     def __init__(self, seed: int, nodes: int, min_members: int) -> None:
         self.order = SampleOrder(SAMPLES, BATCH, epochs=10_000, seed=SEED)
         self.events = 0
-        self.read: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
+        self.samples_read: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
         super().__init__(seed, nodes, min_members)
 
     def begin(self, worker: Worker, kind: str, payload: object) -> None:
@@ -39,21 +36,24 @@ class LedgerWorld(LiveWorld):
             step = len(worker.state)
             ids = self.order.batch(step)
             own_ids = np.concatenate([ids[:0], *(ids[slice(*span)] for span in worker.computed)])
-            self.read.setdefault(key, {})[worker.core.rank] = (len(own_ids), digest(step, own_ids))
+            self.samples_read.setdefault(key, {})[worker.core.rank] = (
+                len(own_ids),
+                digest(step, own_ids),
+            )
 
     def units(self, worker: Worker) -> int:
         """Return the number of samples of the step in flight."""
         return len(self.order.batch(len(worker.state or ())))
 
     def apply(self, worker: Worker) -> None:
-        samples_read = self.read[worker.core.generation, worker.count - 1].values()
+        sample_counts = self.samples_read[worker.core.generation, worker.count - 1].values()
         super().apply(worker)
         assert worker.state is not None
         step, generation = worker.state[-1]
         assert isinstance(generation, int)
         sums = (
-            sum(samples for samples, _ in samples_read),
-            sum(digest for _, digest in samples_read) % 2**64,
+            sum(samples for samples, _ in sample_counts),
+            sum(digest for _, digest in sample_counts) % 2**64,
         )
         worker.state = (*worker.state[:-1], (step, (generation, *sums)))
 
@@ -61,9 +61,9 @@ class LedgerWorld(LiveWorld):
         """Start a machine again if none is awake; otherwise the schedule would have no more events."""
         if not self.awake():
             self.events += 1
-            frozen = [agent for agent in self.alive() if agent.frozen]
-            if frozen:
-                self.random.choice(frozen).frozen = False
+            frozen_agents = [agent for agent in self.alive() if agent.frozen]
+            if frozen_agents:
+                self.random.choice(frozen_agents).frozen = False
             else:
                 self.spawn()
         super().move()
@@ -84,20 +84,20 @@ def play(seed: int, events: int) -> LedgerWorld:
     while sum(not agent.core.leaving for agent in world.alive()) < world.limits.min_members:
         world.spawn()
     world.calm()
-    reached = max(len(agent.worker.state or ()) for agent in world.alive())
+    reached_step = max(len(agent.worker.state or ()) for agent in world.alive())
     for _ in range(MAX_MOVES):  # until that step is committed too: the disk may be slow
-        if world.etcd.committed and len(world.etcd.committed[-1][1]) >= reached:
+        if world.etcd.committed and len(world.etcd.committed[-1][1]) >= reached_step:
             return world
         world.train()
-    raise AssertionError(f"seed {seed}: step {reached} was never committed")
+    raise AssertionError(f"seed {seed}: step {reached_step} was never committed")
 
 
-def accounts(state: tuple[Any, ...]) -> SampleLedger:
+def ledger_of(state: tuple[Any, ...]) -> SampleLedger:
     """Return the number and digest of the samples of a state, by step."""
-    account = SampleLedger()
+    ledger = SampleLedger()
     for _, (_, samples, samples_digest) in state:
-        account = account.plus(samples, samples_digest)
-    return account
+        ledger = ledger.plus(samples, samples_digest)
+    return ledger
 
 
 def write_run(world: LedgerWorld, folder: Path) -> None:
@@ -107,15 +107,15 @@ def write_run(world: LedgerWorld, folder: Path) -> None:
     (folder / "run.json").write_text(json.dumps(run))
     lines = []
     for progress, state in world.etcd.committed:
-        account = accounts(state)
+        ledger = ledger_of(state)
         lines.append(
             {
                 "at": 0,
                 "kind": "commit",
                 "step": len(state),
                 "generation": progress.agreed_generation,
-                "samples": account.samples,
-                "digest": f"{account.digest:016x}",
+                "samples": ledger.samples,
+                "digest": f"{ledger.digest:016x}",
             }
         )
     (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -44,9 +44,9 @@ def test_a_ledger_survives_conversion_to_a_tensor(samples: int, words: int) -> N
 
 
 def test_limbs_of_65_000_workers_are_summed_exactly_in_float32() -> None:
-    largest = max(to_limbs(2**64 - 1))
+    largest_limb = max(to_limbs(2**64 - 1))
 
-    assert largest * 65_000 < 2**24, "float32 represents no larger integer exactly"
+    assert largest_limb * 65_000 < 2**24, "float32 represents no larger integer exactly"
 
 
 @pytest.mark.parametrize("digest", [0, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1])

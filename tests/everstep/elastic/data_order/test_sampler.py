@@ -11,27 +11,29 @@ from everstep.elastic.data_order.sampler import SampleOrder, epoch_order, share
     samples=integers(1, 400),
     batch=integers(1, 97),
     seed=integers(0, 2**31),
-    worlds=lists(integers(1, 9)),
+    world_sizes=lists(integers(1, 9)),
 )
 @settings(max_examples=60, deadline=None)
 def test_every_sample_is_trained_exactly_once_per_epoch_for_any_sequence_of_groups(
-    samples: int, batch: int, seed: int, worlds: list[int]
+    samples: int, batch: int, seed: int, world_sizes: list[int]
 ) -> None:
     order = SampleOrder(samples, batch, epochs=2, seed=seed)
     for epoch in range(2):
-        trained: list[int] = []
+        trained_ids: list[int] = []
         for step in range(epoch * order.steps_per_epoch, (epoch + 1) * order.steps_per_epoch):
-            world = worlds[step % len(worlds)] if worlds else 1
+            world_size = world_sizes[step % len(world_sizes)] if world_sizes else 1
             ids = order.batch(step)
-            trained += [int(i) for rank in range(world) for i in ids[share(len(ids), rank, world)]]
-        assert sorted(trained) == list(range(samples)), (
+            trained_ids += [
+                int(i) for rank in range(world_size) for i in ids[share(len(ids), rank, world_size)]
+            ]
+        assert sorted(trained_ids) == list(range(samples)), (
             "a lost or doubled sample changes the outcome"
         )
 
 
-@given(samples=integers(0, 1000), world=integers(1, 64))
-def test_shares_differ_by_at_most_one_and_cover_all_samples(samples: int, world: int) -> None:
-    parts = [share(samples, rank, world) for rank in range(world)]
+@given(samples=integers(0, 1000), world_size=integers(1, 64))
+def test_shares_differ_by_at_most_one_and_cover_all_samples(samples: int, world_size: int) -> None:
+    parts = [share(samples, rank, world_size) for rank in range(world_size)]
 
     assert parts[0].start == 0
     assert parts[-1].stop == samples

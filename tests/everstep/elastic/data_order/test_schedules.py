@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from tests.everstep.elastic.data_order.ledger_simulation import BATCH, SAMPLES, SEED, accounts, play
+from tests.everstep.elastic.data_order.ledger_simulation import (
+    BATCH,
+    SAMPLES,
+    SEED,
+    ledger_of,
+    play,
+)
 from trainer.verify import Commit, verify
 
 RUN = {"samples": SAMPLES, "fingerprint": {"global_batch": BATCH, "seed": SEED}}
@@ -14,7 +20,10 @@ EVENTS = 10
 def commits(world: Any) -> list[Commit]:
     return [
         Commit(
-            len(state), progress.agreed_generation, accounts(state).samples, accounts(state).digest
+            len(state),
+            progress.agreed_generation,
+            ledger_of(state).samples,
+            ledger_of(state).digest,
         )
         for progress, state in world.etcd.committed
     ]
@@ -22,7 +31,7 @@ def commits(world: Any) -> list[Commit]:
 
 def live_states(world: Any) -> list[Commit]:
     states = [agent.worker.state for agent in world.alive() if agent.worker.state]
-    return [Commit(len(s), 0, accounts(s).samples, accounts(s).digest) for s in states]
+    return [Commit(len(s), 0, ledger_of(s).samples, ledger_of(s).digest) for s in states]
 
 
 @pytest.mark.parametrize("seed", range(8))

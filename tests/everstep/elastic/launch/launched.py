@@ -1,4 +1,4 @@
-"""Launchers that run as processes on this machine, each a separate node."""
+"""Launchers that run as processes on this machine, each as a separate node."""
 
 import contextlib
 import os
@@ -17,16 +17,16 @@ from everstep.progress import Silent
 from tests.processes import all_processes, processes_in_session, signal_all, start_ticks
 
 REPOSITORY = Path(__file__).parents[4]
-SECONDS = 300  # time for a launcher to start and end on a loaded machine
-Found = TypeVar("Found")
+WAIT_SECONDS = 300  # time for a launcher to start and end on a loaded machine
+Result = TypeVar("Result")
 
 
-class Launched:
+class LauncherProcess:
     """A launcher that runs as a process, with its log in a folder.
 
     Args:
-        folder: its working folder, which several launchers may share.
-        arguments: its command line.
+        folder: working folder, which several launchers may share.
+        arguments: command line of the launcher.
         name: name of the node.
     """
 
@@ -54,21 +54,23 @@ class Launched:
     @property
     def log(self) -> str:
         """Output of the launcher and its workers."""
-        return self._log.read_text(errors="replace")  # while it is written
+        return self._log.read_text(errors="replace")  # the log may end in the middle of a character
 
     def wait(self) -> int:
         """Return the exit code."""
-        return self.process.wait(SECONDS)
+        return self.process.wait(WAIT_SECONDS)
 
     def wait_for(self, text: str) -> None:
         """Wait until a text is in the log."""
-        self.until(lambda: text in self.log, f"{text!r} is in the log")
+        self.wait_until(lambda: text in self.log, f"{text!r} is in the log")
 
-    def until(self, condition: Callable[[], Found | None], description: str) -> Found:
+    def wait_until(self, condition: Callable[[], Result | None], description: str) -> Result:
         """Wait until a condition holds while the launcher runs; return its value."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + WAIT_SECONDS
         while not (result := condition()):
-            assert time.monotonic() < deadline, f"{description}: not within {SECONDS} s\n{self.log}"
+            assert time.monotonic() < deadline, (
+                f"{description}: not within {WAIT_SECONDS} s\n{self.log}"
+            )
             assert self.process.poll() is None, f"{description}: the launcher has ended\n{self.log}"
             time.sleep(0.05)
         return result
@@ -87,12 +89,12 @@ class Launched:
         return [
             process
             for process in all_processes()
-            if str(self.etcd_folder) in _read(process, "cmdline")
+            if str(self.etcd_folder) in _read_proc_file(process, "cmdline")
         ]
 
     def leaves_nothing(self) -> bool:
-        """Return True if etcd and its folder disappear within `SECONDS`."""
-        deadline = time.monotonic() + SECONDS
+        """Return True if etcd and its folder disappear within `WAIT_SECONDS`."""
+        deadline = time.monotonic() + WAIT_SECONDS
         while self.etcds() or any(self.etcd_folder.glob("everstep-etcd-*")):
             if time.monotonic() > deadline:
                 return False
@@ -100,16 +102,16 @@ class Launched:
         return True
 
 
-def _read(process: int, name: str) -> str:
+def _read_proc_file(process: int, name: str) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{process}/{name}").read_text()
     return ""
 
 
 @contextlib.contextmanager
-def launched(folder: Path, *arguments: str, name: str = "node") -> Iterator[Launched]:
-    """Yield a launcher that runs; kill it at the end."""
-    launcher = Launched(folder, *arguments, name=name)
+def run_launcher(folder: Path, *arguments: str, name: str = "node") -> Iterator[LauncherProcess]:
+    """Yield a running launcher; kill it at the end."""
+    launcher = LauncherProcess(folder, *arguments, name=name)
     try:
         yield launcher
     finally:

@@ -15,27 +15,27 @@ NOW = 1_795_249_200.0
 
 
 @given(
-    grace=st.floats(0, 600),
+    grace_seconds=st.floats(0, 600),
     remaining=st.none() | st.floats(-600, 600),
 )
 def test_a_worker_leaves_within_its_grace_and_before_the_machine_stops(
-    grace: float, remaining: float | None
+    grace_seconds: float, remaining: float | None
 ) -> None:
     deadline = None if remaining is None else NOW + remaining
 
-    seconds = seconds_to_leave(grace, deadline, NOW)
+    seconds = seconds_to_leave(grace_seconds, deadline, NOW)
 
-    assert 0 <= seconds <= grace
+    assert 0 <= seconds <= grace_seconds
     if deadline is None or deadline <= NOW:
-        assert seconds == grace, "without a current deadline the grace period decides"
+        assert seconds == grace_seconds, "without a current deadline the grace period decides"
     elif seconds > 0:
         assert NOW + seconds + EXIT_SECONDS + NODE_MARGIN_SECONDS <= deadline + 1e-6
 
 
 def test_a_node_drained_20_s_into_the_notice_of_aws_leaves_its_worker_93_s() -> None:
-    evicted = NOW + 20
+    evicted_at = NOW + 20
 
-    assert seconds_to_leave(105, NOW + 120, evicted) == 93, "SIGKILL comes 98 s after SIGTERM"
+    assert seconds_to_leave(105, NOW + 120, evicted_at) == 93, "SIGKILL comes 98 s after SIGTERM"
 
 
 def test_the_deadline_is_read_from_the_file_of_the_downward_api(

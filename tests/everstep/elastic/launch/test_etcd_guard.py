@@ -1,4 +1,4 @@
-"""An etcd and its folder disappear with the launcher, at whatever moment it ends."""
+"""An etcd and its folder disappear with the launcher, regardless of the moment at which it ends."""
 
 import subprocess
 import sys
@@ -9,11 +9,11 @@ import pytest
 
 from everstep.elastic.launch import etcd_guard
 
-STAYS_UP = (sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)")
-SECONDS = 100  # limit on a busy machine; 0.1 s otherwise
+RUNNING_PROGRAM = (sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)")
+WAIT_SECONDS = 100  # limit on a busy machine; 0.1 s otherwise
 
 
-def guard(folder: Path, *command: str) -> subprocess.Popen[bytes]:
+def start_guard(folder: Path, *command: str) -> subprocess.Popen[bytes]:
     """Start a guard of a program; the process that holds its standard input is the launcher."""
     folder.mkdir()
     return subprocess.Popen(
@@ -26,12 +26,12 @@ def end_launcher(guard: subprocess.Popen[bytes]) -> int:
     """Close the pipe as the kernel does when the launcher ends; return the guard's exit code."""
     assert guard.stdin
     guard.stdin.close()
-    return guard.wait(SECONDS)
+    return guard.wait(WAIT_SECONDS)
 
 
 def wait_for_log(folder: Path) -> None:
     """Wait until the guard has started its program."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS
     while not (folder / etcd_guard.LOG).exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -42,7 +42,7 @@ def test_the_folder_is_removed_when_the_launcher_ends_right_after_the_start(
     tmp_path: Path, attempt: int
 ) -> None:
     folder = tmp_path / str(attempt)
-    process = guard(folder, *STAYS_UP)
+    process = start_guard(folder, *RUNNING_PROGRAM)
     wait_for_log(folder)
 
     assert end_launcher(process) == 0
@@ -51,7 +51,7 @@ def test_the_folder_is_removed_when_the_launcher_ends_right_after_the_start(
 
 
 def test_the_folder_is_removed_when_the_launcher_has_ended_before_the_start(tmp_path: Path) -> None:
-    process = guard(tmp_path / "etcd", *STAYS_UP)
+    process = start_guard(tmp_path / "etcd", *RUNNING_PROGRAM)
 
     assert end_launcher(process) == 0
 
@@ -59,9 +59,9 @@ def test_the_folder_is_removed_when_the_launcher_has_ended_before_the_start(tmp_
 
 
 def test_a_program_that_does_not_stay_up_ends_the_guard_and_leaves_its_log(tmp_path: Path) -> None:
-    process = guard(tmp_path / "etcd", "sh", "-c", "echo no such option >&2; exit 7")
+    process = start_guard(tmp_path / "etcd", "sh", "-c", "echo no such option >&2; exit 7")
 
-    assert process.wait(SECONDS) == 7
+    assert process.wait(WAIT_SECONDS) == 7
 
     assert (tmp_path / "etcd" / etcd_guard.LOG).read_text() == "no such option\n"
     end_launcher(process)
@@ -91,6 +91,6 @@ def test_a_program_that_crashes_later_is_started_again(tmp_path: Path) -> None:
         stdin=subprocess.PIPE,
     )
 
-    assert process.wait(SECONDS) == 7
+    assert process.wait(WAIT_SECONDS) == 7
     assert len(starts.read_text()) == 3, "two restarts; the third run is too short"
     end_launcher(process)

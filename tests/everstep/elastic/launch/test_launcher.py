@@ -10,12 +10,19 @@ import pytest
 from everstep.elastic.launch.launcher import DONE, NOTICE, PERMANENT, RETRY, USAGE, Launcher
 from everstep.elastic.launch.options import parse
 from everstep.elastic.launch.programs import run_program, run_supervised
-from tests.everstep.elastic.launch.launched import REPOSITORY, SECONDS, launched
+from tests.everstep.elastic.launch.launched import REPOSITORY, WAIT_SECONDS, run_launcher
 
 
 def test_torchrun_gets_the_options_of_the_command_line() -> None:
-    injected = ["--rdzv_backend=etcd", "--rdzv_endpoint=e:2379", "--rdzv_id=job", "--nnodes=1:3"]
-    options = parse([*injected, "--nproc_per_node=2", "--max_restarts=1000", "-m", "a.b", "--x"])
+    agent_options = [
+        "--rdzv_backend=etcd",
+        "--rdzv_endpoint=e:2379",
+        "--rdzv_id=job",
+        "--nnodes=1:3",
+    ]
+    options = parse(
+        [*agent_options, "--nproc_per_node=2", "--max_restarts=1000", "-m", "a.b", "--x"]
+    )
 
     config, entry, arguments = Launcher(options, "e:2379")._configure()
 
@@ -42,24 +49,24 @@ def test_with_a_backend_of_torch_the_program_starts_unsupervised() -> None:
     assert entry is run_program
 
 
-def script(folder: Path, text: str) -> str:
+def write_script(folder: Path, text: str) -> str:
     (folder / "program.py").write_text(text)
     return "program.py"
 
 
-PRINTS_ENVIRONMENT = """
+PRINT_ENVIRONMENT = """
 import os, sys
 rank, workers = os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"]
 # In one write: workers share an unbuffered output.
 print(f"worker {rank} of {workers} {__name__} {sys.argv[1:]}\\n", end="")
 """
-WAITS = "import time; print('started', flush=True); time.sleep(600)"
+WAIT_PROGRAM = "import time; print('started', flush=True); time.sleep(600)"
 
 
 @pytest.mark.twin
 def test_two_workers_of_one_machine_run_a_script_and_leave_no_etcd(tmp_path: Path) -> None:
-    with launched(
-        tmp_path, "--nproc-per-node", "2", script(tmp_path, PRINTS_ENVIRONMENT), "--lr", "1"
+    with run_launcher(
+        tmp_path, "--nproc-per-node", "2", write_script(tmp_path, PRINT_ENVIRONMENT), "--lr", "1"
     ) as launcher:
         assert launcher.wait() == DONE, launcher.log
 
@@ -71,7 +78,7 @@ def test_two_workers_of_one_machine_run_a_script_and_leave_no_etcd(tmp_path: Pat
 
 @pytest.mark.twin
 def test_etcd_and_its_folder_are_removed_with_a_killed_launcher(tmp_path: Path) -> None:
-    with launched(tmp_path, script(tmp_path, WAITS)) as launcher:
+    with run_launcher(tmp_path, write_script(tmp_path, WAIT_PROGRAM)) as launcher:
         launcher.wait_for("started\n")
         assert launcher.etcds()
 
@@ -86,20 +93,22 @@ def test_etcd_and_its_folder_are_removed_with_a_killed_launcher(tmp_path: Path) 
 def test_a_signal_ends_a_launcher_with_the_code_of_a_departure(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    with launched(tmp_path, script(tmp_path, WAITS)) as launcher:
+    with run_launcher(tmp_path, write_script(tmp_path, WAIT_PROGRAM)) as launcher:
         launcher.wait_for("started\n")
 
         launcher.process.send_signal(number)
 
         assert launcher.wait() == NOTICE, launcher.log
-        for noise in ("resource_tracker", "Traceback", "exitcode"):
-            assert noise not in launcher.log, "a departure is not an error"
+        for text in ("resource_tracker", "Traceback", "exitcode"):
+            assert text not in launcher.log, "a departure is not an error"
         assert launcher.leaves_nothing()
 
 
 @pytest.mark.twin
 def test_a_program_that_cannot_start_ends_the_launcher_with_its_error(tmp_path: Path) -> None:
-    with launched(tmp_path, script(tmp_path, "import this_module_does_not_exist")) as launcher:
+    with run_launcher(
+        tmp_path, write_script(tmp_path, "import this_module_does_not_exist")
+    ) as launcher:
         assert launcher.wait() == PERMANENT, "it would be restarted endlessly"
 
         assert "No module named 'this_module_does_not_exist'" in launcher.log
@@ -114,18 +123,18 @@ def test_an_etcd_that_does_not_respond_is_retried(tmp_path: Path) -> None:
         "--nnodes=1",
         "--rdzv-conf=retry_seconds=1",
     ]
-    with launched(tmp_path, *arguments, script(tmp_path, WAITS)) as launcher:
+    with run_launcher(tmp_path, *arguments, write_script(tmp_path, WAIT_PROGRAM)) as launcher:
         assert launcher.wait() == RETRY, launcher.log
 
 
 def test_the_error_without_etcd_names_the_options_to_get_one(tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "everstep.elastic.launch", script(tmp_path, WAITS)],
+        [sys.executable, "-m", "everstep.elastic.launch", write_script(tmp_path, WAIT_PROGRAM)],
         cwd=tmp_path,
         env={"PATH": "/nowhere", "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=WAIT_SECONDS,
         check=False,
     )
 

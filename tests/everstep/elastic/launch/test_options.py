@@ -1,4 +1,4 @@
-"""The launcher's command line: its own options, torchrun's, and what controllers inject."""
+"""The launcher's command line: its own options, torchrun's, and the options that controllers inject."""
 
 import subprocess
 import sys
@@ -15,7 +15,6 @@ from everstep.elastic.launch.options import (
 from everstep.elastic.launch.programs import EXECUTABLE, MODULE, SCRIPT
 from everstep.errors import EverstepError
 
-SHARED = ["--rendezvous-endpoint", "e:2379", "--run-id", "mnist", "--nnodes", "1:4"]
 OWN_NAMES = {
     "help", "nnodes", "nproc-per-node", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "standalone",
     "module", "no-python", "run-path", "print-completion",
@@ -39,10 +38,15 @@ def test_a_single_machine_needs_only_the_program(script: str) -> None:
 
 
 def test_the_flags_that_controllers_inject_are_accepted() -> None:
-    injected = ["--rdzv_backend=etcd", "--rdzv_endpoint=e:2379", "--rdzv_id=job", "--nnodes=1:3"]
+    controller_options = [
+        "--rdzv_backend=etcd",
+        "--rdzv_endpoint=e:2379",
+        "--rdzv_id=job",
+        "--nnodes=1:3",
+    ]
 
     options = parse(
-        [*injected, "--nproc_per_node=2", "--max_restarts=7", "-m", "a.b", "--run", "x"]
+        [*controller_options, "--nproc_per_node=2", "--max_restarts=7", "-m", "a.b", "--run", "x"]
     )
 
     assert (options.endpoint, options.run_id, options.nnodes) == ("e:2379", "job", "1:3")
@@ -104,7 +108,7 @@ def test_a_program_is_a_script_a_module_or_an_executable(
 
 
 @pytest.mark.parametrize(
-    ("words", "problem", "fix"),
+    ("arguments", "problem", "fix"),
     [
         (["nothing.py"], "there is no program nothing.py in ", "path of a script"),
         (["--nnodes", "4:1", "train.py"], "--nnodes 4:1 is not", "--nnodes 1:4"),
@@ -116,14 +120,14 @@ def test_a_program_is_a_script_a_module_or_an_executable(
     ],
 )
 def test_a_mistake_is_reported_with_its_fix(
-    script: str, words: list[str], problem: str, fix: str
+    script: str, arguments: list[str], problem: str, fix: str
 ) -> None:
     del script
-    with pytest.raises(EverstepError) as caught:
-        parse(words)
+    with pytest.raises(EverstepError) as error:
+        parse(arguments)
 
-    assert problem in caught.value.problem
-    assert fix in caught.value.fix
+    assert problem in error.value.problem
+    assert fix in error.value.fix
 
 
 def test_an_unknown_option_ends_with_usage(script: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,8 +148,8 @@ def test_every_option_of_torchrun_is_accepted_with_its_number_of_values(script: 
         assert (names[0].removeprefix("--") in TORCHRUN_OPTIONS) is takes_value, names
         assert (names[0].removeprefix("--") in TORCHRUN_FLAGS) is not takes_value, names
         for name in action.option_strings:
-            parsed = parse([name, *(["1"] if takes_value else []), script]).torchrun
-            assert parsed == (f"{names[0]}=1" if takes_value else names[0],)
+            torchrun_options = parse([name, *(["1"] if takes_value else []), script]).torchrun
+            assert torchrun_options == (f"{names[0]}=1" if takes_value else names[0],)
 
 
 def test_the_command_line_is_parsed_without_torch_and_the_packages_of_the_cli() -> None:

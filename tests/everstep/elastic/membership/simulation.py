@@ -74,25 +74,25 @@ class Etcd:
     members: dict[str, Member] = field(default_factory=dict)
     generation: Generation | None = None
     generation_revision: int = 0
-    agreed: list[Generation] = field(default_factory=list)
+    agreed_generations: list[Generation] = field(default_factory=list)
     watchers: list["Agent"] = field(default_factory=list)
     unavailable: bool = False
     committed: list[Any] = field(default_factory=list)
     coordinators: dict[str, Member] = field(default_factory=dict)
     instructions: dict[str, Instruction] = field(default_factory=dict)
-    repeated: list[Instruct] = field(default_factory=list)  # requests that arrive a second time
-    cut: set[tuple[str, str]] = field(
-        default_factory=set
-    )  # no packet goes from the first to the second
+    # Requests that arrive a second time.
+    repeated_requests: list[Instruct] = field(default_factory=list)
+    # Pairs of nodes; no packet goes from the first to the second.
+    cut_links: set[tuple[str, str]] = field(default_factory=set)
 
     def connected(self, first: str, second: str) -> bool:
         """Return True if two nodes reach each other, in both directions."""
-        return (first, second) not in self.cut and (second, first) not in self.cut
+        return (first, second) not in self.cut_links and (second, first) not in self.cut_links
 
     def notify(self, event: Event) -> None:
-        of_member = isinstance(event, MemberPut | MemberRemoved)
+        concerns_member = isinstance(event, MemberPut | MemberRemoved)
         for watcher in self.watchers:
-            if not watcher.cut_off and (watcher.watches_all or not of_member):
+            if not watcher.cut_off and (watcher.watches_all or not concerns_member):
                 watcher.receive(event)
 
     def put(self, member: Member) -> None:
@@ -141,7 +141,7 @@ class Etcd:
             return
         self.revision += 1
         self.generation, self.generation_revision = generation, self.revision
-        self.agreed.append(generation)
+        self.agreed_generations.append(generation)
         self.notify(GenerationPut(generation, self.revision))
 
     def snapshot(self, *, complete: bool = True) -> MembershipSnapshot:
@@ -163,12 +163,12 @@ class Agent:
     etcd: Etcd
     core: Membership
     inbox: deque[Event] = field(default_factory=deque)
-    renewed: float = 0.0
-    lease_of: str = ""
+    renewed_at: float = 0.0
+    lease_identity: str = ""
     count: int = 0
     frozen: bool = False
-    running: int = 0  # generation in which its worker runs; 0: none runs
-    begun: int = 0  # the newest generation that its workers were assigned to
+    running_generation: int = 0  # generation in which its worker runs; 0: none runs
+    newest_begun: int = 0  # the newest generation that its workers were assigned to
     stop_requested: bool = False
     regroup: bool = False
     gone: bool = False
@@ -208,7 +208,7 @@ class Agent:
     def handle_all(self, events: list[Event], now: float) -> None:
         if self.stuck:
             return
-        if self.blocked:  # the thread that decides is in a call that etcd has not responded
+        if self.blocked:  # the thread that decides waits for a response of etcd
             self.inbox.extend(events)
             return
         self.carry_out_all(self.core.handle_all(events, now))
@@ -231,25 +231,25 @@ class Agent:
         return self.etcd.unavailable or self.cut_off
 
     def unblock(self) -> None:
-        waiting, self.blocked = self.blocked, deque()
-        self.carry_out_all(waiting)
+        blocked_actions, self.blocked = self.blocked, deque()
+        self.carry_out_all(blocked_actions)
 
-    def carry_out(self, action: object) -> None:  # noqa: C901 - one case an action
+    def carry_out(self, action: object) -> None:  # noqa: C901 - one case per action
         match action:
             case Register(after, avoids):
                 self.count += 1
-                self.lease_of = f"{self.name}.{self.count}"
+                self.lease_identity = f"{self.name}.{self.count}"
                 self.etcd.put(self.member(after, avoids=avoids))
-                self.receive_locally(Registered(self.lease_of))
+                self.receive_locally(Registered(self.lease_identity))
             case Reclaim(identity, after, leaving, revision, avoids):
                 if revision == self.etcd.generation_revision:
-                    self.lease_of = identity
+                    self.lease_identity = identity
                     self.etcd.put(self.member(after, leaving=leaving, avoids=avoids))
                     self.receive_locally(Registered(identity))
                 else:
                     self.receive_locally(Superseded())
             case Announce(after, leaving, avoids):
-                if self.lease_of in self.etcd.members:
+                if self.lease_identity in self.etcd.members:
                     self.etcd.put(self.member(after, leaving=leaving, avoids=avoids))
                 else:
                     self.inbox.append(LeaseLapsed())
@@ -259,47 +259,51 @@ class Agent:
                 )
                 self.etcd.propose(generation, replaces)
             case Coordinate():
-                if self.lease_of in self.etcd.members:
+                if self.lease_identity in self.etcd.members:
                     self.etcd.put_coordinator(self.member(0))
                 else:
                     self.inbox.append(LeaseLapsed())
             case Resign():
-                self.etcd.remove_coordinator(self.lease_of)
+                self.etcd.remove_coordinator(self.lease_identity)
             case Instruct():
                 self.etcd.instruct(action)
                 if self.disorder and self.disorder.random() < 0.3:
-                    self.etcd.repeated.append(action)
+                    self.etcd.repeated_requests.append(action)
             case Begin(generation, _):
-                assert generation.number > self.begun, (
-                    f"{self.name} begins generation {generation.number} after {self.begun}: "
+                assert generation.number > self.newest_begun, (
+                    f"{self.name} begins generation {generation.number} after {self.newest_begun}: "
                     "a worker would ignore it and be killed"
                 )
-                self.begun = generation.number
-                self.running, self.stop_requested, self.regroup = generation.number, False, False
+                self.newest_begun = generation.number
+                self.running_generation, self.stop_requested, self.regroup = (
+                    generation.number,
+                    False,
+                    False,
+                )
             case Stop():
                 self.stop_requested = True
             case Regroup():
                 self.regroup = True
             case Withdraw():
-                self.etcd.remove(self.lease_of)
+                self.etcd.remove(self.lease_identity)
             case Depart():
                 self.gone = True
-                self.etcd.remove(self.lease_of)
+                self.etcd.remove(self.lease_identity)
             case Probe(targets):
-                missed = {
+                unreachable_names = {
                     name for name, node in targets if not self.etcd.connected(self.name, node)
                 }
                 targets_probed = frozenset(name for name, _ in targets)
-                self.receive_locally(Probed(targets_probed, frozenset(missed)))
+                self.receive_locally(Probed(targets_probed, frozenset(unreachable_names)))
             case Evict(identity):
                 self.etcd.remove(identity)
             case GiveUp(reason):
                 self.gone, self.gave_up = True, reason
-                self.etcd.remove(self.lease_of)
+                self.etcd.remove(self.lease_identity)
 
     def member(self, after: int, *, leaving: bool = False, avoids: tuple[str, ...] = ()) -> Member:
         return Member(
-            self.lease_of,
+            self.lease_identity,
             self.name,
             self.name,
             after,
@@ -309,7 +313,7 @@ class Agent:
         )
 
     def worker_ended(self, now: float) -> None:
-        self.running, self.stop_requested, self.regroup = 0, False, False
+        self.running_generation, self.stop_requested, self.regroup = 0, False, False
         self.handle(Ready(), now)
 
 
@@ -331,16 +335,17 @@ class World:
         self.agents: list[Agent] = []
         self.committed: dict[int, int] = {}  # step -> generation that committed it
         self.step = 0
-        self.spawned = 0
-        self.misconfigured: set[str] = (
-            set()
-        )  # nodes whose workers reach no other, although their agents do
+        self.spawn_count = 0
+        # Nodes whose workers reach no other, although their agents do.
+        self.misconfigured_nodes: set[str] = set()
         for _ in range(nodes):
             self.spawn()
 
     def spawn(self) -> None:
-        self.spawned += 1
-        agent = Agent(f"n{self.spawned}", self.etcd, Membership(self.limits), renewed=self.now)
+        self.spawn_count += 1
+        agent = Agent(
+            f"n{self.spawn_count}", self.etcd, Membership(self.limits), renewed_at=self.now
+        )
         self.agents.append(agent)
         self.etcd.watchers.append(agent)
         agent.watches_all = agent.core.watches_all
@@ -358,7 +363,7 @@ class World:
         return [agent for agent in self.alive() if not agent.frozen]
 
     def begin_outage(self) -> None:
-        """Start an outage of etcd, in which no request is answered."""
+        """Start an outage of etcd, in which no request gets a response."""
         self.etcd.unavailable = True
 
     def end_outage(self) -> None:
@@ -367,42 +372,43 @@ class World:
             return
         self.etcd.unavailable = False
         for agent in self.agents:
-            if agent.lease_of in self.etcd.members and self.now - agent.renewed > TTL:
-                self.etcd.remove(agent.lease_of)
+            if agent.lease_identity in self.etcd.members and self.now - agent.renewed_at > TTL:
+                self.etcd.remove(agent.lease_identity)
         for agent in self.alive():
             if not agent.cut_off:
                 agent.unblock()
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
-        repeated, self.etcd.repeated = self.etcd.repeated, []
-        for request in repeated:
+        repeated_requests, self.etcd.repeated_requests = self.etcd.repeated_requests, []
+        for request in repeated_requests:
             self.etcd.instruct(request)
         for agent in self.agents:
             self.renew(agent)
         if not self.etcd.unavailable:
-            renewed = {agent.lease_of for agent in self.agents}
-            for identity in set(self.etcd.members) - renewed:  # keys of an earlier registration
+            lease_identities = {agent.lease_identity for agent in self.agents}
+            # Keys of an earlier registration.
+            for identity in set(self.etcd.members) - lease_identities:
                 self.etcd.remove(identity)
 
     def renew(self, agent: Agent) -> None:
         """Renew an agent's lease, or let it lapse."""
         awake = not agent.gone and not agent.frozen
-        reached = not (self.etcd.unavailable or agent.cut_off)
-        if awake and reached:
-            agent.renewed = self.now
+        reaches_etcd = not (self.etcd.unavailable or agent.cut_off)
+        if awake and reaches_etcd:
+            agent.renewed_at = self.now
             if agent.sees_outage:
                 agent.sees_outage = False
                 agent.inbox.append(Reachable())
             if agent.core.identity and agent.core.identity not in self.etcd.members:
                 agent.inbox.append(LeaseLapsed())
-        elif awake and not agent.sees_outage and self.now - agent.renewed > TTL / 2:
+        elif awake and not agent.sees_outage and self.now - agent.renewed_at > TTL / 2:
             agent.sees_outage = True
             agent.inbox.append(Unreachable())
-        if (awake and reached) or self.etcd.unavailable:
+        if (awake and reaches_etcd) or self.etcd.unavailable:
             return
-        if self.now - agent.renewed > TTL and agent.lease_of in self.etcd.members:
-            self.etcd.remove(agent.lease_of)
+        if self.now - agent.renewed_at > TTL and agent.lease_identity in self.etcd.members:
+            self.etcd.remove(agent.lease_identity)
 
     def cut_off(self, agent: Agent) -> None:
         """Cut an agent off from etcd; its workers still reach the others."""
@@ -459,7 +465,7 @@ class World:
         current = self.etcd.generation
         if current is None:
             return
-        group = [a for a in self.alive() if a.running == current.number]
+        group = [a for a in self.alive() if a.running_generation == current.number]
         if len(group) != len(current.members) or any(a.frozen or a.stop_requested for a in group):
             return
         if not self.all_meet(group):
@@ -477,7 +483,7 @@ class World:
     def all_meet(self, group: Sequence[Agent]) -> bool:
         """Return True if the workers of these nodes can all exchange data."""
         names = [agent.name for agent in group]
-        if len(names) > 1 and self.misconfigured.intersection(names):
+        if len(names) > 1 and self.misconfigured_nodes.intersection(names):
             return False
         return all(self.etcd.connected(*pair) for pair in itertools.combinations(names, 2))
 
@@ -490,21 +496,21 @@ class World:
 
     def stop_workers(self) -> None:
         for agent in self.awake():
-            if agent.running and agent.stop_requested:
+            if agent.running_generation and agent.stop_requested:
                 agent.worker_ended(self.now)
 
     def move(self) -> None:
         """Make one random move."""
         agents = self.awake()
-        chance = self.random.random()
+        draw = self.random.random()
         agent = self.random.choice(agents) if agents else None
-        if agent and chance < 0.55:
+        if agent and draw < 0.55:
             self.deliver(agent, self.random.randint(1, 4))
-        elif chance < 0.70:
+        elif draw < 0.70:
             self.train()
-        elif chance < 0.80:
+        elif draw < 0.80:
             self.stop_workers()
-        elif chance < 0.93:
+        elif draw < 0.93:
             self.advance(self.random.choice([0.1, 0.5, 1.0]))
         elif agent:
             self.disturb(agent)
@@ -521,7 +527,7 @@ class World:
             case 3:
                 for peer in self.alive():
                     peer.frozen = False
-            case 4 if agent.running:
+            case 4 if agent.running_generation:
                 agent.worker_ended(self.now)  # the worker process crashed
             case 5:
                 self.begin_outage()
@@ -533,7 +539,7 @@ class World:
     def calm(self) -> None:
         """End all faults: etcd responds, and all live agents thaw and receive all messages."""
         self.end_outage()
-        self.etcd.cut.clear()
+        self.etcd.cut_links.clear()
         for agent in self.alive():
             agent.frozen, agent.crash_in = False, None
             self.reconnect(agent)

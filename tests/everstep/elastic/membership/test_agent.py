@@ -17,13 +17,13 @@ class FakeEtcd(Etcd):
     """A fake etcd that grants leases and stores keys; the first puts fail as with an expired lease.
 
     Args:
-        lapsed: number of puts that are refused.
+        lapsed_puts: number of puts that are refused.
         code: gRPC code of the refusal.
     """
 
-    def __init__(self, *, lapsed: int = 0, code: int = NOT_FOUND) -> None:
+    def __init__(self, *, lapsed_puts: int = 0, code: int = NOT_FOUND) -> None:
         super().__init__(EtcdOptions(endpoints=("127.0.0.1:1",)))
-        self.lapsed, self.code = lapsed, code
+        self.lapsed_puts, self.code = lapsed_puts, code
         self.leases = 0
         self.keys: dict[str, int] = {}
 
@@ -34,8 +34,8 @@ class FakeEtcd(Etcd):
 
     def put(self, key: str, value: str, lease: int = 0, **_: Any) -> None:
         del value
-        if self.lapsed:
-            self.lapsed -= 1
+        if self.lapsed_puts:
+            self.lapsed_puts -= 1
             raise EtcdRefusedError("etcdserver: requested lease not found", self.code)
         self.keys[key] = lease
 
@@ -57,7 +57,7 @@ class FakeEtcd(Etcd):
         }
 
 
-def agent(etcd: FakeEtcd, stops: list[str] | None = None) -> Agent:
+def new_agent(etcd: FakeEtcd, stops: list[str] | None = None) -> Agent:
     return Agent(
         etcd,
         "run",
@@ -72,39 +72,39 @@ def agent(etcd: FakeEtcd, stops: list[str] | None = None) -> Agent:
 
 @pytest.mark.parametrize("action", [Register(0), Reclaim("n0-1", 0, leaving=False, revision=1)])
 def test_a_lease_that_lapses_before_its_key_is_put_is_replaced(action: Register | Reclaim) -> None:
-    etcd = FakeEtcd(lapsed=2)
-    node = agent(etcd)
+    etcd = FakeEtcd(lapsed_puts=2)
+    agent = new_agent(etcd)
 
-    node._carry_out(action)
+    agent._carry_out(action)
 
-    assert isinstance(node._events.get_nowait(), Registered)
+    assert isinstance(agent._events.get_nowait(), Registered)
     assert list(etcd.keys.values()) == [3], "the key is under the newest lease"
-    assert node._own_key.lease == 3
+    assert agent._own_key.lease == 3
 
 
 def test_another_refusal_is_an_error_and_not_retried() -> None:
-    etcd = FakeEtcd(lapsed=1, code=7)
+    etcd = FakeEtcd(lapsed_puts=1, code=7)
 
     with pytest.raises(EtcdRefusedError, match="lease not found"):
-        agent(etcd)._carry_out(Register(0))
+        new_agent(etcd)._carry_out(Register(0))
     assert etcd.leases == 1
 
 
 def test_an_exception_in_a_thread_ends_the_whole_agent() -> None:
     stops: list[str] = []
     etcd = FakeEtcd()
-    node = agent(etcd, stops)
-    node._carry_out(Register(0))
+    agent = new_agent(etcd, stops)
+    agent._carry_out(Register(0))
 
     def watch() -> None:
         raise ValueError("no JSON")
 
-    node._run_and_close(watch)
+    agent._run_and_close(watch)
 
     assert stops == ["membership ended: no JSON"]
     assert etcd.keys == {}, "the others must not wait for an agent that does not react"
     with pytest.raises(ValueError, match="no JSON"):
-        node.next_assignment()
+        agent.next_assignment()
 
 
 class CountingEtcd(FakeEtcd):
@@ -125,30 +125,30 @@ def test_a_lease_is_renewed_only_while_its_agent_decides(
     stuck_seconds: float, renewed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     etcd = CountingEtcd()
-    node = agent(etcd)
-    node._own_key.lease = 7
-    node._own_key.decided_at = time.monotonic() - stuck_seconds
+    agent = new_agent(etcd)
+    agent._own_key.lease = 7
+    agent._own_key.decided_at = time.monotonic() - stuck_seconds
     waits = iter([False, False, True])
-    monkeypatch.setattr(node._own_key._closed, "wait", lambda _: next(waits))
+    monkeypatch.setattr(agent._own_key._closed, "wait", lambda _: next(waits))
 
-    node._own_key.keep_lease()
+    agent._own_key.keep_lease()
 
     assert (etcd.renewals == 2) == renewed, "the others would wait for an agent that does not act"
     assert bool(etcd.renewals) == renewed
 
 
 def test_an_outage_of_etcd_that_delays_a_decision_ends_no_lease() -> None:
-    node = agent(CountingEtcd())
-    node._own_key.decided_at = time.monotonic() - 60
+    agent = new_agent(CountingEtcd())
+    agent._own_key.decided_at = time.monotonic() - 60
 
-    assert node._own_key._is_deciding(unreachable_at=time.monotonic() - 1)
+    assert agent._own_key._is_deciding(unreachable_at=time.monotonic() - 1)
 
 
 def test_a_member_that_does_not_stop_loses_its_lease() -> None:
     etcd = FakeEtcd()
     etcd.keys["/everstep/run/members/stuck-1"] = 5
-    node = agent(etcd)
+    agent = new_agent(etcd)
 
-    node._carry_out(Evict("stuck-1"))
+    agent._carry_out(Evict("stuck-1"))
 
     assert etcd.keys == {}

@@ -49,7 +49,7 @@ def joiner(*training: str) -> Membership:
     return core
 
 
-def trains(*names: str) -> Membership:
+def training_agent(*names: str) -> Membership:
     """Return the agent `a` in generation 5 of these members, before its first step."""
     core = Membership(GroupLimits(max_members=4))
     core.handle(MembershipSnapshot(tuple(member(n, 4) for n in names), Generation(4, ()), 4), 0)
@@ -105,7 +105,7 @@ def test_a_joiner_that_misses_few_members_registers_and_publishes_them() -> None
 
 
 def test_an_unreachable_member_is_left_out_of_the_next_proposal() -> None:
-    core = trains("a", "b", "cutoff")
+    core = training_agent("a", "b", "cutoff")
     core.handle(MemberPut(member("b", 5, "cutoff")), 1)
     core.handle(MemberPut(member("cutoff", 5, "a", "b")), 1)
 
@@ -121,25 +121,25 @@ def test_an_unreachable_member_is_left_out_of_the_next_proposal() -> None:
 
 
 def test_a_waiting_node_that_cannot_join_does_not_interrupt_a_step() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
 
     assert core.handle(MemberPut(member("cutoff", 0, "b")), 1) == []
 
 
 def test_a_generation_with_steps_is_left_without_a_probe() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.handle(Progressed(5), 1)
 
     assert core.handle(Ready(), 2) == [Announce(5, leaving=False)], "a probe would cost time"
 
 
 def test_the_member_that_most_others_avoid_is_left_out() -> None:
-    cut = member("cut", 0)
-    others = [member("b", 0, "cut"), member("c", 0, "cut"), member("d", 0)]
+    cut_member = member("cut", 0)
+    other_members = [member("b", 0, "cut"), member("c", 0, "cut"), member("d", 0)]
 
-    assert [m.identity for m in compatible([cut, *others])] == ["b", "c", "d"]
+    assert [m.identity for m in compatible([cut_member, *other_members])] == ["b", "c", "d"]
     assert [m.identity for m in compatible([member("x", 0), member("y", 0, "x")])] == ["x"]
-    assert not can_join(cut, others)
+    assert not can_join(cut_member, other_members)
 
 
 def test_backoff_grows_to_a_limit() -> None:
@@ -154,8 +154,8 @@ def test_backoff_grows_to_a_limit() -> None:
 
 def run(world: World, seconds: float) -> None:
     """Continue a schedule without further faults."""
-    end = world.now + seconds
-    while world.now < end:
+    end_at = world.now + seconds
+    while world.now < end_at:
         world.advance(0.5)
         world.stop_workers()
         for agent in world.awake():
@@ -173,53 +173,55 @@ def test_a_joiner_cut_off_from_its_peers_does_not_stop_a_healthy_run(
     run(world, 20)
     world.kill(world.agents[seed % 3])
     run(world, 20)
-    groups, step = len(world.etcd.agreed), world.step
+    groups, step = len(world.etcd.agreed_generations), world.step
     for peer in world.alive():
         if directions != "in":
-            world.etcd.cut.add(("n4", peer.name))
+            world.etcd.cut_links.add(("n4", peer.name))
         if directions != "out":
-            world.etcd.cut.add((peer.name, "n4"))
+            world.etcd.cut_links.add((peer.name, "n4"))
     world.spawn()
 
     run(world, 600)
 
     assert world.step > step + 1000, f"seed {seed}: the healthy nodes train"
-    assert len(world.etcd.agreed) == groups, f"seed {seed}: no group is formed with it"
+    assert len(world.etcd.agreed_generations) == groups, f"seed {seed}: no group is formed with it"
 
 
 @pytest.mark.parametrize("coordinators", [0, 2])
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("when", ["first", "later"])
+@pytest.mark.parametrize("start", ["first", "later"])
 def test_a_node_with_a_wrong_interface_costs_few_generations_and_ends(
-    coordinators: int, seed: int, when: str
+    coordinators: int, seed: int, start: str
 ) -> None:
-    """Its agent can be reached, its workers cannot: only failed generations show that."""
+    """Its agent is reachable, but its workers are not, which only failed generations show."""
     world = World(seed, nodes=3, min_members=1, coordinators=coordinators)
-    misconfigured = world.agents[seed % 3]
-    if when == "later":
+    misconfigured_agent = world.agents[seed % 3]
+    if start == "later":
         run(world, 20)
-        world.kill(misconfigured)
+        world.kill(misconfigured_agent)
         run(world, 20)
         world.spawn()
-        misconfigured = world.agents[-1]
-    world.misconfigured.add(misconfigured.name)
-    groups, step = len(world.etcd.agreed), world.step
+        misconfigured_agent = world.agents[-1]
+    world.misconfigured_nodes.add(misconfigured_agent.name)
+    groups, step = len(world.etcd.agreed_generations), world.step
 
     run(world, HOUR)
 
     assert world.step > step + 5_000, f"seed {seed}: the others train"
-    assert len(world.etcd.agreed) - groups < 50, f"seed {seed}: no endless regrouping"
+    assert len(world.etcd.agreed_generations) - groups < 50, f"seed {seed}: no endless regrouping"
 
 
 @pytest.mark.parametrize("coordinators", [0, 2])
 @pytest.mark.parametrize("seed", range(5))
 def test_if_no_group_can_work_all_nodes_end_with_a_reason(coordinators: int, seed: int) -> None:
     world = World(seed, nodes=2, min_members=2, coordinators=coordinators)
-    world.misconfigured.update(agent.name for agent in world.agents)
+    world.misconfigured_nodes.update(agent.name for agent in world.agents)
 
     run(world, HOUR)
 
-    assert len(world.etcd.agreed) == FUTILE_GENERATIONS, "and not 1.8 generations a second"
+    assert len(world.etcd.agreed_generations) == FUTILE_GENERATIONS, (
+        "and not 1.8 generations a second"
+    )
     reasons = [agent.gave_up for agent in world.agents]
     assert all("without a step" in reason for reason in reasons), f"seed {seed}: {reasons}"
 
@@ -233,12 +235,12 @@ def test_a_pair_that_loses_each_other_continues_training_in_compatible_groups(
     run(world, 20)
     step = world.step
     first, second = world.agents[0].name, world.agents[1 + seed % 3].name
-    world.etcd.cut.add((first, second))
+    world.etcd.cut_links.add((first, second))
 
     run(world, 600)
 
     assert world.step > step + 800, f"seed {seed}: three of four continue"
-    world.etcd.cut.clear()
+    world.etcd.cut_links.clear()
     run(world, 700)
     assert world.etcd.generation is not None
     assert len(world.etcd.generation.members) == 4, "the pair trains together again"

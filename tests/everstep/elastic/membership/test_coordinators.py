@@ -50,9 +50,12 @@ def follower(*coordinators: str) -> Membership:
     coordinator_members = tuple(
         member(name, order=order) for order, name in enumerate(coordinators, 1)
     )
-    before = Generation(4, ())
+    previous_generation = Generation(4, ())
     core.handle(
-        MembershipSnapshot((), before, 4, complete=False, coordinators=coordinator_members), 0
+        MembershipSnapshot(
+            (), previous_generation, 4, complete=False, coordinators=coordinator_members
+        ),
+        0,
     )
     core.handle(Registered("d"), 0)
     core.handle(Ready(), 0)
@@ -113,13 +116,13 @@ def test_a_follower_obeys_instructions_for_its_own_generation_only() -> None:
     assert core.handle(Instruction("stop", 4, "lost z", 8), 1) == []
     assert core.handle(Instruction("stop", 6, "lost z", 9), 1) == []
     assert core.handle(Instruction("stop", 5, "lost c", 10), 1) == [Stop("lost c")]
-    assert core.handle(Instruction("stop", 5, "lost c", 10), 1) == [], "it is repeated"
+    assert core.handle(Instruction("stop", 5, "lost c", 10), 1) == [], "it is a repetition"
 
 
 def test_a_fence_stops_the_followers_without_an_instruction() -> None:
-    fenced = replace(GROUP, fenced=("c",))
+    fenced_group = replace(GROUP, fenced=("c",))
 
-    assert follower("a", "b").handle(GenerationPut(fenced, 6), 1) == [Stop("lost c")]
+    assert follower("a", "b").handle(GenerationPut(fenced_group, 6), 1) == [Stop("lost c")]
 
 
 def test_a_fenced_follower_stops_and_returns_under_a_new_registration() -> None:
@@ -156,9 +159,9 @@ def test_the_first_coordinator_proposes_itself_as_rank_0_with_all_contacts() -> 
     core.handle_all([MemberRemoved("c"), Instruction("stop", 5, "lost c", 9)], 1)
     core.handle_all([MemberPut(member("b", 5, 1)), MemberPut(member("d", 5, 3))], 1)
 
-    (_, proposed) = core.handle(Ready(), 1)
+    (_, proposal) = core.handle(Ready(), 1)
 
-    assert proposed == Propose(
+    assert proposal == Propose(
         6, ("a", "b", "d"), 5, endpoints=("a:1", "b:1", "d:1"), orders=(0, 1, 3)
     )
 
@@ -201,7 +204,7 @@ def test_of_too_many_coordinators_the_last_ones_resign() -> None:
 
     assert core.handle(CoordinatorPut(member("d", order=9)), 3) == [Resign()]
     assert not core.watches_all
-    assert core.handle(Tick(), 4) == [], "once"
+    assert core.handle(Tick(), 4) == [], "it resigns once"
 
 
 def test_a_joiner_probes_the_coordinators_before_it_registers() -> None:
@@ -236,7 +239,7 @@ def test_a_run_that_loses_all_coordinators_together_trains_again(seed: int) -> N
     world = World(seed, nodes=5, min_members=1, coordinators=2)
     world.calm()
     for agent in list(world.alive()):
-        if agent.lease_of in world.etcd.coordinators:
+        if agent.lease_identity in world.etcd.coordinators:
             world.kill(agent)
     step = world.step
 
@@ -247,16 +250,16 @@ def test_a_run_that_loses_all_coordinators_together_trains_again(seed: int) -> N
 
 
 def arrivals(members: int, times: tuple[float, ...]) -> list[float]:
-    """Return the times at which a group that has trained for long takes in nodes that arrive at these times."""
+    """Return the times at which a group that has trained for long admits nodes that arrive at given times."""
     joining, group = Joining(), Generation(5, tuple(map(str, range(members))))
     joining.begin(group, GroupLimits(max_members=2000), -1000.0)
     arrived_at: list[float] = []
-    waiting = 0
+    waiting_count = 0
     for tick in range(400):
         now = tick / 100
-        waiting += times.count(now)
-        if waiting and joining.is_due(group, now):
-            arrived_at, waiting = [*arrived_at, now], 0
+        waiting_count += times.count(now)
+        if waiting_count and joining.is_due(group, now):
+            arrived_at, waiting_count = [*arrived_at, now], 0
             joining.begin(replace(group, number=5 + len(arrived_at)), GroupLimits(), now)
     return arrived_at
 

@@ -59,5 +59,5 @@ def test_the_run_does_not_end_below_the_limit_of_crashes_since_the_last_step(
             count = 0
         else:
             count += 1
-        given_up = crashes.judge(worker) is Verdict.GIVE_UP
-        assert given_up == (count >= CRASHES)
+        gives_up = crashes.judge(worker) is Verdict.GIVE_UP
+        assert gives_up == (count >= CRASHES)

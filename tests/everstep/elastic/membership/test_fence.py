@@ -14,22 +14,22 @@ from everstep.elastic.membership.run_keys import RunKeys
 GENERATION = "/everstep/run/generation"
 
 
-def plain(text: str) -> str:
+def decode(text: str) -> str:
     return base64.b64decode(text).decode()
 
 
-def encoded(text: str) -> str:
+def encode(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
 class TransactionalEtcd(Etcd):
-    """One member in memory that carries out transactions as the gateway takes them."""
+    """One member in memory that executes transactions in the format of the gateway."""
 
     def __init__(self) -> None:
         super().__init__(EtcdOptions(endpoints=("127.0.0.1:1",)))
         self.revision = 1
         self.entries: dict[str, KeyValue] = {}
-        self.revoked: list[int] = []
+        self.revoked_leases: list[int] = []
 
     def put(self, key: str, value: str, lease: int = 0, **_: Any) -> None:
         self.revision += 1
@@ -37,7 +37,7 @@ class TransactionalEtcd(Etcd):
         self.entries[key] = KeyValue(key, value, created, self.revision, lease)
 
     def revoke(self, lease: int, **_: Any) -> None:
-        self.revoked.append(lease)
+        self.revoked_leases.append(lease)
 
     def call(self, path: str, body: Mapping[str, Any], **_: Any) -> dict[str, Any]:
         assert path == "kv/txn"
@@ -45,29 +45,29 @@ class TransactionalEtcd(Etcd):
             return {"succeeded": False}
         return {
             "succeeded": True,
-            "responses": [self._do(operation) for operation in body["success"]],
+            "responses": [self._execute(operation) for operation in body["success"]],
         }
 
     def _holds(self, condition: Mapping[str, str]) -> bool:
-        entry = self.entries.get(plain(condition["key"]))
+        entry = self.entries.get(decode(condition["key"]))
         if condition["target"] == "CREATE":
             return (entry.created if entry else 0) == int(condition["create_revision"])
         return (entry.modified if entry else 0) == int(condition["mod_revision"])
 
-    def _do(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _execute(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if put := request.get("request_put"):
-            self.put(plain(put["key"]), plain(put["value"]), int(put.get("lease", 0)))
+            self.put(decode(put["key"]), decode(put["value"]), int(put.get("lease", 0)))
             return {"response_put": {}}
-        deleted = self.entries.pop(plain(request["request_delete_range"]["key"]), None)
+        deleted_entry = self.entries.pop(decode(request["request_delete_range"]["key"]), None)
         previous = (
             [
                 {
-                    "key": encoded(deleted.key),
-                    "value": encoded(deleted.value),
-                    "lease": str(deleted.lease),
+                    "key": encode(deleted_entry.key),
+                    "value": encode(deleted_entry.value),
+                    "lease": str(deleted_entry.lease),
                 }
             ]
-            if deleted
+            if deleted_entry
             else []
         )
         return {"response_delete_range": {"prev_kvs": previous}}
@@ -92,7 +92,7 @@ class Run:
     def revision(self) -> int:
         return self.etcd.entries[GENERATION].modified
 
-    def current(self) -> Generation:
+    def current_generation(self) -> Generation:
         return Generation.from_json(self.etcd.entries[GENERATION].value)
 
     def fence(self, fencer: str, *suspects: str, revision: int | None = None) -> bool:
@@ -103,7 +103,7 @@ class Run:
             [self.members[name] for name in suspects],
         )
 
-    def left(self) -> set[str]:
+    def registered_names(self) -> set[str]:
         prefix = "/everstep/run/members/"
         return {key.removeprefix(prefix) for key in self.etcd.entries if key.startswith(prefix)}
 
@@ -113,9 +113,9 @@ def test_a_fence_removes_the_key_revokes_the_lease_and_is_noted_in_the_generatio
 
     assert run.fence("a", "b", "c")
 
-    assert run.left() == {"a"}
-    assert run.etcd.revoked == [2, 3], "under its lease a member could put its key again"
-    assert run.current() == replace(run.generation, fenced=("b", "c"))
+    assert run.registered_names() == {"a"}
+    assert run.etcd.revoked_leases == [2, 3], "under its lease a member could put its key again"
+    assert run.current_generation() == replace(run.generation, fenced=("b", "c"))
 
 
 def test_a_fence_fails_when_another_generation_is_current() -> None:
@@ -124,7 +124,7 @@ def test_a_fence_fails_when_another_generation_is_current() -> None:
     run.etcd.put(GENERATION, Generation(2, ("a", "b")).to_json())
 
     assert not run.fence("a", "b", revision=suspected_at), "b may have thawed, and trains in it"
-    assert run.left() == {"a", "b", "c"}
+    assert run.registered_names() == {"a", "b", "c"}
 
 
 def test_of_two_members_that_suspect_each_other_one_fences() -> None:
@@ -134,7 +134,7 @@ def test_of_two_members_that_suspect_each_other_one_fences() -> None:
     assert run.fence("a", "b")
     assert not run.fence("b", "a", revision=suspected_at)
     assert not run.fence("b", "a"), "it has no key"
-    assert run.left() == {"a", "c"}
+    assert run.registered_names() == {"a", "c"}
 
 
 def test_a_fence_fails_when_the_suspect_has_registered_again() -> None:
@@ -143,4 +143,4 @@ def test_a_fence_fails_when_the_suspect_has_registered_again() -> None:
     run.register("b")
 
     assert not run.fence("a", "b")
-    assert run.left() == {"a", "b", "c"}
+    assert run.registered_names() == {"a", "b", "c"}

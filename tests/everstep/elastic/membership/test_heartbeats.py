@@ -22,8 +22,8 @@ GENERATION = Generation(7, ("a", "b"), "127.0.0.1:1")
 FENCE_SECONDS = 100.0  # limit on a loaded machine; 0.6 s otherwise
 
 
-class RecordedFences(RunKeys):
-    """Records fences instead of carrying them out."""
+class FenceRecorder(RunKeys):
+    """The keys of a run, which record fences instead of executing them."""
 
     def __init__(self, etcd: Etcd) -> None:
         super().__init__(etcd, "run")
@@ -42,7 +42,7 @@ class Node:
 
     def __init__(self, name: str) -> None:
         etcd = Etcd(EtcdOptions(endpoints=("127.0.0.1:1",)))
-        self.name, self.keys = name, RecordedFences(etcd)
+        self.name, self.keys = name, FenceRecorder(etcd)
         self.heartbeats = Heartbeats(etcd, self.keys)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.heartbeats.open(self.listener)
@@ -68,53 +68,53 @@ class Node:
 @contextlib.contextmanager
 def pair() -> Iterator[tuple[Node, Node]]:
     """Run two agents that observe each other."""
-    with contextlib.closing(Node("a")) as first, contextlib.closing(Node("b")) as second:
-        for node in (first, second):
-            node.follow(first, second)
+    with contextlib.closing(Node("a")) as node_a, contextlib.closing(Node("b")) as node_b:
+        for node in (node_a, node_b):
+            node.follow(node_a, node_b)
             node.thread.start()
-        yield first, second
+        yield node_a, node_b
 
 
-def wait_until_heard(node: Node, peer: str) -> None:
+def wait_for_heartbeats(node: Node, peer: str) -> None:
     tick = threading.Event()
     for _ in range(int(FENCE_SECONDS / 0.05)):
         arrivals = node.heartbeats._core._arrivals.get(peer)
         if arrivals and arrivals.is_steady:
             return
         tick.wait(0.05)
-    raise AssertionError(f"{node.name} hears nothing of {peer}")
+    raise AssertionError(f"{node.name} receives no heartbeats from {peer}")
 
 
 def test_a_member_that_falls_silent_is_fenced_with_the_generation_and_its_revision() -> None:
-    with pair() as (first, second):
-        wait_until_heard(first, "b")
-        second.heartbeats.close()
+    with pair() as (node_a, node_b):
+        wait_for_heartbeats(node_a, "b")
+        node_b.heartbeats.close()
 
-        assert first.keys.fences.get(timeout=FENCE_SECONDS) == (7, 9, "a", ["b"])
+        assert node_a.keys.fences.get(timeout=FENCE_SECONDS) == (7, 9, "a", ["b"])
 
 
 def test_packets_of_strangers_neither_end_the_thread_nor_count_as_heartbeats() -> None:
-    with pair() as (first, second), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-        wait_until_heard(first, "b")
-        address = first.listener.getsockname()
+    with pair() as (node_a, node_b), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        wait_for_heartbeats(node_a, "b")
+        address = node_a.listener.getsockname()
         for packet in (b"", b"\xff", b"[]", encode(HeartbeatMessage("stranger", ("b",)))):
             stranger.sendto(packet, address)
-        second.heartbeats.close()
+        node_b.heartbeats.close()
 
-        assert first.keys.fences.get(timeout=FENCE_SECONDS)[3] == ["b"]
+        assert node_a.keys.fences.get(timeout=FENCE_SECONDS)[3] == ["b"]
 
 
 def test_an_agent_whose_port_another_program_uses_still_sends() -> None:
-    with contextlib.closing(Node("a")) as first, contextlib.closing(Node("b")) as second:
-        without_port = Heartbeats(second.heartbeats._etcd, second.keys)
-        without_port.open(first.listener)
-        first.heartbeats, with_port = without_port, first.heartbeats
-        first.thread = threading.Thread(target=without_port.run, daemon=True)
-        for node in (first, second):
-            node.follow(first, second)
+    with contextlib.closing(Node("a")) as node_a, contextlib.closing(Node("b")) as node_b:
+        without_port = Heartbeats(node_b.heartbeats._etcd, node_b.keys)
+        without_port.open(node_a.listener)
+        node_a.heartbeats, with_port = without_port, node_a.heartbeats
+        node_a.thread = threading.Thread(target=without_port.run, daemon=True)
+        for node in (node_a, node_b):
+            node.follow(node_a, node_b)
             node.thread.start()
 
-        wait_until_heard(second, "a")
+        wait_for_heartbeats(node_b, "a")
         assert with_port._socket is not None
         with_port._socket.close()
 

@@ -25,9 +25,9 @@ class LargeGroup:
         )
         for agent in world.agents:
             agent.core.limits = world.limits
-        self._thaws: dict[str, float] = {}  # time at which an agent is no longer late, by name
-        self._stepped: dict[str, int] = {}
-        self.until_all_train()
+        self._thaw_times: dict[str, float] = {}  # time at which an agent is no longer late, by name
+        self._stepped_generations: dict[str, int] = {}
+        self.advance_until_all_train()
         self.pass_time(15)  # the next regroup is not soon after this one
 
     @property
@@ -38,35 +38,35 @@ class LargeGroup:
     def delay(self, agent: Agent, seconds: float) -> None:
         """Pause an agent, as if it waited for a processor."""
         agent.frozen = True
-        self._thaws[agent.name] = self.world.now + seconds
+        self._thaw_times[agent.name] = self.world.now + seconds
 
     def pass_time(self, seconds: float) -> None:
         for _ in range(round(seconds / TICK_SECONDS)):
             self._tick()
 
-    def until_all_train(self) -> None:
+    def advance_until_all_train(self) -> None:
         """Advance the clock until all nodes train in one group."""
         for _ in range(round(FORMED_SECONDS / TICK_SECONDS)):
             self._tick()
-            if all(agent.running == self.number for agent in self.world.alive()):
+            if all(agent.running_generation == self.number for agent in self.world.alive()):
                 return
         raise AssertionError(f"{len(self.world.alive())} nodes are not in generation {self.number}")
 
     def _tick(self) -> None:
         self.world.advance(TICK_SECONDS)
         for agent in self.world.alive():
-            agent.frozen = self._thaws.get(agent.name, 0.0) > self.world.now
+            agent.frozen = self._thaw_times.get(agent.name, 0.0) > self.world.now
         for agent in self.world.awake():
             self._act(agent)
 
     def _act(self, agent: Agent) -> None:
         now = self.world.now
-        if agent.running and (agent.stop_requested or agent.regroup):
+        if agent.running_generation and (agent.stop_requested or agent.regroup):
             agent.worker_ended(now)
         self.world.deliver(agent, len(agent.inbox))
-        if agent.running > self._stepped.get(agent.name, 0):
-            self._stepped[agent.name] = agent.running
-            agent.handle(Progressed(agent.running), now)
+        if agent.running_generation > self._stepped_generations.get(agent.name, 0):
+            self._stepped_generations[agent.name] = agent.running_generation
+            agent.handle(Progressed(agent.running_generation), now)
 
 
 def arrive(group: LargeGroup) -> None:
@@ -81,28 +81,30 @@ def arrive(group: LargeGroup) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_nodes_that_arrive_within_a_settling_time_cost_one_regroup(seed: int) -> None:
     group = LargeGroup(seed)
-    before = group.number
+    initial_number = group.number
 
     arrive(group)
-    group.until_all_train()
+    group.advance_until_all_train()
 
-    assert group.number == before + 1
+    assert group.number == initial_number + 1
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_leases_that_lapse_in_the_regroup_of_arrivals_cost_one_more(seed: int) -> None:
     group = LargeGroup(seed)
-    before = group.number
+    initial_number = group.number
 
     arrive(group)
-    group.until_all_train()
+    group.advance_until_all_train()
     for agent in group.world.agents[20:24]:  # one after the other, while the others train
         group.delay(agent, TTL + 2 * TICK_SECONDS)
         group.pass_time(TICK_SECONDS)
     group.pass_time(TTL)
-    group.until_all_train()
+    group.advance_until_all_train()
 
-    assert group.number <= before + 2, "each agent that was late must not cost a regroup of all"
+    assert group.number <= initial_number + 2, (
+        "each agent that was late must not cost a regroup of all"
+    )
 
 
 def test_a_machine_that_is_lost_later_is_not_waited_for() -> None:

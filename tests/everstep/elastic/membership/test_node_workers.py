@@ -20,7 +20,7 @@ from everstep.elastic.transport import channel
 def test_the_end_of_a_generation_that_has_just_begun_names_that_generation(
     end: Action, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by `make test-chaos`: a joiner waited for a group that never left its generation."""
+    """Otherwise a joiner would wait for a group that never leaves its generation."""
     workers = NodeWorkers(tmp_path / "agent.sock", "n0")
     agent = Agent(
         Etcd(EtcdOptions(endpoints=("127.0.0.1:1",))),
@@ -33,15 +33,15 @@ def test_the_end_of_a_generation_that_has_just_begun_names_that_generation(
         on_ended=workers.end,
     )
     workers._agent = agent
-    sent: list[channel.Message] = []
-    monkeypatch.setattr(workers._server, "broadcast", sent.append)
+    messages: list[channel.Message] = []
+    monkeypatch.setattr(workers._server, "broadcast", messages.append)
 
     monkeypatch.setattr(node_workers, "_run_later", lambda *_: None)
     with contextlib.closing(workers), contextlib.closing(agent):
         agent._carry_out(Begin(Generation(10, ("n0-1",), "127.0.0.1:1"), 0))
         agent._carry_out(end)  # before the thread that passes generations on has taken the 10th
 
-    assert [message["generation"] for message in sent] == [10], "workers ignore an older number"
+    assert [message["generation"] for message in messages] == [10], "workers ignore an older number"
 
 
 def test_a_node_whose_worker_waits_for_hung_storage_leaves_the_group(
@@ -59,11 +59,11 @@ def test_a_node_whose_worker_waits_for_hung_storage_leaves_the_group(
         on_ended=workers.end,
     )
     workers._agent = agent
-    withdrawn = list[bool]()
-    monkeypatch.setattr(agent, "withdraw", lambda: withdrawn.append(True))
+    withdrawals = list[bool]()
+    monkeypatch.setattr(agent, "withdraw", lambda: withdrawals.append(True))
 
     with contextlib.closing(workers), contextlib.closing(agent):
         workers._on_message(7, {"hung": "the storage has not responded for 300 s"})
 
-    assert withdrawn, "its process may stay in the kernel, with its connections open"
+    assert withdrawals, "its process may stay in the kernel, with its connections open"
     assert "has not responded for 300 s" in caplog.text

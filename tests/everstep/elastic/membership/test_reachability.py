@@ -49,8 +49,8 @@ def test_a_node_without_a_connection_back_is_unreachable() -> None:
 
 
 def test_a_frozen_node_is_unreachable() -> None:
-    with server("127.0.0.2") as prober, socket.create_server(("127.0.0.3", 0)) as frozen:
-        endpoint = f"127.0.0.3:{frozen.getsockname()[1]}"
+    with server("127.0.0.2") as prober, socket.create_server(("127.0.0.3", 0)) as frozen_listener:
+        endpoint = f"127.0.0.3:{frozen_listener.getsockname()[1]}"
 
         assert prober.probe([("frozen", endpoint)]) == {"frozen"}
 
@@ -64,7 +64,7 @@ def test_invalid_messages_are_ignored(message: bytes) -> None:
         with socket.create_connection((host, int(port)), 2) as stranger:
             stranger.sendall(message)
             stranger.shutdown(socket.SHUT_WR)
-            line = stranger.makefile("rb").readline()
+            response = stranger.makefile("rb").readline()
 
-        assert line == b"" or json.loads(line) == {"reached": False}
+        assert response == b"" or json.loads(response) == {"reached": False}
         assert prober.probe([("other", target.endpoint)]) == frozenset()

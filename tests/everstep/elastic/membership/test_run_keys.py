@@ -10,7 +10,7 @@ from everstep.elastic.membership.generations import Generation
 from everstep.elastic.membership.run_keys import RunKeys
 from everstep.elastic.recovery.state_machine import StepProgress
 
-COMMITTED = "/everstep/run/committed"
+COMMITTED_KEY = "/everstep/run/committed"
 
 
 class MemoryEtcd(Etcd):
@@ -44,8 +44,8 @@ class MemoryEtcd(Etcd):
         **_: Any,
     ) -> bool:
         if self.before_put:
-            before, self.before_put = self.before_put, None
-            before()
+            action, self.before_put = self.before_put, None
+            action()
         own_revision = self._modified(key)
         if self._modified(witness) != modified or own_modified not in (None, own_revision):
             return False
@@ -57,7 +57,7 @@ class MemoryEtcd(Etcd):
         return self.entries[key].modified if key in self.entries else 0
 
     def committed_step(self) -> int:
-        return int(json.loads(self.entries[COMMITTED].value)["step"])
+        return int(json.loads(self.entries[COMMITTED_KEY].value)["step"])
 
 
 def run_of_generation_1() -> tuple[MemoryEtcd, RunKeys]:
@@ -109,4 +109,4 @@ def test_a_commit_whose_generation_ended_between_its_two_requests_is_refused() -
     etcd.before_put = lambda: keys.propose(Generation(2, ("b",), "127.0.0.1:1"), modified)
 
     assert not keys.commit(1, StepProgress(1, 108))
-    assert COMMITTED not in etcd.entries
+    assert COMMITTED_KEY not in etcd.entries

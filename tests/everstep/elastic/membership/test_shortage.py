@@ -15,7 +15,7 @@ from everstep.elastic.membership.shortage import (
     find_shortage,
 )
 
-TWO = GroupLimits(min_members=2, max_members=4)
+LIMITS = GroupLimits(min_members=2, max_members=4)
 
 
 def view(
@@ -29,29 +29,31 @@ def view(
 
 
 def test_an_agent_that_is_alone_lacks_a_node_and_names_the_lost_one() -> None:
-    shortage = find_shortage(view(["a"], group=("a", "b")), TWO)
+    shortage = find_shortage(view(["a"], group=("a", "b")), LIMITS)
 
     assert shortage == Shortage(1, 2, ("b",))
     assert str(shortage) == "waiting for nodes: 1 of at least 2 ready; lost b"
 
 
 def test_before_the_first_generation_no_node_is_lost() -> None:
-    assert str(find_shortage(view(["a"]), TWO)) == "waiting for nodes: 1 of at least 2 ready"
+    assert str(find_shortage(view(["a"]), LIMITS)) == "waiting for nodes: 1 of at least 2 ready"
 
 
 def test_a_node_that_came_back_under_a_new_identity_is_not_lost() -> None:
     group = ("a-1", "b-1", "c-1")
-    returned = RunView({"b-2": Member("b-2", "b", "10.0.0.1", 5)}, current=Generation(5, group))
+    view_after_return = RunView(
+        {"b-2": Member("b-2", "b", "10.0.0.1", 5)}, current=Generation(5, group)
+    )
 
-    assert find_shortage(returned, TWO) == Shortage(1, 2, ("a", "c"))
+    assert find_shortage(view_after_return, LIMITS) == Shortage(1, 2, ("a", "c"))
 
 
 def test_enough_ready_members_are_no_shortage() -> None:
-    assert find_shortage(view(["a", "b"]), TWO) is None
+    assert find_shortage(view(["a", "b"]), LIMITS) is None
 
 
 def test_while_others_still_train_nothing_is_known_of_a_shortage() -> None:
-    assert find_shortage(view(["a"], group=("a", "b"), training=["b"]), TWO) is None
+    assert find_shortage(view(["a"], group=("a", "b"), training=["b"]), LIMITS) is None
 
 
 def test_a_regroup_shorter_than_a_second_is_not_logged() -> None:

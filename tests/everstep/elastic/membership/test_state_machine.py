@@ -43,7 +43,7 @@ COORDINATORS = [0, 1, 2]  # 0: each agent watches all members
 
 
 def schedules(coordinators: int, part: int) -> range:
-    """Return the seeds: a part of all, and fewer of runs with coordinators."""
+    """Return the seeds of a test: a part of all, and a third of that for runs with coordinators."""
     return range(SCHEDULES // part // (3 if coordinators else 1))
 
 
@@ -71,11 +71,11 @@ def agent(
     return core
 
 
-def trains(*names: str, number: int = 5) -> Membership:
+def training_agent(*names: str, number: int = 5) -> Membership:
     """Return the agent `a` in a running generation of these members."""
     group = Generation(number, names, "10.0.0.1:1")
-    before = Generation(number - 1, ())
-    core = agent(*(member(name, number - 1) for name in names), generation=before)
+    previous_generation = Generation(number - 1, ())
+    core = agent(*(member(name, number - 1) for name in names), generation=previous_generation)
     core.handle(Ready(), 0)
     assert core.handle(GenerationPut(group, number), 0) == [Begin(group, names.index("a"))]
     return core
@@ -118,12 +118,12 @@ def test_only_the_first_in_rank_proposes() -> None:
 
 
 def test_survivors_are_ranked_before_joiners() -> None:
-    before = Generation(5, ("lost", "c", "a"))
+    previous_generation = Generation(5, ("lost", "c", "a"))
     core = agent(
         member("a", 5, order=9),
         member("c", 5, order=8),
         member("new", 0, order=1),
-        generation=before,
+        generation=previous_generation,
     )
 
     core.handle(Ready(), 0)
@@ -132,14 +132,14 @@ def test_survivors_are_ranked_before_joiners() -> None:
 
 
 def test_a_lost_peer_stops_the_workers_immediately_and_once() -> None:
-    core = trains("a", "b", "c")
+    core = training_agent("a", "b", "c")
 
     assert core.handle(MemberRemoved("b"), 1) == [Stop("lost b")]
     assert core.handle(MemberRemoved("c"), 1) == []
 
 
 def test_no_regroup_follows_a_stop() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     assert any(isinstance(action, Stop) for action in core.handle(MemberRemoved("b"), 1))
 
     later_actions = core.handle_all([Unreachable(), MemberPut(member("c", after=5))], 1.1)
@@ -148,7 +148,7 @@ def test_no_regroup_follows_a_stop() -> None:
 
 
 def test_a_peer_that_waits_again_has_lost_its_worker() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
 
     assert core.handle(MemberPut(member("b", after=5)), 1) == [Stop("lost b")]
 
@@ -168,14 +168,14 @@ def test_the_neighbour_of_a_member_is_the_next_in_rank_that_still_trains() -> No
 
 
 def test_the_neighbour_is_a_suspect_only_while_workers_wait_unusually_long() -> None:
-    core = trains("b", "a", "c")
+    core = training_agent("b", "a", "c")
 
     assert core.suspects(stalled=False) == []
     assert core.suspects(stalled=True) == ["c"]
 
 
 def test_between_two_groups_the_first_waiting_member_suspects_those_that_have_not_stopped() -> None:
-    core = trains("b", "a", "c", "d")
+    core = training_agent("b", "a", "c", "d")
     core.handle(MemberPut(member("c", 5)), 1)
     core.handle(Ready(), 1)
     core.handle(MemberPut(member("a", 5)), 1)
@@ -186,28 +186,28 @@ def test_between_two_groups_the_first_waiting_member_suspects_those_that_have_no
 
 
 def test_an_agent_without_a_key_suspects_no_peer() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.handle(LeaseLapsed(), 1)
 
     assert core.suspects(stalled=True) == []
 
 
 def test_a_joiner_is_admitted_after_a_step() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
 
     assert core.handle(MemberPut(member("d")), 1) == [Regroup("d joins")]
     assert core.handle(Tick(), 2) == [], "it is reported once"
 
 
 def test_a_spare_that_does_not_fit_interrupts_no_member() -> None:
-    core = trains("a", "b", "c")
+    core = training_agent("a", "b", "c")
 
     assert core.handle(MemberPut(member("d")), 1) == []
 
 
 def test_nodes_that_arrive_one_after_the_other_are_admitted_together() -> None:
     names = [f"n{number}" for number in range(99)]
-    core = trains("a", *names)
+    core = training_agent("a", *names)
     core.limits = GroupLimits(max_members=200, full_view_members=200)  # from the next generation on
     actions = [
         core.handle(MemberPut(member(f"new{number}", order=number)), 0.1 * number)
@@ -221,7 +221,7 @@ def test_nodes_that_arrive_one_after_the_other_are_admitted_together() -> None:
 
 
 def test_a_first_joiner_of_a_small_group_hardly_waits() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
 
     assert core.handle(MemberPut(member("d")), 0.1) == [Regroup("d joins")]
 
@@ -230,20 +230,20 @@ def test_in_a_large_group_few_agents_probe_leases_when_it_stalls() -> None:
     group = Generation(5, tuple(f"n{number}" for number in range(1000)))
 
     assert sum(probes_stalls(name, group) for name in group.members) <= 64
-    small = Generation(5, ("a", "b", "c"))
-    assert all(probes_stalls(name, small) for name in small.members), (
+    small_group = Generation(5, ("a", "b", "c"))
+    assert all(probes_stalls(name, small_group) for name in small_group.members), (
         "a loss is noticed immediately"
     )
 
 
 def test_a_leaving_peer_ends_the_generation_after_a_step() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
 
     assert core.handle(MemberPut(member("b", 4, leaving=True)), 1) == [Regroup("b leaves")]
 
 
 def test_no_generation_is_proposed_while_a_peer_still_trains_in_the_current_one() -> None:
-    core = trains("a", "b", "c")
+    core = training_agent("a", "b", "c")
     core.handle(MemberRemoved("c"), 1)
 
     assert core.handle(Ready(), 1) == [Announce(5, leaving=False)]
@@ -252,7 +252,7 @@ def test_no_generation_is_proposed_while_a_peer_still_trains_in_the_current_one(
 
 def test_an_unresponsive_member_of_a_broken_generation_is_evicted_after_a_timeout() -> None:
     names = [f"n{number}" for number in range(99)]
-    core = trains("a", *names)
+    core = training_agent("a", *names)
     core.handle_all([MemberPut(member(name, 5)) for name in names[:-1]], 1)
     assert core.handle(Ready(), 1) == [Announce(5, leaving=False)]
 
@@ -265,7 +265,7 @@ def test_an_unresponsive_member_of_a_broken_generation_is_evicted_after_a_timeou
 
 
 def test_a_leaver_that_writes_its_last_checkpoint_is_given_more_time() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.handle(MemberPut(member("b", 4, leaving=True)), 1)
     core.handle(Ready(), 1)
 
@@ -289,19 +289,19 @@ def test_an_unresponsive_member_stops_the_others_for_at_most_a_minute(
     world.calm()
     world.agents[seed % 4].stuck = True
     world.agents[(seed + 1) % 4].worker_ended(world.now)
-    step, end = world.step, world.now + 60
-    while world.now < end:
+    step, end_at = world.step, world.now + 60
+    while world.now < end_at:
         world.advance(0.5)
         world.stop_workers()
-        for living in world.awake():
-            world.deliver(living, len(living.inbox))
+        for live_agent in world.awake():
+            world.deliver(live_agent, len(live_agent.inbox))
         world.train()
 
     assert world.step > step, f"seed {seed}: a live lease that does not act blocks all"
 
 
 def test_the_next_generation_waits_until_a_leaver_has_ended() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.handle(MemberPut(member("b", 4, leaving=True)), 1)
 
     assert core.handle(Ready(), 1) == [Announce(5, leaving=False)], "it may still be writing"
@@ -309,7 +309,7 @@ def test_the_next_generation_waits_until_a_leaver_has_ended() -> None:
 
 
 def test_a_node_that_is_drained_stops_after_a_step_and_departs() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
 
     assert core.handle(Leave(), 1) == [Announce(4, leaving=True)]
     assert core.handle(MemberPut(member("a", 4, leaving=True)), 1) == [Regroup("a leaves")]
@@ -324,7 +324,7 @@ def test_a_node_that_is_drained_while_it_waits_departs_immediately() -> None:
 
 
 def test_a_node_that_is_drained_between_two_groups_passes_its_state_on_in_one_more_group() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.limits = GroupLimits(max_members=3, orderly_seconds=0.0)
     core.handle(MemberRemoved("b"), 1)
     assert core.handle(Ready(), 1) == [Announce(5, leaving=False), Propose(6, ("a",), 5)]
@@ -335,7 +335,7 @@ def test_a_node_that_is_drained_between_two_groups_passes_its_state_on_in_one_mo
 
 
 def test_live_workers_are_not_stopped_when_a_peer_leaves_the_group_before_them() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.limits = GroupLimits(max_members=3, orderly_seconds=1.0)
 
     assert core.handle(MemberPut(member("b", after=5)), 10) == [Regroup("b joins")]
@@ -346,7 +346,7 @@ def test_live_workers_are_not_stopped_when_a_peer_leaves_the_group_before_them()
 
 
 def test_the_end_of_a_leaver_does_not_stop_members_that_finish_the_same_step() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.limits = GroupLimits(max_members=3, orderly_seconds=1.0)
     core.handle(MemberPut(member("b", 4, leaving=True)), 10)
 
@@ -355,7 +355,7 @@ def test_the_end_of_a_leaver_does_not_stop_members_that_finish_the_same_step() -
 
 
 def test_crashed_workers_remove_their_member_immediately_and_return_under_a_new_name() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
 
     assert core.handle(Withdrawn(), 1) == [Withdraw()]
     assert core.handle(Tick(), 2) == [], "the member is not registered before they are ready"
@@ -363,7 +363,7 @@ def test_crashed_workers_remove_their_member_immediately_and_return_under_a_new_
 
 
 def test_a_worker_whose_generation_was_replaced_stops() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
 
     actions = core.handle(GenerationPut(Generation(6, ("b",)), 9), 1)
 
@@ -371,7 +371,7 @@ def test_a_worker_whose_generation_was_replaced_stops() -> None:
 
 
 def test_an_agent_with_a_lapsed_lease_restores_its_key_and_continues_if_no_peer_regrouped() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
 
     assert core.handle(LeaseLapsed(), 1) == [Reclaim("a", 4, leaving=False, revision=5)]
     assert core.handle(Tick(), 1) == [], "it requests the key once"
@@ -380,7 +380,7 @@ def test_an_agent_with_a_lapsed_lease_restores_its_key_and_continues_if_no_peer_
 
 
 def test_an_agent_that_the_others_regrouped_without_stops_and_returns_under_a_new_name() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.handle(LeaseLapsed(), 1)
 
     assert core.handle(Superseded(), 2) == [
@@ -390,7 +390,7 @@ def test_an_agent_that_the_others_regrouped_without_stops_and_returns_under_a_ne
 
 
 def test_an_agent_whose_key_is_missing_treats_its_lease_as_lapsed() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
 
     actions = core.handle(MembershipSnapshot((member("b", 4),), core.current, 5), 1)
 
@@ -398,7 +398,7 @@ def test_an_agent_whose_key_is_missing_treats_its_lease_as_lapsed() -> None:
 
 
 def test_a_worker_that_ends_while_its_key_is_put_back_waits_under_that_key() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.handle(LeaseLapsed(), 1)
 
     assert core.handle(Ready(), 1) == []
@@ -406,7 +406,7 @@ def test_a_worker_that_ends_while_its_key_is_put_back_waits_under_that_key() -> 
 
 
 def test_the_key_of_a_group_that_was_stopped_is_not_put_back() -> None:
-    core = trains("a", "b", "c")
+    core = training_agent("a", "b", "c")
     core.handle(MemberPut(member("b", 5)), 1)
 
     assert core.handle(MemberRemoved("a"), 40) == [], (
@@ -416,7 +416,7 @@ def test_the_key_of_a_group_that_was_stopped_is_not_put_back() -> None:
 
 
 def test_workers_that_leave_while_their_key_is_restored_do_not_join_that_generation_again() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     group = core.current
     core.handle(Unreachable(), 1)
     reclaim = core.handle_all([Reachable(), MembershipSnapshot((member("b", 4),), group, 5)], 11)
@@ -426,17 +426,17 @@ def test_workers_that_leave_while_their_key_is_restored_do_not_join_that_generat
 
     assert actions == [Announce(5, leaving=False)], "a worker enters a generation only once"
     core.handle_all([MemberPut(member("a", 4)), MemberPut(member("a", 5))], 11)
-    agreed = Generation(6, ("a", "b"))
-    assert core.handle(GenerationPut(agreed, 7), 12) == [Begin(agreed, 0)]
+    new_generation = Generation(6, ("a", "b"))
+    assert core.handle(GenerationPut(new_generation, 7), 12) == [Begin(new_generation, 0)]
 
 
 def test_a_fenced_agent_stops_and_returns_under_a_new_name_although_its_generation_is_current() -> (
     None
 ):
-    core = trains("a", "b")
-    fenced = Generation(5, ("a", "b"), "10.0.0.1:1", fenced=("a",))
+    core = training_agent("a", "b")
+    fenced_generation = Generation(5, ("a", "b"), "10.0.0.1:1", fenced=("a",))
 
-    assert core.handle_all([MemberRemoved("a"), GenerationPut(fenced, 9)], 1) == [
+    assert core.handle_all([MemberRemoved("a"), GenerationPut(fenced_generation, 9)], 1) == [
         Stop("the others suspected that this node is lost")
     ], "the others have stopped: a key that it puts back would only let them wait"
     assert core.handle(Tick(), 2) == []
@@ -445,21 +445,23 @@ def test_a_fenced_agent_stops_and_returns_under_a_new_name_although_its_generati
 
 
 def test_a_fenced_peer_is_lost_although_etcd_was_just_away() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.handle_all([Unreachable(), Reachable()], 1)
-    fenced = Generation(5, ("a", "b"), "10.0.0.1:1", fenced=("b",))
+    fenced_generation = Generation(5, ("a", "b"), "10.0.0.1:1", fenced=("b",))
 
-    assert core.handle_all([MemberRemoved("b"), GenerationPut(fenced, 9)], 1.5) == [Stop("lost b")]
+    assert core.handle_all([MemberRemoved("b"), GenerationPut(fenced_generation, 9)], 1.5) == [
+        Stop("lost b")
+    ]
 
 
 def test_without_a_generation_in_etcd_the_old_one_is_not_resumed() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
 
     assert [type(action) for action in core.handle(MembershipSnapshot((), None, 0), 1)] == [Stop]
 
 
 def test_keys_that_were_removed_in_an_outage_of_etcd_have_time_to_return() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.handle(Unreachable(), 1)
     core.handle(Reachable(), 30)
 
@@ -470,7 +472,7 @@ def test_keys_that_were_removed_in_an_outage_of_etcd_have_time_to_return() -> No
 
 
 def test_a_key_that_does_not_return_after_an_outage_is_a_loss() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.handle(Unreachable(), 1)
     core.handle(Reachable(), 30)
     core.handle(MemberRemoved("b"), 30)
@@ -479,14 +481,14 @@ def test_a_key_that_does_not_return_after_an_outage_is_a_loss() -> None:
 
 
 def test_a_peer_that_reports_its_stop_counts_as_stopped_after_an_outage() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.handle(Unreachable(), 1)
 
     assert core.handle(MemberPut(member("b", 5)), 2) == [Stop("lost b")]
 
 
 def test_no_agent_proposes_while_others_may_still_put_their_keys_back() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.handle(Unreachable(), 1)
     core.handle(MemberRemoved("b"), 30)
     core.handle(Reachable(), 30)
@@ -505,16 +507,16 @@ def test_changed_bounds_apply_from_the_next_check() -> None:
 
 
 def test_a_raised_minimum_does_not_stop_a_training_group() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
 
     assert core.handle(BoundsChanged(3, 3), 1) == []
 
 
 def test_after_a_restore_of_etcd_the_older_generation_counts_and_numbers_keep_growing() -> None:
-    core = trains("a", "b")
-    restored = Generation(3, ("z",))
+    core = training_agent("a", "b")
+    restored_generation = Generation(3, ("z",))
 
-    assert core.handle(MembershipSnapshot((), restored, 2), 1) == [
+    assert core.handle(MembershipSnapshot((), restored_generation, 2), 1) == [
         Stop("generation 3 has replaced 5")
     ]
     assert core.handle(Ready(), 2) == [Register(5)]
@@ -525,19 +527,19 @@ def test_after_a_restore_of_etcd_the_older_generation_counts_and_numbers_keep_gr
 
 
 def test_an_agent_with_higher_revisions_follows_the_restored_generation() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.handle(MembershipSnapshot((), Generation(3, ("z",)), 2), 1)
     core.handle(Ready(), 2)
     core.handle(Registered("a2"), 3)
     core.handle(MemberPut(member("a2", 5, order=3)), 4)
     core.handle(MemberPut(member("b2", 5, order=4)), 4)
-    agreed = Generation(6, ("b2", "a2"))
+    new_generation = Generation(6, ("b2", "a2"))
 
-    assert core.handle(GenerationPut(agreed, 4), 5) == [Begin(agreed, 1)]
+    assert core.handle(GenerationPut(new_generation, 4), 5) == [Begin(new_generation, 1)]
 
 
 def test_numbers_keep_growing_after_etcd_has_lost_all_data() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     core.handle(MembershipSnapshot((), None, 0), 1)
     core.handle(Ready(), 1)
     core.handle(MemberPut(member("a2", 5, order=1)), 1)
@@ -548,7 +550,7 @@ def test_numbers_keep_growing_after_etcd_has_lost_all_data() -> None:
 
 
 def test_the_end_of_the_run_is_reported_once() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     outcome = RunEnded(finished=True, reason="done")
 
     assert core.handle(outcome, 1) == [outcome]
@@ -567,12 +569,12 @@ def test_random_schedules_keep_the_invariants_and_finally_make_progress(
             check_invariants(world, seed)
         while sum(not agent.leave_requested for agent in world.alive()) < min_members:
             world.spawn()
-        before = world.step
+        initial_step = world.step
         world.calm()
         check_invariants(world, seed)
-        leaving = [a for a in world.alive() if a.core.leaving]
-        assert not leaving, f"seed {seed}: {leaving[0].name} never left"
-        assert world.step > before, (
+        leaving_agents = [a for a in world.alive() if a.core.leaving]
+        assert not leaving_agents, f"seed {seed}: {leaving_agents[0].name} never left"
+        assert world.step > initial_step, (
             f"seed {seed}: no worker trains although {len(world.alive())} nodes live"
         )
 
@@ -596,14 +598,14 @@ def test_training_continues_after_etcd_was_wiped_or_restored(
                 world.cut_off(world.random.choice(world.awake()))
         while sum(not agent.leave_requested for agent in world.alive()) < min_members:
             world.spawn()
-        before = world.step
+        initial_step = world.step
         for _ in range(4):
             world.calm()
-        assert world.step > before, f"seed {seed}: no worker trains"
+        assert world.step > initial_step, f"seed {seed}: no worker trains"
 
 
 def test_a_joiner_after_a_stop_does_not_let_workers_finish_the_step() -> None:
-    core = trains("a", "b")
+    core = training_agent("a", "b")
     assert core.handle(MemberRemoved("b"), 1) == [Stop("lost b")]
 
     assert core.handle(MemberPut(member("c")), 1) == [], "a Regroup would delay the stop"
@@ -623,7 +625,7 @@ def test_each_joiner_restarts_the_wait_for_latecomers() -> None:
 def test_an_outage_of_etcd_alone_changes_no_group(coordinators: int, seed: int) -> None:
     world = World(seed, nodes=4, min_members=1, coordinators=coordinators)
     world.calm()
-    agreed, step = len(world.etcd.agreed), world.step
+    generation_count, step = len(world.etcd.agreed_generations), world.step
     for _ in range(3):
         world.begin_outage()
         for _ in range(world.random.randint(1, 60)):
@@ -638,19 +640,21 @@ def test_an_outage_of_etcd_alone_changes_no_group(coordinators: int, seed: int) 
         world.calm()
         assert world.committed.get(world.step), f"seed {seed}: commits continue"
 
-    assert len(world.etcd.agreed) == agreed, f"seed {seed}: no member was lost, so none regroups"
+    assert len(world.etcd.agreed_generations) == generation_count, (
+        f"seed {seed}: no member was lost, so none regroups"
+    )
 
 
 def check_invariants(world: World, seed: int) -> None:
-    numbers = [generation.number for generation in world.etcd.agreed]
+    numbers = [generation.number for generation in world.etcd.agreed_generations]
     assert numbers == sorted(set(numbers)), (
         f"seed {seed}: generation numbers must only grow: {numbers}"
     )
-    for generation in world.etcd.agreed:
+    for generation in world.etcd.agreed_generations:
         assert len(set(generation.members)) == len(generation.members)
         assert world.limits.min_members <= len(generation.members) <= world.limits.max_members
-    committed = [world.committed[step] for step in sorted(world.committed)]
-    assert committed == sorted(committed), (
+    committing_generations = [world.committed[step] for step in sorted(world.committed)]
+    assert committing_generations == sorted(committing_generations), (
         f"seed {seed}: a fenced generation committed a later step"
     )
 
@@ -661,14 +665,17 @@ def test_two_groups_never_train_at_the_same_time(coordinators: int) -> None:
         world = World(seed, nodes=4, min_members=1, coordinators=coordinators)
         for _ in range(MOVES):
             world.move()
-            complete = {
+            complete_generations = {
                 generation.number
-                for generation in world.etcd.agreed
+                for generation in world.etcd.agreed_generations
                 if all(
                     any(
-                        a.running == generation.number and a.lease_of == name for a in world.awake()
+                        a.running_generation == generation.number and a.lease_identity == name
+                        for a in world.awake()
                     )
                     for name in generation.members
                 )
             }
-            assert len(complete) <= 1, f"seed {seed}: generations {complete} could both take a step"
+            assert len(complete_generations) <= 1, (
+                f"seed {seed}: generations {complete_generations} could both take a step"
+            )

@@ -57,7 +57,7 @@ def run(folder: Path, work: str) -> subprocess.Popen[str]:
     )
 
 
-def started(folder: Path) -> list[int]:
+def started_pids(folder: Path) -> list[int]:
     with contextlib.suppress(FileNotFoundError):
         return [int(line) for line in (folder / "started").read_text().split()]
     return []
@@ -68,8 +68,8 @@ def test_the_work_runs_once_in_a_separate_process(tmp_path: Path, agent: list[in
     output, errors = process.communicate(timeout=WAIT_SECONDS)
 
     assert (process.returncode, output) == (0, f"done {process.pid}\n"), errors
-    assert len(started(tmp_path)) == 1
-    assert started(tmp_path) != [process.pid]
+    assert len(started_pids(tmp_path)) == 1
+    assert started_pids(tmp_path) != [process.pid]
     assert agent == [], "no agent is contacted"
 
 
@@ -78,11 +78,11 @@ def test_a_crashed_worker_is_restarted_if_its_agent_allows_it(
     tmp_path: Path, agent: list[int], crash: str
 ) -> None:
     process = run(tmp_path, f"if life < 3: {crash}")
-    _, err = process.communicate(timeout=WAIT_SECONDS)
+    _, errors = process.communicate(timeout=WAIT_SECONDS)
 
-    assert process.returncode == 0, err
-    assert agent == started(tmp_path)[:2]
-    assert len(started(tmp_path)) == 3
+    assert process.returncode == 0, errors
+    assert agent == started_pids(tmp_path)[:2]
+    assert len(started_pids(tmp_path)) == 3
 
 
 def test_the_supervisor_exits_like_a_worker_that_may_not_restart(
@@ -92,7 +92,7 @@ def test_the_supervisor_exits_like_a_worker_that_may_not_restart(
     process.communicate(timeout=WAIT_SECONDS)
 
     assert process.returncode == -signal.SIGKILL
-    assert len(started(tmp_path)) == 3
+    assert len(started_pids(tmp_path)) == 3
 
 
 @pytest.mark.parametrize("code", [RESTART, FAILED])
@@ -121,8 +121,6 @@ def test_a_worker_ends_with_its_supervisor(tmp_path: Path, agent: list[int]) -> 
     assert process.stdout
     worker = int(process.stdout.readline())
     process.kill()
-    process.communicate(
-        timeout=WAIT_SECONDS
-    )  # both hold the pipe open: it ends when both have ended
+    process.communicate(timeout=WAIT_SECONDS)  # both hold the pipe open, and must have ended
 
-    assert started(tmp_path) == [worker]
+    assert started_pids(tmp_path) == [worker]

@@ -29,15 +29,15 @@ class Fleet:
 
     Attributes:
         names: members by rank.
-        silent: members that neither send nor run.
-        cut: pairs of which the first one's messages do not reach the second.
-        fenced: members whose keys were removed, with the time.
+        silent_names: members that neither send nor run.
+        cut_links: sender and receiver of each lost direction.
+        fence_times: members whose keys were removed, with the time.
     """
 
     names: Sequence[str]
-    silent: set[str] = field(default_factory=set)
-    cut: set[tuple[str, str]] = field(default_factory=set)
-    fenced: dict[str, float] = field(default_factory=dict)
+    silent_names: set[str] = field(default_factory=set)
+    cut_links: set[tuple[str, str]] = field(default_factory=set)
+    fence_times: dict[str, float] = field(default_factory=dict)
     now: float = 0.0
 
     def __post_init__(self) -> None:
@@ -46,27 +46,31 @@ class Fleet:
         self.follow()
 
     def follow(self) -> None:
-        present = {name: f"node-{name}" for name in self.names if name not in self.fenced}
+        present_nodes = {
+            name: f"node-{name}" for name in self.names if name not in self.fence_times
+        }
         for name, core in self.cores.items():
-            is_present = name in present
-            core.follow(ObservedGroup(name, tuple(self.names), present) if is_present else None)
+            is_present = name in present_nodes
+            core.follow(
+                ObservedGroup(name, tuple(self.names), present_nodes) if is_present else None
+            )
 
     def run(self, seconds: float) -> None:
-        end = self.now + seconds
-        while self.now < end - 1e-9:
+        end_at = self.now + seconds
+        while self.now < end_at - 1e-9:
             self.now += STEP_SECONDS
             for name in self.names:
-                if name not in self.silent:
+                if name not in self.silent_names:
                     self.step(name)
 
     def step(self, name: str) -> None:
         core, messages = self.cores[name], self.inboxes[name]
         self.inboxes[name] = []
         for sending in core.step(messages, self.now):
-            if (name, sending.to) not in self.cut:
+            if (name, sending.to) not in self.cut_links:
                 self.inboxes[sending.to].append(sending.message)
-        for suspect in core.to_fence() if name not in self.fenced else ():
-            self.fenced.setdefault(suspect, self.now)
+        for suspect in core.to_fence() if name not in self.fence_times else ():
+            self.fence_times.setdefault(suspect, self.now)
             self.follow()
 
 
@@ -74,113 +78,115 @@ def fleet(size: int) -> Fleet:
     """Return members that have exchanged heartbeats for a while."""
     members = Fleet([f"m{number}" for number in range(size)])
     members.run(3.0)
-    assert not members.fenced
+    assert not members.fence_times
     return members
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 9, 10, 40])
-@pytest.mark.parametrize("lost", [0, 1])
-def test_a_silent_member_is_fenced_within_seven_tenths_of_a_second(size: int, lost: int) -> None:
+@pytest.mark.parametrize("lost_rank", [0, 1])
+def test_a_silent_member_is_fenced_within_seven_tenths_of_a_second(
+    size: int, lost_rank: int
+) -> None:
     members = fleet(size)
     silent_since = members.now
-    members.silent.add(f"m{lost}")
+    members.silent_names.add(f"m{lost_rank}")
 
     members.run(2.0)
 
-    assert list(members.fenced) == [f"m{lost}"], "and no other one"
-    assert members.fenced[f"m{lost}"] - silent_since <= MIN_SILENCE_SECONDS + 0.2
+    assert list(members.fence_times) == [f"m{lost_rank}"], "no other member is fenced"
+    assert members.fence_times[f"m{lost_rank}"] - silent_since <= MIN_SILENCE_SECONDS + 0.2
 
 
 def test_the_first_observer_may_be_lost_together_with_the_member() -> None:
     members = fleet(4)
-    members.silent.update(["m0", "m1"])
+    members.silent_names.update(["m0", "m1"])
 
     members.run(1.0)
 
-    assert set(members.fenced) == {"m0", "m1"}, "the next observers take their turn"
+    assert set(members.fence_times) == {"m0", "m1"}, "the next observers take their turn"
 
 
-@pytest.mark.parametrize("lost", [range(8), range(20, 28)])
-def test_a_large_group_survives_the_loss_of_a_rack(lost: Iterable[int]) -> None:
+@pytest.mark.parametrize("lost_ranks", [range(8), range(20, 28)])
+def test_a_large_group_survives_the_loss_of_a_rack(lost_ranks: Iterable[int]) -> None:
     members = fleet(40)
-    members.silent.update(f"m{number}" for number in lost)
+    members.silent_names.update(f"m{number}" for number in lost_ranks)
 
     members.run(1.0)
 
-    assert set(members.fenced) == members.silent
+    assert set(members.fence_times) == members.silent_names
 
 
 def test_a_member_that_one_observer_does_not_hear_is_not_fenced() -> None:
     members = fleet(4)
-    members.cut.add(("m1", "m2"))
+    members.cut_links.add(("m1", "m2"))
 
     members.run(60.0)
 
-    assert not members.fenced, "two others hear it"
+    assert not members.fence_times, "two others hear it"
 
 
-@pytest.mark.parametrize(("size", "fenced"), [(5, False), (4, True)])
-def test_the_majority_of_the_observers_that_report_decides(size: int, fenced: bool) -> None:
+@pytest.mark.parametrize(("size", "is_fenced"), [(5, False), (4, True)])
+def test_the_majority_of_the_observers_that_report_decides(size: int, is_fenced: bool) -> None:
     members = fleet(size)
-    last = f"m{size - 1}"
-    members.cut.update([(last, "m0"), (last, "m1")])
+    last_member = f"m{size - 1}"
+    members.cut_links.update([(last_member, "m0"), (last_member, "m1")])
 
     members.run(10.0)
 
-    assert bool(members.fenced) == fenced, f"two miss it, and {size - 3} hear it"
+    assert bool(members.fence_times) == is_fenced, f"two miss it, and {size - 3} hear it"
 
 
 def test_a_member_that_hears_no_other_fences_none_of_three() -> None:
     members = fleet(3)
-    members.cut.update([("m1", "m0"), ("m2", "m0")])
+    members.cut_links.update([("m1", "m0"), ("m2", "m0")])
 
     members.run(60.0)
 
-    assert not members.fenced, "no witness confirms what m0 suspects"
+    assert not members.fence_times, "no witness confirms what m0 suspects"
 
 
 def test_a_member_that_no_other_hears_is_fenced() -> None:
     members = fleet(3)
-    members.cut.update([("m0", "m1"), ("m0", "m2")])
+    members.cut_links.update([("m0", "m1"), ("m0", "m2")])
 
     members.run(1.0)
 
-    assert list(members.fenced) == ["m0"]
+    assert list(members.fence_times) == ["m0"]
 
 
 def test_of_two_halves_that_lose_each_other_one_continues() -> None:
     members = fleet(4)
     halves = (["m0", "m1"], ["m2", "m3"])
-    members.cut.update((a, b) for x, y in (halves, halves[::-1]) for a in x for b in y)
+    members.cut_links.update((a, b) for x, y in (halves, halves[::-1]) for a in x for b in y)
 
     members.run(5.0)
 
-    assert sorted(members.fenced) in halves, "else no member would be left, or two groups"
+    assert sorted(members.fence_times) in halves, "else no member would be left, or two groups"
 
 
 def test_where_heartbeats_never_pass_only_leases_decide() -> None:
     members = Fleet(["m0", "m1", "m2"])
-    members.cut.update((a, b) for a in members.names for b in members.names)
+    members.cut_links.update((a, b) for a in members.names for b in members.names)
     members.run(5.0)
-    members.silent.add("m1")
+    members.silent_names.add("m1")
 
     members.run(5.0)
 
-    assert not members.fenced
+    assert not members.fence_times
 
 
 @given(pause=st.floats(0.3, 600.0))
 def test_an_observer_that_was_frozen_suspects_no_peer(pause: float) -> None:
     members = fleet(2)
-    members.silent.add("m0")
+    members.silent_names.add("m0")
     members.inboxes["m0"].clear()  # nothing was stored for the unknown member
     members.now += pause
-    members.silent.clear()
+    members.silent_names.clear()
 
     members.run(0.2)
 
     assert not members.cores["m0"].suspects, "it has observed no silence"
-    assert not members.fenced
+    assert not members.fence_times
 
 
 @given(st.lists(st.floats(0.01, 0.16), min_size=MIN_BEATS, max_size=300))
@@ -233,22 +239,24 @@ def test_a_node_that_was_really_lost_is_not_given_more_time() -> None:
 
 @given(st.lists(st.floats(0.0, 1000.0), max_size=100))
 def test_a_node_is_suspected_at_most_three_times_a_minute(moments: list[float]) -> None:
-    suspicions, suspected = FalseSuspicions(), list[float]()
+    suspicions, suspicion_times = FalseSuspicions(), list[float]()
     for now in sorted(moments):
         if suspicions.threshold(now) <= 1:
             suspicions.record_suspicion(now)
-            suspected.append(now)
+            suspicion_times.append(now)
 
-    for first in suspected:
-        within = [time for time in suspected if first <= time < first + SUSPICIONS_SECONDS]
-        assert len(within) <= MAX_SUSPICIONS, "it would leave and join without end"
+    for start in suspicion_times:
+        nearby_times = [
+            time for time in suspicion_times if start <= time < start + SUSPICIONS_SECONDS
+        ]
+        assert len(nearby_times) <= MAX_SUSPICIONS, "it would leave and join without end"
 
 
 def test_a_suspect_that_registers_again_immediately_was_suspected_by_mistake() -> None:
     members = fleet(3)
-    members.silent.add("m2")
+    members.silent_names.add("m2")
     members.run(0.7)
-    assert list(members.fenced) == ["m2"]
+    assert list(members.fence_times) == ["m2"]
     core = members.cores["m0"]
     core.follow(ObservedGroup("m0", ("m0", "m1"), {"m0": "0", "m1": "1", "new": "node-m2"}))
 
@@ -262,8 +270,8 @@ def test_a_fence_waits_for_a_witness() -> None:
     now = 0.0
     while not core.suspects:
         now += 0.1
-        alive = [HeartbeatMessage("b"), HeartbeatMessage("c")] if now < 2 else []
-        core.step([*alive[: 2 if now < 1.5 else 1]], now)
+        messages = [HeartbeatMessage("b"), HeartbeatMessage("c")] if now < 2 else []
+        core.step([*messages[: 2 if now < 1.5 else 1]], now)
 
     assert core.suspects == ("c",)
     assert core.to_fence() == ()

@@ -2,7 +2,7 @@
 
 Like `recovery_simulation`, with additional faults: an agent loses etcd while its workers reach their peers, two
 nodes lose each other in one direction, a worker hangs, a machine vanishes between any two actions of its
-agent, messages of etcd are repeated and local answers overtake them. A commit is not atomic: its request
+agent, messages of etcd are repeated and local responses overtake them. A commit is not atomic: its request
 reaches etcd late, and the folder is renamed later still, or never.
 """
 
@@ -40,10 +40,12 @@ class PartialFaultWorld(LiveWorld):
 
     def __init__(self, seed: int, nodes: int, min_members: int, coordinators: int = 0) -> None:
         self.requests: list[CommitRequest] = []
-        self.hung: dict[int, float] = {}  # time at which a worker began to hang, by id
+        self.hang_times: dict[int, float] = {}  # time at which a worker began to hang, by id
         self.faultless = False
-        self.interrupted = 0  # copies that were not complete
-        self.staged: dict[StepProgress, History] = {}  # complete folders that are not renamed yet
+        self.interrupted_copies = 0  # copies that were not complete
+        self.staged_states: dict[
+            StepProgress, History
+        ] = {}  # complete folders that are not renamed yet
         super().__init__(seed, nodes, min_members, coordinators)
 
     def spawn(self) -> None:
@@ -60,7 +62,7 @@ class PartialFaultWorld(LiveWorld):
     def request_commit(
         self, worker: Worker, number: int, progress: StepProgress, state: History
     ) -> None:
-        self.staged[progress] = state
+        self.staged_states[progress] = state
         self.requests.append(CommitRequest(worker, number, progress, state))
 
     def carry_out_commit(self, request: CommitRequest) -> None:
@@ -73,14 +75,14 @@ class PartialFaultWorld(LiveWorld):
             return
         if committed and committed[-1][0] >= request.progress:
             return
-        if request.progress not in self.staged:
+        if request.progress not in self.staged_states:
             self.violations.append("a step was committed before its state was written")
         committed.append((request.progress, request.state))
 
     # --- faults ---
 
     def work(self, worker: Worker) -> None:
-        if id(worker) in self.hung:
+        if id(worker) in self.hang_times:
             return
         super().work(worker)
         copies = worker.core.phase is Phase.COPYING and not self.faultless
@@ -89,22 +91,23 @@ class PartialFaultWorld(LiveWorld):
 
     def interrupt_copy(self, worker: Worker) -> None:
         """Crash another worker of a group that copies: torn states must never be offered."""
-        others = [
+        other_agents = [
             agent
             for agent in self.awake()
             if agent.worker is not worker and agent.worker.core.generation == worker.core.generation
         ]
-        if others:
-            self.interrupted += worker.state is None
-            self.crash(self.random.choice(others))
+        if other_agents:
+            self.interrupted_copies += worker.state is None
+            self.crash(self.random.choice(other_agents))
 
     def advance(self, seconds: float) -> None:
         super().advance(seconds)
         for agent in self.awake():
-            hung_at = self.hung.get(id(agent.worker))
-            overdue = hung_at is not None and self.now - hung_at > KILL_SECONDS
-            if overdue and agent.running and agent.stop_requested:  # killed without effect
-                agent.running = 0
+            hung_at = self.hang_times.get(id(agent.worker))
+            is_overdue = hung_at is not None and self.now - hung_at > KILL_SECONDS
+            if is_overdue and agent.running_generation and agent.stop_requested:
+                # Its agent has killed the worker without effect.
+                agent.running_generation = 0
                 agent.handle(Withdrawn(), self.now)
 
     def advance_operation(self, worker: Worker, operation: Operation) -> None:
@@ -136,10 +139,10 @@ class PartialFaultWorld(LiveWorld):
         """Lose packets in one direction, which is enough to break a connection."""
         peer = self.random.choice(self.alive())
         if peer is not agent:
-            self.etcd.cut.add((agent.name, peer.name))
+            self.etcd.cut_links.add((agent.name, peer.name))
 
     def hang(self, agent: LiveAgent) -> None:
-        self.hung.setdefault(id(agent.worker), self.now)
+        self.hang_times.setdefault(id(agent.worker), self.now)
 
     def crash_between_actions(self, agent: LiveAgent) -> None:
         agent.crash_in = self.random.randint(0, 3)
@@ -148,8 +151,8 @@ class PartialFaultWorld(LiveWorld):
         """End most partial faults of an agent; a worker that hung has ended by the time it is replaced."""
         self.reconnect(agent)
         agent.crash_in = None
-        self.etcd.cut = {pair for pair in self.etcd.cut if agent.name not in pair}
-        if self.hung.pop(id(agent.worker), None) is not None:
+        self.etcd.cut_links = {pair for pair in self.etcd.cut_links if agent.name not in pair}
+        if self.hang_times.pop(id(agent.worker), None) is not None:
             self.crash(agent)
 
     def calm(self) -> None:

@@ -50,8 +50,9 @@ from tests.everstep.elastic.membership.simulation import Agent, World
 
 COLLECTIVE_SECONDS = 60.0  # time-out of a collective; 600 s in reality
 UNITS = 6  # units of a step's global batch
-Applied = int | tuple[int, int, int]  # a generation, in `ledger_simulation` with samples and digest
-History = tuple[tuple[int, Applied], ...]  # (step, generation that applied it)
+# Generation that applied a step; in `ledger_simulation` also the number and digest of the samples.
+AppliedStep = int | tuple[int, int, int]
+History = tuple[tuple[int, AppliedStep], ...]  # (step, generation that applied it)
 
 
 @dataclass
@@ -100,7 +101,7 @@ class LiveAgent(Agent):
             case Stop():
                 worker.inbox.append(GroupLost("reported by the agent"))
             case Regroup():
-                worker.regroup_in = self.running
+                worker.regroup_in = self.running_generation
 
 
 class LiveWorld(World):
@@ -109,13 +110,15 @@ class LiveWorld(World):
     def __init__(self, seed: int, nodes: int, min_members: int, coordinators: int = 0) -> None:
         self.operations: dict[tuple[int, int], Operation] = {}
         self.violations: list[str] = []
-        self.favoured: LiveAgent | None = None
+        self.favoured_agent: LiveAgent | None = None
         super().__init__(seed, nodes, min_members, coordinators)
 
     def spawn(self) -> None:
-        self.spawned += 1
+        self.spawn_count += 1
         limits = replace(self.limits, orderly_seconds=1.0)
-        agent = LiveAgent(f"n{self.spawned}", self.etcd, Membership(limits), renewed=self.now)
+        agent = LiveAgent(
+            f"n{self.spawn_count}", self.etcd, Membership(limits), renewed_at=self.now
+        )
         self.agents.append(agent)
         self.etcd.watchers.append(agent)
         agent.worker = Worker(agent)
@@ -133,7 +136,7 @@ class LiveWorld(World):
         for action in actions:
             match action:
                 case WorkerReady():
-                    worker.agent.running = 0
+                    worker.agent.running_generation = 0
                     worker.agent.handle(Ready(), self.now)
                 case Apply():
                     self.apply(worker)
@@ -186,14 +189,16 @@ class LiveWorld(World):
     def roll_back(self, worker: Worker) -> None:
         """Roll the step in flight back; its results are kept, kept partially, or discarded."""
         worker.in_flight = False
-        chance = self.random.random()
-        if chance < 0.2:
+        draw = self.random.random()
+        if draw < 0.2:
             worker.computed = ()
-        elif chance < 0.4:  # only what it had before this generation, and a unit more
-            begun = self.share(worker)
+        elif draw < 0.4:  # only what it had before this generation, and a unit more
+            own_spans = self.share(worker)
             units = self.units(worker)
-            before = remaining(units, [*remaining(units, worker.computed), *begun])
-            worker.computed = merged([*before, *((first, first + 1) for first, _ in begun[:1])])
+            earlier_spans = remaining(units, [*remaining(units, worker.computed), *own_spans])
+            worker.computed = merged(
+                [*earlier_spans, *((first, first + 1) for first, _ in own_spans[:1])]
+            )
 
     def apply(self, worker: Worker) -> None:
         assert worker.state is not None, "a step was applied to a torn state"
@@ -235,7 +240,7 @@ class LiveWorld(World):
 
     def advance_operation(self, worker: Worker, operation: Operation) -> None:
         complete = len(operation.contributions) == worker.core.world_size
-        broken = self.broken(worker)
+        broken = self.has_broken_group(worker)
         if complete and not (broken and self.random.random() < 0.5):
             worker.operation = None
             self.act(worker, worker.core.handle(self.outcome(worker, operation)))
@@ -245,7 +250,7 @@ class LiveWorld(World):
     def give_up_operation(self, worker: Worker) -> None:
         self.act(worker, worker.core.handle(GroupLost("the connection is closed")))
 
-    def broken(self, worker: Worker) -> bool:
+    def has_broken_group(self, worker: Worker) -> bool:
         """Return True if a member of this worker's generation has left it or died, which closes its connections."""
         generation = worker.core.generation
         members = [
@@ -254,17 +259,17 @@ class LiveWorld(World):
             if agent.worker.core.generation == generation
             and agent.worker.core.phase is not Phase.DETACHED
         ]
-        arrived = [*members, *self.on_the_way(generation)]
-        return len(arrived) < worker.core.world_size
+        present_workers = [*members, *self.pending_members(generation)]
+        return len(present_workers) < worker.core.world_size
 
-    def on_the_way(self, generation: int) -> list[Worker]:
+    def pending_members(self, generation: int) -> list[Worker]:
         """Return members that have not received their generation yet; to their peers they are merely late."""
-        group = next((g for g in self.etcd.agreed if g.number == generation), None)
+        group = next((g for g in self.etcd.agreed_generations if g.number == generation), None)
         members = group.members if group else ()
         return [
             agent.worker
             for agent in self.alive()
-            if agent.lease_of in members and agent.worker.core.generation < generation
+            if agent.lease_identity in members and agent.worker.core.generation < generation
         ]
 
     def outcome(self, worker: Worker, operation: Operation) -> Event:
@@ -313,24 +318,24 @@ class LiveWorld(World):
 
     def crash(self, agent: LiveAgent) -> None:
         """Crash the worker process and start it again."""
-        agent.running = 0
+        agent.running_generation = 0
         agent.handle(Withdrawn(), self.now)
         self.start_worker(agent)
 
     def move(self) -> None:
         """Make one random move; workers advance one at a time, so that faults occur between any two moves."""
         agents = self.awake()
-        if self.random.random() < 0.1 or self.favoured not in agents:
-            self.favoured = self.random.choice(agents) if agents else None
-        agent = self.favoured  # most rules concern a worker far ahead of its peers
+        if self.random.random() < 0.1 or self.favoured_agent not in agents:
+            self.favoured_agent = self.random.choice(agents) if agents else None
+        agent = self.favoured_agent  # most rules concern a worker far ahead of its peers
         if agents and self.random.random() < 0.4:
             agent = self.random.choice(agents)
-        chance = self.random.random()
-        if agent and chance < 0.30:
+        draw = self.random.random()
+        if agent and draw < 0.30:
             self.deliver(agent, self.random.randint(1, 6))
-        elif agent and chance < 0.90:
+        elif agent and draw < 0.90:
             self.work(agent.worker)
-        elif chance < 0.95:
+        elif draw < 0.95:
             self.advance(self.random.choice([0.1, 0.5, 1.0]))
         elif agent and self.random.random() < 0.5:
             self.disturb(agent)
@@ -345,19 +350,19 @@ class LiveWorld(World):
     def disturb(self, agent: Agent) -> None:
         """Inject a fault or return a machine, rarely enough that a whole group usually trains."""
         assert isinstance(agent, LiveAgent)
-        frozen = [worker for worker in self.alive() if worker.frozen]
+        frozen_agents = [worker for worker in self.alive() if worker.frozen]
         for _ in range(self.random.choice([0, 0, 3, 9])):
             self.work(agent.worker)  # it is ahead of its peers when the fault strikes
-        chance = self.random.random()
-        if frozen and chance < 0.5:
-            self.random.choice(frozen).frozen = False
-        elif len(self.alive()) < self.limits.max_members and chance < 0.8:
+        draw = self.random.random()
+        if frozen_agents and draw < 0.5:
+            self.random.choice(frozen_agents).frozen = False
+        elif len(self.alive()) < self.limits.max_members and draw < 0.8:
             self.spawn()
-        elif chance < 0.55:
+        elif draw < 0.55:
             self.crash(agent)
-        elif chance < 0.75:
+        elif draw < 0.75:
             agent.frozen = True
-        elif chance < 0.9:
+        elif draw < 0.9:
             self.kill(agent)
         else:
             agent.handle(Leave(), self.now)

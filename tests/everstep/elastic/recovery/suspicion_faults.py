@@ -1,6 +1,6 @@
 """Schedules in which members are suspected, rightly and wrongly.
 
-As `partial_faults`, and in addition every agent has a real `Suspicion`. Heartbeats are lost, late or pass
+In addition to the faults of `partial_faults`, every agent has a real `Suspicion`. Heartbeats are lost, late or pass
 one way only; a process freezes and thaws just before or after its peers fence it; a fence reaches etcd
 late, perhaps after the process that requested it was frozen itself.
 """
@@ -51,14 +51,15 @@ class SuspicionWorld(PartialFaultWorld):
     """A schedule with heartbeats.
 
     Attributes:
-        fenced: identities that were fenced, with whether their agents lived.
+        fences: identities that were fenced, with whether their agents lived.
     """
 
     def __init__(self, seed: int, nodes: int, min_members: int, coordinators: int = 0) -> None:
         self.hearts: dict[str, Heart] = {}
-        self.muted: set[tuple[str, str]] = set()  # no heartbeat goes from the first to the second
-        self.lossy: set[str] = set()  # nodes of which most heartbeats are lost or late
-        self.fenced: list[tuple[str, bool]] = []
+        # Pairs of nodes; no heartbeat goes from the first to the second.
+        self.muted_links: set[tuple[str, str]] = set()
+        self.lossy_nodes: set[str] = set()  # nodes of which most heartbeats are lost or late
+        self.fences: list[tuple[str, bool]] = []
         super().__init__(seed, nodes, min_members, coordinators)
 
     def spawn(self) -> None:
@@ -76,13 +77,13 @@ class SuspicionWorld(PartialFaultWorld):
     def beat(self, agent: LiveAgent) -> None:
         """Run one heartbeat step of an agent: read its packets, judge and send."""
         heart = self.hearts[agent.name]
-        group = observed(agent)
+        group = observed_group(agent)
         heart.core.follow(group)
-        ready = [message for arrival, message in heart.packets if arrival <= self.now]
+        arrived_messages = [message for arrival, message in heart.packets if arrival <= self.now]
         heart.packets = [
             (arrival, message) for arrival, message in heart.packets if arrival > self.now
         ]
-        for sending in heart.core.step(ready, self.now):
+        for sending in heart.core.step(arrived_messages, self.now):
             self.send(agent, sending.to, sending.message)
         suspects = heart.core.to_fence()
         if suspects and group and heart.request is None:
@@ -95,17 +96,19 @@ class SuspicionWorld(PartialFaultWorld):
 
     def send(self, sender: LiveAgent, identity: str, message: HeartbeatMessage) -> None:
         for receiver in self.alive():
-            if receiver.lease_of == identity and self.passes(sender.name, receiver.name):
-                delay = self.random.choice([0.0, 0.3, 0.7]) if sender.name in self.lossy else 0.0
+            if receiver.lease_identity == identity and self.passes(sender.name, receiver.name):
+                delay = (
+                    self.random.choice([0.0, 0.3, 0.7]) if sender.name in self.lossy_nodes else 0.0
+                )
                 self.hearts[receiver.name].packets.append((self.now + delay, message))
 
     def passes(self, sender: str, receiver: str) -> bool:
-        if {(sender, receiver)} & (self.muted | self.etcd.cut):
+        if {(sender, receiver)} & (self.muted_links | self.etcd.cut_links):
             return False
-        return sender not in self.lossy or self.random.random() < 0.4
+        return sender not in self.lossy_nodes or self.random.random() < 0.4
 
     def carry_out_fence(self, agent: LiveAgent, heart: Heart) -> None:
-        """One transaction, which names the generation and all registrations."""
+        """Fence the suspects in one transaction, which names the generation and all registrations."""
         request = heart.request
         if request is None or agent.unreachable():
             return
@@ -116,20 +119,20 @@ class SuspicionWorld(PartialFaultWorld):
             return
         if any(orders.get(name) != order for name, order in request.registrations):
             return
-        living = {node.lease_of for node in self.alive()}
+        live_identities = {node.lease_identity for node in self.alive()}
         etcd.revision += 1
         for name in request.suspects:
-            self.fenced.append((name, name in living))
+            self.fences.append((name, name in live_identities))
             etcd.remove(name)
-        fenced = (*etcd.generation.fenced, *request.suspects)
-        etcd.generation = replace(etcd.generation, fenced=fenced)
+        fenced_members = (*etcd.generation.fenced, *request.suspects)
+        etcd.generation = replace(etcd.generation, fenced=fenced_members)
         etcd.generation_revision = etcd.revision
         etcd.notify(GenerationPut(etcd.generation, etcd.revision))
 
     # --- faults ---
 
     def move(self) -> None:
-        """One random move; time passes more often than in other schedules, so that silences matter."""
+        """Make one random move; time passes more often than in other schedules, so that silences matter."""
         if self.random.random() < 0.15:
             self.advance(BEAT_SECONDS * self.random.randint(1, 3))
         else:
@@ -151,12 +154,12 @@ class SuspicionWorld(PartialFaultWorld):
 
     def mute(self, agent: LiveAgent) -> None:
         """Lose heartbeats to one other node, or to all."""
-        others = [peer.name for peer in self.alive() if peer is not agent]
-        chosen = others if self.random.random() < 0.3 else others[:1]
-        self.muted |= {(agent.name, peer) for peer in chosen}
+        other_names = [peer.name for peer in self.alive() if peer is not agent]
+        chosen_names = other_names if self.random.random() < 0.3 else other_names[:1]
+        self.muted_links |= {(agent.name, peer) for peer in chosen_names}
 
     def lose_heartbeats(self, agent: LiveAgent) -> None:
-        self.lossy.add(agent.name)
+        self.lossy_nodes.add(agent.name)
 
     def freeze_for_a_moment(self, agent: LiveAgent) -> None:
         """Freeze a node until about the moment at which the others fence it."""
@@ -181,11 +184,11 @@ class SuspicionWorld(PartialFaultWorld):
 
     def heal(self, agent: LiveAgent) -> None:
         super().heal(agent)
-        self.lossy.discard(agent.name)
-        self.muted = {pair for pair in self.muted if agent.name not in pair}
+        self.lossy_nodes.discard(agent.name)
+        self.muted_links = {pair for pair in self.muted_links if agent.name not in pair}
 
 
-def observed(agent: LiveAgent) -> ObservedGroup | None:
+def observed_group(agent: LiveAgent) -> ObservedGroup | None:
     """Return the group that an agent observes, from its own view."""
     core = agent.core
     if core.identity is None or core.current is None or core.identity not in core.current.ranks:

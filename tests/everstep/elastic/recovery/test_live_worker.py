@@ -27,7 +27,7 @@ from everstep.elastic.transport.group import PeerLostError
 
 CPU = torch.device("cpu")
 WAIT_SECONDS = 100.0  # limit on a busy machine; all waits end much earlier
-UNANSWERED = 98  # a step whose commit the agent answers only when a test does
+STEP_WITHOUT_RESPONSE = 98  # step whose commit gets a response only from a test
 
 
 class TrainingState:
@@ -72,16 +72,16 @@ class TrainingState:
             self.changed.notify_all()
 
     def flush(self) -> None:
-        """No write is ever in progress."""
+        """Do nothing: no write is ever in progress."""
 
 
 class AgentStub:
     """A stand-in for the agent of a worker: its side of the connection."""
 
     def __init__(self, path: Path) -> None:
-        self.received: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         self.changed = threading.Condition()
-        self.late_response: dict[str, Any] = {}  # sent before the next answer to a commit
+        self.late_response: dict[str, Any] = {}  # sent before the next response to a commit
         self.exchange = channel.AgentServer(path, self._receive)
         self.exchange.start()
         wait = timedelta(seconds=WAIT_SECONDS)
@@ -92,19 +92,19 @@ class AgentStub:
     def _receive(self, pid: int, message: channel.Message) -> channel.Message | None:
         del pid
         with self.changed:
-            self.received.append(dict(message))
+            self.messages.append(dict(message))
             self.changed.notify_all()
-        if "commit" not in message or message["step"] == UNANSWERED:
+        if "commit" not in message or message["step"] == STEP_WITHOUT_RESPONSE:
             return None
         self.exchange.broadcast(self.late_response)
         return {"answer": message["step"] < 100, "request": message["request"]}
 
     def wait_for(self, *messages: dict[str, Any]) -> None:
         with self.changed:
-            arrived = self.changed.wait_for(
-                lambda: all(message in self.received for message in messages), WAIT_SECONDS
+            has_arrived = self.changed.wait_for(
+                lambda: all(message in self.messages for message in messages), WAIT_SECONDS
             )
-        assert arrived, f"received only {self.received}"
+        assert has_arrived, f"received only {self.messages}"
 
     def form(self, number: int, *, nodes: int = 1) -> None:
         self.exchange.broadcast(
@@ -161,14 +161,14 @@ def test_a_single_worker_joins_and_restores_the_checkpoint(
 
 def test_a_step_is_applied_and_reported_once(agent: AgentStub, group: LiveGroup) -> None:
     join_generation(agent, group, TrainingState())
-    applied: list[int] = []
+    applied_values: list[int] = []
 
-    assert not group.after_sum(0, lambda: applied.append(1))
-    assert not group.after_sum(0, lambda: applied.append(2))
+    assert not group.after_sum(0, lambda: applied_values.append(1))
+    assert not group.after_sum(0, lambda: applied_values.append(2))
 
-    assert applied == [1, 2]
+    assert applied_values == [1, 2]
     agent.wait_for({"progressed": 5})
-    assert agent.received.count({"progressed": 5}) == 1
+    assert agent.messages.count({"progressed": 5}) == 1
 
 
 def test_a_vote_ends_the_generation_and_the_next_one_keeps_the_state(
@@ -230,7 +230,7 @@ def test_a_disk_that_hangs_while_a_checkpoint_is_read_is_reported(
     assert "the checkpoint has been read for" in caplog.text
 
 
-def check_for(group: LiveGroup, seconds: float) -> None:
+def keep_checking(group: LiveGroup, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         group.check()
@@ -253,23 +253,23 @@ def test_a_worker_whose_checkpoint_cannot_be_read_gives_up_so_that_another_node_
         return committed.step
 
     state.restore = read  # type: ignore[method-assign]
-    joining = threading.Thread(target=join_generation, args=(agent, group, state), daemon=True)
-    joining.start()
+    join_thread = threading.Thread(target=join_generation, args=(agent, group, state), daemon=True)
+    join_thread.start()
 
     with agent.changed:
         assert agent.changed.wait_for(
-            lambda: any("hung" in m for m in agent.received), WAIT_SECONDS
+            lambda: any("hung" in m for m in agent.messages), WAIT_SECONDS
         )
-    (message,) = [message for message in agent.received if "hung" in message]
+    (message,) = [message for message in agent.messages if "hung" in message]
     assert "has not responded for" in message["hung"]
-    assert joining.is_alive(), "the worker itself waits in the kernel"
+    assert join_thread.is_alive(), "the worker itself waits in the kernel"
     with pytest.raises(PeerLostError):  # its peers must not wait: the connections are shut down
-        check_for(group, WAIT_SECONDS)
+        keep_checking(group, WAIT_SECONDS)
     pipe.open("wb").close()
     agent.wait_for({"ready": 5})  # where the process would have ended, it waits for the next group
 
 
-def test_a_slow_disk_that_answers_is_not_given_up(
+def test_a_slow_disk_that_responds_is_not_given_up(
     agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everstep.elastic.recovery.restore_watch.POLL_SECONDS", 0.01)
@@ -286,7 +286,7 @@ def test_a_slow_disk_that_answers_is_not_given_up(
 
     join_generation(agent, group, state)
 
-    assert not any("hung" in message for message in agent.received)
+    assert not any("hung" in message for message in agent.messages)
 
 
 def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
@@ -297,8 +297,8 @@ def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
     join_generation(agent, group, state)
     group.after_sum(0, lambda: None)
     group.lost("peer")  # with one node left there are fewer than the minimum
-    joining = threading.Thread(target=group.join, args=(state,), daemon=True)
-    joining.start()
+    join_thread = threading.Thread(target=group.join, args=(state,), daemon=True)
+    join_thread.start()
     assert "save" not in state.calls, "a node that stays keeps the state in memory"
 
     agent.exchange.broadcast({"node_leaves": True})
@@ -308,7 +308,7 @@ def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
             "the only state would be lost"
         )
     agent.form(6)
-    joining.join(WAIT_SECONDS)
+    join_thread.join(WAIT_SECONDS)
     assert state.calls.count("save") == 1
     assert group.generation == 6, "a group that forms regardless has the state"
 
@@ -319,13 +319,13 @@ def test_a_group_that_has_ended_is_reported_after_its_minimum_age(
     join_generation(agent, group, TrainingState())
     agent.exchange.broadcast({"stop": "lost b", "generation": 5})
 
-    def until_it_is_reported() -> None:
+    def check_until_reported() -> None:
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
             group.check()
 
     with pytest.raises(PeerLostError, match="lost b"):
-        until_it_is_reported()
+        check_until_reported()
     group.check(min_age_seconds=60)
 
 
@@ -338,13 +338,13 @@ def test_a_stop_interrupts_the_forward_pass_between_layers(
     model(torch.ones(1, 2)).sum().backward()
     agent.exchange.broadcast({"stop": "lost b", "generation": 5})
 
-    def until_it_ends() -> None:
+    def compute_until_stopped() -> None:
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
             model(torch.ones(1, 2)).sum().backward()
 
     with pytest.raises(PeerLostError, match="lost b"):
-        until_it_ends()
+        compute_until_stopped()
 
 
 def test_a_generation_that_was_cancelled_before_it_formed_is_skipped(
@@ -364,9 +364,9 @@ def test_a_regroup_request_applies_to_one_generation(agent: AgentStub, group: Li
     state = TrainingState()
     join_generation(agent, group, state)
     agent.exchange.broadcast({"regroup": "d joins", "generation": 5, "leaving": False})
-    assert group.commit(5, 1)  # answered after the request: the connection is ordered
-    wanted_before = group.regroup_wanted
-    assert wanted_before
+    assert group.commit(5, 1)  # its response follows the request, since the connection is ordered
+    was_wanted = group.regroup_wanted
+    assert was_wanted
 
     group.after_sum(1, lambda: None)
     join_generation(agent, group, state, 6)
@@ -388,7 +388,7 @@ def test_a_late_response_counts_only_for_its_own_step(
 ) -> None:
     join_generation(agent, group, TrainingState())
     monkeypatch.setattr("everstep.elastic.recovery.live_worker.ANSWER_SECONDS", 0.05)
-    assert not group.commit(5, UNANSWERED), "without a response a commit is not allowed"
+    assert not group.commit(5, STEP_WITHOUT_RESPONSE), "without a response a commit is not allowed"
     monkeypatch.setattr("everstep.elastic.recovery.live_worker.ANSWER_SECONDS", WAIT_SECONDS)
     agent.late_response = {"answer": True, "request": 1}
 
@@ -401,7 +401,7 @@ def test_a_snapshot_from_before_the_state_was_replaced_is_not_committed(
     join_generation(agent, group, TrainingState())  # restored in generation 5
 
     assert not group.commit(4, 1)
-    assert not any("commit" in message for message in agent.received), (
+    assert not any("commit" in message for message in agent.messages), (
         "no request is sent to the agent"
     )
 

@@ -43,7 +43,7 @@ def report(agreed_generation: int, step: int, *sums: int) -> StateReport:
     return StateReport(StepProgress(agreed_generation, step), StepProgress(), sums)
 
 
-def trains(step: int = 10, *, rank: int = 1) -> Recovery:
+def training_worker(step: int = 10, *, rank: int = 1) -> Recovery:
     """Return a worker in the second generation of a group of three."""
     core = Recovery()
     core.handle(WarmedUp())
@@ -63,85 +63,87 @@ def test_a_warm_worker_requests_a_rank_and_joins_its_generation() -> None:
 
 
 def test_without_any_state_rank_0_restores_the_checkpoint_and_all_compare_again() -> None:
-    first, second = Recovery(), Recovery()
-    for rank, core in enumerate((first, second)):
+    worker_0, worker_1 = Recovery(), Recovery()
+    for rank, core in enumerate((worker_0, worker_1)):
         core.handle(WarmedUp())
         core.handle(Assigned(1, rank, 2))
         core.handle(Connected())
 
     stateless = Compared((report(0, 0), report(0, 0)))
-    assert first.handle(stateless) == [Restore()]
-    assert second.handle(stateless) == [Compare(StateReport(StepProgress()))]
-    assert first.handle(Restored(40)) == [Compare(StateReport(StepProgress(1, 40)))]
+    assert worker_0.handle(stateless) == [Restore()]
+    assert worker_1.handle(stateless) == [Compare(StateReport(StepProgress()))]
+    assert worker_0.handle(Restored(40)) == [Compare(StateReport(StepProgress(1, 40)))]
 
 
 def test_a_step_is_applied_when_its_all_reduce_completes() -> None:
-    core = trains(step=10)
+    core = training_worker(step=10)
 
     assert core.handle(Summed(0)) == [Apply(), Train()]
     assert core.progress == StepProgress(2, 11)
 
 
 def test_a_vote_ends_the_generation_after_its_step() -> None:
-    core = trains(step=10)
+    core = training_worker(step=10)
 
     assert core.handle(Summed(1)) == [Apply(), LeaveGroup(), Ready()]
     assert core.step == 11
 
 
 def test_a_step_without_a_completed_all_reduce_is_rolled_back() -> None:
-    core = trains(step=10)
+    core = training_worker(step=10)
 
     assert core.handle(GroupLost("peer")) == [RollBack(), LeaveGroup(), Ready()]
     assert core.progress == StepProgress(2, 10)
 
 
 def test_a_generation_can_end_during_an_evaluation() -> None:
-    core = trains(step=10)
+    core = training_worker(step=10)
 
     assert core.handle(RegroupAgreed()) == [LeaveGroup(), Ready()]
     assert core.step == 10
 
 
 def test_workers_with_the_last_step_send_it_to_those_without() -> None:
-    chosen = plan_copy([report(2, 10, 1, 5), report(2, 11, 2, 5), report(2, 11, 2, 5)])
+    plan = plan_copy([report(2, 10, 1, 5), report(2, 11, 2, 5), report(2, 11, 2, 5)])
 
-    assert chosen == CopyPlan(StepProgress(2, 11), (1, 2), {0: (0,)}), "only what differs is copied"
+    assert plan == CopyPlan(StepProgress(2, 11), (1, 2), {0: (0,)}), (
+        "only different tensors are copied"
+    )
 
 
 def test_copies_are_distributed_over_their_sources() -> None:
-    chosen = CopyPlan(StepProgress(2, 11), (1, 2), {0: (0, 1, 2)})
+    plan = CopyPlan(StepProgress(2, 11), (1, 2), {0: (0, 1, 2)})
 
-    assert [chosen.source_of(tensor) for tensor in range(3)] == [1, 2, 1]
+    assert [plan.source_of(tensor) for tensor in range(3)] == [1, 2, 1]
 
 
 def test_the_history_of_the_group_overrides_a_longer_one_of_a_thawed_worker() -> None:
-    chosen = plan_copy([report(5, 95, 1), report(4, 100, 2)])
+    plan = plan_copy([report(5, 95, 1), report(4, 100, 2)])
 
-    assert chosen is not None
-    assert chosen.progress == StepProgress(5, 95)
+    assert plan is not None
+    assert plan.progress == StepProgress(5, 95)
 
 
 def test_a_worker_with_a_different_state_at_the_same_step_gets_the_state_of_the_group() -> None:
-    chosen = plan_copy([report(2, 10, 1), report(2, 10, 1), report(2, 10, 9)])
+    plan = plan_copy([report(2, 10, 1), report(2, 10, 1), report(2, 10, 9)])
 
-    assert chosen == CopyPlan(StepProgress(2, 10), (0, 1), {2: (0,)}, unequal=(2,))
+    assert plan == CopyPlan(StepProgress(2, 10), (0, 1), {2: (0,)}, unequal=(2,))
 
 
 def test_the_state_of_the_majority_is_used_if_states_of_the_same_step_are_unequal() -> None:
-    chosen = plan_copy([report(2, 10, 9), report(2, 10, 1), report(2, 9, 5), report(2, 10, 1)])
+    plan = plan_copy([report(2, 10, 9), report(2, 10, 1), report(2, 9, 5), report(2, 10, 1)])
 
-    assert chosen is not None
-    assert chosen.sources == (1, 3), "rank 0 alone is more probably at fault than two others"
-    assert chosen.unequal == (0,), "a worker that is only behind is none of them"
-    assert chosen.missing == {0: (0,), 2: (0,)}
+    assert plan is not None
+    assert plan.sources == (1, 3), "rank 0 alone is more probably at fault than two others"
+    assert plan.unequal == (0,), "a worker that is only behind is none of them"
+    assert plan.missing == {0: (0,), 2: (0,)}
 
 
 def test_the_state_of_the_lower_rank_is_used_if_two_states_are_unequal() -> None:
-    chosen = plan_copy([report(2, 10, 9), report(2, 10, 1)])
+    plan = plan_copy([report(2, 10, 9), report(2, 10, 1)])
 
-    assert chosen is not None
-    assert (chosen.sources, chosen.unequal) == ((0,), (1,))
+    assert plan is not None
+    assert (plan.sources, plan.unequal) == ((0,), (1,))
 
 
 def test_results_of_the_step_in_flight_are_kept() -> None:
@@ -150,23 +152,22 @@ def test_results_of_the_step_in_flight_are_kept() -> None:
         for spans in (((0, 2),), ((4, 6),))
     ]
 
-    chosen = plan_copy([*reports, report(0, 0)])
+    plan = plan_copy([*reports, report(0, 0)])
 
-    assert chosen is not None
-    assert chosen.computed == ((0, 2), (4, 6))
+    assert plan is not None
+    assert plan.computed == ((0, 2), (4, 6))
 
 
 def test_results_of_a_worker_from_an_older_group_are_not_kept() -> None:
-    report = StateReport(StepProgress(3, 10), sums=(1,), computed=((0, 2),))
-    thawed = StateReport(
-        StepProgress(2, 10), sums=(1,), computed=((2, 4),)
-    )  # the others have taken over that share
+    group_report = StateReport(StepProgress(3, 10), sums=(1,), computed=((0, 2),))
+    # The others have taken over the share of the thawed worker.
+    thawed_report = StateReport(StepProgress(2, 10), sums=(1,), computed=((2, 4),))
 
-    chosen = plan_copy([report, thawed])
+    plan = plan_copy([group_report, thawed_report])
 
-    assert chosen is not None
-    assert chosen.sources == (0,)
-    assert chosen.computed == ((0, 2),)
+    assert plan is not None
+    assert plan.sources == (0,)
+    assert plan.computed == ((0, 2),)
 
 
 def test_a_checkpoint_ahead_of_all_workers_is_restored() -> None:
@@ -175,7 +176,7 @@ def test_a_checkpoint_ahead_of_all_workers_is_restored() -> None:
     assert plan_copy(reports) is None
 
 
-def test_a_partially_copied_state_counts_as_none() -> None:
+def test_a_partially_copied_state_counts_as_no_state() -> None:
     core = Recovery()
     core.handle(WarmedUp())
     core.handle(Assigned(3, 1, 2))
@@ -190,7 +191,7 @@ def test_a_partially_copied_state_counts_as_none() -> None:
 
 
 def test_a_state_that_is_being_overwritten_is_no_longer_offered() -> None:
-    core = trains(step=10)
+    core = training_worker(step=10)
     core.handle(GroupLost("peer"))
     core.handle(Assigned(3, 1, 2))
     core.handle(Connected())
@@ -200,27 +201,29 @@ def test_a_state_that_is_being_overwritten_is_no_longer_offered() -> None:
     core.handle(GroupLost("the source of the copy crashed"))
     core.handle(Assigned(4, 0, 1))
 
-    offered = core.handle(Connected())
-    assert offered == [Compare(StateReport(StepProgress()))], (
+    actions = core.handle(Connected())
+    assert actions == [Compare(StateReport(StepProgress()))], (
         "its tensors are a mixture of two states"
     )
 
 
 def test_work_in_flight_survives_a_group_that_fails_before_it_trains() -> None:
-    core = trains(step=10)
+    core = training_worker(step=10)
     assert RollBack() in core.handle(GroupLost("peer"))
     core.handle(Assigned(3, 0, 2))
 
-    connecting = core.handle(GroupLost("the others could not be reached"))
+    actions_while_connecting = core.handle(GroupLost("the others could not be reached"))
     core.handle(Assigned(4, 0, 2))
     core.handle(Connected())
-    comparing = core.handle(GroupLost("peer"))
+    actions_while_comparing = core.handle(GroupLost("peer"))
 
-    assert connecting == comparing == [LeaveGroup(), Ready()], "a second roll-back drops gradients"
+    assert actions_while_connecting == actions_while_comparing == [LeaveGroup(), Ready()], (
+        "a second roll-back drops gradients"
+    )
 
 
 def test_a_copied_state_forbids_older_snapshots() -> None:
-    core = trains(step=10)
+    core = training_worker(step=10)
     assert core.unbroken_since == 0
     core.handle(GroupLost("peer"))
     core.handle(Assigned(3, 1, 2))
@@ -231,7 +234,7 @@ def test_a_copied_state_forbids_older_snapshots() -> None:
 
 
 def test_a_thawed_writer_does_not_commit_a_history_that_the_group_has_abandoned() -> None:
-    core = trains(step=10, rank=0)
+    core = training_worker(step=10, rank=0)
     assert core.fence(snapshot_generation=2) == 2
     core.handle(GroupLost("its lease lapsed while it was frozen"))
     core.handle(Assigned(4, 2, 3))
@@ -246,8 +249,8 @@ def test_a_thawed_writer_does_not_commit_a_history_that_the_group_has_abandoned(
 
 
 def test_late_messages_are_ignored() -> None:
-    core = trains()
-    before = (core.phase, core.progress)
+    core = training_worker()
+    initial_state = (core.phase, core.progress)
 
     for message in (
         WarmedUp(),
@@ -259,7 +262,7 @@ def test_late_messages_are_ignored() -> None:
     ):
         assert core.handle(message) == []
 
-    assert (core.phase, core.progress) == before
+    assert (core.phase, core.progress) == initial_state
     core.handle(GroupLost("peer"))
     assert core.handle(GroupLost("again")) == []
     assert core.handle(Assigned(2, 1, 3)) == [], "a generation is never entered twice"
@@ -274,19 +277,21 @@ def test_under_any_schedule_no_step_is_lost_doubled_or_committed_twice(min_membe
         check(world, seed)
         while sum(not agent.core.leaving for agent in world.alive()) < min_members:
             world.spawn()
-        before = progress(world)
+        initial_progress = progress(world)
         world.calm()
         check(world, seed)
-        leaving = [agent.name for agent in world.alive() if agent.core.leaving]
-        assert not leaving, f"seed {seed}: {leaving} never left"
-        assert progress(world) > before, f"seed {seed}: no worker trains\n{describe(world)}"
+        leaving_names = [agent.name for agent in world.alive() if agent.core.leaving]
+        assert not leaving_names, f"seed {seed}: {leaving_names} never left"
+        assert progress(world) > initial_progress, (
+            f"seed {seed}: no worker trains\n{describe(world)}"
+        )
 
 
 @pytest.mark.parametrize("phase", [Phase.CONNECTING, Phase.COMPARING])
 def test_a_group_that_fails_before_it_trains_keeps_the_work_of_the_step_in_flight(
     phase: Phase,
 ) -> None:
-    core = trains(step=10)
+    core = training_worker(step=10)
     core.handle(GroupLost("peer"))
     core.handle(Assigned(3, 1, 2))
     if phase is Phase.COMPARING:
@@ -301,7 +306,7 @@ def test_the_schedules_interrupt_copies() -> None:
         for _ in range(2 * MOVES):
             world.move()
 
-    assert sum(world.interrupted for world in worlds) > 0, "else rule 4 is not tested"
+    assert sum(world.interrupted_copies for world in worlds) > 0, "else rule 4 is not tested"
 
 
 @pytest.mark.parametrize("coordinators", [0, 2])
@@ -324,15 +329,15 @@ def play(
     for _ in range(MOVES):
         world.move()
     check(world, seed)
-    before = progress(world)
+    initial_progress = progress(world)
     for _ in range(CALM_PERIODS):  # avoided members are probed again, and overdue ones evicted
         while sum(not agent.core.leaving for agent in world.alive()) < min_members:
             world.spawn()
         world.calm()
-        if progress(world) > before:
+        if progress(world) > initial_progress:
             break
     check(world, seed)
-    assert progress(world) > before, f"seed {seed}: no worker trains\n{describe(world)}"
+    assert progress(world) > initial_progress, f"seed {seed}: no worker trains\n{describe(world)}"
     return world
 
 
@@ -345,15 +350,19 @@ def test_a_worker_that_hangs_in_the_kernel_does_not_stop_the_others_permanently(
     world.calm()
     victim, leaver = world.alive()[seed % 3], world.alive()[(seed + 1) % 3]
     work = world.work
-    monkeypatch.setattr(world, "work", lambda w: None if w.agent is victim else work(w))
+    monkeypatch.setattr(
+        world, "work", lambda worker: None if worker.agent is victim else work(worker)
+    )
     leaver.handle(Leave(), world.now)
     for _ in range(4):
         world.calm()
-    before = progress(world)
+    initial_progress = progress(world)
 
     world.calm()
 
-    assert progress(world) > before, f"seed {seed}: the others continue\n{describe(world)}"
+    assert progress(world) > initial_progress, (
+        f"seed {seed}: the others continue\n{describe(world)}"
+    )
     check(world, seed)
 
 
@@ -364,23 +373,23 @@ def check(world: LiveWorld, seed: int) -> None:
         if state is not None:
             steps = [step for step, _ in state]
             assert steps == list(range(1, len(state) + 1)), f"seed {seed}: {steps}"
-    committed = [state for _, state in world.etcd.committed]
-    for earlier, later in itertools.pairwise(committed):
-        shared = min(len(earlier), len(later))
-        assert earlier[:shared] == later[:shared], (
+    committed_states = [state for _, state in world.etcd.committed]
+    for earlier, later in itertools.pairwise(committed_states):
+        shared_steps = min(len(earlier), len(later))
+        assert earlier[:shared_steps] == later[:shared_steps], (
             f"seed {seed}: two histories were committed: ...{earlier[-3:]} and ...{later[-3:]}"
         )
-    training = [
+    training_workers = [
         agent.worker
         for agent in world.awake()
         if agent.worker.core.phase is Phase.TRAINING and agent.worker.operation
     ]
-    for generation in {worker.core.generation for worker in training}:
+    for generation in {worker.core.generation for worker in training_workers}:
         states = {
             worker.state
-            for worker in training
+            for worker in training_workers
             if worker.core.generation == generation
-            and worker.count == max_count(training, generation)
+            and worker.count == max_count(training_workers, generation)
         }
         assert len(states) <= 1, f"seed {seed}: members of {generation} differ in the same step"
 
@@ -398,7 +407,7 @@ def describe(world: LiveWorld) -> str:
     for agent in world.alive():
         worker = agent.worker
         lines.append(
-            f"{agent.lease_of}: agent generation={agent.core.own_generation} wants={agent.core.wants}; worker "
+            f"{agent.lease_identity}: agent generation={agent.core.own_generation} wants={agent.core.wants}; worker "
             f"{worker.core.phase} gen {worker.core.generation} op "
             f"{worker.operation and (worker.operation.kind, sorted(worker.operation.contributions))}"
         )

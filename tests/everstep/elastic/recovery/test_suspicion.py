@@ -26,8 +26,8 @@ def training_world(seed: int, nodes: int = 3) -> SuspicionWorld:
 
 def run(world: SuspicionWorld, seconds: float) -> None:
     """Continue without further faults; agents and workers react within a tenth of a second."""
-    end = world.now + seconds
-    while world.now < end:
+    end_at = world.now + seconds
+    while world.now < end_at:
         world.advance(0.1)
         for agent in world.awake():
             world.deliver(agent, len(agent.inbox))
@@ -36,26 +36,28 @@ def run(world: SuspicionWorld, seconds: float) -> None:
 
 
 def identities(world: SuspicionWorld, *agents: LiveAgent) -> set[str]:
-    return {agent.lease_of for agent in agents}
+    return {agent.lease_identity for agent in agents}
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("how", ["vanished", "frozen"])
-def test_the_others_train_again_within_a_second_of_a_silent_loss(seed: int, how: str) -> None:
+@pytest.mark.parametrize("fault", ["vanished", "frozen"])
+def test_the_others_train_again_within_a_second_of_a_silent_loss(seed: int, fault: str) -> None:
     world = training_world(seed)
-    lost = next(a for a in world.alive() if a.worker.core.rank == seed % 3)
-    survivors = [agent for agent in world.alive() if agent is not lost]
-    number, before = len(world.etcd.agreed), progress(world)
-    if how == "vanished":
-        world.kill(lost)
+    lost_agent = next(a for a in world.alive() if a.worker.core.rank == seed % 3)
+    survivors = [agent for agent in world.alive() if agent is not lost_agent]
+    number, initial_progress = len(world.etcd.agreed_generations), progress(world)
+    if fault == "vanished":
+        world.kill(lost_agent)
     else:
-        lost.frozen = True
+        lost_agent.frozen = True
 
     run(world, 1.0)
 
-    assert len(world.etcd.agreed) > number, f"seed {seed}: its lease is valid for two seconds"
-    assert set(world.etcd.agreed[-1].members) == identities(world, *survivors)
-    assert progress(world) > before
+    assert len(world.etcd.agreed_generations) > number, (
+        f"seed {seed}: its lease is valid for two seconds"
+    )
+    assert set(world.etcd.agreed_generations[-1].members) == identities(world, *survivors)
+    assert progress(world) > initial_progress
     check(world, seed)
 
 
@@ -74,10 +76,10 @@ def test_a_node_that_thaws_about_when_it_is_fenced_trains_again_immediately(
 
     generation = world.etcd.generation
     assert generation is not None
-    assert frozen_agent.lease_of in generation.members, f"seed {seed}: {generation}"
-    before = progress(world)
+    assert frozen_agent.lease_identity in generation.members, f"seed {seed}: {generation}"
+    initial_progress = progress(world)
     run(world, 0.5)
-    assert progress(world) > before
+    assert progress(world) > initial_progress
     check(world, seed)
 
 
@@ -86,7 +88,7 @@ def test_without_faults_no_member_is_suspected() -> None:
 
     run(world, 60)
 
-    assert not world.fenced
+    assert not world.fences
 
 
 def test_a_fence_of_an_earlier_generation_fences_none_of_a_later_one() -> None:
@@ -99,10 +101,12 @@ def test_a_fence_of_an_earlier_generation_fences_none_of_a_later_one() -> None:
     world.kill(world.alive()[2])
     run(world, 1.0)
 
-    heart.request = FenceRequest(world.etcd.agreed[0].number, registrations, (victim.lease_of,))
+    heart.request = FenceRequest(
+        world.etcd.agreed_generations[0].number, registrations, (victim.lease_identity,)
+    )
     run(world, 1.0)
 
-    assert victim.lease_of not in dict(world.fenced)
+    assert victim.lease_identity not in dict(world.fences)
 
 
 def test_the_schedules_fence_living_members() -> None:
@@ -111,6 +115,6 @@ def test_the_schedules_fence_living_members() -> None:
         for _ in range(200):
             world.move()
 
-    fenced = [lived for world in worlds for _, lived in world.fenced]
-    assert fenced.count(True) > 3, "else wrong suspicions are not tested"
-    assert fenced.count(False) > 3
+    liveness = [lived for world in worlds for _, lived in world.fences]
+    assert liveness.count(True) > 3, "else wrong suspicions are not tested"
+    assert liveness.count(False) > 3

@@ -1,4 +1,4 @@
-"""A worker process without an agent, and one whose agent has ended."""
+"""Worker processes without an agent, and with an agent that has ended."""
 
 import subprocess
 import sys

@@ -15,9 +15,9 @@ from everstep.elastic.data_order.sampler import SampleOrder
 
 SAMPLES, BATCH, EPOCHS = 240, 24, 4
 OPTIMIZERS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
-    "SGD": lambda m: torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9),
-    "AdamW": lambda m: torch.optim.AdamW(m.parameters(), lr=0.01),
-    "Adafactor": lambda m: torch.optim.Adafactor(m.parameters(), lr=0.01),
+    "SGD": lambda model: torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
+    "AdamW": lambda model: torch.optim.AdamW(model.parameters(), lr=0.01),
+    "Adafactor": lambda model: torch.optim.Adafactor(model.parameters(), lr=0.01),
 }
 
 

@@ -12,20 +12,22 @@ REFERENCE = Path(__file__).parents[4] / "docs" / "elastic-api.md"
 
 def test_the_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    first, second, callbacks = re.findall(r"```python\n(.*?)```", REFERENCE.read_text(), re.DOTALL)
+    first_example, second_example, callbacks = re.findall(
+        r"```python\n(.*?)```", REFERENCE.read_text(), re.DOTALL
+    )
     names: dict[str, object] = {}
-    exec(first, names)
+    exec(first_example, names)
     run = names["run"]
     assert isinstance(run, elastic.Run)
     assert run.step == run.total_steps
     assert (tmp_path / "runs/example/checkpoints/step-00000016").exists()
 
-    create = re.search(r"^run = .*?^\)", first, re.DOTALL | re.MULTILINE)
-    assert create
-    exec(create[0].replace("runs/example", "runs/other"), names)
+    construction = re.search(r"^run = .*?^\)", first_example, re.DOTALL | re.MULTILINE)
+    assert construction
+    exec(construction[0].replace("runs/example", "runs/other"), names)
     names["test_set"] = names["train_set"]
     exec(callbacks, names)
-    exec(second, names)
+    exec(second_example, names)
     second_run = names["run"]
     assert isinstance(second_run, elastic.Run)
     assert 0 < second_run.metrics["accuracy"] <= 1
@@ -34,16 +36,18 @@ def test_the_examples_of_the_reference_run(tmp_path: Path, monkeypatch: pytest.M
 def test_the_reference_names_every_option() -> None:
     text = REFERENCE.read_text()
 
-    missing = [name for name in elastic.RunOptions.__dataclass_fields__ if f"`{name}`" not in text]
+    missing_names = [
+        name for name in elastic.RunOptions.__dataclass_fields__ if f"`{name}`" not in text
+    ]
 
-    assert not missing
+    assert not missing_names
 
 
 def test_the_reference_names_every_public_member_of_a_run_and_a_batch() -> None:
     text = REFERENCE.read_text()
 
     for public_class in (elastic.Run, elastic.Batch):
-        missing = [
+        missing_names = [
             name for name in vars(public_class) if not name.startswith("_") and name not in text
         ]
-        assert not missing, f"members of {public_class.__name__}"
+        assert not missing_names, f"members of {public_class.__name__}"

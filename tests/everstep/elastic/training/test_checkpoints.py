@@ -14,8 +14,8 @@ def test_commits_do_not_use_up_the_file_descriptors(tmp_path: Path) -> None:
     storage = FolderStorage(tmp_path)
     manifest = Manifest(1, 1, {}, {"samples": 4, "digest": "00"})
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before + OPEN_FILES, hard))
+    open_descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_descriptors + OPEN_FILES, hard))
     try:
         for _ in range(COMMITS):
             storage.note_commit(manifest)

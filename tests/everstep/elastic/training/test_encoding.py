@@ -1,3 +1,4 @@
+import json
 from collections import Counter
 from typing import Any
 
@@ -33,12 +34,11 @@ VALUES = recursive(
 
 @given(VALUES)
 def test_a_state_of_numbers_and_containers_is_decoded_as_it_was(value: Any) -> None:
-    import json
 
     tensors: Tensors = {}
-    encoded = json.loads(json.dumps(encode(value, "state", tensors)))
+    encoded_state = json.loads(json.dumps(encode(value, "state", tensors)))
 
-    assert decode(encoded, tensors) == value
+    assert decode(encoded_state, tensors) == value
     assert not tensors
 
 
@@ -46,13 +46,17 @@ def test_tensors_are_separated_by_their_path() -> None:
     weight = torch.ones(2)
     tensors: Tensors = {}
 
-    encoded = encode({"a": [weight], "n": np.float64(2.5), 3: Counter({30: 1})}, "state", tensors)
+    encoded_state = encode(
+        {"a": [weight], "n": np.float64(2.5), 3: Counter({30: 1})}, "state", tensors
+    )
 
     assert list(tensors) == ["state.a.0"]
-    decoded = decode(encoded, tensors)
-    assert decoded["a"][0].data_ptr() == weight.data_ptr(), "a copied tensor would not be received"
-    assert decoded["n"] == 2.5
-    assert decoded[3] == Counter({30: 1})
+    decoded_state = decode(encoded_state, tensors)
+    assert decoded_state["a"][0].data_ptr() == weight.data_ptr(), (
+        "a copied tensor would not be received"
+    )
+    assert decoded_state["n"] == 2.5
+    assert decoded_state[3] == Counter({30: 1})
 
 
 @pytest.mark.parametrize("value", [object(), lambda: None, {(1, 2): 3}, {"a": {1, 2}}])

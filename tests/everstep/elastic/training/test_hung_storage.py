@@ -1,4 +1,4 @@
-"""Storage that never answers: pipes without a reader, in whose system calls the writing thread really waits."""
+"""Storage that never responds: the writing thread really waits in system calls on pipes without a reader."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ from everstep.elastic.checkpoint import files
 from everstep.elastic.recovery.worker import SingleProcessGroup
 from everstep.elastic.training.run_storage import FolderStorage
 from everstep.errors import EverstepError
-from tests.everstep.elastic.training.test_run_in_groups import ScriptedGroup, compute, started
+from tests.everstep.elastic.training.test_run_in_groups import ScriptedGroup, compute, start_run
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 def test_another_worker_writes_the_checkpoints_when_the_storage_of_the_first_one_hangs(
     run_folder: Path,
 ) -> None:
-    run, model, _ = started(
+    run, model, _ = start_run(
         ScriptedGroup(lambda _: False),
         checkpoint=run_folder,
         checkpoint_steps=1,
@@ -47,7 +47,7 @@ def test_another_worker_writes_the_checkpoints_when_the_storage_of_the_first_one
         if session.worker.saver == 1:
             break
 
-    assert session.attached, "the worker with the hung storage trains on"
+    assert session.attached, "the worker with the hung storage continues to train"
     assert not session.worker.saves
     assert not session.state.checkpoints.due(run.step), "it still waits for its own write"
 
@@ -55,7 +55,7 @@ def test_another_worker_writes_the_checkpoints_when_the_storage_of_the_first_one
 def test_a_run_whose_last_checkpoint_cannot_be_written_ends_with_the_reason(
     run_folder: Path,
 ) -> None:
-    run, model, _ = started(
+    run, model, _ = start_run(
         SingleProcessGroup(), checkpoint=run_folder, max_steps=1, storage_timeout_seconds=1
     )
 
@@ -63,9 +63,9 @@ def test_a_run_whose_last_checkpoint_cannot_be_written_ends_with_the_reason(
         for batch in run:
             compute(batch, model)
 
-    with pytest.raises(EverstepError, match="its storage hangs on all workers") as raised:
+    with pytest.raises(EverstepError, match="its storage hangs on all workers") as error:
         train()
-    assert "continues from the last committed checkpoint" in raised.value.fix
+    assert "continues from the last committed checkpoint" in error.value.fix
 
 
 def test_a_record_that_cannot_be_read_counts_as_no_identity(tmp_path: Path) -> None:

@@ -34,19 +34,21 @@ def test_each_unit_is_in_one_micro_batch_within_the_bound(
     assert computed == units(merged(spans)), "each sample once, in order"
     sizes = [len(units(group)) for group in groups]
     if sizes:
-        assert max(sizes) - min(sizes) <= 1, "a small last one would be normalised by few samples"
+        assert max(sizes) - min(sizes) <= 1, (
+            "a small last micro-batch would be normalised by few samples"
+        )
         assert max(sizes) <= (bound or max(sizes))
         assert len(sizes) == (-(-sum(sizes) // bound) if bound else 1)
 
 
 @given(integers(1, 300), SPANS, integers(1, 9), integers(1, 40))
 def test_the_weights_of_all_workers_sum_to_one(
-    batch: int, done: list[Span], workers: int, bound: int
+    batch: int, done_spans: list[Span], workers: int, bound: int
 ) -> None:
-    kept_units = tuple((first, min(last, batch)) for first, last in done if first < batch)
-    computed = list(units(merged(kept_units)))
+    kept_spans = tuple((first, min(last, batch)) for first, last in done_spans if first < batch)
+    computed = list(units(merged(kept_spans)))
     for rank in range(workers):
-        share = split_share(remaining(batch, kept_units), rank, workers)
+        share = split_share(remaining(batch, kept_spans), rank, workers)
         computed += [unit for group in split_spans(share, bound) for unit in units(group)]
 
     weight = sum(1 / batch for _ in computed)
@@ -56,19 +58,19 @@ def test_the_weights_of_all_workers_sum_to_one(
 
 
 @given(SPANS, SPANS)
-def test_common_units_are_those_in_both(spans: list[Span], others: list[Span]) -> None:
-    assert units(common(spans, others)) == sorted(
-        set(units(merged(spans))) & set(units(merged(others)))
+def test_common_units_are_those_in_both(spans: list[Span], other_spans: list[Span]) -> None:
+    assert units(common(spans, other_spans)) == sorted(
+        set(units(merged(spans))) & set(units(merged(other_spans)))
     )
 
 
 def test_discarded_units_on_which_the_group_counts_are_owed() -> None:
     in_flight = InFlight(own=((0, 4), (8, 12)), group=((0, 6),), loss=2.0, samples=8)
 
-    discarded = in_flight.discarded()
+    result = in_flight.discarded()
 
-    assert discarded == InFlight(group=((0, 6),), owed=((0, 4),))
-    assert discarded.plus(((0, 4),), 1.0, torch.arange(4).numpy(), 0).discarded() == discarded
+    assert result == InFlight(group=((0, 6),), owed=((0, 4),))
+    assert result.plus(((0, 4),), 1.0, torch.arange(4).numpy(), 0).discarded() == result
 
 
 def test_a_bound_is_halved_and_remembered_for_the_device_type(tmp_path: Path) -> None:

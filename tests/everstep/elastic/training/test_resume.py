@@ -10,19 +10,21 @@ from everstep.elastic.checkpoint.restore import OtherRunError
 from everstep.elastic.training.resume import check_shapes, choose
 from everstep.errors import EverstepError
 
-THERE = "8 images in 2 classes, contents aaaa"
-HERE = "9 images in 2 classes, contents bbbb"
+SAVED_DATA = "8 images in 2 classes, contents aaaa"
+CURRENT_DATA = "9 images in 2 classes, contents bbbb"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    manifest = Manifest(step=4, generation=1, fingerprint={"model": "resnet18", "data": THERE})
+    manifest = Manifest(step=4, generation=1, fingerprint={"model": "resnet18", "data": SAVED_DATA})
     write(tmp_path, {"w": torch.zeros(2, 3)}, manifest, commit=lambda _: True)
     return tmp_path
 
 
-def run(folder: Path, data: str = HERE, accepted: str = "", model: str = "resnet18") -> Any:
-    return choose(FolderStore(folder), {"model": model, "data": data}, accepted, lambda _: None)
+def run(
+    folder: Path, data: str = CURRENT_DATA, accept_data: str = "", model: str = "resnet18"
+) -> Any:
+    return choose(FolderStore(folder), {"model": model, "data": data}, accept_data, lambda _: None)
 
 
 def test_changed_data_are_refused_with_the_difference_and_the_option_that_accepts_them(
@@ -31,12 +33,12 @@ def test_changed_data_are_refused_with_the_difference_and_the_option_that_accept
     with pytest.raises(EverstepError) as error:
         run(folder)
 
-    assert f"{THERE} then; {HERE} now" in error.value.problem
+    assert f"{SAVED_DATA} then; {CURRENT_DATA} now" in error.value.problem
     assert "--accept-data=bbbb" in error.value.fix
 
 
 def test_changed_data_are_accepted_by_their_digest(folder: Path) -> None:
-    checkpoint = run(folder, accepted="bbbb")
+    checkpoint = run(folder, accept_data="bbbb")
 
     assert checkpoint is not None
     assert checkpoint.manifest.step == 4
@@ -44,20 +46,20 @@ def test_changed_data_are_accepted_by_their_digest(folder: Path) -> None:
 
 def test_the_digest_of_accepted_data_accepts_no_other_data(folder: Path) -> None:
     with pytest.raises(EverstepError, match="the data have changed"):
-        run(folder, data="9 images in 2 classes, contents cccc", accepted="bbbb")
+        run(folder, data="9 images in 2 classes, contents cccc", accept_data="bbbb")
 
 
 def test_accepting_data_accepts_no_other_settings(folder: Path) -> None:
     with pytest.raises(OtherRunError, match="model is 'resnet18' there"):
-        run(folder, accepted="bbbb", model="resnet50")
+        run(folder, accept_data="bbbb", model="resnet50")
 
 
 def test_unchanged_data_need_no_acceptance(folder: Path) -> None:
-    assert run(folder, data=THERE) is not None
+    assert run(folder, data=SAVED_DATA) is not None
 
 
 def test_another_number_of_classes_cannot_be_accepted(folder: Path) -> None:
-    checkpoint = run(folder, accepted="bbbb")
+    checkpoint = run(folder, accept_data="bbbb")
 
     with pytest.raises(EverstepError, match="the number of classes differs"):
         check_shapes(checkpoint.location, checkpoint.load(), {"w": torch.zeros(2, 4)})

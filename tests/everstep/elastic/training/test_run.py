@@ -19,13 +19,15 @@ from everstep.errors import EverstepError
 
 SAMPLES, BATCH, EPOCHS = 44, 8, 2
 
-Optimize = Callable[[nn.Module], torch.optim.Optimizer]
-OPTIMIZERS: dict[str, Optimize] = {
-    "SGD": lambda m: torch.optim.SGD(m.parameters(), lr=0.1),
-    "momentum": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, dampening=0.5),
-    "Adam": lambda m: torch.optim.Adam(m.parameters(), lr=0.01),
-    "AdamW": lambda m: torch.optim.AdamW(m.parameters(), lr=0.01, amsgrad=True),
-    "Adafactor": lambda m: torch.optim.Adafactor(m.parameters(), lr=0.01),
+OptimizerFactory = Callable[[nn.Module], torch.optim.Optimizer]
+OPTIMIZERS: dict[str, OptimizerFactory] = {
+    "SGD": lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
+    "momentum": lambda model: torch.optim.SGD(
+        model.parameters(), lr=0.1, momentum=0.9, dampening=0.5
+    ),
+    "Adam": lambda model: torch.optim.Adam(model.parameters(), lr=0.01),
+    "AdamW": lambda model: torch.optim.AdamW(model.parameters(), lr=0.01, amsgrad=True),
+    "Adafactor": lambda model: torch.optim.Adafactor(model.parameters(), lr=0.01),
 }
 
 
@@ -47,7 +49,7 @@ def samples() -> TensorDataset:
     )
 
 
-def started(model: nn.Module, optimizer: torch.optim.Optimizer, **options: Any) -> elastic.Run:
+def start_run(model: nn.Module, optimizer: torch.optim.Optimizer, **options: Any) -> elastic.Run:
     defaults = {"dataset": samples(), "global_batch": BATCH, "epochs": EPOCHS}
     return elastic.Run(model, optimizer, **{**defaults, **options})
 
@@ -84,13 +86,15 @@ def train_plainly(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[fl
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("bound", [None, 3])
 def test_a_run_trains_like_a_plain_loop(name: str, bound: int | None) -> None:
-    plain, model = network(), network()
-    expected = train_plainly(plain, OPTIMIZERS[name](plain))
+    plain_model, model = network(), network()
+    expected = train_plainly(plain_model, OPTIMIZERS[name](plain_model))
 
-    losses = train(started(model, OPTIMIZERS[name](model), max_microbatch=bound), model)
+    losses = train(start_run(model, OPTIMIZERS[name](model), max_microbatch=bound), model)
 
     assert losses == pytest.approx(expected, abs=1e-5)
-    for parameter, plain_parameter in zip(model.parameters(), plain.parameters(), strict=True):
+    for parameter, plain_parameter in zip(
+        model.parameters(), plain_model.parameters(), strict=True
+    ):
         assert torch.allclose(parameter, plain_parameter, atol=2e-5), (
             "micro-batches must not change the step"
         )
@@ -102,21 +106,28 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(
     name: str, mode: str, tmp_path: Path
 ) -> None:
     options = {"mode": mode, "shard_size": 4, "checkpoint_steps": 1}
-    uninterrupted = network(nn.BatchNorm1d(6))
-    train(started(uninterrupted, OPTIMIZERS[name](uninterrupted), **options), uninterrupted)
+    uninterrupted_model = network(nn.BatchNorm1d(6))
+    train(
+        start_run(uninterrupted_model, OPTIMIZERS[name](uninterrupted_model), **options),
+        uninterrupted_model,
+    )
 
-    first = network(nn.BatchNorm1d(6))
-    run = started(first, OPTIMIZERS[name](first), checkpoint=tmp_path, **options)
-    train(run, first, stop_after=4)
-    second = network(nn.BatchNorm1d(6))
+    first_model = network(nn.BatchNorm1d(6))
+    run = start_run(first_model, OPTIMIZERS[name](first_model), checkpoint=tmp_path, **options)
+    train(run, first_model, stop_after=4)
+    second_model = network(nn.BatchNorm1d(6))
     with torch.no_grad():
-        next(second.parameters()).zero_()  # the initial parameters of a new process do not matter
-    resumed = started(second, OPTIMIZERS[name](second), checkpoint=tmp_path, **options)
-    train(resumed, second)
+        next(
+            second_model.parameters()
+        ).zero_()  # the initial parameters of a new process do not matter
+    resumed_run = start_run(
+        second_model, OPTIMIZERS[name](second_model), checkpoint=tmp_path, **options
+    )
+    train(resumed_run, second_model)
 
-    assert resumed.step == run.total_steps
+    assert resumed_run.step == run.total_steps
     for parameter, expected in zip(
-        second.state_dict().values(), uninterrupted.state_dict().values(), strict=True
+        second_model.state_dict().values(), uninterrupted_model.state_dict().values(), strict=True
     ):
         assert torch.equal(parameter, expected)
 
@@ -127,7 +138,7 @@ def test_scheduler_scaler_average_and_metrics_continue_from_a_checkpoint(tmp_pat
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=40)
         average = torch.optim.swa_utils.AveragedModel(model)
-        run = started(
+        run = start_run(
             model,
             optimizer,
             checkpoint=tmp_path,
@@ -146,17 +157,17 @@ def test_scheduler_scaler_average_and_metrics_continue_from_a_checkpoint(tmp_pat
 
     run, model, _ = begin()
     train(run, model, stop_after=8)
-    resumed, _, (new_scheduler, new_average, new_optimizer) = begin()
-    next(iter(resumed))
+    resumed_run, _, (new_scheduler, new_average, new_optimizer) = begin()
+    next(iter(resumed_run))
 
     assert run.step == 8
-    assert resumed.step == 7, "the loop ended before the eighth step was saved"
-    assert resumed.metrics == {"epochs": 1.0}
-    assert new_scheduler.last_epoch == resumed.step
-    assert new_average.n_averaged == resumed.step
+    assert resumed_run.step == 7, "the loop ended before the eighth step was saved"
+    assert resumed_run.metrics == {"epochs": 1.0}
+    assert new_scheduler.last_epoch == resumed_run.step
+    assert new_average.n_averaged == resumed_run.step
     assert new_optimizer.param_groups[0]["lr"] == new_scheduler.get_last_lr()[0]
-    assert resumed._session.scaler is not None
-    assert resumed._session.scaler.get_scale() > 65536.0, "it has grown"
+    assert resumed_run._session.scaler is not None
+    assert resumed_run._session.scaler.get_scale() > 65536.0, "it has grown"
 
 
 def test_two_backward_passes_in_one_micro_batch_add_up() -> None:
@@ -176,10 +187,10 @@ def test_two_backward_passes_in_one_micro_batch_add_up() -> None:
 
 def test_random_layers_do_not_depend_on_earlier_draws() -> None:
     outcomes = []
-    for drawn in (0, 7):
+    for draws in (0, 7):
         model = network(nn.Dropout(0.5))
-        torch.rand(drawn)
-        train(started(model, torch.optim.SGD(model.parameters(), lr=0.1)), model)
+        torch.rand(draws)
+        train(start_run(model, torch.optim.SGD(model.parameters(), lr=0.1)), model)
         outcomes.append(copy.deepcopy(model.state_dict()))
 
     assert all(map(torch.equal, *(state.values() for state in outcomes)))
@@ -187,7 +198,7 @@ def test_random_layers_do_not_depend_on_earlier_draws() -> None:
 
 def test_an_evaluation_returns_exact_means() -> None:
     model = network()
-    run = started(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
     means = []
 
     @run.each_epoch
@@ -210,10 +221,10 @@ def test_an_out_of_memory_error_halves_the_micro_batches_permanently(tmp_path: P
                 raise torch.OutOfMemoryError("injected")
             return x
 
-    plain, model = network(), network(OutOfMemoryLayer())
-    expected = train_plainly(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
+    plain_model, model = network(), network(OutOfMemoryLayer())
+    expected = train_plainly(plain_model, torch.optim.SGD(plain_model.parameters(), lr=0.1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = train(started(model, optimizer, checkpoint=tmp_path / "a"), model)
+    losses = train(start_run(model, optimizer, checkpoint=tmp_path / "a"), model)
 
     assert losses == pytest.approx(expected, abs=1e-5), "each sample counts once in its step"
     assert sizes[:4] == [8, 4, 2, 2]
@@ -223,7 +234,7 @@ def test_an_out_of_memory_error_halves_the_micro_batches_permanently(tmp_path: P
 
 def test_a_sample_that_does_not_fit_is_an_error() -> None:
     model = network()
-    run = started(model, torch.optim.SGD(model.parameters(), lr=0.1), max_microbatch=1)
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1), max_microbatch=1)
 
     def run_out_of_memory(batch: elastic.Batch, model: nn.Module) -> None:
         with batch:
@@ -293,13 +304,13 @@ def calls_microbatches_twice(batch: elastic.Batch, model: nn.Module) -> None:
 def test_a_loop_with_a_mistake_ends_with_its_description(name: str, mode: str) -> None:
     error, body = LOOPS[name]
     model = network()
-    run = started(model, torch.optim.SGD(model.parameters(), lr=0.1), mode=mode)
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1), mode=mode)
 
-    with pytest.raises(EverstepError) as raised:
+    with pytest.raises(EverstepError) as exception:
         loop_over(run, model, body)
 
-    assert error in raised.value.problem
-    assert "batch.step() once" in raised.value.fix
+    assert error in exception.value.problem
+    assert "batch.step() once" in exception.value.fix
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -327,21 +338,21 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 def test_arguments_that_are_not_valid_are_refused_with_a_reason(error: str) -> None:
     model = network()
 
-    with pytest.raises(EverstepError) as raised:
-        started(model, torch.optim.SGD(model.parameters(), lr=0.1), **ARGUMENTS[error])
+    with pytest.raises(EverstepError) as exception:
+        start_run(model, torch.optim.SGD(model.parameters(), lr=0.1), **ARGUMENTS[error])
 
-    assert error in str(raised.value)
-    assert raised.value.fix
+    assert error in str(exception.value)
+    assert exception.value.fix
 
 
 def test_an_optimizer_of_other_parameters_is_refused() -> None:
     with pytest.raises(EverstepError, match="are not the model's"):
-        started(network(), torch.optim.SGD(network().parameters(), lr=0.1))
+        start_run(network(), torch.optim.SGD(network().parameters(), lr=0.1))
 
 
 def test_a_loss_that_is_not_reported_is_still_checked() -> None:
     model = network()
-    run = started(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
     def diverge(batch: elastic.Batch, model: nn.Module) -> None:
         for x, _ in batch.microbatches():
@@ -354,26 +365,26 @@ def test_a_loss_that_is_not_reported_is_still_checked() -> None:
 
 def test_sums_over_workers_are_for_callbacks_only() -> None:
     model = network()
-    run = started(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
     with pytest.raises(EverstepError, match="only in a callback"):
         run.sum(1.0)
 
 
-def compiled(model: nn.Module, backend: str) -> nn.Module:
+def compile_model(model: nn.Module, backend: str) -> nn.Module:
     module = torch.compile(model, backend=backend)
     assert isinstance(module, nn.Module)
     return module
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])  # need no C++ compiler
-@pytest.mark.parametrize("passed", ["the model", "the compiled model"])
-def test_a_compiled_model_trains_like_a_plain_one(backend: str, passed: str) -> None:
-    plain, model = network(), network()
-    expected = train_plainly(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
-    module = compiled(model, backend)
-    run = started(
-        module if passed == "the compiled model" else model,
+@pytest.mark.parametrize("variant", ["the model", "the compiled model"])
+def test_a_compiled_model_trains_like_a_plain_one(backend: str, variant: str) -> None:
+    plain_model, model = network(), network()
+    expected = train_plainly(plain_model, torch.optim.SGD(plain_model.parameters(), lr=0.1))
+    module = compile_model(model, backend)
+    run = start_run(
+        module if variant == "the compiled model" else model,
         torch.optim.SGD(model.parameters(), lr=0.1),
     )
 
@@ -383,20 +394,22 @@ def test_a_compiled_model_trains_like_a_plain_one(backend: str, passed: str) -> 
 
 
 def test_a_run_continues_whether_its_model_is_compiled_or_not(tmp_path: Path) -> None:
-    uninterrupted = network()
-    train_plainly(uninterrupted, torch.optim.SGD(uninterrupted.parameters(), lr=0.1))
+    uninterrupted_model = network()
+    train_plainly(uninterrupted_model, torch.optim.SGD(uninterrupted_model.parameters(), lr=0.1))
     stops = {"a compiled model": 2, "the plain model": 4, "a model with a compiled layer": 1000}
 
     for variant, stop_after in stops.items():
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        trained = compiled(model, "eager") if variant == "a compiled model" else model
+        trained_model = compile_model(model, "eager") if variant == "a compiled model" else model
         if variant == "a model with a compiled layer":
-            model[0] = compiled(model[0], "eager")
-        run = started(trained, optimizer, checkpoint=tmp_path, checkpoint_steps=1)
-        assert len(train(run, trained, stop_after)) <= stop_after
+            model[0] = compile_model(model[0], "eager")
+        run = start_run(trained_model, optimizer, checkpoint=tmp_path, checkpoint_steps=1)
+        assert len(train(run, trained_model, stop_after)) <= stop_after
 
-    for parameter, expected in zip(model.parameters(), uninterrupted.parameters(), strict=True):
+    for parameter, expected in zip(
+        model.parameters(), uninterrupted_model.parameters(), strict=True
+    ):
         assert torch.allclose(parameter, expected, atol=1e-5), "each part continued the same run"
     assert run.step == run.total_steps
 
@@ -415,7 +428,7 @@ def test_the_public_names_are_pinned() -> None:
 
 def test_a_worker_exports_its_progress_its_loss_and_its_checkpoints(tmp_path: Path) -> None:
     started_at, model = time.time(), network()
-    run = started(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path, checkpoint_seconds=7)
+    run = start_run(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path, checkpoint_seconds=7)
     losses = train(run, model)
     values = run._session.reading().values
 
@@ -431,28 +444,30 @@ def test_a_worker_exports_its_progress_its_loss_and_its_checkpoints(tmp_path: Pa
 
 def test_only_rank_0_exports_the_age_of_the_checkpoint(tmp_path: Path) -> None:
     model = network()
-    run = started(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path)
+    run = start_run(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path)
 
     values = run._session.state.checkpoints.reading(saves=False)
 
-    assert values[metrics.CHECKPOINT_TIME] is None, "the youngest worker would hide an old one"
+    assert values[metrics.CHECKPOINT_TIME] is None, "the newest worker would hide an old checkpoint"
 
 
 def test_a_run_without_checkpoints_exports_nothing_about_them() -> None:
     model = network()
-    run = started(model, OPTIMIZERS["SGD"](model))
+    run = start_run(model, OPTIMIZERS["SGD"](model))
 
     assert metrics.CHECKPOINT_TIME not in run._session.reading().values
 
 
 def test_a_new_process_counts_its_own_steps_only(tmp_path: Path) -> None:
     model = network()
-    run = started(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path, checkpoint_steps=1)
+    run = start_run(model, OPTIMIZERS["SGD"](model), checkpoint=tmp_path, checkpoint_steps=1)
     train(run, model, stop_after=4)
-    second = network()
-    resumed = started(second, OPTIMIZERS["SGD"](second), checkpoint=tmp_path, checkpoint_steps=1)
-    train(resumed, second)
+    second_model = network()
+    resumed_run = start_run(
+        second_model, OPTIMIZERS["SGD"](second_model), checkpoint=tmp_path, checkpoint_steps=1
+    )
+    train(resumed_run, second_model)
 
-    values = resumed._session.reading().values
+    values = resumed_run._session.reading().values
     assert (values[metrics.WORKER_STEPS] or 0) < run.total_steps
     assert values[metrics.STEP] == run.total_steps

@@ -54,12 +54,12 @@ def train(max_steps: int, **options: Any) -> elastic.Run:
 
 def test_a_run_continues_from_its_bucket(server: str) -> None:
     del server
-    undisturbed = train(9, checkpoint=None)
+    undisturbed_run = train(9, checkpoint=None)
     train(5)
 
-    continued = train(9)
+    continued_run = train(9)
 
-    assert continued.sha256() == undisturbed.sha256()
+    assert continued_run.sha256() == undisturbed_run.sha256()
     storage = BucketStorage(bucket_at(URL))
     assert storage.run_id()
     assert [name[:13] for name in storage.checkpoints.names()] == ["step-00000009", "step-00000005"]

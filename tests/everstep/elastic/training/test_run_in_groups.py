@@ -28,12 +28,12 @@ class ScriptedGroup(SingleProcessGroup):
     def __init__(self, fails: Callable[[int], bool]) -> None:
         self._fails, self.sums, self.joins = fails, 0, 0
         self.computed: list[Any] = []
-        self.wants = False
+        self.wants_regroup = False
         self.failures: list[str] = []
 
     @property
     def regroup_wanted(self) -> bool:  # type: ignore[override]
-        return self.wants
+        return self.wants_regroup
 
     def join(self, state: TrainingState) -> RankAssignment:
         super().join(state)
@@ -45,7 +45,7 @@ class ScriptedGroup(SingleProcessGroup):
         return RankAssignment(0, 1, 0, None, 1, self._sum)
 
     def agreed(self) -> None:
-        self.wants = False
+        self.wants_regroup = False
 
     def failed(self, reason: str) -> None:
         self.failures.append(reason)
@@ -68,36 +68,36 @@ class OutOfMemoryLayer(nn.Module):
         return x
 
 
-def started(
+def start_run(
     group: SingleProcessGroup, **options: Any
 ) -> tuple[elastic.Run, nn.Module, OutOfMemoryLayer]:
     torch.manual_seed(0)
-    limited = OutOfMemoryLayer()
-    model = nn.Sequential(nn.Linear(2, 2), limited, nn.Linear(2, 1))
+    memory_layer = OutOfMemoryLayer()
+    model = nn.Sequential(nn.Linear(2, 2), memory_layer, nn.Linear(2, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     arguments = {"dataset_size": SIZE, "global_batch": SIZE, "epochs": 1, "overlap": "off"}
     run = elastic.Run(model, optimizer, group=(group, TimeAccount()), **{**arguments, **options})
-    return run, model, limited
+    return run, model, memory_layer
 
 
 def compute(batch: elastic.Batch, model: nn.Module) -> list[int]:
     """Compute a batch; return the samples."""
-    computed = []
+    computed_samples = []
     with batch:
         for ids in batch.microbatches():
             batch.backward(model(torch.stack([ids, ids + 1], 1) / SIZE).square().mean())
-            computed += ids.tolist()
+            computed_samples += ids.tolist()
         batch.step()
-    return computed
+    return computed_samples
 
 
 @pytest.mark.parametrize("mode", ["live", "exact"])
 def test_computed_micro_batches_stay_valid_when_a_group_breaks(mode: str) -> None:
-    undisturbed, undisturbed_model, _ = started(SingleProcessGroup(), mode=mode, shard_size=3)
-    for batch in undisturbed:
+    undisturbed_run, undisturbed_model, _ = start_run(SingleProcessGroup(), mode=mode, shard_size=3)
+    for batch in undisturbed_run:
         compute(batch, undisturbed_model)
     group = ScriptedGroup(lambda number: number == 0)
-    run, model, _ = started(group, mode=mode, shard_size=3, max_microbatch=3)
+    run, model, _ = start_run(group, mode=mode, shard_size=3, max_microbatch=3)
 
     computed, sizes = [], []
     for batch in run:
@@ -108,54 +108,57 @@ def test_computed_micro_batches_stay_valid_when_a_group_breaks(mode: str) -> Non
     if mode == "live":
         assert sorted(computed) == list(range(SIZE)), "each sample is computed once"
     assert group.computed
-    assert run._session.state.ledger == undisturbed._session.state.ledger
+    assert run._session.state.ledger == undisturbed_run._session.state.ledger
     for parameter, expected in zip(model.parameters(), undisturbed_model.parameters(), strict=True):
         assert torch.allclose(parameter, expected, atol=1e-6)
 
 
 def test_kept_units_are_computed_again_after_an_out_of_memory_error() -> None:
-    undisturbed, undisturbed_model, _ = started(SingleProcessGroup())
-    for batch in undisturbed:
+    undisturbed_run, undisturbed_model, _ = start_run(SingleProcessGroup())
+    for batch in undisturbed_run:
         compute(batch, undisturbed_model)
     group = ScriptedGroup(lambda number: number == 0)
-    run, model, limited = started(group)
+    run, model, memory_layer = start_run(group)
     for number, batch in enumerate(run):
-        limited.bound = 5 if number else 0  # memory is short in the second group only
+        memory_layer.bound = 5 if number else 0  # memory is short in the second group only
         compute(batch, model)
 
     assert group.computed == [((0, SIZE // 2),)]
-    assert run._session.state.ledger == undisturbed._session.state.ledger, "each sample counts once"
+    assert run._session.state.ledger == undisturbed_run._session.state.ledger, (
+        "each sample counts once"
+    )
     for parameter, expected in zip(model.parameters(), undisturbed_model.parameters(), strict=True):
         assert torch.allclose(parameter, expected, atol=1e-6)
 
 
 def test_a_shard_that_does_not_fit_ends_the_run_with_a_fix() -> None:
     group = ScriptedGroup(lambda _: False)
-    run, model, limited = started(group, mode="exact", shard_size=6)
-    limited.bound = 3
+    run, model, memory_layer = start_run(group, mode="exact", shard_size=6)
+    memory_layer.bound = 3
 
     def train() -> None:
         for batch in run:
             compute(batch, model)
 
-    with pytest.raises(EverstepError, match="a shard of 6 samples does not fit") as raised:
+    with pytest.raises(EverstepError, match="a shard of 6 samples does not fit") as error:
         train()
-    assert "shard_size" in raised.value.fix
+    assert "shard_size" in error.value.fix
     assert group.failures, "the other workers learn it, too"
 
 
-@pytest.mark.parametrize("how", ["the group breaks", "a node joins"])
-def test_an_evaluation_is_repeated_when_the_group_changes(how: str) -> None:
-    breaks = how == "the group breaks"
-    group = ScriptedGroup(lambda number: breaks and number == 1)  # the first sum after the step
-    run, model, _ = started(group)
+@pytest.mark.parametrize("change", ["the group breaks", "a node joins"])
+def test_an_evaluation_is_repeated_when_the_group_changes(change: str) -> None:
+    group_breaks = change == "the group breaks"
+    # The group breaks in the first sum after the step.
+    group = ScriptedGroup(lambda number: group_breaks and number == 1)
+    run, model, _ = start_run(group)
     scores: list[dict[str, float]] = []
     calls = list[int]()
 
     @run.each_epoch
     def evaluate(epochs: int) -> None:
         calls.append(epochs)
-        group.wants = not breaks and len(calls) == 1
+        group.wants_regroup = not group_breaks and len(calls) == 1
         scores.append(run.evaluate(10, lambda ids: {"index": ids}))
 
     for batch in run:
@@ -168,29 +171,29 @@ def test_an_evaluation_is_repeated_when_the_group_changes(how: str) -> None:
 
 def test_an_update_is_neither_lost_nor_doubled_when_its_sum_fails() -> None:
     group = ScriptedGroup(lambda number: number == 0)
-    run, model, _ = started(group)
+    run, model, _ = start_run(group)
     updates = list[int]()
     run.after_step(lambda: updates.append(run.step))
 
-    applied = []
+    applied_steps = []
     for batch in run:
         with batch:
             for ids in batch.microbatches():
                 batch.backward(model(torch.stack([ids, ids], 1).float()).mean())
-            applied.append(batch.step())
+            applied_steps.append(batch.step())
 
-    assert applied == [False, True]
+    assert applied_steps == [False, True]
     assert len(updates) == 1
 
 
 def test_a_layer_ends_the_pass_of_a_group_that_is_gone() -> None:
-    class Gone(ScriptedGroup):
+    class LostGroup(ScriptedGroup):
         def check(self, min_age_seconds: float = 0.0) -> None:
             if min_age_seconds and self.joins == 1:
                 raise PeerLostError("gone for long")
 
-    group = Gone(lambda _: False)
-    run, model, _ = started(group)
+    group = LostGroup(lambda _: False)
+    run, model, _ = start_run(group)
     losses = []
     for batch in run:
         compute(batch, model)

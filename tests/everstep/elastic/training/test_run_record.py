@@ -41,17 +41,17 @@ def test_a_run_that_resumes_before_a_change_records_the_data_used_from_there(
 
 
 def test_a_run_that_continues_keeps_its_identity(folder: Path) -> None:
-    before = run_id(folder)
+    identity = run_id(folder)
     open_record(folder, 60, {"seed": 1})
 
-    assert before
-    assert run_id(folder) == before
+    assert identity
+    assert run_id(folder) == identity
 
 
-def test_a_folder_that_cannot_be_made_is_an_error_with_a_fix(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error_with_a_fix(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file at the folder's path")
 
-    with pytest.raises(EverstepError, match="cannot be written") as refused:
+    with pytest.raises(EverstepError, match="cannot be written") as error:
         open_record(tmp_path / "run", 10, {})
 
-    assert "Free space" in refused.value.fix
+    assert "Free space" in error.value.fix

@@ -33,9 +33,9 @@ def test_a_kill_and_a_join_leave_the_result_of_a_plain_loop(
     try:
         nodes.start("w0")
         nodes.start("w1")
-        first = nodes.next_step(0, world_size=2, seconds=240)
+        first_step = nodes.next_step(0, world_size=2, seconds=240)
         os.kill(nodes.worker("w0"), signal.SIGKILL)
-        nodes.next_step(first["at"], world_size=1)
+        nodes.next_step(first_step["at"], world_size=1)
         nodes.next_step(time.time(), world_size=2, seconds=240)
         assert [nodes.exit_code(node, 240) for node in ("w0", "w1")] == [0, 0], nodes.logs()
     finally:
@@ -43,8 +43,8 @@ def test_a_kill_and_a_join_leave_the_result_of_a_plain_loop(
 
     weights = json.loads((nodes.run / "weights.json").read_text())
     assert weights == pytest.approx(train_plainly(name), abs=2e-4)
-    last = json.loads((nodes.run / "ledger.jsonl").read_text().splitlines()[-1])
-    assert last["samples"] == 4 * SAMPLES, "each sample counts once per epoch"
+    last_commit = json.loads((nodes.run / "ledger.jsonl").read_text().splitlines()[-1])
+    assert last_commit["samples"] == 4 * SAMPLES, "each sample counts once per epoch"
     assert any(entry["received_bytes"] for entry in nodes.journal("generation")), (
         "the new worker process of w0 has the state of w1"
     )

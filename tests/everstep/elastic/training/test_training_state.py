@@ -14,14 +14,14 @@ from everstep.elastic.training.in_flight import InFlight
 from everstep.elastic.training.training_state import RunState, _bytes
 
 OPTIMIZERS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
-    "SGD": lambda m: torch.optim.SGD(m.parameters(), lr=0.1),
-    "momentum": lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9),
-    "AdamW": lambda m: torch.optim.AdamW(m.parameters(), lr=0.01),
-    "Adafactor": lambda m: torch.optim.Adafactor(m.parameters(), lr=0.01),
+    "SGD": lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
+    "momentum": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+    "AdamW": lambda model: torch.optim.AdamW(model.parameters(), lr=0.01),
+    "Adafactor": lambda model: torch.optim.Adafactor(model.parameters(), lr=0.01),
 }
 
 
-def started(name: str, **options: Any) -> tuple[elastic.Run, nn.Module, torch.optim.Optimizer]:
+def start_run(name: str, **options: Any) -> tuple[elastic.Run, nn.Module, torch.optim.Optimizer]:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
     optimizer = OPTIMIZERS[name](model)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
@@ -48,52 +48,52 @@ def train(run: elastic.Run, model: nn.Module, steps: int) -> None:
         batch.step()
 
 
-def copy(source: RunState, target: RunState) -> None:
+def copy_state(source: RunState, target: RunState) -> None:
     """Copy as `recovery.copying` does."""
-    sent, received = source.shared_tensors(), target.shared_tensors()
+    source_tensors, target_tensors = source.shared_tensors(), target.shared_tensors()
     assert source.identity() == target.identity()
-    for tensor, copied in zip(sent, received, strict=True):
-        assert tensor.shape == copied.shape
-        copied.copy_(tensor)
+    for tensor, target_tensor in zip(source_tensors, target_tensors, strict=True):
+        assert tensor.shape == target_tensor.shape
+        target_tensor.copy_(tensor)
     target.adopt(source.step, (), keeps=False)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("steps", [0, 3])
 def test_a_joiner_continues_like_the_worker_whose_state_it_received(name: str, steps: int) -> None:
-    run, model, optimizer = started(name)
+    run, model, optimizer = start_run(name)
     train(run, model, steps)
     run.metrics["best"] = 0.5
-    joiner, its_model, its_optimizer = started(name)
+    joiner, joiner_model, joiner_optimizer = start_run(name)
 
-    copy(state_of(run), state_of(joiner))
+    copy_state(state_of(run), state_of(joiner))
 
     sums = [copying.checksums(state_of(r).shared_tensors()) for r in (run, joiner)]
     assert sums[0] == sums[1]
     assert joiner.step == steps
     assert joiner.metrics == {"best": 0.5}
-    assert its_optimizer.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
-    assert bool(its_optimizer.state) == bool(optimizer.state)
-    for m, o in ((model, optimizer), (its_model, its_optimizer)):
-        m(torch.ones(4, 3)).sum().backward()
-        for parameter in m.parameters():
+    assert joiner_optimizer.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
+    assert bool(joiner_optimizer.state) == bool(optimizer.state)
+    for each_model, each_optimizer in ((model, optimizer), (joiner_model, joiner_optimizer)):
+        each_model(torch.ones(4, 3)).sum().backward()
+        for parameter in each_model.parameters():
             parameter.grad = torch.ones_like(parameter)
-        o.step()
-    assert all(map(torch.equal, model.parameters(), its_model.parameters()))
+        each_optimizer.step()
+    assert all(map(torch.equal, model.parameters(), joiner_model.parameters()))
 
 
 def test_tensors_that_cannot_be_sent_directly_are_sent_as_copies() -> None:
-    run, model, _ = started("SGD")
+    run, model, _ = start_run("SGD")
     storage = torch.zeros(9)
     model.register_buffer("odd", storage[1:4])  # begins at 4 bytes
     model.register_buffer("transposed", torch.zeros(4, 6)[:, ::2])
     state = state_of(run)
-    receiver, receiver_model, _ = started("SGD")
+    receiver, receiver_model, _ = start_run("SGD")
     receiver_model.register_buffer("odd", torch.ones(3))
     receiver_model.register_buffer("transposed", torch.ones(4, 3))
 
     assert len(copying.checksums(state.shared_tensors())) == len(state.shared_tensors())
-    copy(state_of(receiver), state)
+    copy_state(state_of(receiver), state)
 
     assert storage.tolist() == [0, 1, 1, 1, 0, 0, 0, 0, 0]
     assert model.get_buffer("transposed").sum() == 12
@@ -101,17 +101,17 @@ def test_tensors_that_cannot_be_sent_directly_are_sent_as_copies() -> None:
 
 def test_the_identity_depends_on_settings_shapes_and_program() -> None:
     identities = {
-        state_of(started("SGD", **options)[0]).identity()
+        state_of(start_run("SGD", **options)[0]).identity()
         for options in ({}, {"seed": 1}, {"epochs": 2}, {"overlap": "on"}, {"identity": "other"})
     }
-    identities.add(state_of(started("momentum")[0]).identity())
+    identities.add(state_of(start_run("momentum")[0]).identity())
 
     assert len(identities) == 6
-    assert state_of(started("SGD")[0]).identity() in identities
+    assert state_of(start_run("SGD")[0]).identity() in identities
 
 
 def test_spans_beyond_the_limit_of_a_report_are_discarded() -> None:
-    state = state_of(started("SGD")[0])
+    state = state_of(start_run("SGD")[0])
     state.in_flight = InFlight(own=tuple((n, n + 1) for n in range(0, 2 * MAX_COMPUTED_SPANS, 2)))
     assert len(state.computed()) == MAX_COMPUTED_SPANS
 
@@ -127,8 +127,10 @@ def test_the_bytes_of_a_tensor_do_not_depend_on_its_layout(
     shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     tensor = torch.ones(shape).cumsum(0).to(dtype) if shape else torch.ones(()).to(dtype)
-    of_another_layout = tensor.to(memory_format=torch.channels_last) if len(shape) == 4 else tensor
+    tensor_in_other_layout = (
+        tensor.to(memory_format=torch.channels_last) if len(shape) == 4 else tensor
+    )
 
-    assert _bytes(of_another_layout) == tensor.numpy().tobytes(), (
+    assert _bytes(tensor_in_other_layout) == tensor.numpy().tobytes(), (
         "a digest of the result depends on it"
     )

@@ -12,7 +12,7 @@ import pytest
 from everstep.elastic.transport import channel
 
 WAIT_SECONDS = 100.0  # limit on a busy machine
-Received = queue.SimpleQueue[tuple[int, channel.Message]]
+MessageQueue = queue.SimpleQueue[tuple[int, channel.Message]]
 
 
 @pytest.fixture
@@ -22,13 +22,13 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def received() -> Received:
+def messages() -> MessageQueue:
     return queue.SimpleQueue()
 
 
 @pytest.fixture
-def server(path: Path, received: Received) -> Iterator[channel.AgentServer]:
-    server = channel.AgentServer(path, lambda *message: received.put(message))
+def server(path: Path, messages: MessageQueue) -> Iterator[channel.AgentServer]:
+    server = channel.AgentServer(path, lambda *message: messages.put(message))
     server.start()
     yield server
     server.close()
@@ -49,7 +49,7 @@ def test_a_server_that_does_not_listen_can_be_closed(path: Path) -> None:
 
 
 def test_a_client_that_sends_no_json_is_disconnected_and_workers_are_served(
-    server: channel.AgentServer, path: Path, received: Received
+    server: channel.AgentServer, path: Path, messages: MessageQueue
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
         stranger.settimeout(WAIT_SECONDS)
@@ -59,4 +59,4 @@ def test_a_client_that_sends_no_json_is_disconnected_and_workers_are_served(
 
     with contextlib.closing(channel.connect(str(path))) as worker:
         worker.send({"hello": os.getpid()})
-        assert received.get(timeout=WAIT_SECONDS) == (os.getpid(), {"hello": os.getpid()})
+        assert messages.get(timeout=WAIT_SECONDS) == (os.getpid(), {"hello": os.getpid()})

@@ -47,21 +47,21 @@ class Worker:
     net: nn.Sequential
     optimizer: torch.optim.Optimizer
     exchange: ExactReducer
-    repeated: int = 0
+    repeated_steps: int = 0
 
     def step(
         self, images: torch.Tensor, rank: int, size: int, all_reduce: AllReduce, scale: float = 1
     ) -> None:
         shards = split_into_shards(np.arange(BATCH), SHARD)
-        summed = None
-        while summed is None:
+        counts = None
+        while counts is None:
             self.exchange.clear()
             for ids in shards[share(len(shards), rank, size)]:
                 (self.net(images[ids]).square().sum() * (scale / BATCH)).backward()
                 assert self.exchange.add_shard(len(ids))
-            summed = self.exchange.sum(BATCH, [1], all_reduce)
-            self.repeated += summed is None
-        assert summed == [size]
+            counts = self.exchange.sum(BATCH, [1], all_reduce)
+            self.repeated_steps += counts is None
+        assert counts == [size]
         self.exchange.adapt_ranges()
         self.optimizer.step()
 
@@ -93,14 +93,14 @@ def all_reduce_of(size: int) -> AllReduce:
     return all_reduce
 
 
-def trained(sizes: list[int], last_scale: int = 1) -> Worker:
+def train_worker(sizes: list[int], last_scale: int = 1) -> Worker:
     """Return a worker after a step in a group of each size; the loss of the last step is scaled by `last_scale`."""
-    lead = worker()
+    first_worker = worker()
     for number, size in enumerate(sizes):
         torch.manual_seed(number)
         images = torch.randn(BATCH, 3, 5, 5)
         scale = last_scale if number == len(sizes) - 1 else 1
-        workers = [lead, *(copy.deepcopy(lead) for _ in range(size - 1))]
+        workers = [first_worker, *(copy.deepcopy(first_worker) for _ in range(size - 1))]
         all_reduce = all_reduce_of(size)
         threads = [
             threading.Thread(target=worker.step, args=(images, rank, size, all_reduce, scale))
@@ -111,75 +111,78 @@ def trained(sizes: list[int], last_scale: int = 1) -> Worker:
         for thread in threads:
             thread.join(100)
         assert len({member.digest() for member in workers}) == 1, "workers differ"
-    return lead
+    return first_worker
 
 
 def test_a_step_sums_as_many_bytes_as_the_reducer_states() -> None:
-    lone_worker, summed = worker(), list[int]()
+    lone_worker, sizes = worker(), list[int]()
 
-    lone_worker.step(torch.randn(BATCH, 3, 5, 5), 0, 1, lambda tensor: summed.append(tensor.nbytes))
+    lone_worker.step(torch.randn(BATCH, 3, 5, 5), 0, 1, lambda tensor: sizes.append(tensor.nbytes))
 
-    assert lone_worker.repeated == 0
-    assert sum(summed) == lone_worker.exchange.summed_bytes
+    assert lone_worker.repeated_steps == 0
+    assert sum(sizes) == lone_worker.exchange.summed_bytes
 
 
 @settings(max_examples=15, deadline=None)
 @given(sizes=lists(integers(1, 4), min_size=STEPS, max_size=STEPS))
 def test_the_result_is_bitwise_independent_of_the_group_sizes(sizes: list[int]) -> None:
-    assert trained(sizes).digest() == trained([1] * STEPS).digest()
+    assert train_worker(sizes).digest() == train_worker([1] * STEPS).digest()
 
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_gradient_that_overflows_its_unit_repeats_the_step_without_loss_of_precision(
     size: int,
 ) -> None:
-    normal, overflowing = trained([1, 1, 1]), trained([1, size, size], last_scale=10_000)
+    normal_worker, overflowing_worker = (
+        train_worker([1, 1, 1]),
+        train_worker([1, size, size], last_scale=10_000),
+    )
 
-    assert normal.repeated == 0
-    assert overflowing.repeated > 0
-    assert overflowing.digest() == trained([1, 1, 1], last_scale=10_000).digest()
+    assert normal_worker.repeated_steps == 0
+    assert overflowing_worker.repeated_steps > 0
+    assert overflowing_worker.digest() == train_worker([1, 1, 1], last_scale=10_000).digest()
 
 
-@pytest.mark.parametrize("computed", [0, 1, 4, 6])
+@pytest.mark.parametrize("computed_shards", [0, 1, 4, 6])
 def test_shards_computed_before_the_group_failed_are_kept_bitwise(
-    computed: int,
+    computed_shards: int,
 ) -> None:
     torch.manual_seed(0)
     images, only_worker = torch.randn(BATCH, 3, 5, 5), worker()
     shards = split_into_shards(np.arange(BATCH), SHARD)
 
-    def add(batches: list[np.ndarray]) -> None:
+    def add_shards(batches: list[np.ndarray]) -> None:
         for ids in batches:
             only_worker.exchange.begin_shard()
             (only_worker.net(images[ids]).square().sum() / BATCH).backward()
             assert only_worker.exchange.add_shard(len(ids))
 
-    def lost(tensor: torch.Tensor) -> None:
+    def raise_peer_lost(tensor: torch.Tensor) -> None:
         tensor.fill_(9)
         raise PeerLostError("gone")
 
     only_worker.exchange.clear()
-    add(shards[:computed])
+    add_shards(shards[:computed_shards])
     only_worker.exchange.begin_shard()
     only_worker.net(images[:SHARD]).sum().backward()  # and an incomplete shard
     with pytest.raises(PeerLostError):
-        only_worker.exchange.sum(BATCH, [1], lost)
+        only_worker.exchange.sum(BATCH, [1], raise_peer_lost)
     assert only_worker.exchange.roll_back()
-    add(shards[computed:])
+    add_shards(shards[computed_shards:])
     only_worker.exchange.sum(BATCH, [1], lambda tensor: None)
     only_worker.exchange.adapt_ranges()
     only_worker.optimizer.step()
 
-    assert only_worker.digest() == trained([1]).digest()
+    assert only_worker.digest() == train_worker([1]).digest()
 
 
 def test_units_become_finer_as_gradients_become_smaller() -> None:
     only_worker = worker()
-    before = only_worker.exchange.ranges.clone()
+    initial_ranges = only_worker.exchange.ranges.clone()
     for factor in (1e-2, 1e-4):
         only_worker.step(torch.randn(BATCH, 3, 5, 5), 0, 1, lambda tensor: None, factor)
 
-    assert (only_worker.exchange.ranges < before).any()
+    assert (only_worker.exchange.ranges < initial_ranges).any()
     assert (only_worker.exchange.ranges >= MIN_RANGE).all()
 
 
@@ -197,17 +200,17 @@ def test_a_gradient_out_of_range_is_reported(gradient: float) -> None:
 
 
 def test_the_gradient_equals_the_ordinary_sum_over_shards() -> None:
-    plain, exact = model(), model()
+    plain_model, exact_model = model(), model()
     images = torch.randn(BATCH, 3, 5, 5)
-    exchange = ExactReducer(exact, scalars=1, shards=6)
+    exchange = ExactReducer(exact_model, scalars=1, shards=6)
     exchange.clear()
     for ids in split_into_shards(np.arange(BATCH), SHARD):
-        (plain(images[ids]).square().sum() / BATCH).backward()
-        (exact(images[ids]).square().sum() / BATCH).backward()
+        (plain_model(images[ids]).square().sum() / BATCH).backward()
+        (exact_model(images[ids]).square().sum() / BATCH).backward()
         exchange.add_shard(len(ids))
     exchange.sum(BATCH, [0], lambda flat: None)
 
-    for parameter, expected in zip(exact.parameters(), plain.parameters(), strict=True):
+    for parameter, expected in zip(exact_model.parameters(), plain_model.parameters(), strict=True):
         assert parameter.grad is not None
         assert expected.grad is not None
         assert torch.allclose(parameter.grad, expected.grad, atol=1e-6)
@@ -217,13 +220,13 @@ def test_the_gradient_equals_the_ordinary_sum_over_shards() -> None:
 def test_a_step_without_an_all_reduce_does_not_change_the_statistics() -> None:
     net = model()
     exchange = ExactReducer(net, scalars=1, shards=1)
-    before = [buffer.clone() for buffer in net.buffers()]
+    initial_buffers = [buffer.clone() for buffer in net.buffers()]
     exchange.clear()
     net(torch.randn(4, 3, 5, 5)).sum().backward()
 
     exchange.roll_back()
 
-    for buffer, expected in zip(net.buffers(), before, strict=True):
+    for buffer, expected in zip(net.buffers(), initial_buffers, strict=True):
         assert torch.equal(buffer, expected)
 
 

@@ -80,13 +80,13 @@ def sum_until_aborted(link: Link) -> None:
 
 
 def test_an_abort_interrupts_an_all_reduce_that_waits_for_a_frozen_peer(port: int) -> None:
-    released = threading.Event()
+    release = threading.Event()
 
     def work(link: Link) -> bool:
         if link.rank == 1:  # frozen: its sockets stay open without traffic
-            return released.wait(WAIT_SECONDS)
+            return release.wait(WAIT_SECONDS)
         sum_until_aborted(link)
-        released.set()
+        release.set()
         return True
 
     assert run(port, 2, work) == [True, True], "without an abort it would wait for ten minutes"
@@ -95,46 +95,46 @@ def test_an_abort_interrupts_an_all_reduce_that_waits_for_a_frozen_peer(port: in
 def test_connections_that_others_opened_meanwhile_survive_an_abort(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build, opened = Link._build, list[tuple[socket.socket, socket.socket]]()
+    build, connections = Link._build, list[tuple[socket.socket, socket.socket]]()
 
     def open_others_and_build(link: Link) -> None:
-        opened.append(connection("0.0.0.0"))
-        opened.append(connection("127.0.0.1"))
+        connections.append(connection("0.0.0.0"))
+        connections.append(connection("127.0.0.1"))
         build(link)
-        opened.append(connection("127.0.0.1"))
+        connections.append(connection("127.0.0.1"))
 
     monkeypatch.setattr(Link, "_build", open_others_and_build)
-    released = threading.Event()
+    release = threading.Event()
 
     def work(link: Link) -> bool:
         if link.rank == 1:
-            return released.wait(WAIT_SECONDS)
+            return release.wait(WAIT_SECONDS)
         with selectors.EpollSelector() as watcher:  # as an event loop of another library does
-            for pair in opened:
+            for pair in connections:
                 watcher.register(pair[0], selectors.EVENT_READ)
             sum_until_aborted(link)
-            released.set()
+            release.set()
             return True
 
     assert run(port, 2, work) == [True, True], "the group's own connections are shut down"
-    assert len(opened) == 6
-    for client, accepted in opened:
+    assert len(connections) == 6
+    for client, server_side in connections:
         client.sendall(b"x")
-        assert accepted.recv(1) == b"x", "an abort shut a connection that is not the group's"
+        assert server_side.recv(1) == b"x", "an abort shut a connection that is not the group's"
         client.close()
-        accepted.close()
+        server_side.close()
 
 
 def test_an_abort_needs_no_descriptor(port: int) -> None:
-    both_built, released = threading.Barrier(2), threading.Event()
+    both_built, release = threading.Barrier(2), threading.Event()
 
     def work(link: Link) -> bool:
         both_built.wait(WAIT_SECONDS)  # gloo ends the process if it gets no descriptor in `build`
         if link.rank == 1:
-            return released.wait(WAIT_SECONDS)
+            return release.wait(WAIT_SECONDS)
         with no_descriptors_left():
             sum_until_aborted(link)
-        released.set()
+        release.set()
         return True
 
     assert run(port, 2, work) == [True, True], (
@@ -163,9 +163,9 @@ def connection(host: str) -> tuple[socket.socket, socket.socket]:
     """Return a TCP connection that has nothing to do with a group."""
     with socket.create_server((host, 0)) as server:
         client = socket.create_connection(("127.0.0.1", server.getsockname()[1]), WAIT_SECONDS)
-        accepted, _ = server.accept()
-    accepted.settimeout(WAIT_SECONDS)
-    return client, accepted
+        server_side, _ = server.accept()
+    server_side.settimeout(WAIT_SECONDS)
+    return client, server_side
 
 
 @pytest.fixture
@@ -209,14 +209,14 @@ def test_an_abort_before_the_store_is_connected_ends_the_attempt(
     check_that_no_builder_is_left()
 
 
-class Nccl:
+class NcclStub:
     """A stand-in for NCCL's backend: its calls in their order, with the name of the calling thread."""
 
     def __init__(self, calls: list[tuple[str, str]]) -> None:
         self._calls = calls
 
-    def __getattr__(self, name: str) -> Callable[..., "Nccl"]:
-        def call(*_: object) -> "Nccl":
+    def __getattr__(self, name: str) -> Callable[..., "NcclStub"]:
+        def call(*_: object) -> "NcclStub":
             if name != "wait":
                 self._calls.append((name, threading.current_thread().name))
             return self
@@ -228,7 +228,7 @@ class Nccl:
 def nccl_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """Return the calls of a backend that stands in for NCCL's."""
     calls = list[tuple[str, str]]()
-    monkeypatch.setattr(Link, "_create", lambda *_: Nccl(calls))
+    monkeypatch.setattr(Link, "_create", lambda *_: NcclStub(calls))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     return calls
 
@@ -263,7 +263,7 @@ def test_a_state_is_copied_between_gpus_in_one_batch(
     link.close()
 
 
-class Stuck:
+class StuckOperation:
     """An operation that never ends, as sometimes with gloo when peers leave while this process is frozen."""
 
     ended = threading.Event()
@@ -271,7 +271,7 @@ class Stuck:
 
     def __init__(self, *_: object) -> None: ...
 
-    def allreduce(self, tensors: object) -> "Stuck":
+    def allreduce(self, tensors: object) -> "StuckOperation":
         return self
 
     def wait(self) -> None:
@@ -285,7 +285,7 @@ class Stuck:
 def test_an_all_reduce_that_never_ends_is_abandoned(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "ProcessGroupGloo", Stuck)
+    monkeypatch.setattr(link_module, "ProcessGroupGloo", StuckOperation)
     link = Link(GroupAddress(1, "127.0.0.1", port, 0, 2), CPU)
     link.build()
     threading.Timer(0.2, link.abort).start()
@@ -294,8 +294,10 @@ def test_an_all_reduce_that_never_ends_is_abandoned(
         link.sum(torch.ones(1000))
     link.close()
 
-    assert not Stuck.waited_for.is_set(), "neither it nor the shutdown of its backend blocks"
-    Stuck.ended.set()
+    assert not StuckOperation.waited_for.is_set(), (
+        "neither it nor the shutdown of its backend blocks"
+    )
+    StuckOperation.ended.set()
 
 
 def test_an_unusually_long_wait_is_reported_until_it_ends(port: int) -> None:
@@ -317,15 +319,15 @@ def test_a_wait_that_is_as_long_as_usual_is_not_reported(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "STALL_AFTER_SECONDS", 0.01)
-    reported = threading.Event()
+    stall_reported = threading.Event()
 
     def work(link: Link) -> bool:
         link._usual_wait.observe(10 * WAIT_SECONDS)
-        early = link.rank == 1 and reported.wait(0.2)  # the other one waits meanwhile
+        was_reported = link.rank == 1 and stall_reported.wait(0.2)  # the other one waits meanwhile
         link.sum(torch.ones(1))
-        return early
+        return was_reported
 
-    assert run(port, 2, work, reported.set) == [False, False]
+    assert run(port, 2, work, stall_reported.set) == [False, False]
 
 
 def test_the_usual_wait_grows_immediately_and_shrinks_slowly() -> None:
@@ -361,18 +363,18 @@ def test_only_missing_state_is_copied_bitwise(port: int) -> None:
 
     def work(link: Link) -> list[torch.Tensor]:
         tensors = state(0 if link.rank == 2 else 1)
-        ahead = StepProgress(4, 9 if link.rank == 2 else 10)
+        progress = StepProgress(4, 9 if link.rank == 2 else 10)
         computed = ((link.rank, link.rank + 1), (6 + link.rank, 9))
-        reports = copying.compare(link, StateReport(ahead, computed=computed), tensors)
+        reports = copying.compare(link, StateReport(progress, computed=computed), tensors)
         assert [report.computed for report in reports] == [
             ((n, n + 1), (6 + n, 9)) for n in range(3)
         ]
-        chosen = plan_copy(reports)
-        assert chosen is not None
-        assert chosen.sources == (0, 1)
-        assert chosen.missing == {2: (0, 1)}, "equal tensors are not sent"
-        copying.copy(link, chosen, tensors)
-        assert copying.received_bytes(chosen, link.rank, tensors) == (
+        plan = plan_copy(reports)
+        assert plan is not None
+        assert plan.sources == (0, 1)
+        assert plan.missing == {2: (0, 1)}, "equal tensors are not sent"
+        copying.copy(link, plan, tensors)
+        assert copying.received_bytes(plan, link.rank, tensors) == (
             {0: 4 * 4 * 3 * 3 * 3, 1: 4 * 7} if link.rank == 2 else {}
         )
         return tensors
@@ -392,15 +394,15 @@ def test_only_a_joiner_with_other_settings_is_incompatible(port: int) -> None:
         except IncompatibleWorkerError as error:
             return error
 
-    first, second, joiner = run(port, 3, work)
+    first_result, second_result, joiner_result = run(port, 3, work)
 
-    assert (first, second) == (3, 3), "all three are on this machine"
-    assert isinstance(joiner, IncompatibleWorkerError)
+    assert (first_result, second_result) == (3, 3), "all three are on this machine"
+    assert isinstance(joiner_result, IncompatibleWorkerError)
 
 
 def test_a_flipped_bit_changes_a_checksum() -> None:
     tensor = torch.ones(1001)
-    before = copying.checksums([tensor])
+    checksum = copying.checksums([tensor])
     tensor.view(torch.int32)[1000] ^= 1
 
-    assert copying.checksums([tensor]) != before
+    assert copying.checksums([tensor]) != checksum

@@ -43,18 +43,20 @@ def batches_tracked(net: nn.Sequential) -> int:
 
 
 def test_gradients_have_the_same_values_and_layout_as_without_the_reducer() -> None:
-    plain, exchanged = model(), model()
-    exchange = GradientReducer(exchanged, scalars=1)
+    plain_model, reduced_model = model(), model()
+    exchange = GradientReducer(reduced_model, scalars=1)
     batch = torch.randn(6, 3, 5, 5)
-    plain(batch).square().mean().backward()
+    plain_model(batch).square().mean().backward()
 
     exchange.clear()
     exchange.begin_microbatch()
-    exchanged(batch).square().mean().backward()
+    reduced_model(batch).square().mean().backward()
     exchange.add_microbatch(1.0)
     exchange.sum([0.0], sum_over_one)
 
-    for parameter, expected in zip(exchanged.parameters(), plain.parameters(), strict=True):
+    for parameter, expected in zip(
+        reduced_model.parameters(), plain_model.parameters(), strict=True
+    ):
         assert parameter.grad is not None
         assert expected.grad is not None
         assert torch.allclose(parameter.grad, expected.grad, atol=1e-6)
@@ -79,10 +81,10 @@ def test_clearing_starts_a_new_sum() -> None:
 
 
 def test_compressed_gradients_keep_three_digits_and_counters_are_exact() -> None:
-    plain, compressed = model(), model()
+    plain_model, compressed_model = model(), model()
     batch = torch.randn(6, 3, 5, 5)
-    plain(batch).square().mean().backward()
-    exchange = GradientReducer(compressed, scalars=2, compress=True)
+    plain_model(batch).square().mean().backward()
+    exchange = GradientReducer(compressed_model, scalars=2, compress=True)
     compressed_bytes, sizes = exchange.summed_bytes, []
 
     def all_reduce(tensor: torch.Tensor) -> None:
@@ -90,92 +92,98 @@ def test_compressed_gradients_keep_three_digits_and_counters_are_exact() -> None
 
     exchange.clear()
     exchange.begin_microbatch()
-    compressed(batch).square().mean().backward()
+    compressed_model(batch).square().mean().backward()
     exchange.add_microbatch(1.0)
     counts = exchange.sum([2.0**23 + 1, 0.0], all_reduce)
 
     assert counts == [2.0**23 + 1, 0.0]
     assert sum(sizes) == compressed_bytes
-    weights = sum(parameter.numel() for parameter in plain.parameters())
+    weights = sum(parameter.numel() for parameter in plain_model.parameters())
     assert sizes[0] == 2 * weights
-    for parameter, expected in zip(compressed.parameters(), plain.parameters(), strict=True):
+    for parameter, expected in zip(
+        compressed_model.parameters(), plain_model.parameters(), strict=True
+    ):
         assert parameter.grad is not None
         assert expected.grad is not None
         assert torch.allclose(parameter.grad, expected.grad, rtol=2**-8, atol=1e-9)
-    assert torch.equal(running_mean(compressed), running_mean(plain))
+    assert torch.equal(running_mean(compressed_model), running_mean(plain_model))
 
 
 def test_a_step_sums_as_many_bytes_as_the_reducer_states() -> None:
     net = model()
-    exchange, summed = GradientReducer(net, scalars=3), []
+    exchange, sizes = GradientReducer(net, scalars=3), []
     exchange.clear()
     exchange.begin_microbatch()
     net(torch.randn(6, 3, 5, 5)).square().mean().backward()
     exchange.add_microbatch(1.0)
 
-    exchange.sum([0.0] * 3, lambda tensor: summed.append(tensor.nbytes))
+    exchange.sum([0.0] * 3, lambda tensor: sizes.append(tensor.nbytes))
 
-    assert sum(summed) == exchange.summed_bytes
+    assert sum(sizes) == exchange.summed_bytes
 
 
 class Peer:
     """An all-reduce with a worker that has the same gradients, which records the started buckets."""
 
     def __init__(self) -> None:
-        self.begun: list[torch.Tensor] = []
-        self.waited = 0
+        self.started_buckets: list[torch.Tensor] = []
+        self.wait_count = 0
 
     def __call__(self, tensor: torch.Tensor) -> Callable[[], None]:
-        self.begun.append(tensor)
+        self.started_buckets.append(tensor)
 
         def end() -> None:
             tensor.mul_(2)
-            self.waited += 1
+            self.wait_count += 1
 
         return end
 
 
-SMALL = 64  # bytes: buckets of one or two layers
+SMALL_BUCKET_BYTES = 64  # buckets of one or two layers
 
 
 @pytest.mark.parametrize("compress", [False, True])
 def test_overlapped_sums_equal_those_started_at_the_end(compress: bool) -> None:
-    without_overlap, with_overlap = model(), model()
+    model_without_overlap, model_with_overlap = model(), model()
     batch, peer = torch.randn(6, 3, 5, 5), Peer()
-    at_the_end = GradientReducer(without_overlap, scalars=1, compress=compress)
-    bucketed = GradientReducer(with_overlap, scalars=1, compress=compress, bucket_bytes=SMALL)
+    unbucketed_reducer = GradientReducer(model_without_overlap, scalars=1, compress=compress)
+    bucketed_reducer = GradientReducer(
+        model_with_overlap, scalars=1, compress=compress, bucket_bytes=SMALL_BUCKET_BYTES
+    )
 
-    at_the_end.clear()
-    at_the_end.begin_microbatch()
-    without_overlap(batch).square().mean().backward()
-    at_the_end.add_microbatch(0.5)
-    expected = at_the_end.sum([3.0], double)
-    bucketed.clear()
-    bucketed.begin_microbatch(peer)
-    with_overlap(batch).square().mean().backward()
-    bucketed.add_microbatch(0.5)
-    actual = bucketed.sum([3.0], sum_over_one)
+    unbucketed_reducer.clear()
+    unbucketed_reducer.begin_microbatch()
+    model_without_overlap(batch).square().mean().backward()
+    unbucketed_reducer.add_microbatch(0.5)
+    expected = unbucketed_reducer.sum([3.0], double)
+    bucketed_reducer.clear()
+    bucketed_reducer.begin_microbatch(peer)
+    model_with_overlap(batch).square().mean().backward()
+    bucketed_reducer.add_microbatch(0.5)
+    actual = bucketed_reducer.sum([3.0], sum_over_one)
 
     assert actual == expected == [6.0]
-    assert peer.waited == len(peer.begun) > 2, "gradients in more than one part, and the rest"
+    assert peer.wait_count == len(peer.started_buckets) > 2, (
+        "gradients in more than one part, and the rest"
+    )
     for parameter, late_parameter in zip(
-        with_overlap.parameters(), without_overlap.parameters(), strict=True
+        model_with_overlap.parameters(), model_without_overlap.parameters(), strict=True
     ):
         assert parameter.grad is not None
         assert late_parameter.grad is not None
         assert torch.equal(parameter.grad, late_parameter.grad)
-    assert torch.equal(running_mean(with_overlap), running_mean(without_overlap))
+    assert torch.equal(running_mean(model_with_overlap), running_mean(model_without_overlap))
 
 
 def test_gradients_of_the_last_layers_are_reduced_before_gradients_of_the_first_are_computed() -> (
     None
 ):
     net, peer = model(), Peer()
-    exchange = GradientReducer(net, scalars=1, bucket_bytes=SMALL)
-    begun_before_the_first_layer: list[int] = []
+    exchange = GradientReducer(net, scalars=1, bucket_bytes=SMALL_BUCKET_BYTES)
+    started_counts: list[int] = []
 
     def count_started_buckets(_gradient: torch.Tensor) -> None:
-        begun_before_the_first_layer.append(len(peer.begun))
+        started_counts.append(len(peer.started_buckets))
 
     weight = net[0].weight
     assert isinstance(weight, nn.Parameter)
@@ -185,21 +193,21 @@ def test_gradients_of_the_last_layers_are_reduced_before_gradients_of_the_first_
     exchange.begin_microbatch(peer)
     net(torch.randn(4, 3, 5, 5)).sum().backward()
 
-    assert begun_before_the_first_layer[0] > 0
+    assert started_counts[0] > 0
 
 
 def test_a_worker_without_samples_starts_the_same_sums_in_the_same_order() -> None:
     sizes = []
     for samples in (4, 0):
         net, peer = model(), Peer()
-        exchange = GradientReducer(net, scalars=1, bucket_bytes=SMALL)
+        exchange = GradientReducer(net, scalars=1, bucket_bytes=SMALL_BUCKET_BYTES)
         exchange.clear()
         exchange.begin_microbatch(peer)
         if samples:
             net(torch.randn(samples, 3, 5, 5)).sum().backward()
         exchange.add_microbatch(samples / 4)
         exchange.sum([0.0], sum_over_one)
-        sizes.append([tensor.numel() for tensor in peer.begun])
+        sizes.append([tensor.numel() for tensor in peer.started_buckets])
 
     assert sizes[0] == sizes[1]
 
@@ -207,9 +215,9 @@ def test_a_worker_without_samples_starts_the_same_sums_in_the_same_order() -> No
 @pytest.mark.parametrize("early", [True, False])
 def test_an_abandoned_sum_cannot_write_to_the_next_step(early: bool) -> None:
     net, peer = model(), Peer()
-    exchange = GradientReducer(net, scalars=1, bucket_bytes=SMALL)
+    exchange = GradientReducer(net, scalars=1, bucket_bytes=SMALL_BUCKET_BYTES)
 
-    def lost(tensor: torch.Tensor) -> None:
+    def start_and_raise(tensor: torch.Tensor) -> None:
         peer(tensor)
         raise PeerLostError("gone")
 
@@ -219,18 +227,18 @@ def test_an_abandoned_sum_cannot_write_to_the_next_step(early: bool) -> None:
     exchange.add_microbatch(1.0)
     if not early:
         with pytest.raises(PeerLostError):
-            exchange.sum([0.0], lost)
+            exchange.sum([0.0], start_and_raise)
     exchange.roll_back()
     exchange.clear()
     exchange.begin_microbatch()
-    for tensor in peer.begun:  # a late operation of the abandoned group completes
+    for tensor in peer.started_buckets:  # a late operation of the abandoned group completes
         tensor.fill_(7)
 
-    assert peer.begun
+    assert peer.started_buckets
     assert all(parameter.grad is None for parameter in net.parameters())
 
 
-def lost(tensor: torch.Tensor) -> NoReturn:
+def raise_peer_lost(tensor: torch.Tensor) -> NoReturn:
     """Fail as in a group that has ended."""
     tensor.fill_(9)  # gloo may have written some of it already
     raise PeerLostError("gone")
@@ -241,42 +249,49 @@ def lost(tensor: torch.Tensor) -> NoReturn:
 def test_gradients_accumulated_before_the_group_failed_are_kept(
     early: bool, compress: bool
 ) -> None:
-    undisturbed, broken = model(), model()
+    undisturbed_model, broken_model = model(), model()
     batch = torch.randn(6, 3, 5, 5)
     parts = ((batch[:4], 4 / 6), (batch[4:], 2 / 6))
-    unbucketed = GradientReducer(undisturbed, scalars=1, compress=compress)
-    reducer = GradientReducer(broken, scalars=1, compress=compress, bucket_bytes=SMALL)
+    unbucketed_reducer = GradientReducer(undisturbed_model, scalars=1, compress=compress)
+    reducer = GradientReducer(
+        broken_model, scalars=1, compress=compress, bucket_bytes=SMALL_BUCKET_BYTES
+    )
 
-    unbucketed.clear()
+    unbucketed_reducer.clear()
     for images, weight in parts:
-        unbucketed.begin_microbatch()
-        undisturbed(images).square().sum().backward()
-        unbucketed.add_microbatch(weight)
-    expected = unbucketed.sum([3.0], sum_over_one)
+        unbucketed_reducer.begin_microbatch()
+        undisturbed_model(images).square().sum().backward()
+        unbucketed_reducer.add_microbatch(weight)
+    expected = unbucketed_reducer.sum([3.0], sum_over_one)
 
-    before, batches = running_mean(broken).clone(), batches_tracked(broken)
+    initial_mean, initial_batches = (
+        running_mean(broken_model).clone(),
+        batches_tracked(broken_model),
+    )
     reducer.clear()
-    reducer.begin_microbatch(lost if early else None)
-    broken(parts[0][0]).square().sum().backward()
+    reducer.begin_microbatch(raise_peer_lost if early else None)
+    broken_model(parts[0][0]).square().sum().backward()
     reducer.add_microbatch(parts[0][1])
     with pytest.raises(PeerLostError):
-        reducer.sum([3.0], lost)
+        reducer.sum([3.0], raise_peer_lost)
     assert reducer.roll_back()
-    assert torch.equal(running_mean(broken), before)
+    assert torch.equal(running_mean(broken_model), initial_mean)
     reducer.begin_microbatch()
-    broken(parts[1][0]).square().sum().backward()
+    broken_model(parts[1][0]).square().sum().backward()
     reducer.add_microbatch(parts[1][1])
 
     assert reducer.sum([3.0], sum_over_one) == expected
     for parameter, undisturbed_parameter in zip(
-        broken.parameters(), undisturbed.parameters(), strict=True
+        broken_model.parameters(), undisturbed_model.parameters(), strict=True
     ):
         assert parameter.grad is not None
         assert undisturbed_parameter.grad is not None
         assert torch.equal(parameter.grad, undisturbed_parameter.grad)
-    for counted, expected_buffer in zip(broken.buffers(), undisturbed.buffers(), strict=True):
-        assert torch.equal(counted, expected_buffer)
-    assert batches_tracked(broken) == batches + 1, "a step is one batch"
+    for buffer, expected_buffer in zip(
+        broken_model.buffers(), undisturbed_model.buffers(), strict=True
+    ):
+        assert torch.equal(buffer, expected_buffer)
+    assert batches_tracked(broken_model) == initial_batches + 1, "a step is one batch"
 
 
 def test_an_incomplete_part_invalidates_earlier_parts() -> None:
@@ -316,12 +331,12 @@ def test_batch_statistics_of_one_worker_do_not_change() -> None:
     exchange.clear()
     exchange.begin_microbatch()
     net(torch.randn(4, 3, 5, 5)).sum().backward()
-    before = running_mean(net).clone()
+    initial_mean = running_mean(net).clone()
 
     exchange.add_microbatch(1.0)
     exchange.sum([0.0], sum_over_one)
 
-    assert torch.equal(running_mean(net), before)
+    assert torch.equal(running_mean(net), initial_mean)
 
 
 def test_counts_are_summed_exactly() -> None:

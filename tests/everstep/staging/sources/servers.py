@@ -49,7 +49,7 @@ def minio(folder: Path) -> Iterator[str]:
     command = [str(MINIO), "server", "--quiet", *addresses, str(folder)]
     environment = {"MINIO_ROOT_USER": KEY_ID, "MINIO_ROOT_PASSWORD": SECRET, "HOME": str(folder)}
     address = f"http://127.0.0.1:{port}"
-    with process(MINIO, command, environment, f"{address}/minio/health/ready", folder):
+    with run_server(MINIO, command, environment, f"{address}/minio/health/ready", folder):
         yield address
 
 
@@ -61,21 +61,21 @@ def azurite(folder: Path) -> Iterator[str]:
     options = ["--location", str(folder), "--skipApiVersionCheck", "--disableTelemetry"]
     address = f"http://127.0.0.1:{port}"
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder)}
-    with process(AZURITE, [*command, *options], environment, address, folder):
+    with run_server(AZURITE, [*command, *options], environment, address, folder):
         yield address
 
 
 @contextlib.contextmanager
-def process(
-    program: Path, command: list[str], environment: dict[str, str], ready: str, folder: Path
+def run_server(
+    program: Path, command: list[str], environment: dict[str, str], ready_address: str, folder: Path
 ) -> Iterator[None]:
     """Run a server until the end of the block; skip the test if it is not installed."""
     if not program.exists():
-        pytest.skip(f"{program.name} is not installed: `make test-staging` does it")
+        pytest.skip(f"{program.name} is not installed: `make test-staging` installs it")
     log = (folder / "log").open("w")
     with log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as server:
         try:
-            wait_until_ready(server, ready, folder / "log")
+            wait_until_ready(server, ready_address, folder / "log")
             yield
         finally:
             server.terminate()

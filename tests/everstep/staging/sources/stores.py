@@ -24,12 +24,12 @@ class Store(Protocol):
 
 def check_second_run_copies_nothing(source: Source, data: Path, target: Path, files: int) -> None:
     """Check that a prefix is staged completely, and that a second run finds nothing to copy."""
-    first = stage(source, target, Options(), Observer())
-    second = stage(source, target, Options(), Observer())
+    first_plan = stage(source, target, Options(), Observer())
+    second_plan = stage(source, target, Options(), Observer())
 
     assert wrong_files(data, target) == []
     assert missing_files(data, target) == set()
-    assert first.to_copy.files == second.complete.files == files
+    assert first_plan.to_copy.files == second_plan.complete.files == files
 
 
 def check_copy_continues(store: Store, folder: Path, content: bytes) -> None:
@@ -38,19 +38,19 @@ def check_copy_continues(store: Store, folder: Path, content: bytes) -> None:
     partial = partial_of(entry, folder)
     partial.data.write_bytes(content[:SYNCED_BYTES] + b"lost in a power cut")
     partial.length.write_text(str(SYNCED_BYTES))
-    counted: list[int] = []
+    counts: list[int] = []
 
-    copying.copy(store.source(), entry, folder / "large", folder, counted.append)
+    copying.copy(store.source(), entry, folder / "large", folder, counts.append)
 
     assert (folder / "large").read_bytes() == content
-    assert counted[0] == SYNCED_BYTES
+    assert counts[0] == SYNCED_BYTES
 
 
 def check_wrong_checksum_is_refused(store: Store, folder: Path) -> None:
     """Check that content which differs from the checksum in the listing is refused."""
     store.put("file", b"content")
     (entry,) = store.source().entries()
-    damaged = entry._replace(md5="0" * 32)
+    wrong_entry = entry._replace(md5="0" * 32)
 
     with pytest.raises(FileError, match=f"the store's is {'0' * 32}"):
-        copying.copy(store.source(), damaged, folder / "file", folder, lambda _: None, 2)
+        copying.copy(store.source(), wrong_entry, folder / "file", folder, lambda _: None, 2)

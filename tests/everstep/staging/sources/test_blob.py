@@ -20,8 +20,8 @@ from tests.everstep.staging.sources.stores import (
 from tests.everstep.staging.trees import files_of, make_tree
 from tests.processes import free_port
 
-LARGE = bytes(range(256)) * (10 << 12)  # 10 MiB: more than two ranges
-SPECIAL = "a b+c%20d/é ü/#1&.bin"
+LARGE_CONTENT = bytes(range(256)) * (10 << 12)  # 10 MiB: more than two ranges
+SPECIAL_NAME = "a b+c%20d/é ü/#1&.bin"
 
 
 class Store:
@@ -72,9 +72,9 @@ def store(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 def data(store: Store, tmp_path: Path) -> Path:
     """Return a folder that has the same files as the prefix `sets/imagenet` of the container."""
     folder = make_tree(tmp_path / "data", 20)
-    (folder / SPECIAL).parent.mkdir(parents=True)
-    (folder / SPECIAL).write_bytes(b"special")
-    (folder / "large").write_bytes(LARGE)
+    (folder / SPECIAL_NAME).parent.mkdir(parents=True)
+    (folder / SPECIAL_NAME).write_bytes(b"special")
+    (folder / "large").write_bytes(LARGE_CONTENT)
     for number, (name, path) in enumerate(files_of(folder).items()):
         store.put(f"sets/imagenet/{name}", path.read_bytes(), md5=bool(number % 2))
     store.put("sets/imagenet/folder", b"", metadata={"hdi_isfolder": "true"})
@@ -103,9 +103,9 @@ def test_one_blob_is_staged_by_its_name(store: Store, tmp_path: Path, name: str)
 
 @pytest.mark.parametrize("md5", [True, False])
 def test_a_blob_continues_at_an_offset(store: Store, tmp_path: Path, md5: bool) -> None:
-    store.put("large", LARGE, md5=md5)
+    store.put("large", LARGE_CONTENT, md5=md5)
 
-    check_copy_continues(store, tmp_path, LARGE)
+    check_copy_continues(store, tmp_path, LARGE_CONTENT)
 
 
 @pytest.mark.parametrize("change", ["put", "delete"])

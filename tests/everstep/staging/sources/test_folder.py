@@ -12,9 +12,9 @@ def test_all_files_are_listed_with_their_sizes(tmp_path: Path) -> None:
     (tmp_path / "a/b/c").write_text("123")
     (tmp_path / "a/d").write_text("")
 
-    listed = {(entry.name, entry.size) for entry in FolderSource(tmp_path).entries()}
+    files = {(entry.name, entry.size) for entry in FolderSource(tmp_path).entries()}
 
-    assert listed == {("a/b/c", 3), ("a/d", 0)}
+    assert files == {("a/b/c", 3), ("a/d", 0)}
 
 
 @pytest.mark.parametrize("kind", ["symbolic link", "device, pipe or socket"])

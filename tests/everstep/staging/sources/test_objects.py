@@ -2,7 +2,7 @@
 
 import base64
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -30,14 +30,14 @@ def location(
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "azurite":
             with servers.azurite(folder) as address:
-                yield azure(address, patch)
+                yield set_up_azure(address, patch)
         else:
             server = servers.moto() if request.param == "moto" else servers.minio(folder)
             with server as address:
-                yield amazon(address, patch)
+                yield set_up_s3(address, patch)
 
 
-def azure(address: str, patch: pytest.MonkeyPatch) -> str:
+def set_up_azure(address: str, patch: pytest.MonkeyPatch) -> str:
     from azure.storage.blob import ContainerClient
 
     account = servers.AZURITE_ACCOUNT
@@ -50,7 +50,7 @@ def azure(address: str, patch: pytest.MonkeyPatch) -> str:
     return f"az://{account}/objects/{PREFIX}"
 
 
-def amazon(address: str, patch: pytest.MonkeyPatch) -> str:
+def set_up_s3(address: str, patch: pytest.MonkeyPatch) -> str:
     patch.setenv("AWS_ENDPOINT_URL_S3", address)
     patch.setenv("AWS_ACCESS_KEY_ID", servers.KEY_ID)
     patch.setenv("AWS_SECRET_ACCESS_KEY", servers.SECRET)
@@ -89,10 +89,10 @@ def test_a_range_that_the_object_ends_in_is_not_taken_for_its_bytes(objects: Obj
 
 
 def test_a_bucket_that_is_missing_is_named(location: str) -> None:
-    other = open_objects(location.replace("/objects/", "/nowhere/"))
+    other_objects = open_objects(location.replace("/objects/", "/nowhere/"))
 
     with pytest.raises(EverstepError, match=r"'nowhere'.* does not exist"):
-        other.read("shard")
+        other_objects.read("shard")
 
 
 def test_wrong_credentials_are_an_error_with_a_fix(
@@ -101,38 +101,39 @@ def test_wrong_credentials_are_an_error_with_a_fix(
     if request.node.callspec.params["location"] == "moto":
         pytest.skip("moto accepts all credentials")
     connection = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
-    invalid = connection.replace(servers.AZURITE_KEY, base64.b64encode(b"wrong").decode())
-    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", invalid)
+    invalid_connection = connection.replace(
+        servers.AZURITE_KEY, base64.b64encode(b"wrong").decode()
+    )
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", invalid_connection)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
 
     with pytest.raises(
         EverstepError, match=r"are not valid|no valid credentials|cannot be accessed"
-    ) as e:
+    ) as error:
         open_objects(location).read("shard")
 
-    assert e.value.fix
+    assert error.value.fix
 
 
-def test_a_store_that_does_not_respond_is_asked_again_and_then_named() -> None:
+def test_a_store_that_does_not_respond_gets_repeated_requests_and_is_then_named() -> None:
     waits: list[float] = []
 
-    def broken() -> bytes:
+    def raise_broken() -> bytes:
         raise BrokenContentError("the connection broke")
 
     with pytest.raises(EverstepError, match=r"s3://b does not respond: the connection broke"):
-        read_with_retries(broken, "s3://b", 10, waits.append)
+        read_with_retries(raise_broken, "s3://b", 10, waits.append)
 
     assert waits == [0.5, 1, 2, 4, 8]
 
 
-def test_an_answer_after_a_disturbance_is_returned() -> None:
-    responses: list[Callable[[], bytes]] = [lambda: b"content"]
+def test_a_response_after_a_disturbance_is_returned() -> None:
     waits: list[float] = []
 
     def read() -> bytes:
         if not waits:
             raise BrokenContentError("the connection broke")
-        return responses[0]()
+        return b"content"
 
     assert read_with_retries(read, "s3://b", 10, waits.append) == b"content"
 

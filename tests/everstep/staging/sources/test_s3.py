@@ -26,8 +26,8 @@ from tests.everstep.staging.trees import files_of, make_tree, wrong_files
 from tests.processes import free_port
 
 PART_BYTES = 5 << 20
-LARGE = bytes(range(256)) * (11 << 12)  # 11 MiB: two parts, and a shorter third
-SPECIAL = "a b+c%20d/é ü/#1?&.bin"
+LARGE_CONTENT = bytes(range(256)) * (11 << 12)  # 11 MiB: two parts, and a shorter third
+SPECIAL_NAME = "a b+c%20d/é ü/#1?&.bin"
 
 
 class Store:
@@ -101,12 +101,12 @@ def store(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
 def data(store: Store, tmp_path: Path) -> Path:
     """Return a folder that has the same files as the prefix `sets/imagenet` of the bucket."""
     folder = make_tree(tmp_path / "data", 30)
-    (folder / SPECIAL).parent.mkdir(parents=True)
-    (folder / SPECIAL).write_bytes(b"special")
+    (folder / SPECIAL_NAME).parent.mkdir(parents=True)
+    (folder / SPECIAL_NAME).write_bytes(b"special")
     for name, path in files_of(folder).items():
         store.put(f"sets/imagenet/{name}", path.read_bytes())
-    store.put_in_parts("sets/imagenet/large", LARGE)
-    (folder / "large").write_bytes(LARGE)
+    store.put_in_parts("sets/imagenet/large", LARGE_CONTENT)
+    (folder / "large").write_bytes(LARGE_CONTENT)
     store.put("sets/imagenet/folder-marker/", b"")
     store.put("sets/imagenet-2/other", b"another data set")
     return folder
@@ -125,19 +125,19 @@ def test_existing_files_are_compared_with_their_etags_instead_of_copied(
     shutil.copytree(data, target)
     name = next(name for name, path in files_of(data).items() if path.stat().st_size == 4096)
     (target / name).write_bytes(b"x" * (target / name).stat().st_size)
-    requested: list[str] = []
+    requested_names: list[str] = []
     source = store.source("sets/imagenet")
-    original = source.open
+    open_object = source.open
 
-    def watched(entry: Entry, offset: int) -> AbstractContextManager[Content]:
-        requested.append(entry.name)
-        return original(entry, offset)
+    def record_and_open(entry: Entry, offset: int) -> AbstractContextManager[Content]:
+        requested_names.append(entry.name)
+        return open_object(entry, offset)
 
-    monkeypatch.setattr(source, "open", watched)
+    monkeypatch.setattr(source, "open", record_and_open)
 
     stage(source, target, Options(), Observer())
 
-    assert sorted(requested) == sorted([name, "large"]), "an ETag of parts is not an MD5"
+    assert sorted(requested_names) == sorted([name, "large"]), "an ETag of parts is not an MD5"
     assert wrong_files(data, target) == []
 
 
@@ -145,12 +145,12 @@ def test_one_object_is_staged_by_its_key(store: Store, data: Path, tmp_path: Pat
     stage(store.source("sets/imagenet/large"), tmp_path / "out", Options(), Observer())
 
     assert {name: path.read_bytes() for name, path in files_of(tmp_path / "out").items()} == {
-        "large": LARGE
+        "large": LARGE_CONTENT
     }
 
 
 def test_an_object_in_parts_is_compared_with_its_etag(store: Store) -> None:
-    store.put_in_parts("large", LARGE)
+    store.put_in_parts("large", LARGE_CONTENT)
     (entry,) = store.source().entries()
 
     with store.source().open(entry, 0) as content:
@@ -159,9 +159,9 @@ def test_an_object_in_parts_is_compared_with_its_etag(store: Store) -> None:
 
 
 def test_an_object_continues_at_an_offset(store: Store, tmp_path: Path) -> None:
-    store.put_in_parts("large", LARGE)
+    store.put_in_parts("large", LARGE_CONTENT)
 
-    check_copy_continues(store, tmp_path, LARGE)
+    check_copy_continues(store, tmp_path, LARGE_CONTENT)
 
 
 @pytest.mark.parametrize(

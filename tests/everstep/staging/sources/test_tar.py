@@ -11,49 +11,49 @@ from everstep.staging.sources.tar import TarSource
 from everstep.staging.stage import Observer, Options, stage
 from tests.everstep.staging.trees import make_tree, missing_files, wrong_files
 
-SPECIAL = [
+SPECIAL_TYPES = [
     (tarfile.SYMTYPE, "symbolic link"),
     (tarfile.LNKTYPE, "hard link"),
     (tarfile.CHRTYPE, "character device"),
     (tarfile.BLKTYPE, "block device"),
     (tarfile.FIFOTYPE, "pipe"),
 ]
-LONG = "long-" * 40
+LONG_NAME = "long-" * 40
 
 
 def archive_of(folder: Path, archive: Path, *, form: int = tarfile.PAX_FORMAT) -> Path:
-    with tarfile.open(archive, "w", format=form) as packed:
-        packed.add(folder, ".")
+    with tarfile.open(archive, "w", format=form) as tar:
+        tar.add(folder, ".")
     return archive
 
 
 def archive_with(path: Path, member: tarfile.TarInfo, content: bytes = b"") -> Path:
-    with tarfile.open(path, "w") as packed:
+    with tarfile.open(path, "w") as tar:
         regular = tarfile.TarInfo("good")
-        packed.addfile(regular)
+        tar.addfile(regular)
         member.size = len(content)
-        packed.addfile(member, io.BytesIO(content))
+        tar.addfile(member, io.BytesIO(content))
     return path
 
 
 @pytest.fixture
 def classes(tmp_path: Path) -> Path:
     folder = make_tree(tmp_path / "classes", 40)
-    (folder / LONG).mkdir()
-    (folder / LONG / LONG).write_text("long")
+    (folder / LONG_NAME).mkdir()
+    (folder / LONG_NAME / LONG_NAME).write_text("long")
     return folder
 
 
 @pytest.fixture
 def imagenet(tmp_path: Path, classes: Path) -> Path:
     """Return an archive with one archive for each class."""
-    inner = tmp_path / "inner"
-    inner.mkdir()
+    inner_folder = tmp_path / "inner"
+    inner_folder.mkdir()
     for folder in classes.iterdir():
-        with tarfile.open(inner / f"{folder.name[:50]}.tar", "w") as packed:
+        with tarfile.open(inner_folder / f"{folder.name[:50]}.tar", "w") as tar:
             for path in folder.iterdir():
-                packed.add(path, path.name)
-    return archive_of(inner, tmp_path / "train.tar")
+                tar.add(path, path.name)
+    return archive_of(inner_folder, tmp_path / "train.tar")
 
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
@@ -69,7 +69,7 @@ def test_an_archive_is_unpacked(classes: Path, tmp_path: Path, form: int) -> Non
 def test_an_archive_of_archives_becomes_a_folder_for_each(
     imagenet: Path, classes: Path, tmp_path: Path
 ) -> None:
-    (classes / LONG).rename(classes / LONG[:50])
+    (classes / LONG_NAME).rename(classes / LONG_NAME[:50])
 
     stage(TarSource(imagenet), tmp_path / "out", Options(), Observer())
 
@@ -77,7 +77,7 @@ def test_an_archive_of_archives_becomes_a_folder_for_each(
     assert missing_files(classes, tmp_path / "out") == set()
 
 
-@pytest.mark.parametrize(("kind", "word"), SPECIAL)
+@pytest.mark.parametrize(("kind", "word"), SPECIAL_TYPES)
 def test_links_and_devices_are_refused_before_anything_is_copied(
     tmp_path: Path, kind: bytes, word: str
 ) -> None:
@@ -102,35 +102,37 @@ def test_members_outside_the_destination_are_refused(tmp_path: Path, name: str) 
 
 
 def test_members_of_an_inner_archive_are_refused_too(tmp_path: Path) -> None:
-    inner = archive_with(tmp_path / "inner.tar", tarfile.TarInfo("../../x"))
-    outer = archive_with(tmp_path / "o.tar", tarfile.TarInfo("n01.tar"), inner.read_bytes())
+    inner_archive = archive_with(tmp_path / "inner.tar", tarfile.TarInfo("../../x"))
+    outer_archive = archive_with(
+        tmp_path / "o.tar", tarfile.TarInfo("n01.tar"), inner_archive.read_bytes()
+    )
 
     with pytest.raises(EverstepError, match="leaves the destination"):
-        list(TarSource(outer).entries())
+        list(TarSource(outer_archive).entries())
 
 
 def test_an_archive_that_was_cut_anywhere_is_refused(imagenet: Path, tmp_path: Path) -> None:
     content = imagenet.read_bytes()
-    cut = tmp_path / "cut.tar"
+    cut_archive = tmp_path / "cut.tar"
     end = len(content.rstrip(b"\0"))
     for length in range(0, end, max(end // 50, 1)):
-        cut.write_bytes(content[: length - length % 512])
+        cut_archive.write_bytes(content[: length - length % 512])
 
         with pytest.raises(EverstepError, match=r"cut.tar"):
-            list(TarSource(cut).entries())
+            list(TarSource(cut_archive).entries())
 
 
 def test_an_archive_with_a_damaged_header_is_refused(imagenet: Path, tmp_path: Path) -> None:
-    with tarfile.open(imagenet) as packed:
-        offsets = [member.offset for member in packed][2:5]
+    with tarfile.open(imagenet) as tar:
+        offsets = [member.offset for member in tar][2:5]
     for offset in offsets:
         content = bytearray(imagenet.read_bytes())
         content[offset + 1] ^= 1
-        damaged = tmp_path / "damaged.tar"
-        damaged.write_bytes(content)
+        damaged_archive = tmp_path / "damaged.tar"
+        damaged_archive.write_bytes(content)
 
         with pytest.raises(EverstepError, match=r"damaged.tar is (damaged|not a complete)"):
-            list(TarSource(damaged).entries())
+            list(TarSource(damaged_archive).entries())
 
 
 @pytest.mark.parametrize(("program", "suffix"), [("gzip", "gz"), ("xz", "xz"), ("bzip2", "bz2")])
@@ -138,8 +140,8 @@ def test_a_compressed_archive_is_refused_with_the_command_that_decompresses_it(
     tmp_path: Path, program: str, suffix: str
 ) -> None:
     path = tmp_path / f"data.tar.{suffix}"
-    with tarfile.open(path, f"w:{suffix}") as packed:  # type: ignore[call-overload]
-        packed.addfile(tarfile.TarInfo("x"))
+    with tarfile.open(path, f"w:{suffix}") as tar:  # type: ignore[call-overload]
+        tar.addfile(tarfile.TarInfo("x"))
 
     with pytest.raises(EverstepError, match=f"is compressed with {program}") as error:
         list(open_source(str(path)).entries())

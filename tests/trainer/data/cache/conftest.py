@@ -7,7 +7,7 @@ import pytest
 from everstep.progress import Silent
 from everstep.staging.sources import objects as objects_module
 from tests.trainer.data.cache.stores import FolderObjects
-from tests.trainer.data.photographs import make
+from tests.trainer.data.photographs import write_photographs
 from trainer.data import convert
 from trainer.data.shard import Resizing
 
@@ -16,7 +16,7 @@ from trainer.data.shard import Resizing
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with three shards of training images and one of test images."""
     folder = tmp_path_factory.mktemp("stored")
-    test = make(folder / "photographs", per_class=40) / "test"
+    test = write_photographs(folder / "photographs", per_class=40) / "test"
     # Otherwise both parts have the same images, and their indexes could be confused.
     (test / "cat" / "0.jpg").write_bytes((test / "dog" / "0.jpg").read_bytes())
     with pytest.MonkeyPatch.context() as patch:

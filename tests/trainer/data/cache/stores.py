@@ -12,8 +12,8 @@ class FolderObjects:
 
     Attributes:
         requests: number of requests for each object.
-        broken: number of next requests that break.
-        damaged: number of next requests whose content is damaged.
+        broken_requests: number of coming requests that break.
+        damaged_responses: number of coming responses with damaged content.
     """
 
     name = "s3://photographs/shards"
@@ -21,20 +21,20 @@ class FolderObjects:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.requests: Counter[str] = Counter()
-        self.broken = self.damaged = 0
+        self.broken_requests = self.damaged_responses = 0
 
     def read(self, name: str, first: int = 0, size: int | None = None) -> bytes:
         """Return bytes of a file."""
         self.requests[name] += 1
-        if self.broken:
-            self.broken -= 1
+        if self.broken_requests:
+            self.broken_requests -= 1
             raise BrokenContentError(f"{self.name}/{name}: the connection broke")
         try:
             content = (self._folder / name).read_bytes()
         except FileNotFoundError:
             raise MissingObjectError(f"{self.name}/{name} does not exist", "Copy it.") from None
         content = content[first:] if size is None else content[first : first + size]
-        if self.damaged:
-            self.damaged -= 1
+        if self.damaged_responses:
+            self.damaged_responses -= 1
             return bytes(byte ^ 1 for byte in content)
         return content

@@ -18,7 +18,7 @@ from trainer.data.cache.folder import open_cache_folder
 from trainer.data.cache.plan import Limits
 from trainer.data.loader import Loader
 
-SIZE, SECONDS = 24, 300.0
+SIZE, WAIT_SECONDS = 24, 300.0
 STORE = "s3://photographs/shards/small"
 
 
@@ -42,11 +42,11 @@ def credentials(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[list[Cache]]:
+def caches(tmp_path: Path) -> Iterator[list[Cache]]:
     """Yield two caches in one folder, as two worker processes of a node have them."""
-    caches = [open_cache(STORE, tmp_path / "cache", Limits()) for _ in range(2)]
-    yield caches
-    for cache in caches:
+    opened_caches = [open_cache(STORE, tmp_path / "cache", Limits()) for _ in range(2)]
+    yield opened_caches
+    for cache in opened_caches:
         cache.close()
 
 
@@ -54,37 +54,39 @@ def wait_for_end(process: int) -> bool:
     """Return True if a process ends in time."""
     handle = os.pidfd_open(process)
     try:
-        return bool(select.select([handle], [], [], SECONDS)[0])
+        return bool(select.select([handle], [], [], WAIT_SECONDS)[0])
     finally:
         os.close(handle)
 
 
-def test_the_cache_is_filled_and_its_process_ends(opened: list[Cache], shards: Path) -> None:
-    assert all(wait_for_end(cache.process) for cache in opened)
+def test_the_cache_is_filled_and_its_process_ends(caches: list[Cache], shards: Path) -> None:
+    assert all(wait_for_end(cache.process) for cache in caches)
 
     for path in shards.iterdir():
-        assert (opened[0].folder / path.name).read_bytes() == path.read_bytes()
-    assert not list(opened[0].folder.glob("*.partial"))
-    opened[0].expect([np.arange(10)])  # a process that has ended needs no hint
+        assert (caches[0].folder / path.name).read_bytes() == path.read_bytes()
+    assert not list(caches[0].folder.glob("*.partial"))
+    caches[0].expect([np.arange(10)])  # a process that has ended needs no hint
 
 
 def test_another_process_continues_if_the_first_is_killed(
-    opened: list[Cache], shards: Path
+    caches: list[Cache], shards: Path
 ) -> None:
-    os.kill(opened[0].process, signal.SIGKILL)
+    os.kill(caches[0].process, signal.SIGKILL)
 
-    opened[1].expect([np.arange(10)])
+    caches[1].expect([np.arange(10)])
 
-    assert wait_for_end(opened[1].process)
-    assert {path.name for path in opened[1].folder.iterdir()} == {p.name for p in shards.iterdir()}
+    assert wait_for_end(caches[1].process)
+    assert {path.name for path in caches[1].folder.iterdir()} == {p.name for p in shards.iterdir()}
 
 
 def test_readers_get_the_images_of_the_folder_while_the_cache_is_cold(
     shards: Path, tmp_path: Path
 ) -> None:
-    idle = ["sleep", "600"]  # in place of the process that fills the cache
-    cache = Cache(open_cache_folder(tmp_path / "cache", open_objects(STORE)), STORE, Limits(), idle)
-    plain = data.load("imagefolder", shards, "train", SIZE)
+    idle_command = ["sleep", "600"]  # in place of the process that fills the cache
+    cache = Cache(
+        open_cache_folder(tmp_path / "cache", open_objects(STORE)), STORE, Limits(), idle_command
+    )
+    folder_dataset = data.load("imagefolder", shards, "train", SIZE)
     parts = [
         data.load("imagefolder", cache.folder, part, SIZE, store=STORE)
         for part in ("train", "test")
@@ -92,12 +94,12 @@ def test_readers_get_the_images_of_the_folder_while_the_cache_is_cold(
     train, _ = data.read_ahead(parts[0], parts[1], readers=2, global_batch=16)
     assert isinstance(train, Loader)
     try:
-        ids = np.arange(len(plain))[::-1]
+        ids = np.arange(len(folder_dataset))[::-1]
         train.prefetch([BatchRequest(ids=ids, seed=4)])
 
         images, labels = train.train_batch(ids, 4, 0)
 
-        expected_images, expected_labels = plain.train_batch(ids, 4, 0)
+        expected_images, expected_labels = folder_dataset.train_batch(ids, 4, 0)
         assert np.array_equal(images, expected_images)
         assert np.array_equal(labels, expected_labels)
         assert not list(cache.folder.glob("*.jpegs")), "the cache was not cold"

@@ -23,7 +23,7 @@ def cache(store: FolderObjects, tmp_path: Path) -> CacheFolder:
     return open_cache_folder(tmp_path / "cache", store)
 
 
-def cached(cache: CacheFolder, store: FolderObjects) -> ImageDataset:
+def open_cached(cache: CacheFolder, store: FolderObjects) -> ImageDataset:
     """Open the training part through a cache."""
     names = cache.manifest["parts"]["train"]["files"]
     files = CachedFiles(cache.folder, names, store.name, lambda _: store)
@@ -39,30 +39,30 @@ def batch(dataset: data.Dataset) -> np.ndarray:
 def test_images_equal_the_images_of_the_folder_wherever_they_come_from(
     shards_in_cache: int, cache: CacheFolder, store: FolderObjects, shards: Path
 ) -> None:
-    plain = data.load("imagefolder", shards, "train", SIZE)
+    folder_dataset = data.load("imagefolder", shards, "train", SIZE)
     for number in range(min(shards_in_cache, len(cache.files))):
         cache.download(number, store)
 
-    dataset = cached(cache, store)
+    dataset = open_cached(cache, store)
 
-    assert dataset.identity == plain.identity, "a run could not continue from the folder"
-    assert np.array_equal(batch(dataset), batch(plain))
+    assert dataset.identity == folder_dataset.identity, "a run could not continue from the folder"
+    assert np.array_equal(batch(dataset), batch(folder_dataset))
 
 
 def test_a_shard_that_appears_during_the_training_is_used(
     cache: CacheFolder, store: FolderObjects
 ) -> None:
-    dataset = cached(cache, store)
-    first = batch(dataset)
+    dataset = open_cached(cache, store)
+    expected = batch(dataset)
     fill(cache, store, Needs(), Limits())
     store.requests.clear()
 
-    assert np.array_equal(batch(dataset), first)
+    assert np.array_equal(batch(dataset), expected)
     assert not store.requests, "the node has these bytes already"
 
 
 def test_each_image_is_requested_once(cache: CacheFolder, store: FolderObjects) -> None:
-    dataset = cached(cache, store)
+    dataset = open_cached(cache, store)
     store.requests.clear()
 
     batch(dataset)
@@ -73,32 +73,32 @@ def test_each_image_is_requested_once(cache: CacheFolder, store: FolderObjects) 
 def test_a_damaged_shard_of_the_cache_is_removed_and_its_images_come_from_the_store(
     cache: CacheFolder, store: FolderObjects, caplog: pytest.LogCaptureFixture
 ) -> None:
-    dataset = cached(cache, store)
-    first = batch(dataset)
+    dataset = open_cached(cache, store)
+    expected = batch(dataset)
     cache.download(0, store)
     name, size, _, _ = cache.files[0]
     (cache.folder / name).write_bytes(bytes(size))
 
-    assert np.array_equal(batch(dataset), first)
+    assert np.array_equal(batch(dataset), expected)
 
     assert not (cache.folder / name).exists()
     assert f"the cached shard {name} is damaged and is removed" in caplog.text
 
 
 def test_a_damaged_response_is_requested_again(cache: CacheFolder, store: FolderObjects) -> None:
-    dataset = cached(cache, store)
-    first = batch(dataset)
+    dataset = open_cached(cache, store)
+    expected = batch(dataset)
 
-    store.damaged = 2
+    store.damaged_responses = 2
 
-    assert np.array_equal(batch(dataset), first)
+    assert np.array_equal(batch(dataset), expected)
 
 
 def test_an_object_that_was_replaced_is_an_error_with_its_name(
     cache: CacheFolder, store: FolderObjects
 ) -> None:
-    dataset = cached(cache, store)
-    store.damaged = 100_000
+    dataset = open_cached(cache, store)
+    store.damaged_responses = 100_000
 
     with pytest.raises(
         EverstepError, match=r"s3://photographs/shards/train-.* is damaged"
@@ -111,7 +111,7 @@ def test_an_object_that_was_replaced_is_an_error_with_its_name(
 def test_a_store_that_loses_an_object_is_an_error_with_its_name(
     cache: CacheFolder, tmp_path: Path
 ) -> None:
-    dataset = cached(cache, FolderObjects(tmp_path))
+    dataset = open_cached(cache, FolderObjects(tmp_path))
 
     with pytest.raises(EverstepError, match=r"shards/train-.*\.jpegs does not exist"):
         batch(dataset)

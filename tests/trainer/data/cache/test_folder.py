@@ -29,7 +29,7 @@ def names(folder: Path) -> set[str]:
 def test_a_filled_cache_has_the_bytes_of_the_store(
     cache: CacheFolder, store: FolderObjects, shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_folder, "PIECE_BYTES", 1000)  # several pieces a shard
+    monkeypatch.setattr(cache_folder, "PIECE_BYTES", 1000)  # several pieces per shard
 
     assert fill(cache, store, Needs(), Limits())
 
@@ -43,8 +43,8 @@ def test_a_warm_cache_downloads_nothing(cache: CacheFolder, store: FolderObjects
     fill(cache, store, Needs(), Limits())
     store.requests.clear()
 
-    reopened = open_cache_folder(cache.folder.parent, store)
-    fill(reopened, store, Needs(), Limits())
+    reopened_cache = open_cache_folder(cache.folder.parent, store)
+    fill(reopened_cache, store, Needs(), Limits())
 
     assert dict(store.requests) == {"manifest.json": 1}
 
@@ -76,12 +76,12 @@ def test_a_worker_that_starts_while_another_one_downloads_keeps_its_files(
 ) -> None:
     rename = Path.rename
 
-    def after_removal(path: Path, target: Path) -> Path:
+    def rename_after_removal(path: Path, target: Path) -> Path:
         cache.remove_partial()
         return rename(path, target)
 
     (cache.folder / "train-index.npy").unlink()
-    monkeypatch.setattr(Path, "rename", after_removal)
+    monkeypatch.setattr(Path, "rename", rename_after_removal)
 
     assert open_cache_folder(cache.folder.parent, store).index("train").size == 80
 
@@ -100,12 +100,12 @@ def test_a_shard_of_another_size_is_downloaded_again(
 def test_a_damaged_download_does_not_appear_and_is_repeated(
     cache: CacheFolder, store: FolderObjects, shards: Path
 ) -> None:
-    store.damaged = 1
+    store.damaged_responses = 1
     with pytest.raises(DamagedShardError, match=r"train-00000.* is damaged"):
         cache.download(0, store)
     assert names(cache.folder) == set()
 
-    store.damaged = 1
+    store.damaged_responses = 1
     assert fill(cache, store, Needs(), Limits())
     assert names(cache.folder) == names(shards)
 
@@ -113,15 +113,17 @@ def test_a_damaged_download_does_not_appear_and_is_repeated(
 def test_a_shard_that_stays_damaged_ends_the_downloads_and_not_the_training(
     cache: CacheFolder, store: FolderObjects, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store.damaged = 1000
+    store.damaged_responses = 1000
 
     assert not fill(cache, store, Needs(), Limits())
 
     assert caplog.text.count("images are read from the store: the image at byte 0 of train-") == 1
 
 
-def test_a_broken_connection_is_repeated(cache: CacheFolder, store: FolderObjects) -> None:
-    store.broken = 3
+def test_a_request_is_repeated_after_a_broken_connection(
+    cache: CacheFolder, store: FolderObjects
+) -> None:
+    store.broken_requests = 3
 
     assert fill(cache, store, Needs(), Limits())
 
@@ -132,42 +134,44 @@ def test_a_full_disk_ends_the_downloads_and_is_reported_once(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def full(*_: object) -> int:
+    def raise_no_space(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(os, "pwrite", raise_no_space)
 
     assert not fill(cache, store, Needs(), Limits())
 
     assert caplog.text.count("read from the store: No space left on device") == 1
-    assert names(cache.folder) == set(), "an incomplete shard would take the last room"
+    assert names(cache.folder) == set(), "an incomplete shard would take the last free space"
 
 
 def test_a_missing_shard_ends_the_downloads_with_its_name(
     store: FolderObjects, shards: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    incomplete = tmp_path / "incomplete"
-    shutil.copytree(shards, incomplete)
-    missing = next(incomplete.glob("train-00001*.jpegs"))
-    missing.unlink()
-    objects = FolderObjects(incomplete)
+    incomplete_folder = tmp_path / "incomplete"
+    shutil.copytree(shards, incomplete_folder)
+    missing_shard = next(incomplete_folder.glob("train-00001*.jpegs"))
+    missing_shard.unlink()
+    objects = FolderObjects(incomplete_folder)
     cache = open_cache_folder(tmp_path / "cache", objects)
 
     assert not fill(cache, objects, Needs(), Limits())
 
-    assert f"{missing.name} does not exist" in caplog.text
+    assert f"{missing_shard.name} does not exist" in caplog.text
 
 
-def test_another_data_set_makes_free_space(cache: CacheFolder, store: FolderObjects) -> None:
-    other = cache.folder.parent / "other"
-    other.mkdir()
-    (other / "train-00000.jpegs").write_bytes(bytes(5000))
+def test_another_data_set_is_evicted_to_free_space(
+    cache: CacheFolder, store: FolderObjects
+) -> None:
+    other_folder = cache.folder.parent / "other"
+    other_folder.mkdir()
+    (other_folder / "train-00000.jpegs").write_bytes(bytes(5000))
     limit = sum(size for _, size, _, _ in cache.files)
 
     assert cache.state(Limits(bytes=limit)).others == [OtherData("other", 5000)]
     assert fill(cache, store, Needs(), Limits(bytes=limit))
 
-    assert not other.exists()
+    assert not other_folder.exists()
     assert names(cache.folder) == {name for name, _, _, _ in cache.files}
 
 

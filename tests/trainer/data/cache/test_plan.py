@@ -21,32 +21,32 @@ def states(draw: DrawFn) -> CacheState:
     return CacheState(sizes=sizes, present=present, others=others, limit=limit)
 
 
-def applied(state: CacheState, decided: Plan) -> CacheState:
+def apply(state: CacheState, decision: Plan) -> CacheState:
     """Return the cache after a plan."""
     return replace(
         state,
-        present=state.present | set(decided.fetch),
-        others=[other for other in state.others if other.name not in decided.evict],
+        present=state.present | set(decision.fetch),
+        others=[other for other in state.others if other.name not in decision.evict],
     )
 
 
 def occupied_bytes(state: CacheState) -> int:
-    """Return the bytes of all shards."""
+    """Return the number of bytes that all shards occupy."""
     return sum(state.sizes[shard] for shard in state.present) + sum(o.bytes for o in state.others)
 
 
 @given(states(), lists(integers(-2, 14)))
 def test_a_cache_never_exceeds_its_limit(state: CacheState, needed: list[int]) -> None:
-    decided = plan(state, needed)
+    decision = plan(state, needed)
 
-    assert state.limit is None or occupied_bytes(applied(state, decided)) <= state.limit
-    assert len(set(decided.fetch)) == len(decided.fetch)
-    assert not set(decided.fetch) & state.present, "a shard would be downloaded twice"
+    assert state.limit is None or occupied_bytes(apply(state, decision)) <= state.limit
+    assert len(set(decision.fetch)) == len(decision.fetch)
+    assert not set(decision.fetch) & state.present, "a shard would be downloaded twice"
 
 
 @given(states(), lists(integers(0, 11)))
 def test_a_shard_is_left_out_only_if_it_does_not_fit(state: CacheState, needed: list[int]) -> None:
-    after = applied(state, plan(state, needed))
+    after = apply(state, plan(state, needed))
     cached_bytes = sum(state.sizes[shard] for shard in after.present)
 
     for shard in set(range(len(state.sizes))) - after.present:
@@ -59,15 +59,15 @@ def test_a_shard_is_left_out_only_if_it_does_not_fit(state: CacheState, needed: 
 def test_no_more_other_data_are_removed_than_necessary(
     state: CacheState, needed: list[int]
 ) -> None:
-    decided = plan(state, needed)
+    decision = plan(state, needed)
 
-    assert list(decided.evict) == [other.name for other in state.others][: len(decided.evict)], (
+    assert list(decision.evict) == [other.name for other in state.others][: len(decision.evict)], (
         "the most recently used would be removed first"
     )
-    if decided.evict:
-        without_last = replace(decided, evict=decided.evict[:-1])
+    if decision.evict:
+        without_last = replace(decision, evict=decision.evict[:-1])
         assert state.limit is not None
-        assert occupied_bytes(applied(state, without_last)) > state.limit
+        assert occupied_bytes(apply(state, without_last)) > state.limit
 
 
 @given(states(), lists(integers(0, 11)))
@@ -94,7 +94,7 @@ def test_the_least_recently_used_data_set_is_evicted() -> None:
     ("shards", "order"),
     [([], []), ([4, 2, 2], [2, 4]), ([7, 1, 3], [7, 1, 3]), ([5, 3, 3, 5], [5, 3])],
 )
-def test_shards_of_most_samples_come_first_then_those_needed_first(
+def test_shards_with_the_most_samples_come_first_then_the_earliest_needed(
     shards: list[int], order: list[int]
 ) -> None:
     assert by_need(shards) == order
@@ -102,8 +102,8 @@ def test_shards_of_most_samples_come_first_then_those_needed_first(
 
 @given(states(), integers(-300, 300))
 def test_a_part_of_the_disk_stays_free(state: CacheState, free_space: int) -> None:
-    """`free_space` is what may still be written; what is there already may be more than that."""
-    after = applied(state, plan(within_disk(state, free_space), []))
+    """`free_space` is the number of bytes that may still be written; it is negative if the disk is too full."""
+    after = apply(state, plan(within_disk(state, free_space), []))
 
     assert occupied_bytes(after) - occupied_bytes(state) <= max(0, free_space)
     assert state.limit is None or occupied_bytes(after) <= state.limit

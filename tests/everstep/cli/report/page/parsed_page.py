@@ -35,26 +35,26 @@ class Node:
 class _Parser(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
-        self.open = [Node("document")]
+        self.open_nodes = [Node("document")]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert len(dict(attrs)) == len(attrs), f"an attribute of <{tag}> is repeated: {attrs}"
         node = Node(tag, dict(attrs))
-        self.open[-1].children.append(node)
+        self.open_nodes[-1].children.append(node)
         if tag not in VOID:
-            self.open.append(node)
+            self.open_nodes.append(node)
 
     def handle_endtag(self, tag: str) -> None:
-        closed = self.open.pop()
-        assert closed.name == tag, f"</{tag}> closes <{closed.name}>"
+        closed_node = self.open_nodes.pop()
+        assert closed_node.name == tag, f"</{tag}> closes <{closed_node.name}>"
 
     def handle_data(self, data: str) -> None:
-        self.open[-1].children.append(data)
+        self.open_nodes[-1].children.append(data)
 
 
 def parse(text: str) -> Node:
     parser = _Parser()
     parser.feed(text)
     parser.close()
-    assert [node.name for node in parser.open] == ["document"], "an element is not closed"
-    return parser.open[0]
+    assert [node.name for node in parser.open_nodes] == ["document"], "an element is not closed"
+    return parser.open_nodes[0]

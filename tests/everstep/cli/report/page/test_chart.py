@@ -24,15 +24,15 @@ POINTS = st.lists(FINITE, max_size=300).map(lambda ys: [(float(x), y) for x, y i
 def test_a_thinned_curve_keeps_ends_and_extremes(
     points: list[tuple[float, float]], limit: int
 ) -> None:
-    thinned = thin(points, limit)
+    thinned_points = thin(points, limit)
 
-    assert len(thinned) <= max(limit, 0)
-    assert set(thinned) <= set(points)
-    assert list(thinned) == sorted(thinned), "a curve never runs backwards"
+    assert len(thinned_points) <= max(limit, 0)
+    assert set(thinned_points) <= set(points)
+    assert list(thinned_points) == sorted(thinned_points), "a curve never runs backwards"
     if points:
-        assert (thinned[0], thinned[-1]) == (points[0], points[-1])
-        assert min(y for _, y in thinned) == min(y for _, y in points)
-        assert max(y for _, y in thinned) == max(y for _, y in points)
+        assert (thinned_points[0], thinned_points[-1]) == (points[0], points[-1])
+        assert min(y for _, y in thinned_points) == min(y for _, y in points)
+        assert max(y for _, y in thinned_points) == max(y for _, y in points)
 
 
 @given(st.integers(0, 9_999), st.sampled_from((-5.0, 5.0)))
@@ -66,9 +66,9 @@ def test_equal_values_have_one_tick() -> None:
     assert value_ticks(2.0, 2.0) == (2.0,)
 
 
-@given(FINITE, FINITE, FINITE)
-def test_a_scale_maps_low_to_the_bottom_and_high_to_the_top(a: float, b: float, c: float) -> None:
-    low, value, high = sorted((a, b, c))
+@given(st.lists(FINITE, min_size=3, max_size=3))
+def test_a_scale_maps_low_to_the_bottom_and_high_to_the_top(values: list[float]) -> None:
+    low, value, high = sorted(values)
     scale = Scale(low, high, 100)
 
     assert -1e-6 <= scale.y(value) <= 100 + 1e-6

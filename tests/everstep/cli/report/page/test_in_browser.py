@@ -12,12 +12,12 @@ import pytest
 from everstep.cli.report.money import Billing
 from everstep.cli.report.page.model import build_page
 from everstep.cli.report.page.render import render
-from tests.chromium import DESK, PHONE, Tab, browser
+from tests.chromium import DESKTOP, PHONE, Tab, browser
 from tests.everstep.cli.recorded_run import drill
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
-FOCUSED = "document.activeElement"
+FOCUSED_ELEMENT = "document.activeElement"
 CONTRASTS = """
 (() => {
   const style = getComputedStyle(document.documentElement);
@@ -58,9 +58,9 @@ def tab() -> Iterator[Tab]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    recorded = drill()
+    recorded_run = drill()
     billing = Billing(billed=False, reason="it ran here")
-    path.write_text(render(build_page(recorded.run(), recorded.now + 1, billing)))
+    path.write_text(render(build_page(recorded_run.run(), recorded_run.now + 1, billing)))
     return path
 
 
@@ -71,12 +71,12 @@ def test_the_policy_lets_style_and_script_work_and_nothing_is_requested(
 
     assert tab.run("document.getElementById('inspector').hidden") is False, "the script runs"
     assert tab.run("getComputedStyle(document.querySelector('.row')).display") == "grid"
-    requested = [
+    requested_urls = [
         event["params"]["request"]["url"]
         for event in tab.events
         if event.get("method") == "Network.requestWillBeSent"
     ]
-    assert [url for url in requested if not url.startswith("data:")] == [page.as_uri()]
+    assert [url for url in requested_urls if not url.startswith("data:")] == [page.as_uri()]
     faults = ("Runtime.exceptionThrown", "Log.entryAdded")
     assert [event for event in tab.events if event.get("method") in faults] == []
 
@@ -96,7 +96,7 @@ def test_without_its_script_the_page_has_everything_but_the_slider(tab: Tab, pag
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
-@pytest.mark.parametrize("screen", [PHONE, DESK], ids=["phone", "desk"])
+@pytest.mark.parametrize("screen", [PHONE, DESKTOP], ids=["phone", "desk"])
 def test_the_page_fits_the_screen(
     tab: Tab, page: Path, screen: dict[str, object], colours: str
 ) -> None:
@@ -105,13 +105,15 @@ def test_the_page_fits_the_screen(
     assert tab.run("innerWidth") == screen["width"]
     assert tab.run("document.documentElement.scrollWidth") == screen["width"]
     tab.run("document.querySelectorAll('details').forEach(one => one.open = true)")
-    assert tab.run("document.documentElement.scrollWidth") == screen["width"], "nor with details"
+    assert tab.run("document.documentElement.scrollWidth") == screen["width"], (
+        "not even with open details"
+    )
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_colours_contrast_with_the_background(tab: Tab, page: Path, colours: str) -> None:
-    """By WCAG 2.2: 4.5 for text, 3 for shapes."""
-    tab.open(page, DESK, prefers_color_scheme=colours)
+    """WCAG 2.2 requires a ratio of 4.5 for text and of 3 for shapes."""
+    tab.open(page, DESKTOP, prefers_color_scheme=colours)
 
     contrasts = tab.run(CONTRASTS.replace("NAMES", str([*TEXTS, *SHAPES])))
 
@@ -122,43 +124,47 @@ def test_colours_contrast_with_the_background(tab: Tab, page: Path, colours: str
 def test_the_keyboard_reaches_events_and_seconds(tab: Tab, page: Path) -> None:
     tab.open(page)
     tab.press("Tab")
-    assert tab.run(f"{FOCUSED}.textContent") == "Skip to the events"
-    assert tab.run(f"{FOCUSED}.getBoundingClientRect().top") >= 0, "it is visible"
+    assert tab.run(f"{FOCUSED_ELEMENT}.textContent") == "Skip to the events"
+    assert tab.run(f"{FOCUSED_ELEMENT}.getBoundingClientRect().top") >= 0, "it is visible"
 
     tab.press("Tab")
     tab.press("End")
-    assert tab.run(f"{FOCUSED}.id") == "second"
-    assert "step 300" in tab.run(f"{FOCUSED}.getAttribute('aria-valuetext')")
+    assert tab.run(f"{FOCUSED_ELEMENT}.id") == "second"
+    assert "step 300" in tab.run(f"{FOCUSED_ELEMENT}.getAttribute('aria-valuetext')")
     assert "gpu-2 training" in tab.run("document.getElementById('reading').textContent")
 
     tab.run("document.querySelector('a.mark[tabindex=\"0\"]').focus()")
-    first = tab.run(f"{FOCUSED}.getAttribute('aria-label')")
+    label = tab.run(f"{FOCUSED_ELEMENT}.getAttribute('aria-label')")
     tab.press("ArrowRight")
-    assert "drain gpu-1" in first
-    assert "return gpu-1" in tab.run(f"{FOCUSED}.getAttribute('aria-label')")
-    assert tab.run(f"{FOCUSED}.matches(':focus-visible')")
+    assert "drain gpu-1" in label
+    assert "return gpu-1" in tab.run(f"{FOCUSED_ELEMENT}.getAttribute('aria-label')")
+    assert tab.run(f"{FOCUSED_ELEMENT}.matches(':focus-visible')")
     tab.press("Enter")
     assert tab.run("document.querySelector(':target').id") == "event-2"
 
 
-def test_zooming_shows_a_part_of_the_chart_and_again_all_of_it(tab: Tab, page: Path) -> None:
+def test_zooming_in_shows_a_part_of_the_chart_and_zooming_out_all_of_it(
+    tab: Tab, page: Path
+) -> None:
     tab.open(page)
-    shown = "document.querySelector('.stretched').getAttribute('viewBox')"
+    view_box = "document.querySelector('.stretched').getAttribute('viewBox')"
     ticks = "[...document.querySelectorAll('#axis text')].map(one => one.textContent).join(' ')"
-    full_range, all_ticks = tab.run(shown), tab.run(ticks)
+    full_range, all_ticks = tab.run(view_box), tab.run(ticks)
 
     tab.run("document.getElementById('zoom-in').click()")
-    part = tab.run(shown)
-    assert float(part.split()[2]) == pytest.approx(float(full_range.split()[2]) / 4, rel=0.01)
+    zoomed_range = tab.run(view_box)
+    assert float(zoomed_range.split()[2]) == pytest.approx(
+        float(full_range.split()[2]) / 4, rel=0.01
+    )
     assert tab.run(ticks) != all_ticks
     tab.run("document.getElementById('zoom-all').click()")
-    assert (tab.run(shown), tab.run(ticks)) == (full_range, all_ticks)
+    assert (tab.run(view_box), tab.run(ticks)) == (full_range, all_ticks)
 
 
 def test_the_accessibility_tree_has_headings_a_named_slider_and_the_cells_of_the_table(
     tab: Tab, page: Path
 ) -> None:
-    for screen in (DESK, PHONE):
+    for screen in (DESKTOP, PHONE):
         tab.open(page, screen)
         tree = tab.call("Accessibility.getFullAXTree")["nodes"]
         roles = [
@@ -169,12 +175,12 @@ def test_the_accessibility_tree_has_headings_a_named_slider_and_the_cells_of_the
 
         assert ("heading", "Training survived all 2 losses of workers") in roles
         assert ("slider", "Second") in roles
-        assert sum(role == "row" for role, _ in roles) >= 5, "also where rows are stacked"
+        assert sum(role == "row" for role, _ in roles) >= 5, "even where rows are stacked"
         assert [role for role, name in roles if role in ("link", "button") and not name] == []
 
 
 def test_reduced_motion_is_respected(tab: Tab, page: Path) -> None:
-    tab.open(page, DESK, prefers_reduced_motion="reduce")
+    tab.open(page, DESKTOP, prefers_reduced_motion="reduce")
 
     assert tab.run("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
 
@@ -187,4 +193,4 @@ def test_a_printed_page_has_no_controls_and_open_details(tab: Tab, page: Path) -
         assert tab.run("document.querySelector('details table').getBoundingClientRect().height") > 0
     finally:
         tab.call("Emulation.setEmulatedMedia", media="")
-    assert tab.paper().startswith(b"%PDF")
+    assert tab.pdf().startswith(b"%PDF")

@@ -1,4 +1,4 @@
-"""Markup: whatever a text contains, it stays text."""
+"""Markup: a text remains a text, even if it contains tags."""
 
 import json
 
@@ -8,26 +8,30 @@ from hypothesis import strategies as st
 from everstep.cli.report.page.markup import Html, data_block, element
 from tests.everstep.cli.report.page.parsed_page import parse
 
-HOSTILE = st.one_of(
+HOSTILE_TEXTS = st.one_of(
     st.text(max_size=40),
     st.sampled_from(
         ["</script><script>alert(1)</script>", "<!--", '"><img src=x onerror=alert(1)>', "]]>"]
     ),
 )
-CONTROL = {*range(0x20), *range(0x7F, 0xA0)} - {9, 10}
+CONTROL_CHARACTERS = {*range(0x20), *range(0x7F, 0xA0)} - {9, 10}
 
 
-@given(HOSTILE)
+@given(HOSTILE_TEXTS)
 def test_text_and_attributes_survive_parsing(text: str) -> None:
     (node,) = parse(element("p", text, title=text).text).children
 
-    expected = "".join(c for c in text if ord(c) not in CONTROL).encode(errors="replace").decode()
+    expected = (
+        "".join(c for c in text if ord(c) not in CONTROL_CHARACTERS)
+        .encode(errors="replace")
+        .decode()
+    )
     assert not isinstance(node, str)
     assert node.text == expected
     assert node.attributes == {"title": expected}
 
 
-@given(st.dictionaries(HOSTILE, HOSTILE | st.integers() | st.none(), max_size=5))
+@given(st.dictionaries(HOSTILE_TEXTS, HOSTILE_TEXTS | st.integers() | st.none(), max_size=5))
 def test_a_data_block_has_its_values_and_cannot_be_ended_by_them(values: dict[str, object]) -> None:
     (node,) = parse(data_block("run", values).text).children
 

@@ -13,14 +13,15 @@ from everstep.cli.report.page.render import render
 from everstep.cli.report.page.verdict import verdict
 from everstep.cli.report.run_record import RunRecord, assemble
 from tests.everstep.cli.recorded_run import RecordedRun
+from tests.everstep.cli.report.test_money import RATES
 
-ALL = ("gpu-0", "gpu-1", "gpu-2")
+ALL_NODES = ("gpu-0", "gpu-1", "gpu-2")
 
 
 def page_of(
-    recorded: RecordedRun, seconds_later: float = 1.0, billing: Billing | None = None
+    recorded_run: RecordedRun, seconds_later: float = 1.0, billing: Billing | None = None
 ) -> Page:
-    return build_page(recorded.run(), recorded.now + seconds_later, billing)
+    return build_page(recorded_run.run(), recorded_run.now + seconds_later, billing)
 
 
 def only_incident(page: Page) -> Incident:
@@ -47,14 +48,14 @@ def test_a_finished_run_survived_its_losses(drill_run: RecordedRun) -> None:
 
 
 def test_an_unfinished_run_that_writes_is_training(recorded_run: RecordedRun) -> None:
-    page = page_of(recorded_run.form(*ALL).train(50))
+    page = page_of(recorded_run.form(*ALL_NODES).train(50))
 
     assert page.status is Status.TRAINING
     assert verdict(page).headline == "Training is undisturbed so far"
 
 
 def test_a_run_without_a_new_group_is_regrouping(recorded_run: RecordedRun) -> None:
-    recorded_run.form(*ALL).train(50).event("vanish", "gpu-1").wait(3.0)
+    recorded_run.form(*ALL_NODES).train(50).event("vanish", "gpu-1").wait(3.0)
 
     page = page_of(recorded_run)
 
@@ -64,7 +65,7 @@ def test_a_run_without_a_new_group_is_regrouping(recorded_run: RecordedRun) -> N
 
 
 def test_a_run_that_no_longer_writes_has_stopped(recorded_run: RecordedRun) -> None:
-    page = page_of(recorded_run.form(*ALL).train(50), seconds_later=SILENT_SECONDS + 10)
+    page = page_of(recorded_run.form(*ALL_NODES).train(50), seconds_later=SILENT_SECONDS + 10)
 
     assert page.status is Status.STOPPED
     assert page.end == recorded_run.now, "the silence after the last entry does not count"
@@ -75,11 +76,11 @@ def test_a_run_that_no_longer_writes_has_stopped(recorded_run: RecordedRun) -> N
 def test_a_change_of_the_group_without_a_machine_event_is_an_incident(
     recorded_run: RecordedRun,
 ) -> None:
-    """As on a cloud, which records no events of machines."""
-    recorded_run.form(*ALL).train(20)
+    """A cloud, for example, records no events of machines."""
+    recorded_run.form(*ALL_NODES).train(20)
     recorded_run.write("gpu-0", "lost", step=20, reason="fashion-worker-2 does not respond")
-    recorded_run.wait(4.0).training, recorded_run.generation = ["gpu-0", "gpu-1"], 2
-    for rank, node in enumerate(recorded_run.training):  # the survivors do not start again
+    recorded_run.wait(4.0).training_nodes, recorded_run.generation = ["gpu-0", "gpu-1"], 2
+    for rank, node in enumerate(recorded_run.training_nodes):  # the survivors do not start again
         recorded_run.write(node, "generation", generation=2, world_size=2, rank=rank)
 
     incident = only_incident(page_of(recorded_run.train(20)))
@@ -94,7 +95,7 @@ def test_a_change_of_the_group_without_a_machine_event_is_an_incident(
 def test_a_machine_event_and_its_change_of_the_group_are_one_incident(
     recorded_run: RecordedRun,
 ) -> None:
-    recorded_run.form(*ALL).train(20).event("vanish", "gpu-2")
+    recorded_run.form(*ALL_NODES).train(20).event("vanish", "gpu-2")
     recorded_run.write("gpu-0", "lost", step=20, reason="worker 2 does not respond")
     recorded_run.wait(4.0).form("gpu-0", "gpu-1").train(20)
 
@@ -105,7 +106,7 @@ def test_a_machine_event_and_its_change_of_the_group_are_one_incident(
 
 
 def test_the_records_of_workers_are_shown(recorded_run: RecordedRun) -> None:
-    recorded_run.form(*ALL).train(5)
+    recorded_run.form(*ALL_NODES).train(5)
     recorded_run.write("gpu-0", "checkpoint_failed", step=5, reason="No space left on device")
 
     incident = only_incident(page_of(recorded_run.train(5)))
@@ -116,14 +117,13 @@ def test_the_records_of_workers_are_shown(recorded_run: RecordedRun) -> None:
 
 
 def test_the_cost_is_part_of_the_verdict(drill_run: RecordedRun) -> None:
-    from tests.everstep.cli.report.test_money import RATES
 
-    billed = page_of(drill_run, billing=Billing(billed=True, rates=RATES))
-    on_twin = page_of(drill_run, billing=Billing(billed=False, reason="a twin", rates=RATES))
+    billed_page = page_of(drill_run, billing=Billing(billed=True, rates=RATES))
+    twin_page = page_of(drill_run, billing=Billing(billed=False, reason="a twin", rates=RATES))
 
-    assert "less than on demand." in verdict(billed).sentences[-1]
-    assert verdict(billed).sentences[-1].startswith("It cost about $")
-    assert verdict(on_twin).sentences[-1].startswith("In the cloud it would have cost $")
+    assert "less than on demand." in verdict(billed_page).sentences[-1]
+    assert verdict(billed_page).sentences[-1].startswith("It cost about $")
+    assert verdict(twin_page).sentences[-1].startswith("In the cloud it would have cost $")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ KEYS = ("node", "job", "step", "generation", "world_size", "rank", "seconds", "l
         "total_steps", "accuracy", "images", "again", "epoch", "mode", "compute")  # fmt: skip
 KINDS = ("start", "generation", "step", "lost", "leave", "evaluation", "seconds", "finish",
          "restore", "lost_lines", "checkpoint")  # fmt: skip
-FOREIGN = st.builds(
+FOREIGN_ENTRIES = st.builds(
     lambda at, kind, values: {"at": at, "kind": kind, **values},
     st.floats(),
     st.sampled_from(KINDS),
@@ -169,27 +169,27 @@ EVENTS = st.builds(
     lambda at, kind, node: {"at": at, "kind": kind, "node": node},
     st.floats(0, 400).map(lambda after: 1_790_000_000.0 + after),
     st.sampled_from(("drain", "vanish", "return", "notice", "freeze", "thaw", "add", "unheard")),
-    st.sampled_from((*ALL, "gpu-9", "<b>")),
+    st.sampled_from((*ALL_NODES, "gpu-9", "<b>")),
 )
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(FOREIGN, max_size=8), st.lists(EVENTS, max_size=8), st.data())
+@given(st.lists(FOREIGN_ENTRIES, max_size=8), st.lists(EVENTS, max_size=8), st.data())
 def test_every_journal_has_a_page(
-    foreign: list[dict[str, object]], events: list[dict[str, object]], data: st.DataObject
+    foreign_entries: list[dict[str, object]], events: list[dict[str, object]], data: st.DataObject
 ) -> None:
-    """Torn lines, lines of other programs, and events in any order."""
-    recorded = RecordedRun().form(*ALL).train(8).wait(2.0).form("gpu-0", "gpu-1").train(4)
+    """A journal may have torn lines, lines of other programs, and events in any order."""
+    recorded_run = RecordedRun().form(*ALL_NODES).train(8).wait(2.0).form("gpu-0", "gpu-1").train(4)
     texts = {
         worker: "".join(json.dumps(line) + "\n" for line in lines)
-        for worker, lines in recorded.journals.items()
+        for worker, lines in recorded_run.journals.items()
     }
     texts = {worker: text[data.draw(st.integers(0, 40)) :] for worker, text in texts.items()}
     texts = {worker: text[: data.draw(st.integers(0, len(text)))] for worker, text in texts.items()}
-    texts["other"] = "".join(json.dumps(line) + "\n" for line in foreign) + '{"at": 17'
+    texts["other"] = "".join(json.dumps(line) + "\n" for line in foreign_entries) + '{"at": 17'
 
     run = assemble(texts, "".join(json.dumps(event) + "\n" for event in events))
-    page = build_page(run, recorded.now + 5)
+    page = build_page(run, recorded_run.now + 5)
 
     assert page.end >= page.start
     assert list(page.incidents) == sorted(page.incidents, key=lambda incident: incident.at)

@@ -20,8 +20,8 @@ from tests.everstep.cli.report.test_money import A100, BY_POOL, T4_SPOT
 BILLING = Billing(billed=False, reason="it ran here")
 
 
-def page_of(recorded: RecordedRun, billing: Billing = BILLING) -> str:
-    return render(build_page(recorded.run(), recorded.now + 1, billing))
+def page_of(recorded_run: RecordedRun, billing: Billing = BILLING) -> str:
+    return render(build_page(recorded_run.run(), recorded_run.now + 1, billing))
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def page(drill_run: RecordedRun) -> Node:
     return parse(page_of(drill_run))
 
 
-def test_the_policy_allows_only_the_page_s_own_style_and_script(page: Node) -> None:
+def test_the_policy_allows_only_the_style_and_script_of_the_page(page: Node) -> None:
     (policy,) = (
         node.attributes["content"] or ""
         for node in page.all("meta")
@@ -60,18 +60,24 @@ def test_the_page_requests_nothing(drill_run: RecordedRun) -> None:
 
 
 def test_names_from_journals_and_events_are_text(recorded_run: RecordedRun) -> None:
-    hostile = "</script><img src=x onerror=alert(1)>"
-    recorded_run.form("gpu-0", "gpu-1").train(5).event(hostile, hostile)
-    recorded_run.write("gpu-0", "checkpoint_failed", step=hostile, reason=hostile)
-    recorded_run.journals[f"w{hostile}"] = [
-        {"at": recorded_run.now, "kind": "start", "node": hostile, "job": hostile, "model": hostile}
+    hostile_name = "</script><img src=x onerror=alert(1)>"
+    recorded_run.form("gpu-0", "gpu-1").train(5).event(hostile_name, hostile_name)
+    recorded_run.write("gpu-0", "checkpoint_failed", step=hostile_name, reason=hostile_name)
+    recorded_run.journals[f"w{hostile_name}"] = [
+        {
+            "at": recorded_run.now,
+            "kind": "start",
+            "node": hostile_name,
+            "job": hostile_name,
+            "model": hostile_name,
+        }
     ]
     text = page_of(recorded_run.train(5))
 
     page = parse(text)
     assert "<img" not in text
     assert not list(page.all("img"))
-    assert hostile in "".join(node.text for node in page.all("h1")) + page.one("events").text
+    assert hostile_name in "".join(node.text for node in page.all("h1")) + page.one("events").text
 
 
 def test_ids_are_unique_and_references_lead_to_them(page: Node) -> None:
@@ -103,11 +109,11 @@ def test_the_page_has_a_language_a_title_landmarks_and_ordered_headings(page: No
 
 def test_every_drawing_has_a_text_or_is_hidden_from_readers(page: Node) -> None:
     for plot in page.all("svg"):
-        named = {"aria-label", "aria-hidden", "aria-labelledby"} & set(plot.attributes)
-        decoration = any(plot in list(a.all("svg")) for a in page.all("a")) or (
+        is_named = {"aria-label", "aria-hidden", "aria-labelledby"} & set(plot.attributes)
+        is_decoration = any(plot in list(a.all("svg")) for a in page.all("a")) or (
             "data-t" in plot.attributes or "axis" in (plot.attributes.get("id") or "")
         )
-        assert named or decoration, plot.attributes
+        assert is_named or is_decoration, plot.attributes
     for mark in page.all("a"):
         assert mark.attributes.get("aria-label") or mark.text.strip()
 
@@ -157,15 +163,15 @@ def test_an_empty_run_is_a_page_with_a_headline_only() -> None:
 
 
 def test_the_money_of_several_pools_is_a_table(drill_run: RecordedRun) -> None:
-    one_pool = page_of(drill_run, Billing(billed=True, rates=BY_POOL))
+    page_with_one_pool = page_of(drill_run, Billing(billed=True, rates=BY_POOL))
     machines = {"gpu-0": Machine(A100), "gpu-1": Machine(T4_SPOT)}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
-    several = page_of(drill_run, billing)
+    page_with_two_pools = page_of(drill_run, billing)
 
-    assert "Training machines by pool" not in one_pool
+    assert "Training machines by pool" not in page_with_one_pool
     for cell in ("Training machines by pool", "a, spot", "b, spot", "unknown pool"):
-        assert cell in several
+        assert cell in page_with_two_pools
 
 
 def test_moves_are_a_table_with_their_reasons_and_costs(drill_run: RecordedRun) -> None:
