@@ -4,9 +4,8 @@ A provider checks every input against the SDK's argument classes, the services' 
 rules, returns ids and outputs of the right shape, records an account, refuses what the cloud would
 refuse, and creates the machines, volumes and identities that were declared.
 
-Pure: `model`, `engine`, `conditions`, `inventory`, `changes`, `outputs`, `schema.check`, the tables
-in `aws` and `azure`. Shell: `account`, `faults`, `machines`, `effects`, `operations`, `server`,
-`schema.store`.
+Pure: `model`, `evaluation`, `conditions`, `inventory`, `changes`, `outputs`, `schema.check`, the
+tables in `aws` and `azure`. The other modules have effects.
 """
 
 from cloudtwin.providers.install import install

@@ -90,10 +90,10 @@ def node_pools(group: Resource, account: Inventory) -> Sequence["Pool"]:
 
 
 def _instance_types(inputs: Inputs, account: Inventory) -> tuple[str, ...]:
-    """Return the instance types of a node group, which its launch template may have."""
+    """Return the instance types of a node group: its own, or the type in its launch template."""
     template = account.find((TEMPLATE,), section(inputs, "launchTemplate").get("id") or "")
-    in_template = template.inputs.get("instanceType") if template else None
-    return tuple(inputs.get("instanceTypes") or (in_template or "t3.medium",))
+    template_type = template.inputs.get("instanceType") if template else None
+    return tuple(inputs.get("instanceTypes") or (template_type or "t3.medium",))
 
 
 def _release(group: Resource) -> str:

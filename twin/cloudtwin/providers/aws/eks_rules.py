@@ -326,7 +326,7 @@ def types_in_one_place(request: ResourceRequest) -> Iterable[str]:
 
 
 def market_options(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error if the launch template asks for spot machines, which is an input of the group."""
+    """Yield an error if the launch template requests spot machines: the node group has an input for them."""
     template = _template(request)
     market = section(template.inputs, "instanceMarketOptions").get("marketType") if template else ""
     if market and market != CAPACITY_BLOCK_MARKET:
@@ -339,8 +339,8 @@ def capacity_block(request: ResourceRequest) -> Iterable[str]:
     inputs = template.inputs if template else {}
     options = section(inputs, "instanceMarketOptions")
     is_block = request.inputs.get("capacityType") == "CAPACITY_BLOCK"
-    in_template = options.get("marketType") == CAPACITY_BLOCK_MARKET
-    if is_block != in_template:
+    is_block_template = options.get("marketType") == CAPACITY_BLOCK_MARKET
+    if is_block != is_block_template:
         yield (
             "a Capacity Block needs the capacityType CAPACITY_BLOCK and the market type "
             f"{CAPACITY_BLOCK_MARKET} in the launch template"
