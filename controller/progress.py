@@ -47,7 +47,9 @@ class ProgressReader:
             pods: its pods.
             now: the current time.
         """
-        addresses = [pod.address for pod in pods if pod.phase == "Running" and pod.address]
+        running = [pod for pod in pods if pod.phase == "Running" and pod.address]
+        running.sort(key=lambda pod: pod.started or now)  # the newest ones may not train yet
+        addresses = [pod.address for pod in running]
         if not addresses:
             return None
         asked_at, share = self._answers.get(uid, (None, None))

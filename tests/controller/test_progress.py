@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from controller.progress import ASK_AGAIN, ProgressReader, read_share
+from controller.progress import ASK_AGAIN, ATTEMPTS, ProgressReader, read_share
 from controller.worker_metrics import scrape
 from everstep.catalog.metrics import PLANNED_STEPS, STEP
 from everstep.elastic.accounting.metrics import Reading, serve
@@ -55,6 +55,15 @@ def test_the_next_worker_is_asked_if_one_does_not_respond() -> None:
 
     assert ProgressReader(scrape).share("u", pods, NOW) == 0.25
     assert addresses == ["10.0.0.1", "10.0.0.3"]
+
+
+def test_the_workers_that_run_for_longest_are_asked_first() -> None:
+    """Workers that replace others do not train yet, and are as many as are asked in one pass."""
+    new = [pod(index, address="new", started=NOW) for index in range(ATTEMPTS)]
+    old = pod(ATTEMPTS, address="old", started=NOW - timedelta(hours=1))
+    reader = ProgressReader(lambda address: METRICS if address == "old" else "")
+
+    assert reader.share("u", [*new, old], NOW) == 0.25
 
 
 def test_a_worker_is_scraped_as_it_serves_its_metrics() -> None:
