@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from everstep.cli.twin_settings import gpu_machine, system_machine
 from everstep.elastic.accounting.journal import Reader
 from everstep.progress import Lines, Silent
 from tests.e2e.object_server import HOLD, REQUESTS, SHARD
+from tests.e2e.test_clouds import holds_now
 from tests.trainer.data.photographs import make
 from trainer.data import convert
 from trainer.data.shard import Resizing
@@ -119,7 +121,7 @@ class Bench:
     def until(self, description: str, holds: Callable[[], object]) -> None:
         """Wait until a condition holds."""
         deadline = time.monotonic() + WAIT_SECONDS
-        while not holds():
+        while not holds_now(holds):
             assert time.monotonic() < deadline, f"not within {WAIT_SECONDS} s: {description}"
             time.sleep(0.5)
 
@@ -146,8 +148,8 @@ class Bench:
         body = {"metadata": {"name": SECRET}, "stringData": keys}
         try:
             admin_client(self.twin.layout).post(f"/api/v1/namespaces/{JOB_NAMESPACE}/secrets", body)
-        except ApiError:
-            return False
+        except ApiError as error:
+            return error.status == HTTPStatus.CONFLICT  # an earlier attempt had no response in time
         return True
 
     def verify(self) -> subprocess.CompletedProcess[str]:
