@@ -79,10 +79,10 @@ def test_a_market_of_a_stack_with_own_machines_suggests_other_commands(
     context = FakeContext(tmp_path, "existing")
     monkeypatch.setattr(market, "open_running_stack", lambda _stack: context)
 
-    with pytest.raises(EverstepError, match="has no spot pools") as caught:
+    with pytest.raises(EverstepError, match="has no spot pools") as error:
         market.open_(stack="local", seed="example", speed=60, changes_per_hour=0.6)
-    assert "everstep vanish" in caught.value.fix
-    assert "everstep up" not in caught.value.fix
+    assert "everstep vanish" in error.value.fix
+    assert "everstep up" not in error.value.fix
 
 
 def test_a_market_cannot_be_closed_where_there_are_no_pools(state: Path) -> None:
