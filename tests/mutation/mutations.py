@@ -39,7 +39,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "EKS GPU nodes on demand",
         "components/aws/node_groups.py",
-        'capacity="SPOT" if spot else "ON_DEMAND",',
+        "capacity=_capacity_type(settings),",
         'capacity="ON_DEMAND",',
     ),
     Mutation(
