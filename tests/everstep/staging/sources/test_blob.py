@@ -179,7 +179,12 @@ def test_an_account_that_does_not_respond_is_named(monkeypatch: pytest.MonkeyPat
     ("code", "status", "words", "fix"),
     [
         ("ContainerNotFound", 404, "'data' of the account 'me' does not exist", "container list"),
-        ("AuthorizationPermissionMismatch", 403, "'data' of the account 'me' is", "Blob Data Rea"),
+        (
+            "AuthorizationPermissionMismatch",
+            403,
+            "'data' of the account 'me' cannot be",
+            "Blob Data Rea",
+        ),
         ("AuthorizationFailure", 403, "cannot be accessed: AuthorizationFailure", "firewall"),
         ("ServerBusy", 503, "az://me/data/x cannot be listed: ServerBusy", "later"),
     ],
