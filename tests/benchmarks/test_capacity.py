@@ -1,4 +1,4 @@
-"""A sample of the simulated targets: following capacity, and a deadline."""
+"""The simulated targets on a few histories: following capacity, and meeting a deadline."""
 
 import pytest
 
@@ -53,17 +53,17 @@ def test_a_group_that_follows_capacity_trains_far_more_than_in_one_zone(
 def test_a_deadline_is_met_at_nearly_the_optimum_in_hindsight() -> None:
     job = JobModel(work=MACHINES * 6 * HOUR_SECONDS, machines=MACHINES, prices=Prices(0.3, 1.0))
     deadline = 1.5 * job.shortest_seconds
-    over, baseline = [], []
+    cost_ratios, baseline_ratios = [], []
     for history in histories(MODEL, 10, 0, deadline / HOUR_SECONDS + 1):
         outcome = meet(history, job, deadline, latest_start)
         assert outcome.complete
         assert outcome.seconds <= deadline
         optimum = cheapest(history, job, deadline)
-        over.append(outcome.usd / optimum)
-        baseline.append(meet(history, job, deadline, uniform_progress).usd / optimum)
+        cost_ratios.append(outcome.usd / optimum)
+        baseline_ratios.append(meet(history, job, deadline, uniform_progress).usd / optimum)
 
-    assert sorted(over)[5] <= 1.15
-    assert sum(over) <= sum(baseline), "uniform progress is the baseline"
+    assert sorted(cost_ratios)[5] <= 1.15
+    assert sum(cost_ratios) <= sum(baseline_ratios), "uniform progress is the baseline"
 
 
 def test_tables_name_their_targets(sample: list[CapacityHistory]) -> None:

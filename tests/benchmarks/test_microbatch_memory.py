@@ -1,3 +1,5 @@
+"""The memory of a worker whose share of the batch grows when others leave."""
+
 from argparse import Namespace
 
 import pytest

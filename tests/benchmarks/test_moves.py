@@ -80,11 +80,11 @@ def test_a_paced_worker_takes_its_time_for_each_sample(tmp_path: Path) -> None:
         "    def _end(self, microbatch): pass\n"
     )
     program = (
-        "import time; from types import SimpleNamespace as N\n"
+        "import time; from types import SimpleNamespace\n"
         "from everstep.elastic.training.batch import Batch\n"
-        "began, batch, share = time.monotonic(), Batch(), N(ids=range(5))\n"
+        "start, batch, share = time.monotonic(), Batch(), SimpleNamespace(ids=range(5))\n"
         "batch._begin(share); batch._end(share)\n"
-        "print(time.monotonic() - began >= 0.1)\n"
+        "print(time.monotonic() - start >= 0.1)\n"
     )
 
     result = subprocess.run(

@@ -18,10 +18,10 @@ def test_ten_minutes_have_at_least_thirty_events_and_every_kind_of_loss() -> Non
 @given(seed=integers(0, 10_000), events=integers(1, 60))
 def test_one_machine_always_stays_and_only_lost_machines_return(seed: int, events: int) -> None:
     lost: dict[str, tuple[float, str]] = {}
-    before = 0.0
+    previous_at = 0.0
     for event in plan(seed, 600, events):
-        assert before <= event.at <= 600
-        before = event.at
+        assert previous_at <= event.at <= 600
+        previous_at = event.at
         if event.kind in RETURN_KINDS.values():
             since, kind = lost.pop(event.node)
             assert event.kind == RETURN_KINDS[kind]

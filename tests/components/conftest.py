@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.components.existing.existing_stack import maintained, upstream
+from tests.components.existing.existing_stack import maintained_stack, upstream_stack
 from tests.components.recorder import Graph
 
 
-@pytest.fixture(params=[maintained, upstream], ids=["maintained", "upstream"])
+@pytest.fixture(params=[maintained_stack, upstream_stack], ids=["maintained", "upstream"])
 def graph(request: pytest.FixtureRequest) -> Graph:
     """Return the graph of a stack with each of the two controllers."""
     result: Graph = request.param()

@@ -69,8 +69,8 @@ class FakeCloud(Component):
         )
         self.register_outputs({})
 
-    def _resource(self, part: str, *after: pulumi.Resource) -> pulumi.Resource:
-        return core.v1.ConfigMap(f"{self.name}-{part}", opts=self.child(after=after))
+    def _resource(self, part: str, *prerequisites: pulumi.Resource) -> pulumi.Resource:
+        return core.v1.ConfigMap(f"{self.name}-{part}", opts=self.child(after=prerequisites))
 
 
 def fake_cloud_graph(

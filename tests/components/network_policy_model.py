@@ -65,8 +65,8 @@ class Network:
         spec = policy["spec"]
         if not end.is_selectable or policy["metadata"]["namespace"] != end.namespace:
             return False
-        implied = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
-        types = spec.get("policyTypes") or implied
+        default_types = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+        types = spec.get("policyTypes") or default_types
         return direction in types and selects(spec.get("podSelector") or {}, end.labels)
 
     def _matches(
@@ -80,17 +80,17 @@ class Network:
     ) -> bool:
         peers = rule.get("from" if direction == "ingress" else "to") or ()
         ports = rule.get("ports") or ()
-        right_port = not ports or any(
+        port_matches = not ports or any(
             _is_port(policy_port, port, protocol) for policy_port in ports
         )
-        return right_port and (
+        return port_matches and (
             not peers or any(self._is_peer(peer, subject, other) for peer in peers)
         )
 
     def _is_peer(self, peer: Mapping[str, Any], subject: Endpoint, other: Endpoint) -> bool:
         block = peer.get("ipBlock")
         if block is not None:
-            return _within(other.address, block["cidr"], block.get("except") or ())
+            return _is_within(other.address, block["cidr"], block.get("except") or ())
         if not other.is_selectable:
             return False
         namespace_selector = peer.get("namespaceSelector")
@@ -132,8 +132,8 @@ def _is_port(actual: Mapping[str, Any], port: int, protocol: str) -> bool:
     return first <= port <= int(actual.get("endPort", first))
 
 
-def _within(address: str, block: str, excluded: Iterable[str]) -> bool:
-    parsed = ipaddress.ip_address(address)
-    return parsed in ipaddress.ip_network(block) and not any(
-        parsed in ipaddress.ip_network(excluded_block) for excluded_block in excluded
+def _is_within(address: str, block: str, exceptions: Iterable[str]) -> bool:
+    ip_address = ipaddress.ip_address(address)
+    return ip_address in ipaddress.ip_network(block) and not any(
+        ip_address in ipaddress.ip_network(excluded_block) for excluded_block in exceptions
     )

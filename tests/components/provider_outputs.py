@@ -70,10 +70,10 @@ def _aws(token: str, name: str, inputs: dict[str, Any]) -> tuple[str, dict[str, 
     kind = token.rsplit(":", 1)[-1]
     module = token.split(":")[1].partition("/")[0]
     identity = inputs.get(AWS_IDS.get(kind, ""), f"{name}-id")
-    physical = inputs.get("name") or (f"{inputs.get('namePrefix', name)}-0a1b2c3")
+    physical_name = inputs.get("name") or (f"{inputs.get('namePrefix', name)}-0a1b2c3")
     outputs: dict[str, Any] = {
-        "name": physical,
-        "arn": f"arn:aws:{module}:{REGION}:{ACCOUNT}:{kind.lower()}/{physical}",
+        "name": physical_name,
+        "arn": f"arn:aws:{module}:{REGION}:{ACCOUNT}:{kind.lower()}/{physical_name}",
         "tagsAll": inputs.get("tags", {}),
     }
     outputs.update(inputs)
@@ -84,15 +84,15 @@ def _aws(token: str, name: str, inputs: dict[str, Any]) -> tuple[str, dict[str, 
 def _azure(token: str, name: str, inputs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return an id in ARM format, and the outputs with a name and the outputs of the type."""
     kind = token.rsplit(":", 1)[-1]
-    physical = next((inputs[key] for key in AZURE_NAMES.get(kind, ()) if key in inputs), name)
+    physical_name = next((inputs[key] for key in AZURE_NAMES.get(kind, ()) if key in inputs), name)
     group = inputs.get("resourceGroupName", name)
     identity = (
-        f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{group}/providers/{kind}/{physical}"
+        f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{group}/providers/{kind}/{physical_name}"
         if kind != "ResourceGroup"
-        else f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{physical}"
+        else f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{physical_name}"
     )
-    outputs = {**inputs, "name": physical}
-    outputs.update(AZURE.get(kind, _no_outputs)(physical, inputs))
+    outputs = {**inputs, "name": physical_name}
+    outputs.update(AZURE.get(kind, _no_outputs)(physical_name, inputs))
     return identity, outputs
 
 
@@ -210,10 +210,10 @@ def _identity(name: str, _inputs: Inputs) -> Outputs:
 
 
 def _account(name: str, _inputs: Inputs) -> Outputs:
-    kinds = ("blob", "dfs", "file", "queue", "table", "web")
+    services = ("blob", "dfs", "file", "queue", "table", "web")
     return {
         "primaryEndpoints": {
-            service: f"https://{name}.{service}.core.windows.net/" for service in kinds
+            service: f"https://{name}.{service}.core.windows.net/" for service in services
         }
     }
 

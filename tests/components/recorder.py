@@ -22,8 +22,8 @@ STACK = "pulumi:pulumi:Stack"
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """One resource as it was registered.
+class RecordedResource:
+    """One resource, as registered.
 
     Attributes:
         parent: URN of the parent; for top-level resources, the stack's.
@@ -75,14 +75,14 @@ class RecordedCall:
 class Graph:
     """The resources and outputs that a program declared, by name, and the functions that it called."""
 
-    resources: dict[str, Recorded] = field(default_factory=dict)
+    resources: dict[str, RecordedResource] = field(default_factory=dict)
     calls: list[RecordedCall] = field(default_factory=list)
     outputs: dict[str, Any] = field(default_factory=dict)
 
-    def __getitem__(self, name: str) -> Recorded:
+    def __getitem__(self, name: str) -> RecordedResource:
         return self.resources[name]
 
-    def of(self, kind: str) -> list[Recorded]:
+    def of_type(self, kind: str) -> list[RecordedResource]:
         """Return the resources whose type ends in `kind`."""
         return [
             resource
@@ -94,13 +94,13 @@ class Graph:
         """Return the calls of a provider's function."""
         return [call for call in self.calls if call.token == token]
 
-    def one(self, kind: str) -> Recorded:
+    def one(self, kind: str) -> RecordedResource:
         """Return the only resource, except components, whose type ends in `kind`."""
-        matching = [resource for resource in self.of(kind) if resource.custom]
+        matching = [resource for resource in self.of_type(kind) if resource.custom]
         assert len(matching) == 1, f"{kind}: {sorted(resource.name for resource in matching)}"
         return matching[0]
 
-    def custom(self, package: str) -> list[Recorded]:
+    def resources_of(self, package: str) -> list[RecordedResource]:
         """Return all resources of providers of `package`."""
         return [
             resource
@@ -110,7 +110,7 @@ class Graph:
 
     def objects(self) -> list[dict[str, Any]]:
         """Return the Kubernetes objects, as they would be sent."""
-        return [dict(resource.inputs) for resource in self.custom("kubernetes")]
+        return [dict(resource.inputs) for resource in self.resources_of("kubernetes")]
 
     def ancestors(self, name: str) -> set[str]:
         """Return the names of all resources that must exist before `name` is created.
@@ -120,17 +120,19 @@ class Graph:
         """
         by_urn = {resource.urn: resource for resource in self.resources.values()}
         urns: set[str] = set()
-        waiting = [self.resources[name]]
-        while waiting:
-            for urn in _needed(waiting.pop(), by_urn):
+        queue = [self.resources[name]]
+        while queue:
+            for urn in _direct_dependencies(queue.pop(), by_urn):
                 ancestor = by_urn.get(urn)
                 if ancestor is not None and ancestor.name not in urns:
                     urns.add(ancestor.name)
-                    waiting.append(ancestor)
+                    queue.append(ancestor)
         return urns
 
 
-def _needed(resource: Recorded, by_urn: Mapping[str, Recorded]) -> Iterator[str]:
+def _direct_dependencies(
+    resource: RecordedResource, by_urn: Mapping[str, RecordedResource]
+) -> Iterator[str]:
     """Yield the URNs of the direct dependencies of a resource."""
     yield from resource.dependencies
     if resource.provider:
@@ -158,7 +160,7 @@ class RecordingMonitor(mocks.MockMonitor):
             return super().ReadResource(request)  # type: ignore[no-untyped-call]  # as in the SDK
 
     def Invoke(self, request: Any) -> Any:  # noqa: N802 - the name of the gRPC method
-        arguments = plain(json_format.MessageToDict(request.args))
+        arguments = deserialize(json_format.MessageToDict(request.args))
         self.graph.calls.append(RecordedCall(request.tok, arguments, request.provider))
         with event_loop():
             return super().Invoke(request)  # type: ignore[no-untyped-call]  # as in the SDK
@@ -168,21 +170,21 @@ class RecordingMonitor(mocks.MockMonitor):
             self.faults.append(f"two resources are named {request.name}")
         if not request.parent:
             self.faults.append(f"{request.name} has no parent, not even the stack")
-        raw = json_format.MessageToDict(request.object)
-        inputs = plain(raw)
+        serialized = json_format.MessageToDict(request.object)
+        inputs = deserialize(serialized)
         if request.custom:
             self.faults += [
                 f"{request.name}: {error}" for error in schema_errors(request.type, inputs)
             ]
         times = request.customTimeouts
-        self.graph.resources[request.name] = Recorded(
+        self.graph.resources[request.name] = RecordedResource(
             urn=self.make_urn(request.parent, request.type, request.name),
             type=request.type,
             name=request.name,
             parent=request.parent,
             custom=request.custom,
             inputs=inputs,
-            secrets=frozenset(secret_paths(raw)),
+            secrets=frozenset(secret_paths(serialized)),
             dependencies=frozenset(request.dependencies),
             property_dependencies={
                 key: frozenset(value.urns) for key, value in request.propertyDependencies.items()
@@ -234,10 +236,10 @@ def record(
         def run() -> pulumi.Output[Any]:
             outputs = program() or {}
 
-            def keep(values: Mapping[str, Any]) -> None:
+            def store_outputs(values: Mapping[str, Any]) -> None:
                 monitor.graph.outputs.update(values)
 
-            return pulumi.Output.all(**outputs).apply(keep)
+            return pulumi.Output.all(**outputs).apply(store_outputs)
 
         run()
     if monitor.faults:
@@ -245,14 +247,14 @@ def record(
     return monitor.graph
 
 
-def plain(value: Any) -> Any:
+def deserialize(value: Any) -> Any:
     """Undo the serialisation: unwrap secrets and restore whole numbers."""
     if isinstance(value, dict):
         if SECRET in value:
-            return plain(value.get("value"))
-        return {key: plain(inner) for key, inner in value.items()}
+            return deserialize(value.get("value"))
+        return {key: deserialize(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [plain(inner) for inner in value]
+        return [deserialize(inner) for inner in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value

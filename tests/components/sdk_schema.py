@@ -56,22 +56,22 @@ def arguments_class(token: str) -> type | None:
         group, _, version = module.partition("/")
         if "." in group and not group.endswith(".k8s.io"):
             return None
-        fqn = f"pulumi_kubernetes.{group.split('.')[0]}.{version}"
+        module_name = f"pulumi_kubernetes.{group.split('.')[0]}.{version}"
     elif package in PACKAGES:
-        fqn = f"{PACKAGES[package]}.{module.split('/')[0]}".replace("-", "_")
+        module_name = f"{PACKAGES[package]}.{module.split('/')[0]}".replace("-", "_")
         if module.startswith("index/"):
-            fqn = PACKAGES[package]
+            module_name = PACKAGES[package]
     else:
         raise AssertionError(f"unknown package {package}: {token}")
     try:
-        sdk_module = importlib.import_module(fqn)
+        sdk_module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise AssertionError(f"the SDK has no module {fqn} for {token}") from error
+        raise AssertionError(f"the SDK has no module {module_name} for {token}") from error
     for name in (f"{kind}InitArgs", f"{kind}Args"):
         if hasattr(sdk_module, name):
             arguments: type = getattr(sdk_module, name)
             return arguments
-    raise AssertionError(f"the SDK has no arguments of {token} in {fqn}")
+    raise AssertionError(f"the SDK has no arguments of {token} in {module_name}")
 
 
 def type_errors(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
@@ -99,15 +99,15 @@ def _provider_errors(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
         import pulumi_kubernetes as module
     else:
         module = importlib.import_module(PACKAGES[package])
-    types = input_types(module.ProviderArgs)
-    decoded = {}
+    property_types = input_types(module.ProviderArgs)
+    arguments = {}
     for key, value in inputs.items():
-        if key != "version" and key not in types:
+        if key != "version" and key not in property_types:
             yield f"{token}.{key} is not known"
         elif key != "version":
-            text = str in alternatives(types[key])
-            decoded[key] = value if text or not isinstance(value, str) else json.loads(value)
-    yield from _object_errors(module.ProviderArgs, decoded, token)
+            is_text = str in alternatives(property_types[key])
+            arguments[key] = value if is_text or not isinstance(value, str) else json.loads(value)
+    yield from _object_errors(module.ProviderArgs, arguments, token)
 
 
 def _empty_value_errors(value: Any, path: str, *, strict: bool) -> Iterator[str]:
@@ -116,8 +116,8 @@ def _empty_value_errors(value: Any, path: str, *, strict: bool) -> Iterator[str]
         yield f"{path} is unknown"
     elif value is None or (isinstance(value, dict | list | str) and not value):
         key = path.rsplit(".", 1)[-1].partition("[")[0]
-        intended = path.endswith(EMPTY_IN_CLOUD_SDKS) if strict else not _is_lost(key, value)
-        if not intended:
+        is_intended = path.endswith(EMPTY_IN_CLOUD_SDKS) if strict else not _is_lost(key, value)
+        if not is_intended:
             yield f"{path} is empty"
     elif isinstance(value, dict):
         for key, inner in value.items():
@@ -134,12 +134,12 @@ def _is_lost(key: str, value: Any) -> bool:
 
 @cache
 def input_types(arguments: type) -> dict[str, Any]:
-    """Return the types by property name."""
+    """Return the types of the properties by name."""
     return dict(_types.input_type_types(arguments))
 
 
 @cache
-def required(arguments: type) -> frozenset[str]:
+def required_properties(arguments: type) -> frozenset[str]:
     """Return the names of the required properties."""
     names = _types.input_type_py_to_pulumi_names(arguments)
     parameters = list(inspect.signature(arguments.__init__).parameters.values())[1:]  # type: ignore[misc]  # a class of the SDK's
@@ -150,16 +150,16 @@ def required(arguments: type) -> frozenset[str]:
 
 def _object_errors(arguments: type, value: Mapping[str, Any], path: str) -> Iterator[str]:
     """Yield errors in an object of a class."""
-    types = input_types(arguments)
-    for key in required(arguments) - set(value):
+    property_types = input_types(arguments)
+    for key in required_properties(arguments) - set(value):
         yield f"{path}.{key} is missing"
     for key, inner in value.items():
         if key.startswith("x-kubernetes-") or key == "__defaults":
             continue  # the SDK spells it differently; the engine accepts this spelling
-        if key not in types:
+        if key not in property_types:
             yield f"{path}.{key} is not known"
         else:
-            yield from _value_errors(types[key], inner, f"{path}.{key}")
+            yield from _value_errors(property_types[key], inner, f"{path}.{key}")
 
 
 def alternatives(annotation: Any) -> list[Any]:
@@ -210,7 +210,7 @@ def _alternative_errors(kind: Any, value: Any, path: str) -> Iterator[str]:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
         if value not in arguments:
-            yield f"{path} is none of {list(arguments)}: {value!r}"
+            yield f"{path} is not one of {list(arguments)}: {value!r}"
     elif origin is not None:
         yield from _container_errors(issubclass(origin, Mapping), arguments[-1], value, path)
     elif not _types.is_input_type(kind):
@@ -221,22 +221,22 @@ def _alternative_errors(kind: Any, value: Any, path: str) -> Iterator[str]:
         yield f"{path} must be an object: {value!r}"
 
 
-def _container_errors(mapping: bool, kind: Any, value: Any, path: str) -> Iterator[str]:
+def _container_errors(is_mapping: bool, kind: Any, value: Any, path: str) -> Iterator[str]:
     """Yield errors in the elements of a mapping or a list."""
-    if mapping != isinstance(value, dict) or mapping == isinstance(value, list):
-        yield f"{path} must be a {'mapping' if mapping else 'list'}: {value!r}"
+    if is_mapping != isinstance(value, dict) or is_mapping == isinstance(value, list):
+        yield f"{path} must be a {'mapping' if is_mapping else 'list'}: {value!r}"
         return
-    elements = value.items() if mapping else enumerate(value)
+    elements = value.items() if is_mapping else enumerate(value)
     for key, inner in elements:
-        yield from _value_errors(kind, inner, f"{path}.{key}" if mapping else f"{path}[{key}]")
+        yield from _value_errors(kind, inner, f"{path}.{key}" if is_mapping else f"{path}[{key}]")
 
 
 def _scalar_errors(kind: Any, value: Any, path: str) -> Iterator[str]:
     """Yield errors in plain values; the SDK checks assets and archives."""
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         if value not in [member.value for member in kind]:
-            yield f"{path} is none of {[member.value for member in kind]}: {value!r}"
+            yield f"{path} is not one of {[member.value for member in kind]}: {value!r}"
     elif kind in {str, int, float, bool}:
-        fits = {str: str, bool: bool, int: int, float: int | float}[kind]
-        if not isinstance(value, fits) or (isinstance(value, bool) and kind is not bool):
+        accepted_types = {str: str, bool: bool, int: int, float: int | float}[kind]
+        if not isinstance(value, accepted_types) or (isinstance(value, bool) and kind is not bool):
             yield f"{path} must be {kind.__name__}: {value!r}"

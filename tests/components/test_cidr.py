@@ -28,9 +28,11 @@ zones = st.lists(st.sampled_from(LETTERS), unique=True, min_size=1).map(
 
 @given(cidr=networks, names=zones)
 def test_subnets_are_disjoint_and_within_the_network(cidr: str, names: list[str]) -> None:
-    split = subnets(cidr, names)
+    blocks_by_zone = subnets(cidr, names)
 
-    blocks = [ipaddress.IPv4Network(b) for z in split.values() for b in (z.private, z.public)]
+    blocks = [
+        ipaddress.IPv4Network(b) for z in blocks_by_zone.values() for b in (z.private, z.public)
+    ]
     assert len(blocks) == 2 * len(names)
     assert all(block.subnet_of(ipaddress.IPv4Network(cidr)) for block in blocks)
     assert not any(block.overlaps(other) for block, other in combinations(blocks, 2))
@@ -53,7 +55,9 @@ def test_private_subnets_are_large_enough_for_pods_and_public_ones_for_load_bala
 ) -> None:
     for blocks in subnets(cidr, names).values():
         assert ipaddress.IPv4Network(blocks.private).num_addresses >= 256
-        assert ipaddress.IPv4Network(blocks.public).prefixlen <= 28, "AWS: /28 at the smallest"
+        assert ipaddress.IPv4Network(blocks.public).prefixlen <= 28, (
+            "AWS allows no subnet smaller than a /28"
+        )
 
 
 def test_the_default_network_is_split_as_documented() -> None:

@@ -18,8 +18,8 @@ class OneConfigMap(Component):
         self, name: str, opts: pulumi.ResourceOptions | None = None, sibling: bool = False
     ) -> None:
         super().__init__("test:OneConfigMap", name, opts)
-        after = [core.v1.ConfigMap(f"{name}-sibling", opts=self.child())] if sibling else []
-        core.v1.ConfigMap(f"{name}-child", opts=self.child(after=after))
+        siblings = [core.v1.ConfigMap(f"{name}-sibling", opts=self.child())] if sibling else []
+        core.v1.ConfigMap(f"{name}-child", opts=self.child(after=siblings))
         self.register_outputs({})
 
 

@@ -7,12 +7,18 @@ from typing import Any
 import pytest
 
 from components.config import DATASETS
-from tests.components.existing.existing_stack import declared, pod_of
+from controller.__main__ import parse as parse_controller
+from etcd.__main__ import main as rejoin
+from everstep.catalog.names import METRICS_PORT_VARIABLE
+from spot.__main__ import parse as parse_watcher
+from tests.components.existing.existing_stack import declare_existing, pod_of
 from tests.components.fake_cloud import default_graph
+from trainer.data import check_name
+from trainer.settings import parse as parse_trainer
 
 
 def trainer_arguments(**job: Any) -> list[str]:
-    (container,) = pod_of(declared(job={"name": "fashion", **job})["training-job-fashion"])[
+    (container,) = pod_of(declare_existing(job={"name": "fashion", **job})["training-job-fashion"])[
         "containers"
     ]
     arguments: list[str] = container["args"]
@@ -20,9 +26,7 @@ def trainer_arguments(**job: Any) -> list[str]:
 
 
 def test_the_trainer_accepts_the_arguments_of_a_worker() -> None:
-    from trainer.settings import parse
-
-    actual = parse(
+    actual = parse_trainer(
         trainer_arguments(
             model="efficientnet_b1", epochs=2, learningRate=0.1, fresh="again", seed=7
         )
@@ -35,11 +39,9 @@ def test_the_trainer_accepts_the_arguments_of_a_worker() -> None:
 
 
 def test_stack_and_trainer_have_the_same_defaults() -> None:
-    from trainer.settings import parse
-
-    actual = parse(trainer_arguments())
+    actual = parse_trainer(trainer_arguments())
     required = ("model", "dataset", "data", "run")
-    defaults = parse(
+    defaults = parse_trainer(
         [argument for name in required for argument in (f"--{name}", str(getattr(actual, name)))]
     )
 
@@ -48,18 +50,14 @@ def test_stack_and_trainer_have_the_same_defaults() -> None:
 
 
 def test_optional_settings_reach_the_trainer() -> None:
-    from trainer.settings import parse
-
-    exact = parse(trainer_arguments(mode="exact", shardSize=16))
-    live = parse(trainer_arguments(compress="bf16", nonfiniteLoss="skip", loaderWorkers=2))
+    exact = parse_trainer(trainer_arguments(mode="exact", shardSize=16))
+    live = parse_trainer(trainer_arguments(compress="bf16", nonfiniteLoss="skip", loaderWorkers=2))
 
     assert (exact.mode, exact.shard_size) == ("exact", 16)
     assert (live.compress, live.nonfinite_loss, live.loader_workers) == ("bf16", "skip", 2)
 
 
 def test_a_worker_serves_metrics_on_the_annotated_port() -> None:
-    from everstep.catalog.names import METRICS_PORT_VARIABLE
-
     template = default_graph()["training-job-fashion"].inputs["spec"]["replicaSpecs"]["Worker"][
         "template"
     ]
@@ -75,11 +73,9 @@ def test_a_worker_serves_metrics_on_the_annotated_port() -> None:
 
 
 def test_the_controller_accepts_its_flags() -> None:
-    from controller.__main__ import parse
+    (container,) = pod_of(declare_existing()["training-controller-deployment"])["containers"]
 
-    (container,) = pod_of(declared()["training-controller-deployment"])["containers"]
-
-    actual = parse(container["command"][3:])
+    actual = parse_controller(container["command"][3:])
 
     assert container["command"][:3] == ["python3", "-m", "controller"]
     assert (actual.namespace, actual.metrics_port, actual.leader_elect) == (
@@ -90,34 +86,29 @@ def test_the_controller_accepts_its_flags() -> None:
 
 
 def test_the_watcher_accepts_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    from spot.__main__ import parse
-
     (container,) = pod_of(default_graph()["training-nodes-spot-watcher"])["containers"]
     for variable in container["env"]:
         monkeypatch.setenv(variable["name"], "gpu-0")
 
-    actual = parse([*container["args"], "--api", "https://api"])
+    actual = parse_watcher([*container["args"], "--api", "https://api"])
 
     assert container["command"] == ["python3", "-m", "spot"]
     assert (actual.node, actual.cloud) == ("gpu-0", "auto")
 
 
 def test_the_rejoin_container_accepts_the_flags_of_etcd(tmp_path: Path) -> None:
-    from etcd.__main__ import main
-
     (container,) = pod_of(default_graph()["training-etcd-members"])["initContainers"]
-    written = tmp_path / "etcd.json"
-    (tmp_path / "member" / "member").mkdir(
-        parents=True
-    )  # the member has its data, so it sends no request
+    config_file = tmp_path / "etcd.json"
+    # A member that has its data sends no request.
+    (tmp_path / "member" / "member").mkdir(parents=True)
     arguments = [
         argument.replace("$(POD_NAME)", "etcd-0").replace("/var/lib/etcd", str(tmp_path))
         for argument in container["command"][3:]
     ]
 
-    main(arguments)
+    rejoin(arguments)
 
-    actual = json.loads(written.read_text(encoding="utf-8"))
+    actual = json.loads(config_file.read_text(encoding="utf-8"))
     assert (actual["name"], actual["enable-v2"], actual["heartbeat-interval"]) == (
         "etcd-0",
         True,
@@ -128,6 +119,4 @@ def test_the_rejoin_container_accepts_the_flags_of_etcd(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_the_trainer_supports_every_data_set(dataset: str) -> None:
-    from trainer.data import check_name
-
     check_name(dataset)

@@ -13,7 +13,7 @@ from components.config import catalog, from_mapping
 from components.cost import Cost, as_json, as_text, estimate
 from components.docs import stack_table
 from tests.components.config.bad_stacks import AKS, EKS
-from tests.components.docs.test_stack_table import ON_CLOUDS
+from tests.components.docs.test_stack_table import CLOUD_STACKS
 
 TABLE = json.loads((FOLDER / "prices.json").read_text(encoding="utf-8"))
 
@@ -50,7 +50,7 @@ def test_a_spot_price_without_a_source_is_unknown_and_not_guessed() -> None:
     assert "No price is known for g5.2xlarge" in as_text(cost)
 
 
-@pytest.mark.parametrize("name", ON_CLOUDS)
+@pytest.mark.parametrize("name", CLOUD_STACKS)
 def test_every_stack_in_the_repository_has_a_price_on_each_line(name: str) -> None:
     cost = estimate(stack_table.read(stack_table.STACKS / f"Pulumi.{name}.yaml"))
 
@@ -62,16 +62,16 @@ def test_a_configured_price_replaces_the_listed_price() -> None:
     prices = {"g5.xlarge": {"onDemand": 1, "spot": 0.4}, "g6.xlarge": {"onDemand": 1, "spot": 0.3}}
     two_types = {"gpuPool": {"instanceTypes": ["g5.xlarge", "g6.xlarge"]}}
 
-    with_own, without_own = (
+    configured_cost, listed_cost = (
         cost_of(EKS, cluster=two_types, cost={"prices": prices}),
         cost_of(EKS, cluster=two_types),
     )
 
-    difference = with_own.total(spot=True).usd - without_own.total(spot=True).usd
+    difference = configured_cost.total(spot=True).usd - listed_cost.total(spot=True).usd
     assert difference == pytest.approx(3 * (0.4 - 0.507), abs=1e-4), (
         "any of the types may be allocated, so the highest price counts"
     )
-    assert with_own.total(spot=True).unknown == ()
+    assert configured_cost.total(spot=True).unknown == ()
 
 
 def test_an_on_demand_pool_has_no_spot_discount() -> None:
@@ -81,9 +81,9 @@ def test_an_on_demand_pool_has_no_spot_discount() -> None:
 
 
 def test_prices_of_one_region_do_not_apply_to_another() -> None:
-    elsewhere = {"region": "us-west-2", "zones": ["us-west-2a", "us-west-2b"]}
+    other_region = {"region": "us-west-2", "zones": ["us-west-2a", "us-west-2b"]}
 
-    cost = cost_of(EKS, cluster=elsewhere)
+    cost = cost_of(EKS, cluster=other_region)
 
     assert cost.total(spot=False).unknown == (
         "g5.xlarge or g6.xlarge or g6e.xlarge or g6.8xlarge",

@@ -11,23 +11,24 @@ from tests.components.recorder import record
 from tests.components.sdk_schema import UNKNOWN, schema_errors
 
 GROUP = "aws:eks/nodeGroup:NodeGroup"
-VALID = {
+SCALING = {"minSize": 0, "maxSize": 3, "desiredSize": 1}
+VALID_INPUTS = {
     "clusterName": "everstep",
     "nodeRoleArn": "arn:aws:iam::123456789012:role/nodes",
     "subnetIds": ["subnet-1"],
-    "scalingConfig": {"minSize": 0, "maxSize": 3, "desiredSize": 1},
+    "scalingConfig": SCALING,
 }
 
 
 def test_valid_inputs_have_no_errors() -> None:
-    assert schema_errors(GROUP, VALID) == []
+    assert schema_errors(GROUP, VALID_INPUTS) == []
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
         ({"clusterNam": "x"}, "clusterNam is not known"),
-        ({"scalingConfig": {**VALID["scalingConfig"], "maxSizee": 1}}, "maxSizee is not known"),  # type: ignore[dict-item]  # it is a mapping
+        ({"scalingConfig": {**SCALING, "maxSizee": 1}}, "maxSizee is not known"),
         ({"scalingConfig": {"minSize": 0, "maxSize": 3}}, "desiredSize is missing"),
         ({"subnetIds": "subnet-1"}, "subnetIds must be a list"),
         ({"subnetIds": []}, "subnetIds is empty"),
@@ -38,15 +39,15 @@ def test_valid_inputs_have_no_errors() -> None:
     ],
 )
 def test_an_invalid_input_is_reported(change: dict[str, Any], expected: str) -> None:
-    assert any(expected in error for error in schema_errors(GROUP, {**VALID, **change}))
+    assert any(expected in error for error in schema_errors(GROUP, {**VALID_INPUTS, **change}))
 
 
 def test_a_value_outside_an_enumeration_is_reported() -> None:
     pool = {"resourceGroupName": "a", "resourceName": "b", "scaleSetPriority": "Spott"}
 
-    (expected,) = schema_errors("azure-native:containerservice:AgentPool", pool)
+    (error,) = schema_errors("azure-native:containerservice:AgentPool", pool)
 
-    assert "scaleSetPriority is none of ['Spot', 'Regular']" in expected
+    assert "scaleSetPriority is not one of ['Spot', 'Regular']" in error
 
 
 def test_an_unknown_resource_type_is_refused() -> None:
@@ -69,7 +70,7 @@ def lost_output() -> None:
     ("program", "expected"),
     [(duplicate_name, "two resources are named network"), (lost_output, "tags is empty")],
 )
-def test_a_program_that_pulumi_mocks_accept_fails(
+def test_a_program_that_pulumis_mocks_accept_fails(
     program: Callable[[], None], expected: str
 ) -> None:
     with pytest.raises(AssertionError, match=expected):

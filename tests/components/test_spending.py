@@ -1,4 +1,4 @@
-"""The deadline, the budget and the prices that an ElasticJob carries."""
+"""The deadline, the budget and the prices in the spec of an ElasticJob."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ def stack(base: dict[str, Any], **changes: Any) -> StackConfig:
     return from_mapping(with_changes(base, keys))
 
 
-def test_a_job_without_limits_carries_none() -> None:
+def test_a_job_without_limits_has_no_spending() -> None:
     assert job_spending(from_mapping(EKS)) is None
 
 
-def test_a_duration_becomes_seconds_and_a_time_stays_one() -> None:
+def test_a_deadline_is_a_number_of_seconds_or_a_time() -> None:
     day = job_spending(stack(LOCAL, job__deadline="1.5d", job__onDemand="never"))
     time = job_spending(stack(LOCAL, job__deadline="2030-01-01T00:00:00Z", job__onDemand="never"))
 

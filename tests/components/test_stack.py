@@ -7,17 +7,17 @@ import pytest
 from tests.components.existing.existing_stack import (
     SPOT,
     SYSTEM,
-    declared,
-    maintained,
+    declare_existing,
+    maintained_stack,
     pod_of,
-    upstream,
+    upstream_stack,
 )
 from tests.components.recorder import Graph
 
 
 def pods(graph: Graph) -> dict[str, dict[str, Any]]:
     kinds = ("StatefulSet", "Deployment", "Job", "ElasticJob")
-    return {resource.name: pod_of(resource) for kind in kinds for resource in graph.of(kind)}
+    return {resource.name: pod_of(resource) for kind in kinds for resource in graph.of_type(kind)}
 
 
 PARTS = [
@@ -38,9 +38,9 @@ PARTS = [
 
 def test_each_component_waits_for_all_earlier_ones(graph: Graph) -> None:
     for index, part in enumerate(PARTS):
-        before = {name for earlier in PARTS[:index] for name in earlier}
+        earlier_names = {name for earlier in PARTS[:index] for name in earlier}
         for name in part:
-            missing = before - graph.ancestors(name)
+            missing = earlier_names - graph.ancestors(name)
             assert not missing, f"{name} could be created before, and outlive, {missing}"
 
 
@@ -57,7 +57,7 @@ def test_permissions_outlive_the_controller(graph: Graph) -> None:
     permissions = {
         resource.name
         for kind in ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-        for resource in graph.of(kind)
+        for resource in graph.of_type(kind)
     }
 
     assert permissions
@@ -128,7 +128,7 @@ def test_workers_run_on_spot_nodes_and_everything_else_does_not(graph: Graph) ->
 
 
 def test_a_cluster_without_pools_needs_no_selectors() -> None:
-    graph = declared(cluster={})
+    graph = declare_existing(cluster={})
 
     for pod in pods(graph).values():
         assert not pod.get("nodeSelector")
@@ -136,7 +136,7 @@ def test_a_cluster_without_pools_needs_no_selectors() -> None:
 
 
 def test_no_two_workers_share_a_node() -> None:
-    affinity = pod_of(maintained()["training-job-fashion"])["affinity"]["podAntiAffinity"]
+    affinity = pod_of(maintained_stack()["training-job-fashion"])["affinity"]["podAntiAffinity"]
     (rule,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
 
     assert rule["topologyKey"] == "kubernetes.io/hostname"
@@ -157,7 +157,7 @@ def test_the_job_follows_the_stack_file() -> None:
         "env": {"NCCL_DEBUG": "INFO"},
     }
 
-    graph = declared(job=job)
+    graph = declare_existing(job=job)
 
     spec = graph["training-job-flowers"].inputs["spec"]
     worker = spec["replicaSpecs"]["Worker"]
@@ -182,15 +182,17 @@ def test_the_job_follows_the_stack_file() -> None:
 
 
 def test_a_job_is_annotated_with_its_scaling() -> None:
-    fixed = declared(job={"name": "fashion"})["training-job-fashion"]
-    follows = declared(job={"name": "fashion", "scaling": "capacity"})["training-job-fashion"]
+    fixed_job = declare_existing(job={"name": "fashion"})["training-job-fashion"]
+    capacity_job = declare_existing(job={"name": "fashion", "scaling": "capacity"})[
+        "training-job-fashion"
+    ]
 
-    annotations = [job.inputs["metadata"]["annotations"] for job in (fixed, follows)]
+    annotations = [job.inputs["metadata"]["annotations"] for job in (fixed_job, capacity_job)]
     assert [annotation["everstep.dev/scaling"] for annotation in annotations] == [
         "fixed",
         "capacity",
     ]
-    assert fixed.inputs["spec"] == follows.inputs["spec"], (
+    assert fixed_job.inputs["spec"] == capacity_job.inputs["spec"], (
         "otherwise a change would replace the job"
     )
 
@@ -203,7 +205,7 @@ def test_a_job_is_annotated_with_its_scaling() -> None:
     ],
 )
 def test_a_worker_reads_mutable_annotations_from_files(annotation: str, variable: str) -> None:
-    pod = pod_of(maintained()["training-job-fashion"])
+    pod = pod_of(maintained_stack()["training-job-fashion"])
     (container,) = pod["containers"]
     (volume,) = [volume for volume in pod["volumes"] if "downwardAPI" in volume]
     (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == volume["name"]]
@@ -215,59 +217,65 @@ def test_a_worker_reads_mutable_annotations_from_files(annotation: str, variable
 
 
 def test_a_worker_without_gpus_requests_none() -> None:
-    (container,) = pod_of(declared(job={"gpusPerWorker": 0})["training-job-training"])["containers"]
+    (container,) = pod_of(declare_existing(job={"gpusPerWorker": 0})["training-job-training"])[
+        "containers"
+    ]
 
     assert "nvidia.com/gpu" not in container["resources"]["limits"]
     assert container["args"][0] == "--nproc_per_node=1"
 
 
 def test_a_changed_template_replaces_the_job_and_changed_replicas_do_not() -> None:
-    job = maintained()["training-job-fashion"]
+    job = maintained_stack()["training-job-fashion"]
 
     assert job.replace_on_changes == ("spec.replicaSpecs.Worker.template",)
     assert job.delete_before_replace, "the old and the new job have the same name"
 
 
 def test_numbers_of_workers_do_not_change_the_template() -> None:
-    scaled = declared(job={"name": "fashion", "replicas": 2, "minReplicas": 2, "maxReplicas": 4})
+    scaled_stack = declare_existing(
+        job={"name": "fashion", "replicas": 2, "minReplicas": 2, "maxReplicas": 4}
+    )
 
-    before, after = maintained()["training-job-fashion"], scaled["training-job-fashion"]
+    before, after = maintained_stack()["training-job-fashion"], scaled_stack["training-job-fashion"]
 
     assert pod_of(before) == pod_of(after), "scaling would replace the running workers"
 
 
 def test_another_job_name_declares_another_resource() -> None:
-    assert "training-job-other" in declared(job={"name": "other"}).resources
+    assert "training-job-other" in declare_existing(job={"name": "other"}).resources
 
 
-def test_fields_written_by_upstream_are_ignored() -> None:
-    assert "spec.RunPolicy" in upstream()["training-job-fashion"].ignore_changes
-    assert maintained()["training-job-fashion"].ignore_changes == ()
+def test_fields_written_by_the_upstream_controller_are_ignored() -> None:
+    assert "spec.RunPolicy" in upstream_stack()["training-job-fashion"].ignore_changes
+    assert maintained_stack()["training-job-fashion"].ignore_changes == ()
 
 
 def test_the_namespace_enforces_the_strictest_standard_of_its_controller() -> None:
-    def enforced(graph: Graph) -> str:
+    def enforced_standard(graph: Graph) -> str:
         labels = graph["training-namespace"].inputs["metadata"]["labels"]
         return str(labels["pod-security.kubernetes.io/enforce"])
 
-    assert enforced(maintained()) == "restricted"
-    assert enforced(upstream()) == "baseline", "it drops the seccomp profile of its pods"
+    assert enforced_standard(maintained_stack()) == "restricted"
+    assert enforced_standard(upstream_stack()) == "baseline", (
+        "it drops the seccomp profile of its pods"
+    )
 
 
 def test_data_is_prepared_with_the_image_of_the_job_by_default() -> None:
     def image(graph: Graph) -> str:
         return str(pod_of(graph["training-data-fashion-mnist"])["containers"][0]["image"])
 
-    assert image(declared(job={"image": "a:1"})) == "a:1"
-    assert image(declared(job={"image": "a:1"}, data={"image": "b:2"})) == "b:2"
+    assert image(declare_existing(job={"image": "a:1"})) == "a:1"
+    assert image(declare_existing(job={"image": "a:1"}, data={"image": "b:2"})) == "b:2"
 
 
 def test_outputs_locate_data_checkpoints_and_cluster() -> None:
-    actual = maintained().outputs
+    actual = maintained_stack().outputs
 
     assert actual["job"] == "fashion"
     assert actual["namespace"] == "elastic-job"
-    assert actual["image"] == pod_of(maintained().one("ElasticJob"))["containers"][0]["image"]
+    assert actual["image"] == pod_of(maintained_stack().one("ElasticJob"))["containers"][0]["image"]
     assert actual["volumePath"] == "/mnt/everstep"
     assert actual["checkpoints"] == "/mnt/everstep/runs/fashion/checkpoints"
     assert actual["journal"] == "/mnt/everstep/runs/fashion/journal"

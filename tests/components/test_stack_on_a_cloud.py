@@ -28,15 +28,15 @@ DESTRUCTION = [
 
 def test_no_resource_is_deleted_before_its_dependents() -> None:
     for index, resource in enumerate(DESTRUCTION):
-        before = default_graph().ancestors(resource)
-        missing = set(DESTRUCTION[index + 1 :]) - before
+        ancestors = default_graph().ancestors(resource)
+        missing = set(DESTRUCTION[index + 1 :]) - ancestors
         assert not missing, f"{missing} could be deleted while {resource} still exists"
 
 
 def test_the_volume_is_deleted_before_its_driver_and_its_file_system() -> None:
-    before = default_graph().ancestors("training-storage-volume")
+    ancestors = default_graph().ancestors("training-storage-volume")
 
-    assert {"cloud-driver", "cloud-files"} <= before
+    assert {"cloud-driver", "cloud-files"} <= ancestors
 
 
 def test_pods_start_after_the_identity_that_mounts_the_volume_exists() -> None:
@@ -75,7 +75,7 @@ def test_the_volume_has_all_fields_of_its_source() -> None:
 
 
 def daemons(graph: Graph) -> dict[str, dict[str, Any]]:
-    return {resource.name: pod_of(resource) for resource in graph.of("DaemonSet")}
+    return {resource.name: pod_of(resource) for resource in graph.of_type("DaemonSet")}
 
 
 def test_daemons_tolerate_all_taints_of_gpu_nodes() -> None:
@@ -94,11 +94,11 @@ def test_daemons_tolerate_all_taints_of_gpu_nodes() -> None:
         assert pod["priorityClassName"] == "system-node-critical", name
 
 
-def test_privileged_daemons_are_outside_of_the_namespace_of_the_job() -> None:
+def test_privileged_daemons_are_outside_the_namespace_of_the_job() -> None:
     graph = default_graph()
     namespace = graph["training-nodes-namespace"].inputs["metadata"]
 
-    for resource in graph.of("DaemonSet"):
+    for resource in graph.of_type("DaemonSet"):
         assert resource.inputs["metadata"]["namespace"] == namespace["name"] == "everstep-system"
     assert namespace["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
     assert (
@@ -110,7 +110,7 @@ def test_privileged_daemons_are_outside_of_the_namespace_of_the_job() -> None:
 
 
 def test_daemons_have_only_the_host_access_that_they_need() -> None:
-    needs = {
+    host_access = {
         "training-nodes-devices-gpu": (None, {"/var/lib/kubelet/device-plugins"}, None),
         "training-nodes-metrics-exporter": (
             None,
@@ -128,7 +128,7 @@ def test_daemons_have_only_the_host_access_that_they_need() -> None:
             {volume["hostPath"]["path"] for volume in volumes},
             capabilities.get("add"),
         )
-        assert actual == needs[name], name
+        assert actual == host_access[name], name
         assert capabilities["drop"] == ["ALL"], name
         assert "privileged" not in container["securityContext"], name
 
@@ -153,14 +153,14 @@ def test_the_watcher_has_only_the_permissions_it_needs() -> None:
     ], "in the namespace of the job only"
     policies = [
         resource.inputs["metadata"]["name"]
-        for resource in default_graph().of("ValidatingAdmissionPolicy")
+        for resource in default_graph().of_type("ValidatingAdmissionPolicy")
         if resource.name.startswith("training-nodes-spot")
     ]
     assert sorted(policies) == ["everstep-spot", "everstep-spot-pods"], "for its own node only"
 
 
 def daemon_annotations(graph: Graph) -> list[dict[str, str]]:
-    return [daemon.inputs["metadata"]["annotations"] for daemon in graph.of("DaemonSet")]
+    return [daemon.inputs["metadata"]["annotations"] for daemon in graph.of_type("DaemonSet")]
 
 
 def test_pulumi_waits_for_no_daemon_where_the_autoscaler_starts_the_nodes() -> None:
@@ -172,9 +172,9 @@ def test_pulumi_waits_for_no_daemon_where_the_autoscaler_starts_the_nodes() -> N
 
 
 def test_on_existing_nodes_pulumi_waits_for_the_first_pod_of_a_daemon_and_no_more() -> None:
-    first = {"pulumi.com/waitFor": "jsonpath={.status.numberAvailable}"}
+    annotation = {"pulumi.com/waitFor": "jsonpath={.status.numberAvailable}"}
 
-    assert daemon_annotations(default_graph()) == [first] * 3, (
+    assert daemon_annotations(default_graph()) == [annotation] * 3, (
         "an image that does not exist would go unnoticed; a spot node that is lost must not block `up`"
     )
 
@@ -208,7 +208,7 @@ def test_workers_preempt_no_pods_but_their_services_do() -> None:
     graph = default_graph()
     classes = {
         resource.inputs["metadata"]["name"]: resource.inputs
-        for resource in graph.of("PriorityClass")
+        for resource in graph.of_type("PriorityClass")
     }
 
     assert classes["everstep-workers"]["preemptionPolicy"] == "Never"
@@ -239,10 +239,10 @@ def test_the_quota_has_the_configured_limits() -> None:
 def test_members_of_etcd_in_memory_run_on_different_nodes() -> None:
     pod = pod_of(default_graph()["training-etcd-members"])
     (volume,) = pod["volumes"]
-    (spread,) = pod["topologySpreadConstraints"]
+    (constraint,) = pod["topologySpreadConstraints"]
 
     assert volume["emptyDir"]["medium"] == "Memory"
-    assert spread["whenUnsatisfiable"] == "DoNotSchedule"
+    assert constraint["whenUnsatisfiable"] == "DoNotSchedule"
 
 
 def test_a_member_without_its_data_rejoins_before_etcd_starts() -> None:

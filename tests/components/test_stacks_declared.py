@@ -15,10 +15,10 @@ from components.docs import stack_table
 from components.stack import TrainingStack, TrainingStackArgs
 from policy.pack import RULES
 from policy.rule import Level, Resource
-from tests.components.docs.test_stack_table import ON_CLOUDS
-from tests.components.recorder import Graph, Recorded, record
+from tests.components.docs.test_stack_table import CLOUD_STACKS
+from tests.components.recorder import Graph, RecordedResource, record
 
-PRODUCTION = [name for name in ON_CLOUDS if name.endswith("-prod")]
+PRODUCTION = [name for name in CLOUD_STACKS if name.endswith("-prod")]
 
 
 @cache
@@ -26,14 +26,16 @@ def graph_of(name: str) -> Graph:
     config = stack_table.read(stack_table.STACKS / f"Pulumi.{name}.yaml")
 
     def program() -> Mapping[str, Any]:
-        declared = environment.declare(config, name)
-        args = TrainingStackArgs(config=config, cluster=declared.cluster, volume=declared.volume)
-        return {**declared.outputs, **TrainingStack("training", args).outputs}
+        stack_environment = environment.declare(config, name)
+        args = TrainingStackArgs(
+            config=config, cluster=stack_environment.cluster, volume=stack_environment.volume
+        )
+        return {**stack_environment.outputs, **TrainingStack("training", args).outputs}
 
     return record(program)
 
 
-def default_tags(graph: Graph, resource: Recorded) -> Mapping[str, str]:
+def default_tags(graph: Graph, resource: RecordedResource) -> Mapping[str, str]:
     provider = next(
         (
             provider
@@ -43,10 +45,9 @@ def default_tags(graph: Graph, resource: Recorded) -> Mapping[str, str]:
         None,
     )
     inputs = provider.inputs.get("defaultTags") if provider else None
-    parsed = (
-        json.loads(inputs) if isinstance(inputs, str) else inputs
-    )  # arguments of a provider are sent as JSON
-    return dict((parsed or {}).get("tags") or {})
+    # Arguments of a provider are sent as JSON.
+    provider_tags = json.loads(inputs) if isinstance(inputs, str) else inputs
+    return dict((provider_tags or {}).get("tags") or {})
 
 
 def violations(name: str, level: Level) -> Iterator[tuple[str, str]]:
@@ -79,6 +80,6 @@ def test_a_stack_violates_no_mandatory_policy(name: str) -> None:
 
 @pytest.mark.parametrize("name", PRODUCTION)
 def test_the_only_advice_for_a_stack_is_to_use_image_digests(name: str) -> None:
-    advised = {rule for rule, _ in violations(name, Level.ADVISORY)}
+    violated_rules = {rule for rule, _ in violations(name, Level.ADVISORY)}
 
-    assert advised <= {"production-images-by-digest"}
+    assert violated_rules <= {"production-images-by-digest"}

@@ -31,7 +31,7 @@ def test_the_cluster_and_its_nodes_are_in_the_subnets_of_the_other_stack() -> No
     cluster = graph().one("Cluster").inputs["vpcConfig"]
 
     assert cluster["subnetIds"] == SUBNETS
-    for group in graph().of("NodeGroup"):
+    for group in graph().of_type("NodeGroup"):
         assert set(group.inputs["subnetIds"]) <= set(SUBNETS), group.name
 
 
@@ -41,7 +41,7 @@ def test_the_file_system_is_in_the_vpc_of_the_other_stack() -> None:
 
 
 def test_no_network_is_created() -> None:
-    created_types = {resource.type for resource in graph().custom("aws")}
+    created_types = {resource.type for resource in graph().resources_of("aws")}
 
     assert not created_types & {
         "aws:ec2/vpc:Vpc",

@@ -13,7 +13,7 @@ import pytest
 from cloudtwin.toolchain import ensure_tools
 
 from everstep.progress import Silent
-from tests.components.existing.existing_stack import declared, pod_of
+from tests.components.existing.existing_stack import declare_existing, pod_of
 from tests.processes import free_ports
 
 pytestmark = pytest.mark.twin
@@ -34,7 +34,7 @@ class Members:
 
     def flags(self, index: int) -> list[str]:
         """Return the flags with variables expanded, and loopback addresses instead of pod names."""
-        (container,) = pod_of(declared()["training-etcd-members"])["containers"]
+        (container,) = pod_of(declare_existing()["training-etcd-members"])["containers"]
         flags = []
         for flag in container["args"]:
             expanded = flag.replace("$(POD_NAME)", f"etcd-{index}")

@@ -7,14 +7,14 @@ from typing import Any
 
 import yaml
 
-from tests.components.docs.test_stack_table import ON_CLOUDS
+from tests.components.docs.test_stack_table import CLOUD_STACKS
 from tests.components.recorder import Graph
 from tests.components.test_stacks_declared import graph_of
 
 
 def write_manifests(folder: Path) -> None:
     """Write one file for each cloud stack."""
-    for name in ON_CLOUDS:
+    for name in CLOUD_STACKS:
         path = folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump_all(objects(graph_of(name))), encoding="utf-8")
 

@@ -7,7 +7,7 @@ from typing import Any
 from components.aws.environment import EksEnvironment, EksEnvironmentArgs
 from components.config import EksConfig, StackConfig, as_kind, from_mapping
 from components.stack import TrainingStack, TrainingStackArgs
-from tests.components.recorder import Graph, Recorded, record
+from tests.components.recorder import Graph, RecordedResource, record
 
 STACK = "eks-test"
 ADMINISTRATOR = "arn:aws:iam::123456789012:role/platform/engineers"
@@ -32,7 +32,7 @@ def cluster_of(**cluster: Any) -> EksConfig:
     return as_kind(eks_config(cluster=cluster).cluster, EksConfig)
 
 
-def declared_eks(**sections: Any) -> Graph:
+def declare_eks(**sections: Any) -> Graph:
     """Declare all AWS resources of a stack."""
     config = eks_config(**sections)
 
@@ -53,15 +53,15 @@ def declared_eks(**sections: Any) -> Graph:
 
 
 @cache
-def plain() -> Graph:
+def plain_stack() -> Graph:
     """Declare a stack with required keys only."""
-    return declared_eks()
+    return declare_eks()
 
 
 @cache
-def full() -> Graph:
+def full_stack() -> Graph:
     """Declare a production stack with all optional features."""
-    return declared_eks(
+    return declare_eks(
         **PRODUCTION,
         cluster={
             "zones": ["us-east-1a", "us-east-1b", "us-east-1c"],
@@ -81,7 +81,7 @@ def full() -> Graph:
 
 
 @cache
-def own() -> Graph:
+def existing_vpc_stack() -> Graph:
     """Declare a stack in the user's VPC with the user's file system, a private API and no autoscaler."""
     zones = {"us-east-1a": "subnet-0aaaaaaa", "us-east-1b": "subnet-0bbbbbbb"}
     system = {
@@ -90,7 +90,7 @@ def own() -> Graph:
         "mountName": "abcdefgh",
         "zone": "us-east-1a",
     }
-    return declared_eks(
+    return declare_eks(
         cluster={
             "network": {"vpcId": "vpc-0123456789abcdef0", "privateSubnetIds": zones},
             "autoscaling": {"enabled": False},
@@ -106,10 +106,10 @@ def own() -> Graph:
 @cache
 def complete_stack() -> Graph:
     """Declare a complete stack on AWS, with the training."""
-    return declared_training(job={"name": "fashion"})
+    return declare_training(job={"name": "fashion"})
 
 
-def declared_training(**sections: Any) -> Graph:
+def declare_training(**sections: Any) -> Graph:
     """Declare all resources of a stack, with the training."""
     config = eks_config(**sections)
 
@@ -128,7 +128,7 @@ def declared_training(**sections: Any) -> Graph:
     return record(program)
 
 
-def document(resource: Recorded, key: str = "policy") -> list[dict[str, Any]]:
+def document(resource: RecordedResource, key: str = "policy") -> list[dict[str, Any]]:
     """Return the statements of a resource's policy document."""
     statements: list[dict[str, Any]] = json.loads(resource.inputs[key])["Statement"]
     return statements

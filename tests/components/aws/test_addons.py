@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from components.config.catalog import EKS_ADDONS
-from tests.components.aws.eks_stack import declared_eks, document, own, plain
+from tests.components.aws.eks_stack import declare_eks, document, existing_vpc_stack, plain_stack
 from tests.components.provider_outputs import resolved_addon
 from tests.components.recorder import Graph
 
@@ -17,8 +17,8 @@ def control_plane(graph: Graph) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kubernetes", ["1.35", "1.36"])
 def test_aws_resolves_the_versions_of_all_add_ons(kubernetes: str) -> None:
-    graph = declared_eks(cluster={"kubernetesVersion": kubernetes})
-    addons = {resource.inputs["addonName"]: resource.inputs for resource in graph.of("Addon")}
+    graph = declare_eks(cluster={"kubernetesVersion": kubernetes})
+    addons = {resource.inputs["addonName"]: resource.inputs for resource in graph.of_type("Addon")}
 
     assert control_plane(graph)["bootstrapSelfManagedAddons"] is False
     assert {name: actual["addonVersion"] for name, actual in addons.items()} == {
@@ -27,21 +27,24 @@ def test_aws_resolves_the_versions_of_all_add_ons(kubernetes: str) -> None:
 
 
 def test_a_stack_may_choose_the_version_of_an_add_on() -> None:
-    chosen, resolved = own()["eks-late-coredns"].inputs, own()["eks-early-vpc-cni"].inputs
+    coredns, vpc_cni = (
+        existing_vpc_stack()["eks-late-coredns"].inputs,
+        existing_vpc_stack()["eks-early-vpc-cni"].inputs,
+    )
 
-    assert chosen["addonVersion"] == "v1.13.2-eksbuild.9"
-    assert resolved["addonVersion"] == resolved_addon("vpc-cni", "1.36")
+    assert coredns["addonVersion"] == "v1.13.2-eksbuild.9"
+    assert vpc_cni["addonVersion"] == resolved_addon("vpc-cni", "1.36")
 
 
 def test_versions_are_looked_up_in_the_region_of_the_stack() -> None:
-    (invoke, *others) = declared_eks().calls_of("aws:eks/getAddonVersion:getAddonVersion")
+    (invoke, *others) = declare_eks().calls_of("aws:eks/getAddonVersion:getAddonVersion")
 
     assert "::eks-aws::" in invoke.provider, "the default provider may be of another region"
     assert len(others) == len(EKS_ADDONS) - 1
 
 
 def test_network_policies_are_enforced() -> None:
-    inputs = json.loads(plain()["eks-early-vpc-cni"].inputs["configurationValues"])
+    inputs = json.loads(plain_stack()["eks-early-vpc-cni"].inputs["configurationValues"])
 
     assert inputs["enableNetworkPolicy"] == "true", "without enforcement, policies have no effect"
 
@@ -54,8 +57,8 @@ def test_network_policies_are_enforced() -> None:
     ],
 )
 def test_add_ons_that_call_aws_have_their_own_role(addon: str, account: str) -> None:
-    (identity,) = plain()[addon].inputs["podIdentityAssociations"]
-    (trust,) = document(plain()[f"{addon}-role-role"], "assumeRolePolicy")
+    (identity,) = plain_stack()[addon].inputs["podIdentityAssociations"]
+    (trust,) = document(plain_stack()[f"{addon}-role-role"], "assumeRolePolicy")
 
     assert identity["serviceAccount"] == account
     assert identity["roleArn"].endswith(addon.split("-", 2)[2])
@@ -64,7 +67,7 @@ def test_add_ons_that_call_aws_have_their_own_role(addon: str, account: str) -> 
 
 
 def test_the_csi_driver_may_only_describe_file_systems_of_the_region() -> None:
-    for graph in (plain(), own()):
+    for graph in (plain_stack(), existing_vpc_stack()):
         (statement,) = document(graph["eks-late-aws-fsx-csi-driver-role-aws-fsx-csi-driver"])
         assert statement["Action"] == ["fsx:DescribeFileSystems"]
         assert statement["Resource"] == ["*"], "AWS has no resource-level permission for it"

@@ -1,12 +1,19 @@
 """The cluster autoscaler on EKS: priorities and permissions."""
 
+import re
 from fnmatch import fnmatch
 from typing import Any
 
 import yaml
 
 from components.aws.autoscaler import flags
-from tests.components.aws.eks_stack import cluster_of, document, full, own, plain
+from tests.components.aws.eks_stack import (
+    cluster_of,
+    document,
+    existing_vpc_stack,
+    full_stack,
+    plain_stack,
+)
 from tests.components.recorder import Graph
 
 PERMISSIONS = "eks-autoscaler-role-cluster-autoscaler"
@@ -23,12 +30,10 @@ def pod(graph: Graph) -> dict[str, Any]:
 
 
 def test_spot_is_tried_first_and_on_demand_after_it() -> None:
-    inputs = full()["eks-autoscaler-preference"].inputs
+    inputs = full_stack()["eks-autoscaler-preference"].inputs
     ranks: dict[int, list[str]] = yaml.safe_load(inputs["data"]["priorities"])
 
     def rank(name: str) -> int:
-        import re
-
         return max(number for number, [pattern] in ranks.items() if re.fullmatch(pattern, name))
 
     assert inputs["metadata"]["name"] == "cluster-autoscaler-priority-expander"
@@ -61,7 +66,7 @@ def test_idle_nodes_are_removed_after_the_configured_minutes() -> None:
 
 
 def test_the_autoscaler_runs_on_system_nodes_without_privileges() -> None:
-    actual = pod(plain())
+    actual = pod(plain_stack())
     (container,) = actual["containers"]
 
     assert actual["nodeSelector"] == {"everstep.dev/pool": "system"}
@@ -77,22 +82,21 @@ def test_the_autoscaler_runs_on_system_nodes_without_privileges() -> None:
 
 
 def test_the_autoscalers_role_is_bound_to_its_service_account() -> None:
-    inputs = plain()["eks-autoscaler-identity"].inputs
+    inputs = plain_stack()["eks-autoscaler-identity"].inputs
 
     assert (inputs["namespace"], inputs["serviceAccount"]) == ("kube-system", "cluster-autoscaler")
     assert inputs["roleArn"].endswith(":role/everstep-autoscaler")
 
 
 def test_the_autoscaler_may_resize_only_groups_of_its_cluster() -> None:
-    changing = [
+    (statement,) = [
         statement
-        for statement in document(full()[PERMISSIONS])
+        for statement in document(full_stack()[PERMISSIONS])
         if any(action.startswith("autoscaling:Set") for action in statement["Action"])
     ]
-    (statement,) = changing
 
     (pattern,) = {arn.rpartition("/")[2] for arn in statement["Resource"]}
-    for group in full().of("NodeGroup"):
+    for group in full_stack().of_type("NodeGroup"):
         name = group.inputs.get("nodeGroupName") or group.inputs["nodeGroupNamePrefix"]
         assert fnmatch(f"eks-{name}-0a1b2c3d", pattern)
     assert not fnmatch("eks-other-gpu-spot-0a1b2c3d", pattern)
@@ -102,7 +106,7 @@ def test_the_autoscaler_may_resize_only_groups_of_its_cluster() -> None:
 
 
 def test_the_autoscalers_permissions_on_all_resources_are_read_only() -> None:
-    for statement in document(plain()[PERMISSIONS]):
+    for statement in document(plain_stack()[PERMISSIONS]):
         if statement["Resource"] == ["*"]:
             verbs = {action.partition(":")[2] for action in statement["Action"]}
             assert all(verb.startswith(("Describe", "Get")) for verb in verbs)
@@ -111,7 +115,7 @@ def test_the_autoscalers_permissions_on_all_resources_are_read_only() -> None:
 
 def test_the_autoscaler_has_no_access_to_secrets_and_no_wildcards() -> None:
     for kind in ("ClusterRole", "Role"):
-        for role in plain().of(kind):
+        for role in plain_stack().of_type(kind):
             if not role.type.startswith("kubernetes:"):
                 continue
             for rule in role.inputs["rules"]:
@@ -121,10 +125,10 @@ def test_the_autoscaler_has_no_access_to_secrets_and_no_wildcards() -> None:
 
 
 def test_the_autoscaler_may_change_only_named_objects_of_its_namespace() -> None:
-    for rule in plain()["eks-autoscaler-here"].inputs["rules"]:
+    for rule in plain_stack()["eks-autoscaler-here"].inputs["rules"]:
         if {"update", "delete"} & set(rule["verbs"]):
             assert rule["resourceNames"], "it could change any ConfigMap of the system"
 
 
 def test_a_stack_without_autoscaling_declares_no_autoscaler() -> None:
-    assert not [name for name in own().resources if "autoscaler" in name]
+    assert not [name for name in existing_vpc_stack().resources if "autoscaler" in name]

@@ -1,10 +1,10 @@
 """The budget on AWS."""
 
-from tests.components.aws.eks_stack import STACK, full, plain
+from tests.components.aws.eks_stack import STACK, full_stack, plain_stack
 
 
 def test_the_budget_counts_this_stack_and_warns_twice() -> None:
-    inputs = full().one("Budget").inputs
+    inputs = full_stack().one("Budget").inputs
 
     assert (inputs["budgetType"], inputs["timeUnit"]) == ("COST", "MONTHLY")
     assert (inputs["limitAmount"], inputs["limitUnit"]) == ("500.00", "USD")
@@ -21,4 +21,4 @@ def test_the_budget_counts_this_stack_and_warns_twice() -> None:
 
 
 def test_without_an_address_there_is_no_budget() -> None:
-    assert not plain().of("Budget")
+    assert not plain_stack().of_type("Budget")

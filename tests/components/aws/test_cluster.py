@@ -5,9 +5,9 @@ from typing import Any
 from components.aws.cluster import short_name
 from tests.components.aws.eks_stack import (
     ADMINISTRATOR,
-    full,
-    own,
-    plain,
+    existing_vpc_stack,
+    full_stack,
+    plain_stack,
 )
 from tests.components.recorder import Graph
 
@@ -17,9 +17,9 @@ def control_plane(graph: Graph) -> dict[str, Any]:
 
 
 def test_users_get_access_by_access_entries_only() -> None:
-    access = control_plane(plain())["accessConfig"]
-    entry = plain().one("AccessEntry").inputs
-    association = plain().one("AccessPolicyAssociation").inputs
+    access = control_plane(plain_stack())["accessConfig"]
+    entry = plain_stack().one("AccessEntry").inputs
+    association = plain_stack().one("AccessPolicyAssociation").inputs
 
     assert access["authenticationMode"] == "API"
     assert entry["principalArn"] == association["principalArn"] == ADMINISTRATOR
@@ -31,11 +31,13 @@ def test_users_get_access_by_access_entries_only() -> None:
 def test_the_creator_becomes_administrator_only_if_the_list_is_empty() -> None:
     key = "bootstrapClusterCreatorAdminPermissions"
 
-    assert control_plane(plain())["accessConfig"][key] is False, "two entries of one role clash"
-    assert control_plane(own())["accessConfig"][key] is True, (
+    assert control_plane(plain_stack())["accessConfig"][key] is False, (
+        "two entries of one role clash"
+    )
+    assert control_plane(existing_vpc_stack())["accessConfig"][key] is True, (
         "without an administrator, the creator must have access"
     )
-    assert f"accessConfig.{key}" in plain()["eks-cluster-control-plane"].ignore_changes, (
+    assert f"accessConfig.{key}" in plain_stack()["eks-cluster-control-plane"].ignore_changes, (
         "naming an administrator later would make a new cluster"
     )
 
@@ -48,7 +50,7 @@ def test_administrators_with_one_name_in_two_accounts_are_distinct() -> None:
 
 
 def test_the_api_is_reachable_from_the_vpc_and_listed_networks() -> None:
-    actual = control_plane(plain())["vpcConfig"]
+    actual = control_plane(plain_stack())["vpcConfig"]
 
     assert actual["endpointPrivateAccess"] is True
     assert actual["endpointPublicAccess"] is True
@@ -56,27 +58,27 @@ def test_the_api_is_reachable_from_the_vpc_and_listed_networks() -> None:
 
 
 def test_without_a_list_the_api_is_private() -> None:
-    actual = control_plane(own())["vpcConfig"]
+    actual = control_plane(existing_vpc_stack())["vpcConfig"]
 
     assert actual["endpointPublicAccess"] is False
     assert "publicAccessCidrs" not in actual
 
 
 def test_secrets_are_encrypted_by_a_key_that_is_rotated() -> None:
-    actual = control_plane(plain())["encryptionConfig"]
-    key = plain()["eks-cluster-key"]
+    actual = control_plane(plain_stack())["encryptionConfig"]
+    key = plain_stack()["eks-cluster-key"]
 
     assert actual["resources"] == ["secrets"]
     assert actual["provider"]["keyArn"].endswith(key.name)
     assert key.inputs["enableKeyRotation"] is True
     assert key.inputs["deletionWindowInDays"] == 7
-    assert full()["eks-cluster-key"].inputs["deletionWindowInDays"] == 30
+    assert full_stack()["eks-cluster-key"].inputs["deletionWindowInDays"] == 30
 
 
 def test_all_logs_go_to_a_group_with_a_retention() -> None:
-    logs = plain().one("LogGroup").inputs
+    logs = plain_stack().one("LogGroup").inputs
 
-    assert set(control_plane(plain())["enabledClusterLogTypes"]) == {
+    assert set(control_plane(plain_stack())["enabledClusterLogTypes"]) == {
         *("api", "audit", "authenticator", "controllerManager", "scheduler"),
     }
     assert logs["name"] == "/aws/eks/everstep/cluster", "EKS writes to no other"
@@ -84,9 +86,9 @@ def test_all_logs_go_to_a_group_with_a_retention() -> None:
 
 
 def test_the_cluster_never_enters_extended_support() -> None:
-    assert control_plane(plain())["upgradePolicy"] == {"supportType": "STANDARD"}
+    assert control_plane(plain_stack())["upgradePolicy"] == {"supportType": "STANDARD"}
 
 
 def test_only_production_cannot_be_deleted() -> None:
-    assert control_plane(plain())["deletionProtection"] is False
-    assert control_plane(full())["deletionProtection"] is True
+    assert control_plane(plain_stack())["deletionProtection"] is False
+    assert control_plane(full_stack())["deletionProtection"] is True

@@ -6,31 +6,36 @@ import pytest
 
 from components.config.catalog import CLOUDWATCH_ADDON
 from components.config.eks import INSIGHTS_LOG_GROUPS
-from tests.components.aws.eks_stack import declared_eks, document, full, plain
+from tests.components.aws.eks_stack import declare_eks, document, full_stack, plain_stack
 
 NAME = "eks-insights"
 ADDON = f"{NAME}-addon-{CLOUDWATCH_ADDON}"
 
 
-def test_without_the_option_a_stack_has_no_add_on_of_cloudwatch() -> None:
-    assert not [name for name in plain().resources if name.startswith(NAME)]
-    assert CLOUDWATCH_ADDON not in {addon.inputs["addonName"] for addon in plain().of("Addon")}
+def test_without_the_option_a_stack_has_no_cloudwatch_add_on() -> None:
+    assert not [name for name in plain_stack().resources if name.startswith(NAME)]
+    assert CLOUDWATCH_ADDON not in {
+        addon.inputs["addonName"] for addon in plain_stack().of_type("Addon")
+    }
 
 
-def test_the_agent_has_the_policy_of_aws_for_it_and_no_other() -> None:
-    graph = full()
+def test_the_agent_has_only_the_policy_that_aws_defines_for_it() -> None:
+    graph = full_stack()
     (identity,) = graph[ADDON].inputs["podIdentityAssociations"]
     (trust,) = document(graph[f"{ADDON}-role-role"], "assumeRolePolicy")
-    attached = [name for name in graph.resources if name.startswith(f"{ADDON}-role-")]
+    role_resources = [name for name in graph.resources if name.startswith(f"{ADDON}-role-")]
 
     assert identity["serviceAccount"] == "cloudwatch-agent"
     assert identity["roleArn"].endswith(f":role/everstep-{CLOUDWATCH_ADDON}")
     assert trust["Principal"] == {"Service": "pods.eks.amazonaws.com"}
-    assert set(attached) == {f"{ADDON}-role-role", f"{ADDON}-role-CloudWatchAgentServerPolicy"}
+    assert set(role_resources) == {
+        f"{ADDON}-role-role",
+        f"{ADDON}-role-CloudWatchAgentServerPolicy",
+    }
 
 
-def test_it_does_not_change_the_programs_in_the_cluster() -> None:
-    configuration = json.loads(full()[ADDON].inputs["configurationValues"])
+def test_the_add_on_does_not_change_the_programs_in_the_cluster() -> None:
+    configuration = json.loads(full_stack()[ADDON].inputs["configurationValues"])
 
     assert configuration["manager"]["applicationSignals"] == {
         "autoMonitor": {"monitorAllServices": False}
@@ -39,7 +44,7 @@ def test_it_does_not_change_the_programs_in_the_cluster() -> None:
 
 @pytest.mark.parametrize("group", INSIGHTS_LOG_GROUPS)
 def test_log_groups_are_deleted_after_the_agent_that_would_create_them_again(group: str) -> None:
-    graph = declared_eks(cluster={"monitoring": {"containerInsights": True}, "logRetentionDays": 7})
+    graph = declare_eks(cluster={"monitoring": {"containerInsights": True}, "logRetentionDays": 7})
     logs = graph[f"{NAME}-{group}"]
 
     assert logs.inputs["name"] == f"/aws/containerinsights/everstep/{group}"
@@ -47,5 +52,5 @@ def test_log_groups_are_deleted_after_the_agent_that_would_create_them_again(gro
     assert f"{NAME}-{group}" in graph.ancestors(ADDON)
 
 
-def test_it_follows_the_nodes_on_which_its_pods_run() -> None:
-    assert "eks-nodes-system" in full().ancestors(ADDON)
+def test_the_add_on_is_created_after_the_nodes_on_which_its_pods_run() -> None:
+    assert "eks-nodes-system" in full_stack().ancestors(ADDON)

@@ -1,4 +1,4 @@
-"""The identity of the data preparation on AWS: who has it, and what it may read."""
+"""The identity of the data preparation on AWS: its pods, and the objects that it may read."""
 
 from functools import cache
 
@@ -6,7 +6,7 @@ import pytest
 
 from components.aws.data_access import read_statements
 from components.interface import DATA_ACCOUNT
-from tests.components.aws.eks_stack import complete_stack, declared_training, document
+from tests.components.aws.eks_stack import complete_stack, declare_training, document
 from tests.components.recorder import Graph
 
 ROLE = "eks-data-role-role"
@@ -14,24 +14,26 @@ ASSOCIATION = "eks-data-identity"
 
 
 @cache
-def staged() -> Graph:
+def bucket_stack() -> Graph:
     """Declare a stack whose data are in a bucket."""
-    return declared_training(
+    return declare_training(
         data={"dataset": "imagefolder", "source": "s3://my-photos/imagenet/2012"}
     )
 
 
 def test_the_role_is_for_the_account_of_the_data_preparation_alone() -> None:
-    association = staged()[ASSOCIATION].inputs
+    association = bucket_stack()[ASSOCIATION].inputs
 
     assert association["namespace"] == "elastic-job"
     assert association["serviceAccount"] == DATA_ACCOUNT
-    using = [pod for pod in ("Job", "ElasticJob") if DATA_ACCOUNT in str(staged().one(pod).inputs)]
-    assert using == ["Job"], "workers read the volume, not the bucket"
+    users = [
+        pod for pod in ("Job", "ElasticJob") if DATA_ACCOUNT in str(bucket_stack().one(pod).inputs)
+    ]
+    assert users == ["Job"], "workers read the volume, not the bucket"
 
 
-def test_it_may_list_and_read_its_prefix_and_nothing_else() -> None:
-    listing, reading = document(staged()["eks-data-role-read"])
+def test_the_role_may_list_and_read_its_prefix_and_nothing_else() -> None:
+    listing, reading = document(bucket_stack()["eks-data-role-read"])
 
     assert listing["Action"] == ["s3:ListBucket"]
     assert listing["Resource"] == ["arn:aws:s3:::my-photos"]
@@ -51,7 +53,7 @@ def test_a_whole_bucket_needs_no_condition() -> None:
 
 
 def test_the_identity_exists_before_the_first_pod_that_needs_it() -> None:
-    assert {ASSOCIATION, ROLE, "eks-data-role-read"} <= staged().ancestors(
+    assert {ASSOCIATION, ROLE, "eks-data-role-read"} <= bucket_stack().ancestors(
         "training-data-imagefolder"
     )
 
@@ -59,7 +61,7 @@ def test_the_identity_exists_before_the_first_pod_that_needs_it() -> None:
 @pytest.mark.parametrize("kind", ["plain", "archive"])
 def test_no_identity_is_created_where_no_bucket_is_read(kind: str) -> None:
     archive = {"data": {"dataset": "imagefolder", "source": "uploads/photos.tar"}}
-    graph = complete_stack() if kind == "plain" else declared_training(**archive)
+    graph = complete_stack() if kind == "plain" else declare_training(**archive)
 
     assert not [name for name in graph.resources if "eks-data" in name]
     assert graph.one("Job").inputs["spec"]["template"]["spec"]["serviceAccountName"] == "trainer"

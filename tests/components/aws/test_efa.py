@@ -1,18 +1,20 @@
 """The Elastic Fabric Adapter of GPU nodes."""
 
+from base64 import b64decode
+
 import pytest
 
 from components.aws.efa import cards
 from tests.components.aws.eks_stack import (
-    full,
-    plain,
+    full_stack,
+    plain_stack,
 )
 
 SPOT, SYSTEM, FALLBACK = "eks-nodes-gpu-spot", "eks-nodes-system", "eks-nodes-gpu-on-demand"
 
 
 def test_efa_has_an_interface_on_every_card() -> None:
-    inputs = full()[f"{SPOT}-template"].inputs
+    inputs = full_stack()[f"{SPOT}-template"].inputs
     interfaces = inputs["networkInterfaces"]
 
     assert [interface["networkCardIndex"] for interface in interfaces] == [0, 1, 2, 3]
@@ -24,35 +26,33 @@ def test_efa_has_an_interface_on_every_card() -> None:
         )
     assert "vpcSecurityGroupIds" not in inputs
     assert inputs["placement"] == {"groupName": "everstep-gpu"}
-    assert full().one("PlacementGroup").inputs["strategy"] == "cluster"
+    assert full_stack().one("PlacementGroup").inputs["strategy"] == "cluster"
 
 
 def test_efa_members_allow_all_traffic_of_each_other() -> None:
     for direction in ("in", "out"):
-        rule = full()[f"eks-nodes-efa-{direction}"].inputs
+        rule = full_stack()[f"eks-nodes-efa-{direction}"].inputs
         assert rule["securityGroupId"] == rule["referencedSecurityGroupId"]
         assert rule["ipProtocol"] == "-1"
 
 
 def test_efa_nodes_reserve_huge_pages() -> None:
-    from base64 import b64decode
+    user_data = b64decode(full_stack()[f"{SPOT}-template"].inputs["userData"]).decode()
 
-    inputs = b64decode(full()[f"{SPOT}-template"].inputs["userData"]).decode()
-
-    assert inputs.startswith("MIME-Version: 1.0\n"), (
-        "managed node groups support no other interface type"
+    assert user_data.startswith("MIME-Version: 1.0\n"), (
+        "managed node groups accept a shell script only as a part of a MIME message"
     )
-    assert "vm.nr_hugepages=5128" in inputs
+    assert "vm.nr_hugepages=5128" in user_data
 
 
 def test_system_nodes_have_no_efa() -> None:
-    assert "networkInterfaces" not in full()[f"{SYSTEM}-template"].inputs
-    assert "userData" not in full()[f"{SYSTEM}-template"].inputs
+    assert "networkInterfaces" not in full_stack()[f"{SYSTEM}-template"].inputs
+    assert "userData" not in full_stack()[f"{SYSTEM}-template"].inputs
 
 
 def test_a_stack_without_efa_declares_nothing_for_it() -> None:
-    assert not plain().of("PlacementGroup")
-    assert "networkInterfaces" not in plain()[f"{SPOT}-template"].inputs
+    assert not plain_stack().of_type("PlacementGroup")
+    assert "networkInterfaces" not in plain_stack()[f"{SPOT}-template"].inputs
 
 
 @pytest.mark.parametrize(
@@ -80,5 +80,5 @@ def test_an_instance_type_without_efa_is_refused() -> None:
 
 
 def test_workers_request_all_adapters_of_their_node() -> None:
-    assert full().outputs["efaInterfaces"] == 4, "without a request, a worker gets no adapter"
-    assert plain().outputs["efaInterfaces"] == 0
+    assert full_stack().outputs["efaInterfaces"] == 4, "without a request, a worker gets no adapter"
+    assert plain_stack().outputs["efaInterfaces"] == 0

@@ -8,22 +8,29 @@ import pytest
 
 from policy.pack import RULES
 from policy.rule import Level, Resource
-from tests.components.aws.eks_stack import STACK, TAGS, complete_stack, full, own, plain
+from tests.components.aws.eks_stack import (
+    STACK,
+    TAGS,
+    complete_stack,
+    existing_vpc_stack,
+    full_stack,
+    plain_stack,
+)
 from tests.components.recorder import Graph
 
-IN_THE_CLUSTER = "eks-kubernetes"  # the provider of all Kubernetes objects
+KUBERNETES_PROVIDER = "eks-kubernetes"  # the provider of all Kubernetes objects
 CONTROL_PLANE = "eks-cluster-control-plane"
 GPU, SYSTEM = "eks-nodes-gpu-spot", "eks-nodes-system"
 
 
-@pytest.fixture(params=[plain, full, own], ids=["plain", "full", "own"])
+@pytest.fixture(params=[plain_stack, full_stack, existing_vpc_stack], ids=["plain", "full", "own"])
 def graph(request: pytest.FixtureRequest) -> Graph:
     result: Graph = request.param()
     return result
 
 
 def names(graph: Graph, *kinds: str) -> set[str]:
-    return {resource.name for kind in kinds for resource in graph.of(kind)}
+    return {resource.name for kind in kinds for resource in graph.of_type(kind)}
 
 
 def nodes(graph: Graph) -> set[str]:
@@ -45,8 +52,8 @@ def test_every_aws_resource_uses_the_provider_of_the_stack(graph: Graph) -> None
     provider = graph["eks-aws"]
 
     assert provider.inputs["region"] == "us-east-1"
-    assert len(graph.custom("aws")) > 20
-    for resource in graph.custom("aws"):
+    assert len(graph.resources_of("aws")) > 20
+    for resource in graph.resources_of("aws"):
         assert resource.provider.startswith(f"{provider.urn}::"), (
             f"{resource.name} may be created in another account or region"
         )
@@ -55,9 +62,11 @@ def test_every_aws_resource_uses_the_provider_of_the_stack(graph: Graph) -> None
 def test_every_kubernetes_object_uses_the_provider_of_the_cluster() -> None:
     graph = complete_stack()
 
-    assert len(graph.custom("kubernetes")) > 10
-    for resource in graph.custom("kubernetes"):
-        assert IN_THE_CLUSTER in resource.provider, f"{resource.name} would go to another cluster"
+    assert len(graph.resources_of("kubernetes")) > 10
+    for resource in graph.resources_of("kubernetes"):
+        assert KUBERNETES_PROVIDER in resource.provider, (
+            f"{resource.name} would go to another cluster"
+        )
 
 
 def test_every_taggable_resource_has_owner_and_stack_tags(graph: Graph) -> None:
@@ -66,14 +75,14 @@ def test_every_taggable_resource_has_owner_and_stack_tags(graph: Graph) -> None:
 
     for key in actual:
         assert f'"{key}"' in keys
-    for resource in graph.custom("aws"):
+    for resource in graph.resources_of("aws"):
         assert not set(resource.inputs.get("tags", {})) & set(actual), (
             f"{resource.name} has duplicate tags"
         )
 
 
 def test_machines_and_disks_have_owner_tags(graph: Graph) -> None:
-    for template in graph.of("LaunchTemplate"):
+    for template in graph.of_type("LaunchTemplate"):
         kinds = set()
         for tag_specification in template.inputs["tagSpecifications"]:
             kinds.add(tag_specification["resourceType"])
@@ -85,33 +94,33 @@ def test_machines_and_disks_have_owner_tags(graph: Graph) -> None:
 
 
 def test_names_are_within_the_limits_of_aws(graph: Graph) -> None:
-    longest = {"Role": 64, "NodeGroup": 63, "LaunchTemplate": 128, "SecurityGroup": 255}
-    for kind, limit in longest.items():
-        for resource in graph.of(kind):
+    limits = {"Role": 64, "NodeGroup": 63, "LaunchTemplate": 128, "SecurityGroup": 255}
+    for kind, limit in limits.items():
+        for resource in graph.of_type(kind):
             name = resource.inputs.get("name") or resource.inputs.get("nodeGroupName")
             if name is not None:
                 assert len(name) + 30 - len("everstep") <= limit, "names may have 30 characters"
 
 
 def test_the_stack_violates_no_policy(graph: Graph) -> None:
-    tags = {**TAGS, "environment": "prod"} if graph is full() else TAGS
-    for created in graph.custom("aws") + graph.custom("kubernetes"):
+    tags = {**TAGS, "environment": "prod"} if graph is full_stack() else TAGS
+    for declaration in graph.resources_of("aws") + graph.resources_of("kubernetes"):
         resource = Resource(
-            type=created.type,
-            properties=created.inputs,
+            type=declaration.type,
+            properties=declaration.inputs,
             stack=STACK,
-            protect=created.protect,
+            protect=declaration.protect,
             default_tags=tags,
         )
         for rule in RULES:
             if rule.level is Level.MANDATORY:
-                assert not list(rule.violations(resource)), created.name
+                assert not list(rule.violations(resource)), declaration.name
 
 
 def test_egress_routes_exist_before_the_nodes(graph: Graph) -> None:
     egress_routes = names(graph, "NatGateway", "Route", "RouteTableAssociation", "VpcEndpoint")
 
-    assert egress_routes or graph is own()
+    assert egress_routes or graph is existing_vpc_stack()
     for group in nodes(graph):
         assert egress_routes <= graph.ancestors(group), (
             "a node that cannot pull images never becomes Ready"
@@ -136,10 +145,10 @@ def test_roles_keep_their_policies_as_long_as_they_are_used(graph: Graph) -> Non
 
 def test_the_network_plugin_outlives_the_nodes(graph: Graph) -> None:
     for group in nodes(graph):
-        before = graph.ancestors(group)
-        assert "eks-early-vpc-cni" in before, "its network interfaces would be left behind"
-        assert "eks-early-vpc-cni-role-AmazonEKS_CNI_Policy" in before
-        assert {"eks-early-kube-proxy", "eks-early-eks-pod-identity-agent"} <= before
+        ancestors = graph.ancestors(group)
+        assert "eks-early-vpc-cni" in ancestors, "its network interfaces would be left behind"
+        assert "eks-early-vpc-cni-role-AmazonEKS_CNI_Policy" in ancestors
+        assert {"eks-early-kube-proxy", "eks-early-eks-pod-identity-agent"} <= ancestors
 
 
 def test_addons_that_run_as_pods_are_created_after_the_system_nodes(graph: Graph) -> None:
@@ -148,11 +157,11 @@ def test_addons_that_run_as_pods_are_created_after_the_system_nodes(graph: Graph
 
 
 def test_objects_in_the_cluster_depend_on_all_that_their_deletion_needs(graph: Graph) -> None:
-    before = graph.ancestors(IN_THE_CLUSTER)
+    ancestors = graph.ancestors(KUBERNETES_PROVIDER)
 
-    assert {SYSTEM} | names(graph, "Addon") <= before, "pods would hang in Terminating"
-    assert names(graph, "NatGateway", "Route", "RouteTableAssociation") <= before
-    assert names(graph, "AccessEntry", "AccessPolicyAssociation") <= before, (
+    assert {SYSTEM} | names(graph, "Addon") <= ancestors, "pods would hang in Terminating"
+    assert names(graph, "NatGateway", "Route", "RouteTableAssociation") <= ancestors
+    assert names(graph, "AccessEntry", "AccessPolicyAssociation") <= ancestors, (
         "no administrator would have access"
     )
 
@@ -162,9 +171,9 @@ def test_no_object_in_the_cluster_waits_for_gpu_nodes() -> None:
     gpu = {name for name in graph.resources if "gpu" in name and name.startswith("eks-nodes")}
 
     assert GPU in gpu
-    for resource in [*graph.custom("kubernetes"), *graph.of("Addon")]:
-        waits_for = gpu & graph.ancestors(resource.name)
-        assert not waits_for, f"without GPU capacity there would be no {resource.name}"
+    for resource in [*graph.resources_of("kubernetes"), *graph.of_type("Addon")]:
+        gpu_ancestors = gpu & graph.ancestors(resource.name)
+        assert not gpu_ancestors, f"without GPU capacity there would be no {resource.name}"
 
 
 def test_the_volume_outlives_all_pods_that_mount_it() -> None:
@@ -184,26 +193,26 @@ def test_the_volume_outlives_all_pods_that_mount_it() -> None:
 
 
 def test_the_file_system_is_created_after_its_security_group_rules() -> None:
-    before = plain().ancestors("eks-storage-system")
+    ancestors = plain_stack().ancestors("eks-storage-system")
 
     for direction in ("in", "out"):
         for port in (988, 1018):
-            assert f"eks-storage-servers-{direction}-{port}" in before, (
+            assert f"eks-storage-servers-{direction}-{port}" in ancestors, (
                 "FSx checks the rules and refuses without them"
             )
 
 
 def test_the_file_system_does_not_wait_for_the_cluster() -> None:
-    assert CONTROL_PLANE not in plain().ancestors("eks-storage-system"), (
-        "the ten minutes of both would add up"
+    assert CONTROL_PLANE not in plain_stack().ancestors("eks-storage-system"), (
+        "each takes ten minutes, which would add up"
     )
 
 
 def test_the_bucket_is_secured_before_anything_is_written() -> None:
-    before = plain().ancestors("eks-storage-association")
+    ancestors = plain_stack().ancestors("eks-storage-association")
 
-    for guard in ("private", "versions", "encryption", "transport", "data", "runs"):
-        assert f"eks-storage-bucket-{guard}" in before
+    for part in ("private", "versions", "encryption", "transport", "data", "runs"):
+        assert f"eks-storage-bucket-{part}" in ancestors
 
 
 def test_the_gateway_address_is_allocated_after_the_internet_gateway(graph: Graph) -> None:
@@ -214,24 +223,24 @@ def test_the_gateway_address_is_allocated_after_the_internet_gateway(graph: Grap
 
 
 def test_the_autoscaler_has_its_permissions_before_it_starts(graph: Graph) -> None:
-    if graph is own():
-        assert not graph.of("Deployment"), "a stack with fixed pools has no autoscaler"
+    if graph is existing_vpc_stack():
+        assert not graph.of_type("Deployment"), "a stack with fixed pools has no autoscaler"
         return
-    before = graph.ancestors("eks-autoscaler-deployment")
+    ancestors = graph.ancestors("eks-autoscaler-deployment")
 
-    assert "eks-autoscaler-identity" in before, "its pod would never get credentials"
-    assert "eks-autoscaler-role-cluster-autoscaler" in before
-    assert {"eks-autoscaler-everywhere-binding", "eks-autoscaler-here-binding"} <= before
+    assert "eks-autoscaler-identity" in ancestors, "its pod would never get credentials"
+    assert "eks-autoscaler-role-cluster-autoscaler" in ancestors
+    assert {"eks-autoscaler-everywhere-binding", "eks-autoscaler-here-binding"} <= ancestors
 
 
 def test_fast_interconnects_are_ready_before_the_nodes_that_use_them() -> None:
     rules = {"eks-nodes-efa-in", "eks-nodes-efa-out"}
 
-    assert rules <= full().ancestors(GPU)
+    assert rules <= full_stack().ancestors(GPU)
 
 
 def test_protection_follows_the_stack() -> None:
-    protected = {resource.name for resource in full().resources.values() if resource.protect}
+    protected = {resource.name for resource in full_stack().resources.values() if resource.protect}
 
     assert protected >= {
         CONTROL_PLANE,
@@ -241,14 +250,14 @@ def test_protection_follows_the_stack() -> None:
         "eks-storage-bucket-bucket",
         "eks-registry-trainer",
     }
-    assert not any(resource.protect for resource in plain().resources.values()), (
+    assert not any(resource.protect for resource in plain_stack().resources.values()), (
         "dev can be destroyed"
     )
 
 
 def test_only_production_keeps_its_bucket_with_all_its_settings() -> None:
     retained = {
-        resource.name for resource in full().resources.values() if resource.retain_on_delete
+        resource.name for resource in full_stack().resources.values() if resource.retain_on_delete
     }
 
     assert retained == {
@@ -258,21 +267,23 @@ def test_only_production_keeps_its_bucket_with_all_its_settings() -> None:
             *("data", "runs"),
         )
     }
-    assert not any(resource.retain_on_delete for resource in plain().resources.values())
+    assert not any(resource.retain_on_delete for resource in plain_stack().resources.values())
 
 
 def test_existing_resources_of_the_user_are_not_changed() -> None:
-    kinds = {resource.type.rsplit(":", 1)[-1] for resource in own().custom("aws")}
+    kinds = {
+        resource.type.rsplit(":", 1)[-1] for resource in existing_vpc_stack().resources_of("aws")
+    }
 
     assert not kinds & {"Vpc", "Subnet", "NatGateway", "Route", "InternetGateway", "VpcEndpoint"}
     assert not kinds & {"LustreFileSystem", "Bucket", "DataRepositoryAssociation"}
 
 
 def test_the_kubeconfig_is_secret_and_contains_no_credential() -> None:
-    actual = plain().outputs["kubeconfig"]
+    actual = plain_stack().outputs["kubeconfig"]
     (user,) = json.loads(actual)["users"]
 
-    assert "kubeconfig" in plain()[IN_THE_CLUSTER].secrets
+    assert "kubeconfig" in plain_stack()[KUBERNETES_PROVIDER].secrets
     assert set(user["user"]) == {"exec"}
     assert user["user"]["exec"]["command"] == "aws"
     assert user["user"]["exec"]["args"] == [
@@ -285,7 +296,8 @@ def test_the_kubeconfig_is_secret_and_contains_no_credential() -> None:
 def test_a_stack_on_aws_never_imports_the_sdk_of_azure() -> None:
     program = (
         "import sys; from unittest.mock import MagicMock; "
-        "sys.modules |= {'pulumi_aws': MagicMock(), 'pulumi_kubernetes': MagicMock()}; "  # seconds
+        # The real SDKs take seconds to import.
+        "sys.modules |= {'pulumi_aws': MagicMock(), 'pulumi_kubernetes': MagicMock()}; "
         "import components.aws.environment; assert 'pulumi_azure_native' not in sys.modules"
     )
 

@@ -7,21 +7,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.aws.fsx import bucket_prefix
-from tests.components.aws.eks_stack import complete_stack, declared_eks, document, full, own, plain
-from tests.components.recorder import Graph, Recorded
+from tests.components.aws.eks_stack import (
+    complete_stack,
+    declare_eks,
+    document,
+    existing_vpc_stack,
+    full_stack,
+    plain_stack,
+)
+from tests.components.recorder import Graph, RecordedResource
 
 
 def system(graph: Graph) -> dict[str, object]:
     return dict(graph.one("LustreFileSystem").inputs)
 
 
-def rules(graph: Graph) -> list[Recorded]:
+def rules(graph: Graph) -> list[RecordedResource]:
     kinds = ("SecurityGroupIngressRule", "SecurityGroupEgressRule")
-    return [resource for kind in kinds for resource in graph.of(kind) if "storage" in resource.name]
+    return [
+        resource for kind in kinds for resource in graph.of_type(kind) if "storage" in resource.name
+    ]
 
 
 def test_a_scratch_file_system_sets_no_option_of_a_persistent_one() -> None:
-    actual = system(plain())
+    actual = system(plain_stack())
 
     assert actual["deploymentType"] == "SCRATCH_2"
     assert actual["storageCapacity"] == 1200
@@ -34,7 +43,7 @@ def test_a_scratch_file_system_sets_no_option_of_a_persistent_one() -> None:
 
 
 def test_a_persistent_file_system_has_a_key_a_throughput_and_a_final_backup() -> None:
-    actual = system(full())
+    actual = system(full_stack())
 
     assert actual["perUnitStorageThroughput"] == 125
     assert str(actual["kmsKeyId"]).endswith("eks-storage-key")
@@ -42,11 +51,11 @@ def test_a_persistent_file_system_has_a_key_a_throughput_and_a_final_backup() ->
     assert actual["skipFinalBackup"] is False, (
         "the data of production would be deleted without a backup"
     )
-    assert full()["eks-storage-key"].inputs["enableKeyRotation"] is True
+    assert full_stack()["eks-storage-key"].inputs["enableKeyRotation"] is True
 
 
 def test_only_the_ports_of_lustre_are_open_in_both_directions() -> None:
-    for rule in rules(plain()):
+    for rule in rules(plain_stack()):
         inputs = rule.inputs
         assert inputs["ipProtocol"] == "tcp"
         assert (inputs["fromPort"], inputs["toPort"]) in {(988, 988), (1018, 1023)}
@@ -59,7 +68,7 @@ def test_nodes_and_servers_can_connect_to_each_other(port: int) -> None:
     pairs = {
         (rule.type.rsplit(":", 1)[-1][13:-4], rule.inputs["securityGroupId"],
          rule.inputs["referencedSecurityGroupId"])
-        for rule in rules(plain())
+        for rule in rules(plain_stack())
         if rule.inputs["fromPort"] == port
     }  # fmt: skip
 
@@ -73,11 +82,11 @@ def test_nodes_and_servers_can_connect_to_each_other(port: int) -> None:
 
 
 def test_a_security_group_can_be_deleted_while_rules_point_at_it() -> None:
-    assert plain()["eks-storage-group"].inputs["revokeRulesOnDelete"] is True
+    assert plain_stack()["eks-storage-group"].inputs["revokeRulesOnDelete"] is True
 
 
 def test_the_whole_file_system_is_synchronised_with_the_bucket_in_both_directions() -> None:
-    inputs = plain().one("DataRepositoryAssociation").inputs
+    inputs = plain_stack().one("DataRepositoryAssociation").inputs
 
     assert inputs["fileSystemPath"] == "/"
     assert inputs["dataRepositoryPath"] == "s3://everstep-eks-test-0a1b2c3"
@@ -88,7 +97,7 @@ def test_the_whole_file_system_is_synchronised_with_the_bucket_in_both_direction
 
 
 def test_the_bucket_blocks_all_public_access() -> None:
-    inputs = plain().one("BucketPublicAccessBlock").inputs
+    inputs = plain_stack().one("BucketPublicAccessBlock").inputs
 
     assert {key: value for key, value in inputs.items() if key != "bucket"} == dict.fromkeys(
         ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets"),
@@ -97,19 +106,19 @@ def test_the_bucket_blocks_all_public_access() -> None:
 
 
 def test_the_bucket_is_encrypted_versioned_and_expires_old_versions() -> None:
-    (rule,) = plain().one("BucketServerSideEncryptionConfiguration").inputs["rules"]
-    (life,) = plain().one("BucketLifecycleConfiguration").inputs["rules"]
+    (rule,) = plain_stack().one("BucketServerSideEncryptionConfiguration").inputs["rules"]
+    (lifecycle_rule,) = plain_stack().one("BucketLifecycleConfiguration").inputs["rules"]
 
     assert rule["applyServerSideEncryptionByDefault"] == {"sseAlgorithm": "AES256"}
-    assert plain().one("BucketVersioning").inputs["versioningConfiguration"] == {
+    assert plain_stack().one("BucketVersioning").inputs["versioningConfiguration"] == {
         "status": "Enabled"
     }
-    assert life["noncurrentVersionExpiration"] == {"noncurrentDays": 30}
-    assert life["status"] == "Enabled"
+    assert lifecycle_rule["noncurrentVersionExpiration"] == {"noncurrentDays": 30}
+    assert lifecycle_rule["status"] == "Enabled"
 
 
 def test_the_bucket_refuses_requests_without_tls() -> None:
-    (statement,) = document(plain().one("BucketPolicy"))
+    (statement,) = document(plain_stack().one("BucketPolicy"))
 
     assert statement["Effect"] == "Deny"
     assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
@@ -120,13 +129,13 @@ def test_the_bucket_refuses_requests_without_tls() -> None:
 
 
 def test_a_retained_bucket_is_never_emptied() -> None:
-    assert plain().one("Bucket").inputs["forceDestroy"] is True
-    assert full().one("Bucket").inputs["forceDestroy"] is False
+    assert plain_stack().one("Bucket").inputs["forceDestroy"] is True
+    assert full_stack().one("Bucket").inputs["forceDestroy"] is False
 
 
 @pytest.mark.parametrize("folder", ["data", "runs"])
 def test_workers_own_the_folders_that_they_write_to(folder: str) -> None:
-    marker = plain()[f"eks-storage-bucket-{folder}"]
+    marker = plain_stack()[f"eks-storage-bucket-{folder}"]
 
     assert marker.inputs["key"] == f"{folder}/"
     assert marker.inputs["metadata"]["file-owner"] == "10001", "the root folder belongs to root"
@@ -136,10 +145,10 @@ def test_workers_own_the_folders_that_they_write_to(folder: str) -> None:
 
 
 def test_an_existing_bucket_is_not_changed() -> None:
-    graph = declared_eks(storage={"kind": "fsx", "bucket": "the-teams-data"})
+    graph = declare_eks(storage={"kind": "fsx", "bucket": "the-teams-data"})
     kinds = {
         resource.type.rsplit(":", 1)[-1]
-        for resource in graph.custom("aws")
+        for resource in graph.resources_of("aws")
         if "s3/" in resource.type
     }
 
@@ -170,9 +179,9 @@ def test_pods_mount_the_file_system_by_dns_and_mount_name() -> None:
 
 
 def test_an_existing_file_system_is_only_mounted() -> None:
-    assert own().outputs["where"] == "fsx://fs-0123456789abcdef0"
-    assert own().outputs["fileSystem"] == "fs-0123456789abcdef0"
-    assert not rules(own())
+    assert existing_vpc_stack().outputs["where"] == "fsx://fs-0123456789abcdef0"
+    assert existing_vpc_stack().outputs["fileSystem"] == "fs-0123456789abcdef0"
+    assert not rules(existing_vpc_stack())
 
 
 @given(cluster=st.from_regex(r"[a-z]([-a-z0-9]{0,28}[a-z0-9])?", fullmatch=True), stack=st.text())
@@ -186,7 +195,7 @@ def test_every_stack_name_gives_a_valid_bucket_prefix(cluster: str, stack: str) 
 
 @pytest.mark.parametrize("folder", ["data", "runs"])
 def test_folders_of_the_bucket_get_no_default_tags(folder: str) -> None:
-    inputs = plain()[f"eks-storage-bucket-{folder}"].inputs
+    inputs = plain_stack()[f"eks-storage-bucket-{folder}"].inputs
 
     assert inputs["overrideProvider"] == {"defaultTags": {"tags": {}}}, (
         "S3 allows ten tags per object; a stack may have more"
@@ -194,5 +203,5 @@ def test_folders_of_the_bucket_get_no_default_tags(folder: str) -> None:
 
 
 def test_the_timeout_covers_the_import_of_a_large_bucket() -> None:
-    assert plain()["eks-storage-association"].timeouts == ("30m", "30m", "30m")
-    assert plain()["eks-storage-system"].timeouts == ("60m", "60m", "60m")
+    assert plain_stack()["eks-storage-association"].timeouts == ("30m", "30m", "30m")
+    assert plain_stack()["eks-storage-system"].timeouts == ("60m", "60m", "60m")

@@ -12,10 +12,10 @@ from components.aws.autoscaler import priorities
 from components.cost import as_text, estimate
 from tests.components.aws.eks_stack import (
     cluster_of,
-    declared_eks,
-    declared_training,
+    declare_eks,
+    declare_training,
     eks_config,
-    plain,
+    plain_stack,
 )
 from tests.components.recorder import Graph
 
@@ -28,13 +28,13 @@ NEAR, FAR, FALLBACK = (f"eks-nodes-gpu-{name}" for name in ("near", "far", "near
 
 @cache
 def two_pools() -> Graph:
-    return declared_eks(cluster={"gpuPools": POOLS})
+    return declare_eks(cluster={"gpuPools": POOLS})
 
 
 @cache
 def job_of(*, spread: bool, pools: bool = True, controller: str = "maintained") -> dict[str, Any]:
     """Return the ElasticJob."""
-    graph = declared_training(
+    graph = declare_training(
         cluster={"gpuPools": POOLS} if pools else {},
         job={"name": "fashion", "spreadZones": spread},
         controller={"kind": controller, "image": "registry.example/controller:1"},
@@ -49,7 +49,7 @@ def affinity_of(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_each_pool_is_a_node_group_in_its_zone_named_after_the_pool() -> None:
-    groups = {resource.name: resource.inputs for resource in two_pools().of("NodeGroup")}
+    groups = {resource.name: resource.inputs for resource in two_pools().of_type("NodeGroup")}
 
     assert set(groups) == {"eks-nodes-system", NEAR, FAR, FALLBACK}
     assert groups[NEAR]["nodeGroupName"] == "everstep-gpu-near"
@@ -60,11 +60,11 @@ def test_each_pool_is_a_node_group_in_its_zone_named_after_the_pool() -> None:
 
 def test_a_pool_before_the_others_renames_none_of_them() -> None:
     first = {"name": "first", "zone": "us-east-1a", "instanceTypes": ["g5.xlarge"]}
-    groups = {resource.name for resource in two_pools().of("NodeGroup")}
+    groups = {resource.name for resource in two_pools().of_type("NodeGroup")}
 
-    declared = declared_eks(cluster={"gpuPools": [first, *POOLS]})
+    graph = declare_eks(cluster={"gpuPools": [first, *POOLS]})
 
-    assert groups < {resource.name for resource in declared.of("NodeGroup")}, (
+    assert groups < {resource.name for resource in graph.of_type("NodeGroup")}, (
         "a renamed group would be deleted with its running workers"
     )
 
@@ -74,7 +74,7 @@ def test_workers_select_the_nodes_of_every_pool_and_labels_tell_the_pools_apart(
         labels = two_pools()[group].inputs["labels"]
         assert labels["everstep.dev/pool"] == "gpu-spot"
         assert labels["everstep.dev/gpu-pool"] == pool
-    assert "everstep.dev/gpu-pool" not in plain()["eks-nodes-gpu-spot"].inputs["labels"]
+    assert "everstep.dev/gpu-pool" not in plain_stack()["eks-nodes-gpu-spot"].inputs["labels"]
 
 
 def test_a_fallback_is_empty_and_on_demand_in_the_zone_of_its_pool() -> None:
@@ -91,7 +91,7 @@ def test_the_file_system_and_the_gateway_are_in_the_zone_of_the_first_pool() -> 
     file_system = two_pools().one("LustreFileSystem").inputs
 
     assert file_system["subnetIds"] == "eks-network-private-us-east-1b-id"
-    assert [resource.name for resource in two_pools().of("NatGateway")] == [
+    assert [resource.name for resource in two_pools().of_type("NatGateway")] == [
         "eks-network-nat-us-east-1b"
     ]
 
@@ -124,21 +124,21 @@ def test_a_pattern_matches_only_the_group_of_its_pool() -> None:
     groups = scaling_groups(["a", "a-b", "a-00000000"])
 
     for rank, group in zip((30, 20, 10), groups, strict=True):
-        assert [resource for resource in groups if re.search(table[rank], resource)] == [group]
+        assert [match for match in groups if re.search(table[rank], match)] == [group]
 
 
 def test_every_zone_with_efa_has_a_placement_group_of_its_own() -> None:
     efa = {"efa": True, "instanceTypes": ["p4d.24xlarge"]}
     pools = [{**pool, **efa} for pool in POOLS]
-    graph = declared_eks(cluster={"gpuPools": pools})
+    graph = declare_eks(cluster={"gpuPools": pools})
 
-    names = {resource.inputs["name"] for resource in graph.of("PlacementGroup")}
+    names = {resource.inputs["name"] for resource in graph.of_type("PlacementGroup")}
     assert names == {"everstep-us-east-1a-gpu", "everstep-us-east-1b-gpu"}
     first, second, fallback = (
         graph[f"{group}-template"].inputs["placement"] for group in (NEAR, FAR, FALLBACK)
     )
     assert first == fallback != second, "a placement group is in one zone"
-    tags = {resource.name for resource in graph.of("Tag")}
+    tags = {resource.name for resource in graph.of_type("Tag")}
     for group in (NEAR, FAR, FALLBACK):
         assert {f"{group}-efa", f"{group}-huge-pages"} <= tags, "it would not scale from zero"
 
@@ -201,12 +201,12 @@ def test_workers_beyond_the_first_pool_are_priced_in_the_next_one_of_its_zone() 
     assert [counts[f"GPU pool {name}"] for name in ("near", "far", "more")] == [2, 0, 1]
 
 
-@pytest.mark.parametrize(("spread", "noted"), [(False, False), (True, True)])
-def test_the_cost_states_the_price_of_traffic_between_zones(spread: bool, noted: bool) -> None:
+@pytest.mark.parametrize(("spread", "expected"), [(False, False), (True, True)])
+def test_the_cost_states_the_price_of_traffic_between_zones(spread: bool, expected: bool) -> None:
     config = eks_config(cluster={"gpuPools": POOLS}, job={"spreadZones": spread})
 
     text = as_text(estimate(config))
 
     assert "in us-east-1a read and write the file system in us-east-1b across zones: 0.02" in text
-    assert ("gradients cross zones in every step: 0.02 USD per GB" in text) is noted
+    assert ("gradients cross zones in every step: 0.02 USD per GB" in text) is expected
     assert "across zones" not in as_text(estimate(eks_config()))

@@ -44,12 +44,12 @@ def test_a_statement_has_the_format_of_iam() -> None:
     ],
 )
 def test_a_role_trusts_one_service(service: str, actions: list[str]) -> None:
-    (statement,) = trusted(service)
+    (statement,) = trust_statements(service)
 
     assert statement["Principal"] == {"Service": service}
     assert statement["Action"] == actions
 
 
-def trusted(service: str) -> list[dict[str, Any]]:
+def trust_statements(service: str) -> list[dict[str, Any]]:
     actual: list[dict[str, Any]] = json.loads(trust_policy(service))["Statement"]
     return actual

@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from components.platform.scraping import scrape_job
-from tests.components.aws.eks_stack import declared_eks, document, full, plain
+from tests.components.aws.eks_stack import declare_eks, document, full_stack, plain_stack
 from tests.components.recorder import Graph
 
 NAME = "eks-metrics"
@@ -24,12 +24,12 @@ def pod(graph: Graph) -> dict[str, Any]:
 
 
 def test_without_the_option_a_stack_has_no_workspace() -> None:
-    assert not plain().of("Workspace")
-    assert not [name for name in plain().resources if name.startswith(NAME)]
+    assert not plain_stack().of_type("Workspace")
+    assert not [name for name in plain_stack().resources if name.startswith(NAME)]
 
 
 def test_the_agent_may_write_to_its_workspace_and_nothing_else() -> None:
-    (statement,) = document(full()[f"{NAME}-role-write"])
+    (statement,) = document(full_stack()[f"{NAME}-role-write"])
 
     assert statement["Action"] == ["aps:RemoteWrite"]
     assert statement["Resource"] == [
@@ -38,15 +38,15 @@ def test_the_agent_may_write_to_its_workspace_and_nothing_else() -> None:
 
 
 def test_the_role_is_bound_to_the_account_of_the_pod() -> None:
-    inputs = full()[f"{NAME}-identity"].inputs
+    inputs = full_stack()[f"{NAME}-identity"].inputs
 
     assert inputs["namespace"] == "kube-system"
-    assert inputs["serviceAccount"] == pod(full())["serviceAccountName"] == "metrics-agent"
+    assert inputs["serviceAccount"] == pod(full_stack())["serviceAccountName"] == "metrics-agent"
     assert inputs["roleArn"].endswith(":role/everstep-metrics")
 
 
 def test_samples_are_signed_and_sent_to_the_workspace_with_the_name_of_the_cluster() -> None:
-    config = configuration(full())
+    config = configuration(full_stack())
 
     assert config["remote_write"] == [
         {
@@ -56,11 +56,11 @@ def test_samples_are_signed_and_sent_to_the_workspace_with_the_name_of_the_clust
     ]
     assert config["scrape_configs"] == [scrape_job(15)]
     assert config["global"]["external_labels"] == {"cluster": "everstep"}
-    assert full().outputs["prometheusEndpoint"] == WORKSPACE
+    assert full_stack().outputs["prometheusEndpoint"] == WORKSPACE
 
 
 def test_the_workspace_has_the_alerts_and_the_prices_of_the_stack() -> None:
-    graph = declared_eks(
+    graph = declare_eks(
         cluster={"monitoring": {"managedPrometheus": True}},
         cost={"budget": {"monthlyUsd": 500, "email": "owner@example.org"}},
     )
@@ -74,7 +74,7 @@ def test_the_workspace_has_the_alerts_and_the_prices_of_the_stack() -> None:
 
 
 def test_the_agent_starts_after_its_permissions() -> None:
-    before = full().ancestors(f"{NAME}-deployment")
+    before = full_stack().ancestors(f"{NAME}-deployment")
 
     assert {f"{NAME}-identity", f"{NAME}-pods-binding"} <= before, (
         "a pod gets its role when it starts"
@@ -82,7 +82,7 @@ def test_the_agent_starts_after_its_permissions() -> None:
 
 
 def test_the_agent_in_the_cluster_reads_pods_only() -> None:
-    rules = full()[f"{NAME}-pods"].inputs["rules"]
+    rules = full_stack()[f"{NAME}-pods"].inputs["rules"]
 
     assert rules == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
 
@@ -93,16 +93,16 @@ def test_a_changed_configuration_restarts_the_agent() -> None:
         value: str = template["metadata"]["annotations"]["everstep.dev/config"]
         return value
 
-    other = declared_eks(
+    other = declare_eks(
         cluster={"monitoring": {"managedPrometheus": True}},
         platform={"monitoring": {"scrapeSeconds": 60}},
     )
 
-    assert digest(full()) != digest(other)
+    assert digest(full_stack()) != digest(other)
 
 
 def test_the_agent_runs_on_system_nodes_without_privileges() -> None:
-    actual = pod(full())
+    actual = pod(full_stack())
     (container,) = actual["containers"]
 
     assert actual["nodeSelector"] == {"everstep.dev/pool": "system"}

@@ -7,23 +7,25 @@ from itertools import combinations
 import pytest
 
 from components.cidr import subnets
-from tests.components.aws.eks_stack import full, own, plain
-from tests.components.recorder import Graph, Recorded
+from tests.components.aws.eks_stack import existing_vpc_stack, full_stack, plain_stack
+from tests.components.recorder import Graph, RecordedResource
 
 
-def by_zone(graph: Graph, side: str) -> Mapping[str, Recorded]:
+def subnets_by_zone(graph: Graph, side: str) -> Mapping[str, RecordedResource]:
     return {
         resource.inputs["availabilityZone"]: resource
-        for resource in graph.of("Subnet")
+        for resource in graph.of_type("Subnet")
         if resource.name.startswith(f"eks-network-{side}-")
     }
 
 
 def test_every_zone_has_a_private_subnet_with_a_disjoint_block() -> None:
-    subnets = by_zone(plain(), "private")
-    blocks = [IPv4Network(resource.inputs["cidrBlock"]) for resource in plain().of("Subnet")]
+    private_subnets = subnets_by_zone(plain_stack(), "private")
+    blocks = [
+        IPv4Network(resource.inputs["cidrBlock"]) for resource in plain_stack().of_type("Subnet")
+    ]
 
-    assert set(subnets) == {"us-east-1a", "us-east-1b"}
+    assert set(private_subnets) == {"us-east-1a", "us-east-1b"}
     assert all(block.subnet_of(IPv4Network("10.0.0.0/16")) for block in blocks)
     assert not any(block.overlaps(other) for block, other in combinations(blocks, 2))
 
@@ -40,13 +42,15 @@ def test_a_zone_keeps_its_block_when_another_zone_is_inserted_before_it() -> Non
 
 
 def test_no_subnet_gives_machines_a_public_address() -> None:
-    for resource in plain().of("Subnet"):
+    for resource in plain_stack().of_type("Subnet"):
         assert not resource.inputs.get("mapPublicIpOnLaunch")
 
 
 def test_one_gateway_in_the_zone_of_the_gpus_serves_all_zones() -> None:
-    (gateway,) = plain().of("NatGateway")
-    routes = [resource for resource in plain().of("Route") if "natGatewayId" in resource.inputs]
+    (gateway,) = plain_stack().of_type("NatGateway")
+    routes = [
+        resource for resource in plain_stack().of_type("Route") if "natGatewayId" in resource.inputs
+    ]
 
     assert gateway.inputs["subnetId"] == "eks-network-public-us-east-1a-id"
     assert {route.inputs["natGatewayId"] for route in routes} == {f"{gateway.name}-id"}
@@ -59,11 +63,11 @@ def test_one_gateway_in_the_zone_of_the_gpus_serves_all_zones() -> None:
 def test_with_a_gateway_per_zone_each_serves_its_own_zone() -> None:
     routes = {
         resource.name: resource.inputs
-        for resource in full().of("Route")
+        for resource in full_stack().of_type("Route")
         if "natGatewayId" in resource.inputs
     }
 
-    assert len(full().of("NatGateway")) == 3
+    assert len(full_stack().of_type("NatGateway")) == 3
     for zone in ("us-east-1a", "us-east-1b", "us-east-1c"):
         actual = routes[f"eks-network-private-{zone}-route"]
         assert actual["natGatewayId"] == f"eks-network-nat-{zone}-id"
@@ -71,13 +75,17 @@ def test_with_a_gateway_per_zone_each_serves_its_own_zone() -> None:
 
 @pytest.mark.parametrize("side", ["private", "public"])
 def test_every_subnet_has_a_route_table(side: str) -> None:
-    associated = {resource.inputs["subnetId"] for resource in plain().of("RouteTableAssociation")}
+    subnets_with_table = {
+        resource.inputs["subnetId"] for resource in plain_stack().of_type("RouteTableAssociation")
+    }
 
-    assert {f"{subnet.name}-id" for subnet in by_zone(plain(), side).values()} <= associated
+    assert {
+        f"{subnet.name}-id" for subnet in subnets_by_zone(plain_stack(), side).values()
+    } <= subnets_with_table
 
 
 def test_every_private_subnet_reaches_s3_without_the_nat_gateway() -> None:
-    endpoint = plain().one("VpcEndpoint").inputs
+    endpoint = plain_stack().one("VpcEndpoint").inputs
 
     assert (endpoint["vpcEndpointType"], endpoint["serviceName"]) == (
         "Gateway",
@@ -90,7 +98,7 @@ def test_every_private_subnet_reaches_s3_without_the_nat_gateway() -> None:
 
 
 def test_dns_is_enabled_in_the_vpc() -> None:
-    vpc = plain().one("Vpc").inputs
+    vpc = plain_stack().one("Vpc").inputs
 
     assert vpc["enableDnsHostnames"] is True, "FSx and the private API are addressed by DNS name"
     assert vpc["enableDnsSupport"] is True
@@ -99,6 +107,8 @@ def test_dns_is_enabled_in_the_vpc() -> None:
 def test_nodes_and_control_plane_use_the_users_subnets() -> None:
     users_subnets = {"subnet-0aaaaaaa", "subnet-0bbbbbbb"}
 
-    assert set(own().one("Cluster").inputs["vpcConfig"]["subnetIds"]) == users_subnets
-    assert set(own()["eks-nodes-system"].inputs["subnetIds"]) == users_subnets
-    assert own()["eks-nodes-gpu-spot"].inputs["subnetIds"] == ["subnet-0aaaaaaa"]
+    assert (
+        set(existing_vpc_stack().one("Cluster").inputs["vpcConfig"]["subnetIds"]) == users_subnets
+    )
+    assert set(existing_vpc_stack()["eks-nodes-system"].inputs["subnetIds"]) == users_subnets
+    assert existing_vpc_stack()["eks-nodes-gpu-spot"].inputs["subnetIds"] == ["subnet-0aaaaaaa"]

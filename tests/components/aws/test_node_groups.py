@@ -2,13 +2,13 @@
 
 import pytest
 
-from components.aws.node_groups import gpu_pools
+from components.aws.node_groups import CSI_STARTUP_TAINT, GPU_PLACEMENT, gpu_pools
 from tests.components.aws.eks_stack import (
     cluster_of,
-    declared_eks,
-    full,
-    own,
-    plain,
+    declare_eks,
+    existing_vpc_stack,
+    full_stack,
+    plain_stack,
 )
 from tests.components.recorder import Graph
 
@@ -23,70 +23,71 @@ def taints(graph: Graph, group: str) -> set[tuple[str, str | None, str]]:
 
 
 def test_nodes_may_only_join_the_cluster_and_pull_images() -> None:
-    attached = {
+    policies = {
         resource.inputs["policyArn"].rpartition("/")[2]
-        for resource in plain().of("RolePolicyAttachment")
+        for resource in plain_stack().of_type("RolePolicyAttachment")
         if resource.inputs["role"] == "everstep-nodes"
     }
 
-    assert attached == {"AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly"}
+    assert policies == {"AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly"}
 
 
 def test_system_nodes_are_on_demand_in_all_zones_without_taints() -> None:
-    inputs = plain()[SYSTEM].inputs
+    inputs = plain_stack()[SYSTEM].inputs
 
     assert inputs["capacityType"] == "ON_DEMAND"
     assert inputs["amiType"] == "AL2023_x86_64_STANDARD"
     assert inputs["labels"] == {"everstep.dev/pool": "system"}
     assert inputs["scalingConfig"] == {"minSize": 2, "desiredSize": 2, "maxSize": 3}
     assert len(inputs["subnetIds"]) == 2
-    assert taints(plain(), SYSTEM) == set(), "coredns would have no node"
+    assert taints(plain_stack(), SYSTEM) == set(), "coredns would have no node"
 
 
 def test_gpu_nodes_are_spot_of_several_types_in_the_zone_of_the_file_system() -> None:
-    inputs = plain()[SPOT].inputs
+    inputs = plain_stack()[SPOT].inputs
 
     assert inputs["capacityType"] == "SPOT"
     assert inputs["amiType"] == "AL2023_x86_64_NVIDIA"
     assert inputs["instanceTypes"] == ["g5.xlarge", "g6.xlarge", "g6e.xlarge", "g6.8xlarge"]
     assert inputs["labels"]["everstep.dev/pool"] == "gpu-spot"
     assert inputs["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 6}
-    assert inputs["subnetIds"] == [plain().one("LustreFileSystem").inputs["subnetIds"]]
+    assert inputs["subnetIds"] == [plain_stack().one("LustreFileSystem").inputs["subnetIds"]]
 
 
 def test_gpu_nodes_follow_the_zone_that_the_stack_names() -> None:
-    assert full()[SPOT].inputs["subnetIds"] == ["eks-network-private-us-east-1b-id"]
-    assert full().one("LustreFileSystem").inputs["subnetIds"] == "eks-network-private-us-east-1b-id"
+    assert full_stack()[SPOT].inputs["subnetIds"] == ["eks-network-private-us-east-1b-id"]
+    assert (
+        full_stack().one("LustreFileSystem").inputs["subnetIds"]
+        == "eks-network-private-us-east-1b-id"
+    )
 
 
 @pytest.mark.parametrize("group", [SPOT, FALLBACK])
 def test_gpu_nodes_repel_other_pods_and_wait_for_the_driver(group: str) -> None:
-    assert taints(full(), group) == {
+    assert taints(full_stack(), group) == {
         ("everstep.dev/spot", "true", "NO_SCHEDULE"),
         ("fsx.csi.aws.com/agent-not-ready", None, "NO_EXECUTE"),
     }
 
 
 def test_workers_tolerate_all_permanent_taints() -> None:
-    from components.aws.node_groups import CSI_STARTUP_TAINT, GPU_PLACEMENT
-
-    tolerated = {
+    tolerations = {
         (toleration.key, toleration.value, toleration.effect)
         for toleration in GPU_PLACEMENT.tolerations
     }
-    permanent = {
+    permanent_taints = {
         (taint.key, taint.value, str(taint.effect).title().replace("_", ""))
         for pool in gpu_pools(cluster_of(gpuPool={"fallbackNodes": 1}))
         for taint in pool.taints
         if taint.key != CSI_STARTUP_TAINT
     }
 
-    assert permanent == tolerated
-    assert GPU_PLACEMENT.selector.items() <= plain()[SPOT].inputs["labels"].items()
+    assert permanent_taints == tolerations
+    assert GPU_PLACEMENT.selector.items() <= plain_stack()[SPOT].inputs["labels"].items()
 
 
 def test_a_fallback_group_differs_only_in_being_on_demand_and_empty() -> None:
-    spot, fallback = full()[SPOT].inputs, full()[FALLBACK].inputs
+    spot, fallback = full_stack()[SPOT].inputs, full_stack()[FALLBACK].inputs
 
     assert fallback["capacityType"] == "ON_DEMAND"
     assert fallback["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 2}
@@ -96,7 +97,7 @@ def test_a_fallback_group_differs_only_in_being_on_demand_and_empty() -> None:
 
 
 def test_there_is_no_fallback_by_default() -> None:
-    assert {resource.name for resource in plain().of("NodeGroup")} == {SYSTEM, SPOT}
+    assert {resource.name for resource in plain_stack().of_type("NodeGroup")} == {SYSTEM, SPOT}
 
 
 def test_on_demand_gpu_nodes_have_a_label() -> None:
@@ -109,29 +110,31 @@ def test_on_demand_gpu_nodes_have_a_label() -> None:
 
 def test_the_desired_size_is_ignored_only_with_an_autoscaler() -> None:
     for group in (SYSTEM, SPOT):
-        assert plain()[group].ignore_changes == ("scalingConfig.desiredSize",)
-        assert own()[group].ignore_changes == (), "a changed number of nodes would have no effect"
+        assert plain_stack()[group].ignore_changes == ("scalingConfig.desiredSize",)
+        assert existing_vpc_stack()[group].ignore_changes == (), (
+            "a changed number of nodes would have no effect"
+        )
 
 
 def test_gpu_groups_are_deleted_before_they_are_replaced_and_system_groups_are_not() -> None:
-    assert plain()[SPOT].delete_before_replace
-    assert plain()[SPOT].inputs["nodeGroupName"] == "everstep-gpu-spot"
-    assert not plain()[SYSTEM].delete_before_replace, (
+    assert plain_stack()[SPOT].delete_before_replace
+    assert plain_stack()[SPOT].inputs["nodeGroupName"] == "everstep-gpu-spot"
+    assert not plain_stack()[SYSTEM].delete_before_replace, (
         "etcd would lose all its members at the same time"
     )
-    assert plain()[SYSTEM].inputs["nodeGroupNamePrefix"] == "everstep-system-", (
+    assert plain_stack()[SYSTEM].inputs["nodeGroupNamePrefix"] == "everstep-system-", (
         "two groups cannot have one name"
     )
 
 
 @pytest.mark.parametrize("group", [SYSTEM, SPOT])
 def test_nodes_follow_their_template_and_the_control_planes_version(group: str) -> None:
-    inputs = plain()[group].inputs
-    dependencies = plain()[group].property_dependencies["version"]
+    inputs = plain_stack()[group].inputs
+    dependencies = plain_stack()[group].property_dependencies["version"]
 
     assert inputs["launchTemplate"] == {"id": f"{group}-template-id", "version": "1"}
     assert inputs["version"] == "1.36"
-    assert plain()["eks-cluster-control-plane"].urn in dependencies, (
+    assert plain_stack()["eks-cluster-control-plane"].urn in dependencies, (
         "the node group would not upgrade after the control plane"
     )
     assert "diskSize" not in inputs, "EKS refuses it together with a launch template"
@@ -139,12 +142,12 @@ def test_nodes_follow_their_template_and_the_control_planes_version(group: str) 
 
 @pytest.mark.parametrize("group", [SYSTEM, SPOT])
 def test_broken_nodes_are_repaired(group: str) -> None:
-    assert plain()[group].inputs["nodeRepairConfig"] == {"enabled": True}
+    assert plain_stack()[group].inputs["nodeRepairConfig"] == {"enabled": True}
 
 
 @pytest.mark.parametrize("group", [SYSTEM, SPOT])
 def test_the_metadata_service_requires_a_token_and_only_the_node_reaches_it(group: str) -> None:
-    options = plain()[f"{group}-template"].inputs["metadataOptions"]
+    options = plain_stack()[f"{group}-template"].inputs["metadataOptions"]
 
     assert options == {
         "httpEndpoint": "enabled",
@@ -154,7 +157,7 @@ def test_the_metadata_service_requires_a_token_and_only_the_node_reaches_it(grou
 
 
 def test_the_autoscaler_gets_the_adapters_of_an_empty_group_from_its_tags() -> None:
-    tags = {resource.name: resource.inputs["tag"] for resource in full().of("Tag")}
+    tags = {resource.name: resource.inputs["tag"] for resource in full_stack().of_type("Tag")}
 
     prefix = "k8s.io/cluster-autoscaler/node-template/resources/"
     for group in ("eks-nodes-gpu-spot", "eks-nodes-gpu-on-demand"):
@@ -165,12 +168,12 @@ def test_the_autoscaler_gets_the_adapters_of_an_empty_group_from_its_tags() -> N
         }, "a worker requests them, so the group would never be scaled up"
         assert tags[f"{group}-huge-pages"]["key"] == f"{prefix}hugepages-2Mi"
         assert tags[f"{group}-huge-pages"]["value"] == "10256Mi"
-    assert not plain().of("Tag")
+    assert not plain_stack().of_type("Tag")
 
 
 @pytest.mark.parametrize(("group", "gib"), [(SYSTEM, 50), (SPOT, 100)])
 def test_disks_are_encrypted_and_deleted_with_the_node(group: str, gib: int) -> None:
-    (disk,) = plain()[f"{group}-template"].inputs["blockDeviceMappings"]
+    (disk,) = plain_stack()[f"{group}-template"].inputs["blockDeviceMappings"]
 
     assert disk["deviceName"] == "/dev/xvda"
     assert disk["ebs"] == {
@@ -185,7 +188,7 @@ def reserved(*, block: bool) -> Graph:
     """Return the resources of a stack whose GPU nodes run in a reservation."""
     reservation = {"id": "cr-0123456789abcdef0", "capacityBlock": block}
     pool = {"capacity": "onDemand", "instanceTypes": ["p5.48xlarge"], "reservation": reservation}
-    return declared_eks(cluster={"gpuPool": pool})
+    return declare_eks(cluster={"gpuPool": pool})
 
 
 @pytest.mark.parametrize("block", [False, True])
@@ -216,6 +219,6 @@ def test_nodes_of_a_reservation_are_bought_on_demand() -> None:
 
 
 def test_nodes_without_a_reservation_may_start_anywhere() -> None:
-    template = plain()[f"{SPOT}-template"].inputs
+    template = plain_stack()[f"{SPOT}-template"].inputs
 
     assert {"capacityReservationSpecification", "instanceType"}.isdisjoint(template)

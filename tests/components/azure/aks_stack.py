@@ -33,7 +33,7 @@ def blob_of(**storage: Any) -> BlobConfig:
     return as_kind(aks_config(storage={"kind": "blob", **storage}).storage, BlobConfig)
 
 
-def declared_aks(**sections: Any) -> Graph:
+def declare_aks(**sections: Any) -> Graph:
     """Declare all Azure resources of a stack."""
     config = aks_config(**sections)
 
@@ -53,15 +53,15 @@ def declared_aks(**sections: Any) -> Graph:
 
 
 @cache
-def plain() -> Graph:
+def plain_stack() -> Graph:
     """Declare a stack with required keys only."""
-    return declared_aks()
+    return declare_aks()
 
 
 @cache
-def full() -> Graph:
+def full_stack() -> Graph:
     """Declare a production stack with all optional features."""
-    return declared_aks(
+    return declare_aks(
         tags={**TAGS, "environment": "prod"},
         protect=True,
         cluster={

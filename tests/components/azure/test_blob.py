@@ -26,7 +26,7 @@ def storage(protect: bool = False, **config: Any) -> Graph:
     output = pulumi.Output.from_input
 
     def program() -> Mapping[str, Any]:
-        created = BlobStorage(
+        blob_storage = BlobStorage(
             "blob",
             BlobArgs(
                 config=blob_of(**config),
@@ -41,13 +41,13 @@ def storage(protect: bool = False, **config: Any) -> Graph:
                 protect=protect,
             ),
         )
-        claimed(created.volume)
-        return {"where": created.volume.location}
+        declare_claim(blob_storage.volume)
+        return {"where": blob_storage.volume.location}
 
     return record(program)
 
 
-def claimed(source: VolumeSource) -> claim.SharedClaim:
+def declare_claim(source: VolumeSource) -> claim.SharedClaim:
     return claim.SharedClaim(
         "shared", claim.SharedClaimArgs(source=source, namespace=JOB_NAMESPACE)
     )
@@ -108,12 +108,12 @@ def test_over_nfs_only_the_subnet_restricts_access() -> None:
     assert "ipRules" not in inputs["networkRuleSet"], (
         "NFS has no authentication: any allowed address has access"
     )
-    assert not nfs().of("FederatedIdentityCredential")
-    assert not nfs().of("RoleAssignment")
+    assert not nfs().of_type("FederatedIdentityCredential")
+    assert not nfs().of_type("RoleAssignment")
 
 
 def test_ssds_need_an_account_of_another_kind() -> None:
-    standard, premium = (declared().one("StorageAccount").inputs for declared in (fuse, nfs))
+    standard, premium = (stack().one("StorageAccount").inputs for stack in (fuse, nfs))
 
     assert (standard["kind"], standard["accessTier"]) == ("StorageV2", "Hot")
     assert premium["kind"] == "BlockBlobStorage"
@@ -215,9 +215,14 @@ def test_two_pods_of_a_node_do_not_share_a_cache_folder() -> None:
 
 
 def test_the_role_exists_before_the_mount_and_outlives_it() -> None:
-    needed = {"blob-container", "blob-data-contributor", "blob-trust-trainer", "blob-account"}
+    prerequisites = {
+        "blob-container",
+        "blob-data-contributor",
+        "blob-trust-trainer",
+        "blob-account",
+    }
 
-    assert needed <= fuse().ancestors("shared-volume")
+    assert prerequisites <= fuse().ancestors("shared-volume")
     assert "blob-container" in nfs().ancestors("shared-volume")
 
 
@@ -230,8 +235,8 @@ def test_deleted_blobs_can_be_restored_for_the_configured_days() -> None:
 def test_an_existing_account_is_not_changed() -> None:
     graph = storage(account="theiraccount", accountResourceGroup="theirs", container="runs")
 
-    assert not graph.of("StorageAccount")
-    assert not graph.of("BlobServiceProperties"), "its settings belong to the user"
+    assert not graph.of_type("StorageAccount")
+    assert not graph.of_type("BlobServiceProperties"), "its settings belong to the user"
     container = graph.one("BlobContainer").inputs
     assert (container["accountName"], container["resourceGroupName"]) == ("theiraccount", "theirs")
     assert graph.one("RoleAssignment").inputs["scope"].endswith("/storageAccounts/theiraccount")
@@ -267,8 +272,8 @@ def network(**cluster: Any) -> Graph:
             subnet_id=config.network.subnet_id,
             tags={"owner": "vision"},
         )
-        created = Vnet("net", args)
-        return {"group": created.group, "subnet": created.subnet_id, "egress": created.egress}
+        vnet = Vnet("net", args)
+        return {"group": vnet.group, "subnet": vnet.subnet_id, "egress": vnet.egress}
 
     return record(program)
 
@@ -289,5 +294,5 @@ def test_nodes_have_a_nat_gateway_and_an_endpoint_for_storage() -> None:
 def test_an_existing_group_and_subnet_are_not_changed() -> None:
     graph = network(resourceGroup="theirs", network={"subnetId": SUBNET})
 
-    assert not graph.custom("azure-native")
+    assert not graph.resources_of("azure-native")
     assert graph.outputs == {"group": "theirs", "subnet": SUBNET, "egress": None}

@@ -9,8 +9,8 @@ import pulumi
 
 from components.azure.budget import AzureBudget, AzureBudgetArgs
 from components.config import BudgetConfig
-from tests.components.azure.aks_stack import full
-from tests.components.recorder import Graph, Recorded, record
+from tests.components.azure.aks_stack import full_stack
+from tests.components.recorder import Graph, RecordedResource, record
 
 SUBSCRIPTION = "/subscriptions/00000000-0000-4000-8000-000000000000"
 
@@ -35,7 +35,7 @@ def in_november() -> Graph:
     return record(program)
 
 
-def budget() -> Recorded:
+def budget() -> RecordedResource:
     return in_november().one("Budget")
 
 
@@ -70,9 +70,9 @@ def test_the_budget_warns_before_it_is_exceeded() -> None:
 
 
 def test_the_budget_names_the_groups_that_the_stack_has() -> None:
-    inputs = full().one("Budget").inputs["filter"]["dimensions"]["values"]
+    inputs = full_stack().one("Budget").inputs["filter"]["dimensions"]["values"]
 
     assert inputs == [
-        full().one("ResourceGroup").inputs["resourceGroupName"],
-        full().one("ManagedCluster").inputs["nodeResourceGroup"],
+        full_stack().one("ResourceGroup").inputs["resourceGroupName"],
+        full_stack().one("ManagedCluster").inputs["nodeResourceGroup"],
     ]

@@ -11,14 +11,14 @@ from components.azure import kubeconfig, profiles
 from components.azure.roles import BuiltInRole
 from components.config import AksConfig
 from components.platform.scraping import scrape_job
-from tests.components.azure.aks_stack import ADMINISTRATORS, cluster_of, full, plain
-from tests.components.recorder import Recorded
+from tests.components.azure.aks_stack import ADMINISTRATORS, cluster_of, full_stack, plain_stack
+from tests.components.recorder import RecordedResource
 
 KUBELET = "everstep-kubelet"
 
 
-def cluster() -> Recorded:
-    return plain().one("ManagedCluster")
+def cluster() -> RecordedResource:
+    return plain_stack().one("ManagedCluster")
 
 
 def config_of(**cluster: Any) -> AksConfig:
@@ -31,7 +31,7 @@ def roles_of(principal: str) -> dict[str, str]:
         BuiltInRole(resource.inputs["roleDefinitionId"].rpartition("/")[2]).name: resource.inputs[
             "scope"
         ]
-        for resource in full().of("RoleAssignment")
+        for resource in full_stack().of_type("RoleAssignment")
         if resource.inputs["principalId"] == principal
     }
 
@@ -101,7 +101,7 @@ def test_administrators_may_fetch_a_kubeconfig_and_use_it() -> None:
 
 
 def test_only_administrators_are_groups() -> None:
-    for resource in full().of("RoleAssignment"):
+    for resource in full_stack().of_type("RoleAssignment"):
         group = resource.inputs["principalId"] == ADMINISTRATORS
         assert resource.inputs["principalType"] == ("Group" if group else "ServicePrincipal"), (
             "without a type, Azure looks up an identity that may not be replicated yet"
@@ -157,14 +157,14 @@ def test_blobs_and_disks_can_be_mounted() -> None:
 
 def test_upgrades_happen_in_the_maintenance_window() -> None:
     inputs = cluster().inputs["autoUpgradeProfile"]
-    calendars = {
+    windows = {
         resource.inputs["configName"]: resource.inputs["maintenanceWindow"]
-        for resource in plain().of("MaintenanceConfiguration")
+        for resource in plain_stack().of_type("MaintenanceConfiguration")
     }
 
     assert inputs == {"upgradeChannel": "patch", "nodeOSUpgradeChannel": "NodeImage"}
-    assert set(calendars) == {"aksManagedAutoUpgradeSchedule", "aksManagedNodeOSUpgradeSchedule"}
-    for window in calendars.values():
+    assert set(windows) == {"aksManagedAutoUpgradeSchedule", "aksManagedNodeOSUpgradeSchedule"}
+    for window in windows.values():
         assert window["schedule"] == {"weekly": {"dayOfWeek": "Sunday", "intervalWeeks": 1}}
         assert (window["startTime"], window["durationHours"]) == ("02:00", 4)
 
@@ -173,7 +173,9 @@ def test_control_plane_and_all_pools_have_one_version() -> None:
     inputs = cluster().inputs
     (system,) = inputs["agentPoolProfiles"]
     versions = [system["orchestratorVersion"]]
-    versions += [resource.inputs["orchestratorVersion"] for resource in plain().of("AgentPool")]
+    versions += [
+        resource.inputs["orchestratorVersion"] for resource in plain_stack().of_type("AgentPool")
+    ]
 
     assert {inputs["kubernetesVersion"], *versions} == {"1.36"}
 
@@ -181,7 +183,7 @@ def test_control_plane_and_all_pools_have_one_version() -> None:
 def test_system_nodes_are_in_the_same_subnet_as_gpu_nodes() -> None:
     (system,) = cluster().inputs["agentPoolProfiles"]
 
-    assert {resource.inputs["vnetSubnetID"] for resource in plain().of("AgentPool")} == {
+    assert {resource.inputs["vnetSubnetID"] for resource in plain_stack().of_type("AgentPool")} == {
         system["vnetSubnetID"]
     }, "the storage account allows only one subnet"
 
@@ -190,10 +192,10 @@ def test_only_fields_that_aks_changes_are_ignored() -> None:
     assert cluster().ignore_changes == ("agentPoolProfiles[0].count",), (
         "AKS refuses an update that lacks the pool"
     )
-    fixed = config_of(systemPool={"nodes": 3, "maxNodes": 3})
-    assert profiles.managed_by_aks(fixed) == []
-    rapid = config_of(systemPool={"nodes": 3, "maxNodes": 3}, upgrades={"channel": "rapid"})
-    assert profiles.managed_by_aks(rapid) == [
+    fixed_size = config_of(systemPool={"nodes": 3, "maxNodes": 3})
+    assert profiles.managed_by_aks(fixed_size) == []
+    rapid_channel = config_of(systemPool={"nodes": 3, "maxNodes": 3}, upgrades={"channel": "rapid"})
+    assert profiles.managed_by_aks(rapid_channel) == [
         "kubernetesVersion",
         "agentPoolProfiles[0].orchestratorVersion",
     ]
@@ -226,21 +228,21 @@ def test_without_autoscaling_there_is_no_autoscaler_profile() -> None:
 def test_monitoring_is_off_by_default() -> None:
     assert "addonProfiles" not in cluster().inputs
     assert "azureMonitorProfile" not in cluster().inputs
-    assert not plain().of("DataCollectionRule")
-    assert not plain().of("Workspace")
-    assert not [name for name in plain().resources if name.endswith("-scraping")]
+    assert not plain_stack().of_type("DataCollectionRule")
+    assert not plain_stack().of_type("Workspace")
+    assert not [name for name in plain_stack().resources if name.endswith("-scraping")]
 
 
 def test_logs_and_metrics_have_an_addon_a_workspace_a_rule_and_an_association() -> None:
-    inputs = full().one("ManagedCluster").inputs
+    inputs = full_stack().one("ManagedCluster").inputs
     agent = inputs["addonProfiles"]["omsagent"]
     rules = {
         resource.inputs["dataCollectionRuleName"]: resource.inputs
-        for resource in full().of("DataCollectionRule")
+        for resource in full_stack().of_type("DataCollectionRule")
     }
     associations = {
         resource.inputs["dataCollectionRuleId"].rpartition("/")[2]: resource.inputs["resourceUri"]
-        for resource in full().of("DataCollectionRuleAssociation")
+        for resource in full_stack().of_type("DataCollectionRuleAssociation")
     }
 
     assert agent["config"]["useAADAuth"] == "true", "otherwise the agent uses an access key"
@@ -256,7 +258,7 @@ def test_logs_and_metrics_have_an_addon_a_workspace_a_rule_and_an_association() 
 
 
 def test_the_agent_of_azure_monitor_finds_the_scrape_job_under_its_name() -> None:
-    inputs = full()["aks-cluster-scraping"].inputs
+    inputs = full_stack()["aks-cluster-scraping"].inputs
     config = yaml.safe_load(inputs["data"]["prometheus-config"])
 
     assert inputs["metadata"]["name"] == "ama-metrics-prometheus-config"
@@ -287,10 +289,10 @@ def test_the_kubeconfig_needs_no_interactive_login() -> None:
 @settings(deadline=None)  # a busy machine must not fail the test
 @given(st.lists(st.sampled_from(["get-token", "--login", "-l", "spn", "--server-id"]), max_size=6))
 def test_the_rest_of_the_kubeconfig_is_unchanged(arguments: list[str]) -> None:
-    converted = yaml.safe_load(kubeconfig.without_interaction(encoded_kubeconfig(arguments)))
-    (user,) = converted["users"]
+    result = yaml.safe_load(kubeconfig.without_interaction(encoded_kubeconfig(arguments)))
+    (user,) = result["users"]
 
-    assert converted["apiVersion"] == "v1"
+    assert result["apiVersion"] == "v1"
     actual = user["user"]["exec"]["args"]
     assert len(actual) == len(arguments)
     for index, (before, after) in enumerate(zip(arguments, actual, strict=True)):
@@ -305,6 +307,6 @@ def test_the_conversion_is_deterministic() -> None:
 
 
 def test_a_new_kubeconfig_does_not_replace_the_objects_in_the_cluster() -> None:
-    inputs = plain()["aks-cluster-kubernetes"].inputs
+    inputs = plain_stack()["aks-cluster-kubernetes"].inputs
 
     assert inputs["clusterIdentifier"].endswith("/ManagedCluster/everstep")

@@ -7,21 +7,21 @@ import pytest
 
 from policy.pack import RULES
 from policy.rule import Resource
-from tests.components.azure.aks_stack import STACK, TAGS, full, plain
+from tests.components.azure.aks_stack import STACK, TAGS, full_stack, plain_stack
 from tests.components.provider_outputs import AZURE_NAMES
 from tests.components.recorder import Graph
 from tests.components.sdk_schema import arguments_class, input_types
 
-IN_THE_CLUSTER = "aks-cluster-kubernetes"  # the provider of all Kubernetes objects
+KUBERNETES_PROVIDER = "aks-cluster-kubernetes"  # the provider of all Kubernetes objects
 
 
-@pytest.fixture(params=[plain, full], ids=["plain", "full"])
+@pytest.fixture(params=[plain_stack, full_stack], ids=["plain", "full"])
 def graph(request: pytest.FixtureRequest) -> Graph:
     result: Graph = request.param()
     return result
 
 
-def accepts(token: str, key: str) -> bool:
+def has_input(token: str, key: str) -> bool:
     arguments = arguments_class(token)
     return arguments is not None and key in input_types(arguments)
 
@@ -38,10 +38,10 @@ def test_every_child_has_the_name_of_its_component_as_prefix(graph: Graph) -> No
 
 
 def test_every_azure_resource_uses_the_provider_of_the_stack(graph: Graph) -> None:
-    (provider,) = graph.of("azure-native")
+    (provider,) = graph.of_type("azure-native")
 
     assert provider.inputs["location"] == "eastus"
-    for resource in graph.custom("azure-native"):
+    for resource in graph.resources_of("azure-native"):
         assert resource.provider.startswith(f"{provider.urn}::"), (
             f"{resource.name} may be created in another subscription or location"
         )
@@ -49,27 +49,29 @@ def test_every_azure_resource_uses_the_provider_of_the_stack(graph: Graph) -> No
 
 def test_every_taggable_resource_has_owner_and_stack_tags(graph: Graph) -> None:
     expected = {"owner": TAGS["owner"], "managed-by": "everstep", "stack": STACK}
-    tagged = [
-        resource for resource in graph.custom("azure-native") if accepts(resource.type, "tags")
+    taggable_resources = [
+        resource
+        for resource in graph.resources_of("azure-native")
+        if has_input(resource.type, "tags")
     ]
 
-    assert len(tagged) >= 10
-    for resource in tagged:
+    assert len(taggable_resources) >= 10
+    for resource in taggable_resources:
         assert expected.items() <= resource.inputs["tags"].items(), resource.name
     (pool,) = graph.one("ManagedCluster").inputs["agentPoolProfiles"]
     assert expected.items() <= pool["tags"].items(), "its machines would have no owner tag"
 
 
 def test_every_resource_with_a_location_is_in_the_location_of_the_stack(graph: Graph) -> None:
-    for resource in graph.custom("azure-native"):
-        if accepts(resource.type, "location"):
+    for resource in graph.resources_of("azure-native"):
+        if has_input(resource.type, "location"):
             assert resource.inputs["location"] == "eastus", resource.name
 
 
 def test_every_resource_has_an_explicit_name_and_is_deleted_before_replacement(
     graph: Graph,
 ) -> None:
-    for resource in graph.custom("azure-native"):
+    for resource in graph.resources_of("azure-native"):
         names = AZURE_NAMES[resource.type.rsplit(":", 1)[-1]]
         assert any(key in resource.inputs for key in names), (
             f"{resource.name} would get a random name"
@@ -93,7 +95,7 @@ ORDER = {
     "pools join a cluster": ("aks-cluster-cluster", "aks-cluster-pools-t4"),
     "administrators keep their access until the objects are deleted": (
         "aks-cluster-administrator-11111111-2222-3333-4444-555555555555",
-        IN_THE_CLUSTER,
+        KUBERNETES_PROVIDER,
     ),
     "tokens are trusted once their issuer exists": (
         "aks-cluster-cluster",
@@ -101,7 +103,10 @@ ORDER = {
     ),
     "a role is assigned on an existing resource": ("aks-blob-account", "aks-blob-data-contributor"),
     "the identity outlives its role": ("aks-blob-identity", "aks-blob-data-contributor"),
-    "priorities are written to an existing cluster": (IN_THE_CLUSTER, "aks-cluster-priorities"),
+    "priorities are written to an existing cluster": (
+        KUBERNETES_PROVIDER,
+        "aks-cluster-priorities",
+    ),
 }
 
 
@@ -109,7 +114,7 @@ ORDER = {
 def test_resources_are_created_in_the_order_of_their_dependencies(
     dependency: str, dependent: str
 ) -> None:
-    assert dependency in plain().ancestors(dependent)
+    assert dependency in plain_stack().ancestors(dependent)
 
 
 @pytest.mark.parametrize(
@@ -122,14 +127,14 @@ def test_resources_are_created_in_the_order_of_their_dependencies(
         ("aks-registry-registry", "aks-registry-pull"),
         (
             "aks-registry-pull",
-            IN_THE_CLUSTER,
-        ),  # else the first pods would wait for the next attempt
+            KUBERNETES_PROVIDER,
+        ),  # otherwise the first pods would wait for the next attempt
     ],
 )
 def test_optional_resources_are_created_in_the_order_of_their_dependencies(
     dependency: str, dependent: str
 ) -> None:
-    assert dependency in full().ancestors(dependent)
+    assert dependency in full_stack().ancestors(dependent)
 
 
 def test_no_resource_depends_on_itself(graph: Graph) -> None:
@@ -138,15 +143,15 @@ def test_no_resource_depends_on_itself(graph: Graph) -> None:
 
 
 def test_the_storage_account_is_created_in_parallel_with_the_cluster() -> None:
-    ancestors = plain().ancestors("aks-blob-container")
+    ancestors = plain_stack().ancestors("aks-blob-container")
 
-    assert "aks-cluster-cluster" not in ancestors, "the minutes of both would add up"
+    assert "aks-cluster-cluster" not in ancestors, "each takes minutes, which would add up"
 
 
 def test_production_keeps_group_cluster_and_data() -> None:
-    protected = {resource.name for resource in full().resources.values() if resource.protect}
+    protected = {resource.name for resource in full_stack().resources.values() if resource.protect}
     retained = {
-        resource.name for resource in full().resources.values() if resource.retain_on_delete
+        resource.name for resource in full_stack().resources.values() if resource.retain_on_delete
     }
     data = {"aks-blob-account", "aks-blob-container"}
 
@@ -155,7 +160,7 @@ def test_production_keeps_group_cluster_and_data() -> None:
 
 
 def test_a_development_stack_can_be_deleted_completely() -> None:
-    for resource in plain().resources.values():
+    for resource in plain_stack().resources.values():
         assert not resource.protect, resource.name
         assert not resource.retain_on_delete, resource.name
 
@@ -184,25 +189,25 @@ def test_the_stack_violates_no_policy(graph: Graph) -> None:
 
 
 def test_the_kubeconfig_is_a_secret() -> None:
-    assert "kubeconfig" in plain()[IN_THE_CLUSTER].secrets
+    assert "kubeconfig" in plain_stack()[KUBERNETES_PROVIDER].secrets
 
 
 def test_outputs_locate_data_checkpoints_and_cluster() -> None:
-    actual = full().outputs
+    actual = full_stack().outputs
 
     assert actual["where"] == f"https://{actual['storageAccount']}.blob.core.windows.net/training"
     assert actual["resourceGroup"] == "everstep-aks-test"
     assert actual["nodeResourceGroup"] == "everstep-aks-test-nodes"
     assert actual["endpoint"] == "https://everstep-0a1b2c3.hcp.eastus.azmk8s.io:443"
     assert actual["registry"] == "visionimages.azurecr.io"
-    assert plain().outputs["registry"] is None
+    assert plain_stack().outputs["registry"] is None
 
 
 def test_a_stack_on_azure_never_imports_the_sdk_of_aws() -> None:
     script = (
         "import sys; from unittest.mock import MagicMock; "
-        "both = ('pulumi_azure_native', 'pulumi_kubernetes'); "
-        "sys.modules |= dict.fromkeys(both, MagicMock()); "  # they take seconds
+        "names = ('pulumi_azure_native', 'pulumi_kubernetes'); "
+        "sys.modules |= dict.fromkeys(names, MagicMock()); "  # importing the real SDKs takes seconds
         "import components.azure.environment; assert 'pulumi_aws' not in sys.modules"
     )
 

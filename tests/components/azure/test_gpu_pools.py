@@ -6,7 +6,7 @@ from functools import cache
 import yaml
 
 from components.cost import estimate
-from tests.components.azure.aks_stack import aks_config, declared_aks, full
+from tests.components.azure.aks_stack import aks_config, declare_aks, full_stack
 from tests.components.recorder import Graph
 
 POOLS = [
@@ -25,11 +25,11 @@ MAX_NAME_LENGTH = 12  # AKS, Linux
 
 @cache
 def two_pools() -> Graph:
-    return declared_aks(cluster={"gpuPools": POOLS})
+    return declare_aks(cluster={"gpuPools": POOLS})
 
 
 def test_each_pool_is_an_agent_pool_in_its_zone_with_its_own_price_ceiling() -> None:
-    pools = {resource.name: resource.inputs for resource in two_pools().of("AgentPool")}
+    pools = {resource.name: resource.inputs for resource in two_pools().of_type("AgentPool")}
 
     assert set(pools) == {ONE, TWO, FALLBACK}
     assert [pools[name]["availabilityZones"] for name in (ONE, TWO, FALLBACK)] == [
@@ -57,24 +57,24 @@ def test_workers_select_the_nodes_of_every_pool_and_labels_tell_the_pools_apart(
         labels = two_pools()[name].inputs["nodeLabels"]
         assert labels["everstep.dev/pool"] == "gpu-spot"
         assert labels["everstep.dev/gpu-pool"] == pool
-    for resource in full().of("AgentPool"):
+    for resource in full_stack().of_type("AgentPool"):
         assert "everstep.dev/gpu-pool" not in resource.inputs["nodeLabels"]
 
 
 def test_the_autoscaler_tries_spot_pools_in_their_order_and_fallbacks_last() -> None:
     profile = two_pools().one("ManagedCluster").inputs["autoScalerProfile"]
     ranks = yaml.safe_load(two_pools()["aks-cluster-priorities"].inputs["data"]["priorities"])
-    tried = [pattern for _, (pattern,) in sorted(ranks.items(), reverse=True)]
+    patterns = [pattern for _, (pattern,) in sorted(ranks.items(), reverse=True)]
 
     assert profile["expander"] == "priority"
-    assert tried == ["^aks-t4one-", "^aks-t4two-", "^aks-t4oneod-"]
-    assert not re.search(tried[0], "aks-t4oneod-31-vmss")
+    assert patterns == ["^aks-t4one-", "^aks-t4two-", "^aks-t4oneod-"]
+    assert not re.search(patterns[0], "aks-t4oneod-31-vmss")
 
 
 def test_the_only_remaining_pool_keeps_its_name() -> None:
-    graph = declared_aks(cluster={"gpuPools": POOLS[1:]})
+    graph = declare_aks(cluster={"gpuPools": POOLS[1:]})
 
-    assert [resource.name for resource in graph.of("AgentPool")] == [TWO]
+    assert [resource.name for resource in graph.of_type("AgentPool")] == [TWO]
 
 
 def test_the_cost_counts_every_pool_and_its_fallback() -> None:

@@ -65,8 +65,8 @@ def test_names_never_change() -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=3, max_size=3))
-def test_the_name_of_an_assignment_depends_only_on_its_immutable_fields(actual: list[str]) -> None:
-    scope, role, principal = actual
+def test_the_name_of_an_assignment_depends_only_on_its_immutable_fields(fields: list[str]) -> None:
+    scope, role, principal = fields
     name = assignment_name(scope, role, principal)
 
     assert uuid.UUID(name).version == 5
@@ -87,6 +87,6 @@ def test_a_role_id_contains_the_subscription_of_the_scope() -> None:
 
 
 @pytest.mark.parametrize("scope", ["", "/", "everstep", "/providers/x", "/subscriptions/"])
-def test_a_scope_outside_of_a_subscription_is_refused(scope: str) -> None:
+def test_a_scope_outside_a_subscription_is_refused(scope: str) -> None:
     with pytest.raises(ValueError, match="not the id of a resource"):
         subscription_of(scope)

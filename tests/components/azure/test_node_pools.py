@@ -17,8 +17,8 @@ from components.azure.node_pools import (
 )
 from components.config import AksConfig, AksPool, TolerationConfig
 from components.config.aks import AksGpuNodesConfig
-from tests.components.azure.aks_stack import cluster_of, full, plain
-from tests.components.recorder import Recorded
+from tests.components.azure.aks_stack import cluster_of, full_stack, plain_stack
+from tests.components.recorder import RecordedResource
 
 SPOT = "kubernetes.azure.com/scalesetpriority"
 
@@ -29,18 +29,18 @@ def config_of(gpu: dict[str, Any] | None = None, **cluster: Any) -> AksConfig:
     return cluster_of(cluster={"gpuPool": gpu or {}, **cluster}, job=job)
 
 
-def spot_pools() -> list[Recorded]:
+def spot_pools() -> list[RecordedResource]:
     pools = [
         resource
-        for resource in full().of("AgentPool")
+        for resource in full_stack().of_type("AgentPool")
         if resource.inputs["scaleSetPriority"] == "Spot"
     ]
     assert len(pools) == 2
     return pools
 
 
-def fallback() -> Recorded:
-    return full()["aks-cluster-pools-ondemand"]
+def fallback() -> RecordedResource:
+    return full_stack()["aks-cluster-pools-ondemand"]
 
 
 def test_a_spot_pool_declares_the_label_and_the_taint_that_azure_adds() -> None:
@@ -65,7 +65,7 @@ def test_evicted_machines_are_deleted_and_the_price_is_capped_at_on_demand() -> 
 
 
 def test_every_gpu_pool_is_a_scale_set_of_user_nodes_in_the_stacks_subnet() -> None:
-    for pool in full().of("AgentPool"):
+    for pool in full_stack().of_type("AgentPool"):
         inputs = pool.inputs
         assert (inputs["type"], inputs["mode"]) == ("VirtualMachineScaleSets", "User")
         assert inputs["vnetSubnetID"].endswith("/nodes")
@@ -87,7 +87,7 @@ def test_the_fallback_is_on_demand_and_has_the_labels_that_workers_select() -> N
     }
     assert inputs["nodeTaints"] == ["everstep.dev/spot=true:NoSchedule"]
     assert (inputs["count"], inputs["minCount"], inputs["maxCount"]) == (0, 0, 2), (
-        "nothing beforehand"
+        "it has no nodes until a spot pool has no capacity"
     )
     assert inputs["upgradeSettings"] == {"maxSurge": "0", "maxUnavailable": "1"}, (
         "a surge needs spare GPU quota, which is rare"
@@ -95,15 +95,15 @@ def test_the_fallback_is_on_demand_and_has_the_labels_that_workers_select() -> N
 
 
 def test_workers_tolerate_the_taints_of_every_pool() -> None:
-    tolerated = {
+    tolerations = {
         (toleration.key, toleration.value, toleration.effect)
         for toleration in GPU_PLACEMENT.tolerations
     }
 
-    for pool in full().of("AgentPool"):
+    for pool in full_stack().of_type("AgentPool"):
         for taint in pool.inputs["nodeTaints"]:
             key, value, effect = re.split("[=:]", taint)
-            assert (key, value, effect) in tolerated
+            assert (key, value, effect) in tolerations
         assert GPU_PLACEMENT.selector.items() <= pool.inputs["nodeLabels"].items()
 
 
@@ -117,7 +117,7 @@ def test_a_fallback_does_not_change_the_placement_of_workers() -> None:
 
 
 def test_the_autoscaler_changes_only_the_count() -> None:
-    for pool in full().of("AgentPool"):
+    for pool in full_stack().of_type("AgentPool"):
         assert pool.ignore_changes == ("count",)
         assert pool.inputs["enableAutoScaling"] is True
 
@@ -157,9 +157,13 @@ def test_the_fallback_has_the_first_vm_size() -> None:
         {"name": "a", "vmSize": "Standard_NC4as_T4_v3"},
     ]
 
-    *_, last = config_of({"vmSizes": sizes, "fallbackNodes": 3}).pools
+    *_, fallback_pool = config_of({"vmSizes": sizes, "fallbackNodes": 3}).pools
 
-    assert (last.name, last.vm_size, last.max_nodes) == ("ondemand", "Standard_NV36ads_A10_v5", 3)
+    assert (fallback_pool.name, fallback_pool.vm_size, fallback_pool.max_nodes) == (
+        "ondemand",
+        "Standard_NV36ads_A10_v5",
+        3,
+    )
 
 
 def pool(name: str) -> AksPool:
@@ -189,14 +193,14 @@ def test_the_autoscaler_tries_the_pools_in_configured_order() -> None:
 def test_a_pattern_matches_only_the_scale_set_of_its_pool() -> None:
     table = yaml.safe_load(priorities([pool("t4"), pool("t4a")]))
     for number, (pattern,) in table.items():
-        matched = [
+        matches = [
             name for name in ("t4", "t4a", "at4") if re.search(pattern, f"aks-{name}-31-vmss")
         ]
-        assert matched == [{20: "t4", 10: "t4a"}[number]]
+        assert matches == [{20: "t4", 10: "t4a"}[number]]
 
 
 def test_the_priorities_are_in_the_config_map_that_the_autoscaler_reads() -> None:
-    inputs = plain()["aks-cluster-priorities"].inputs
+    inputs = plain_stack()["aks-cluster-priorities"].inputs
 
     assert inputs["metadata"] == {
         "name": "cluster-autoscaler-priority-expander",
@@ -205,12 +209,12 @@ def test_the_priorities_are_in_the_config_map_that_the_autoscaler_reads() -> Non
     assert "^aks-t4-" in inputs["data"]["priorities"]
 
 
-def system(config: AksConfig) -> containerservice.ManagedClusterAgentPoolProfileArgs:
+def system_profile(config: AksConfig) -> containerservice.ManagedClusterAgentPoolProfileArgs:
     return system_pool(config, "subnet", {"owner": "vision"})
 
 
 def test_the_system_pool_is_on_demand_and_tainted() -> None:
-    (actual,) = plain().one("ManagedCluster").inputs["agentPoolProfiles"]
+    (actual,) = plain_stack().one("ManagedCluster").inputs["agentPoolProfiles"]
 
     assert (actual["name"], actual["mode"]) == ("system", "System")
     assert "scaleSetPriority" not in actual, "AKS allows no spot capacity in system pools"
@@ -227,13 +231,21 @@ def test_pods_of_the_system_pool_tolerate_its_taint() -> None:
 
 
 def test_the_system_pool_scales_only_if_configured() -> None:
-    fixed = system(config_of(systemPool={"nodes": 3, "maxNodes": 3}))
-    growing = system(config_of(systemPool={"nodes": 2, "maxNodes": 5}))
+    fixed_pool = system_profile(config_of(systemPool={"nodes": 3, "maxNodes": 3}))
+    growing_pool = system_profile(config_of(systemPool={"nodes": 2, "maxNodes": 5}))
 
-    assert (fixed.enable_auto_scaling, fixed.min_count, fixed.max_count) == (False, None, None)
-    assert (growing.enable_auto_scaling, growing.min_count, growing.max_count) == (True, 2, 5)
+    assert (fixed_pool.enable_auto_scaling, fixed_pool.min_count, fixed_pool.max_count) == (
+        False,
+        None,
+        None,
+    )
+    assert (growing_pool.enable_auto_scaling, growing_pool.min_count, growing_pool.max_count) == (
+        True,
+        2,
+        5,
+    )
 
 
 @pytest.mark.parametrize(("zones", "expected"), [([], None), (["1", "3"], ["1", "3"])])
 def test_zones_come_from_the_configuration(zones: list[str], expected: list[str] | None) -> None:
-    assert system(config_of(systemPool={"zones": zones})).availability_zones == expected
+    assert system_profile(config_of(systemPool={"zones": zones})).availability_zones == expected

@@ -8,13 +8,13 @@ import pytest
 from components.azure import propagation
 from components.azure.propagation import MAX_RETRIES, is_missing_role, retry
 
-# As pulumi-azure-native and the engine show an error of AKS.
-REFUSED = (
+# An error of AKS, as pulumi-azure-native and the engine report it.
+MISSING_ROLE_ERROR = (
     "autorest/azure: Service returned an error. Status=400 Code="
     '"CustomKubeletIdentityMissingPermissionError" Message="The cluster using user-assigned managed '
     "identity must be granted 'Managed Identity Operator' role to assign kubelet identity.\""
 )
-OTHER = 'Code="QuotaExceeded" Message="Operation could not be completed"'
+QUOTA_ERROR = 'Code="QuotaExceeded" Message="Operation could not be completed"'
 
 
 @pytest.fixture(autouse=True)
@@ -32,22 +32,24 @@ def decision(*errors: str, operation: str = "create") -> bool:
 
 
 def test_a_creation_that_lacks_a_role_is_repeated() -> None:
-    assert decision(REFUSED)
+    assert decision(MISSING_ROLE_ERROR)
 
 
-def test_another_error_ends_it_immediately() -> None:
-    assert not decision(OTHER)
-    assert not decision(OTHER, REFUSED), "the role is applied, and something else is wrong"
+def test_another_error_ends_the_retries_immediately() -> None:
+    assert not decision(QUOTA_ERROR)
+    assert not decision(QUOTA_ERROR, MISSING_ROLE_ERROR), (
+        "the role is applied, and something else is wrong"
+    )
 
 
 @pytest.mark.parametrize("operation", ["update", "delete"])
 def test_only_a_creation_is_repeated(operation: str) -> None:
-    assert not decision(REFUSED, operation=operation)
+    assert not decision(MISSING_ROLE_ERROR, operation=operation)
 
 
-def test_a_role_that_is_never_applied_ends_it() -> None:
-    assert decision(*[REFUSED] * MAX_RETRIES)
-    assert not decision(*[REFUSED] * (MAX_RETRIES + 1))
+def test_a_role_that_is_never_applied_ends_the_retries() -> None:
+    assert decision(*[MISSING_ROLE_ERROR] * MAX_RETRIES)
+    assert not decision(*[MISSING_ROLE_ERROR] * (MAX_RETRIES + 1))
 
 
 @pytest.mark.parametrize("code", propagation.MISSING_ROLE)

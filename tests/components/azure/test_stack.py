@@ -8,7 +8,7 @@ from components.azure.environment import AksEnvironment, AksEnvironmentArgs
 from components.stack import TrainingStack, TrainingStackArgs
 from tests.components.azure.aks_stack import STACK, aks_config
 from tests.components.existing.existing_stack import pod_of
-from tests.components.recorder import Graph, Recorded, record
+from tests.components.recorder import Graph, RecordedResource, record
 
 WORKLOADS = ("StatefulSet", "Deployment", "DaemonSet", "Job", "ElasticJob")
 
@@ -29,16 +29,16 @@ def complete_stack() -> Graph:
     return record(program)
 
 
-def workloads() -> Iterator[tuple[Recorded, dict[str, Any]]]:
+def workloads() -> Iterator[tuple[RecordedResource, dict[str, Any]]]:
     for kind in WORKLOADS:
-        for resource in complete_stack().of(kind):
+        for resource in complete_stack().of_type(kind):
             yield resource, pod_of(resource)
 
 
 def pools() -> dict[str, tuple[dict[str, str], set[tuple[str, ...]]]]:
     """Return the labels and taints of each pool's nodes."""
     (system,) = complete_stack().one("ManagedCluster").inputs["agentPoolProfiles"]
-    inputs = [system, *(resource.inputs for resource in complete_stack().of("AgentPool"))]
+    inputs = [system, *(resource.inputs for resource in complete_stack().of_type("AgentPool"))]
     return {
         pool_inputs.get("name", pool_inputs.get("agentPoolName")): (
             pool_inputs["nodeLabels"],
@@ -93,48 +93,48 @@ def test_daemons_reach_every_gpu_node() -> None:
         for name in ("t4", "a100", "ondemand"):
             labels, taints = pools()[name]
             assert fits(pod, labels, taints), (
-                f"{resource.name} is missing on {name}: no GPU, no notice"
+                f"{resource.name} does not run on {name}, which would have no GPU and no eviction notice"
             )
 
 
 def test_nodes_and_roles_outlive_all_objects_in_the_cluster() -> None:
-    outlive = {
+    prerequisites = {
         resource.name
         for kind in ("ManagedCluster", "Subnet", "NatGateway")
-        for resource in complete_stack().of(kind)
+        for resource in complete_stack().of_type(kind)
     }
-    for resource in complete_stack().custom("kubernetes"):
-        missing = outlive - complete_stack().ancestors(resource.name)
+    for resource in complete_stack().resources_of("kubernetes"):
+        missing = prerequisites - complete_stack().ancestors(resource.name)
         assert not missing, f"{resource.name} would lose {missing} while it is being removed"
 
 
 def test_no_object_in_the_cluster_waits_for_gpu_pools() -> None:
-    pools = {resource.name for resource in complete_stack().of("AgentPool")}
+    pools = {resource.name for resource in complete_stack().of_type("AgentPool")}
 
     assert pools
-    for resource in complete_stack().custom("kubernetes"):
-        waits_for = pools & complete_stack().ancestors(resource.name)
-        assert not waits_for, f"without GPU capacity there would be no {resource.name}"
+    for resource in complete_stack().resources_of("kubernetes"):
+        gpu_ancestors = pools & complete_stack().ancestors(resource.name)
+        assert not gpu_ancestors, f"without GPU capacity there would be no {resource.name}"
 
 
 def test_no_azure_resource_depends_on_an_object_in_the_cluster() -> None:
-    cluster_objects = {resource.name for resource in complete_stack().custom("kubernetes")}
-    for resource in complete_stack().custom("azure-native"):
+    cluster_objects = {resource.name for resource in complete_stack().resources_of("kubernetes")}
+    for resource in complete_stack().resources_of("azure-native"):
         assert not cluster_objects & complete_stack().ancestors(resource.name), (
             f"{resource.name} could never be created"
         )
 
 
 def test_the_job_starts_once_its_volume_can_be_mounted() -> None:
-    (job,) = complete_stack().of("ElasticJob")
-    needed = {
+    (job,) = complete_stack().of_type("ElasticJob")
+    prerequisites = {
         "aks-blob-container",
         "aks-blob-data-contributor",
         "aks-blob-trust-trainer",
         "training-storage-volume",
     }
 
-    assert needed <= complete_stack().ancestors(job.name)
+    assert prerequisites <= complete_stack().ancestors(job.name)
 
 
 def test_pods_that_mount_the_volume_use_the_authorised_service_account() -> None:

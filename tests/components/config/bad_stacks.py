@@ -45,7 +45,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The id of the test case."""
+        """Return the id of the test case."""
         kind = self.base.get("cluster", {}).get("kind", "existing")
         return f"{kind}: " + ", ".join(f"{key}={value}" for key, value in self.change.items())
 
@@ -66,7 +66,7 @@ def with_changes(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]
 
 
 def _sizes(*sizes: tuple[str, str]) -> list[dict[str, str]]:
-    """Return a list of VM sizes from their names of pools and sizes."""
+    """Return a list of VM sizes from pairs of a pool name and a VM size."""
     return [{"name": name, "vmSize": size} for name, size in sizes]
 
 
@@ -75,13 +75,13 @@ def wrong_key(base: dict[str, Any], path: str, value: Any, *message: str) -> Cas
     return Case(base, {path: value}, path, message)
 
 
-def photographs(base: dict[str, Any], source: str, *message: str) -> Case:
+def wrong_source(base: dict[str, Any], source: str, *message: str) -> Case:
     """Return a case with a mistake in the source of photographs."""
     change = {"data.dataset": "imagefolder", "data.source": source}
     return Case(base, change, "data.source", message)
 
 
-def cached(base: dict[str, Any], source: str, path: str, *message: str) -> Case:
+def wrong_cache(base: dict[str, Any], source: str, path: str, *message: str) -> Case:
     """Return a case with a mistake in the cache of shards of photographs."""
     change = {"data.dataset": "imagefolder", "data.cache": {"source": source}}
     return Case(base, change, path, message)
@@ -111,10 +111,10 @@ def pools(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def wrong_pool(
-    base: dict[str, Any], path: str, *message: str, also: Any = None, **changes: Any
+    base: dict[str, Any], path: str, *message: str, extra: Any = None, **changes: Any
 ) -> Case:
     """Return a case with a mistake in one of two pools, or in a key that conflicts with them."""
-    return Case(base, pools(base, **changes) | (also or {}), path, message)
+    return Case(base, pools(base, **changes) | (extra or {}), path, message)
 
 
 CASES = [
@@ -335,7 +335,7 @@ CASES = [
         "cluster.gpuPools",
         "set together with cluster.gpuPool",
         "remove one",
-        also={"cluster.gpuPool": {"maxNodes": 4}},
+        extra={"cluster.gpuPool": {"maxNodes": 4}},
     ),
     wrong_pool(
         EKS,
@@ -406,7 +406,7 @@ CASES = [
         "job.gpusPerWorker",
         "more than a node of gpuPools has (1)",
         "lower it to 1",
-        also={"job.gpusPerWorker": 2},
+        extra={"job.gpusPerWorker": 2},
     ),
     wrong_pool(
         EKS,
@@ -421,7 +421,7 @@ CASES = [
         "GPUs with 16 GiB of memory, and cluster.minGpuMemoryGib is 20",
         "choose larger GPUs",
         b={"instanceTypes": ["g4dn.xlarge"]},
-        also={"cluster.minGpuMemoryGib": 20},
+        extra={"cluster.minGpuMemoryGib": 20},
     ),
     wrong_key(EKS, "cluster.minGpuMemoryGib", 24, "applies only to cluster.gpuPools", "remove it"),
     wrong_pool(
@@ -449,7 +449,7 @@ CASES = [
         "set job.spreadZones to true",
         a={"maxNodes": 4},
         b={"maxNodes": 4},
-        also={"job.replicas": 6, "job.maxReplicas": 6},
+        extra={"job.replicas": 6, "job.maxReplicas": 6},
     ),
     wrong_pool(
         EKS,
@@ -457,10 +457,10 @@ CASES = [
         "more than the 1 nodes that gpuPools allow in zone us-east-1b",
         "lower it to 1",
         b={"maxNodes": 1},
-        also={"job.minReplicas": 2},
+        extra={"job.minReplicas": 2},
     ),
     wrong_pool(
-        EKS, "job.graceSeconds", "more than the 120 seconds", also={"job.graceSeconds": 600}
+        EKS, "job.graceSeconds", "more than the 120 seconds", extra={"job.graceSeconds": 600}
     ),
     wrong_key(
         EKS,
@@ -484,7 +484,7 @@ CASES = [
         "EFA does not connect zones",
         a=EFA_POOL,
         b=EFA_POOL,
-        also={"job.spreadZones": True},
+        extra={"job.spreadZones": True},
     ),
     wrong_pool(
         EKS,
@@ -492,7 +492,7 @@ CASES = [
         "needs one instance type in all pools",
         a=EFA_POOL,
         b={"efa": True, "instanceTypes": ["p4de.24xlarge"]},
-        also={"cluster.minGpuMemoryGib": 40},
+        extra={"cluster.minGpuMemoryGib": 40},
     ),
     wrong_pool(
         EKS,
@@ -508,7 +508,7 @@ CASES = [
         "the zone of no GPU pool (us-east-1a)",
         "add a pool in us-east-1b",
         b={"zone": "us-east-1a"},
-        also={"storage.existing": FILE_SYSTEM},
+        extra={"storage.existing": FILE_SYSTEM},
     ),
     wrong_key(
         EKS, "cluster.systemPool.nodes", 0, "less than 1", "etcd and the controller run there"
@@ -745,7 +745,7 @@ CASES = [
         AKS,
         "cluster.gpuPools",
         "set together with cluster.gpuPool",
-        also={"cluster.gpuPool": {"maxNodes": 4}},
+        extra={"cluster.gpuPool": {"maxNodes": 4}},
     ),
     wrong_pool(
         AKS, "cluster.gpuPools[1].name", "11 characters; the maximum is 10", b={"name": "b" * 11}
@@ -777,7 +777,7 @@ CASES = [
         "cluster.gpuPools[0].zone",
         "westus has no availability zones",
         b={"zone": None, "vmSize": "Standard_NC8as_T4_v3"},
-        also={"cluster.location": "westus", "cluster.systemPool.zones": []},
+        extra={"cluster.location": "westus", "cluster.systemPool.zones": []},
     ),
     wrong_pool(
         AKS,
@@ -791,7 +791,7 @@ CASES = [
         "has 1/6 of a GPU, and the first pool has whole GPUs",
         "equal parts",
         b={"vmSize": "Standard_NV6ads_A10_v5"},
-        also={"cluster.minGpuMemoryGib": 4},
+        extra={"cluster.minGpuMemoryGib": 4},
     ),
     wrong_pool(
         AKS,
@@ -812,7 +812,7 @@ CASES = [
         "fits 16 nodes",
         a={"maxNodes": 8},
         b={"maxNodes": 8},
-        also={"cluster.network.podCidr": "10.244.0.0/20"},
+        extra={"cluster.network.podCidr": "10.244.0.0/20"},
     ),
     wrong_key(AKS, "cluster.systemPool.nodes", 0, "less than 1", "use 1 or more"),
     wrong_key(AKS, "cluster.systemPool.vmSize", "Standard_NC4as_T4_v3", "has GPUs", "D4s_v5"),
@@ -1043,18 +1043,24 @@ CASES = [
     wrong_key(
         EKS, "data.source", "s3://my-photos/imagenet", "the image contains", "to imagefolder"
     ),
-    photographs(EKS, "s3://My_Photos/imagenet", "not a source of data", "s3://BUCKET/PREFIX"),
-    photographs(EKS, "gs://my-photos/imagenet", "not a source of data", "az://ACCOUNT/CONTAINER"),
-    photographs(EKS, "https://acct.blob.core.windows.net/photos", "not a source", "az://ACCOUNT"),
-    photographs(EKS, "az://acct/photos", "a cluster of kind eks", "everstep data stage"),
-    photographs(AKS, "s3://my-photos/imagenet", "a cluster of kind aks", "everstep data stage"),
-    photographs(LOCAL, "s3://my-photos", "a cluster of kind existing", "everstep data stage"),
-    cached(EKS, "uploads/x.tar", "data.cache.source", "address of an object store", "s3://BUCKET"),
-    cached(
+    wrong_source(EKS, "s3://My_Photos/imagenet", "not a source of data", "s3://BUCKET/PREFIX"),
+    wrong_source(EKS, "gs://my-photos/imagenet", "not a source of data", "az://ACCOUNT/CONTAINER"),
+    wrong_source(EKS, "https://acct.blob.core.windows.net/photos", "not a source", "az://ACCOUNT"),
+    wrong_source(EKS, "az://acct/photos", "a cluster of kind eks", "everstep data stage"),
+    wrong_source(AKS, "s3://my-photos/imagenet", "a cluster of kind aks", "everstep data stage"),
+    wrong_source(LOCAL, "s3://my-photos", "a cluster of kind existing", "everstep data stage"),
+    wrong_cache(
+        EKS, "uploads/x.tar", "data.cache.source", "address of an object store", "s3://BUCKET"
+    ),
+    wrong_cache(
         EKS, "s3://My_Photos", "data.cache.source", "not a source of data", "s3://BUCKET/PREFIX"
     ),
-    cached(AKS, "s3://my-photos/x", "data.cache.source", "of kind aks", "shards on the volume"),
-    cached(AKS, "az://acct/photos/x", "data.cache.source", "of kind aks", "shards on the volume"),
+    wrong_cache(
+        AKS, "s3://my-photos/x", "data.cache.source", "of kind aks", "shards on the volume"
+    ),
+    wrong_cache(
+        AKS, "az://acct/photos/x", "data.cache.source", "of kind aks", "shards on the volume"
+    ),
     Case(
         EKS,
         {"data.cache": {"source": "s3://my-photos/x"}},
@@ -1077,9 +1083,9 @@ CASES = [
         "data.cache.size",
         ("not a valid Kubernetes quantity", "2Gi"),
     ),
-    photographs(LOCAL, "/mnt/photos.tar", "below the top of the volume", "uploads/photos.tar"),
-    photographs(LOCAL, "../photos.tar", "below the top of the volume", "uploads/photos.tar"),
-    photographs(LOCAL, "photos.tar.gz", "an archive that is not compressed", "uploads/photos.tar"),
+    wrong_source(LOCAL, "/mnt/photos.tar", "below the top of the volume", "uploads/photos.tar"),
+    wrong_source(LOCAL, "../photos.tar", "below the top of the volume", "uploads/photos.tar"),
+    wrong_source(LOCAL, "photos.tar.gz", "an archive that is not compressed", "uploads/photos.tar"),
     Case(
         EKS,
         {"job.gpusPerWorker": 4},
@@ -1375,7 +1381,7 @@ CASES = [
     wrong_key(LOCAL, "cluster.kind", "ekss", "not a known kind of cluster", "did you mean eks?"),
     wrong_key(LOCAL, "cluster.name", "x", "not a known key"),
     wrong_key(EKS, "cluster.network", "10.0.0.0/16", "must be a mapping"),
-    # --- Deadline and budget
+    # --- deadline and budget
     wrong_key(
         LOCAL, "job.deadline", "tomorrow", "not a duration of up to 90 days", "write it as 90m, 24h"
     ),
@@ -1429,7 +1435,7 @@ CASES = [
         "job.onDemand",
         "for 1 workers, and the GPU pools allow 0 in us-east-1b",
         a={"fallbackNodes": 3},
-        also={"job.onDemand": "fallback"},
+        extra={"job.onDemand": "fallback"},
     ),
     wrong_key(AKS, "job.onDemand", "fallback", "for 1 workers, and the GPU pools allow 0"),
     wrong_key(EKS, "job.budgetUsd", 0.5, "below one hour of 3 machines", "raise it to"),

@@ -24,9 +24,9 @@ from tests.components.config.bad_stacks import (
 
 
 def faults_of(case: Case) -> tuple[ConfigFault, ...]:
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         from_mapping(with_changes(case.base, case.change))
-    return caught.value.faults
+    return error.value.faults
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,11 @@ def breaks(rule: ConfigRule, case: Case) -> bool:
 
 
 def test_a_mistake_violates_every_rule_across_fields() -> None:
-    unbroken = [rule for rule in RULES if not any(breaks(rule, case) for case in CASES)]
+    rules_without_case = [rule for rule in RULES if not any(breaks(rule, case) for case in CASES)]
 
-    assert [rule.paths for rule in unbroken] == [], "a rule without a violation is untested"
+    assert [rule.paths for rule in rules_without_case] == [], (
+        "a rule without a violation is untested"
+    )
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "Secret" in "".join(case.message)])

@@ -28,9 +28,9 @@ def stack_values(path: Path) -> dict[str, Any]:
 
 
 def error_message(data: dict[str, Any]) -> str:
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         from_mapping(data)
-    return str(caught.value)
+    return str(error.value)
 
 
 def test_an_empty_stack_file_is_a_complete_configuration() -> None:
@@ -167,9 +167,9 @@ def test_exactly_the_trainable_numbers_are_accepted(
     if min_replicas <= replicas <= max_replicas <= batch:
         assert from_mapping({"job": job}).job.replicas == replicas
         return
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         from_mapping({"job": job})
-    assert all(fault.fix for fault in caught.value.faults), "each of these faults has a fix"
+    assert all(fault.fix for fault in error.value.faults), "each of these faults has a fix"
 
 
 def all_keys(
@@ -193,15 +193,15 @@ def test_a_key_with_a_missing_letter_is_corrected(
 ) -> None:
     *sections, name = key
     position = data.draw(st.integers(0, len(name) - 1))
-    misspelt = name[:position] + name[position + 1 :]
-    assume((*sections, misspelt) not in all_keys())  # job.mode is one letter from job.model
-    nested: dict[str, Any] = {misspelt: "x"}
+    typo = name[:position] + name[position + 1 :]
+    assume((*sections, typo) not in all_keys())  # job.mode is one letter from job.model
+    sections_with_typo: dict[str, Any] = {typo: "x"}
     for section in reversed(sections):
-        nested = {section: nested}
+        sections_with_typo = {section: sections_with_typo}
 
-    message = error_message(nested)
+    message = error_message(sections_with_typo)
 
-    assert ".".join([*sections, misspelt]) in message
+    assert ".".join([*sections, typo]) in message
     assert name in message, "the right key must be among the nearest"
 
 
@@ -249,10 +249,10 @@ def test_the_loader_reads_unknown_keys_too() -> None:
 def test_the_loader_decodes_nested_values_from_json() -> None:
     pulumi.runtime.set_all_config({"everstep:job": '{"replicas": 2, "env": {"A": "1"}}'})
 
-    loaded = config.load(pulumi.Config("everstep"))
+    stack_config = config.load(pulumi.Config("everstep"))
 
-    assert loaded.job.replicas == 2
-    assert loaded.job.env == {"A": "1"}
+    assert stack_config.job.replicas == 2
+    assert stack_config.job.env == {"A": "1"}
 
 
 def test_a_deadline_in_the_past_is_refused_when_a_stack_is_deployed_and_not_when_it_is_read() -> (
@@ -269,12 +269,12 @@ def test_a_deadline_in_the_past_is_refused_when_a_stack_is_deployed_and_not_when
 
 
 def test_every_key_is_described() -> None:
-    def undescribed(model: type[BaseModel]) -> list[str]:
+    def keys_without_description(model: type[BaseModel]) -> list[str]:
         return [name for name, field in model.model_fields.items() if not field.description]
 
     sections = [value for value in vars(config).values() if isinstance(value, type)]
     models = [value for value in sections if issubclass(value, config.Section)]
-    assert [name for model in models for name in undescribed(model)] == []
+    assert [name for model in models for name in keys_without_description(model)] == []
 
 
 def test_the_page_of_options_is_current() -> None:
@@ -284,8 +284,8 @@ def test_the_page_of_options_is_current() -> None:
 
 
 def test_a_recursive_yaml_alias_is_reported_as_a_fault() -> None:
-    cyclic: dict[str, object] = {}
-    cyclic["job"] = {"env": cyclic}
+    values: dict[str, object] = {}
+    values["job"] = {"env": values}
 
     with pytest.raises(ConfigurationError, match="YAML alias"):
-        config.from_mapping(cyclic)
+        config.from_mapping(values)

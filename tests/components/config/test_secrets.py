@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from components.config import from_mapping, secrets
 from components.config.faults import ConfigFault, ConfigurationError
-from tests.components.existing.existing_stack import declared, pod_of
+from tests.components.existing.existing_stack import declare_existing, pod_of
 
-SHAPES = {
+SECRETS = {
     "access key of AWS": "AKIA" + "IOSFODNN7EXAMPLE",
     "private key": "-----BEGIN " + "OPENSSH PRIVATE KEY-----\nb3BlbnNz",
     "token of GitHub": "ghp_" + "a1B2" * 9,
@@ -22,7 +22,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize(("kind", "secret"), SHAPES.items(), ids=SHAPES)
+@pytest.mark.parametrize(("kind", "secret"), SECRETS.items(), ids=SECRETS)
 def test_a_secret_is_recognised_by_its_format_in_any_key(kind: str, secret: str) -> None:
     (fault,) = secrets.plaintext_secrets({"tags": {"a": "b"}, "deep": [{"down": f"x {secret}"}]})
 
@@ -85,11 +85,11 @@ def test_options_that_resemble_secrets_are_accepted(arguments: list[str]) -> Non
 
 
 def test_a_fault_of_a_command_does_not_show_the_secret_in_it() -> None:
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         from_mapping({"job": {"command": ["torchrun", "train.py", "--hf-token", "hunter2"]}})
 
-    assert {fault.path for fault in caught.value.faults} == {"job.command", "job.command[3]"}
-    assert "hunter2" not in str(caught.value)
+    assert {fault.path for fault in error.value.faults} == {"job.command", "job.command[3]"}
+    assert "hunter2" not in str(error.value)
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.text(alphabet="abc 123./-", max_size=40)))
@@ -98,13 +98,13 @@ def test_plain_words_are_not_secrets(env: dict[str, str]) -> None:
 
 
 def test_other_faults_of_a_secret_value_hide_it_too() -> None:
-    secret = SHAPES["token of GitHub"]
+    secret = SECRETS["token of GitHub"]
 
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         from_mapping({"job": {"epochs": secret, "image": f"{secret} {secret}"}})
 
-    assert len(caught.value.faults) == 4, "each is a wrong value, and each is a secret"
-    assert secret not in str(caught.value)
+    assert len(error.value.faults) == 4, "each is a wrong value, and each is a secret"
+    assert secret not in str(error.value)
 
 
 def test_a_fault_without_a_secret_keeps_its_value() -> None:
@@ -116,7 +116,7 @@ def test_a_fault_without_a_secret_keeps_its_value() -> None:
 def test_listed_secrets_become_environment_variables_of_workers() -> None:
     job = {"name": "fashion", "envFromSecrets": ["wandb", "registry"]}
 
-    (container,) = pod_of(declared(job=job)["training-job-fashion"])["containers"]
+    (container,) = pod_of(declare_existing(job=job)["training-job-fashion"])["containers"]
 
     assert container["envFrom"] == [
         {"secretRef": {"name": "wandb"}},
@@ -125,6 +125,6 @@ def test_listed_secrets_become_environment_variables_of_workers() -> None:
 
 
 def test_workers_without_secrets_have_no_env_from() -> None:
-    (container,) = pod_of(declared()["training-job-training"])["containers"]
+    (container,) = pod_of(declare_existing()["training-job-training"])["containers"]
 
     assert not container.get("envFrom")

@@ -73,10 +73,10 @@ def test_every_default_of_a_cloud_belongs_to_an_existing_key(cloud: str) -> None
 
 
 def test_every_rule_uses_existing_keys() -> None:
-    storage_of = {"existing": "hostpath", "eks": "fsx", "aks": "blob"}
+    storage_kinds = {"existing": "hostpath", "eks": "fsx", "aks": "blob"}
     for rule in RULES:
-        for cluster in rule.only.get("cluster", storage_of):
-            storage = next(iter(rule.only.get("storage", [storage_of[cluster]])))
+        for cluster in rule.only.get("cluster", storage_kinds):
+            storage = next(iter(rule.only.get("storage", [storage_kinds[cluster]])))
             data = {"cluster": {"kind": cluster}, "storage": {"kind": storage}}
             for path in rule.paths:
                 value_at(data, StackConfig, path)
@@ -153,19 +153,19 @@ def test_a_misspelt_key_is_corrected_within_its_kind(
     base, keys = stack_keys
     *sections, name = data.draw(st.sampled_from(keys))
     position = data.draw(st.integers(0, len(name) - 1))
-    misspelt = name[:position] + name[position + 1 :]
-    if not misspelt or (*sections, misspelt) in keys:
+    typo = name[:position] + name[position + 1 :]
+    if not typo or (*sections, typo) in keys:
         return
     nested: dict[str, Any] = {**base, "cluster": dict(base["cluster"])}
     target = nested
     for section in sections:
         target = target.setdefault(section, {})
-    target[misspelt] = "x"
+    target[typo] = "x"
 
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         from_mapping(nested)
 
-    fault = next(f for f in caught.value.faults if f.path == ".".join([*sections, misspelt]))
+    fault = next(f for f in error.value.faults if f.path == ".".join([*sections, typo]))
     assert name in fault.fix, "the right key must be among the nearest"
 
 
@@ -196,10 +196,10 @@ def test_any_value_of_a_key_yields_a_configuration_or_faults(
 @pytest.mark.parametrize("kind", ["eks", "aks", "fsx", "blob", "nothing", 3, None, [], {}])
 @pytest.mark.parametrize("section", ["cluster", "storage"])
 def test_any_kind_yields_a_configuration_or_faults(section: str, kind: Any) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         from_mapping({section: {"kind": kind, "zones": 3, "gpuPool": [1], "existing": "x"}})
 
-    assert caught.value.faults
+    assert error.value.faults
 
 
 def test_reading_a_configuration_imports_neither_pulumi_nor_a_cloud() -> None:

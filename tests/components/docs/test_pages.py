@@ -1,4 +1,4 @@
-"""All pages of the repository: each is in the navigation of the site, and its links lead somewhere."""
+"""All pages of the repository: each is in the navigation of the site, and its links resolve."""
 
 import re
 import subprocess
@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
-LISTED = subprocess.run(
+TRACKED_PAGES = subprocess.run(
     ["git", "-C", str(ROOT), "ls-files", "*.md"], capture_output=True, text=True, check=True
 ).stdout.split()
-PAGES = [name for name in LISTED if (ROOT / name).exists()]
+PAGES = [name for name in TRACKED_PAGES if (ROOT / name).exists()]
 CODE = re.compile(r"^( *)(```|~~~).*?^\1\2 *$|``.+?``|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)(?: \"[^\"]*\")?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -25,12 +25,12 @@ def test_every_page_is_in_the_navigation_of_the_site_once() -> None:
     navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
     pages = [name.removeprefix("docs/") for name in PAGES if name.startswith("docs/")]
 
-    assert sorted(names(navigation)) == sorted(pages), "add it to `nav` of mkdocs.yml"
+    assert sorted(navigation_paths(navigation)) == sorted(pages), "add it to `nav` of mkdocs.yml"
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_to_a_file_and_to_a_heading_of_it(page: str) -> None:
-    broken = [link for link in links(page) if not leads_somewhere(ROOT / page, link)]
+    broken = [link for link in links(page) if not resolves(ROOT / page, link)]
 
     assert broken == []
 
@@ -46,18 +46,18 @@ def test_a_broken_link_is_found() -> None:
     page = ROOT / "docs/eks.md"
 
     for link in ("absent.md", "aks.md#absent", "#absent", "../absent/"):
-        assert not leads_somewhere(page, link), link
+        assert not resolves(page, link), link
     for link in ("aks.md", "aks.md#steps", "#steps", "../stacks/", "../trainer/README.md#data"):
-        assert leads_somewhere(page, link), link
+        assert resolves(page, link), link
 
 
-def names(entry: Any) -> Iterator[str]:
+def navigation_paths(entry: Any) -> Iterator[str]:
     """Yield the paths in a part of the navigation."""
     if isinstance(entry, str):
         yield entry
     else:
         for inner in entry.values() if isinstance(entry, dict) else entry:
-            yield from names(inner)
+            yield from navigation_paths(inner)
 
 
 def links(page: str) -> list[str]:
@@ -66,7 +66,7 @@ def links(page: str) -> list[str]:
     return [link for link in LINK.findall(text) if not re.match(r"[a-z]+:", link)]
 
 
-def leads_somewhere(page: Path, link: str) -> bool:
+def resolves(page: Path, link: str) -> bool:
     """Return whether the file of a link exists, and has the heading."""
     name, _, heading = link.partition("#")
     target = page.parent / name if name else page
@@ -80,8 +80,8 @@ def headings(page: Path) -> frozenset[str]:
     counts: dict[str, int] = {}
     anchors = set()
     for title in HEADING.findall(text):
-        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title)
-        anchor = re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
+        title_text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title)
+        anchor = re.sub(r"[^\w\- ]", "", title_text.strip().lower()).replace(" ", "-")
         count = counts[anchor] = counts.get(anchor, -1) + 1
         anchors.add(f"{anchor}-{count}" if count else anchor)
     return frozenset(anchors)

@@ -48,11 +48,11 @@ def test_links_within_the_pages_are_unchanged() -> None:
         '<link href="https://fonts.example" rel="preconnect">',
     ],
 )
-def test_what_a_browser_would_request_from_another_host_is_found(html: str) -> None:
+def test_requests_of_a_browser_to_another_host_are_found(html: str) -> None:
     assert len(requests_to_other_hosts(html)) == 1
 
 
-def test_links_and_own_files_are_no_requests_to_other_hosts() -> None:
+def test_links_and_own_files_are_not_requests_to_other_hosts() -> None:
     html = (
         '<a href="https://example.org">x</a><script src="../assets/x.js"></script>'
         '<link rel="canonical" href="https://everstep.github.io/"><link rel=stylesheet href=x.css>'

@@ -13,7 +13,7 @@ from components.cost import estimate
 from components.docs import stack_table
 
 NAMES = stack_table.names()
-ON_CLOUDS = [name for name in NAMES if name != "local"]
+CLOUD_STACKS = [name for name in NAMES if name != "local"]
 
 
 def text_of(name: str) -> str:
@@ -24,7 +24,7 @@ def test_there_is_a_stack_for_each_cloud_and_each_environment() -> None:
     assert NAMES == ["local", "aks-dev", "aks-prod", "eks-dev", "eks-prod"]
 
 
-@pytest.mark.parametrize("name", ON_CLOUDS)
+@pytest.mark.parametrize("name", CLOUD_STACKS)
 def test_a_stack_matches_the_cloud_and_environment_in_its_name(name: str) -> None:
     cloud, environment = name.split("-")
 
@@ -35,7 +35,7 @@ def test_a_stack_matches_the_cloud_and_environment_in_its_name(name: str) -> Non
     assert config.protect == (environment == "prod")
 
 
-@pytest.mark.parametrize("name", ON_CLOUDS)
+@pytest.mark.parametrize("name", CLOUD_STACKS)
 def test_a_stack_file_for_a_cloud_contains_every_section(name: str) -> None:
     sections = set(yaml.safe_load(text_of(name))["config"])
     # Prices and a budget are a choice; a stack with a cluster has its own platform.
@@ -46,30 +46,33 @@ def test_a_stack_file_for_a_cloud_contains_every_section(name: str) -> None:
     assert missing <= optional, "a new user edits the file without searching for missing sections"
 
 
-def backwards(value: Any) -> Any:
+def with_reversed_keys(value: Any) -> Any:
     """Return a value with the keys of its mappings in reverse order."""
     if isinstance(value, dict):
-        return {key: backwards(value[key]) for key in reversed(value)}
-    return [backwards(item) for item in value] if isinstance(value, list) else value
+        return {key: with_reversed_keys(value[key]) for key in reversed(value)}
+    return [with_reversed_keys(item) for item in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_depends_on_the_order_of_keys_which_pulumi_does_not_keep(name: str) -> None:
+def test_the_order_of_keys_has_no_effect_because_pulumi_does_not_keep_it(name: str) -> None:
     content = yaml.safe_load(text_of(name))["config"]
     sections = {key.removeprefix("everstep:"): section for key, section in content.items()}
 
-    as_written, reversed_keys = from_mapping(sections), from_mapping(backwards(sections))
+    config, config_of_reversed_keys = (
+        from_mapping(sections),
+        from_mapping(with_reversed_keys(sections)),
+    )
 
-    assert as_written.model_dump_json() == reversed_keys.model_dump_json()
+    assert config.model_dump_json() == config_of_reversed_keys.model_dump_json()
 
 
 @pytest.mark.parametrize("name", ["aks-dev", "aks-prod"])
-def test_the_cheaper_vm_size_is_tried_first_also_when_pulumi_has_sorted_the_keys(name: str) -> None:
+def test_the_cheaper_vm_size_is_tried_first_even_if_pulumi_has_sorted_the_keys(name: str) -> None:
     content = yaml.safe_load(text_of(name))["config"]
-    passed = json.loads(json.dumps(content, sort_keys=True))
+    sorted_values = json.loads(json.dumps(content, sort_keys=True))
 
-    cluster = from_mapping({"cluster": passed["everstep:cluster"], "tags": passed["everstep:tags"],
-                            "protect": passed["everstep:protect"]}).cluster  # fmt: skip
+    cluster = from_mapping({"cluster": sorted_values["everstep:cluster"], "tags": sorted_values["everstep:tags"],
+                            "protect": sorted_values["everstep:protect"]}).cluster  # fmt: skip
 
     assert isinstance(cluster, AksConfig)
     first, second, *fallbacks = cluster.pools
@@ -79,8 +82,8 @@ def test_the_cheaper_vm_size_is_tried_first_also_when_pulumi_has_sorted_the_keys
     )
 
 
-@pytest.mark.parametrize("name", ON_CLOUDS)
-def test_dev_runs_the_published_controller_and_prod_the_maintained_controller(
+@pytest.mark.parametrize("name", CLOUD_STACKS)
+def test_dev_runs_the_upstream_controller_and_prod_the_maintained_controller(
     name: str,
 ) -> None:
     config = stack_table.read(stack_table.STACKS / f"Pulumi.{name}.yaml")
@@ -93,7 +96,7 @@ def test_dev_runs_the_published_controller_and_prod_the_maintained_controller(
         assert config.job.scaling == "capacity", "the reason for the maintained controller"
 
 
-@pytest.mark.parametrize("name", ON_CLOUDS)
+@pytest.mark.parametrize("name", CLOUD_STACKS)
 def test_gpu_nodes_are_spot_and_scale_from_zero(name: str) -> None:
     cluster = stack_table.read(stack_table.STACKS / f"Pulumi.{name}.yaml").cluster
 
@@ -103,14 +106,16 @@ def test_gpu_nodes_are_spot_and_scale_from_zero(name: str) -> None:
     assert {pool.settings.capacity for pool in cluster.pools} == {"spot"}
 
 
-@pytest.mark.parametrize("name", ON_CLOUDS)
+@pytest.mark.parametrize("name", CLOUD_STACKS)
 def test_placeholders_are_marked(name: str) -> None:
-    marked = [line for line in text_of(name).splitlines() if "# CHANGE" in line]
+    marked_lines = [line for line in text_of(name).splitlines() if "# CHANGE" in line]
 
     placeholder = re.compile(r"123456789012|203\.0\.113\.|11111111-2222|vision-team$|example\.org")
-    written = [line for line in text_of(name).splitlines() if not line.lstrip().startswith("#")]
-    unmarked = [line for line in written if placeholder.search(line) and line not in marked]
-    assert unmarked == [], "an unmarked placeholder would be deployed"
+    value_lines = [line for line in text_of(name).splitlines() if not line.lstrip().startswith("#")]
+    unmarked_lines = [
+        line for line in value_lines if placeholder.search(line) and line not in marked_lines
+    ]
+    assert unmarked_lines == [], "an unmarked placeholder would be deployed"
 
 
 @pytest.mark.parametrize("cloud", ["eks", "aks"])

@@ -10,7 +10,7 @@ from components.existing.cluster import ExistingCluster, ExistingClusterArgs
 from components.existing.hostpath import host_path
 from components.platform.image_pull import RegistryLogin
 from components.stack import TrainingStack, TrainingStackArgs
-from tests.components.recorder import Graph, Recorded, record
+from tests.components.recorder import Graph, RecordedResource, record
 
 SPOT = {
     "selector": {"everstep.dev/pool": "gpu-spot"},
@@ -19,7 +19,7 @@ SPOT = {
 SYSTEM = {"selector": {"everstep.dev/pool": "system"}}
 
 
-def declared(**sections: Any) -> Graph:
+def declare_existing(**sections: Any) -> Graph:
     """Declare a stack on an existing cluster with a GPU pool and a system pool."""
     pools = {"gpuPool": SPOT, "systemPool": SYSTEM}
     config = from_mapping({"cluster": pools, **sections})
@@ -40,7 +40,7 @@ def declared(**sections: Any) -> Graph:
     return record(program)
 
 
-def pod_of(resource: Recorded) -> dict[str, Any]:
+def pod_of(resource: RecordedResource) -> dict[str, Any]:
     """Return the pod spec of a workload; for an ElasticJob, the worker's."""
     spec = resource.inputs["spec"]
     if resource.type.endswith(":ElasticJob"):
@@ -53,12 +53,12 @@ UPSTREAM = {"kind": "upstream", "image": "torchelastic/kubernetes:0.1.0"}
 
 
 @cache
-def maintained() -> Graph:
+def maintained_stack() -> Graph:
     """Declare a stack with Everstep's controller."""
-    return declared(job={"name": "fashion"})
+    return declare_existing(job={"name": "fashion"})
 
 
 @cache
-def upstream() -> Graph:
+def upstream_stack() -> Graph:
     """Declare a stack with the upstream controller."""
-    return declared(job={"name": "fashion"}, controller=UPSTREAM)
+    return declare_existing(job={"name": "fashion"}, controller=UPSTREAM)

@@ -58,7 +58,7 @@ def test_an_unknown_context_is_reported_with_the_nearest_names(file: Path) -> No
 def test_no_error_shows_the_content_of_the_file(file: Path) -> None:
     file.write_text("token: hunter2\n", encoding="utf-8")
 
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         read_kubeconfig(ExistingClusterConfig(), {"KUBECONFIG": str(file)})
 
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(error.value)

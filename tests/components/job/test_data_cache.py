@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.components.aws.eks_stack import complete_stack, declared_training, document
-from tests.components.existing.existing_stack import declared, pod_of
+from tests.components.aws.eks_stack import complete_stack, declare_training, document
+from tests.components.existing.existing_stack import declare_existing, pod_of
 from tests.components.recorder import Graph
 
 SOURCE = "s3://my-photos/imagenet/shards"
@@ -16,9 +16,9 @@ TEMPLATE = "eks-nodes-gpu-spot-template"
 
 
 @cache
-def on_eks(storage_class: str = "") -> Graph:
+def cache_stack(storage_class: str = "") -> Graph:
     settings = {"storageClass": storage_class} if storage_class else {}
-    return declared_training(data={"dataset": "imagefolder", "cache": {**CACHE, **settings}})
+    return declare_training(data={"dataset": "imagefolder", "cache": {**CACHE, **settings}})
 
 
 def worker(graph: Graph) -> dict[str, Any]:
@@ -34,52 +34,56 @@ def volume(graph: Graph) -> dict[str, Any]:
 
 
 def test_workers_read_the_store_through_a_volume_of_their_own() -> None:
-    arguments = " ".join(worker(on_eks())["args"])
+    arguments = " ".join(worker(cache_stack())["args"])
 
     assert f"--dataset imagefolder --data /everstep-cache --data-store {SOURCE}" in arguments
     assert f"--data-cache-bytes {95 * 2**30}" in arguments, "more would evict the pod"
     assert "--data-cache-free-percent 15" in arguments
-    assert volume(on_eks()) == {"name": "data-cache", "emptyDir": {"sizeLimit": "100Gi"}}
-    assert {"name": "data-cache", "mountPath": "/everstep-cache"} in worker(on_eks())[
+    assert volume(cache_stack()) == {"name": "data-cache", "emptyDir": {"sizeLimit": "100Gi"}}
+    assert {"name": "data-cache", "mountPath": "/everstep-cache"} in worker(cache_stack())[
         "volumeMounts"
     ]
 
 
 def test_a_volume_of_a_storage_class_is_created_with_each_worker() -> None:
-    (claim,) = volume(on_eks("fast"))["ephemeral"].values()
+    (claim,) = volume(cache_stack("fast"))["ephemeral"].values()
 
     assert claim["spec"]["storageClassName"] == "fast"
     assert claim["spec"]["resources"]["requests"] == {"storage": "100Gi"}
-    assert "--data-cache-free-percent" not in worker(on_eks("fast"))["args"]
+    assert "--data-cache-free-percent" not in worker(cache_stack("fast"))["args"]
 
 
 def test_nothing_is_prepared_on_the_volume() -> None:
-    assert not on_eks().of("Job")
+    assert not cache_stack().of_type("Job")
     assert "--data-store" not in worker(complete_stack())["args"]
 
 
 def test_workers_may_read_the_prefix_and_nothing_else() -> None:
-    assert on_eks()["eks-data-identity"].inputs["serviceAccount"] == "trainer"
-    assert pod_of(on_eks().one("ElasticJob"))["serviceAccountName"] == "trainer"
-    listing, reading = document(on_eks()["eks-data-role-read"])
+    assert cache_stack()["eks-data-identity"].inputs["serviceAccount"] == "trainer"
+    assert pod_of(cache_stack().one("ElasticJob"))["serviceAccountName"] == "trainer"
+    listing, reading = document(cache_stack()["eks-data-role-read"])
     assert (listing["Action"], reading["Action"]) == (["s3:ListBucket"], ["s3:GetObject"])
     assert reading["Resource"][1] == "arn:aws:s3:::my-photos/imagenet/shards/*"
-    assert {"name": "AWS_REGION", "value": "us-east-1"} in worker(on_eks())["env"]
+    assert {"name": "AWS_REGION", "value": "us-east-1"} in worker(cache_stack())["env"]
 
 
 def test_the_identity_exists_before_the_workers() -> None:
-    ancestors = on_eks().ancestors(on_eks().one("ElasticJob").name)
+    ancestors = cache_stack().ancestors(cache_stack().one("ElasticJob").name)
 
     assert {"eks-data-identity", "eks-data-role-read"} <= ancestors
 
 
 @pytest.mark.parametrize("cloud", [True, False])
 def test_only_workers_may_connect_to_the_store(*, cloud: bool) -> None:
-    graph = on_eks() if cloud else declared(data={"dataset": "imagefolder", "cache": CACHE})
+    graph = (
+        cache_stack()
+        if cloud
+        else declare_existing(data={"dataset": "imagefolder", "cache": CACHE})
+    )
 
     policies = {
         policy.inputs["metadata"]["name"]: policy.inputs["spec"]
-        for policy in graph.of("NetworkPolicy")
+        for policy in graph.of_type("NetworkPolicy")
     }
     for name, port in (("data-to-source", 443), ("data-to-identity-agent", 80)):
         selector = policies[name]["podSelector"]["matchLabels"]
@@ -87,16 +91,18 @@ def test_only_workers_may_connect_to_the_store(*, cloud: bool) -> None:
         assert [rule["port"] for rule in policies[name]["egress"][0]["ports"]] == [port]
 
 
-@pytest.mark.parametrize(("storage_class", "joined"), [("", True), ("fast", False)])
-def test_nvme_disks_are_joined_for_a_cache_on_the_node(*, storage_class: str, joined: bool) -> None:
-    encoded = on_eks(storage_class)[TEMPLATE].inputs.get("userData", "")
+@pytest.mark.parametrize(("storage_class", "expected"), [("", True), ("fast", False)])
+def test_nvme_disks_are_joined_for_a_cache_on_the_node(
+    *, storage_class: str, expected: bool
+) -> None:
+    encoded = cache_stack(storage_class)[TEMPLATE].inputs.get("userData", "")
 
-    assert ("strategy: RAID0" in b64decode(encoded).decode()) is joined
+    assert ("strategy: RAID0" in b64decode(encoded).decode()) is expected
 
 
 def test_nvme_disks_and_huge_pages_are_parts_of_one_user_data() -> None:
     pool = {"instanceTypes": ["p4d.24xlarge"], "efa": True}
-    graph = declared_training(
+    graph = declare_training(
         data={"dataset": "imagefolder", "cache": CACHE}, cluster={"gpuPool": pool}
     )
 

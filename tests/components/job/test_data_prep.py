@@ -1,14 +1,14 @@
-"""The preparation of the data: what is copied, and when the Job is another one."""
+"""The preparation of the data: the copied files, and the changes that replace the Job."""
 
 from typing import Any
 
-from tests.components.aws.eks_stack import declared_training
-from tests.components.existing.existing_stack import declared, pod_of
+from tests.components.aws.eks_stack import declare_training
+from tests.components.existing.existing_stack import declare_existing, pod_of
 from tests.components.recorder import Graph
 
 IMAGES = {"dataset": "imagefolder"}
 OUTPUT = ["--dataset", "imagefolder", "--output", "/everstep/data/imagefolder"]
-STAGED = ["--source", "/everstep/data/imagefolder-source"]
+STAGING_OPTIONS = ["--source", "/everstep/data/imagefolder-source"]
 
 
 def container(graph: Graph) -> dict[str, Any]:
@@ -17,21 +17,23 @@ def container(graph: Graph) -> dict[str, Any]:
 
 
 def test_without_a_source_the_command_line_does_not_change() -> None:
-    assert container(declared(data=IMAGES))["args"] == OUTPUT
-    assert "env" not in container(declared(data=IMAGES)), "a change of the pod replaces the Job"
+    assert container(declare_existing(data=IMAGES))["args"] == OUTPUT
+    assert "env" not in container(declare_existing(data=IMAGES)), (
+        "a change of the pod replaces the Job"
+    )
 
 
 def test_a_bucket_is_copied_to_a_folder_of_its_own_before_it_is_converted() -> None:
-    graph = declared_training(data={**IMAGES, "source": "s3://my-photos/imagenet"})
+    graph = declare_training(data={**IMAGES, "source": "s3://my-photos/imagenet"})
 
     prepare = container(graph)
-    assert prepare["args"] == [*OUTPUT, "--stage", "s3://my-photos/imagenet", *STAGED]
+    assert prepare["args"] == [*OUTPUT, "--stage", "s3://my-photos/imagenet", *STAGING_OPTIONS]
     assert prepare["env"] == [{"name": "AWS_REGION", "value": "us-east-1"}]
     assert graph.one("Job").inputs["spec"]["activeDeadlineSeconds"] > 3600, "a copy takes hours"
 
 
 def test_an_archive_is_read_from_the_volume() -> None:
-    graph = declared(data={**IMAGES, "source": "uploads/photos.tar"})
+    graph = declare_existing(data={**IMAGES, "source": "uploads/photos.tar"})
 
     arguments = container(graph)["args"]
-    assert arguments == [*OUTPUT, "--stage", "/everstep/uploads/photos.tar", *STAGED]
+    assert arguments == [*OUTPUT, "--stage", "/everstep/uploads/photos.tar", *STAGING_OPTIONS]

@@ -7,13 +7,13 @@ from cloudtwin.providers.kubernetes import wait_for
 
 from everstep.elastic.launch.options import parse
 from tests.components.aws.eks_stack import complete_stack
-from tests.components.existing.existing_stack import declared, pod_of
+from tests.components.existing.existing_stack import declare_existing, pod_of
 from tests.components.recorder import Graph
 
 
 def readiness_problem(*conditions: tuple[str, str], graph: Graph | None = None) -> str:
     """Return the expectations that these conditions of the declared job do not meet."""
-    (job,) = (graph or declared()).of("ElasticJob")
+    (job,) = (graph or declare_existing()).of_type("ElasticJob")
     (expectation,) = wait_for.parse(job.inputs["metadata"]["annotations"]["pulumi.com/waitFor"])
     condition_list: list[dict[str, Any]] = [
         {"type": kind, "status": state} for kind, state in conditions
@@ -42,7 +42,7 @@ def test_an_update_waits_for_workers_that_do_not_run_yet(
 
 
 def container(**job: Any) -> dict[str, Any]:
-    (resource,) = declared(job=job).of("ElasticJob")
+    (resource,) = declare_existing(job=job).of_type("ElasticJob")
     (worker,) = pod_of(resource)["containers"]
     return dict(worker)
 
@@ -71,9 +71,9 @@ def test_the_command_line_of_the_trainer_has_only_values_other_than_the_defaults
         *TRAINER_ARGUMENTS[:-1],
         *("exact", "--shard-size", "32"),
     ]
-    changed = {"fresh": "a", "acceptData": "ab", "loaderWorkers": 2, "compress": "bf16"}
-    changed |= {"acceptOlderCheckpoint": 40}
-    assert container(**changed, nonfiniteLoss="skip")["args"] == [
+    options = {"fresh": "a", "acceptData": "ab", "loaderWorkers": 2, "compress": "bf16"}
+    options |= {"acceptOlderCheckpoint": 40}
+    assert container(**options, nonfiniteLoss="skip")["args"] == [
         *TRAINER_ARGUMENTS,
         *("--fresh", "a", "--accept-data", "ab", "--accept-older-checkpoint", "40"),
         *("--loader-workers", "2"),
@@ -107,10 +107,10 @@ def test_the_launcher_accepts_the_command_line_of_a_program() -> None:
 
 
 def test_no_data_set_is_prepared_for_a_program_of_the_user() -> None:
-    graph = declared(job={"command": ["python3", "train.py"]})
+    graph = declare_existing(job={"command": ["python3", "train.py"]})
 
-    assert graph.of("DataPrep") == []
-    assert graph.of("ElasticJob"), "the job does not wait for data that is not prepared"
+    assert graph.of_type("DataPrep") == []
+    assert graph.of_type("ElasticJob"), "the job does not wait for data that is not prepared"
 
 
 def test_an_update_does_not_wait_for_capacity_where_nodes_are_created_on_demand() -> None:

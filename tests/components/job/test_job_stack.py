@@ -1,4 +1,4 @@
-"""A job on the platform of another stack: what it declares, and what it takes from that platform."""
+"""A job on the platform of another stack: its resources, and the values that it reads from the platform."""
 
 import json
 from functools import cache
@@ -11,15 +11,15 @@ from components.config import from_mapping
 from components.config.faults import ConfigurationError
 from components.job import shared_platform
 from components.job.job_stack import JobStack, JobStackArgs
-from tests.components.existing.existing_stack import maintained, pod_of
+from tests.components.existing.existing_stack import maintained_stack, pod_of
 from tests.components.recorder import Graph, record
 
 PLATFORM = {"name": "eks-dev"}
 
 
-def exported() -> dict[str, Any]:
+def platform_output() -> dict[str, Any]:
     """Return the output `platform` of a stack, as a backend stores it: without keys that have no value."""
-    output = json.loads(json.dumps(maintained().outputs["platform"]))
+    output = json.loads(json.dumps(maintained_stack().outputs["platform"]))
     return {key: value for key, value in output.items() if value is not None}
 
 
@@ -27,7 +27,7 @@ def job_stack(platform: dict[str, Any] | None = None, priority: int = 0, **secti
     """Declare a job on a platform, by default a stack on an existing cluster."""
     stack = {"job": {"name": "second"}, "platformStack": PLATFORM}
     config = from_mapping({**stack, **sections})
-    shared = shared_platform.read("eks-dev", platform or exported(), config.job.name)
+    shared = shared_platform.read("eks-dev", platform or platform_output(), config.job.name)
 
     def program() -> dict[str, Any]:
         provider = kubernetes.Provider("platform-kubernetes", kubeconfig="contexts: []")
@@ -38,35 +38,41 @@ def job_stack(platform: dict[str, Any] | None = None, priority: int = 0, **secti
 
 
 @cache
-def default() -> Graph:
+def default_job() -> Graph:
     return job_stack()
 
 
 def test_a_job_on_the_platform_of_another_stack_declares_no_part_of_a_platform() -> None:
-    kinds = {resource.type.rpartition(":")[2] for resource in default().custom("kubernetes")}
+    kinds = {
+        resource.type.rpartition(":")[2] for resource in default_job().resources_of("kubernetes")
+    }
 
     assert kinds == {"PriorityClass", "ResourceQuota", "ElasticJob"}
 
 
-def test_its_job_differs_from_one_of_the_platforms_own_stack_only_in_name_and_priority() -> None:
-    ours, other = maintained().one("ElasticJob"), default().one("ElasticJob")
+def test_the_job_differs_from_the_job_of_the_platforms_stack_only_in_name_and_priority() -> None:
+    platform_job, second_job = maintained_stack().one("ElasticJob"), default_job().one("ElasticJob")
 
-    renamed = json.loads(json.dumps(ours.inputs["spec"]).replace('fashion"', 'second"'))
-    renamed = json.loads(json.dumps(renamed).replace("/runs/fashion", "/runs/second"))
-    pod = renamed["replicaSpecs"]["Worker"]["template"]["spec"]
+    expected_spec = json.loads(
+        json.dumps(platform_job.inputs["spec"]).replace('fashion"', 'second"')
+    )
+    expected_spec = json.loads(json.dumps(expected_spec).replace("/runs/fashion", "/runs/second"))
+    pod = expected_spec["replicaSpecs"]["Worker"]["template"]["spec"]
     pod["priorityClassName"] = "everstep-job-second"
-    assert other.inputs["spec"] == renamed
-    assert other.inputs["metadata"]["namespace"] == ours.inputs["metadata"]["namespace"]
+    assert second_job.inputs["spec"] == expected_spec
+    assert (
+        second_job.inputs["metadata"]["namespace"] == platform_job.inputs["metadata"]["namespace"]
+    )
 
 
-def test_its_outputs_locate_its_own_run_on_the_volume_of_the_platform() -> None:
-    ours, other = maintained().outputs, default().outputs
+def test_the_outputs_locate_the_run_of_the_job_on_the_volume_of_the_platform() -> None:
+    platform_outputs, outputs = maintained_stack().outputs, default_job().outputs
 
-    assert other["job"] == "second"
-    assert other["checkpoints"] == "/mnt/everstep/runs/second/checkpoints"
-    assert other["journal"] == "/mnt/everstep/runs/second/journal"
+    assert outputs["job"] == "second"
+    assert outputs["checkpoints"] == "/mnt/everstep/runs/second/checkpoints"
+    assert outputs["journal"] == "/mnt/everstep/runs/second/journal"
     for output in ("namespace", "volumePath", "follow", "image"):
-        assert other[output] == ours[output], output
+        assert outputs[output] == platform_outputs[output], output
 
 
 def test_the_quota_counts_the_workers_of_this_job_only() -> None:
@@ -83,13 +89,13 @@ def test_the_quota_counts_the_workers_of_this_job_only() -> None:
     ("priority", "policy"), [(-5, "Never"), (0, "Never"), (7, "PreemptLowerPriority")]
 )
 def test_only_workers_of_a_raised_priority_evict_others(priority: int, policy: str) -> None:
-    declared_class = job_stack(priority=priority).one("PriorityClass").inputs
+    priority_class = job_stack(priority=priority).one("PriorityClass").inputs
 
-    assert (declared_class["value"], declared_class["preemptionPolicy"]) == (priority, policy)
+    assert (priority_class["value"], priority_class["preemptionPolicy"]) == (priority, policy)
 
 
 def test_priority_and_quota_exist_before_the_workers() -> None:
-    assert {"training-priority", "training-quota"} <= default().ancestors("training-job-second")
+    assert {"training-priority", "training-quota"} <= default_job().ancestors("training-job-second")
 
 
 def test_a_data_set_that_the_platform_lacks_is_prepared_first() -> None:
@@ -102,32 +108,32 @@ def test_a_data_set_that_the_platform_lacks_is_prepared_first() -> None:
 
 def test_a_program_of_the_user_needs_no_data_preparation() -> None:
     graph = job_stack(
-        {**exported(), "dataset": None},
+        {**platform_output(), "dataset": None},
         job={"name": "second", "image": "example.org/mine:1", "command": ["python3", "train.py"]},
     )
 
-    assert not graph.of("Job")
+    assert not graph.of_type("Job")
 
 
 def test_with_a_cache_of_an_object_store_nothing_is_prepared() -> None:
     cache = {"source": "s3://shards/imagenet"}
     graph = job_stack(data={"dataset": "imagefolder", "cache": cache})
 
-    assert not graph.of("Job")
+    assert not graph.of_type("Job")
     assert "s3://shards/imagenet" in pod_of(graph.one("ElasticJob"))["containers"][0]["args"]
 
 
 def test_image_and_grace_period_default_to_the_platforms() -> None:
-    platform = {**exported(), "image": "example.org/trainer:7", "graceSeconds": 120}
+    platform = {**platform_output(), "image": "example.org/trainer:7", "graceSeconds": 120}
     second = {"name": "second", "image": "example.org/other:1", "graceSeconds": 45}
 
-    inherited = pod_of(job_stack(platform).one("ElasticJob"))
-    chosen = pod_of(job_stack(platform, job=second).one("ElasticJob"))
+    default_pod = pod_of(job_stack(platform).one("ElasticJob"))
+    configured_pod = pod_of(job_stack(platform, job=second).one("ElasticJob"))
 
-    assert inherited["containers"][0]["image"] == "example.org/trainer:7"
-    assert inherited["terminationGracePeriodSeconds"] == 120
-    assert chosen["containers"][0]["image"] == "example.org/other:1"
-    assert chosen["terminationGracePeriodSeconds"] == 45
+    assert default_pod["containers"][0]["image"] == "example.org/trainer:7"
+    assert default_pod["terminationGracePeriodSeconds"] == 120
+    assert configured_pod["containers"][0]["image"] == "example.org/other:1"
+    assert configured_pod["terminationGracePeriodSeconds"] == 45
 
 
 @pytest.mark.parametrize(
@@ -144,7 +150,7 @@ def test_a_platform_on_which_the_job_cannot_run_is_refused(
     output: dict[str, Any] | None, message: str
 ) -> None:
     incomplete = output == {"job": "fashion"}
-    platform = output if output is None or incomplete else {**exported(), **output}
+    platform = output if output is None or incomplete else {**platform_output(), **output}
 
     with pytest.raises(ConfigurationError, match=message) as error:
         shared_platform.read("eks-dev", platform, "second")
@@ -152,6 +158,6 @@ def test_a_platform_on_which_the_job_cannot_run_is_refused(
 
 
 def test_an_output_of_a_newer_version_with_more_fields_is_read() -> None:
-    newer = {**exported(), "added": {"later": True}}
+    newer_output = {**platform_output(), "added": {"later": True}}
 
-    assert shared_platform.read("eks-dev", newer, "second").namespace == "elastic-job"
+    assert shared_platform.read("eks-dev", newer_output, "second").namespace == "elastic-job"

@@ -13,12 +13,11 @@ from cloudtwin.nodes.bring_up import admin_client
 from cloudtwin.progress import Silent
 
 from everstep.cli.images import OPTIONS
-from tests.components.existing.existing_stack import declared, pod_of
+from tests.components.existing.existing_stack import maintained_stack, pod_of, upstream_stack
 from tests.components.recorder import Graph
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
-UPSTREAM = {"kind": "upstream", "image": "torchelastic/kubernetes:0.1.0"}
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 EFFECTIVE_SECONDS = 300.0
 
@@ -35,7 +34,7 @@ def api() -> Iterator[KubernetesClient]:
             for name in (account, "harmless"):
                 path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
                 api.post(path, {"metadata": {"name": name}})
-        for graph in (upstream(), maintained()):
+        for graph in (upstream_stack(), maintained_stack()):
             declare_guard(api, graph)
         yield api
     finally:
@@ -45,21 +44,13 @@ def api() -> Iterator[KubernetesClient]:
 ACCOUNTS = {"everstep-system": "elastic-job-controller", "elastic-job": "elasticjob-controller"}
 
 
-def upstream() -> Graph:
-    return declared(job={"name": "fashion"}, controller=UPSTREAM)
-
-
-def maintained() -> Graph:
-    return declared(job={"name": "fashion"})
-
-
 def declare_guard(api: KubernetesClient, graph: Graph) -> None:
     """Create the policy of a stack, and wait until it is effective."""
     for kind, path in (
         ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
         ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
     ):
-        for resource in graph.of(kind):
+        for resource in graph.of_type(kind):
             if resource.name.startswith("training-controller-account"):
                 api.post(
                     f"{ADMISSION}/{path}",
@@ -120,14 +111,18 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("graph", [upstream, maintained], ids=["upstream", "maintained"])
+@pytest.mark.parametrize(
+    "graph", [upstream_stack, maintained_stack], ids=["upstream", "maintained"]
+)
 def test_the_controllers_own_pod_is_admitted(
     api: KubernetesClient, graph: Callable[[], Graph]
 ) -> None:
     assert refusal(api, *own_pod(graph())) == ""
 
 
-@pytest.mark.parametrize("graph", [upstream, maintained], ids=["upstream", "maintained"])
+@pytest.mark.parametrize(
+    "graph", [upstream_stack, maintained_stack], ids=["upstream", "maintained"]
+)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_pod_that_could_run_another_program_may_not_use_the_controllers_account(
     api: KubernetesClient, graph: Callable[[], Graph], change: str
@@ -139,7 +134,7 @@ def test_a_pod_that_could_run_another_program_may_not_use_the_controllers_accoun
 
 
 @pytest.mark.parametrize("namespace", ACCOUNTS)
-def test_pods_of_other_accounts_are_not_concerned(api: KubernetesClient, namespace: str) -> None:
+def test_pods_of_other_accounts_are_not_affected(api: KubernetesClient, namespace: str) -> None:
     pod = {"serviceAccountName": "harmless", "containers": [{"name": "a", "image": "alpine"}]}
 
     assert refusal(api, namespace, pod) == ""

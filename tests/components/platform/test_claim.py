@@ -1,10 +1,10 @@
 """The claim of the shared volume."""
 
-from tests.components.existing.existing_stack import declared
+from tests.components.existing.existing_stack import declare_existing
 
 
 def test_the_volume_is_reserved_for_the_claim_and_outlives_it() -> None:
-    graph = declared(storage={"path": "/data/shared", "size": "1Ti"})
+    graph = declare_existing(storage={"path": "/data/shared", "size": "1Ti"})
     volume, claim = (graph[f"training-storage-{part}"].inputs for part in ("volume", "claim"))
 
     assert volume["spec"]["hostPath"] == {"path": "/data/shared", "type": "Directory"}

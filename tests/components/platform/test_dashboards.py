@@ -1,4 +1,4 @@
-"""The Grafana dashboards: current, accepted by Grafana's own types, and only about metrics that exist."""
+"""The Grafana dashboards: current, accepted by Grafana's own types, and limited to metrics that exist."""
 
 import json
 import re
@@ -17,21 +17,25 @@ from components.platform.dashboards import DASHBOARDS, path_of, text_of
 from everstep.catalog.metrics import EXPORTERS
 
 NAME = re.compile(r"\b(?:everstep|elasticjob|node_gpu|DCGM|kubelet)[\w:]*[_:][\w:]+")
-OF_THE_STACK = {
+STACK_SERIES = {
     "everstep:fixed_usd_per_hour",
     "everstep:gpu_node_usd_per_hour",
     "everstep:budget_usd_per_month",
 }
-"""Recorded by the stack, which knows the prices."""
-OF_PROMETHEUS = ("titleFormat", "textFormat")
+"""Series that the stack records, because it knows the prices."""
+PROMETHEUS_FIELDS = ("titleFormat", "textFormat")
 """Fields of annotations that Grafana's Prometheus data source reads, and its common types do not have."""
 
 
 def known_names() -> set[str]:
-    exported = {
+    exported_series = {
         series for exporter in EXPORTERS for metric in exporter.metrics for series in metric.series
     }
-    return exported | {rule["record"] for rule in read_rules() if "record" in rule} | OF_THE_STACK
+    return (
+        exported_series
+        | {rule["record"] for rule in read_rules() if "record" in rule}
+        | STACK_SERIES
+    )
 
 
 def queries(dashboard: Dashboard) -> list[str]:
@@ -72,7 +76,7 @@ def lost_fields(document: Any, parsed: Any, path: str = "") -> Any:
     """Yield the paths of values that Grafana's types lost; they may add defaults."""
     if isinstance(document, dict) and isinstance(parsed, dict):
         for key, value in document.items():
-            if key in OF_PROMETHEUS:
+            if key in PROMETHEUS_FIELDS:
                 continue
             yield from lost_fields(value, parsed.get(key), f"{path}.{key}")
     elif isinstance(document, list) and isinstance(parsed, list) and len(document) == len(parsed):
@@ -110,9 +114,9 @@ def test_every_metric_of_a_rule_exists() -> None:
 
 @for_each_dashboard
 def test_every_variable_of_a_query_is_declared(dashboard: Dashboard) -> None:
-    declared = {variable.name for variable in dashboard.variables} | {"__rate_interval"}
+    variables = {variable.name for variable in dashboard.variables} | {"__rate_interval"}
     for query in queries(dashboard):
-        assert set(re.findall(r"\$(\w+)", query)) <= declared, query
+        assert set(re.findall(r"\$(\w+)", query)) <= variables, query
 
 
 @for_each_dashboard
@@ -126,6 +130,6 @@ def test_panels_have_descriptions_and_neither_overlap_nor_share_a_number(
     ]
 
     assert len({panel["id"] for panel in panels}) == len(panels)
-    assert not any(covered & others for covered, others in combinations(cells, 2))
+    assert not any(first & second for first, second in combinations(cells, 2))
     assert all(x < 24 for cell in cells for x, _ in cell)
     assert all(panel.title and panel.description for panel in dashboard.panels)

@@ -1,16 +1,16 @@
 """The ElasticJob controllers: permissions, definition and options."""
 
 from components.platform import elastic_controller
-from tests.components.existing.existing_stack import maintained, pod_of, upstream
+from tests.components.existing.existing_stack import maintained_stack, pod_of, upstream_stack
 from tests.components.recorder import Graph
 
 
 def test_the_maintained_controller_has_only_the_permissions_it_needs() -> None:
-    graph = maintained()
-    (cluster_role,) = graph.of("ClusterRole")
+    graph = maintained_stack()
+    (cluster_role,) = graph.of_type("ClusterRole")
     rules = {
         resource: set(rule["verbs"])
-        for role in graph.of("Role")
+        for role in graph.of_type("Role")
         if role.name.startswith("training-controller")
         for rule in role.inputs["rules"]
         for resource in rule["resources"]
@@ -29,14 +29,14 @@ def test_the_maintained_controller_has_only_the_permissions_it_needs() -> None:
 
 
 def test_the_upstream_controller_reads_all_namespaces_and_writes_in_the_jobs_namespace() -> None:
-    graph = upstream()
+    graph = upstream_stack()
     bindings = [
         resource
-        for resource in graph.of("RoleBinding")
+        for resource in graph.of_type("RoleBinding")
         if resource.inputs["subjects"][0]["name"] == "elastic-job-controller"
     ]
 
-    (cluster_role,) = graph.of("ClusterRole")
+    (cluster_role,) = graph.of_type("ClusterRole")
     assert {verb for rule in cluster_role.inputs["rules"] for verb in rule["verbs"]} == {
         "get", "list", "watch",
     }, "a controller that creates pods anywhere can take any service account"  # fmt: skip
@@ -52,13 +52,13 @@ def test_the_upstream_controller_reads_all_namespaces_and_writes_in_the_jobs_nam
 
 
 def test_the_upstream_controller_runs_apart_from_the_jobs() -> None:
-    graph = upstream()
+    graph = upstream_stack()
 
     for kind, name in (
         ("Deployment", "training-controller-deployment"),
         ("ServiceAccount", "training-controller-service-account-elastic-job-controller"),
     ):
-        assert graph[name] in graph.of(kind)
+        assert graph[name] in graph.of_type(kind)
         assert graph[name].inputs["metadata"]["namespace"] == "everstep-system", (
             "a pod may name any service account of its own namespace"
         )
@@ -75,21 +75,21 @@ def test_only_the_maintained_controller_has_the_status_subresource() -> None:
         (version,) = graph["training-controller-definition"].inputs["spec"]["versions"]
         return set(version["subresources"])
 
-    assert subresources(maintained()) == {"status", "scale"}
-    assert subresources(upstream()) == {"scale"}, "its status updates would be lost"
+    assert subresources(maintained_stack()) == {"status", "scale"}
+    assert subresources(upstream_stack()) == {"scale"}, "its status updates would be lost"
 
 
 def test_both_definitions_are_otherwise_equal() -> None:
-    with_status = elastic_controller.definition(status_subresource=True)
-    without_subresource = elastic_controller.definition(status_subresource=False)
+    definition_with_status = elastic_controller.definition(status_subresource=True)
+    definition_without_status = elastic_controller.definition(status_subresource=False)
 
-    for version in with_status["spec"]["versions"]:
+    for version in definition_with_status["spec"]["versions"]:
         del version["subresources"]["status"]
-    assert with_status == without_subresource
+    assert definition_with_status == definition_without_status
 
 
-def test_upstream_gets_its_image_and_flags() -> None:
-    (container,) = pod_of(upstream()["training-controller-deployment"])["containers"]
+def test_the_upstream_controller_gets_its_image_and_flags() -> None:
+    (container,) = pod_of(upstream_stack()["training-controller-deployment"])["containers"]
 
     assert container["image"] == "torchelastic/kubernetes:0.1.0"
     assert container["command"] == [
@@ -100,7 +100,7 @@ def test_upstream_gets_its_image_and_flags() -> None:
 
 
 def test_the_maintained_controller_watches_one_namespace() -> None:
-    (container,) = pod_of(maintained()["training-controller-deployment"])["containers"]
+    (container,) = pod_of(maintained_stack()["training-controller-deployment"])["containers"]
 
     assert "--namespace=elastic-job" in container["command"]
     assert container["image"] == "localhost/everstep/controller:local"
@@ -108,7 +108,7 @@ def test_the_maintained_controller_watches_one_namespace() -> None:
 
 def test_no_controller_has_wildcard_permissions(graph: Graph) -> None:
     for kind in ("Role", "ClusterRole"):
-        for role in graph.of(kind):
+        for role in graph.of_type(kind):
             for rule in role.inputs["rules"]:
                 for field in ("apiGroups", "resources", "verbs"):
                     assert "*" not in rule.get(field, []), f"{role.name} has wildcard {field}"

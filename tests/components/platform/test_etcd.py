@@ -1,14 +1,7 @@
 """etcd: its members, their data and the options of the servers."""
 
-from functools import cache
-
-from tests.components.existing.existing_stack import declared, pod_of
+from tests.components.existing.existing_stack import declare_existing, maintained_stack, pod_of
 from tests.components.recorder import Graph
-
-
-@cache
-def maintained() -> Graph:
-    return declared(job={"name": "fashion"})
 
 
 def flags(graph: Graph) -> list[str]:
@@ -18,7 +11,7 @@ def flags(graph: Graph) -> list[str]:
 
 
 def test_each_etcd_member_advertises_itself() -> None:
-    actual = flags(maintained())
+    actual = flags(maintained_stack())
     host = "http://$(POD_NAME).etcd.elastic-job.svc.cluster.local"
 
     assert f"--advertise-client-urls={host}:2379" in actual, "clients could not fail over"
@@ -27,7 +20,7 @@ def test_each_etcd_member_advertises_itself() -> None:
 
 
 def test_an_etcd_member_keeps_its_data_on_another_node() -> None:
-    members = maintained()["training-etcd-members"]
+    members = maintained_stack()["training-etcd-members"]
     (container,) = pod_of(members)["containers"]
     (mount,) = container["volumeMounts"]
 
@@ -40,17 +33,17 @@ def test_an_etcd_member_keeps_its_data_on_another_node() -> None:
 
 
 def test_etcd_grants_the_short_leases_that_workers_request() -> None:
-    actual = dict(flag.split("=", 1) for flag in flags(maintained()) if "=" in flag)
-    heartbeat, election = (
+    actual = dict(flag.split("=", 1) for flag in flags(maintained_stack()) if "=" in flag)
+    heartbeat_ms, election_ms = (
         int(actual[key]) for key in ("--heartbeat-interval", "--election-timeout")
     )
-    shortest = 3 * (election // heartbeat) // 2 * heartbeat
+    min_lease_ms = 3 * (election_ms // heartbeat_ms) // 2 * heartbeat_ms
 
-    assert shortest <= 2000, "etcd would stretch a lease of 2 s, and losses would go unnoticed"
+    assert min_lease_ms <= 2000, "etcd would stretch a lease of 2 s, and losses would go unnoticed"
 
 
 def test_another_number_of_members_replaces_the_cluster() -> None:
-    graph = declared(etcd={"members": 5})
+    graph = declare_existing(etcd={"members": 5})
     members = graph["training-etcd-members"]
 
     assert members.inputs["spec"]["replicas"] == 5
@@ -63,16 +56,16 @@ def test_another_number_of_members_replaces_the_cluster() -> None:
 
 
 def test_drains_evict_one_etcd_member_at_a_time() -> None:
-    graph = maintained()
+    graph = maintained_stack()
 
     assert graph["training-etcd-budget"].inputs["spec"]["maxUnavailable"] == 1
-    selected = graph["training-etcd-budget"].inputs["spec"]["selector"]["matchLabels"]
+    selector = graph["training-etcd-budget"].inputs["spec"]["selector"]["matchLabels"]
     labels = graph["training-etcd-members"].inputs["spec"]["template"]["metadata"]["labels"]
-    assert selected.items() <= labels.items()
+    assert selector.items() <= labels.items()
 
 
 def test_members_find_each_other_before_they_are_ready() -> None:
-    peers = maintained()["training-etcd-peers"].inputs
+    peers = maintained_stack()["training-etcd-peers"].inputs
 
     assert peers["spec"]["clusterIP"] == "None"
     assert peers["spec"]["publishNotReadyAddresses"] is True

@@ -1,4 +1,4 @@
-"""etcd with TLS and users: who mounts which key, who may write the Secrets, and what pods pass on."""
+"""etcd with TLS and users: the mounted keys, the writer of the Secrets, and the credentials that pods pass on."""
 
 from functools import cache
 from typing import Any
@@ -29,7 +29,7 @@ def members(persistence: str = "memory") -> dict[str, Any]:
 
 
 def worker() -> dict[str, Any]:
-    (job,) = graph().of("ElasticJob")
+    (job,) = graph().of_type("ElasticJob")
     return pod_of(job)
 
 
@@ -41,7 +41,7 @@ def container(pod: dict[str, Any], name: str) -> dict[str, Any]:
 def mounted_files(pod: dict[str, Any], name: str) -> set[tuple[str, str]]:
     """Return Secret and file of all credentials that a container of a pod mounts."""
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    mounted = set()
+    credentials = set()
     secrets = contents(["IP:127.0.0.1"])
     for mount in container(pod, name)["volumeMounts"]:
         if secret := volumes.get(mount["name"], {}).get("secret"):
@@ -49,15 +49,17 @@ def mounted_files(pod: dict[str, Any], name: str) -> set[tuple[str, str]]:
             assert mount["mountPath"] == FOLDER
             assert secret["defaultMode"] == 0o400, "others on the node must not read a key"
             files = [item["path"] for item in secret.get("items", ())]
-            mounted |= {(secret["secretName"], f) for f in files or secrets[secret["secretName"]]}
-    return mounted
+            credentials |= {
+                (secret["secretName"], f) for f in files or secrets[secret["secretName"]]
+            }
+    return credentials
 
 
 @pytest.mark.parametrize("persistence", ["memory", "disk"])
 def test_every_connection_to_a_member_needs_a_certificate(persistence: str) -> None:
     pod = members(persistence)
-    holder = container(pod, "rejoin")["command"] if persistence == "memory" else None
-    flags = holder or container(pod, "etcd")["args"]
+    rejoin_command = container(pod, "rejoin")["command"] if persistence == "memory" else None
+    flags = rejoin_command or container(pod, "etcd")["args"]
 
     assert {"--client-cert-auth", "--peer-client-cert-auth"} <= set(flags)
     assert [flag for flag in flags if "http://" in flag] == [
@@ -79,8 +81,8 @@ def test_a_pod_without_users_is_not_ready() -> None:
     probe = users["readinessProbe"]["httpGet"]
 
     assert f"--health-port={probe['port']}" in users["args"]
-    (job,) = graph().of("ElasticJob")
-    assert f"--run={job.inputs['metadata']['name']}" in users["args"], "its id of the rendezvous"
+    (job,) = graph().of_type("ElasticJob")
+    assert f"--run={job.inputs['metadata']['name']}" in users["args"], "the id of its rendezvous"
 
 
 def test_only_members_have_the_keys_of_servers_and_the_passwords_of_all() -> None:
@@ -101,8 +103,12 @@ def test_a_worker_passes_on_the_paths_of_files_that_it_mounts() -> None:
 
     options = parse_launcher([*injected, *arguments])
 
-    (conf,) = (option for option in options.torchrun if option.startswith("--rdzv-conf="))
-    values = dict(pair.split("=") for pair in conf.removeprefix("--rdzv-conf=").split(","))
+    (rendezvous_conf,) = (
+        option for option in options.torchrun if option.startswith("--rdzv-conf=")
+    )
+    values = dict(
+        pair.split("=") for pair in rendezvous_conf.removeprefix("--rdzv-conf=").split(",")
+    )
     assert (values["protocol"], values["user"]) == ("https", "agent")
     assert {values[key] for key in ("cacert", "cert", "key", "password_file")} == {
         f"{FOLDER}/{file}" for _, file in mounted_files(worker(), "elasticjob-worker")
@@ -115,9 +121,9 @@ def test_the_rejoin_container_has_the_credentials_of_its_member() -> None:
     assert str(parse(command[3:]).credentials) == FOLDER
 
 
-def test_the_published_controller_passes_a_workers_credentials_on() -> None:
-    """It drops fields that Kubernetes 1.15 did not have, and prepends its own arguments."""
-    (job,) = fake_cloud_graph(etcd=MEMORY, controller=UPSTREAM).of("ElasticJob")
+def test_the_upstream_controller_passes_a_workers_credentials_on() -> None:
+    # It drops fields that Kubernetes 1.15 did not have, and prepends its own arguments.
+    (job,) = fake_cloud_graph(etcd=MEMORY, controller=UPSTREAM).of_type("ElasticJob")
     pod = pod_of(job)
 
     (volume,) = (source for source in pod["volumes"] if "secret" in source)
@@ -151,7 +157,7 @@ def test_the_certificate_of_a_server_has_the_names_that_clients_and_members_use(
 def test_the_account_that_writes_secrets_reads_only_secrets_of_etcd_and_has_one_pod() -> None:
     (role,) = (
         resource
-        for resource in graph().of("Role")
+        for resource in graph().of_type("Role")
         if resource.inputs["metadata"]["name"] == "etcd-credentials"
     )
     readable = {
@@ -161,7 +167,8 @@ def test_the_account_that_writes_secrets_reads_only_secrets_of_etcd_and_has_one_
         for name in rule["resourceNames"]
     }
     policies = {
-        resource.inputs["metadata"]["name"] for resource in graph().of("ValidatingAdmissionPolicy")
+        resource.inputs["metadata"]["name"]
+        for resource in graph().of_type("ValidatingAdmissionPolicy")
     }
 
     assert readable == {MEMBERS_SECRET, AGENT_SECRET}
@@ -175,7 +182,7 @@ def test_the_job_that_makes_credentials_reaches_only_the_api_server() -> None:
     etcd_labels = {"app.kubernetes.io/name": "etcd", "app.kubernetes.io/part-of": "everstep"}
     etcd = Endpoint(name="etcd", address="10.1.0.2", namespace=JOB, labels=etcd_labels)
     api = Endpoint(name="api", address="10.100.0.1")
-    policies = Network(policies=[policy.inputs for policy in graph().of("NetworkPolicy")])
+    policies = Network(policies=[policy.inputs for policy in graph().of_type("NetworkPolicy")])
 
     assert policies.allows(source, api, 443)
     assert not policies.allows(source, etcd, 2379)
@@ -183,14 +190,14 @@ def test_the_job_that_makes_credentials_reaches_only_the_api_server() -> None:
 
 
 def test_another_authentication_replaces_the_members() -> None:
-    """Members with and without TLS cannot form one cluster."""
+    # Members with TLS and members without TLS cannot form one cluster.
     with_users, without_users = (
         graph()["training-etcd-members"],
         default_graph()["training-etcd-members"],
     )
     annotations = [
-        graph_of_mode.inputs["spec"]["template"]["metadata"].get("annotations")
-        for graph_of_mode in (with_users, without_users)
+        members.inputs["spec"]["template"]["metadata"].get("annotations")
+        for members in (with_users, without_users)
     ]
 
     assert annotations[0] != annotations[1]
@@ -202,4 +209,4 @@ def test_without_authentication_there_is_no_secret() -> None:
 
     assert [volume for volume in pod["volumes"] if "secret" in volume] == []
     assert [only_container["name"] for only_container in pod["containers"]] == ["etcd"]
-    assert not [r for r in default_graph().of("Job") if "credentials" in r.name]
+    assert not [r for r in default_graph().of_type("Job") if "credentials" in r.name]

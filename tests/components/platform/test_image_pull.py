@@ -13,11 +13,11 @@ from pulumi.runtime.config import CONFIG, set_all_config
 from components.config import from_mapping
 from components.config.faults import ConfigurationError
 from components.platform import image_pull
-from tests.components.existing.existing_stack import declared, pod_of
+from tests.components.existing.existing_stack import declare_existing, pod_of
 from tests.components.recorder import Graph
 
 TRAINER = "registry.example.org/vision/trainer:1.0"
-NAMED = [{"name": "everstep-registries"}]
+PULL_SECRETS = [{"name": "everstep-registries"}]
 WORKLOADS = ("StatefulSet", "Deployment", "Job", "DaemonSet", "ElasticJob")
 PLATFORM = {
     "registryLogins": {"registry.example.org": "robot", "docker.io": "vision"},
@@ -27,47 +27,47 @@ PLATFORM = {
 
 
 @cache
-def with_logins(controller: str = "torchelastic/kubernetes:0.1.0") -> Graph:
-    return declared(
+def stack_with_logins(controller: str = "torchelastic/kubernetes:0.1.0") -> Graph:
+    return declare_existing(
         job={"name": "fashion", "image": TRAINER},
         controller={"kind": "upstream", "image": controller},
         platform=PLATFORM,
     )
 
 
-def names_secret(graph: Graph) -> dict[str, bool]:
+def secret_by_workload(graph: Graph) -> dict[str, bool]:
     """Return whether the pods of each workload name the Secret, and no other."""
     uses_secret = {}
-    for workload in (workload for kind in WORKLOADS for workload in graph.of(kind)):
-        named = pod_of(workload).get("imagePullSecrets")
-        assert named in (None, NAMED)
-        uses_secret[workload.name] = named == NAMED
+    for workload in (workload for kind in WORKLOADS for workload in graph.of_type(kind)):
+        pull_secrets = pod_of(workload).get("imagePullSecrets")
+        assert pull_secrets in (None, PULL_SECRETS)
+        uses_secret[workload.name] = pull_secrets == PULL_SECRETS
     return uses_secret
 
 
 def test_exactly_the_pods_that_pull_from_these_registries_name_the_secret() -> None:
-    assert names_secret(with_logins()) == {
+    assert secret_by_workload(stack_with_logins()) == {
         "training-etcd-members": False,  # localhost
-        "training-controller-deployment": True,  # docker.io, which its reference leaves out
+        "training-controller-deployment": True,  # docker.io, which its reference omits
         "training-data-fashion-mnist": True,  # the image of the job
-        "training-job-fashion": True,  # so do the pods that its controller creates
+        "training-job-fashion": True,  # the pods that its controller creates name it too
         "training-nodes-spot-watcher": True,
         "training-nodes-metrics-exporter": False,  # nvcr.io
     }
 
 
 def test_an_image_of_an_init_container_counts() -> None:
-    graph = declared(
+    graph = declare_existing(
         job={"name": "fashion"},
         etcd={"persistence": "memory", "rejoinImage": "registry.example.org/rejoin:1.0"},
         platform={"registryLogins": {"registry.example.org": "robot"}},
     )
 
-    assert names_secret(graph)["training-etcd-members"]
+    assert secret_by_workload(graph)["training-etcd-members"]
 
 
 def test_both_namespaces_have_the_logins_of_all_registries() -> None:
-    secrets = with_logins().of("Secret")
+    secrets = stack_with_logins().of_type("Secret")
 
     assert {secret.inputs["metadata"]["namespace"] for secret in secrets} == {
         *("elastic-job", "everstep-system"),
@@ -82,26 +82,26 @@ def test_both_namespaces_have_the_logins_of_all_registries() -> None:
 
 @pytest.mark.parametrize("name", ["training-etcd-members", "training-job-fashion"])
 def test_the_secret_exists_before_the_pods_that_use_it(name: str) -> None:
-    assert "training-registries-secret" in with_logins().ancestors(name)
+    assert "training-registries-secret" in stack_with_logins().ancestors(name)
 
 
 def test_the_secret_exists_before_the_pods_of_the_system_namespace() -> None:
-    before = with_logins().ancestors("training-nodes-spot-watcher")
+    ancestors = stack_with_logins().ancestors("training-nodes-spot-watcher")
 
-    assert "training-nodes-registries-secret" in before
+    assert "training-nodes-registries-secret" in ancestors
 
 
 def test_without_logins_nothing_is_added() -> None:
-    graph = declared(job={"name": "fashion"})
+    graph = declare_existing(job={"name": "fashion"})
 
-    assert not graph.of("Secret")
-    assert not any(names_secret(graph).values())
+    assert not graph.of_type("Secret")
+    assert not any(secret_by_workload(graph).values())
 
 
 def faults(**platform: Any) -> str:
-    with pytest.raises(ConfigurationError) as refused:
+    with pytest.raises(ConfigurationError) as error:
         from_mapping({"platform": platform})
-    return str(refused.value)
+    return str(error.value)
 
 
 def test_a_login_that_no_image_needs_is_refused() -> None:
@@ -112,27 +112,27 @@ def test_a_login_that_no_image_needs_is_refused() -> None:
 
 
 @pytest.fixture
-def keys() -> Iterator[None]:
-    """Restore the configuration of the program."""
-    before = dict(CONFIG.get())
+def configuration() -> Iterator[None]:
+    """Restore the configuration of the program after the test."""
+    original = dict(CONFIG.get())
     yield
-    set_all_config(before)
+    set_all_config(original)
 
 
-@pytest.mark.usefixtures("keys")
+@pytest.mark.usefixtures("configuration")
 def test_a_missing_password_names_the_command_that_sets_it() -> None:
     set_all_config({})
 
-    with pytest.raises(ConfigurationError) as refused:
+    with pytest.raises(ConfigurationError) as error:
         image_pull.logins({"ghcr.io": "robot"}, pulumi.Config(image_pull.PASSWORDS))
-    assert "pulumi config set --secret registryPassword:ghcr.io" in str(refused.value)
+    assert "pulumi config set --secret registryPassword:ghcr.io" in str(error.value)
 
 
-@pytest.mark.usefixtures("keys")
+@pytest.mark.usefixtures("configuration")
 def test_a_password_in_plaintext_is_refused_and_not_shown() -> None:
     set_all_config({"registryPassword:ghcr.io": "hunter2"})
 
-    with pytest.raises(ConfigurationError) as refused:
+    with pytest.raises(ConfigurationError) as error:
         image_pull.logins({"ghcr.io": "robot"}, pulumi.Config(image_pull.PASSWORDS))
-    assert "in plaintext" in str(refused.value)
-    assert "hunter2" not in str(refused.value)
+    assert "in plaintext" in str(error.value)
+    assert "hunter2" not in str(error.value)

@@ -15,24 +15,24 @@ from components.platform.monitoring import prices_of
 from components.platform.operator_objects import Prices, Scraping
 from tests.components.config.bad_stacks import AKS, EKS, LOCAL
 from tests.components.fake_cloud import ALL_SERVICES, default_graph, fake_cloud_graph
-from tests.components.recorder import Graph, Recorded
+from tests.components.recorder import Graph, RecordedResource
 
 # The definitions of the operator, from its repository at the version in the file.
 SCHEMAS = json.loads(Path(__file__).with_name("operator_schemas.json").read_text())["kinds"]
 KINDS = tuple(SCHEMAS)
 
 
-def monitored(*, job: dict[str, Any] | None = None, **settings: Any) -> Graph:
+def monitored_stack(*, job: dict[str, Any] | None = None, **settings: Any) -> Graph:
     monitoring = {"kind": "operator", **settings}
     return fake_cloud_graph(platform={**ALL_SERVICES, "monitoring": monitoring}, job=job or {})
 
 
-def objects(graph: Graph) -> dict[str, Recorded]:
+def objects(graph: Graph) -> dict[str, RecordedResource]:
     """Return the objects for the operator by kind and name."""
     return {
         f"{kind} {resource.inputs['metadata']['name']}": resource
         for kind in KINDS
-        for resource in graph.of(kind)
+        for resource in graph.of_type(kind)
     }
 
 
@@ -42,7 +42,7 @@ def faults(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:
     if schema.get("x-kubernetes-int-or-string"):
         return
     if not isinstance(value, kinds[schema["type"]]):
-        yield f"{path} has not the type {schema['type']}"
+        yield f"{path} does not have the type {schema['type']}"
     elif isinstance(value, dict):
         properties, additional = schema.get("properties", {}), schema.get("additionalProperties")
         yield from (
@@ -57,7 +57,7 @@ def faults(value: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:
         for position, inner in enumerate(value):
             yield from faults(inner, schema["items"], f"{path}[{position}]")
     elif "enum" in schema and value not in schema["enum"]:
-        yield f"{path} is none of {schema['enum']}"
+        yield f"{path} is not one of {schema['enum']}"
 
 
 def test_by_default_a_stack_has_nothing_for_an_operator() -> None:
@@ -65,7 +65,7 @@ def test_by_default_a_stack_has_nothing_for_an_operator() -> None:
 
 
 def test_an_operator_gets_monitors_and_rules_that_its_definitions_accept() -> None:
-    monitored_objects = objects(monitored())
+    monitored_objects = objects(monitored_stack())
 
     assert set(monitored_objects) == {
         "PodMonitor everstep-workers",
@@ -84,18 +84,21 @@ def test_an_operator_gets_monitors_and_rules_that_its_definitions_accept() -> No
     ("spec", "fault"),
     [
         ({"selector": {}, "podMetricsEndpoints": [{"ports": "x"}]}, "ports is unknown"),
-        ({"selector": {}, "podMetricsEndpoints": [{"port": 1}]}, "port has not the type string"),
+        (
+            {"selector": {}, "podMetricsEndpoints": [{"port": 1}]},
+            "port does not have the type string",
+        ),
         ({"podMetricsEndpoints": []}, "selector is missing"),
     ],
 )
 def test_a_wrong_monitor_is_found(spec: dict[str, Any], fault: str) -> None:
-    (monitored_objects,) = faults(spec, SCHEMAS["PodMonitor"]["spec"], "spec")
+    (actual,) = faults(spec, SCHEMAS["PodMonitor"]["spec"], "spec")
 
-    assert fault in monitored_objects
+    assert fault in actual
 
 
 def test_monitors_select_the_pods_by_their_labels_and_ports() -> None:
-    graph = monitored(job={"name": "fashion", "gpusPerWorker": 2})
+    graph = monitored_stack(job={"name": "fashion", "gpusPerWorker": 2})
     monitored_objects = objects(graph)
     worker = graph["training-job-fashion"].inputs["spec"]["replicaSpecs"]["Worker"]["template"]
     controller = graph["training-controller-deployment"].inputs["spec"]["template"]
@@ -112,15 +115,15 @@ def test_monitors_select_the_pods_by_their_labels_and_ports() -> None:
     ):
         spec = monitored_objects[name].inputs["spec"]
         endpoints = spec.get("podMetricsEndpoints") or spec["endpoints"]
-        selected = spec["selector"]["matchLabels"]
-        assert selected.items() <= target["metadata"]["labels"].items(), name
+        selector = spec["selector"]["matchLabels"]
+        assert selector.items() <= target["metadata"]["labels"].items(), name
         assert [endpoint["port"] for endpoint in endpoints] == [port["name"] for port in ports], (
             name
         )
 
 
-def test_each_object_is_in_the_namespace_of_what_it_watches() -> None:
-    monitored_objects = objects(monitored())
+def test_each_monitor_is_in_the_namespace_of_the_pods_that_it_selects() -> None:
+    monitored_objects = objects(monitored_stack())
     namespaces = {
         name: resource.inputs["metadata"]["namespace"]
         for name, resource in monitored_objects.items()
@@ -131,39 +134,35 @@ def test_each_object_is_in_the_namespace_of_what_it_watches() -> None:
 
 
 def test_rules_come_from_the_file() -> None:
-    monitored_objects = objects(monitored())["PrometheusRule everstep"].inputs
+    inputs = objects(monitored_stack())["PrometheusRule everstep"].inputs
 
-    assert monitored_objects["spec"] == yaml.safe_load(operator_objects.RULES.read_text())
+    assert inputs["spec"] == yaml.safe_load(operator_objects.RULES.read_text())
 
 
 def test_labels_interval_and_dashboards_follow_the_stack() -> None:
     labels = {"team": "vision"}
-    graph = monitored(labels=labels, scrapeSeconds=60, dashboards=False)
-    monitored_objects = objects(graph)["PodMonitor everstep-workers"].inputs
+    graph = monitored_stack(labels=labels, scrapeSeconds=60, dashboards=False)
+    inputs = objects(graph)["PodMonitor everstep-workers"].inputs
 
-    assert monitored_objects["metadata"]["labels"] == {
+    assert inputs["metadata"]["labels"] == {
         "app.kubernetes.io/part-of": "everstep",
         **labels,
     }
-    assert monitored_objects["spec"]["podMetricsEndpoints"] == [
-        {"port": "metrics-0", "interval": "60s"}
-    ]
+    assert inputs["spec"]["podMetricsEndpoints"] == [{"port": "metrics-0", "interval": "60s"}]
     assert not [name for name in names(graph) if "everstep-run" in name]
 
 
 def names(graph: Graph) -> list[str]:
-    return [resource.name for resource in graph.of("ConfigMap")]
+    return [resource.name for resource in graph.of_type("ConfigMap")]
 
 
 def test_dashboards_are_config_maps_with_the_label_of_the_sidecar() -> None:
-    graph = monitored()
+    graph = monitored_stack()
     for dashboard in DASHBOARDS:
-        monitored_objects = graph[f"training-monitoring-{dashboard.uid}"].inputs
+        inputs = graph[f"training-monitoring-{dashboard.uid}"].inputs
 
-        assert monitored_objects["metadata"]["labels"]["grafana_dashboard"] == "1"
-        assert monitored_objects["data"] == {
-            f"{dashboard.uid}.json": path_of(dashboard).read_text()
-        }
+        assert inputs["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert inputs["data"] == {f"{dashboard.uid}.json": path_of(dashboard).read_text()}
 
 
 def test_the_upstream_controller_has_no_monitor() -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.components.aws.eks_stack import declared_training
+from tests.components.aws.eks_stack import declare_training
 from tests.components.existing.existing_stack import pod_of
 from tests.components.fake_cloud import default_graph, fake_cloud_graph
 from tests.components.network_policy_model import Endpoint, Network, selects
-from tests.components.recorder import Graph, Recorded
+from tests.components.recorder import Graph, RecordedResource
 
 JOB, SYSTEM = "elastic-job", "everstep-system"
 METADATA = Endpoint(name="metadata", address="169.254.169.254")
@@ -23,8 +23,8 @@ DNS = Endpoint(
     name="dns", address="10.0.0.53", namespace="kube-system", labels={"k8s-app": "kube-dns"}
 )
 PROMETHEUS = Endpoint(name="prometheus", address="10.0.0.54", namespace="monitoring")
-STRANGER = Endpoint(name="stranger", address="10.0.0.55", namespace=JOB, labels={"app": "other"})
-OUTSIDERS = (METADATA, API, INTERNET, DNS, PROMETHEUS, STRANGER)
+OTHER_POD = Endpoint(name="other-pod", address="10.0.0.55", namespace=JOB, labels={"app": "other"})
+OTHER_ENDPOINTS = (METADATA, API, INTERNET, DNS, PROMETHEUS, OTHER_POD)
 
 WORKLOADS = {
     "training-job-fashion": "worker",
@@ -37,11 +37,11 @@ WORKLOADS = {
 }
 PORTS = {
     "TCP": (22, 53, 80, 443, 2379, 2380, 6443, 8080, 9400, 9464, 29500, 40001),
-    "UDP": (53, 123, 40001),  # the last one as for heartbeats, whose port each agent chooses
+    "UDP": (53, 123, 40001),  # 40001 as an example: each agent chooses its port for heartbeats
 }
 
 
-def template_of(resource: Recorded) -> dict[str, Any]:
+def template_of(resource: RecordedResource) -> dict[str, Any]:
     spec = resource.inputs["spec"]
     template: dict[str, Any] = (spec.get("replicaSpecs", {}).get("Worker") or spec)["template"]
     return template
@@ -49,7 +49,7 @@ def template_of(resource: Recorded) -> dict[str, Any]:
 
 def endpoints(graph: Graph) -> list[Endpoint]:
     """Return two pods of each workload, and all other endpoints."""
-    selecting = [
+    pods = [
         Endpoint(
             name=f"{role}-{index}",
             address=f"10.1.{block}.{index}",
@@ -60,11 +60,11 @@ def endpoints(graph: Graph) -> list[Endpoint]:
         for block, (name, role) in enumerate(WORKLOADS.items())
         for index in range(2)
     ]
-    return [*OUTSIDERS, *selecting]
+    return [*OTHER_ENDPOINTS, *pods]
 
 
 def network(graph: Graph) -> Network:
-    return Network(policies=[resource.inputs for resource in graph.of("NetworkPolicy")])
+    return Network(policies=[resource.inputs for resource in graph.of_type("NetworkPolicy")])
 
 
 def role(end: Endpoint) -> str:
@@ -86,17 +86,19 @@ def connections() -> frozenset[tuple[str, str, str]]:
 
 
 def sources_of(target: str, port: int) -> set[str]:
-    return {line[0] for line in connections() if line[1:] == (target, f"TCP/{port}")}
+    return {
+        connection[0] for connection in connections() if connection[1:] == (target, f"TCP/{port}")
+    }
 
 
 # Endpoints that no policy of a namespace applies to: outside the cluster, or with host networking.
-UNBOUND = {"metadata", "api", "internet", "dns", "prometheus", "spot"}
+UNRESTRICTED_ENDPOINTS = {"metadata", "api", "internet", "dns", "prometheus", "spot"}
 
 
 def test_only_workers_controller_and_members_reach_etcd() -> None:
     assert sources_of("etcd", 2379) == {"worker", "controller", "etcd"}
     assert sources_of("etcd", 2380) == {"etcd"}
-    others = {line for line in connections() if line[1] == "etcd"} - {
+    others = {connection for connection in connections() if connection[1] == "etcd"} - {
         (source, "etcd", f"TCP/{port}")
         for port in (2379, 2380)
         for source in ("worker", "controller", "etcd")
@@ -105,7 +107,11 @@ def test_only_workers_controller_and_members_reach_etcd() -> None:
 
 
 def test_only_workers_reach_each_other_on_any_port() -> None:
-    others = {line for line in connections() if line[1] == "worker" and line[0] != "worker"}
+    others = {
+        connection
+        for connection in connections()
+        if connection[1] == "worker" and connection[0] != "worker"
+    }
     assert {port for _, _, port in others} == {"TCP/9464"}, (
         "only the metrics port is open to others"
     )
@@ -118,7 +124,11 @@ def test_workloads_reach_only_the_endpoints_that_they_need() -> None:
     dns = {("dns", "UDP/53"), ("dns", "TCP/53")}
     etcd = {("etcd", "TCP/2379")}
     # The address of an API server depends on the cloud: any address is allowed, on two ports.
-    api = {(target, f"TCP/{port}") for target in UNBOUND - {"metadata"} for port in (443, 6443)}
+    api = {
+        (target, f"TCP/{port}")
+        for target in UNRESTRICTED_ENDPOINTS - {"metadata"}
+        for port in (443, 6443)
+    }
     among_workers = {
         ("worker", f"{protocol}/{port}") for protocol, ports in PORTS.items() for port in ports
     }
@@ -127,17 +137,17 @@ def test_workloads_reach_only_the_endpoints_that_they_need() -> None:
         "controller": dns | etcd | api | {("worker", "TCP/9464")},
         "etcd": dns | etcd | {("etcd", "TCP/2380")},
         "data": dns,
-        "stranger": set(),
+        "other-pod": set(),
         "gpu-plugin": set(),
         "exporter": set(),
     }
     for source, targets in allowed.items():
-        reached = {(target, port) for origin, target, port in connections() if origin == source}
-        assert reached == targets, source
+        actual = {(target, port) for origin, target, port in connections() if origin == source}
+        assert actual == targets, source
 
 
 def test_the_data_preparation_reaches_its_source_only_if_it_has_one() -> None:
-    graph = declared_training(data={"dataset": "imagefolder", "source": "s3://my-photos"})
+    graph = declare_training(data={"dataset": "imagefolder", "source": "s3://my-photos"})
     policies = network(graph)
     labels = template_of(graph["training-data-imagefolder"])["metadata"]["labels"]
     data = Endpoint(name="data", address="10.1.9.1", namespace=JOB, labels=labels)
@@ -151,16 +161,18 @@ def test_the_data_preparation_reaches_its_source_only_if_it_has_one() -> None:
 
 
 def test_only_pods_with_host_networking_reach_the_metadata_service() -> None:
-    reach = {source for source, target, _ in connections() if target == "metadata"}
+    sources = {source for source, target, _ in connections() if target == "metadata"}
 
-    assert reach & set(WORKLOADS.values()) == {"spot"}, "the service returns the node's credentials"
-    assert "stranger" not in reach
+    assert sources & set(WORKLOADS.values()) == {"spot"}, (
+        "the service returns the node's credentials"
+    )
+    assert "other-pod" not in sources
 
 
 def test_only_the_controller_reaches_the_api_server() -> None:
-    reach = {source for source, target, _ in connections() if target == "api"}
+    sources = {source for source, target, _ in connections() if target == "api"}
 
-    assert reach - UNBOUND == {"controller"}
+    assert sources - UNRESTRICTED_ENDPOINTS == {"controller"}
 
 
 def test_prometheus_reaches_every_metrics_port() -> None:
@@ -171,27 +183,27 @@ def test_prometheus_reaches_every_metrics_port() -> None:
         ("exporter", "TCP/9400"),
         ("controller", "TCP/8080"),
         ("worker", "TCP/9464"),
-    } <= {(target, port) for _, target, port in connections() if target in UNBOUND}
+    } <= {(target, port) for _, target, port in connections() if target in UNRESTRICTED_ENDPOINTS}
 
 
 def test_network_policies_can_be_disabled() -> None:
     graph = fake_cloud_graph(platform={"networkPolicies": False, "gpuPlugin": {"enabled": True}})
 
-    assert not graph.of("NetworkPolicy")
+    assert not graph.of_type("NetworkPolicy")
 
 
 def test_default_deny_precedes_the_first_pod() -> None:
     for name in WORKLOADS:
-        guard = "training-nodes-network" if "-nodes-" in name else "training-network"
-        assert f"{guard}-default-deny" in default_graph().ancestors(name)
+        component = "training-nodes-network" if "-nodes-" in name else "training-network"
+        assert f"{component}-default-deny" in default_graph().ancestors(name)
 
 
 # The model itself, checked against the definition of the API.
 
-ANY = {"metadata": {"namespace": JOB}, "spec": {"podSelector": {}}}
-CLOSED = {**ANY, "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}
-A = Endpoint(name="a", address="10.0.1.1", namespace=JOB, labels={"app": "a"})
-B = Endpoint(name="b", address="10.0.1.2", namespace=JOB, labels={"app": "b"})
+SELECT_ALL = {"metadata": {"namespace": JOB}, "spec": {"podSelector": {}}}
+DENY_ALL = {**SELECT_ALL, "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}
+POD_A = Endpoint(name="a", address="10.0.1.1", namespace=JOB, labels={"app": "a"})
+POD_B = Endpoint(name="b", address="10.0.1.2", namespace=JOB, labels={"app": "b"})
 
 
 def policy(**spec: Any) -> dict[str, Any]:
@@ -199,14 +211,14 @@ def policy(**spec: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("policies", "passes"),
+    ("policies", "expected"),
     [
         ([], True),
-        ([ANY], False),  # without types and egress, a policy applies to ingress
-        ([CLOSED], False),
+        ([SELECT_ALL], False),  # without types and egress, a policy applies to ingress
+        ([DENY_ALL], False),
         ([policy(policyTypes=["Egress"])], False),
-        ([CLOSED, policy(ingress=[{}], egress=[{}])], True),
-        ([CLOSED, policy(ingress=[{}], policyTypes=["Ingress"])], False),
+        ([DENY_ALL, policy(ingress=[{}], egress=[{}])], True),
+        ([DENY_ALL, policy(ingress=[{}], policyTypes=["Ingress"])], False),
         ([policy(ingress=[{"from": [{"podSelector": {"matchLabels": {"app": "a"}}}]}])], True),
         ([policy(ingress=[{"from": [{"podSelector": {"matchLabels": {"app": "c"}}}]}])], False),
         ([policy(ingress=[{"from": [{"namespaceSelector": {}}]}])], True),
@@ -227,9 +239,9 @@ def policy(**spec: Any) -> dict[str, Any]:
     ],
 )
 def test_the_model_follows_the_definition_of_kubernetes(
-    policies: list[dict[str, Any]], passes: bool
+    policies: list[dict[str, Any]], expected: bool
 ) -> None:
-    assert Network(policies=policies).allows(A, B, 80) is passes
+    assert Network(policies=policies).allows(POD_A, POD_B, 80) is expected
 
 
 def test_a_pod_with_host_networking_is_subject_to_no_policy_and_matched_by_no_selector() -> None:
@@ -237,35 +249,35 @@ def test_a_pod_with_host_networking_is_subject_to_no_policy_and_matched_by_no_se
         name="h", address="10.9.0.1", namespace=JOB, labels={"app": "a"}, host_network=True
     )
 
-    assert Network(policies=[policy(policyTypes=["Egress"])]).allows(host, B, 80)
+    assert Network(policies=[policy(policyTypes=["Egress"])]).allows(host, POD_B, 80)
     assert not Network(policies=[policy(ingress=[{"from": [{"podSelector": {}}]}])]).allows(
-        host, B, 80
+        host, POD_B, 80
     )
 
 
 def test_a_named_port_is_refused() -> None:
     with pytest.raises(ValueError, match="named port"):
-        Network(policies=[policy(ingress=[{"ports": [{"port": "http"}]}])]).allows(A, B, 80)
+        Network(policies=[policy(ingress=[{"ports": [{"port": "http"}]}])]).allows(POD_A, POD_B, 80)
 
 
 @given(
-    keys=st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy")),
+    labels=st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy")),
     key=st.sampled_from("abc"),
     values=st.sets(st.sampled_from("xy")),
 )
 def test_opposite_expressions_select_opposite_pods(
-    keys: dict[str, str], key: str, values: set[str]
+    labels: dict[str, str], key: str, values: set[str]
 ) -> None:
     def matches(operator: str) -> bool:
         expression = {"key": key, "operator": operator, "values": sorted(values)}
-        return selects({"matchExpressions": [expression]}, keys)
+        return selects({"matchExpressions": [expression]}, labels)
 
     assert matches("In") is not matches("NotIn")
     assert matches("Exists") is not matches("DoesNotExist")
-    assert selects({}, keys)
+    assert selects({}, labels)
 
 
-rules = st.fixed_dictionaries(
+RULES = st.fixed_dictionaries(
     {},
     optional={
         "from": st.lists(
@@ -277,14 +289,16 @@ rules = st.fixed_dictionaries(
 
 
 @given(
-    first=st.lists(rules, max_size=3),
-    additional=st.lists(rules, max_size=2),
+    rules=st.lists(RULES, max_size=3),
+    additional_rules=st.lists(RULES, max_size=2),
     port=st.integers(79, 81),
 )
 def test_policies_are_additive(
-    first: list[dict[str, Any]], additional: list[dict[str, Any]], port: int
+    rules: list[dict[str, Any]], additional_rules: list[dict[str, Any]], port: int
 ) -> None:
-    policies = [policy(ingress=first)]
+    policies = [policy(ingress=rules)]
 
-    if Network(policies=policies).allows(A, B, port):
-        assert Network(policies=[*policies, policy(ingress=additional)]).allows(A, B, port)
+    if Network(policies=policies).allows(POD_A, POD_B, port):
+        assert Network(policies=[*policies, policy(ingress=additional_rules)]).allows(
+            POD_A, POD_B, port
+        )

@@ -14,13 +14,13 @@ from tests.components.recorder import Graph
 def test_exactly_the_ports_for_metrics_of_the_stacks_pods_are_scraped() -> None:
     job = scrape_job(15)
 
-    scraped = {
+    targets = {
         (labels["app.kubernetes.io/name"], port)
         for namespace, labels, port in ports_of(complete_stack())
         if is_kept(job, namespace, labels, port)
     }
 
-    assert scraped == {
+    assert targets == {
         ("worker", "metrics-0"),
         ("elastic-job-controller", "metrics"),
         ("dcgm-exporter", "metrics"),
@@ -46,7 +46,7 @@ def test_a_scrape_ends_before_the_next_begins(seconds: int, timeout: str) -> Non
 
 def ports_of(graph: Graph) -> Iterator[tuple[str, Mapping[str, str], str]]:
     """Yield namespace, labels and name of each port of the pods of a stack."""
-    for resource in graph.custom("kubernetes"):
+    for resource in graph.resources_of("kubernetes"):
         spec = resource.inputs.get("spec", {})
         template = spec.get("template") or spec.get("replicaSpecs", {}).get("Worker", {}).get(
             "template"
@@ -79,7 +79,7 @@ def is_kept(
             for name, value in labels.items()
         },
     }
-    keeps = [rule for rule in job["relabel_configs"] if rule.get("action") == "keep"]
+    keep_rules = [rule for rule in job["relabel_configs"] if rule.get("action") == "keep"]
     return namespace in discovery["namespaces"]["names"] and all(
-        re.fullmatch(rule["regex"], target.get(rule["source_labels"][0], "")) for rule in keeps
+        re.fullmatch(rule["regex"], target.get(rule["source_labels"][0], "")) for rule in keep_rules
     )

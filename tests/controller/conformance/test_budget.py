@@ -53,7 +53,7 @@ def test_a_budget_that_is_used_up_suspends_a_job_until_it_is_raised(
 def test_the_server_refuses_impossible_limits(
     bench: Bench, name: str, spending: dict[str, Any]
 ) -> None:
-    with pytest.raises(client.ApiException) as refused:
+    with pytest.raises(client.ApiException) as error:
         bench.job(name, spending=spending)
 
-    assert refused.value.status == 422
+    assert error.value.status == 422

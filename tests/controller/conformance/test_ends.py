@@ -168,11 +168,11 @@ def test_a_job_of_the_same_name_starts_from_zero(bench: Bench, kubelet: Kubelet,
 
 
 def test_the_api_refuses_more_replicas_than_the_maximum(bench: Bench, name: str) -> None:
-    with pytest.raises(client.ApiException) as refused:
+    with pytest.raises(client.ApiException) as error:
         bench.job(name, replicas=3, min_replicas=1, max_replicas=2)
 
-    assert refused.value.body is not None
-    assert "maxReplicas" in refused.value.body
+    assert error.value.body is not None
+    assert "maxReplicas" in error.value.body
 
 
 @pytest.mark.upstream_known_wrong(UPSTREAM_NO_VALIDATION)

@@ -12,14 +12,14 @@ from cloudtwin.providers.machines import Offline
 from cloudtwin.providers.model import Cloud, ProviderConfig
 from cloudtwin.providers.operations import Operations
 from cloudtwin.providers.protocol.resource import ResourceKey
-from cloudtwin.providers.protocol.values import plain as without_secrets
+from cloudtwin.providers.protocol.values import deserialize as without_secrets
 from pulumi.runtime import mocks
 
 from components import environment
 from components.docs import stack_table
 from components.stack import TrainingStack, TrainingStackArgs
 from tests.components.provider_outputs import ProviderOutputs
-from tests.components.recorder import plain, record
+from tests.components.recorder import deserialize, record
 
 CLOUDS: Mapping[str, Cloud] = {"aws": aws.CLOUD, "azure-native": azure.CLOUD}
 STACKS: Mapping[str, tuple[str, ...]] = {
@@ -95,7 +95,7 @@ class _TwinOutputs(ProviderOutputs):
         if not args.typ.startswith(f"{self.cloud}:"):
             return super().new_resource(args)
         declared = Declared(
-            stack=self.stack, name=args.name, token=args.typ, inputs=plain(dict(args.inputs)),
+            stack=self.stack, name=args.name, token=args.typ, inputs=deserialize(dict(args.inputs)),
             config=self._operations.config, before=self._operations.account.read(),
         )  # fmt: skip
         self.declared.append(declared)
@@ -109,7 +109,7 @@ class _TwinOutputs(ProviderOutputs):
         self, args: mocks.MockCallArgs
     ) -> dict[str, Any]:
         if args.token in CLOUDS[self.cloud].functions:
-            arguments = plain(dict(args.args))
+            arguments = deserialize(dict(args.args))
             result: dict[str, Any] = without_secrets(self._operations.invoke(args.token, arguments))
             return result
         return super().call(args)

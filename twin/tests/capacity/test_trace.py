@@ -73,9 +73,9 @@ def test_on_demand_machines_are_not_limited() -> None:
 def test_a_replay_without_a_pool_in_its_zones_is_refused(tmp_path: Path) -> None:
     PoolStore(tmp_path).put(A)
 
-    with pytest.raises(TwinError, match="eu-west-1a") as caught:
+    with pytest.raises(TwinError, match="eu-west-1a") as error:
         replay(tmp_path, {"eu-west-1a": [1]}, 300.0, speed=1.0)
-    assert "us-east-1a" in caught.value.fix
+    assert "us-east-1a" in error.value.fix
     assert MarketConfig.load(tmp_path) == MarketConfig()
 
 

@@ -108,10 +108,10 @@ def test_a_tar_that_is_not_an_oci_archive_is_refused_with_a_fix(
 ) -> None:
     archive = tar_of(tmp_path / "old.tar", **files)
 
-    with pytest.raises(TwinError, match="not an OCI archive") as caught:
+    with pytest.raises(TwinError, match="not an OCI archive") as error:
         oci_layout.read(archive)
 
-    assert "oci-archive" in caught.value.fix
+    assert "oci-archive" in error.value.fix
 
 
 def test_a_file_that_is_not_a_tar_is_refused(tmp_path: Path) -> None:

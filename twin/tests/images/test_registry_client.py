@@ -98,9 +98,9 @@ def image(folder: Path, content: str) -> Path:
 
 
 def refusal(registry: Registry, repository: str) -> RegistryError:
-    with pytest.raises(RegistryError) as caught:
+    with pytest.raises(RegistryError) as error:
         registry.digest(repository, "1")
-    return caught.value
+    return error.value
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_nodes_may_pull_and_not_push(server: Server, tmp_path: Path) -> None:
     nodes = server.registry(ECR, NODES)
 
     assert nodes.digest("everstep/trainer", "missing") is None
-    with pytest.raises(RegistryError) as caught:
+    with pytest.raises(RegistryError) as error:
         nodes.check_push("everstep/trainer")
-    assert caught.value.status == 401
+    assert error.value.status == 401
     with pytest.raises(RegistryError):
         nodes.upload(image(tmp_path / "a", "a"), "everstep/trainer", "1", Silent())
 
@@ -128,11 +128,11 @@ def test_nodes_may_pull_and_not_push(server: Server, tmp_path: Path) -> None:
 def test_a_repository_of_ecr_must_exist_before_the_push(server: Server) -> None:
     pusher = server.registry(ECR, PUSHER)
 
-    with pytest.raises(RegistryError) as caught:
+    with pytest.raises(RegistryError) as error:
         pusher.check_push("everstep/other")
-    assert caught.value.code == "NAME_UNKNOWN"
+    assert error.value.code == "NAME_UNKNOWN"
     assert "'everstep/other' does not exist in the registry with id '111122223333'" in str(
-        caught.value
+        error.value
     )
     pusher.check_push("everstep/trainer")
 
@@ -144,12 +144,12 @@ def test_an_immutable_tag_keeps_its_image_and_a_mutable_one_does_not(
     first, second = image(tmp_path / "one", "1"), image(tmp_path / "other", "2")
 
     digest = pusher.upload(first, "everstep/trainer", "immutable", Silent())
-    with pytest.raises(RegistryError, match="tag is immutable") as caught:
+    with pytest.raises(RegistryError, match="tag is immutable") as error:
         pusher.upload(second, "everstep/trainer", "immutable", Silent())
     pusher.upload(first, "everstep/mutable", "1", Silent())
     moved = pusher.upload(second, "everstep/mutable", "1", Silent())
 
-    assert (caught.value.status, caught.value.code) == (400, "TAG_INVALID")
+    assert (error.value.status, error.value.code) == (400, "TAG_INVALID")
     assert pusher.digest("everstep/trainer", "immutable") == digest
     assert pusher.digest("everstep/trainer", digest) == digest
     assert pusher.digest("everstep/mutable", "1") == moved != digest

@@ -13,13 +13,13 @@ def test_the_error_for_a_second_holder_names_the_first(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with (
         lock.held(path, "twin 'a'", "up"),
-        pytest.raises(TwinError) as caught,
+        pytest.raises(TwinError) as error,
         lock.held(path, "twin 'a'", "up"),
     ):
         pass
 
-    assert f"process {os.getpid()} is running `up`" in caught.value.problem
-    assert f"kill {os.getpid()}" in caught.value.fix
+    assert f"process {os.getpid()} is running `up`" in error.value.problem
+    assert f"kill {os.getpid()}" in error.value.fix
 
 
 def test_operations_share_the_lock_but_exclude_up_and_down(tmp_path: Path) -> None:
@@ -52,10 +52,10 @@ def test_a_holder_that_has_ended_is_not_named(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with lock.held(path, "t", "drain", shared=True):
         path.write_text("4194305 up")  # above the largest possible id
-        with pytest.raises(TwinError) as caught, lock.held(path, "t", "down"):
+        with pytest.raises(TwinError) as error, lock.held(path, "t", "down"):
             pass
 
-    assert "4194305" not in str(caught.value)
+    assert "4194305" not in str(error.value)
 
 
 def test_an_operation_is_named_as_the_holder(tmp_path: Path) -> None:

@@ -129,10 +129,10 @@ def test_draining_cordons_first_and_evicts_pods_by_uid() -> None:
 def test_a_budget_that_blocks_eviction_is_named_at_the_timeout() -> None:
     api = RecordingClient([pod()], ApiError(429, "Cannot evict: the budget etcd needs 2", {}))
 
-    with pytest.raises(TwinError) as caught:
+    with pytest.raises(TwinError) as error:
         node_objects.drain(api, "gpu-0", -1)
 
-    assert "n/p: Cannot evict: the budget etcd needs 2" in caught.value.problem
+    assert "n/p: Cannot evict: the budget etcd needs 2" in error.value.problem
 
 
 def test_draining_waits_for_a_terminating_pod_without_evicting_it_again() -> None:

@@ -59,11 +59,11 @@ def test_the_error_lists_every_contradiction(layout: Layout) -> None:
     save_record(layout, gpu("gpu-0"), 1)
     specs = [gpu("gpu-0", 2), gpu("Big_One"), gpu("x", 99), gpu("x", 99)]
 
-    with pytest.raises(TwinError) as caught:
+    with pytest.raises(TwinError) as error:
         records.refuse_contradictions(layout, specs)
 
     for part in ("'gpu-0' exists as gpu with 1", "'Big_One'", "99 GPUs", "'x' is requested twice"):
-        assert part in caught.value.problem
+        assert part in error.value.problem
 
 
 def test_more_machines_than_addresses_are_refused(layout: Layout) -> None:

@@ -108,10 +108,10 @@ def test_the_error_for_a_full_disk_names_the_cause(tmp_path: Path) -> None:
     def full(staging: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(TwinError, match="disk ran full while building tool") as caught:
+    with pytest.raises(TwinError, match="disk ran full while building tool") as error:
         cache.ensure(tmp_path, "tool", KEY, Silent(), full)
 
-    assert "XDG_CACHE_HOME" in caught.value.fix
+    assert "XDG_CACHE_HOME" in error.value.fix
     assert [path.name for path in tmp_path.iterdir()] == ["tool.lock"]
 
 

@@ -54,10 +54,10 @@ def test_the_error_for_a_missing_go_names_its_site(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(TwinError, match="not on PATH") as caught:
+    with pytest.raises(TwinError, match="not on PATH") as error:
         gobuild.find_go()
 
-    assert "https://go.dev/dl/" in caught.value.fix
+    assert "https://go.dev/dl/" in error.value.fix
 
 
 def test_a_build_changes_no_lock_file_and_embeds_no_path_of_the_host() -> None:

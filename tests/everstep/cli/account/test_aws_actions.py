@@ -11,7 +11,7 @@ from cloudfacts.aws_actions import ACTIONS, all_actions
 
 from everstep.cli.account.aws_actions import with_table
 from everstep.resources import PACKAGES
-from tests.components.aws.eks_stack import full, own, plain
+from tests.components.aws.eks_stack import existing_vpc_stack, full_stack, plain_stack
 
 SERVICES = {
     "aps": "amp", "autoscaling": "autoscaling", "ec2": "ec2", "ecr": "ecr", "eks": "eks", "fsx": "fsx",
@@ -33,7 +33,9 @@ def operations(service: str) -> frozenset[str]:
 
 def test_every_type_that_a_stack_declares_has_actions() -> None:
     declared_types = {
-        resource.type for graph in (plain(), full(), own()) for resource in graph.custom("aws")
+        resource.type
+        for graph in (plain_stack(), full_stack(), existing_vpc_stack())
+        for resource in graph.resources_of("aws")
     }
 
     assert declared_types == set(ACTIONS), "the guide would list too few permissions, or too many"

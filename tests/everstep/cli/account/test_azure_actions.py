@@ -9,7 +9,7 @@ from components.config import AksConfig, as_kind
 from everstep.cli.account.azure import namespaces
 from everstep.cli.account.azure_actions import with_table
 from everstep.resources import PACKAGES
-from tests.components.azure.aks_stack import aks_config, declared_aks, full, plain
+from tests.components.azure.aks_stack import aks_config, declare_aks, full_stack, plain_stack
 from tests.components.recorder import Graph
 
 ACTION = r"Microsoft\.[A-Za-z]+(/[A-Za-z]+)+/(read|write|delete|[A-Za-z]+/action)"
@@ -23,11 +23,11 @@ NODE_PROVIDERS = {"Microsoft.Compute"}
 
 
 def types_of(graph: Graph) -> set[str]:
-    return {resource.type for resource in graph.custom("azure-native")}
+    return {resource.type for resource in graph.resources_of("azure-native")}
 
 
 def test_every_type_that_a_stack_declares_has_actions() -> None:
-    declared_types = types_of(plain()) | types_of(full())
+    declared_types = types_of(plain_stack()) | types_of(full_stack())
 
     assert declared_types == set(KINDS), "the guide would list too few actions, or too many"
 
@@ -47,7 +47,7 @@ def test_the_resource_providers_of_all_declared_types_are_checked(
 ) -> None:
     config = aks_config(**sections)
     declared_providers = {
-        KINDS[token].partition("/")[0] for token in types_of(declared_aks(**sections))
+        KINDS[token].partition("/")[0] for token in types_of(declare_aks(**sections))
     }
 
     checked_providers = namespaces(config, as_kind(config.cluster, AksConfig))

@@ -174,9 +174,9 @@ def test_a_program_that_cannot_start_is_named_with_its_last_output(twin: Twin) -
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(startup, "_scheduler", lambda _: ["--no-such-flag"])
-        with pytest.raises(TwinError, match="kube-scheduler") as caught:
+        with pytest.raises(TwinError, match="kube-scheduler") as error:
             twin.up([], Lines())
 
-    assert "no-such-flag" in caught.value.problem
+    assert "no-such-flag" in error.value.problem
     twin.up([], Lines())
     assert twin.status().components["kube-scheduler"]

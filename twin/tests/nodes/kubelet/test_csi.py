@@ -69,7 +69,7 @@ def test_the_driver_names_its_machine(plugin: CsiPlugin) -> None:
 def test_a_volume_that_is_not_in_the_account_is_refused_by_name(
     plugin: CsiPlugin, tmp_path: Path
 ) -> None:
-    with pytest.raises(grpc.RpcError) as refused:
+    with pytest.raises(grpc.RpcError) as error:
         call_node(
             "NodePublishVolume",
             "NodePublishVolumeRequest",
@@ -77,8 +77,8 @@ def test_a_volume_that_is_not_in_the_account_is_refused_by_name(
             target_path=str(tmp_path / "target"),
         )
 
-    assert refused.value.code() is grpc.StatusCode.NOT_FOUND
-    assert "fsx.csi.aws.com: the account has no volume 'fs-1'" in (refused.value.details() or "")
+    assert error.value.code() is grpc.StatusCode.NOT_FOUND
+    assert "fsx.csi.aws.com: the account has no volume 'fs-1'" in (error.value.details() or "")
     assert not (tmp_path / "target").exists()
 
 

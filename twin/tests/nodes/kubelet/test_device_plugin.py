@@ -40,9 +40,9 @@ def test_the_devices_are_named_and_the_stream_stays_open(channel: grpc.Channel) 
         ("gpu-1", "Healthy"),
     ]
     threading.Timer(0.3, call.cancel).start()
-    with pytest.raises(grpc.RpcError) as caught:
+    with pytest.raises(grpc.RpcError) as error:
         next(iter(call))
-    assert caught.value.code() is grpc.StatusCode.CANCELLED, (
+    assert error.value.code() is grpc.StatusCode.CANCELLED, (
         "the kubelet removes the devices when the stream ends"
     )
 

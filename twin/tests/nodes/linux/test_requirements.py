@@ -33,10 +33,10 @@ def test_the_error_suggests_an_existing_cluster(
 ) -> None:
     monkeypatch.setattr(requirements, "missing_abilities", lambda: ["root"])
 
-    with pytest.raises(TwinError, match="missing: root") as caught:
+    with pytest.raises(TwinError, match="missing: root") as error:
         requirements.require_abilities()
 
-    assert "kubeconfig" in caught.value.fix
+    assert "kubeconfig" in error.value.fix
 
 
 def test_a_capability_that_a_twin_does_not_need_may_be_missing(

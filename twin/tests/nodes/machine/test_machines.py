@@ -221,9 +221,9 @@ def test_a_vanished_machine_loses_its_node_and_comes_back_empty_with_its_address
     assert is_ready(api, "gpu-1")
     assert machine(twin, "gpu-1").ip == address
     eventually(lambda: len(running_pods(api)) == 2, 30, "new pods run")
-    with pytest.raises(TwinError, match="no machine 'gpu1'") as caught:
+    with pytest.raises(TwinError, match="no machine 'gpu1'") as error:
         twin.vanish("gpu1")
-    assert "gpu-1" in caught.value.fix
+    assert "gpu-1" in error.value.fix
 
 
 def test_frozen_and_disconnected_machines_are_not_ready_until_they_return(

@@ -234,8 +234,8 @@ def test_an_unknown_path_is_not_found(served: tuple[server.MetadataService, str]
     _, url = served
     request = urllib.request.Request(f"{url}/nothing", headers=METADATA)
 
-    with pytest.raises(urllib.error.HTTPError) as refused:
+    with pytest.raises(urllib.error.HTTPError) as error:
         urllib.request.urlopen(request, timeout=100)
 
-    assert refused.value.code == HTTPStatus.NOT_FOUND
-    refused.value.close()
+    assert error.value.code == HTTPStatus.NOT_FOUND
+    error.value.close()

@@ -139,10 +139,10 @@ def test_every_operation_has_a_test_of_its_shape() -> None:
 def test_a_wrong_request_is_refused_with_azures_code(
     api: AzureApi, path: str, query: Mapping[str, str], code: str
 ) -> None:
-    with pytest.raises(AzureError) as refused:
+    with pytest.raises(AzureError) as error:
         api.manage(AzureRequest("GET", path, query, {}))
 
-    assert refused.value.code == code
+    assert error.value.code == code
 
 
 def test_the_response_for_a_taken_name_has_the_reason(api: AzureApi) -> None:
