@@ -54,7 +54,7 @@ from everstep.cli.report.readers import FolderReader
 from everstep.cli.report.run_record import RunRecord
 from everstep.goodput import Cost, live_design
 from everstep.progress import Silent
-from tests.e2e.test_clouds import EVERSTEP, REPOSITORY, LifeCycle, copy_of
+from tests.e2e.test_clouds import EVERSTEP, REPOSITORY, LifeCycle, copy_project
 
 STACK, JOB = "eks-prod", "fashion"
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
@@ -288,7 +288,7 @@ class MovingStack(LifeCycle):
         data = {"metadata": {"gap_seconds": history.gap_seconds}, "data": history.by_zone()}
         trace.write_text(json.dumps(data))
         with self.follower() as follower:
-            self.until("all train", self.all_train, TRAIN_SECONDS)
+            self.wait_until("all train", self.all_train, TRAIN_SECONDS)
             started_at = time.time()
             self.run_checked(
                 "replay",
@@ -299,7 +299,7 @@ class MovingStack(LifeCycle):
                 f"--trace={trace}",
                 f"--speed={self.speed}",
             )
-            self.until("the job ends", lambda: follower.poll() is not None, END_SECONDS)
+            self.wait_until("the job ends", lambda: follower.poll() is not None, END_SECONDS)
         return started_at
 
 
@@ -371,7 +371,7 @@ def main() -> None:
     options = parse()
     history = market(options.seed)
     scratch = Path(tempfile.mkdtemp(prefix="moves-"))
-    stack = MovingStack(STACK, copy_of(scratch), speed=options.speed)
+    stack = MovingStack(STACK, copy_project(scratch), speed=options.speed)
     try:
         stack.declare()
         stack.up()

@@ -60,7 +60,7 @@ def job(
 
 
 def pod(index: int, phase: str = "Running", **fields: Any) -> Pod:
-    existing = {
+    defaults = {
         "name": f"job-worker-{index}",
         "uid": f"uid-{index}",
         "created": NOW,
@@ -68,11 +68,11 @@ def pod(index: int, phase: str = "Running", **fields: Any) -> Pod:
         "started": NOW,
         "bounds": "1:5",
     }
-    return Pod(**{**existing, "index": index, "phase": phase, **fields})
+    return Pod(**{**defaults, "index": index, "phase": phase, **fields})
 
 
-def failed(index: int, code: int | None = 1, *, ran: float = 1, **fields: Any) -> Pod:
-    started = NOW - timedelta(seconds=ran)
+def failed_pod(index: int, code: int | None = 1, *, run_seconds: float = 1, **fields: Any) -> Pod:
+    started = NOW - timedelta(seconds=run_seconds)
     return pod(index, "Failed", exit_code=code, started=started, finished=NOW, **fields)
 
 
@@ -105,7 +105,7 @@ def decide(
     return plan(observe(elastic_job, pods, services, machines, moment, error, free))
 
 
-def after_pass(elastic_job: ElasticJob, previous: Plan) -> ElasticJob:
+def job_after_pass(elastic_job: ElasticJob, previous: Plan) -> ElasticJob:
     """Return the job as it is read back after a pass: through the JSON of its status."""
     assert elastic_job.spec is not None
     return job(

@@ -41,7 +41,7 @@ def test_one_worker_fits_on_each_free_gpu() -> None:
 
 
 @pytest.mark.parametrize(
-    "unfit",
+    "unusable_node",
     [
         node(labels={}),
         node(cordoned=True),
@@ -53,8 +53,8 @@ def test_one_worker_fits_on_each_free_gpu() -> None:
         node(allocatable={"cpu": "4", "memory": "1Gi", "pods": "110", GPU: "1"}),
     ],
 )
-def test_a_node_that_the_worker_cannot_use_has_no_capacity(unfit: Node) -> None:
-    assert count_schedulable(worker(), [unfit], []) == 0
+def test_a_node_that_the_worker_cannot_use_has_no_capacity(unusable_node: Node) -> None:
+    assert count_schedulable(worker(), [unusable_node], []) == 0
 
 
 @pytest.mark.parametrize(
@@ -92,25 +92,29 @@ def test_a_prefer_no_schedule_taint_does_not_exclude_the_node() -> None:
 
 
 def test_workers_with_anti_affinity_fit_once_on_each_node() -> None:
-    small = {"cpu": "100m"}
+    small_requests = {"cpu": "100m"}
 
-    assert count_schedulable(worker(amounts=small), [node("a")], []) == 40
+    assert count_schedulable(worker(amounts=small_requests), [node("a")], []) == 40
     assert (
         count_schedulable(
-            worker(amounts=small, affinity=anti_affinity()), [node("a"), node("b")], []
+            worker(amounts=small_requests, affinity=anti_affinity()), [node("a"), node("b")], []
         )
         == 2
     )
-    existing = worker("a", amounts=small)
+    existing_worker = worker("a", amounts=small_requests)
     assert (
         count_schedulable(
-            worker(amounts=small, affinity=anti_affinity()), [node("a"), node("b")], [existing]
+            worker(amounts=small_requests, affinity=anti_affinity()),
+            [node("a"), node("b")],
+            [existing_worker],
         )
         == 1
     )
-    foreign = worker("a", amounts=small, job="other")
+    foreign_worker = worker("a", amounts=small_requests, job="other")
     assert (
-        count_schedulable(worker(amounts=small, affinity=anti_affinity()), [node("a")], [foreign])
+        count_schedulable(
+            worker(amounts=small_requests, affinity=anti_affinity()), [node("a")], [foreign_worker]
+        )
         == 1
     )
 
@@ -125,14 +129,20 @@ def test_a_pending_pod_takes_no_capacity() -> None:
 
 
 def test_the_largest_init_container_and_the_overhead_count() -> None:
-    pending = worker(
+    pending_worker = worker(
         amounts={"cpu": "1"},
         initContainers=[{"resources": {"requests": {"cpu": "3"}}}, {}],
         overhead={"cpu": "500m"},
     )
 
-    assert count_schedulable(pending, [node(allocatable={"cpu": "3500m", "pods": "9"})], []) == 1
-    assert count_schedulable(pending, [node(allocatable={"cpu": "3400m", "pods": "9"})], []) == 0
+    assert (
+        count_schedulable(pending_worker, [node(allocatable={"cpu": "3500m", "pods": "9"})], [])
+        == 1
+    )
+    assert (
+        count_schedulable(pending_worker, [node(allocatable={"cpu": "3400m", "pods": "9"})], [])
+        == 0
+    )
 
 
 def test_the_pod_limit_of_a_node_limits_its_capacity() -> None:

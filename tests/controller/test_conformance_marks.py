@@ -14,7 +14,7 @@ def item(*, marked: bool) -> Any:
     return SimpleNamespace(get_closest_marker=lambda _: marker)
 
 
-def started(test: Any) -> Any:
+def started_hook(test: Any) -> Any:
     """Return the hook of a test, at the point where the test runs."""
     hook = pytest_pyfunc_call(test)
     next(hook)
@@ -29,36 +29,36 @@ def upstream(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("upstream")
 def test_a_failed_assertion_of_a_marked_test_is_expected() -> None:
     with pytest.raises(pytest.xfail.Exception, match="it panics: not within 15 s"):
-        started(item(marked=True)).throw(AssertionError("not within 15 s\nstatus: ..."))
+        started_hook(item(marked=True)).throw(AssertionError("not within 15 s\nstatus: ..."))
 
 
 @pytest.mark.usefixtures("upstream")
 def test_an_error_of_a_marked_test_that_is_not_an_assertion_counts() -> None:
     with pytest.raises(OSError, match="refused"):
-        started(item(marked=True)).throw(OSError("connection refused"))
+        started_hook(item(marked=True)).throw(OSError("connection refused"))
 
 
 @pytest.mark.usefixtures("upstream")
 def test_a_marked_test_that_passes_fails() -> None:
     with pytest.raises(pytest.fail.Exception, match="passes, but is marked"):
-        started(item(marked=True)).send(True)
+        started_hook(item(marked=True)).send(True)
 
 
 def test_marks_have_no_effect_on_the_maintained_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EVERSTEP_CONFORMANCE_UPSTREAM", raising=False)
 
     with pytest.raises(AssertionError, match="wrong"):
-        started(item(marked=True)).throw(AssertionError("wrong"))
+        started_hook(item(marked=True)).throw(AssertionError("wrong"))
 
 
 @pytest.mark.parametrize(
-    ("taint", "accepted"),
+    ("taint", "expected"),
     [("everstep.dev/spot", True), ("node.kubernetes.io/not-ready", False)],
     ids=["of a pool", "of the node controllers"],
 )
-def test_only_temporary_taints_delay_the_readiness_of_a_node(taint: str, accepted: bool) -> None:
+def test_only_temporary_taints_delay_the_readiness_of_a_node(taint: str, expected: bool) -> None:
     node = SimpleNamespace(
         spec=SimpleNamespace(taints=[SimpleNamespace(key=taint)], unschedulable=None)
     )
 
-    assert accepts_workers(node) is accepted
+    assert accepts_workers(node) is expected

@@ -20,7 +20,7 @@ def metrics(worker: str, steps: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "joined"),
+    ("text", "expected"),
     [
         (metrics(FIRST.name, "1.0"), True),
         (metrics(FIRST.name, "0.0"), False),
@@ -31,11 +31,11 @@ def metrics(worker: str, steps: object) -> str:
         ("", False),
     ],
 )
-def test_a_worker_has_joined_once_it_has_completed_a_step_itself(text: str, joined: bool) -> None:
-    assert has_joined(text, FIRST) is joined
+def test_a_worker_has_joined_once_it_has_completed_a_step_itself(text: str, expected: bool) -> None:
+    assert has_joined(text, FIRST) is expected
 
 
-def test_a_worker_is_asked_as_it_serves_its_metrics() -> None:
+def test_the_metrics_that_a_worker_serves_show_whether_it_has_joined() -> None:
     for steps in (0, 1):
         reading = Reading(
             job="job", worker=FIRST.name, seconds={"compute": 1.0}, values={WORKER_STEPS: steps}
@@ -48,35 +48,35 @@ def test_a_worker_is_asked_as_it_serves_its_metrics() -> None:
             server.server_close()
 
 
-def test_a_worker_is_probed_until_it_has_joined() -> None:
+def test_a_worker_is_scraped_until_it_has_joined() -> None:
     addresses, responses = list[str](), {FIRST.address: metrics(FIRST.name, 3)}
 
-    def answer(address: str) -> str:
+    def respond(address: str) -> str:
         addresses.append(address)
         if address not in responses:
             raise OSError
         return responses[address]
 
-    reader = JoinReader(answer)
+    reader = JoinReader(respond)
     assert reader.joined("u", [FIRST, SECOND]) == {FIRST.uid}
     responses = {SECOND.address: metrics(SECOND.name, 1)}
     assert reader.joined("u", [FIRST, SECOND]) == {FIRST.uid, SECOND.uid}
     assert sorted(addresses) == [FIRST.address, SECOND.address, SECOND.address]
 
 
-def test_a_worker_whose_process_or_pod_is_a_new_one_has_to_join_again() -> None:
+def test_a_worker_with_a_new_process_or_pod_has_to_join_again() -> None:
     responses = {FIRST.address: metrics(FIRST.name, 3)}
     reader = JoinReader(lambda address: responses[address])
     assert reader.joined("u", [FIRST]) == {FIRST.uid}
 
     responses[FIRST.address] = metrics(FIRST.name, 0)
 
-    restarted = replace(FIRST, started=NOW + timedelta(seconds=5))
-    assert reader.joined("u", [restarted]) == frozenset()
+    restarted_pod = replace(FIRST, started=NOW + timedelta(seconds=5))
+    assert reader.joined("u", [restarted_pod]) == frozenset()
     assert reader.joined("u", [replace(FIRST, uid="other")]) == frozenset()
 
 
-def test_a_worker_that_does_not_run_or_has_no_address_is_not_asked() -> None:
+def test_a_worker_that_does_not_run_or_has_no_address_is_not_scraped() -> None:
     def refuse(address: str) -> str:
         raise AssertionError(address)
 

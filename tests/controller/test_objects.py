@@ -8,7 +8,7 @@ from controller.api import read_spec
 from controller.exit_history import Cause, cause_of, delay_seconds
 from controller.objects import Pod, read_node, read_pod
 from controller.pods import render_pod
-from tests.controller.builders import failed, job, spec
+from tests.controller.builders import failed_pod, job, spec
 
 CREATED = "2026-01-01T12:00:00Z"
 
@@ -37,15 +37,15 @@ def pod_json(
 
 
 def test_missing_bounds_default_to_the_number_of_replicas() -> None:
-    read, faults = read_spec(spec(2, min_replicas=None, max_replicas=None), "job")
+    job_spec, faults = read_spec(spec(2, min_replicas=None, max_replicas=None), "job")
 
     assert faults == ()
-    assert read is not None
-    assert (read.min_replicas, read.max_replicas) == (2, 2)
+    assert job_spec is not None
+    assert (job_spec.min_replicas, job_spec.max_replicas) == (2, 2)
 
 
 @pytest.mark.parametrize(
-    ("body", "named"),
+    ("body", "expected"),
     [
         (spec(None), "replicas is None"),
         (spec(True), "replicas is True"),
@@ -67,11 +67,11 @@ def test_missing_bounds_default_to_the_number_of_replicas() -> None:
         ({}, "replicas is None"),
     ],
 )
-def test_a_fault_is_reported_with_its_value(body: Any, named: str) -> None:
-    read, faults = read_spec(body, "job")
+def test_a_fault_is_reported_with_its_value(body: Any, expected: str) -> None:
+    job_spec, faults = read_spec(body, "job")
 
-    assert read is None
-    assert any(named in fault for fault in faults), faults
+    assert job_spec is None
+    assert any(expected in fault for fault in faults), faults
 
 
 def test_all_faults_are_reported_together() -> None:
@@ -107,14 +107,14 @@ def test_restart_policy_always_becomes_on_failure() -> None:
 
 def test_a_pod_that_finished_before_its_deletion_counts_as_finished() -> None:
     terminated = {"exitCode": 0, "finishedAt": "2026-01-01T12:00:09Z"}
-    deleted_at_10: dict[str, Any] = {
+    deletion: dict[str, Any] = {
         "deletionTimestamp": "2026-01-01T12:00:40Z",
         "deletionGracePeriodSeconds": 30,
     }
 
-    assert read_pod(pod_json("Succeeded", terminated, **deleted_at_10)).phase == "Succeeded"
+    assert read_pod(pod_json("Succeeded", terminated, **deletion)).phase == "Succeeded"
     after_deletion = {**terminated, "finishedAt": "2026-01-01T12:00:11Z"}
-    assert read_pod(pod_json("Succeeded", after_deletion, **deleted_at_10)).phase == "Failed"
+    assert read_pod(pod_json("Succeeded", after_deletion, **deletion)).phase == "Failed"
 
 
 def test_a_failed_sidecar_does_not_fail_a_finished_worker() -> None:
@@ -125,14 +125,14 @@ def test_a_failed_sidecar_does_not_fail_a_finished_worker() -> None:
 @pytest.mark.parametrize(
     ("pod", "cause"),
     [
-        (failed(0, 1), Cause.FAILED),
-        (failed(0, 139), Cause.FAILED),
-        (failed(0, 143), Cause.SIGNALLED),
-        (failed(0, 138), Cause.SIGNALLED),
-        (failed(0, 137, out_of_memory=True), Cause.FAILED),
-        (failed(0, 137, disrupted=True), Cause.DISRUPTED),
-        (failed(0, None), Cause.DISRUPTED),
-        (failed(0, 1, terminating=True), Cause.DELETED),
+        (failed_pod(0, 1), Cause.FAILED),
+        (failed_pod(0, 139), Cause.FAILED),
+        (failed_pod(0, 143), Cause.SIGNALLED),
+        (failed_pod(0, 138), Cause.SIGNALLED),
+        (failed_pod(0, 137, out_of_memory=True), Cause.FAILED),
+        (failed_pod(0, 137, disrupted=True), Cause.DISRUPTED),
+        (failed_pod(0, None), Cause.DISRUPTED),
+        (failed_pod(0, 1, terminating=True), Cause.DELETED),
     ],
 )
 def test_only_an_exit_of_the_trainer_itself_is_a_failure(pod: Pod, cause: Cause) -> None:
@@ -144,12 +144,12 @@ def test_back_off_delays_double_up_to_five_minutes() -> None:
 
 
 def test_the_health_of_a_node_follows_from_its_condition_and_taints() -> None:
-    ready = {"type": "Ready", "status": "False", "lastTransitionTime": CREATED}
+    condition = {"type": "Ready", "status": "False", "lastTransitionTime": CREATED}
     taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
     node = {
         "metadata": {"name": "n"},
         "spec": {"taints": [taint]},
-        "status": {"conditions": [ready]},
+        "status": {"conditions": [condition]},
     }
 
     assert read_node(node).unready_since is not None

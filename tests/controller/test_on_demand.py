@@ -1,4 +1,4 @@
-"""On-demand workers: where pods run, and in which order spot and on-demand workers replace each other."""
+"""On-demand workers: the nodes of pods, and the order in which spot and on-demand workers replace each other."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,14 +15,16 @@ from everstep.capacity.on_demand import FALLBACK_AFTER_SECONDS
 from everstep.capacity.placement import State
 from everstep.catalog.names import CAPACITY_LABEL, ON_DEMAND
 from tests.controller.builders import NOW, decide, job, pod, spec
-from tests.controller.test_placement import decide as place
-from tests.controller.test_placement import searching, worker
+from tests.controller.test_placement import decide as decide_placement
+from tests.controller.test_placement import searching_state, worker
 
 PRICES = [{"capacity": "spot", "usdPerHour": 1}, {"capacity": "onDemand", "usdPerHour": 3}]
 NOT_ON_DEMAND = {"key": CAPACITY_LABEL, "operator": "NotIn", "values": [ON_DEMAND]}
 
 
-def limited(policy: str | None, status: dict[str, Any] | None = None, **fields: Any) -> ElasticJob:
+def limited_job(
+    policy: str | None, status: dict[str, Any] | None = None, **fields: Any
+) -> ElasticJob:
     spending = {"pools": PRICES, **({"onDemand": policy} if policy else {})}
     return job({**spec(), "spending": spending}, status, **fields)
 
@@ -33,71 +35,86 @@ def manifest(elastic_job: ElasticJob, *, on_demand: bool = False) -> dict[str, A
     return body
 
 
-def spot(index: int) -> Pod:
+def spot_worker(index: int) -> Pod:
     return pod(index, started=NOW - timedelta(hours=1))
 
 
-def bought(index: int, phase: str = "Running") -> Pod:
+def on_demand_worker(index: int, phase: str = "Running") -> Pod:
     return pod(index, phase, on_demand=True, node=f"{ON_DEMAND}-{index}")
 
 
-def deleted(plan: Plan) -> list[int]:
+def deleted_indices(plan: Plan) -> list[int]:
     return sorted(deletion.pod.index for deletion in plan.delete_pods)
 
 
 def test_spot_workers_exclude_on_demand_nodes_and_on_demand_workers_select_them() -> None:
-    limits = limited("fallback")
-    assert limits.spec is not None
-    affinity = manifest(limits)["affinity"]["nodeAffinity"][REQUIRED]
-    placeholder = render_placeholder(limits, limits.spec, "us-east-1b", 0)["spec"]["affinity"]
+    elastic_job = limited_job("fallback")
+    assert elastic_job.spec is not None
+    affinity = manifest(elastic_job)["affinity"]["nodeAffinity"][REQUIRED]
+    placeholder = render_placeholder(elastic_job, elastic_job.spec, "us-east-1b", 0)["spec"][
+        "affinity"
+    ]
 
     assert affinity == {"nodeSelectorTerms": [{"matchExpressions": [NOT_ON_DEMAND]}]}
     assert placeholder["nodeAffinity"][REQUIRED] == affinity
-    assert manifest(limits, on_demand=True)["nodeSelector"] == {CAPACITY_LABEL: ON_DEMAND}
-    assert "affinity" not in manifest(limited(None)), "the autoscaler decides"
+    assert manifest(elastic_job, on_demand=True)["nodeSelector"] == {CAPACITY_LABEL: ON_DEMAND}
+    assert "affinity" not in manifest(limited_job(None)), "the autoscaler decides"
 
 
 def test_an_on_demand_node_has_no_capacity_for_a_spot_worker() -> None:
-    body = {"spec": manifest(limited("fallback"))}
-    free = {"pods": "10"}
+    body = {"spec": manifest(limited_job("fallback"))}
+    allocatable = {"pods": "10"}
     nodes = [
-        Node(name="spot", allocatable=free),
-        Node(name="bought", labels={CAPACITY_LABEL: ON_DEMAND}, allocatable=free),
+        Node(name="spot", allocatable=allocatable),
+        Node(name="bought", labels={CAPACITY_LABEL: ON_DEMAND}, allocatable=allocatable),
     ]
 
     assert count_schedulable(body, nodes, []) == 10
-    assert count_schedulable({"spec": manifest(limited(None))}, nodes, []) == 20
+    assert count_schedulable({"spec": manifest(limited_job(None))}, nodes, []) == 20
 
 
 def test_spot_workers_that_train_stay_until_the_on_demand_workers_run() -> None:
-    always, running = limited("always"), [spot(0), spot(1), spot(2)]
-    waiting = pod(3, "Pending", node=None, started=None)
+    elastic_job, running_pods = (
+        limited_job("always"),
+        [spot_worker(0), spot_worker(1), spot_worker(2)],
+    )
+    waiting_pod = pod(3, "Pending", node=None, started=None)
 
-    first = decide(always, *running, waiting)
-    assert first.create_pods == (4, 5, 6)
-    assert first.create_on_demand == {4, 5, 6}
-    assert deleted(first) == [3], "only a spot worker that waits for a machine leaves immediately"
-    starting = [bought(4), bought(5), bought(6, "Pending")]
-    assert deleted(decide(always, *running, *starting)) == []
-    assert deleted(decide(always, *running, bought(4), bought(5), bought(6))) == [0, 1, 2]
+    first_plan = decide(elastic_job, *running_pods, waiting_pod)
+    assert first_plan.create_pods == (4, 5, 6)
+    assert first_plan.create_on_demand == {4, 5, 6}
+    assert deleted_indices(first_plan) == [3], (
+        "only a spot worker that waits for a machine leaves immediately"
+    )
+    starting_pods = [on_demand_worker(4), on_demand_worker(5), on_demand_worker(6, "Pending")]
+    assert deleted_indices(decide(elastic_job, *running_pods, *starting_pods)) == []
+    assert deleted_indices(
+        decide(
+            elastic_job,
+            *running_pods,
+            on_demand_worker(4),
+            on_demand_worker(5),
+            on_demand_worker(6),
+        )
+    ) == [0, 1, 2]
 
 
 def test_a_job_without_spot_machines_is_not_suspended_while_workers_are_on_demand() -> None:
-    starved = format_time(NOW - timedelta(seconds=FALLBACK_AFTER_SECONDS))
+    starved_since = format_time(NOW - timedelta(seconds=FALLBACK_AFTER_SECONDS))
     status = {
         "scaling": {"desired": 0, "since": format_time(NOW), "replicas": 3},
-        "spending": {"countedAt": format_time(NOW), "usd": 0.0, "starvedSince": starved},
+        "spending": {"countedAt": format_time(NOW), "usd": 0.0, "starvedSince": starved_since},
     }
-    plan = decide(limited("fallback", status, scaling="capacity"))
+    plan = decide(limited_job("fallback", status, scaling="capacity"))
 
     assert plan.create_on_demand == {0}
     assert not plan.status.is_true(ConditionType.SUSPENDED)
-    unlimited = decide(limited("never", status, scaling="capacity"))
-    assert unlimited.create_pods == ()
-    assert unlimited.status.is_true(ConditionType.SUSPENDED)
+    plan_without_purchases = decide(limited_job("never", status, scaling="capacity"))
+    assert plan_without_purchases.create_pods == ()
+    assert plan_without_purchases.status.is_true(ConditionType.SUSPENDED)
 
 
 def test_on_demand_workers_do_not_end_the_search_for_spot_machines() -> None:
     group = [worker(index, on_demand=True) for index in range(4)]
 
-    assert place(group, searching()).state.state is State.SEARCHING
+    assert decide_placement(group, searching_state()).state.state is State.SEARCHING

@@ -1,4 +1,4 @@
-"""The zone of a job's workers: what is observed, requested, moved and written to the status."""
+"""The zone of a job's workers: observations, requests, moves and the status."""
 
 import json
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ from controller.placement_state import PlacementState
 from everstep.capacity.placement import State
 from tests.controller.builders import NOW, pod
 
-A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
-SETTINGS = PlacementSettings(zones=(A, B, C))
-LATER = SETTINGS.short_seconds
+ZONE_A, ZONE_B, ZONE_C = "us-east-1a", "us-east-1b", "us-east-1c"
+SETTINGS = PlacementSettings(zones=(ZONE_A, ZONE_B, ZONE_C))
+SHORT_SECONDS = SETTINGS.short_seconds
 
 
-def worker(index: int, zone: str = A, phase: str = "Running", **fields: Any) -> Pod:
+def worker(index: int, zone: str = ZONE_A, phase: str = "Running", **fields: Any) -> Pod:
     return pod(index, phase, zone=zone, **fields)
 
 
-def pending(index: int, zone: str = A) -> Pod:
+def pending_worker(index: int, zone: str = ZONE_A) -> Pod:
     return worker(index, zone, "Pending", node=None, started=None)
 
 
-def granted(zone: str, number: int, after: float = 0) -> Placeholder:
+def bound_placeholder(zone: str, number: int, after: float = 0) -> Placeholder:
     name = f"job-placeholder-{zone}-{number}"
     bound_since = NOW + timedelta(seconds=after)
     return Placeholder(name=name, uid=name, zone=zone, bound_since=bound_since)
@@ -48,7 +48,7 @@ def decide(
     joined: Sequence[Pod] = (),
 ) -> PlacementPlan:
     """Return the result of one pass; the status goes through its JSON, as after a restart."""
-    stored = (
+    stored_state = (
         PlacementState.from_json(json.loads(json.dumps(previous.to_json()))) if previous else None
     )
     observed = Observed(
@@ -62,259 +62,302 @@ def decide(
         starting_since=None if starting_since is None else NOW + timedelta(seconds=starting_since),
         joined=frozenset(pod.uid for pod in joined),
     )
-    return plan_placement(observed, stored)
+    return plan_placement(observed, stored_state)
 
 
-def searching(pods: Sequence[Pod] = ()) -> PlacementState:
+def searching_state(pods: Sequence[Pod] = ()) -> PlacementState:
     """Return the state of a group that has searched other zones since NOW + LATER."""
-    return decide(pods, decide(pods).state, after=LATER).state
+    return decide(pods, decide(pods).state, after=SHORT_SECONDS).state
 
 
-def moving(old: Sequence[Pod] = ()) -> PlacementState:
+def moving_state(old: Sequence[Pod] = ()) -> PlacementState:
     """Return the state of a group that has begun a move from A to B, which offers four machines."""
-    offer = [granted(B, number) for number in range(4)]
-    state = decide(old, searching(old), offer, after=LATER).state
-    assert (state.zone, state.state) == (B, State.MOVING)
+    offer = [bound_placeholder(ZONE_B, number) for number in range(4)]
+    state = decide(old, searching_state(old), offer, after=SHORT_SECONDS).state
+    assert (state.zone, state.state) == (ZONE_B, State.MOVING)
     return state
 
 
 def test_a_new_job_begins_in_the_preferred_zone_and_a_running_one_stays_where_it_is() -> None:
-    assert decide().state.zone == A
-    assert decide([worker(0, B), worker(1, B)]).state.zone == B
+    assert decide().state.zone == ZONE_A
+    assert decide([worker(0, ZONE_B), worker(1, ZONE_B)]).state.zone == ZONE_B
 
 
-def test_a_job_that_starts_waits_for_machines_of_its_zone_before_others_are_asked() -> None:
-    first = decide(starting_since=0)
-    assert first.state.state is State.SETTLED
-    assert NOW + timedelta(seconds=SETTINGS.start_seconds) in first.wake_times
+def test_a_job_that_starts_waits_for_machines_of_its_zone_before_it_requests_others() -> None:
+    first_plan = decide(starting_since=0)
+    assert first_plan.state.state is State.SETTLED
+    assert NOW + timedelta(seconds=SETTINGS.start_seconds) in first_plan.wake_times
 
-    waiting = [pending(index) for index in range(4)]
-    early = decide(waiting, first.state, after=SETTINGS.start_seconds - 1, starting_since=0)
-    assert (early.state.state, early.placeholders) == (State.SETTLED, {})
-    later_plan = decide(waiting, early.state, after=SETTINGS.start_seconds, starting_since=0)
-    assert (later_plan.state.state, later_plan.placeholders) == (State.SEARCHING, {B: 4, C: 4})
+    waiting_pods = [pending_worker(index) for index in range(4)]
+    early_plan = decide(
+        waiting_pods, first_plan.state, after=SETTINGS.start_seconds - 1, starting_since=0
+    )
+    assert (early_plan.state.state, early_plan.placeholders) == (State.SETTLED, {})
+    later_plan = decide(
+        waiting_pods, early_plan.state, after=SETTINGS.start_seconds, starting_since=0
+    )
+    assert (later_plan.state.state, later_plan.placeholders) == (
+        State.SEARCHING,
+        {ZONE_B: 4, ZONE_C: 4},
+    )
 
 
 def test_a_replacement_is_awaited_while_others_train_and_not_if_none_does() -> None:
     others = [worker(0), worker(1), worker(2)]
 
-    assert decide([*others, pending(3)]).state.state is State.SETTLED
-    assert decide([*others, pending(3)], after=SETTINGS.start_seconds).state.state is State.SHORT
-    assert decide([pending(index) for index in range(4)]).placeholders == {B: 4, C: 4}
+    assert decide([*others, pending_worker(3)]).state.state is State.SETTLED
+    assert (
+        decide([*others, pending_worker(3)], after=SETTINGS.start_seconds).state.state
+        is State.SHORT
+    )
+    assert decide([pending_worker(index) for index in range(4)]).placeholders == {
+        ZONE_B: 4,
+        ZONE_C: 4,
+    }
 
 
-def test_a_new_request_here_does_not_end_a_search() -> None:
-    waiting = [pending(index) for index in range(4)]
-    requested_later = [replace(pod, created=NOW + timedelta(seconds=LATER)) for pod in waiting]
+def test_a_new_request_in_the_same_zone_does_not_end_a_search() -> None:
+    waiting_pods = [pending_worker(index) for index in range(4)]
+    newer_pods = [
+        replace(pod, created=NOW + timedelta(seconds=SHORT_SECONDS)) for pod in waiting_pods
+    ]
 
-    assert decide(requested_later, searching(waiting), after=LATER + 1).placeholders == {B: 4, C: 4}
-
-
-def test_another_zone_has_time_to_give_further_machines_before_its_answer_counts() -> None:
-    workers, state = [worker(0)], searching([worker(0)])
-    offered = [granted(B, 0, LATER), granted(B, 1, LATER), granted(B, 2, LATER)]
-
-    early = decide(workers, state, offered, after=LATER + 1)
-    assert early.state.zone == A
-    assert NOW + timedelta(seconds=LATER + SETTINGS.answer_seconds) in early.wake_times
-    assert decide(workers, state, offered, after=LATER + SETTINGS.answer_seconds).state.zone == B
+    assert decide(
+        newer_pods, searching_state(waiting_pods), after=SHORT_SECONDS + 1
+    ).placeholders == {ZONE_B: 4, ZONE_C: 4}
 
 
-def test_a_complete_answer_moves_the_group_immediately_with_the_reason_and_the_zones() -> None:
-    state = moving([worker(0)])
+def test_another_zone_has_time_to_offer_further_machines_before_its_offer_counts() -> None:
+    workers, state = [worker(0)], searching_state([worker(0)])
+    offers = [
+        bound_placeholder(ZONE_B, 0, SHORT_SECONDS),
+        bound_placeholder(ZONE_B, 1, SHORT_SECONDS),
+        bound_placeholder(ZONE_B, 2, SHORT_SECONDS),
+    ]
 
-    (move,) = state.moves
-    assert (move.origin, move.to, move.target, state.move_count) == (A, B, 4, 1)
-    assert move.reason == f"{B} offers 4 machines, 1 run here"
-    assert state.reason == (
-        f"from {A} to {B}, since {move.reason}; 0 of 4 workers run in {B}, 0 have joined, "
-        f"1 still train in {A}"
+    early_plan = decide(workers, state, offers, after=SHORT_SECONDS + 1)
+    assert early_plan.state.zone == ZONE_A
+    assert NOW + timedelta(seconds=SHORT_SECONDS + SETTINGS.answer_seconds) in early_plan.wake_times
+    assert (
+        decide(workers, state, offers, after=SHORT_SECONDS + SETTINGS.answer_seconds).state.zone
+        == ZONE_B
     )
 
 
-def test_machines_that_are_too_few_are_given_back_and_their_zone_is_asked_again_later() -> None:
+def test_a_complete_offer_moves_the_group_immediately_with_the_reason_and_the_zones() -> None:
+    state = moving_state([worker(0)])
+
+    (move,) = state.moves
+    assert (move.origin, move.to, move.target, state.move_count) == (ZONE_A, ZONE_B, 4, 1)
+    assert move.reason == f"{ZONE_B} offers 4 machines, 1 run here"
+    assert state.reason == (
+        f"from {ZONE_A} to {ZONE_B}, since {move.reason}; 0 of 4 workers run in {ZONE_B}, 0 have joined, "
+        f"1 still train in {ZONE_A}"
+    )
+
+
+def test_machines_that_are_too_few_are_released_and_requested_again_later() -> None:
     workers = [worker(0), worker(1)]
-    offer = [granted(B, number) for number in range(3)]
+    offer = [bound_placeholder(ZONE_B, number) for number in range(3)]
 
-    answered = decide(workers, searching(workers), offer, after=LATER, wanted=5)
+    plan = decide(workers, searching_state(workers), offer, after=SHORT_SECONDS, wanted=5)
 
-    assert answered.state.state is State.SEARCHING
-    assert answered.placeholders == {C: 5}, "idle machines are billed"
-    assert f"{B} gave 3, too few" in answered.state.reason
-    retried = decide(workers, answered.state, after=LATER + SETTINGS.retry_seconds, wanted=5)
-    assert retried.placeholders == {B: 5, C: 5}
+    assert plan.state.state is State.SEARCHING
+    assert plan.placeholders == {ZONE_C: 5}, "idle machines are billed"
+    assert f"{ZONE_B} gave 3, too few" in plan.state.reason
+    retry_plan = decide(workers, plan.state, after=SHORT_SECONDS + SETTINGS.retry_seconds, wanted=5)
+    assert retry_plan.placeholders == {ZONE_B: 5, ZONE_C: 5}
 
 
 def test_a_zone_that_gave_too_few_is_tried_again_as_soon_as_they_would_suffice() -> None:
     workers = [worker(0), worker(1)]
-    offer = [granted(B, number) for number in range(3)]
-    answered = decide(workers, searching(workers), offer, after=LATER, wanted=5)
+    offer = [bound_placeholder(ZONE_B, number) for number in range(3)]
+    plan = decide(workers, searching_state(workers), offer, after=SHORT_SECONDS, wanted=5)
 
-    assert decide([], answered.state, after=LATER + 1, wanted=5).placeholders == {B: 5, C: 5}
+    assert decide([], plan.state, after=SHORT_SECONDS + 1, wanted=5).placeholders == {
+        ZONE_B: 5,
+        ZONE_C: 5,
+    }
 
 
 def test_workers_of_the_old_zone_train_until_the_workers_of_the_new_zone_have_joined() -> None:
-    old = [worker(0), pending(1)]
-    state = moving(old)
-    new = started_later(4)
+    old = [worker(0), pending_worker(1)]
+    state = moving_state(old)
+    new = new_workers(4)
 
-    assert decide([*old, *new[:3]], state, after=LATER + 100, joined=new[:3]).leave == (old[1],), (
-        "a worker that waits for a machine leaves immediately"
-    )
-    early = decide([*old, *new], state, after=LATER + 100, joined=new[:3])
-    assert early.leave == (old[1],), "a pod that runs need not have joined"
-    assert NOW + timedelta(seconds=LATER + 100 + JOIN_POLL_SECONDS) in early.wake_times
-    later_plan = decide([*old, *new], early.state, after=LATER + 101, joined=new)
+    assert decide([*old, *new[:3]], state, after=SHORT_SECONDS + 100, joined=new[:3]).leave == (
+        old[1],
+    ), "a worker that waits for a machine leaves immediately"
+    early_plan = decide([*old, *new], state, after=SHORT_SECONDS + 100, joined=new[:3])
+    assert early_plan.leave == (old[1],), "a pod that runs need not have joined"
+    assert NOW + timedelta(seconds=SHORT_SECONDS + 100 + JOIN_POLL_SECONDS) in early_plan.wake_times
+    later_plan = decide([*old, *new], early_plan.state, after=SHORT_SECONDS + 101, joined=new)
     assert later_plan.leave == tuple(old)
     assert later_plan.state.moves[-1].unjoined == 0
 
 
-def started_later(number: int) -> list[Pod]:
+def new_workers(number: int) -> list[Pod]:
     """Return workers of the new zone that run since NOW + LATER."""
-    return [worker(2 + n, B, started=NOW + timedelta(seconds=LATER)) for n in range(number)]
+    return [
+        worker(2 + n, ZONE_B, started=NOW + timedelta(seconds=SHORT_SECONDS)) for n in range(number)
+    ]
 
 
 def test_a_worker_that_runs_and_does_not_join_is_awaited_for_a_bounded_time() -> None:
-    old, new = [worker(0)], started_later(4)
-    bound = LATER + SETTINGS.join_seconds
+    old, new = [worker(0)], new_workers(4)
+    bound = SHORT_SECONDS + SETTINGS.join_seconds
 
-    early = decide([*old, *new], moving(old), after=bound - 1, joined=new[:2])
-    assert early.leave == ()
-    assert NOW + timedelta(seconds=bound) in early.wake_times
-    later_plan = decide([*old, *new], early.state, after=bound, joined=new[:2])
+    early_plan = decide([*old, *new], moving_state(old), after=bound - 1, joined=new[:2])
+    assert early_plan.leave == ()
+    assert NOW + timedelta(seconds=bound) in early_plan.wake_times
+    later_plan = decide([*old, *new], early_plan.state, after=bound, joined=new[:2])
     assert (later_plan.leave, later_plan.state.moves[-1].unjoined) == (tuple(old), 2)
 
 
 def test_workers_that_restart_repeatedly_hold_up_a_move_for_a_bounded_time() -> None:
     old = [worker(0)]
-    bound = LATER + SETTINGS.move_seconds + SETTINGS.join_seconds
+    bound = SHORT_SECONDS + SETTINGS.move_seconds + SETTINGS.join_seconds
     for after in (bound - 1, bound):
-        started = NOW + timedelta(seconds=after - 1)
-        new = [worker(index, B, started=started) for index in (2, 3, 4, 5)]
+        start = NOW + timedelta(seconds=after - 1)
+        new = [worker(index, ZONE_B, started=start) for index in (2, 3, 4, 5)]
 
-        decided = decide([*old, *new], moving(old), after=after)
+        plan = decide([*old, *new], moving_state(old), after=after)
 
-        assert decided.leave == (tuple(old) if after == bound else ())
+        assert plan.leave == (tuple(old) if after == bound else ())
 
 
 def test_only_as_many_workers_are_awaited_as_the_group_takes_in() -> None:
-    old, new = [worker(0), worker(1)], started_later(4)
+    old, new = [worker(0), worker(1)], new_workers(4)
 
-    few = decide([*old, *new], moving(old), after=LATER + 5, max_workers=5, joined=new[:2])
-    assert few.leave == ()
-    enough = decide([*old, *new], moving(old), after=LATER + 5, max_workers=5, joined=new[:3])
-    assert (enough.leave, enough.state.moves[-1].unjoined) == (tuple(old), 0)
+    early_plan = decide(
+        [*old, *new], moving_state(old), after=SHORT_SECONDS + 5, max_workers=5, joined=new[:2]
+    )
+    assert early_plan.leave == ()
+    plan = decide(
+        [*old, *new], moving_state(old), after=SHORT_SECONDS + 5, max_workers=5, joined=new[:3]
+    )
+    assert (plan.leave, plan.state.moves[-1].unjoined) == (tuple(old), 0)
 
 
 def test_one_worker_leaves_first_if_on_demand_workers_fill_the_group() -> None:
     old = [worker(index, on_demand=True) for index in (6, 7, 8, 9)]
-    state, new = moving(old), started_later(4)
+    state, new = moving_state(old), new_workers(4)
 
-    assert decide([*old, *new[:3]], state, after=LATER, max_workers=4).leave == ()
-    assert decide([*old, *new], state, after=LATER, max_workers=4).leave == (old[3],)
+    assert decide([*old, *new[:3]], state, after=SHORT_SECONDS, max_workers=4).leave == ()
+    assert decide([*old, *new], state, after=SHORT_SECONDS, max_workers=4).leave == (old[3],)
     old[3] = replace(old[3], terminating=True)
-    assert decide([*old, *new], state, after=LATER + 1, max_workers=4).leave == ()
-    joined = decide([*old, *new], state, after=LATER + 2, max_workers=4, joined=new[:1])
-    assert joined.leave == tuple(old[:3])
+    assert decide([*old, *new], state, after=SHORT_SECONDS + 1, max_workers=4).leave == ()
+    plan = decide([*old, *new], state, after=SHORT_SECONDS + 2, max_workers=4, joined=new[:1])
+    assert plan.leave == tuple(old[:3])
 
 
 def test_all_workers_of_the_old_zone_leave_in_one_pass_so_that_the_group_changes_once() -> None:
-    old, new = [worker(0), worker(1)], started_later(4)
+    old, new = [worker(0), worker(1)], new_workers(4)
 
-    assert decide([*old, *new], moving(old), after=LATER, joined=new).leave == tuple(old)
+    assert decide([*old, *new], moving_state(old), after=SHORT_SECONDS, joined=new).leave == tuple(
+        old
+    )
 
 
 def test_a_move_ends_when_no_worker_is_left_in_the_old_zone() -> None:
-    new = [worker(index, B) for index in range(4)]
-    leaving = worker(4, terminating=True)
-    state = decide([*new, leaving], moving([worker(4)]), after=LATER + 70).state
+    new = [worker(index, ZONE_B) for index in range(4)]
+    leaving_worker = worker(4, terminating=True)
+    state = decide(
+        [*new, leaving_worker], moving_state([worker(4)]), after=SHORT_SECONDS + 70
+    ).state
     assert state.move is not None
 
-    state = decide(new, state, after=LATER + 80).state
+    state = decide(new, state, after=SHORT_SECONDS + 80).state
 
     assert state.move is None
-    assert state.moves[-1].ended == NOW + timedelta(seconds=LATER + 80)
-    assert (state.zone, state.state) == (B, State.SETTLED)
+    assert state.moves[-1].ended == NOW + timedelta(seconds=SHORT_SECONDS + 80)
+    assert (state.zone, state.state) == (ZONE_B, State.SETTLED)
 
 
-def test_a_move_whose_workers_do_not_come_is_abandoned_while_more_train_in_the_old_zone() -> None:
-    old, new = [worker(0), worker(1)], [worker(2, B), pending(3, B)]
-    state = moving(old)
+def test_a_move_whose_workers_do_not_start_is_abandoned_while_more_train_in_the_old_zone() -> None:
+    old, new = [worker(0), worker(1)], [worker(2, ZONE_B), pending_worker(3, ZONE_B)]
+    state = moving_state(old)
 
-    back = decide([*old, *new], state, after=LATER + SETTINGS.move_seconds)
+    plan = decide([*old, *new], state, after=SHORT_SECONDS + SETTINGS.move_seconds)
 
-    assert (back.state.zone, back.leave) == (A, tuple(new))
-    assert back.state.moves[-1].abandoned
-    last_state = decide(old, back.state, after=LATER + SETTINGS.move_seconds + 5).state
-    assert (last_state.zone, last_state.move, last_state.state) == (A, None, State.SHORT)
+    assert (plan.state.zone, plan.leave) == (ZONE_A, tuple(new))
+    assert plan.state.moves[-1].abandoned
+    last_state = decide(old, plan.state, after=SHORT_SECONDS + SETTINGS.move_seconds + 5).state
+    assert (last_state.zone, last_state.move, last_state.state) == (ZONE_A, None, State.SHORT)
     assert "the next move is possible at 2026-01-01T13:10:00Z" in last_state.reason
 
 
 def test_a_move_with_fewer_workers_than_offered_is_ended_in_the_new_zone_if_no_fewer_train_there() -> (
     None
 ):
-    old, new = [worker(0)], [worker(2, B), pending(3, B)]
+    old, new = [worker(0)], [worker(2, ZONE_B), pending_worker(3, ZONE_B)]
 
-    assert decide([*old, *new], moving(old), after=LATER + SETTINGS.move_seconds).leave == (old[0],)
+    assert decide(
+        [*old, *new], moving_state(old), after=SHORT_SECONDS + SETTINGS.move_seconds
+    ).leave == (old[0],)
 
 
 def test_the_bound_on_moves_survives_in_the_status() -> None:
-    state = decide([], moving(), after=LATER + 1).state
-    offer = [granted(C, number) for number in range(4)]
+    state = decide([], moving_state(), after=SHORT_SECONDS + 1).state
+    offer = [bound_placeholder(ZONE_C, number) for number in range(4)]
 
-    early = decide([], state, offer, after=LATER + SETTINGS.move_interval_seconds - 1)
-    assert (early.state.zone, early.placeholders) == (B, {})
-    assert "the next move is possible at 2026-01-01T13:10:00Z" in early.state.reason
+    early_plan = decide([], state, offer, after=SHORT_SECONDS + SETTINGS.move_interval_seconds - 1)
+    assert (early_plan.state.zone, early_plan.placeholders) == (ZONE_B, {})
+    assert "the next move is possible at 2026-01-01T13:10:00Z" in early_plan.state.reason
 
-    later_plan = decide([], early.state, offer, after=LATER + SETTINGS.move_interval_seconds)
-    assert (later_plan.state.zone, later_plan.state.move_count) == (C, 2)
+    later_plan = decide(
+        [], early_plan.state, offer, after=SHORT_SECONDS + SETTINGS.move_interval_seconds
+    )
+    assert (later_plan.state.zone, later_plan.state.move_count) == (ZONE_C, 2)
 
 
 def test_workers_with_an_interruption_notice_count_as_lost() -> None:
-    leaving = [worker(index, interrupted=True) for index in range(4)]
+    leaving_workers = [worker(index, interrupted=True) for index in range(4)]
 
-    assert decide(leaving).placeholders == {B: 4, C: 4}
+    assert decide(leaving_workers).placeholders == {ZONE_B: 4, ZONE_C: 4}
 
 
 def test_machines_that_are_too_few_to_train_count_as_none() -> None:
-    waiting = decide([worker(0)], min_workers=2)
-    assert waiting.placeholders == {B: 4, C: 4}, "no need to wait: it does not train"
+    plan = decide([worker(0)], min_workers=2)
+    assert plan.placeholders == {ZONE_B: 4, ZONE_C: 4}, (
+        "a group that does not train has no reason to wait"
+    )
 
-    two = [granted(B, number) for number in range(2)]
-    assert decide([worker(0)], waiting.state, two, after=200, min_workers=3).state.zone == A
-    assert decide([worker(0)], waiting.state, two, after=200, min_workers=2).state.zone == B
+    offers = [bound_placeholder(ZONE_B, number) for number in range(2)]
+    assert decide([worker(0)], plan.state, offers, after=200, min_workers=3).state.zone == ZONE_A
+    assert decide([worker(0)], plan.state, offers, after=200, min_workers=2).state.zone == ZONE_B
 
 
-def test_capacity_that_never_comes_is_reported_with_its_beginning_and_what_would_help() -> None:
+def test_a_lack_of_capacity_is_reported_with_its_start_and_its_fixes() -> None:
     reason = decide([], decide().state, after=86_400).state.reason
 
     assert reason == (
-        f"0 of 4 machines; no other zone has clearly more yet; requested in {B}, {C}; too few to train "
+        f"0 of 4 machines; no other zone has clearly more yet; requested in {ZONE_B}, {ZONE_C}; too few to train "
         "since 2026-01-01T12:00:00Z; to get machines, add a zone or instance types to cluster.gpuPools, "
         "allow on-demand machines there (fallbackNodes), raise the quota, or lower job.minReplicas"
     )
 
 
 def test_a_reason_does_not_change_with_the_clock_alone() -> None:
-    for pods in ([], [worker(0)], [worker(0), pending(1)]):
-        state = decide(pods, decide(pods).state, after=LATER + 300).state
-        assert decide(pods, state, after=LATER + 301).state == state, (
+    for pods in ([], [worker(0)], [worker(0), pending_worker(1)]):
+        state = decide(pods, decide(pods).state, after=SHORT_SECONDS + 300).state
+        assert decide(pods, state, after=SHORT_SECONDS + 301).state == state, (
             "each change is written, and a written status causes a pass"
         )
 
 
 def test_a_zone_that_was_removed_from_the_job_keeps_its_workers_until_it_is_short() -> None:
-    settings = PlacementSettings(zones=(B, C))
+    settings = PlacementSettings(zones=(ZONE_B, ZONE_C))
     workers = [worker(index) for index in range(4)]
     state = decide(workers, decide(workers).state, settings=settings)
 
-    assert (state.state.zone, state.leave, state.state.state) == (A, (), State.SETTLED)
-    assert decide([], state.state, settings=settings).placeholders == {B: 4, C: 4}
+    assert (state.state.zone, state.leave, state.state.state) == (ZONE_A, (), State.SETTLED)
+    assert decide([], state.state, settings=settings).placeholders == {ZONE_B: 4, ZONE_C: 4}
 
 
-def test_the_annotation_names_zones_and_may_change_times() -> None:
-    text = json.dumps({"zones": [A, B], "shortSeconds": 20, "moveIntervalSeconds": 0})
-    expected = PlacementSettings(zones=(A, B), short_seconds=20, move_interval_seconds=0)
+def test_the_annotation_lists_zones_and_may_change_times() -> None:
+    text = json.dumps({"zones": [ZONE_A, ZONE_B], "shortSeconds": 20, "moveIntervalSeconds": 0})
+    expected = PlacementSettings(zones=(ZONE_A, ZONE_B), short_seconds=20, move_interval_seconds=0)
 
     assert read_settings(text) == (expected, ())
     assert read_settings(None) == (None, ())
@@ -344,7 +387,7 @@ def test_a_faulty_annotation_is_refused_with_its_fix(text: str, fault: str) -> N
     assert fault in "; ".join(faults)
 
 
-def test_the_zone_of_a_worker_is_the_one_it_was_created_in_and_a_notice_is_an_annotation() -> None:
+def test_a_worker_has_the_zone_of_its_node_selector_and_a_notice_as_annotation() -> None:
     source: dict[str, Any] = {
         "metadata": {
             "name": "job-worker-0",
@@ -353,9 +396,9 @@ def test_the_zone_of_a_worker_is_the_one_it_was_created_in_and_a_notice_is_an_an
             "creationTimestamp": "2026-01-01T12:00:00Z",
             "annotations": {"everstep.dev/deadline": "2026-01-01T12:02:00Z"},
         },
-        "spec": {"nodeSelector": {"topology.kubernetes.io/zone": A}},
+        "spec": {"nodeSelector": {"topology.kubernetes.io/zone": ZONE_A}},
     }
-    assert (read_pod(source).zone, read_pod(source).interrupted) == (A, True)
+    assert (read_pod(source).zone, read_pod(source).interrupted) == (ZONE_A, True)
     del source["metadata"]["annotations"], source["spec"]["nodeSelector"]
     assert (read_pod(source).zone, read_pod(source).interrupted) == ("", False)
 
@@ -364,7 +407,7 @@ def test_a_placeholder_has_a_machine_since_it_was_scheduled() -> None:
     scheduled = {"type": "PodScheduled", "lastTransitionTime": "2026-01-01T12:00:00Z"}
     source: dict[str, Any] = {
         "metadata": {"name": "p", "uid": "u"},
-        "spec": {"nodeSelector": {"topology.kubernetes.io/zone": B}},
+        "spec": {"nodeSelector": {"topology.kubernetes.io/zone": ZONE_B}},
         "status": {"phase": "Pending", "conditions": [scheduled]},
     }
     assert read_placeholder(source).bound_since is None

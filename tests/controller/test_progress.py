@@ -18,7 +18,7 @@ everstep_worker_steps_total{elasticjob="job",worker="job-worker-0"} 7.0
 """
 
 
-def test_the_share_is_the_completed_steps_of_all_planned_ones() -> None:
+def test_the_share_is_the_completed_fraction_of_the_planned_steps() -> None:
     assert read_share(METRICS) == 0.25
 
 
@@ -33,11 +33,11 @@ def test_the_share_is_the_completed_steps_of_all_planned_ones() -> None:
         "everstep_step many\neverstep_planned_steps 5",
     ],
 )
-def test_metrics_without_a_sensible_share_give_none(text: str) -> None:
+def test_metrics_without_a_valid_share_yield_none(text: str) -> None:
     assert read_share(text) is None
 
 
-def test_the_next_worker_is_asked_if_one_does_not_respond() -> None:
+def test_the_next_worker_is_scraped_if_one_does_not_respond() -> None:
     addresses = []
 
     def scrape(address: str) -> str:
@@ -78,9 +78,7 @@ def test_a_worker_is_scraped_as_it_serves_its_metrics() -> None:
         server.server_close()
 
 
-def test_workers_are_asked_at_most_twice_a_minute_and_passes_in_between_have_the_same_share() -> (
-    None
-):
+def test_workers_are_scraped_at_most_twice_a_minute_and_their_share_holds_in_between() -> None:
     steps = iter((100, 200, 300))
     reader = ProgressReader(lambda _: f"everstep_step {next(steps)}\neverstep_planned_steps 1000")
     pods = [pod(0, address="10.0.0.1")]
@@ -88,7 +86,7 @@ def test_workers_are_asked_at_most_twice_a_minute_and_passes_in_between_have_the
     assert reader.share("u", pods, NOW) == 0.1
     assert reader.share("u", pods, NOW + ASK_AGAIN - timedelta(seconds=1)) == 0.1
     assert reader.share("u", pods, NOW + ASK_AGAIN) == 0.2
-    assert reader.share("v", pods, NOW) == 0.3, "each job is asked on its own"
+    assert reader.share("v", pods, NOW) == 0.3, "each job's workers are scraped on their own"
 
 
 def test_a_job_without_running_workers_has_no_share() -> None:

@@ -57,11 +57,11 @@ def test_a_new_job_starts_with_the_replicas_of_its_spec() -> None:
 
 
 def test_a_pending_worker_is_given_up_only_after_the_timeout() -> None:
-    early, wake = decide(capacity(2, 0), state(3), 119)
-    after_timeout, _ = decide(capacity(2, 0), early, 120)
+    early_state, wake = decide(capacity(2, 0), state(3), 119)
+    later_state, _ = decide(capacity(2, 0), early_state, 120)
 
-    assert (early.desired, wake) == (3, time_after(120))
-    assert (after_timeout.desired, after_timeout.reason) == (2, "1 of 3 found no node")
+    assert (early_state.desired, wake) == (3, time_after(120))
+    assert (later_state.desired, later_state.reason) == (2, "1 of 3 found no node")
 
 
 def test_with_fewer_machines_than_the_minimum_no_worker_is_desired() -> None:
@@ -74,42 +74,48 @@ def test_with_fewer_machines_than_the_minimum_no_worker_is_desired() -> None:
 
 
 def test_capacity_must_be_stable_before_the_job_grows() -> None:
-    first, wake = decide(capacity(2, schedulable=1), state(2), 50)
-    without_capacity, _ = decide(capacity(2), first, 55)
-    returned, _ = decide(capacity(2, schedulable=1), without_capacity, 58)
-    stable, _ = decide(capacity(2, schedulable=1), returned, 68)
+    first_state, wake = decide(capacity(2, schedulable=1), state(2), 50)
+    empty_state, _ = decide(capacity(2), first_state, 55)
+    returned_state, _ = decide(capacity(2, schedulable=1), empty_state, 58)
+    stable_state, _ = decide(capacity(2, schedulable=1), returned_state, 68)
 
     assert wake == time_after(60)
-    assert [scaling.desired for scaling in (first, without_capacity, returned, stable)] == [
+    assert [
+        scaling.desired for scaling in (first_state, empty_state, returned_state, stable_state)
+    ] == [
         2,
         2,
         2,
         3,
     ]
-    assert stable.basis is RaiseBasis.SCHEDULABLE
+    assert stable_state.basis is RaiseBasis.SCHEDULABLE
 
 
 def test_a_suspended_job_resumes_when_its_minimum_fits() -> None:
     replica_range = replace(RANGE, min_replicas=2)
 
-    room_for_one, _ = decide(capacity(0, schedulable=1), state(0), 100, replica_range)
-    room_for_two, wake = decide(capacity(0, schedulable=2), room_for_one, 110, replica_range)
-    resumed, _ = decide(capacity(0, schedulable=2), room_for_two, 120, replica_range)
+    state_for_one, _ = decide(capacity(0, schedulable=1), state(0), 100, replica_range)
+    state_for_two, wake = decide(capacity(0, schedulable=2), state_for_one, 110, replica_range)
+    resumed_state, _ = decide(capacity(0, schedulable=2), state_for_two, 120, replica_range)
 
-    assert (room_for_one.capacity_since, wake) == (None, time_after(120))
-    assert resumed.desired == 2
+    assert (state_for_one.capacity_since, wake) == (None, time_after(120))
+    assert resumed_state.desired == 2
 
 
 def test_without_capacity_a_job_periodically_adds_a_pending_worker_for_the_autoscaler() -> None:
-    quiet, _ = decide(capacity(2), state(2), 299)
-    requested, _ = decide(capacity(2), quiet, 300)
-    unanswered, _ = decide(capacity(2, 300), requested, 420)
+    quiet_state, _ = decide(capacity(2), state(2), 299)
+    requesting_state, _ = decide(capacity(2), quiet_state, 300)
+    failed_state, _ = decide(capacity(2, 300), requesting_state, 420)
 
-    assert [scaling.desired for scaling in (quiet, requested, unanswered)] == [2, 3, 2]
-    assert unanswered.failed_raises == 0, "a request without a response is not a failed raise"
+    assert [scaling.desired for scaling in (quiet_state, requesting_state, failed_state)] == [
+        2,
+        3,
+        2,
+    ]
+    assert failed_state.failed_raises == 0, "a request without a response is not a failed raise"
 
 
-def test_a_request_that_was_met_is_followed_by_one_for_twice_as_many_workers() -> None:
+def test_a_request_that_was_met_is_followed_by_a_request_for_twice_as_many_workers() -> None:
     replica_range = replace(RANGE, max_replicas=12)
     scaling, now, sizes = state(1), 300.0, []
     for _ in range(4):
@@ -123,15 +129,15 @@ def test_a_request_that_was_met_is_followed_by_one_for_twice_as_many_workers() -
 def test_after_a_request_that_was_not_met_one_worker_is_requested_at_the_usual_interval() -> None:
     scaling = state(2, basis=RaiseBasis.REQUEST, met_requests=3)
 
-    unmet, _ = decide(capacity(1, 0), scaling, 120)
-    waiting, wake = decide(capacity(1), unmet, 419)
-    requested, _ = decide(capacity(1), waiting, 420)
+    unmet_state, _ = decide(capacity(1, 0), scaling, 120)
+    waiting_state, wake = decide(capacity(1), unmet_state, 419)
+    requesting_state, _ = decide(capacity(1), waiting_state, 420)
 
-    assert (unmet.desired, waiting.desired, requested.desired) == (1, 1, 2)
+    assert (unmet_state.desired, waiting_state.desired, requesting_state.desired) == (1, 1, 2)
     assert wake == time_after(420)
 
 
-def test_workers_on_free_machines_say_nothing_about_machines_that_must_start() -> None:
+def test_workers_on_free_machines_do_not_count_as_a_met_request() -> None:
     scaling, _ = decide(capacity(2), state(2, basis=RaiseBasis.SCHEDULABLE), 100)
 
     assert (scaling.basis, scaling.met_requests) == (RaiseBasis.NONE, 0)
@@ -145,7 +151,7 @@ def test_a_suspended_job_requests_its_minimum() -> None:
 
 def test_capacity_that_proved_unusable_is_tried_with_growing_delays() -> None:
     scaling, now = state(2), 0.0
-    waited = []
+    waits = []
     for _ in range(4):
         started_at = now
         while scaling.desired == 2:
@@ -153,17 +159,17 @@ def test_capacity_that_proved_unusable_is_tried_with_growing_delays() -> None:
             if scaling.desired == 2:
                 assert wake is not None
                 now = (wake - NOW).total_seconds()
-        waited.append(now - started_at)
+        waits.append(now - started_at)
         scaling, _ = decide(capacity(2, now, schedulable=1), scaling, now + 120)
         now += 120
 
-    assert waited == [10, 20, 40, 80]
+    assert waits == [10, 20, 40, 80]
 
 
 def test_a_scheduled_worker_resets_the_delay() -> None:
-    tried = state(3, basis=RaiseBasis.SCHEDULABLE, failed_raises=3)
+    failed_state = state(3, basis=RaiseBasis.SCHEDULABLE, failed_raises=3)
 
-    scaling, _ = decide(capacity(3), tried, 5)
+    scaling, _ = decide(capacity(3), failed_state, 5)
 
     assert (scaling.basis, scaling.failed_raises) == (RaiseBasis.NONE, 0)
 
@@ -201,8 +207,8 @@ def test_the_scaling_state_survives_serialisation() -> None:
     assert ScalingState.from_json(scaling.to_json()) == scaling
     assert ScalingState.from_json(state(0).to_json()) == state(0)
     assert ScalingState.from_json(None) is None
-    older = {"wanted": 2, "since": "2026-01-01T00:00:00Z", "replicas": 3}
-    assert ScalingState.from_json(older) is None, "an upgraded controller starts from the spec"
+    older_json = {"wanted": 2, "since": "2026-01-01T00:00:00Z", "replicas": 3}
+    assert ScalingState.from_json(older_json) is None, "an upgraded controller starts from the spec"
 
 
 # --- simulation of machines
@@ -225,7 +231,7 @@ class SimulatedJob:
     pending: list[float] = field(default_factory=list)
     scaling: ScalingState | None = None
     changes: list[tuple[float, int]] = field(default_factory=list)
-    lost_healthy: int = 0
+    lost_workers: int = 0
 
     def run(self, seconds: float, step: float = 10.0) -> None:
         end = self.now + seconds
@@ -237,14 +243,14 @@ class SimulatedJob:
             self.now += step
 
     def one_pass(self) -> None:
-        before = self.scaling
+        previous = self.scaling
         capacity = WorkerCapacity(
             scheduled=self.scheduled,
             pending_since=tuple(time_after(moment) for moment in self.pending),
             schedulable=max(self.machines + self.hidden - self.scheduled, 0),
         )
         self.scaling, wake = desired_replicas(
-            self.replica_range, capacity, before, time_after(self.now), TIMEOUTS
+            self.replica_range, capacity, previous, time_after(self.now), TIMEOUTS
         )
         desired = self.scaling.desired
         assert (
@@ -252,9 +258,9 @@ class SimulatedJob:
             or self.replica_range.min_replicas <= desired <= self.replica_range.max_replicas
         )
         assert wake is None or wake > time_after(self.now)
-        if before is None or desired != before.desired:
+        if previous is None or desired != previous.desired:
             self.changes.append((self.now, desired))
-            if before is not None and before.desired < desired:
+            if previous is not None and previous.desired < desired:
                 assert self.scheduled <= desired, "growing never removes a running worker"
         self.create_and_delete(desired)
 
@@ -265,24 +271,24 @@ class SimulatedJob:
                 self.pending.pop()
             else:
                 self.scheduled -= 1
-                self.lost_healthy += 1
+                self.lost_workers += 1
         while self.scheduled + len(self.pending) < desired:
             self.pending.append(self.now)
 
     def schedule(self) -> None:
-        lost = max(self.scheduled - self.machines, 0)
-        self.scheduled -= lost
-        self.pending += [self.now] * lost
+        lost_machines = max(self.scheduled - self.machines, 0)
+        self.scheduled -= lost_machines
+        self.pending += [self.now] * lost_machines
         while self.pending and self.scheduled < self.machines:
             self.pending.pop(0)
             self.scheduled += 1
 
 
 BOUNDS = st.tuples(st.integers(1, 5), st.integers(0, 3), st.integers(0, 5)).map(
-    lambda drawn: ReplicaRange(
-        min_replicas=drawn[0],
-        max_replicas=drawn[0] + drawn[1],
-        replicas=drawn[0] + min(drawn[2], drawn[1]),
+    lambda numbers: ReplicaRange(
+        min_replicas=numbers[0],
+        max_replicas=numbers[0] + numbers[1],
+        replicas=numbers[0] + min(numbers[2], numbers[1]),
     )
 )
 
@@ -295,13 +301,13 @@ BOUNDS = st.tuples(st.integers(1, 5), st.integers(0, 3), st.integers(0, 5)).map(
 def test_a_job_stays_within_its_bounds_and_removes_no_worker_that_can_train(
     replica_range: ReplicaRange, schedule: list[tuple[int, int]]
 ) -> None:
-    simulated = SimulatedJob(replica_range, machines=replica_range.max_replicas)
+    simulation = SimulatedJob(replica_range, machines=replica_range.max_replicas)
     for machines, seconds in schedule:
-        simulated.machines = machines
+        simulation.machines = machines
         could_train = machines >= replica_range.min_replicas
-        before = simulated.lost_healthy
-        simulated.run(seconds)
-        assert simulated.lost_healthy == before or not could_train
+        lost_before = simulation.lost_workers
+        simulation.run(seconds)
+        assert simulation.lost_workers == lost_before or not could_train
 
 
 @settings(deadline=None, max_examples=25)
@@ -312,18 +318,18 @@ def test_a_job_stays_within_its_bounds_and_removes_no_worker_that_can_train(
 def test_with_stable_machines_the_job_uses_as_many_as_it_can(
     replica_range: ReplicaRange, schedule: list[tuple[int, int]]
 ) -> None:
-    simulated = SimulatedJob(replica_range, machines=0)
+    simulation = SimulatedJob(replica_range, machines=0)
     for machines, seconds in schedule:
-        simulated.machines = machines
-        simulated.run(seconds)
+        simulation.machines = machines
+        simulation.run(seconds)
 
-    simulated.run(2 * (TIMEOUTS.request_seconds + TIMEOUTS.down_seconds))
+    simulation.run(2 * (TIMEOUTS.request_seconds + TIMEOUTS.down_seconds))
 
-    possible = min(simulated.machines, replica_range.max_replicas)
-    if possible >= replica_range.min_replicas:
-        assert simulated.scheduled == possible
+    usable_machines = min(simulation.machines, replica_range.max_replicas)
+    if usable_machines >= replica_range.min_replicas:
+        assert simulation.scheduled == usable_machines
     else:
-        assert simulated.scheduled < replica_range.min_replicas, "it may have requested more"
+        assert simulation.scheduled < replica_range.min_replicas, "it may have requested more"
 
 
 @settings(deadline=None, max_examples=25)
@@ -334,52 +340,55 @@ def test_with_stable_machines_the_job_uses_as_many_as_it_can(
 def test_capacity_that_changes_faster_than_the_timeouts_changes_nothing(
     replica_range: ReplicaRange, flips: list[tuple[bool, int]]
 ) -> None:
-    """Shrinking needs a pod that is pending for 120 s, growing needs capacity that is stable for 10 s."""
-    simulated = SimulatedJob(replica_range, machines=replica_range.max_replicas)
-    simulated.run(400)
-    settled = len(simulated.changes)
+    # Shrinking needs a pod that is pending for 120 s, growing needs capacity that is stable for 10 s.
+    simulation = SimulatedJob(replica_range, machines=replica_range.max_replicas)
+    simulation.run(400)
+    change_count = len(simulation.changes)
     for present, seconds in flips:
-        simulated.machines = (
+        simulation.machines = (
             replica_range.max_replicas if present else replica_range.max_replicas - 1
         )
-        simulated.run(seconds)
-        if simulated.pending and simulated.now - simulated.pending[0] > TIMEOUTS.down_seconds - 20:
-            simulated.machines = replica_range.max_replicas
-            simulated.run(5)
+        simulation.run(seconds)
+        if (
+            simulation.pending
+            and simulation.now - simulation.pending[0] > TIMEOUTS.down_seconds - 20
+        ):
+            simulation.machines = replica_range.max_replicas
+            simulation.run(5)
 
-    assert len(simulated.changes) == settled
+    assert len(simulation.changes) == change_count
 
 
 @settings(deadline=None, max_examples=25)
-@given(offered=st.integers(1, 16), start_seconds=st.sampled_from([0, 30, 90]))
+@given(offered_machines=st.integers(1, 16), start_seconds=st.sampled_from([0, 30, 90]))
 def test_machines_that_an_autoscaler_starts_on_request_are_all_used_soon(
-    offered: int, start_seconds: int
+    offered_machines: int, start_seconds: int
 ) -> None:
-    """The number of requests grows with the logarithm of the machines, not with their number."""
-    simulated = SimulatedJob(ReplicaRange(replicas=1, min_replicas=1, max_replicas=16), machines=1)
-    requests = offered.bit_length()  # 1, 2, 4, ... more workers
+    # The number of requests grows with the logarithm of the machines, not with their number.
+    simulation = SimulatedJob(ReplicaRange(replicas=1, min_replicas=1, max_replicas=16), machines=1)
+    requests = offered_machines.bit_length()  # 1, 2, 4, ... more workers
     end = TIMEOUTS.request_seconds + (requests + 1) * (TIMEOUTS.down_seconds + 20)
-    while simulated.now < end:
-        simulated.run(10)
-        if any(simulated.now - moment >= start_seconds for moment in simulated.pending):
-            requested = simulated.scheduled + len(simulated.pending)
-            simulated.machines = min(requested, offered)
+    while simulation.now < end:
+        simulation.run(10)
+        if any(simulation.now - moment >= start_seconds for moment in simulation.pending):
+            workers = simulation.scheduled + len(simulation.pending)
+            simulation.machines = min(workers, offered_machines)
 
-    assert simulated.scheduled == offered
-    assert simulated.lost_healthy == 0
+    assert simulation.scheduled == offered_machines
+    assert simulation.lost_workers == 0
 
 
 @settings(deadline=None, max_examples=25)
 @given(hidden=st.integers(1, 4), machines=st.integers(1, 4))
 def test_unusable_capacity_is_tried_rarely(hidden: int, machines: int) -> None:
-    simulated = SimulatedJob(
+    simulation = SimulatedJob(
         ReplicaRange(replicas=8, min_replicas=1, max_replicas=8), machines=machines, hidden=hidden
     )
 
-    simulated.run(7200)
+    simulation.run(7200)
 
-    later_sizes = [desired for moment, desired in simulated.changes if moment > 3600]
+    later_sizes = [desired for moment, desired in simulation.changes if moment > 3600]
     cycle_seconds = TIMEOUTS.request_seconds + TIMEOUTS.down_seconds
     assert len(later_sizes) <= 2 * (3600 / cycle_seconds + 1)
-    assert simulated.scheduled == machines
-    assert simulated.lost_healthy == 0
+    assert simulation.scheduled == machines
+    assert simulation.lost_workers == 0

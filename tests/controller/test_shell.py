@@ -75,11 +75,11 @@ def test_a_key_is_processed_once_at_a_time_and_queued_again_meanwhile() -> None:
         queue.add("a")
         assert await queue.take() == "a"
         queue.add("a")
-        taking = asyncio.create_task(queue.take())
+        take_task = asyncio.create_task(queue.take())
         await asyncio.sleep(0)
-        assert not taking.done(), "two concurrent passes over one job would conflict"
+        assert not take_task.done(), "two concurrent passes over one job would conflict"
         queue.done("a")
-        assert await taking == "a"
+        assert await take_task == "a"
 
     asyncio.run(scenario())
 
@@ -107,9 +107,9 @@ def test_metrics_count_jobs_by_condition_and_the_health_check_detects_a_hang() -
         assert 'elasticjob_worker_restarts_total{cause="node_lost"} 0.0' in page
         assert urllib.request.urlopen(f"{base}/healthz").read() == b"ok\n"
         alive[0] = False
-        with pytest.raises(urllib.error.HTTPError, match="503") as hung:
+        with pytest.raises(urllib.error.HTTPError, match="503") as error:
             urllib.request.urlopen(f"{base}/healthz")
-        hung.value.close()
+        error.value.close()
         metrics.forget(("ns", "job"))
         assert (
             'elasticjob_jobs{condition="Running"} 0.0'
@@ -120,7 +120,7 @@ def test_metrics_count_jobs_by_condition_and_the_health_check_detects_a_hang() -
         server.server_close()
 
 
-def exported(metrics: Metrics, name: str) -> float | None:
+def sample(metrics: Metrics, name: str) -> float | None:
     """Return a value of the job ns/job."""
     return metrics.registry.get_sample_value(name, {"namespace": "ns", "elasticjob": "job"})
 
@@ -131,24 +131,27 @@ def test_metrics_have_the_workers_of_each_job_until_it_is_deleted() -> None:
 
     metrics.observe_job(("ns", "job"), decide(elastic_job, pod(0)).status, elastic_job.spec)
 
-    assert exported(metrics, "elasticjob_replicas") == 3
-    assert exported(metrics, "elasticjob_desired_workers") == 3
-    assert exported(metrics, "elasticjob_min_replicas") == 2
-    assert exported(metrics, "elasticjob_running_workers") == 1
+    assert sample(metrics, "elasticjob_replicas") == 3
+    assert sample(metrics, "elasticjob_desired_workers") == 3
+    assert sample(metrics, "elasticjob_min_replicas") == 2
+    assert sample(metrics, "elasticjob_running_workers") == 1
     metrics.forget(("ns", "job"))
-    assert exported(metrics, "elasticjob_running_workers") is None
+    assert sample(metrics, "elasticjob_running_workers") is None
 
 
 def test_a_suspended_or_finished_job_needs_no_workers() -> None:
-    suspended = job(spec(suspend=True))
-    finished = decide(job(), pod(0, phase="Succeeded", exit_code=0)).status
+    suspended_job = job(spec(suspend=True))
+    finished_status = decide(job(), pod(0, phase="Succeeded", exit_code=0)).status
 
-    for elastic_job, status in ((suspended, decide(suspended).status), (job(), finished)):
+    for elastic_job, status in (
+        (suspended_job, decide(suspended_job).status),
+        (job(), finished_status),
+    ):
         metrics = Metrics()
         metrics.observe_job(("ns", "job"), status, elastic_job.spec)
 
-        assert exported(metrics, "elasticjob_min_replicas") == 0
-        assert exported(metrics, "elasticjob_replicas") == 0
+        assert sample(metrics, "elasticjob_min_replicas") == 0
+        assert sample(metrics, "elasticjob_replicas") == 0
 
 
 def test_idle_connections_do_not_delay_the_health_check(
@@ -162,8 +165,8 @@ def test_idle_connections_do_not_delay_the_health_check(
             response = urllib.request.urlopen(f"http://127.0.0.1:{address[1]}/healthz", timeout=100)
             assert response.read() == b"ok\n", "the kubelet would restart the controller"
         monkeypatch.setattr("controller.metrics._SilentHandler.timeout", 0.2)
-        with socket.create_connection(address, timeout=100) as idle:
-            assert idle.recv(1) == b"", "a client that sends nothing is disconnected"
+        with socket.create_connection(address, timeout=100) as connection:
+            assert connection.recv(1) == b"", "a client that sends nothing is disconnected"
     finally:
         server.shutdown()
         server.server_close()

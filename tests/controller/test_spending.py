@@ -1,4 +1,4 @@
-"""The deadline and the budget of a job: what is counted, bought and written to the status."""
+"""The deadline and the budget of a job: costs, purchases and the status."""
 
 import json
 from collections.abc import Sequence
@@ -44,11 +44,11 @@ DEADLINE = SpendingSettings(on_demand=OnDemand.FALLBACK, deadline_seconds=10 * H
 def worker(index: int, node: str | None = "spot-a", **fields: Any) -> Pod:
     started = None if node is None else NOW
     phase = "Pending" if node is None else "Running"
-    existing = {"node": node, "bound": started, "started": started}
-    return pod(index, **{"phase": phase, **existing, **fields})
+    defaults = {"node": node, "bound": started, "started": started}
+    return pod(index, **{"phase": phase, **defaults, **fields})
 
 
-def bought(index: int, node: str | None = "bought", **fields: Any) -> Pod:
+def on_demand_worker(index: int, node: str | None = "bought", **fields: Any) -> Pod:
     return worker(index, node, **{"on_demand": True, **fields})
 
 
@@ -64,7 +64,7 @@ def decide(
     runs: bool = True,
 ) -> SpendingPlan:
     """Return the result of one pass; the status goes through its JSON, as after a restart."""
-    stored = (
+    stored_state = (
         SpendingState.from_json(json.loads(json.dumps(previous.to_json()))) if previous else None
     )
     observed = ObservedSpending(
@@ -79,19 +79,19 @@ def decide(
         runs=runs,
         now=NOW + timedelta(seconds=after),
     )
-    return plan_spending(observed, stored)
+    return plan_spending(observed, stored_state)
 
 
 def test_each_machine_is_billed_at_the_price_of_its_pool_while_a_pod_occupies_it() -> None:
-    pods = [worker(0), worker(1, "spot-b"), bought(2), worker(3, None)]
-    begin = decide(pods).state
+    pods = [worker(0), worker(1, "spot-b"), on_demand_worker(2), worker(3, None)]
+    first_pass = decide(pods).state
 
-    hour = decide(pods, begin, after=HOUR).state
+    later_state = decide(pods, first_pass, after=HOUR).state
 
-    assert begin.usd == 0
-    assert hour.usd == pytest.approx(1 + 2 + 3)
-    assert (hour.spot_seconds, hour.on_demand_seconds) == (2 * HOUR, HOUR)
-    assert hour.usd_per_hour == 6
+    assert first_pass.usd == 0
+    assert later_state.usd == pytest.approx(1 + 2 + 3)
+    assert (later_state.spot_seconds, later_state.on_demand_seconds) == (2 * HOUR, HOUR)
+    assert later_state.usd_per_hour == 6
 
 
 def test_a_machine_of_an_unknown_pool_has_the_highest_price_of_its_capacity() -> None:
@@ -99,7 +99,7 @@ def test_a_machine_of_an_unknown_pool_has_the_highest_price_of_its_capacity() ->
     assert BUDGET.usd_per_hour({CAPACITY_LABEL: ON_DEMAND}) == 3
 
 
-def test_a_pod_is_billed_from_its_node_to_its_end_also_if_no_controller_ran_meanwhile() -> None:
+def test_a_pod_is_billed_from_its_binding_to_its_end_even_if_no_controller_runs() -> None:
     empty = decide().state
     recent_pod = replace(worker(0), bound=NOW + timedelta(hours=1))
     ended_pod = worker(
@@ -116,7 +116,9 @@ def test_a_pod_is_billed_from_its_node_to_its_end_also_if_no_controller_ran_mean
     assert decide([recent_pod, ended_pod], state, after=4 * HOUR).state.usd == pytest.approx(4)
 
 
-def test_a_missing_pod_is_billed_until_it_is_missed_and_an_ended_pod_until_its_end() -> None:
+def test_a_missing_pod_is_billed_until_its_absence_is_observed_and_an_ended_pod_until_its_end() -> (
+    None
+):
     before = decide([worker(0), worker(1)]).state
     failed_pod = worker(1, phase="Failed", finished=NOW + timedelta(hours=1))
 
@@ -124,8 +126,8 @@ def test_a_missing_pod_is_billed_until_it_is_missed_and_an_ended_pod_until_its_e
 
 
 @given(gaps=st.lists(st.integers(1, 5000), min_size=1, max_size=20))
-def test_what_is_counted_does_not_depend_on_when_it_is_counted(gaps: list[int]) -> None:
-    pods = [worker(0), bought(1)]
+def test_the_total_does_not_depend_on_the_times_at_which_it_is_computed(gaps: list[int]) -> None:
+    pods = [worker(0), on_demand_worker(1)]
     settings = replace(BUDGET, fixed_usd_per_hour=0.5, budget_usd=None)
     state, seconds = decide(pods, settings=settings).state, 0
     for gap in gaps:
@@ -146,8 +148,8 @@ def test_the_state_is_written_once_a_minute_or_when_the_machines_change() -> Non
 
 def test_the_rest_of_the_stack_is_billed_while_the_job_is_not_suspended() -> None:
     settings = replace(BUDGET, fixed_usd_per_hour=0.5)
-    begin = decide(settings=settings).state
-    suspended = decide((), begin, settings, after=HOUR, runs=False).state
+    first_pass = decide(settings=settings).state
+    suspended = decide((), first_pass, settings, after=HOUR, runs=False).state
 
     assert suspended.usd == pytest.approx(0.5)
     assert decide((), suspended, settings, after=2 * HOUR, runs=False).state.usd == suspended.usd
@@ -156,22 +158,24 @@ def test_the_rest_of_the_stack_is_billed_while_the_job_is_not_suspended() -> Non
 def test_the_budget_is_used_up_before_a_pass_and_the_end_of_the_workers_would_exceed_it() -> None:
     pods = [worker(index, "spot-b") for index in range(4)]
     settings = replace(BUDGET, budget_usd=8.0, on_demand=OnDemand.NEVER)
-    begin = decide(pods, settings=settings)
+    first_pass = decide(pods, settings=settings)
     reserve = 8.0 * (PASS_SECONDS + 30) / HOUR
 
-    just_before = decide(pods, begin.state, settings, after=HOUR - PASS_SECONDS - 30)
-    after = decide(pods, begin.state, settings, after=HOUR - PASS_SECONDS - 29)
+    early_plan = decide(pods, first_pass.state, settings, after=HOUR - PASS_SECONDS - 30)
+    later_plan = decide(pods, first_pass.state, settings, after=HOUR - PASS_SECONDS - 29)
 
-    (wake,) = [time for time in begin.wake_times if time > NOW + timedelta(seconds=JOIN_SECONDS)]
+    (wake,) = [
+        time for time in first_pass.wake_times if time > NOW + timedelta(seconds=JOIN_SECONDS)
+    ]
     assert (wake - NOW).total_seconds() == pytest.approx((8 - reserve) / 8 * HOUR + 1)
-    assert not just_before.state.used_up
-    assert after.state.used_up
-    assert after.state.reason == (
+    assert not early_plan.state.used_up
+    assert later_plan.state.used_up
+    assert later_plan.state.reason == (
         "the budget of 8.00 USD is used up; raise job.budgetUsd, and training resumes from its checkpoint"
     )
 
 
-def test_a_budget_that_is_used_up_stays_so_without_machines_until_it_is_raised() -> None:
+def test_a_budget_that_is_used_up_stays_used_up_until_it_is_raised() -> None:
     settings = replace(BUDGET, budget_usd=1.0, fixed_usd_per_hour=0.01)
     used_up = decide([worker(0)], SpendingState(counted_at=NOW, usd=0.99), settings).state
     later = decide((), used_up, settings, after=HOUR).state
@@ -197,21 +201,21 @@ def state_with_share(share: float, hours: float, machines: int = 4) -> SpendingS
 
 
 def test_the_work_that_is_left_is_estimated_from_the_share_and_the_time_of_the_machines() -> None:
-    """Half of the training took 2 h of all machines; 8 h are left, or too few."""
-    ahead = decide((), state_with_share(0.5, 2), DEADLINE, after=2 * HOUR, share=0.5)
-    behind = decide((), state_with_share(0.25, 2), DEADLINE, after=3.9 * HOUR, share=0.25)
+    # Half of the training took all machines 2 h; 8 h are left. With a quarter after 3.9 h, they are too few.
+    early_plan = decide((), state_with_share(0.5, 2), DEADLINE, after=2 * HOUR, share=0.5)
+    late_plan = decide((), state_with_share(0.25, 2), DEADLINE, after=3.9 * HOUR, share=0.25)
 
-    assert ahead.purchase is not None
-    assert ahead.purchase.on_demand == 0
-    assert behind.purchase is not None
-    assert behind.purchase.on_demand == 4
-    assert behind.state.on_demand == 4
+    assert early_plan.purchase is not None
+    assert early_plan.purchase.on_demand == 0
+    assert late_plan.purchase is not None
+    assert late_plan.purchase.on_demand == 4
+    assert late_plan.state.on_demand == 4
 
 
-def test_a_share_that_was_known_when_the_job_was_first_seen_does_not_count_as_fast() -> None:
-    resumed = decide([worker(index) for index in range(4)], None, DEADLINE, share=0.8).state
+def test_progress_before_the_first_observation_does_not_count_as_fast() -> None:
+    first_state = decide([worker(index) for index in range(4)], None, DEADLINE, share=0.8).state
     later = decide(
-        [worker(index) for index in range(4)], resumed, DEADLINE, after=HOUR, share=0.85
+        [worker(index) for index in range(4)], first_state, DEADLINE, after=HOUR, share=0.85
     ).state
 
     assert later.share == Share(first=0.8, now=0.85, machine_seconds=4 * HOUR)
@@ -225,17 +229,17 @@ def test_a_worker_that_does_not_respond_changes_no_share() -> None:
     assert state.share.machine_seconds == 12 * HOUR
 
 
-def test_before_progress_is_known_the_smallest_group_is_bought_after_a_while_without_spot() -> None:
-    begin = decide((), None, DEADLINE, min_workers=2).state
-    waiting = decide((), begin, DEADLINE, after=FALLBACK_AFTER_SECONDS - 1, min_workers=2)
-    bought_now = decide((), waiting.state, DEADLINE, after=FALLBACK_AFTER_SECONDS, min_workers=2)
+def test_without_progress_the_smallest_group_is_bought_after_a_while_without_spot() -> None:
+    first_pass = decide((), None, DEADLINE, min_workers=2).state
+    waiting = decide((), first_pass, DEADLINE, after=FALLBACK_AFTER_SECONDS - 1, min_workers=2)
+    later_plan = decide((), waiting.state, DEADLINE, after=FALLBACK_AFTER_SECONDS, min_workers=2)
 
     assert waiting.state.on_demand == 0
-    assert bought_now.state.on_demand == 2
-    assert "no spot machine" in bought_now.state.reason
+    assert later_plan.state.on_demand == 2
+    assert "no spot machine" in later_plan.state.reason
 
 
-def test_a_job_that_tells_no_progress_is_bought_machines_from_half_of_its_time() -> None:
+def test_a_job_that_reports_no_progress_gets_on_demand_machines_after_half_of_its_time() -> None:
     pods = [worker(0, started=NOW)]
 
     assert decide(pods, None, DEADLINE, after=4.9 * HOUR).state.on_demand == 0
@@ -245,17 +249,17 @@ def test_a_job_that_tells_no_progress_is_bought_machines_from_half_of_its_time()
 def test_an_on_demand_worker_stays_until_the_spot_worker_that_replaces_it_has_joined() -> None:
     counted_at = NOW + timedelta(hours=3.5)
     later_state = replace(state_with_share(0.25, 2), counted_at=counted_at)
-    running = [bought(index) for index in range(4)]
+    running = [on_demand_worker(index) for index in range(4)]
     spot = worker(4, started=counted_at, bound=counted_at)
 
-    def have(seconds: float, *pods: Pod) -> int:
+    def on_demand_workers(seconds: float, *pods: Pod) -> int:
         plan = decide([*pods], later_state, DEADLINE, after=3.5 * HOUR + seconds, share=0.25)
         assert plan.purchase is not None
         return plan.purchase.on_demand
 
-    assert have(0, *running) == 4
-    assert have(JOIN_SECONDS - 1, *running, spot) == 4
-    assert have(JOIN_SECONDS, *running, spot) == 3
+    assert on_demand_workers(0, *running) == 4
+    assert on_demand_workers(JOIN_SECONDS - 1, *running, spot) == 4
+    assert on_demand_workers(JOIN_SECONDS, *running, spot) == 3
 
 
 def test_never_and_always_do_not_depend_on_progress() -> None:
@@ -269,10 +273,13 @@ def test_never_and_always_do_not_depend_on_progress() -> None:
 
 def test_nothing_is_bought_for_a_job_that_is_suspended_or_has_no_budget_left() -> None:
     always = replace(DEADLINE, on_demand=OnDemand.ALWAYS)
-    poor = replace(always, budget_usd=1.0)
+    settings_without_budget = replace(always, budget_usd=1.0)
 
     assert decide((), None, always, runs=False).state.on_demand == 0
-    assert decide((), SpendingState(counted_at=NOW, usd=1.0), poor).state.on_demand == 0
+    assert (
+        decide((), SpendingState(counted_at=NOW, usd=1.0), settings_without_budget).state.on_demand
+        == 0
+    )
 
 
 def test_the_reason_states_that_the_deadline_has_passed() -> None:

@@ -1,4 +1,4 @@
-"""Reading the metrics of a worker: a program of a user may answer anything."""
+"""Reading the metrics of a worker: the program of a user may send any response."""
 
 import socket
 import threading
@@ -11,8 +11,8 @@ from controller.worker_metrics import MAX_BYTES, scrape
 
 
 @contextmanager
-def answering(respond: Callable[[socket.socket], None]) -> Iterator[int]:
-    """Yield the port of a server that answers one connection in its own way."""
+def server_with(respond: Callable[[socket.socket], None]) -> Iterator[int]:
+    """Yield the port of a server that handles one connection with `respond`."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def accept() -> None:
@@ -26,23 +26,23 @@ def answering(respond: Callable[[socket.socket], None]) -> Iterator[int]:
         thread.join(30)
 
 
-def test_an_answer_that_does_not_end_is_given_up() -> None:
-    given_up = threading.Event()
+def test_a_response_that_does_not_end_times_out() -> None:
+    test_over = threading.Event()
 
     def stall(connection: socket.socket) -> None:
         connection.sendall(b"everstep_step 1")
-        given_up.wait(30)
+        test_over.wait(30)
 
-    with answering(stall) as port:
+    with server_with(stall) as port:
         with pytest.raises(TimeoutError):
             scrape("127.0.0.1", port, 0.2)
-        given_up.set()
+        test_over.set()
 
 
-def test_an_answer_without_bounds_is_given_up() -> None:
+def test_a_response_that_is_too_long_is_refused() -> None:
     def flood(connection: socket.socket) -> None:
         while True:
             connection.sendall(b"x" * 65536)
 
-    with answering(flood) as port, pytest.raises(OSError, match=f"longer than {MAX_BYTES}"):
+    with server_with(flood) as port, pytest.raises(OSError, match=f"longer than {MAX_BYTES}"):
         scrape("127.0.0.1", port, 30)

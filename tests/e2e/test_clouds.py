@@ -44,7 +44,7 @@ NOTICE_SECONDS = 20
 RETURN_SECONDS = 20
 """Seconds without GPU capacity after all GPU nodes were reclaimed."""
 
-SHORT: dict[str, dict[str, Any]] = {
+SHORT_TRAINING: dict[str, dict[str, Any]] = {
     "job": {
         "model": "resnet18",
         "replicas": WORKERS,
@@ -126,7 +126,7 @@ class LifeCycle:
         nodes = self.query("status").get("nodes", ())
         return [n["name"] for n in nodes if n["pool"] == "gpu-spot" and n["ready"]]
 
-    def until(self, description: str, holds: Callable[[], object], seconds: float) -> None:
+    def wait_until(self, description: str, holds: Callable[[], object], seconds: float) -> None:
         """Wait until a condition holds; fail with the status of the stack after `seconds`."""
         end = time.monotonic() + seconds
         while not holds_now(holds):
@@ -156,12 +156,14 @@ def holds_now(condition: Callable[[], object]) -> bool:
 def reclaim_all_gpu_nodes(cycle: LifeCycle) -> None:
     """Reclaim the GPU nodes one by one, then all at once while the cloud has no capacity."""
     stack_options = ("--stack", cycle.stack)
-    first = cycle.gpu_nodes()
-    for taken, node in enumerate(first, start=1):
+    first_nodes = cycle.gpu_nodes()
+    for losses, node in enumerate(first_nodes, start=1):
         cycle.run_checked(
             f"reclaim {node}", "node", "reclaim", node, f"--notice={NOTICE_SECONDS}", *stack_options
         )
-        cycle.until("all train again", partial(cycle.has_recovered_from, taken), ALL_TRAIN_SECONDS)
+        cycle.wait_until(
+            "all workers train again", partial(cycle.has_recovered_from, losses), ALL_TRAIN_SECONDS
+        )
     gpu_nodes = cycle.gpu_nodes()
     cycle.run_checked(
         "reclaim all",
@@ -172,15 +174,15 @@ def reclaim_all_gpu_nodes(cycle: LifeCycle) -> None:
         f"--return-after={RETURN_SECONDS}",
         *stack_options,
     )
-    cycle.until(
-        "all train again",
-        lambda: cycle.has_recovered_from(len(first) + len(gpu_nodes)),
+    cycle.wait_until(
+        "all workers train again",
+        lambda: cycle.has_recovered_from(len(first_nodes) + len(gpu_nodes)),
         ALL_TRAIN_SECONDS,
     )
 
 
-def copy_of(folder: Path) -> Path:
-    """Return an empty folder after the project was put into it: the program, and stack files to change."""
+def copy_project(folder: Path) -> Path:
+    """Fill an empty folder with the project, and return it: the program, and stack files to change."""
     shutil.copytree(REPOSITORY / "stacks", folder / "stacks")
     shutil.copy(REPOSITORY / "Pulumi.yaml", folder)
     for name in ("components", "__main__.py", "manifests"):
@@ -193,13 +195,13 @@ def cycle(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LifeCycle]:
     """Run the life cycle once; the twin is always taken down."""
-    cycle = LifeCycle(request.param, copy_of(tmp_path_factory.mktemp(request.param)))
-    cycle.change(**SHORT)
+    cycle = LifeCycle(request.param, copy_project(tmp_path_factory.mktemp(request.param)))
+    cycle.change(**SHORT_TRAINING)
     options = ("--stack", cycle.stack, "--twin")
     try:
         cycle.run_checked("preview", "preview", *options)
         cycle.run_checked("up", "up", "--detach", *options, seconds=UP_SECONDS)
-        cycle.until("it trains", lambda: cycle.progress().steps, ALL_TRAIN_SECONDS)
+        cycle.wait_until("the job trains", lambda: cycle.progress().steps, ALL_TRAIN_SECONDS)
         reclaim_all_gpu_nodes(cycle)
         cycle.record("end", "report", "--wait", "--json", *options, seconds=TRAIN_SECONDS)
         cycle.report, cycle.status = cycle.query("report"), cycle.query("status")
@@ -213,9 +215,8 @@ def cycle(
         yield cycle
     finally:
         cycle.run("down", "--yes", *options, seconds=DOWN_SECONDS)
-        if (
-            state := cycle.folder / "state" / cycle.stack
-        ).exists():  # protected, or half taken down
+        state = cycle.folder / "state" / cycle.stack
+        if state.exists():  # the stack is protected, or `down` failed
             Twin(Layout(state)).down(Silent())
 
 
@@ -254,10 +255,10 @@ def test_a_notice_costs_no_step_and_the_loss_of_all_nodes_costs_at_most_one_chec
     cycle: LifeCycle,
 ) -> None:
     notices = [event for event in cycle.report["events"] if event["kind"] == "notice"]
-    one_by_one, together = notices[:WORKERS], notices[WORKERS:]
+    single_notices, joint_notices = notices[:WORKERS], notices[WORKERS:]
 
-    assert [event["steps_lost"] for event in one_by_one] == [0] * WORKERS
-    assert all(event["steps_lost"] <= STEPS_BETWEEN_CHECKPOINTS for event in together)
+    assert [event["steps_lost"] for event in single_notices] == [0] * WORKERS
+    assert all(event["steps_lost"] <= STEPS_BETWEEN_CHECKPOINTS for event in joint_notices)
 
 
 def test_a_second_up_changes_nothing(cycle: LifeCycle) -> None:
@@ -272,23 +273,23 @@ def test_a_refresh_finds_no_drift(cycle: LifeCycle) -> None:
 
 def test_a_changed_job_field_changes_only_the_job(cycle: LifeCycle) -> None:
     cycle.change(job={"learningRate": 0.1})
-    planned = cycle.run("preview", "--stack", cycle.stack, "--twin", "--json")
+    preview = cycle.run("preview", "--stack", cycle.stack, "--twin", "--json")
     steps = {
         step["urn"].rsplit("::", 1)[-1]: step["op"]
-        for step in json.loads(planned.stdout)["steps"]
+        for step in json.loads(preview.stdout)["steps"]
         if step["op"] not in ("same", "read")
     }
-    cycle.change(job={"learningRate": SHORT["job"]["learningRate"]})
+    cycle.change(job={"learningRate": SHORT_TRAINING["job"]["learningRate"]})
 
-    assert steps, planned.stderr
+    assert steps, preview.stderr
     assert all(name.startswith("training-job") for name in steps), steps
 
 
 def test_down_leaves_the_cloud_and_the_machine_empty(cycle: LifeCycle) -> None:
     if cycle.stack.endswith("-prod"):
-        refused = cycle.results["protected"]
-        assert refused.returncode, "a protected stack must not be destroyed"
-        assert "is protected; nothing was destroyed" in refused.stderr
+        result = cycle.results["protected"]
+        assert result.returncode, "a protected stack must not be destroyed"
+        assert "is protected; nothing was destroyed" in result.stderr
         cycle.change(tags={"environment": "dev"})
         content = yaml.safe_load(cycle.stack_file.read_text())
         content["config"]["everstep:protect"] = False

@@ -3,9 +3,9 @@
     pytest -m e2e tests/e2e/test_guides.py -k eks-dev     # or eks-prod, aks-dev, aks-prod
 
 `pulumi` and `everstep` work as in a real account: with a backend of the user's, and with the kubeconfig that the
-guide gets; the twin is the cloud. One walk takes minutes, so all tests of a stack share it; each test checks one
-guarantee. The job trains for longer than in the stack file, so that it outlasts the upgrade, and with three workers
-also in production, where it would use as many machines as there are.
+guide gets; the twin is the cloud. One run takes minutes, so all tests of a stack share it; each test checks one
+guarantee. The job trains for longer than in the stack file, so that it outlasts the upgrade. It has three workers
+in production, too, where it would otherwise use all machines.
 """
 
 import json
@@ -30,7 +30,7 @@ from cloudtwin.nodes.layout import Layout
 
 from everstep.progress import Silent
 from tests.guides.account import PROVIDERS, UserMachine, user_machine
-from tests.guides.guide import ROOT, GuideCommand, walk_of
+from tests.guides.guide import ROOT, GuideCommand, guide_commands
 
 STACKS = ("eks-dev", "aks-dev", "eks-prod", "aks-prod")
 WORKERS, EPOCHS = 3, 50
@@ -50,14 +50,14 @@ class Observation:
         steps: trained steps.
         world_size: workers of the newest step.
         images: images in the specifications of the job's pods.
-        pulled: images that nodes pulled for them.
+        pulled_images: images that nodes pulled for them.
     """
 
     nodes: dict[str, set[str]]
     steps: int
     world_size: int
     images: set[str]
-    pulled: set[str]
+    pulled_images: set[str]
 
     @property
     def gpu_nodes(self) -> set[str]:
@@ -66,27 +66,27 @@ class Observation:
 
 
 @dataclass
-class Walk:
-    """The walk of one guide: the output of each command, and observations on the way."""
+class GuideRun:
+    """The run of one guide: the output of each command, and observations between commands."""
 
     stack: str
     machine: UserMachine
     outputs: list[tuple[GuideCommand, str]] = field(default_factory=list)
-    observed: dict[str, Observation] = field(default_factory=dict)
+    observations: dict[str, Observation] = field(default_factory=dict)
 
-    def take(self) -> None:
+    def run_all(self) -> None:
         """Run every command of the guide."""
-        for command in walk_of(self.stack.partition("-")[0], self.stack):
+        for command in guide_commands(self.stack.partition("-")[0], self.stack):
             if not command.on_twin:
                 continue
             self.outputs.append((command, self.run(command.on_twin)))
-            self.after(command)
+            self.prepare_next(command)
 
     def run(self, command: str) -> str:
-        """Run a command and return its output; the view of `follow` is left at the first step."""
+        """Run a command and return its output; stop `everstep follow` at the first step."""
         if command.startswith("everstep follow"):
             return self.follow(command)
-        node = min(self.observed["training"].gpu_nodes) if "NODE" in command else ""
+        node = min(self.observations["training"].gpu_nodes) if "NODE" in command else ""
         return self.machine.shell.run(command.replace("NODE", node), COMMAND_SECONDS)
 
     def follow(self, command: str) -> str:
@@ -106,7 +106,7 @@ class Walk:
         assert STEP.search(output), f"no step within {TRAIN_SECONDS} s\n{output[-4000:]}"
         return output
 
-    def after(self, command: GuideCommand) -> None:
+    def prepare_next(self, command: GuideCommand) -> None:
         """Prepare the next command, or observe the effect of the last one."""
         words = command.on_twin
         if words.startswith("everstep init"):
@@ -128,14 +128,14 @@ class Walk:
         path.write_text(content)
 
     def observe(self, name: str) -> None:
-        """Wait until all workers train, more steps than before, and record what there is."""
-        before = max((run.steps for run in self.observed.values()), default=0)
-        self.observed[name] = self.until(
+        """Wait until all workers train, for more steps than before, and record the observation."""
+        steps_before = max((run.steps for run in self.observations.values()), default=0)
+        self.observations[name] = self.wait_until(
             "all workers train again",
-            lambda now: now.world_size == WORKERS and now.steps > before + 1,
+            lambda now: now.world_size == WORKERS and now.steps > steps_before + 1,
         )
 
-    def until(self, description: str, holds: Callable[[Observation], bool]) -> Observation:
+    def wait_until(self, description: str, holds: Callable[[Observation], bool]) -> Observation:
         """Return the first observation for which a condition holds."""
         end = time.monotonic() + TRAIN_SECONDS
         while not holds(now := self.observation()):
@@ -145,15 +145,15 @@ class Walk:
 
     def observation(self) -> Observation:
         """Return the present state, as the user's own commands and the cluster show it."""
-        shown = self.machine.shell.run(f"everstep status --stack {self.stack} --json", 120)
-        status: dict[str, Any] = json.JSONDecoder().raw_decode(shown[shown.index("{") :])[0]
+        output = self.machine.shell.run(f"everstep status --stack {self.stack} --json", 120)
+        status: dict[str, Any] = json.JSONDecoder().raw_decode(output[output.index("{") :])[0]
         nodes: dict[str, set[str]] = {}
         for node in status["nodes"]:
             if node["ready"] and node["schedulable"]:
                 nodes.setdefault(node["pool"], set()).add(node["name"])
         pods = self.cluster().get(PODS)["items"]
         containers = [container for pod in pods for container in pod["spec"]["containers"]]
-        started = [
+        container_statuses = [
             container_status
             for pod in pods
             for container_status in pod["status"].get("containerStatuses", ())
@@ -163,14 +163,14 @@ class Walk:
             steps=status["training"]["step"],
             world_size=status["training"]["world_size"],
             images={container["image"] for container in containers},
-            pulled={status["imageID"] for status in started if status["imageID"]},
+            pulled_images={status["imageID"] for status in container_statuses if status["imageID"]},
         )
 
     def cluster(self) -> KubernetesClient:
         return admin_client(Layout(self.machine.twin))
 
     def output_of(self, beginning: str, section: str = "Steps") -> str:
-        """Return the output of the last command of a section that begins so."""
+        """Return the output of the last command of a section with this beginning."""
         outputs = [
             output
             for command, output in self.outputs
@@ -181,7 +181,7 @@ class Walk:
 
 
 def start_region(machine: UserMachine, stack: str) -> None:
-    """Start the cloud, and publish what others have published."""
+    """Start the cloud, and publish the third-party images."""
     code = f"from tests.guides.region import prepare; prepare({stack!r})"
     environment = {**machine.shell.environment, "PYTHONPATH": str(ROOT)}
     result = subprocess.run(
@@ -193,43 +193,43 @@ def start_region(machine: UserMachine, stack: str) -> None:
 
 
 @pytest.fixture(scope="module", params=STACKS)
-def walk(
+def guide_run(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Walk]:
-    """Walk the guide once; the twin is always taken down."""
+) -> Iterator[GuideRun]:
+    """Run the guide once; the twin is always taken down."""
     stack = request.param
     with user_machine(tmp_path_factory.mktemp(stack), stack, offline=False) as machine:
         try:
             start_region(machine, stack)
-            walk = Walk(stack, machine)
-            walk.take()
-            yield walk
+            guide_run = GuideRun(stack, machine)
+            guide_run.run_all()
+            yield guide_run
         finally:
             Twin(Layout(machine.twin)).down(Silent())
 
 
-def test_the_job_trains_from_the_users_images_pulled_by_digest(walk: Walk) -> None:
-    stack_file = walk.machine.project / f"stacks/Pulumi.{walk.stack}.yaml"
+def test_the_job_trains_from_the_users_images_pulled_by_digest(guide_run: GuideRun) -> None:
+    stack_file = guide_run.machine.project / f"stacks/Pulumi.{guide_run.stack}.yaml"
     image = yaml.safe_load(stack_file.read_text())["config"]["everstep:job"]["image"]
-    training = walk.observed["training"]
+    training = guide_run.observations["training"]
 
-    (registry,) = re.findall(r'registry: "([^"]+)"', walk.output_of("EVERSTEP_PART=registry"))
+    (registry,) = re.findall(r'registry: "([^"]+)"', guide_run.output_of("EVERSTEP_PART=registry"))
     assert image.startswith(f"{registry}/trainer@sha256:")
     assert image in training.images, "pods name the digest that the push wrote"
-    assert image in training.pulled, "nodes pulled that digest"
+    assert image in training.pulled_images, "nodes pulled that digest"
 
 
-def test_an_eviction_costs_one_node_and_the_training_continues(walk: Walk) -> None:
-    before, after = walk.observed["training"], walk.observed["evicted"]
+def test_an_eviction_costs_one_node_and_the_training_continues(guide_run: GuideRun) -> None:
+    before, after = guide_run.observations["training"], guide_run.observations["evicted"]
 
     assert len(before.gpu_nodes) == WORKERS
     assert min(before.gpu_nodes) not in after.gpu_nodes, "the machine was reclaimed"
     assert after.world_size == WORKERS
-    assert walk.output_of("everstep report")
+    assert guide_run.output_of("everstep report")
 
 
-def test_the_preview_of_the_upgrade_replaces_no_resource(walk: Walk) -> None:
-    preview = walk.output_of("pulumi preview", "Upgrade")
+def test_the_preview_of_the_upgrade_replaces_no_resource(guide_run: GuideRun) -> None:
+    preview = guide_run.output_of("pulumi preview", "Upgrade")
 
     assert "1.36" in preview
     assert "1.37" in preview
@@ -237,8 +237,8 @@ def test_the_preview_of_the_upgrade_replaces_no_resource(walk: Walk) -> None:
     assert "to replace" not in preview, preview[-3000:]
 
 
-def test_the_upgrade_replaces_every_node_while_the_training_continues(walk: Walk) -> None:
-    before, after = walk.observed["evicted"], walk.observed["upgraded"]
+def test_the_upgrade_replaces_every_node_while_the_training_continues(guide_run: GuideRun) -> None:
+    before, after = guide_run.observations["evicted"], guide_run.observations["upgraded"]
 
     for pool, names in before.nodes.items():
         assert not names & after.nodes[pool], f"{pool} has nodes of the old version"
@@ -247,10 +247,12 @@ def test_the_upgrade_replaces_every_node_while_the_training_continues(walk: Walk
     assert after.world_size == WORKERS
 
 
-def test_the_teardown_leaves_neither_resources_nor_machines(walk: Walk) -> None:
-    cloud = PROVIDERS[walk.stack.partition("-")[0]]
+def test_the_teardown_leaves_neither_resources_nor_machines(guide_run: GuideRun) -> None:
+    cloud = PROVIDERS[guide_run.stack.partition("-")[0]]
 
-    assert " deleted" in walk.output_of("pulumi destroy", "Teardown")
-    assert remaining_resources(walk.machine.twin, cloud) == []
-    assert Twin(Layout(walk.machine.twin)).status().machines == ()
-    assert kubeconfig_path(walk.machine.twin).exists(), "the twin itself stays until the test ends"
+    assert " deleted" in guide_run.output_of("pulumi destroy", "Teardown")
+    assert remaining_resources(guide_run.machine.twin, cloud) == []
+    assert Twin(Layout(guide_run.machine.twin)).status().machines == ()
+    assert kubeconfig_path(guide_run.machine.twin).exists(), (
+        "the twin itself stays until the test ends"
+    )

@@ -38,8 +38,10 @@ class Installation:
         self, *arguments: str, cwd: Path | None = None, seconds: float = 300, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """Run the installed command with nothing of this repository on its path."""
-        outside = {"PYTHONPATH", "VIRTUAL_ENV", "PULUMI_CONFIG_PASSPHRASE"}
-        environment = {name: value for name, value in os.environ.items() if name not in outside}
+        excluded_variables = {"PYTHONPATH", "VIRTUAL_ENV", "PULUMI_CONFIG_PASSPHRASE"}
+        environment = {
+            name: value for name, value in os.environ.items() if name not in excluded_variables
+        }
         return subprocess.run(
             [self.program, *arguments],
             cwd=cwd or self.folder / "project",
@@ -68,10 +70,10 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     """Install the wheels and write a project; the twin is always taken down."""
     folder = tmp_path_factory.mktemp("installed")
     sources = folder / "sources"  # a build leaves files next to the sources
-    # Without the files that tests beside this one may remove meanwhile.
+    # Concurrent tests may remove these files during the copy.
     caches = ("__pycache__", ".*_cache", ".hypothesis")
-    ignored = shutil.ignore_patterns(".git", ".venv", "build", "*.egg-info", *caches)
-    shutil.copytree(REPOSITORY, sources, ignore=ignored)
+    ignore = shutil.ignore_patterns(".git", ".venv", "build", "*.egg-info", *caches)
+    shutil.copytree(REPOSITORY, sources, ignore=ignore)
     for distribution in (".", "facts", "twin"):
         run(
             UV, "build", "--wheel", "--no-build-isolation", "--offline",
@@ -86,8 +88,8 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     assert len(wheels) == 3, wheels
     run(UV, "pip", "install", "--python", python, "--no-deps", *wheels)
     installation = Installation(python.parent / "everstep", folder)
-    initialized = installation.run("init", str(folder / "project"), cwd=folder)
-    assert initialized.returncode == 0, initialized.stderr
+    result = installation.run("init", str(folder / "project"), cwd=folder)
+    assert result.returncode == 0, result.stderr
     try:
         yield installation
     finally:
@@ -112,7 +114,9 @@ def test_init_refuses_to_overwrite(installation: Installation) -> None:
     assert "--force" in result.stderr
 
 
-def test_the_page_of_a_report_is_written_from_the_wheel_s_data(installation: Installation) -> None:
+def test_the_page_of_a_report_is_written_from_the_data_of_the_wheel(
+    installation: Installation,
+) -> None:
     journal = installation.folder / "run" / "journal"
     journal.mkdir(parents=True)
     (journal / "worker-0.jsonl").write_text('{"at": 1790000000, "kind": "start", "node": "n"}\n')
@@ -136,7 +140,7 @@ def test_launch_runs_the_example_of_the_api_reference(installation: Installation
     page = (REPOSITORY / "docs" / "elastic-api.md").read_text(encoding="utf-8")
     example = page.partition("```python\n")[2].partition("```")[0]
     script = installation.folder / "train.py"
-    # In one string, and so in one write: workers share an unbuffered output.
+    # One string is one write: the workers share an unbuffered output.
     script.write_text(f"{example}print(f'everstep of {{elastic.__file__}}')\n", encoding="utf-8")
     # torch alone is taken from this environment: it is not among the dependencies of the wheels.
     # Files that make a package editable are not read in folders of PYTHONPATH.
@@ -154,7 +158,7 @@ def test_launch_runs_the_example_of_the_api_reference(installation: Installation
 
     assert result.returncode == 0, f"{result.stdout}{result.stderr}"
     assert result.stdout.count(f"everstep of {installation.folder}") == 2, (
-        "each worker, of the wheel"
+        "each worker imports the package of the wheel"
     )
     checkpoints = list((installation.folder / "runs" / "example" / "checkpoints").iterdir())
     assert checkpoints, "the example names a folder for them"
@@ -175,10 +179,10 @@ def use_small_data(installation: Installation) -> None:
 def test_up_trains_and_down_leaves_nothing(installation: Installation) -> None:
     use_small_data(installation)
 
-    up = installation.run("up", seconds=UP_SECONDS)
-    assert up.returncode == 0, f"{up.stdout[-3000:]}{up.stderr[-6000:]}"
-    assert "finished" in up.stdout, "the report of a finished training ends `up`"
+    up_result = installation.run("up", seconds=UP_SECONDS)
+    assert up_result.returncode == 0, f"{up_result.stdout[-3000:]}{up_result.stderr[-6000:]}"
+    assert "finished" in up_result.stdout, "the report of a finished training ends `up`"
 
-    down = installation.run("down", "--yes", seconds=DOWN_SECONDS)
-    assert down.returncode == 0, down.stderr
-    assert "nothing is left" in down.stderr
+    down_result = installation.run("down", "--yes", seconds=DOWN_SECONDS)
+    assert down_result.returncode == 0, down_result.stderr
+    assert "nothing is left" in down_result.stderr

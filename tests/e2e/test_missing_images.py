@@ -1,4 +1,4 @@
-"""A mistyped image on real nodes: `up` reports it in bounded time, and the next `up` with the right image continues.
+"""A mistyped image on real nodes: `up` reports it in bounded time, and the next `up` with the correct image continues.
 
 The job that continues is a program of the user (`job.command`, `job.args`), which trains in its pod.
 
@@ -60,7 +60,7 @@ for batch in run:
 if run.leads:
     print(f"{run.step} steps, mean weight {model.weight.mean():.2f}", flush=True)
 """
-"""Learns to add eight numbers: all weights become 1."""
+"""A program that learns to add eight numbers: all weights become 1."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +112,11 @@ def project(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Project:
     return Project(folder)
 
 
-def test_a_mistyped_image_is_reported_in_time_and_the_right_one_continues(
+def test_a_mistyped_image_is_reported_in_time_and_the_correct_image_continues(
     project: Project, twin: Twin
 ) -> None:
-    right = (REPOSITORY / "stacks" / "Pulumi.local.yaml").read_text()
-    stack_file = right.replace(
+    repository_file = (REPOSITORY / "stacks" / "Pulumi.local.yaml").read_text()
+    stack_file = repository_file.replace(
         "kind: existing", f"kind: existing\n    kubeconfig: {twin.kubeconfig}", 1
     )
     stack_file = re.sub(

@@ -12,11 +12,11 @@ from everstep.progress import Silent
 from tests.e2e.test_clouds import (
     DOWN_SECONDS,
     QUERY_SECONDS,
-    SHORT,
+    SHORT_TRAINING,
     TRAIN_SECONDS,
     UP_SECONDS,
     LifeCycle,
-    copy_of,
+    copy_project,
 )
 
 G_AND_VT_SPOT = "L-3819A6DF"
@@ -32,8 +32,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def cycle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LifeCycle]:
     """Bring the stack up in an account without a GPU quota; the twin is always taken down."""
-    cycle = LifeCycle(STACK, copy_of(tmp_path_factory.mktemp(STACK)))
-    cycle.change(**SHORT)
+    cycle = LifeCycle(STACK, copy_project(tmp_path_factory.mktemp(STACK)))
+    cycle.change(**SHORT_TRAINING)
     QuotaStore(state(cycle)).set(G_AND_VT_SPOT, 0)
     try:
         cycle.run_checked("up", "up", "--detach", "--stack", STACK, "--twin", seconds=UP_SECONDS)
@@ -50,18 +50,18 @@ def state(cycle: LifeCycle) -> Path:
 
 
 def test_the_job_waits_with_the_reason_and_starts_when_there_is_capacity(cycle: LifeCycle) -> None:
-    cycle.until(
+    cycle.wait_until(
         "the autoscaler has requested a machine",
         lambda: "MaxSpotInstanceCountExceeded" in daemon.last_fault(state(cycle), POOL),
         TRAIN_SECONDS,
     )
     status = cycle.query("status")
     assert cycle.gpu_nodes() == []
-    waiting = [pod["waiting"] for pod in status["pods"] if pod["waiting"]]
-    assert waiting, "the status must explain why no worker runs"
-    assert all("nodes are available" in reason for reason in waiting)
+    reasons = [pod["waiting"] for pod in status["pods"] if pod["waiting"]]
+    assert reasons, "the status must explain why no worker runs"
+    assert all("nodes are available" in reason for reason in reasons)
     assert status["etcd"]["ready"] == status["etcd"]["members"], "everything else is running"
 
     QuotaStore(state(cycle)).set(G_AND_VT_SPOT, ENOUGH_VCPUS)
 
-    cycle.until("it trains", lambda: cycle.query("report").get("steps"), TRAIN_SECONDS)
+    cycle.wait_until("the job trains", lambda: cycle.query("report").get("steps"), TRAIN_SECONDS)

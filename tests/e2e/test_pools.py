@@ -1,4 +1,4 @@
-"""Stacks with two GPU pools, in two of three zones: all workers in one zone, and in the other when it is lost.
+"""Stacks with two GPU pools, in two of three zones: all workers run in one zone, and in the other zone when it is lost.
 
     pytest -m e2e tests/e2e/test_pools.py -k eks-prod     # or aks-prod
 
@@ -29,12 +29,12 @@ from tests.e2e.test_clouds import (
     NOTICE_SECONDS,
     QUERY_SECONDS,
     REPOSITORY,
-    SHORT,
+    SHORT_TRAINING,
     STEPS_BETWEEN_CHECKPOINTS,
     UP_SECONDS,
     WORKERS,
     LifeCycle,
-    copy_of,
+    copy_project,
     output,
 )
 from trainer.verify import LEDGER_FILE, read
@@ -43,7 +43,7 @@ WITHOUT_CAPACITY_SECONDS = 7200
 """Longer than the run: a zone that is lost stays without machines."""
 
 JOB = "fashion"
-LONG = {"job": {**SHORT["job"], "epochs": 50}}
+LONG_TRAINING = {"job": {**SHORT_TRAINING["job"], "epochs": 50}}
 """The training outlasts the loss of a zone; `down` ends it."""
 
 POOLS: dict[str, list[dict[str, Any]]] = {
@@ -86,12 +86,12 @@ class PoolsCycle(LifeCycle):
     Attributes:
         groups: the group at its first step, and after the loss of its zone.
         steps: highest step before and after the loss.
-        remaining: resources that the cloud has at the end.
+        leftovers: resources that the cloud has at the end.
     """
 
     groups: list[Group] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
-    remaining: list[str] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
 
     @property
     def twin(self) -> Path:
@@ -106,7 +106,7 @@ class PoolsCycle(LifeCycle):
         content["config"]["everstep:tags"]["environment"] = "dev"
         content["config"]["everstep:protect"] = False
         self.stack_file.write_text(yaml.safe_dump(content, sort_keys=False))
-        self.change(**LONG)
+        self.change(**LONG_TRAINING)
 
     def group(self) -> Group:
         """Return the nodes, pools and zones of the running workers."""
@@ -121,11 +121,11 @@ class PoolsCycle(LifeCycle):
             for pod in pods
             if JOB_NAME_LABEL in pod["metadata"]["labels"] and pod["status"]["phase"] == "Running"
         )
-        labelled = [labels[node] for node in nodes if node in labels]
+        label_maps = [labels[node] for node in nodes if node in labels]
         return Group(
             nodes,
-            frozenset(node_labels.get(GPU_POOL_LABEL, "") for node_labels in labelled),
-            frozenset(node_labels.get(ZONE_LABEL, "") for node_labels in labelled),
+            frozenset(node_labels.get(GPU_POOL_LABEL, "") for node_labels in label_maps),
+            frozenset(node_labels.get(ZONE_LABEL, "") for node_labels in label_maps),
         )
 
     def all_train_beyond(self, step: int) -> bool:
@@ -142,9 +142,11 @@ class PoolsCycle(LifeCycle):
         )  # fmt: skip
 
     def observe(self) -> None:
-        """Wait until all workers train more steps than before, and record where they are."""
-        beyond = max(self.steps, default=0) + STEPS_BETWEEN_CHECKPOINTS
-        self.until("all train", partial(self.all_train_beyond, beyond), ALL_TRAIN_SECONDS)
+        """Wait until all workers train for more steps than before, and record their group."""
+        min_step = max(self.steps, default=0) + STEPS_BETWEEN_CHECKPOINTS
+        self.wait_until(
+            "all workers train", partial(self.all_train_beyond, min_step), ALL_TRAIN_SECONDS
+        )
         self.groups.append(self.group())
         self.steps.append(self.progress().steps)
 
@@ -153,15 +155,15 @@ class PoolsCycle(LifeCycle):
         """Folder of the run on the twin's volume."""
         return (shared_volume(self.twin) or self.twin / "shared") / "runs" / JOB
 
-    def committed(self) -> int:
+    def committed_step(self) -> int:
         """Return the highest step of a committed checkpoint."""
         return max((commit.step for commit in read(self.run_folder / LEDGER_FILE)), default=0)
 
     def verify(self) -> None:
-        """Recompute the samples of all checkpoints, of which one at least is from the new zone."""
-        self.until(
+        """Recompute the samples of all checkpoints; at least one checkpoint is from the new zone."""
+        self.wait_until(
             "a checkpoint follows the move",
-            lambda: self.committed() > self.steps[-1],
+            lambda: self.committed_step() > self.steps[-1],
             ALL_TRAIN_SECONDS,
         )
         self.results["verify"] = subprocess.run(
@@ -179,7 +181,7 @@ def cycle(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PoolsCycle]:
     """Run the life cycle once; the twin is always taken down."""
-    folder = copy_of(tmp_path_factory.mktemp(f"pools-{request.param}"))
+    folder = copy_project(tmp_path_factory.mktemp(f"pools-{request.param}"))
     cycle = PoolsCycle(request.param, folder)
     cycle.declare_pools()
     options = ("--stack", cycle.stack, "--twin")
@@ -192,7 +194,7 @@ def cycle(
         cycle.verify()
         cycle.record("again", "preview", "--expect-no-changes", *options)
         cycle.run_checked("down", "down", "--yes", *options, seconds=DOWN_SECONDS)
-        cycle.remaining = remaining_resources(cycle.twin, PROVIDERS[cycle.stack])
+        cycle.leftovers = remaining_resources(cycle.twin, PROVIDERS[cycle.stack])
         yield cycle
     finally:
         if cycle.twin.exists():
@@ -203,26 +205,26 @@ def cycle(
 def test_the_preview_has_each_pool(cycle: PoolsCycle) -> None:
     pool_type = "NodeGroup" if cycle.stack.startswith("eks") else "AgentPool"
 
-    listed = cycle.results["preview"].stdout
-    assert pool_type in listed, listed[-3000:]
+    preview = cycle.results["preview"].stdout
+    assert pool_type in preview, preview[-3000:]
 
 
 def test_the_group_begins_in_the_zone_of_the_first_pool(cycle: PoolsCycle) -> None:
-    first = cycle.groups[0]
+    first_group = cycle.groups[0]
 
-    assert first.pools == {"a"}
-    assert len(first.zones) == 1, "gradients would cross zones"
+    assert first_group.pools == {"a"}
+    assert len(first_group.zones) == 1, "gradients would cross zones"
 
 
 def test_the_group_continues_in_the_other_zone_when_its_own_has_no_machine(
     cycle: PoolsCycle,
 ) -> None:
-    first, last = cycle.groups
+    first_group, last_group = cycle.groups
 
-    assert last.pools == {"b"}
-    assert len(last.zones) == 1
-    assert not last.zones & first.zones
-    assert not last.nodes & first.nodes
+    assert last_group.pools == {"b"}
+    assert len(last_group.zones) == 1
+    assert not last_group.zones & first_group.zones
+    assert not last_group.nodes & first_group.nodes
     assert cycle.steps[1] > cycle.steps[0]
 
 
@@ -238,5 +240,5 @@ def test_the_loss_of_a_zone_leaves_nothing_to_change(cycle: PoolsCycle) -> None:
 
 
 def test_down_leaves_nothing(cycle: PoolsCycle) -> None:
-    assert cycle.remaining == []
+    assert cycle.leftovers == []
     assert not cycle.twin.exists()

@@ -83,31 +83,31 @@ def test_without_a_registry_nothing_is_pushed(project: Project) -> None:
 
 
 def test_the_stack_runs_once_its_registry_and_images_exist(project: Project) -> None:
-    first = project.run("up", "--target", "registry", "--yes")
-    assert first.returncode == 0, first.stderr
-    assert first.stdout.strip() == f"{HOST}/everstep"
-    assert "NodeGroup" not in first.stderr, "`--target registry` creates nothing else"
+    registry_result = project.run("up", "--target", "registry", "--yes")
+    assert registry_result.returncode == 0, registry_result.stderr
+    assert registry_result.stdout.strip() == f"{HOST}/everstep"
+    assert "NodeGroup" not in registry_result.stderr, "`--target registry` creates nothing else"
 
-    refused = project.run("up", "--yes", "--detach")
-    assert refused.returncode == 1, "a stack without its images must fail"
-    assert f"no registry has the image {HOST}/everstep/trainer:mine" in refused.stderr
-    assert f"everstep images push --stack {STACK} --twin" in refused.stderr
+    early_result = project.run("up", "--yes", "--detach")
+    assert early_result.returncode == 1, "a stack without its images must fail"
+    assert f"no registry has the image {HOST}/everstep/trainer:mine" in early_result.stderr
+    assert f"everstep images push --stack {STACK} --twin" in early_result.stderr
 
-    pushed = project.run("images", "push", "--json")
-    assert pushed.returncode == 0, pushed.stderr
-    report = json.loads(pushed.stdout)
+    push_result = project.run("images", "push", "--json")
+    assert push_result.returncode == 0, push_result.stderr
+    report = json.loads(push_result.stdout)
     assert report["changed"] == ["job.image", "platform.spot.image"]
     config = yaml.safe_load(project.stack_file.read_text())["config"]
     image = config["everstep:job"]["image"]
     assert image == report["images"]["trainer"]["reference"]
     assert image.startswith(f"{HOST}/everstep/trainer@sha256:")
 
-    repeated = json.loads(project.run("images", "push", "--json").stdout)
-    assert repeated["changed"] == [], "a second push changes nothing"
-    assert all(image["existed"] for image in repeated["images"].values())
+    second_report = json.loads(project.run("images", "push", "--json").stdout)
+    assert second_report["changed"] == [], "a second push changes nothing"
+    assert all(image["existed"] for image in second_report["images"].values())
 
-    up = project.run("up", "--yes", "--detach", seconds=UP_SECONDS)
-    assert up.returncode == 0, up.stderr[-4000:]
+    up_result = project.run("up", "--yes", "--detach", seconds=UP_SECONDS)
+    assert up_result.returncode == 0, up_result.stderr[-4000:]
     pods = admin_client(project.layout).get("/api/v1/namespaces/elastic-job/pods")["items"]
     images = {container["image"] for pod in pods for container in pod["spec"]["containers"]}
     assert image in images, "pods name the digest"

@@ -88,10 +88,10 @@ def test_a_node_that_vanishes_costs_at_most_twenty_seconds(results: CommandResul
 
 
 def test_both_nodes_return_and_train_again(results: CommandResults) -> None:
-    lost = {event["node"] for event in results.report["events"] if event["kind"] != "return"}
+    lost_nodes = {event["node"] for event in results.report["events"] if event["kind"] != "return"}
     returns = events(results, "return")
 
-    assert {event["node"] for event in returns} == lost
+    assert {event["node"] for event in returns} == lost_nodes
     assert all(event["joined_at"] is not None for event in returns)
     sizes = [size["world_size"] for size in results.report["world_sizes"]]
     assert max(sizes) == 3
@@ -128,8 +128,8 @@ def test_down_leaves_nothing(results: CommandResults) -> None:
 
 def test_the_stack_file_gets_no_encryption_salt(results: CommandResults) -> None:
     del results
-    changed = subprocess.run(
+    status = subprocess.run(
         ["git", "status", "--short", "stacks"], capture_output=True, text=True, check=True
     )
 
-    assert "encryptionsalt" not in Path("stacks/Pulumi.local.yaml").read_text(), changed.stdout
+    assert "encryptionsalt" not in Path("stacks/Pulumi.local.yaml").read_text(), status.stdout

@@ -5,8 +5,8 @@ in its own folder. Three parts differ from GitHub:
 
     actions     `uses:` of other repositories are replaced by stand-ins (stand_ins.py); the project's own
                 action runs as it is
-    shell       steps without `shell` get `bash -e`, as on GitHub; the default of `act` has pipefail and would
-                hide a missing one
+    shell       steps without `shell` get `bash -e`, as on GitHub; the default of `act` sets pipefail, which
+                would hide a step that lacks it
     settings    variables of the repository and of environments are arguments of a run
 """
 
@@ -38,9 +38,9 @@ USES = re.compile(r"uses: ([\w.-]+/[\w./-]+)@(\S+)")
 def program() -> Path:
     """Build `act` where it is missing and return its path."""
     command = ["go", "-C", str(ROOT / ".github" / "act"), "tool", "-n", "act"]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, f"`act` cannot be built: {built.stderr}"
-    return Path(built.stdout.strip())
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, f"`act` cannot be built: {result.stderr}"
+    return Path(result.stdout.strip())
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def pull_request(head: str = REPOSITORY) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_the_preview_of_a_good_stack_on_the_twin_is_green_and_in_the_summary(
+def test_the_preview_of_a_valid_stack_on_the_twin_is_green_and_in_the_summary(
     repository: Repository, stack: str
 ) -> None:
     run = repository.run(
@@ -64,7 +64,7 @@ def test_the_preview_of_a_stack_that_is_refused_is_red(
     )
 
     assert list(run.jobs.values()) == ["failure"], run.log
-    assert message in run.log, "the log must name what is wrong"
+    assert message in run.log, "the log must name the fault"
 
 
 def test_a_failure_of_any_check_is_red_and_nothing_reaches_the_cloud(

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
 IMAGES = {"trainer", "controller", "spot", "etcd-rejoin"}
 VERSION = "0.1.0"
-PUSHED = {"STAND_IN_DIGEST": DIGEST}
+PUSH_ENVIRONMENT = {"STAND_IN_DIGEST": DIGEST}
 
 
 def release(repository: Repository, tag: str, **arguments: str) -> WorkflowRun:
@@ -27,21 +27,23 @@ def test_the_version_of_the_tests_equals_the_version_of_the_distribution() -> No
 
 
 def test_a_tag_publishes_wheels_and_all_images_with_provenance(repository: Repository) -> None:
-    run = release(repository, f"v{VERSION}", **PUSHED)
+    run = release(repository, f"v{VERSION}", **PUSH_ENVIRONMENT)
 
     assert run.is_green, run.log
-    pushed = {call["tags"].rpartition("/")[2] for call in run.calls("docker/build-push-action")}
-    assert pushed == {f"{image}:v{VERSION}" for image in IMAGES}
-    attested = [call.get("subject-digest") for call in run.calls("actions/attest-build-provenance")]
-    assert attested.count(DIGEST) == len(IMAGES), "each image's provenance names its digest"
+    pushed_tags = {
+        call["tags"].rpartition("/")[2] for call in run.calls("docker/build-push-action")
+    }
+    assert pushed_tags == {f"{image}:v{VERSION}" for image in IMAGES}
+    digests = [call.get("subject-digest") for call in run.calls("actions/attest-build-provenance")]
+    assert digests.count(DIGEST) == len(IMAGES), "each image's provenance names its digest"
     assert f"trainer@{DIGEST}" in run.summary, "stack files name images by these digests"
-    published = sorted(path.name for path in published_files(repository))
-    assert any(re.match(r"everstep-.*\.whl", name) for name in published), published
+    file_names = sorted(path.name for path in published_files(repository))
+    assert any(re.match(r"everstep-.*\.whl", name) for name in file_names), file_names
     assert len(run.calls("pypa/gh-action-pypi-publish")) == 1
 
 
 def test_a_tag_that_is_not_the_version_publishes_nothing(repository: Repository) -> None:
-    run = release(repository, "v9.9.9", **PUSHED)
+    run = release(repository, "v9.9.9", **PUSH_ENVIRONMENT)
 
     assert not run.is_green
     assert not run.calls("pypa/gh-action-pypi-publish"), run.log
@@ -52,7 +54,7 @@ def test_a_version_without_an_entry_in_the_changelog_publishes_nothing(
 ) -> None:
     repository.replace("CHANGELOG.md", f"## {VERSION}", "## Some other version")
 
-    run = release(repository, f"v{VERSION}", **PUSHED)
+    run = release(repository, f"v{VERSION}", **PUSH_ENVIRONMENT)
 
     assert not run.is_green
     assert not run.calls("pypa/gh-action-pypi-publish"), run.log
@@ -62,7 +64,7 @@ def test_a_push_without_a_digest_fails(repository: Repository) -> None:
     run = release(repository, f"v{VERSION}", job="images", STAND_IN_DIGEST="")
 
     assert "success" not in run.jobs.values(), run.log
-    assert not run.calls("actions/attest-build-provenance"), "nothing names what would be attested"
+    assert not run.calls("actions/attest-build-provenance"), "there is no digest to attest"
 
 
 def published_files(repository: Repository) -> list[Path]:

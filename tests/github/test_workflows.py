@@ -21,11 +21,11 @@ def steps(workflow: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_a_step_with_a_pipe_fails_when_any_of_its_commands_fails(path: Path) -> None:
-    piped = [
+    steps_with_pipe = [
         step for step in steps(yaml.safe_load(path.read_text())) if " | " in step.get("run", "")
     ]
 
-    assert [step["run"] for step in piped if step.get("shell") != "bash"] == [], (
+    assert [step["run"] for step in steps_with_pipe if step.get("shell") != "bash"] == [], (
         "without `shell: bash` GitHub runs bash without pipefail, and `command | tee` never fails"
     )
 
@@ -46,7 +46,7 @@ def test_a_pull_request_runs_all_that_continuous_integration_runs() -> None:
 @pytest.mark.parametrize(
     "path", [*WORKFLOWS, *ACTIONS], ids=lambda path: f"{path.parent.name}/{path.stem}"
 )
-def test_actions_of_others_are_pinned_by_commit_with_their_version(path: Path) -> None:
+def test_third_party_actions_are_pinned_by_commit_with_their_version(path: Path) -> None:
     uses = re.findall(r"uses: (?!\./)(.*)", path.read_text())
 
     assert [use for use in uses if not re.fullmatch(r"\S+@[0-9a-f]{40} # v[\d.]+", use)] == [], (
@@ -61,7 +61,7 @@ def test_an_action_has_one_commit_in_all_workflows() -> None:
     assert len(commits) == len({name for name, _ in commits})
 
 
-def test_every_action_of_others_has_a_stand_in() -> None:
+def test_every_third_party_action_has_a_stand_in() -> None:
     text = "".join(path.read_text() for path in [*WORKFLOWS, *ACTIONS])
 
     assert {name for name, _ in act.USES.findall(text)} <= set(stand_ins.INPUTS), (
@@ -69,7 +69,7 @@ def test_every_action_of_others_has_a_stand_in() -> None:
     )
 
 
-def test_the_site_is_published_from_main_after_it_was_built() -> None:
+def test_the_site_is_published_from_main_after_its_build() -> None:
     site = yaml.safe_load((ROOT / ".github" / "workflows" / "site.yaml").read_text())
     build, publish = site["jobs"]["build"], site["jobs"]["publish"]
 
@@ -82,10 +82,10 @@ def test_the_site_is_published_from_main_after_it_was_built() -> None:
 
 
 def test_the_workflows_use_the_pulumi_cli_of_the_tests() -> None:
-    (pinned,) = re.findall(r"pulumi-version: (\S+)", stack_workflow())
+    (version,) = re.findall(r"pulumi-version: (\S+)", stack_workflow())
     modules = (ROOT / "twin/cloudtwin/toolchain/pulumi/go.mod").read_text()
 
-    assert f"github.com/pulumi/pulumi/pkg/v3 v{pinned} " in modules
+    assert f"github.com/pulumi/pulumi/pkg/v3 v{version} " in modules
 
 
 def test_a_session_lasts_as_long_as_the_job() -> None:
@@ -105,7 +105,7 @@ def test_tokens_for_aks_are_renewed_during_the_job() -> None:
     )
 
     assert environment["AAD_LOGIN_METHOD"] == "workloadidentity", (
-        "GitHub's assertion lives for five minutes, less than a new cluster takes"
+        "GitHub's assertion is valid for five minutes, less than a new cluster takes"
     )
     assert environment["AZURE_CLIENT_ID"] == environment["ARM_CLIENT_ID"]
 

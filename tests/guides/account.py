@@ -64,7 +64,7 @@ class UserMachine:
 
 @contextmanager
 def user_machine(folder: Path, stack: str, *, offline: bool) -> Iterator[UserMachine]:
-    """Yield the machine of a user who begins with a guide.
+    """Yield the machine of a user at the beginning of a guide.
 
     Args:
         folder: an empty folder.
@@ -80,7 +80,7 @@ def user_machine(folder: Path, stack: str, *, offline: bool) -> Iterator[UserMac
     pulumi = ensure_tools(["pulumi"], Silent())["pulumi"]
     install(home, PROVIDERS[stack.partition("-")[0]])
     search = (programs, pulumi.parent, Path(sys.executable).parent, os.environ["PATH"])
-    builds, environment = Path.home(), dict(os.environ)
+    host_home, environment = Path.home(), dict(os.environ)
     configure_twin(environment)  # the cache of builds, before the home folder changes
     environment |= {
         **SETTINGS,
@@ -90,8 +90,8 @@ def user_machine(folder: Path, stack: str, *, offline: bool) -> Iterator[UserMac
         "CLOUDTWIN_NAME": stack,
         "BACKEND": str(folder / "backend"),
         "HOME": str(home),
-        "GOCACHE": str(builds / ".cache/go-build"),
-        "GOPATH": os.environ.get("GOPATH") or str(builds / "go"),
+        "GOCACHE": str(host_home / ".cache/go-build"),
+        "GOPATH": os.environ.get("GOPATH") or str(host_home / "go"),
         "PATH": os.pathsep.join(map(str, search)),
     }
     facts = AccountFacts(
@@ -104,7 +104,7 @@ def user_machine(folder: Path, stack: str, *, offline: bool) -> Iterator[UserMac
     with serve(AwsApi(twin, facts)) as url, azure_https.serve(_subscription(twin)) as azure:
         settings = " ".join(f"{name}={value}" for name, value in azure.items())
         clouds = {"AWS_ENDPOINT_URL": url, "AZURE": settings}
-        shell = Shell(clone, {**environment, **clouds}, folder / "walk.log")
+        shell = Shell(clone, {**environment, **clouds}, folder / "shell.log")
         yield UserMachine(shell, clone / "training", twin)
 
 

@@ -27,7 +27,7 @@ SUPPORTED = frozenset(
 """The commands that a user types; the others get tokens for a kubeconfig."""
 
 ROOT = Path(__file__).resolve().parents[2]
-FAILED = 2
+USAGE_ERROR = 2
 
 
 def install(folder: Path, kubeconfig: Path) -> None:
@@ -46,15 +46,15 @@ def install(folder: Path, kubeconfig: Path) -> None:
 
 
 def login_of(program: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """Return how a kubeconfig that a cloud's program writes gets its tokens."""
-    by_program = {
+    """Return the `exec` section of the kubeconfig that a cloud's program writes."""
+    arguments_by_program = {
         "aws": ["eks", "get-token", "--cluster-name", str(value_of("--name", arguments))],
         "az": ["get-token", "--login", "devicecode", "--server-id", AKS_SERVER],
     }
     return {
         "apiVersion": token_program.API_VERSION,
         "command": "aws" if program == "aws" else "kubelogin",
-        "args": by_program[program],
+        "args": arguments_by_program[program],
         "interactiveMode": "IfAvailable",
     }
 
@@ -89,7 +89,7 @@ def main(program: str, twin: Path, arguments: Sequence[str]) -> int:
     if program in token_program.REQUIRED:
         return token_program.main(program, twin, arguments)
     print(f"{program}: this stand-in has no {json.dumps(arguments)}", file=sys.stderr)
-    return FAILED
+    return USAGE_ERROR
 
 
 if __name__ == "__main__":

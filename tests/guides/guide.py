@@ -6,7 +6,7 @@ tests run:
     COMMAND
     # twin: ANOTHER COMMAND          the other command, because the twin has no counterpart of this one
     # not on the twin: REASON        nothing
-    # only: STACK                    the command only in the walk of this stack
+    # only: STACK                    the command for this stack only
 """
 
 import re
@@ -19,13 +19,13 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDES = {"eks": ROOT / "docs/eks.md", "aks": ROOT / "docs/aks.md"}
 """Guide by the first word of its stacks' names."""
 
-WALKED = ("Steps", "Upgrade", "Teardown")
-"""Sections whose commands follow one another."""
+TESTED_SECTIONS = ("Steps", "Upgrade", "Teardown")
+"""Sections whose commands the tests run, one after the other."""
 
-WITHOUT_ACCOUNT = "Try it without an account"
+OFFLINE_SECTION = "Try it without an account"
 """The section for the twin alone; tests/e2e/test_clouds.py runs its commands."""
 
-INSTEAD, SKIPPED, ONLY = "# twin: ", "# not on the twin: ", "# only: "
+TWIN_PREFIX, SKIP_PREFIX, ONLY_PREFIX = "# twin: ", "# not on the twin: ", "# only: "
 BLOCK = re.compile(r"^( *)```[a-z]*\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 
 
@@ -36,21 +36,21 @@ class GuideCommand:
     Attributes:
         section: heading of the second level above it.
         text: the command of the page.
-        instead: the command that the twin runs in its place; empty for the same.
-        skipped: the reason why the twin runs nothing; empty if it runs something.
-        only: the stack that needs it; empty for all.
+        twin_command: the command that the twin runs in its place; empty for the same.
+        skip_reason: the reason why the twin runs nothing; empty if it runs something.
+        only_stack: the stack that needs it; empty for all.
     """
 
     section: str
     text: str
-    instead: str = ""
-    skipped: str = ""
-    only: str = ""
+    twin_command: str = ""
+    skip_reason: str = ""
+    only_stack: str = ""
 
     @property
     def on_twin(self) -> str:
         """The command that the twin runs; empty for none."""
-        return "" if self.skipped else self.instead or self.text
+        return "" if self.skip_reason else self.twin_command or self.text
 
 
 def blocks(page: str) -> Iterator[tuple[str, str]]:
@@ -64,24 +64,27 @@ def commands_of(section: str, block: str) -> list[GuideCommand]:
     """Return the commands of a block.
 
     Raises:
-        ValueError: a comment of a kind that is not known, or one without a command above it.
+        ValueError: a comment of an unknown kind, or without a command above it.
     """
     commands: list[GuideCommand] = []
     for line in filter(None, map(str.strip, block.splitlines())):
         if not line.startswith("#"):
             commands.append(GuideCommand(section, line))
-        elif commands and line.startswith(INSTEAD):
-            commands[-1] = replace(commands[-1], instead=line.removeprefix(INSTEAD))
-        elif commands and line.startswith(SKIPPED):
-            commands[-1] = replace(commands[-1], skipped=line.removeprefix(SKIPPED))
-        elif commands and line.startswith(ONLY):
-            commands[-1] = replace(commands[-1], only=line.removeprefix(ONLY))
+        elif commands and line.startswith(TWIN_PREFIX):
+            commands[-1] = replace(commands[-1], twin_command=line.removeprefix(TWIN_PREFIX))
+        elif commands and line.startswith(SKIP_PREFIX):
+            commands[-1] = replace(commands[-1], skip_reason=line.removeprefix(SKIP_PREFIX))
+        elif commands and line.startswith(ONLY_PREFIX):
+            commands[-1] = replace(commands[-1], only_stack=line.removeprefix(ONLY_PREFIX))
         else:
-            raise ValueError(f"a comment that the walk does not know: {line}")
+            raise ValueError(
+                f"{section}: unknown comment {line!r}; write `{TWIN_PREFIX}`, "
+                f"`{SKIP_PREFIX}` or `{ONLY_PREFIX}` below a command"
+            )
     return commands
 
 
-def walk_of(guide: str, stack: str) -> list[GuideCommand]:
+def guide_commands(guide: str, stack: str) -> list[GuideCommand]:
     """Return the commands of a guide for one of its stacks, in the order of the page.
 
     Args:
@@ -89,18 +92,18 @@ def walk_of(guide: str, stack: str) -> list[GuideCommand]:
         stack: name of the stack, such as `eks-prod`.
     """
     kind = stack.partition("-")[2]
-    written = [
+    commands = [
         command
         for section, block in blocks(GUIDES[guide].read_text())
-        if section in WALKED
+        if section in TESTED_SECTIONS
         for command in commands_of(section, block)
-        if command.only in ("", stack)
+        if command.only_stack in ("", stack)
     ]
 
-    def named(text: str) -> str:
+    def for_stack(text: str) -> str:
         return text.replace(f"{guide}-dev", stack).replace("everstep-dev", f"everstep-{kind}")
 
     return [
-        replace(command, text=named(command.text), instead=named(command.instead))
-        for command in written
+        replace(command, text=for_stack(command.text), twin_command=for_stack(command.twin_command))
+        for command in commands
     ]

@@ -13,7 +13,7 @@ code=$?
 {{ declare -px; printf 'cd %q\\n' "$PWD"; }} > "$SESSION"
 exit $code
 """
-"""Runs a command with the folder and the variables that earlier ones left."""
+"""Script that runs a command with the folder and the variables that earlier commands left."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,9 @@ class Shell:
         Ctrl-C ends it as in a terminal, even if the tests run in the background of a shell, which ignores it.
         """
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # an ignored one is inherited
+            signal.signal(
+                signal.SIGINT, signal.default_int_handler
+            )  # an ignored signal is inherited
         session = str(self.log.with_suffix(".session"))
         return subprocess.Popen(
             ["bash", "-c", SCRIPT.format(command=command)],

@@ -1,4 +1,4 @@
-"""The walk runs every command of docs/eks.md and docs/aks.md, and their options exist."""
+"""The tests run every command of docs/eks.md and docs/aks.md, and the options of the commands exist."""
 
 import re
 from typing import Any
@@ -13,19 +13,19 @@ from tests.guides.cloud_programs import PROGRAMS as CLOUD_PROGRAMS
 from tests.guides.cloud_programs import SUPPORTED
 from tests.guides.guide import (
     GUIDES,
-    WALKED,
-    WITHOUT_ACCOUNT,
+    OFFLINE_SECTION,
+    TESTED_SECTIONS,
     GuideCommand,
     blocks,
     commands_of,
-    walk_of,
+    guide_commands,
 )
 from tests.guides.words import options_of, words_of
 
 PROGRAMS = frozenset({"everstep", "pulumi", "aws", "az", "kubelogin"})
 SHELL = frozenset({"cd", "export", "for", "make", "."})
-ONLY_REAL = frozenset({"make", ".", "for", "az", "aws"})
-"""Programs whose commands may be left out on the twin."""
+SKIPPABLE_PROGRAMS = frozenset({"make", ".", "for", "az", "aws"})
+"""Programs whose commands may be skipped on the twin."""
 
 PHASES = (
     "everstep init",
@@ -42,7 +42,7 @@ PHASES = (
     "pulumi up",
     "pulumi destroy",
 )
-"""The beginnings of commands that every walk runs, in this order."""
+"""The beginnings of the commands of every stack, in this order."""
 
 AWS_CLI_ONLY: dict[tuple[str, str], frozenset[str]] = {
     ("eks", "update-kubeconfig"): frozenset({"--name", "--region"}),
@@ -79,46 +79,49 @@ def variants(guide: str) -> list[str]:
     """Return every command of a guide, including commands for the twin and commands within tables and sentences."""
     inline = re.findall(r"`((?:everstep|aws|az) [a-z][^`]*)`", GUIDES[guide].read_text())
     parts = [part for line in inline for part in re.split(r";|\|\s|&&", line)]
-    written = [
-        text for command in every_command(guide) for text in (command.text, command.instead) if text
+    texts = [
+        text
+        for command in every_command(guide)
+        for text in (command.text, command.twin_command)
+        if text
     ]
-    return [part.strip() for text in written for part in re.split(r"&&| \| ", text)] + [
+    return [part.strip() for text in texts for part in re.split(r"&&| \| ", text)] + [
         part.strip() for part in parts if part.strip()
     ]
 
 
 @pytest.mark.parametrize("guide", GUIDES)
-def test_every_block_is_walked(guide: str) -> None:
+def test_every_block_is_run(guide: str) -> None:
     sections = {section for section, _ in blocks(GUIDES[guide].read_text())}
 
-    assert sections == {WITHOUT_ACCOUNT, *WALKED}, (
-        "a block in another section would be skipped by the walk without notice"
+    assert sections == {OFFLINE_SECTION, *TESTED_SECTIONS}, (
+        "a block in another section would be skipped without notice"
     )
 
 
 @pytest.mark.parametrize("guide", GUIDES)
-def test_every_command_is_of_a_program_that_the_walk_has(guide: str) -> None:
+def test_every_command_is_of_a_known_program(guide: str) -> None:
     for command in every_command(guide):
         program = next(argument for argument in command.text.split() if "=" not in argument)
         assert program in PROGRAMS | SHELL, command
-        assert not command.skipped or program in ONLY_REAL, (
-            f"{command.text}: only what the twin cannot have may be left out"
+        assert not command.skip_reason or program in SKIPPABLE_PROGRAMS, (
+            f"{command.text}: only a command without a counterpart on the twin may be skipped"
         )
         if program in CLOUD_PROGRAMS and command.on_twin == command.text:
             prefix = tuple(command.text.split()[: 2 if program == "kubelogin" else 3])
             assert prefix in SUPPORTED, (
-                f"{command.text}: the twin has no counterpart; say what runs"
+                f"{command.text}: the twin has no counterpart; add the comment `# twin: COMMAND`"
             )
 
 
 @pytest.mark.parametrize(("guide", "stack"), STACKS)
-def test_a_walk_leads_through_every_phase_in_order(guide: str, stack: str) -> None:
-    walked = [command.on_twin for command in walk_of(guide, stack)]
+def test_the_commands_of_a_stack_include_every_phase_in_order(guide: str, stack: str) -> None:
+    commands = [command.on_twin for command in guide_commands(guide, stack)]
 
     position = 0
     for phase in PHASES:
         expected = phase.replace("STACK", stack)
-        remaining = walked[position:]
+        remaining = commands[position:]
         assert any(command.startswith(expected) for command in remaining), (
             f"{stack}: no {expected} where expected"
         )
@@ -129,7 +132,7 @@ def test_a_walk_leads_through_every_phase_in_order(guide: str, stack: str) -> No
 
 @pytest.mark.parametrize("guide", GUIDES)
 def test_every_option_of_everstep_exists(guide: str) -> None:
-    checked = 0
+    checked_commands = 0
     for text in variants(guide):
         arguments = words_of(text, "everstep")
         command: Any = get_command(app)
@@ -143,9 +146,9 @@ def test_every_option_of_everstep_exists(guide: str) -> None:
             assert options_of(arguments) <= valid_options, (
                 f"{text}: {options_of(arguments) - valid_options}"
             )
-            checked += 1
+            checked_commands += 1
 
-    assert checked >= 15, "the guide has commands of everstep"
+    assert checked_commands >= 15, "the guide has commands of everstep"
 
 
 @pytest.mark.parametrize("guide", GUIDES)
@@ -179,5 +182,5 @@ def test_every_option_of_the_azure_cli_exists(guide: str) -> None:
 
 
 def test_a_comment_of_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="does not know"):
+    with pytest.raises(ValueError, match="unknown comment"):
         commands_of("Steps", "pulumi up\n# on the twin: nothing\n")

@@ -11,16 +11,16 @@ from tests.guides.shell import Shell
 
 
 @pytest.fixture
-def in_background() -> Iterator[None]:
-    """Ignore SIGINT, as a shell makes the commands do that it starts in the background."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def background() -> Iterator[None]:
+    """Ignore SIGINT, like a command that a shell starts in the background."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, handler)
 
 
-@pytest.mark.usefixtures("in_background")
+@pytest.mark.usefixtures("background")
 def test_ctrl_c_ends_a_command_of_tests_that_run_in_the_background(tmp_path: Path) -> None:
-    shell = Shell(tmp_path, dict(os.environ), tmp_path / "walk.log")
+    shell = Shell(tmp_path, dict(os.environ), tmp_path / "shell.log")
 
     with shell.start("echo started; sleep 600") as process:
         assert process.stdout

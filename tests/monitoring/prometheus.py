@@ -1,6 +1,6 @@
 """Prometheus and promtool, of Debian's package, and a server that scrapes this machine.
 
-The package is unpacked into the cache of built programs rather than installed: an installed one would start a service.
+The package is unpacked into the cache of built programs rather than installed: the installation would start a service.
 """
 
 import json
@@ -31,7 +31,7 @@ PACKAGE = "prometheus"
 
 @cache
 def program(name: str) -> str:
-    """Return the path of `prometheus` or `promtool`; unpack the package if neither PATH nor cache have it."""
+    """Return the path of `prometheus` or `promtool`; unpack the package if neither PATH nor the cache has it."""
     if path := shutil.which(name):
         return path
     folder = cache_directory() / "debian-prometheus"
@@ -45,15 +45,15 @@ def _unpack(folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as work:
         result = _apt(work, "download", PACKAGE)
-        if result.returncode:  # the package lists may be old, or not there yet
+        if result.returncode:  # the package lists may be old or missing
             _apt(work, "update")
             result = _apt(work, "download", PACKAGE)
         assert result.returncode == 0, f"apt-get cannot download {PACKAGE}:\n{result.stderr}"
         (package,) = Path(work).glob(f"{PACKAGE}_*.deb")
-        unpacked = Path(work) / "unpacked"
-        subprocess.run(["dpkg-deb", "--extract", package, unpacked], check=True)
+        staging = Path(work) / "unpacked"
+        subprocess.run(["dpkg-deb", "--extract", package, staging], check=True)
         try:
-            unpacked.rename(folder)
+            staging.rename(folder)
         except OSError:  # another run was faster
             assert folder.exists()
 
@@ -108,13 +108,15 @@ class Prometheus:
 
 
 @contextmanager
-def serving(folder: Path, targets: Mapping[str, int], *rules: Path) -> Iterator[Prometheus]:
+def prometheus_server(
+    folder: Path, targets: Mapping[str, int], *rules: Path
+) -> Iterator[Prometheus]:
     """Yield a server that scrapes ports of this machine and evaluates the rules, both every half second.
 
     Args:
         folder: folder for its data.
         targets: ports by the name of the scrape job.
-        rules: files of further rules than ours.
+        rules: files with further rules.
     """
     config = {
         "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},

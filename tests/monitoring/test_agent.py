@@ -26,13 +26,13 @@ ARGS = EksMetricsAgentArgs(
 
 
 def faults(folder: Path, text: str) -> str:
-    """Return what promtool says against a configuration of an agent; empty if it accepts it."""
+    """Return the messages of promtool about the configuration of an agent; empty if it is valid."""
     config = yaml.safe_load(text)
     for job in config["scrape_configs"]:
         del job["kubernetes_sd_configs"]  # Debian builds Prometheus without Kubernetes
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    checked = promtool("check", "config", "--agent", "prometheus.yml", folder=folder)
-    return checked.stdout + checked.stderr if checked.returncode else ""
+    result = promtool("check", "config", "--agent", "prometheus.yml", folder=folder)
+    return result.stdout + result.stderr if result.returncode else ""
 
 
 def test_prometheus_accepts_the_configuration(tmp_path: Path) -> None:
@@ -42,12 +42,12 @@ def test_prometheus_accepts_the_configuration(tmp_path: Path) -> None:
 def test_prometheus_accepts_the_rules_of_the_workspace(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(rule_groups(eks_config()))
 
-    checked = promtool("check", "rules", "--lint-fatal", "rules.yaml", folder=tmp_path)
+    result = promtool("check", "rules", "--lint-fatal", "rules.yaml", folder=tmp_path)
 
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_a_wrong_configuration_is_found(tmp_path: Path) -> None:
-    wrong = configuration(ENDPOINT, ARGS).replace("sigv4:", "sigv5:")
+    invalid_text = configuration(ENDPOINT, ARGS).replace("sigv4:", "sigv5:")
 
-    assert "sigv5 not found" in faults(tmp_path, wrong)
+    assert "sigv5 not found" in faults(tmp_path, invalid_text)

@@ -1,6 +1,6 @@
 """Every query of the rules and dashboards, in a real Prometheus that scrapes real exporters.
 
-The workers belong to a launcher's run in which one was killed, the controller's registry has a real plan of
+The workers belong to a launcher's run in which one worker was killed, the controller's registry has a real plan of
 a job, and the GPUs are the twin's. No kubelet runs here: its two metrics are not covered.
 """
 
@@ -20,14 +20,14 @@ from components.docs.metric_table import read_rules
 from components.platform.dashboards import DASHBOARDS
 from controller.metrics import Metrics, serve
 from everstep.catalog.metrics import EXPORTERS
-from tests.controller.builders import decide, failed, job, pod, spec
+from tests.controller.builders import decide, failed_pod, job, pod, spec
 from tests.everstep.elastic.launch.launched import run_launcher
-from tests.monitoring.prometheus import Prometheus, serving
+from tests.monitoring.prometheus import Prometheus, prometheus_server
 from tests.processes import free_ports
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
-SECONDS = 240  # time for data to appear on a loaded machine
+DATA_SECONDS = 240  # time for data to appear on a loaded machine
 PASS_SECONDS = 0.2
 JOB = "training"
 SPENDING = {"budgetUsd": 100, "pools": [{"capacity": "spot", "usdPerHour": 1.25}]}
@@ -56,12 +56,12 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
             "controller": stack.enter_context(controller()),
             "gpu": stack.enter_context(gpu_node()),
         }
-        yield stack.enter_context(serving(folder, targets, folder / "prices.yaml"))
+        yield stack.enter_context(prometheus_server(folder, targets, folder / "prices.yaml"))
 
 
 @contextmanager
 def training(folder: Path) -> Iterator[list[int]]:
-    """Yield the metrics' ports of two workers that have recovered from the loss of one."""
+    """Yield the metrics' ports of two workers that have recovered from the loss of a worker."""
     ports = free_ports(2)
     program = Path(__file__).with_name("training.py")
     command = ["--nproc-per-node", "2", str(program), str(ports[0]), str(folder / JOB)]
@@ -83,31 +83,31 @@ def texts(folder: Path) -> str:
 @contextmanager
 def controller() -> Iterator[int]:
     """Yield the port of a controller's metrics that makes passes over one job."""
-    metrics, stopped = Metrics(), threading.Event()
+    metrics, stop = Metrics(), threading.Event()
     metrics.leads.set(1)
     server = serve(metrics, 0, lambda: True)
-    passes = threading.Thread(target=reconcile, args=(metrics, stopped))
+    passes = threading.Thread(target=reconcile, args=(metrics, stop))
     passes.start()
     try:
         yield server.server_port
     finally:
-        stopped.set()
+        stop.set()
         passes.join()
         server.shutdown()
         server.server_close()
 
 
-def reconcile(metrics: Metrics, stopped: threading.Event) -> None:
-    """Make passes over a job, of which one worker fails and comes back, until `stopped`."""
+def reconcile(metrics: Metrics, stop: threading.Event) -> None:
+    """Make passes over a job, one of whose workers fails and returns, until `stop` is set."""
     body = {**spec(3, min_replicas=1), "spending": SPENDING}
     elastic_job = job(body, name=JOB, zones=["us-east-1a"])
-    states = itertools.cycle(([pod(0), pod(1), failed(2)], [pod(0), pod(1), pod(2)]))
-    while not stopped.wait(PASS_SECONDS):
+    states = itertools.cycle(([pod(0), pod(1), failed_pod(2)], [pod(0), pod(1), pod(2)]))
+    while not stop.wait(PASS_SECONDS):
         with metrics.passes.time():
-            planned = decide(elastic_job, *next(states))
-            metrics.observe_job(("ns", JOB), planned.status, elastic_job.spec)
-            metrics.count_moves(("ns", JOB), elastic_job.status, planned.status)
-        for worker_exit in planned.exits:
+            plan = decide(elastic_job, *next(states))
+            metrics.observe_job(("ns", JOB), plan.status, elastic_job.spec)
+            metrics.count_moves(("ns", JOB), elastic_job.status, plan.status)
+        for worker_exit in plan.exits:
             metrics.restarts.labels(worker_exit.cause).inc()
 
 
@@ -134,19 +134,19 @@ def gpu_node() -> Iterator[int]:
         server.server_close()
 
 
-def resolved(query: str) -> str:
+def with_values(query: str) -> str:
     for name, value in VARIABLES.items():
         query = query.replace(name, value)
     return query
 
 
-def until_data(prometheus: Prometheus, query: str) -> None:
+def wait_for_data(prometheus: Prometheus, query: str) -> None:
     """Wait until a query returns a number.
 
     Raises:
         AssertionError: Prometheus refuses it, or there is no data in time.
     """
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + DATA_SECONDS
     while all(sample["value"][1] == "NaN" for sample in prometheus.query(query)):
         assert time.monotonic() < deadline, f"no data: {query}\n{prometheus.log.read_text()}"
         time.sleep(0.2)
@@ -162,35 +162,35 @@ PANELS = [
 
 @pytest.mark.parametrize(("panel", "query"), PANELS)
 def test_every_panel_has_data(prometheus: Prometheus, panel: str, query: str) -> None:
-    until_data(prometheus, resolved(query))
+    wait_for_data(prometheus, with_values(query))
 
 
 def test_every_annotation_can_be_evaluated(prometheus: Prometheus) -> None:
     for dashboard in DASHBOARDS:
         for annotation in dashboard.annotations:
-            prometheus.query(resolved(annotation.expression))
+            prometheus.query(with_values(annotation.expression))
 
 
 def test_every_variable_has_values(prometheus: Prometheus) -> None:
     for dashboard in DASHBOARDS:
         for variable in dashboard.variables:
-            until_data(prometheus, f'{variable.metric}{{{variable.key}!=""}}')
+            wait_for_data(prometheus, f'{variable.metric}{{{variable.key}!=""}}')
 
 
 def test_every_series_that_a_rule_selects_has_data(prometheus: Prometheus) -> None:
     for rule in read_rules():
         for selector in set(SELECTOR.findall(rule["expr"])) - ONLY_WITH_HOURS:
-            until_data(prometheus, selector)
+            wait_for_data(prometheus, selector)
 
 
 def test_every_recording_rule_has_data(prometheus: Prometheus) -> None:
     for rule in read_rules():
         if "record" in rule and rule["record"] not in ONLY_WITH_HOURS:
-            until_data(prometheus, rule["record"])
+            wait_for_data(prometheus, rule["record"])
 
 
 def test_prometheus_evaluates_every_rule_without_an_error(prometheus: Prometheus) -> None:
-    until_data(prometheus, "everstep:cost_usd_per_hour:sum")
+    wait_for_data(prometheus, "everstep:cost_usd_per_hour:sum")
 
     errors = {rule["name"]: rule.get("lastError", "") for rule in prometheus.rules()}
 
@@ -201,21 +201,21 @@ def test_every_metric_of_the_catalog_is_exported_with_its_labels(prometheus: Pro
     for exporter in EXPORTERS[:3]:
         for metric in exporter.metrics:
             for series in metric.series:
-                until_data(prometheus, series)
+                wait_for_data(prometheus, series)
                 labels = prometheus.query(series)[0]["metric"]
                 assert {*exporter.labels, *metric.labels} <= set(labels), metric.name
 
 
 def test_every_metric_that_is_exported_is_in_the_catalog(prometheus: Prometheus) -> None:
     names = prometheus.get("label/__name__/values")
-    exported_names = {
+    catalog_names = {
         series for exporter in EXPORTERS for metric in exporter.metrics for series in metric.series
     }
     # prometheus_client adds the time of creation of each counter and histogram.
-    cataloged = {
+    exported_names = {
         name
         for name in names
         if name.startswith(("everstep_", "elasticjob_")) and not name.endswith("_created")
     }
 
-    assert cataloged <= exported_names
+    assert exported_names <= catalog_names

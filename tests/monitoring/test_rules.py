@@ -94,9 +94,9 @@ def failures(folder: Path, rules: str, alert: str = "") -> str:
 
 
 def test_promtool_accepts_the_rules() -> None:
-    checked = promtool("check", "rules", "--lint-fatal", RULES, folder=HERE)
+    result = promtool("check", "rules", "--lint-fatal", RULES, folder=HERE)
 
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_every_alert_fires_when_it_must_and_only_then(tmp_path: Path) -> None:

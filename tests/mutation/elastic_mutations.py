@@ -85,7 +85,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _CHECKPOINT_TESTS,
     ),
     Mutation(
-        "folder removed although it became good meanwhile",
+        "folder removed although it became complete meanwhile",
         _FILES,
         "    if _is_valid(staging, manifest.generation, disk):",
         "    if False:",
@@ -171,7 +171,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _MEMBERSHIP_TESTS,
     ),
     Mutation(
-        "late response mistaken for the answer to the next commit",
+        "late response mistaken for the response to the next commit",
         _WORKER,
         'self._answers.get(int(message["request"]))',
         "next(iter(self._answers.values()), None)",
@@ -185,7 +185,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _RECOVERY_TESTS,
     ),
     Mutation(
-        "kept work dropped by a group that fails before it trains",
+        "completed work dropped by a group that fails before it trains",
         _RECOVERY,
         "[*([RollBack()] if training else []), ",
         "[RollBack(), ",

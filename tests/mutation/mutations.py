@@ -12,7 +12,7 @@ class Mutation:
         file: path from the root of the repository.
         old: the string to replace; it occurs exactly once.
         new: the replacement.
-        tests: paths of the tests of which one must fail.
+        tests: paths of tests; at least one test must fail.
     """
 
     description: str

@@ -43,8 +43,8 @@ class Result:
 def main() -> int:
     """Inject the selected mutations and return the exit code: 0 if all were caught."""
     options = _parse_options()
-    selected = _select(options.only, options.sample)
-    if not selected:
+    mutations = _select(options.only, options.sample)
+    if not mutations:
         print(f"no mutation has {options.only!r} in its description or file", file=sys.stderr)
         return 2
     copies = SimpleQueue[Path]()
@@ -52,12 +52,12 @@ def main() -> int:
         for number in range(options.jobs):
             copies.put(_copy(Path(folder) / str(number)))
         with ThreadPoolExecutor(options.jobs) as pool:
-            distinct = dict.fromkeys(mutation.tests for mutation in selected)
-            failures = pool.map(lambda tests: _run_unchanged(tests, copies), distinct)
+            test_sets = dict.fromkeys(mutation.tests for mutation in mutations)
+            failures = pool.map(lambda tests: _run_unchanged(tests, copies), test_sets)
             if failure := next(filter(None, failures), None):
                 print(f"the tests fail without any mutation: {failure}", file=sys.stderr)
                 return 2
-            results = list(pool.map(lambda mutation: _inject(mutation, copies), selected))
+            results = list(pool.map(lambda mutation: _inject(mutation, copies), mutations))
     _report(results, markdown=options.markdown)
     return int(any(result.caught_by is None for result in results))
 
@@ -78,14 +78,14 @@ def _parse_options() -> argparse.Namespace:
 def _select(word: str, sample: int) -> list[Mutation]:
     """Return the mutations to inject; a sample differs from commit to commit and is reproducible."""
     all_mutations = (*MUTATIONS, *ELASTIC_MUTATIONS)
-    matching = [
+    candidates = [
         mutation for mutation in all_mutations if word in f"{mutation.description} {mutation.file}"
     ]
     if not sample:
-        return matching
+        return candidates
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
-    chooser = random.Random(commit)
-    return chooser.sample(matching, min(sample, len(matching)))
+    generator = random.Random(commit)
+    return generator.sample(candidates, min(sample, len(candidates)))
 
 
 def _copy(target: Path) -> Path:
@@ -149,13 +149,13 @@ def _run_tests(copy: Path, tests: Sequence[str]) -> str | None:
 
 
 def _report(results: Sequence[Result], *, markdown: bool) -> None:
-    caught = sum(result.caught_by is not None for result in results)
+    caught_count = sum(result.caught_by is not None for result in results)
     if markdown:
         print("| mutation | file | caught by |\n| --- | --- | --- |")
         for result in results:
             test = (result.caught_by or "**nothing**").rpartition("::")[2].partition("[")[0]
             print(f"| {result.mutation.description} | `{result.mutation.file}` | `{test}` |")
-    print(f"{caught} of {len(results)} mutations were caught")
+    print(f"{caught_count} of {len(results)} mutations were caught")
 
 
 if __name__ == "__main__":

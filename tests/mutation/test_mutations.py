@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
     "mutation", [*MUTATIONS, *ELASTIC_MUTATIONS], ids=lambda mutation: mutation.description
 )
 def test_a_mistake_changes_its_file_and_leaves_valid_python(mutation: Mutation) -> None:
-    changed = mutation.applied_to((ROOT / mutation.file).read_text())
+    source = mutation.applied_to((ROOT / mutation.file).read_text())
 
-    ast.parse(changed)
+    ast.parse(source)
 
 
 @pytest.mark.parametrize("mutation", ELASTIC_MUTATIONS, ids=lambda mutation: mutation.description)

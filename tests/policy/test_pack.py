@@ -51,8 +51,8 @@ def test_stack_and_protection_come_from_the_urn_and_options(protect: bool) -> No
 
 
 def test_default_tags_are_read_from_the_json_of_the_provider() -> None:
-    packed = {"defaultTags": '{"tags": {"owner": "v", "costCenter": "1", "environment": "dev"}}'}
-    provider = PolicyProviderResource("pulumi:providers:aws", packed, "urn", "aws")
+    inputs = {"defaultTags": '{"tags": {"owner": "v", "costCenter": "1", "environment": "dev"}}'}
+    provider = PolicyProviderResource("pulumi:providers:aws", inputs, "urn", "aws")
 
     assert not reports_of("costs-have-an-owner", arguments(ROLE, {}, provider=provider))
     assert reports_of("costs-have-an-owner", arguments(ROLE, {}))

@@ -73,16 +73,18 @@ class Case:
 
     rule: str
     kind: str
-    compliant: dict[str, Any]
-    violating: dict[str, Any]
+    compliant_properties: dict[str, Any]
+    violating_properties: dict[str, Any]
     message: str
     common: dict[str, Any] = field(default_factory=dict)  # properties of both resources
 
 
-BLOCKED = dict.fromkeys(
+BLOCK_ALL = dict.fromkeys(
     ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets"), True
 )
-ENCRYPTED = {"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"encrypted": "true"}}]}
+ENCRYPTED_DISK = {
+    "blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"encrypted": "true"}}]
+}
 CASES = [
     Case(
         "gpu-pools-are-spot",
@@ -206,8 +208,8 @@ CASES = [
     Case(
         "no-public-buckets",
         PUBLIC_ACCESS_BLOCK,
-        BLOCKED,
-        BLOCKED | {"blockPublicPolicy": False},
+        BLOCK_ALL,
+        BLOCK_ALL | {"blockPublicPolicy": False},
         "blockPublicPolicy",
     ),
     Case(
@@ -220,7 +222,7 @@ CASES = [
     Case(
         "disks-are-encrypted",
         LAUNCH_TEMPLATE,
-        ENCRYPTED,
+        ENCRYPTED_DISK,
         {"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"encrypted": "false"}}]},
         "/dev/xvda",
     ),
@@ -383,8 +385,12 @@ RULES = {rule.name: rule for rule in pack.RULES}
 def test_a_rule_accepts_compliant_and_reports_violating_resources(case: Case) -> None:
     rule = RULES[case.rule]
 
-    assert list(rule.violations(Resource(type=case.kind, properties=case.compliant))) == []
-    violations = list(rule.violations(Resource(type=case.kind, properties=case.violating)))
+    assert (
+        list(rule.violations(Resource(type=case.kind, properties=case.compliant_properties))) == []
+    )
+    violations = list(
+        rule.violations(Resource(type=case.kind, properties=case.violating_properties))
+    )
     assert len(violations) == 1, "one fault, one violation"
     assert case.message in violations[0]
 
@@ -392,11 +398,11 @@ def test_a_rule_accepts_compliant_and_reports_violating_resources(case: Case) ->
 @pytest.mark.parametrize("kind", [BUCKET, FSX_LUSTRE, STORAGE_ACCOUNT])
 def test_only_production_data_must_be_protected(kind: str) -> None:
     rule = RULES["production-data-is-protected"]
-    by_tag = {"tags": {"environment": "prod"}}
+    production_tags = {"tags": {"environment": "prod"}}
 
-    assert not list(rule.violations(Resource(type=kind, properties=by_tag, protect=True)))
+    assert not list(rule.violations(Resource(type=kind, properties=production_tags, protect=True)))
     assert not list(rule.violations(Resource(type=kind, properties={}, stack="eks-dev")))
-    assert list(rule.violations(Resource(type=kind, properties=by_tag)))
+    assert list(rule.violations(Resource(type=kind, properties=production_tags)))
     assert list(rule.violations(Resource(type=kind, properties={}, stack="eks-prod")))
 
 
@@ -423,9 +429,12 @@ def test_long_lived_credentials_are_always_refused() -> None:
 
 
 def test_default_tags_of_the_provider_count() -> None:
-    rule, bare = RULES["costs-have-an-owner"], Resource(type=ROLE, properties={}, default_tags=TAGS)
+    rule, resource = (
+        RULES["costs-have-an-owner"],
+        Resource(type=ROLE, properties={}, default_tags=TAGS),
+    )
 
-    assert not list(rule.violations(bare))
+    assert not list(rule.violations(resource))
 
 
 def test_a_rule_ignores_resources_of_other_types() -> None:
@@ -434,12 +443,12 @@ def test_a_rule_ignores_resources_of_other_types() -> None:
 
 
 def test_every_rule_has_a_test() -> None:
-    covered = {case.rule for case in CASES}
-    separate = {
+    table_rules = {case.rule for case in CASES}
+    other_rules = {
         "production-data-is-protected",
         "production-images-by-digest",
         "no-long-lived-credentials",
     }
 
-    assert covered | separate == set(RULES)
+    assert table_rules | other_rules == set(RULES)
     assert len(pack.RULES) == len(RULES), "two rules have the same name"

@@ -52,7 +52,7 @@ class Project:
             timeout=400,
         )
 
-    def must(self, *arguments: str) -> str:
+    def run_checked(self, *arguments: str) -> str:
         """Run Pulumi, require success, and return its output."""
         result = self.run(*arguments)
         assert result.returncode == 0, (
@@ -62,7 +62,7 @@ class Project:
 
     def planned_operations(self) -> dict[str, str]:
         """Return the planned operation of `preview` for each resource that changes."""
-        plan = json.loads(self.must("preview", "--json"))
+        plan = json.loads(self.run_checked("preview", "--json"))
         return {
             step["urn"].rsplit("::", 1)[-1]: step["op"]
             for step in plan["steps"]
@@ -103,20 +103,20 @@ def project_without_cluster(tmp_path: Path) -> Project:
 def make_project(root: Path, environment: dict[str, str]) -> Project:
     """Copy the files of a stack into a new project with an empty state."""
     folder, backend, home = root / "project", root / "backend", root / "home"
-    for new in (folder, backend):
-        new.mkdir()
+    for path in (folder, backend):
+        path.mkdir()
     for file in ("Pulumi.yaml", "__main__.py"):
         shutil.copy(ROOT / file, folder / file)
     shutil.copytree(ROOT / "stacks", folder / "stacks")
     for code in ("components", "manifests"):
         (folder / code).symlink_to(ROOT / code)
     pulumi = ensure_tools(["pulumi"], Silent())["pulumi"]
-    inherited = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+    variables = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
     project = Project(
         folder,
         pulumi,
         {
-            **inherited,
+            **variables,
             **install_plugins(home, pulumi),
             "PULUMI_BACKEND_URL": f"file://{backend}",
             "PULUMI_CONFIG_PASSPHRASE": "of a test",
@@ -124,5 +124,5 @@ def make_project(root: Path, environment: dict[str, str]) -> Project:
             **environment,
         },
     )
-    project.must("stack", "init", STACK)
+    project.run_checked("stack", "init", STACK)
     return project

@@ -39,17 +39,17 @@ def simulated_nodes(kubeconfig: Path) -> Iterator[None]:
     api: client.ApiClient = config.new_client_from_config(str(kubeconfig))  # type: ignore[no-untyped-call]
     core: Any = client.CoreV1Api(api)
     for name, pool in NODES.items():
-        _tolerantly(partial(core.create_node, _node(name, pool)))
-    ending = threading.Event()
-    thread = threading.Thread(target=_update_until, args=(api, ending), name="simulated-nodes")
+        _ignore_expected_errors(partial(core.create_node, _node(name, pool)))
+    stop = threading.Event()
+    thread = threading.Thread(target=_update_periodically, args=(api, stop), name="simulated-nodes")
     thread.start()
     try:
         yield
     finally:
-        ending.set()
+        stop.set()
         thread.join()
         for name in NODES:
-            _tolerantly(partial(core.delete_node, name))
+            _ignore_expected_errors(partial(core.delete_node, name))
         api.close()  # type: ignore[no-untyped-call]
 
 
@@ -59,19 +59,19 @@ def _node(name: str, pool: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}
 
 
-def _update_until(api: client.ApiClient, ending: threading.Event) -> None:
+def _update_periodically(api: client.ApiClient, stop: threading.Event) -> None:
     last_heartbeat = 0.0
-    while not ending.wait(ROUND_SECONDS):
+    while not stop.wait(ROUND_SECONDS):
         if time.monotonic() - last_heartbeat > HEARTBEAT_SECONDS:
             last_heartbeat = time.monotonic()
             for name in NODES:
-                _tolerantly(partial(_report_ready, api, name))
-        _tolerantly(partial(_run_pods, api))
-        _tolerantly(partial(_train, api))
+                _ignore_expected_errors(partial(_report_ready, api, name))
+        _ignore_expected_errors(partial(_run_pods, api))
+        _ignore_expected_errors(partial(_train, api))
 
 
-def _tolerantly(action: Callable[[], Any]) -> None:
-    """Run an action and until the next round ignore missing objects, conflicts, throttling and a busy server."""
+def _ignore_expected_errors(action: Callable[[], Any]) -> None:
+    """Run an action; leave missing objects, conflicts, throttling and a busy server to the next round."""
     try:
         action()
     except HTTPError:
@@ -84,8 +84,12 @@ def _tolerantly(action: Callable[[], Any]) -> None:
 def _report_ready(api: client.ApiClient, name: str) -> None:
     """Report a node as ready."""
     capacity = {"cpu": "8", "memory": "16Gi", "pods": "110", "nvidia.com/gpu": "1"}
-    ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": datetime.now(UTC).isoformat()}
-    status = {"capacity": capacity, "allocatable": capacity, "conditions": [ready]}
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "lastHeartbeatTime": datetime.now(UTC).isoformat(),
+    }
+    status = {"capacity": capacity, "allocatable": capacity, "conditions": [condition]}
     client.CoreV1Api(api).patch_node_status(name, {"status": status})
 
 
@@ -105,23 +109,23 @@ def _run_pods(api: client.ApiClient) -> None:
 
 def _status_without_image(pod: Any) -> dict[str, Any]:
     """Return the status of a pod whose image is in no registry."""
-    waiting = {"reason": "ImagePullBackOff", "message": f"Back-off pulling image {MISSING_IMAGE}"}
+    state = {"reason": "ImagePullBackOff", "message": f"Back-off pulling image {MISSING_IMAGE}"}
     (container,) = pod.spec.containers
     status = {"name": container.name, "image": MISSING_IMAGE, "imageID": "", "ready": False}
     return {
         "phase": "Pending",
-        "containerStatuses": [{**status, "restartCount": 0, "state": {"waiting": waiting}}],
+        "containerStatuses": [{**status, "restartCount": 0, "state": {"waiting": state}}],
     }
 
 
 def _status(pod: Any, address: str) -> dict[str, Any]:
-    """Return the status of a running pod, of a completed one for a Job, or of one without its image."""
+    """Return the status of a running pod, a completed pod of a Job, or a pod without its image."""
     if any(container.image == MISSING_IMAGE for container in pod.spec.containers):
         return _status_without_image(pod)
     is_job_pod = any(owner.kind == "Job" for owner in pod.metadata.owner_references or ())
     ready = {"status": "False" if is_job_pod else "True"}
-    terminated = {"terminated": {"exitCode": 0, "reason": "Completed"}}
-    running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+    ended_state = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    running_state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
     return {
         "phase": "Succeeded" if is_job_pod else "Running",
         "podIP": address,
@@ -134,7 +138,7 @@ def _status(pod: Any, address: str) -> dict[str, Any]:
                 "imageID": "simulated",
                 "ready": not is_job_pod,
                 "restartCount": 0,
-                "state": terminated if is_job_pod else running,
+                "state": ended_state if is_job_pod else running_state,
             }
             for container in pod.spec.containers
         ],
@@ -154,5 +158,5 @@ def _train(api: client.ApiClient) -> None:
         except ApiException as error:
             if error.status != 404:
                 raise
-            # The CRD of upstream has no status subresource: its controller updates the whole object.
+            # The CRD of the upstream controller has no status subresource: its controller updates the whole object.
             custom.patch_namespaced_custom_object(*resource, name, status)

@@ -9,7 +9,7 @@ from tests.program.conftest import Project
 pytestmark = pytest.mark.twin
 
 
-def refused(project: Project) -> str:
+def failed_preview(project: Project) -> str:
     """Return the output of a preview, which must fail without a traceback."""
     result = project.run("preview")
     output = result.stdout + result.stderr
@@ -22,7 +22,7 @@ def test_all_faults_of_a_stack_file_are_shown_together(project_without_cluster: 
     project_without_cluster.change("job", minReplicas=4, modle="resnet18")
     project_without_cluster.change("data", dataset="fashion_mnist")
 
-    output = refused(project_without_cluster)
+    output = failed_preview(project_without_cluster)
 
     assert "everstep:job.minReplicas: 4" in output
     assert "everstep:job.modle: resnet18" in output
@@ -32,11 +32,11 @@ def test_all_faults_of_a_stack_file_are_shown_together(project_without_cluster: 
 def test_a_misspelt_section_is_shown(project_without_cluster: Project) -> None:
     project_without_cluster.change("storge", size="1Gi")
 
-    assert "did you mean storage?" in refused(project_without_cluster)
+    assert "did you mean storage?" in failed_preview(project_without_cluster)
 
 
 def test_a_missing_kubeconfig_is_reported_with_its_fix(project_without_cluster: Project) -> None:
-    output = refused(project_without_cluster)
+    output = failed_preview(project_without_cluster)
 
     assert "$KUBECONFIG" in output
     assert "everstep up" in output
@@ -45,7 +45,7 @@ def test_a_missing_kubeconfig_is_reported_with_its_fix(project_without_cluster: 
 def test_a_missing_kubeconfig_file_is_named(project_without_cluster: Project) -> None:
     project_without_cluster.change("cluster", kubeconfig="/nowhere/config")
 
-    assert "/nowhere/config" in refused(project_without_cluster)
+    assert "/nowhere/config" in failed_preview(project_without_cluster)
 
 
 def test_a_stack_file_that_is_not_yaml_is_refused_by_pulumi_itself(
@@ -53,7 +53,7 @@ def test_a_stack_file_that_is_not_yaml_is_refused_by_pulumi_itself(
 ) -> None:
     project_without_cluster.stack_file.write_text("config:\n  everstep:job: {replicas: 3\n")
 
-    output = refused(project_without_cluster)
+    output = failed_preview(project_without_cluster)
 
     assert "invalid YAML file" in output
     assert "line" in output, "the line in the file; `everstep` adds the file name"
@@ -62,7 +62,7 @@ def test_a_stack_file_that_is_not_yaml_is_refused_by_pulumi_itself(
 def test_a_missing_context_is_named(project: Project, cluster: Path) -> None:
     project.change("cluster", context="elsewhere")
 
-    output = refused(project)
+    output = failed_preview(project)
 
     assert "everstep:cluster.context: elsewhere" in output
     assert str(cluster) in output

@@ -19,7 +19,7 @@ from tests.processes import free_ports
 pytestmark = pytest.mark.twin
 
 MEMBERS = 3
-HEALTHY_WITHIN_SECONDS = 200.0
+HEALTH_TIMEOUT_SECONDS = 200.0
 
 
 @dataclass
@@ -30,36 +30,34 @@ class Members:
     folder: Path
     client_ports: list[int]
     peer_ports: list[int]
-    running: dict[int, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    processes: dict[int, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     def flags(self, index: int) -> list[str]:
         """Return the flags with variables expanded, and loopback addresses instead of pod names."""
         (container,) = pod_of(declare_existing()["training-etcd-members"])["containers"]
         flags = []
         for flag in container["args"]:
-            expanded = flag.replace("$(POD_NAME)", f"etcd-{index}")
-            expanded = expanded.replace("/var/lib/etcd", str(self.folder / f"etcd-{index}"))
+            value = flag.replace("$(POD_NAME)", f"etcd-{index}")
+            value = value.replace("/var/lib/etcd", str(self.folder / f"etcd-{index}"))
             for member in range(MEMBERS):
                 host = f"http://etcd-{member}.etcd.elastic-job.svc.cluster.local"
-                expanded = expanded.replace(
+                value = value.replace(
                     f"{host}:2379", f"http://127.0.0.1:{self.client_ports[member]}"
                 )
-                expanded = expanded.replace(
-                    f"{host}:2380", f"http://127.0.0.1:{self.peer_ports[member]}"
-                )
-            expanded = expanded.replace("0.0.0.0:2379", f"127.0.0.1:{self.client_ports[index]}")
-            flags.append(expanded.replace("0.0.0.0:2380", f"127.0.0.1:{self.peer_ports[index]}"))
+                value = value.replace(f"{host}:2380", f"http://127.0.0.1:{self.peer_ports[member]}")
+            value = value.replace("0.0.0.0:2379", f"127.0.0.1:{self.client_ports[index]}")
+            flags.append(value.replace("0.0.0.0:2380", f"127.0.0.1:{self.peer_ports[index]}"))
         return flags
 
     def start(self, index: int) -> "subprocess.Popen[bytes]":
         (self.folder / f"etcd-{index}").mkdir(exist_ok=True)
         with (self.folder / f"etcd-{index}.log").open("ab") as log:
             command = [str(self.program), *self.flags(index)]
-            self.running[index] = subprocess.Popen(command, stdout=log, stderr=log)
-        return self.running[index]
+            self.processes[index] = subprocess.Popen(command, stdout=log, stderr=log)
+        return self.processes[index]
 
     def stop(self, index: int) -> None:
-        process = self.running.pop(index)
+        process = self.processes.pop(index)
         process.terminate()
         process.wait()
 
@@ -72,7 +70,7 @@ class Members:
             return json.load(response)
 
     def wait_until_healthy(self, index: int) -> None:
-        deadline = time.monotonic() + HEALTHY_WITHIN_SECONDS
+        deadline = time.monotonic() + HEALTH_TIMEOUT_SECONDS
         while True:
             try:
                 if self.request(index, "/health")["health"] == "true":
@@ -95,15 +93,15 @@ def members(tmp_path: Path) -> Iterator[Members]:
             result.wait_until_healthy(index)
         yield result
     finally:
-        for index in list(result.running):
+        for index in list(result.processes):
             result.stop(index)
 
 
-def test_the_members_serve_what_torch_and_everstep_need(members: Members) -> None:
-    created = members.request(0, "/v2/keys/torchelastic?value=1", "", "PUT")
+def test_the_members_serve_the_apis_that_torch_and_everstep_need(members: Members) -> None:
+    response = members.request(0, "/v2/keys/torchelastic?value=1", "", "PUT")
     lease = members.request(1, "/v3/lease/grant", json.dumps({"TTL": 2}))
 
-    assert created["node"]["value"] == "1", "torch's own backends use only v2"
+    assert response["node"]["value"] == "1", "torch's own backends use only v2"
     assert lease["TTL"] == "2", "a longer lease would delay the detection of a lost worker"
 
 
@@ -111,9 +109,8 @@ def test_a_member_that_restarts_with_its_data_rejoins(members: Members) -> None:
     members.request(0, "/v3/kv/put", json.dumps({"key": "YQ==", "value": "MQ=="}))
 
     members.stop(2)
-    members.request(
-        0, "/v3/kv/put", json.dumps({"key": "Yg==", "value": "Mg=="})
-    )  # two are a quorum
+    # Two members are a quorum.
+    members.request(0, "/v3/kv/put", json.dumps({"key": "Yg==", "value": "Mg=="}))
     members.start(2)
     members.wait_until_healthy(2)
 
@@ -122,11 +119,11 @@ def test_a_member_that_restarts_with_its_data_rejoins(members: Members) -> None:
 
 
 def test_a_member_that_restarts_without_its_data_is_refused(members: Members) -> None:
-    """This is why members keep their data on the shared volume and not in an emptyDir."""
+    # This is why members keep their data on the shared volume and not in an emptyDir.
     members.stop(2)
     (members.folder / "etcd-2").rename(members.folder / "lost")
 
     process = members.start(2)
 
-    assert process.wait(timeout=HEALTHY_WITHIN_SECONDS) != 0
+    assert process.wait(timeout=HEALTH_TIMEOUT_SECONDS) != 0
     assert "already been bootstrapped" in (members.folder / "etcd-2.log").read_text()

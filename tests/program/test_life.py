@@ -37,10 +37,10 @@ def objects(cluster: Path) -> dict[str, Any]:
 def test_a_stack_is_created_updated_and_deleted_completely(
     project: Project, cluster: Path, nodes: None
 ) -> None:
-    project.must("up", "--yes", "--skip-preview")
+    project.run_checked("up", "--yes", "--skip-preview")
 
-    declared = objects(cluster)
-    assert set(declared) == {
+    live_objects = objects(cluster)
+    assert set(live_objects) == {
         "StatefulSet/etcd",
         "Deployment/elastic-job-controller",
         "Job/prepare-fashion-mnist",
@@ -50,18 +50,18 @@ def test_a_stack_is_created_updated_and_deleted_completely(
         "PersistentVolumeClaim/everstep",
         "PodDisruptionBudget/etcd",
     }
-    assert declared["StatefulSet/etcd"]["status"]["readyReplicas"] == 3
-    assert declared["PersistentVolumeClaim/everstep"]["status"]["phase"] == "Bound"
-    project.must("preview", "--expect-no-changes")
-    outputs = json.loads(project.must("stack", "output", "--json"))
+    assert live_objects["StatefulSet/etcd"]["status"]["readyReplicas"] == 3
+    assert live_objects["PersistentVolumeClaim/everstep"]["status"]["phase"] == "Bound"
+    project.run_checked("preview", "--expect-no-changes")
+    outputs = json.loads(project.run_checked("stack", "output", "--json"))
     assert outputs["job"] == "fashion"
     assert outputs["kubeconfig"] == "[secret]"
 
     check_job_of_another_stack(project, cluster)
-    uid = declared["ElasticJob/fashion"]["metadata"]["uid"]
+    uid = live_objects["ElasticJob/fashion"]["metadata"]["uid"]
     check_scaling_in_place(project, cluster, uid)
     check_job_replacement(project, cluster, uid)
-    project.must("preview", "--expect-no-changes")
+    project.run_checked("preview", "--expect-no-changes")
     check_deletion(project, cluster)
 
 
@@ -72,19 +72,19 @@ def check_job_of_another_stack(project: Project, cluster: Path) -> None:
     content = {"config": {"everstep:platformStack": {"name": STACK}, "everstep:job": job}}
     file = project.stack_file.with_name("Pulumi.second.yaml")
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
-    project.must("stack", "init", "second")
+    project.run_checked("stack", "init", "second")
 
-    plan = json.loads(project.must("preview", "--json", stack))
-    project.must("up", "--yes", "--skip-preview", stack)
-    created = objects(cluster)
-    project.must("preview", "--expect-no-changes", stack)
-    project.must("destroy", "--yes", "--skip-preview", stack)
+    plan = json.loads(project.run_checked("preview", "--json", stack))
+    project.run_checked("up", "--yes", "--skip-preview", stack)
+    objects_with_job = objects(cluster)
+    project.run_checked("preview", "--expect-no-changes", stack)
+    project.run_checked("destroy", "--yes", "--skip-preview", stack)
 
     kinds = {step["urn"].split("::")[2].rpartition(":")[2] for step in plan["steps"]}
     assert {"ElasticJob", "ResourceQuota", "PriorityClass"} <= kinds
     assert "StatefulSet" not in kinds
-    assert {"ElasticJob/fashion", "ElasticJob/second"} <= set(created)
-    assert set(created) - set(objects(cluster)) == {"ElasticJob/second"}
+    assert {"ElasticJob/fashion", "ElasticJob/second"} <= set(objects_with_job)
+    assert set(objects_with_job) - set(objects(cluster)) == {"ElasticJob/second"}
 
 
 def check_scaling_in_place(project: Project, cluster: Path, uid: str) -> None:
@@ -93,7 +93,7 @@ def check_scaling_in_place(project: Project, cluster: Path, uid: str) -> None:
     assert project.planned_operations() == {"training-job-fashion": "update"}, (
         "no other resource may change"
     )
-    project.must("up", "--yes", "--skip-preview")
+    project.run_checked("up", "--yes", "--skip-preview")
     job = objects(cluster)["ElasticJob/fashion"]
     assert job["spec"]["replicaSpecs"]["Worker"]["replicas"] == 2
     assert job["metadata"]["uid"] == uid, "running workers must continue"
@@ -102,13 +102,13 @@ def check_scaling_in_place(project: Project, cluster: Path, uid: str) -> None:
 def check_job_replacement(project: Project, cluster: Path, uid: str) -> None:
     project.change("job", model="resnet34")
 
-    project.must("up", "--yes", "--skip-preview")
+    project.run_checked("up", "--yes", "--skip-preview")
     job = objects(cluster)["ElasticJob/fashion"]
     assert job["metadata"]["uid"] != uid, "no controller changes running pods"
 
 
 def check_deletion(project: Project, cluster: Path) -> None:
-    project.must("destroy", "--yes", "--skip-preview")
+    project.run_checked("destroy", "--yes", "--skip-preview")
 
     remaining = kubectl(cluster, "get", "ns,pv,crd,clusterroles,clusterrolebindings", "-o", "name")
     assert "elastic" not in remaining
@@ -116,7 +116,7 @@ def check_deletion(project: Project, cluster: Path) -> None:
 
 
 def check_missing_image_of_daemon(project: Project) -> None:
-    """Check that `up` fails while the image of a DaemonSet cannot be pulled, and use an image that can."""
+    """Check that `up` fails while the image of a DaemonSet cannot be pulled, and then use an available image."""
     project.change("platform", spot={"enabled": True, "image": MISSING_IMAGE})
     project.environment["CLOUDTWIN_STUCK_SECONDS"] = "2"
 
@@ -132,31 +132,31 @@ def check_login(project: Project, cluster: Path) -> None:
     system = ("-n", "everstep-system", "get", "-o", "json")
     deployment = json.loads(kubectl(cluster, *system, "deployment", "elastic-job-controller"))
     secret = json.loads(kubectl(cluster, *system, "secret", "everstep-registries"))
-    stored = base64.b64decode(secret["data"][".dockerconfigjson"]).decode()
+    login = base64.b64decode(secret["data"][".dockerconfigjson"]).decode()
 
-    named = deployment["spec"]["template"]["spec"]["imagePullSecrets"]
-    assert named == [{"name": "everstep-registries"}]
-    assert json.loads(stored)["auths"]["https://index.docker.io/v1/"]["password"] == PASSWORD
-    state = project.must("stack", "export")
+    pull_secrets = deployment["spec"]["template"]["spec"]["imagePullSecrets"]
+    assert pull_secrets == [{"name": "everstep-registries"}]
+    assert json.loads(login)["auths"]["https://index.docker.io/v1/"]["password"] == PASSWORD
+    state = project.run_checked("stack", "export")
     encoded = base64.b64encode(f"robot:{PASSWORD}".encode()).decode()
     for text in (PASSWORD, encoded, secret["data"][".dockerconfigjson"]):
         assert text not in state, "the state is readable in the backend"
 
 
-def test_a_stack_can_switch_to_the_published_controller_and_back(
+def test_a_stack_can_switch_to_the_upstream_controller_and_back(
     project: Project, cluster: Path, nodes: None
 ) -> None:
     project.change("controller", kind="upstream", image="torchelastic/kubernetes:0.1.0")
-    project.must("config", "set", "--secret", "registryPassword:docker.io", PASSWORD)
+    project.run_checked("config", "set", "--secret", "registryPassword:docker.io", PASSWORD)
     project.change("platform", registryLogins={"docker.io": "robot"})
     check_missing_image_of_daemon(project)
-    project.must("up", "--yes", "--skip-preview")
-    project.must("preview", "--expect-no-changes")
+    project.run_checked("up", "--yes", "--skip-preview")
+    project.run_checked("preview", "--expect-no-changes")
     check_login(project, cluster)
 
     project.change("controller", kind="maintained", image="localhost/everstep/controller:local")
     project.change("platform", registryLogins={})
-    project.must("up", "--yes", "--skip-preview")
+    project.run_checked("up", "--yes", "--skip-preview")
     assert "everstep-registries" not in kubectl(cluster, "get", "secrets", "-A", "-o", "name")
 
     (version,) = json.loads(

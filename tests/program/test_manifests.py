@@ -54,8 +54,8 @@ def kubectl(
 
 
 def example() -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
-    return loaded
+    manifest: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    return manifest
 
 
 def dry_run(cluster: Path, job: dict[str, Any]) -> "subprocess.CompletedProcess[str]":
@@ -166,16 +166,16 @@ def test_a_job_can_be_scaled_within_its_bounds(cluster_with_crd: Path) -> None:
     assert kubectl(cluster_with_crd, "apply", "-f", str(EXAMPLE)).returncode == 0
     scale = ("-n", "elastic-job", "scale", "elasticjob", "example", "--replicas")
 
-    suspended, within = (
+    suspension, scaling = (
         kubectl(cluster_with_crd, *scale, "0"),
         kubectl(cluster_with_crd, *scale, "2"),
     )
-    above = kubectl(cluster_with_crd, *scale, "9")
+    excess = kubectl(cluster_with_crd, *scale, "9")
     listing = kubectl(cluster_with_crd, "-n", "elastic-job", "get", "elasticjobs").stdout
 
-    assert suspended.returncode == 0, "0 suspends a job"
-    assert within.returncode == 0, within.stderr
-    assert "maxReplicas is less than" in above.stderr
+    assert suspension.returncode == 0, "0 suspends a job"
+    assert scaling.returncode == 0, scaling.stderr
+    assert "maxReplicas is less than" in excess.stderr
     header, row = (line.split() for line in listing.splitlines())
     assert header[-6:] == ["REPLICAS", "DESIRED", "ZONE", "MIN", "MAX", "AGE"]
     assert row[-4:-1] == ["2", "1", "3"], "without a controller, DESIRED and ZONE are empty"

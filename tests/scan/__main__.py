@@ -1,4 +1,4 @@
-"""Scan what the stacks declare in Kubernetes, the Dockerfiles and the workflows with checkov.
+"""Scan the Kubernetes objects of the stacks, the Dockerfiles and the workflows with checkov.
 
     make scan
 
@@ -17,9 +17,9 @@ from typing import Any
 from tests.scan.accepted import (
     AcceptedFinding,
     Finding,
-    not_accepted,
     parse_accepted,
-    without_finding,
+    stale_entries,
+    unaccepted_findings,
 )
 from tests.scan.manifests import write_manifests
 
@@ -55,27 +55,28 @@ def scan(checkov: Path, folder: Path, frameworks: list[str]) -> set[Finding]:
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     if result.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{result.stderr[-2000:]}")
-    parsed: Any = json.loads(result.stdout)
+    output: Any = json.loads(result.stdout)
     reports = [
-        part for part in (parsed if isinstance(parsed, list) else [parsed]) if "results" in part
+        part for part in (output if isinstance(output, list) else [output]) if "results" in part
     ]
     if errors := sum(part["summary"]["parsing_errors"] for part in reports):
         raise RuntimeError(f"the scanner could not read {errors} files of {folder}")
     return {
-        Finding(failed["check_id"], failed["check_name"], failed["resource"].strip("/"))
+        Finding(check["check_id"], check["check_name"], check["resource"].strip("/"))
         for part in reports
-        for failed in part["results"]["failed_checks"]
+        for check in part["results"]["failed_checks"]
     }
 
 
 def report(findings: set[Finding], accepted: list[AcceptedFinding]) -> int:
     """Print missing and stale entries; return the exit status."""
-    missing, stale = not_accepted(findings, accepted), without_finding(findings, accepted)
-    for finding in missing:
+    missing_entries = unaccepted_findings(findings, accepted)
+    entries_without_finding = stale_entries(findings, accepted)
+    for finding in missing_entries:
         print(f"not accepted: {finding.check} at {finding.resource}: {finding.rule}")
-    for entry in stale:
+    for entry in entries_without_finding:
         print(f"accepted without a finding: {entry.check} at {', '.join(entry.resources)}")
-    if missing or stale:
+    if missing_entries or entries_without_finding:
         print(f"Fix them, or change the table in {SECURITY_PAGE.relative_to(REPOSITORY)}.")
         return 1
     print(f"{len(findings)} findings, all accepted.")

@@ -1,4 +1,4 @@
-"""The accepted findings of a scanner, from a table of a page. Pure."""
+"""The accepted findings of a scanner, from a table of a page."""
 
 import re
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ class AcceptedFinding:
 
     Attributes:
         check: identifier of the rule.
-        resources: patterns of the objects or files, as a shell's.
+        resources: shell patterns of the objects or files.
         reason: reason why they are accepted.
     """
 
@@ -64,7 +64,9 @@ def parse_accepted(page: str) -> list[AcceptedFinding]:
     return accepted
 
 
-def not_accepted(findings: Iterable[Finding], accepted: Iterable[AcceptedFinding]) -> list[Finding]:
+def unaccepted_findings(
+    findings: Iterable[Finding], accepted: Iterable[AcceptedFinding]
+) -> list[Finding]:
     """Return the findings without an entry, sorted."""
     entries = list(accepted)
     return sorted(
@@ -72,7 +74,7 @@ def not_accepted(findings: Iterable[Finding], accepted: Iterable[AcceptedFinding
     )
 
 
-def without_finding(
+def stale_entries(
     findings: Iterable[Finding], accepted: Iterable[AcceptedFinding]
 ) -> list[AcceptedFinding]:
     """Return the entries that cover no finding, or have a pattern that covers none."""

@@ -23,8 +23,8 @@ def objects(graph: Graph) -> Iterator[Mapping[str, Any]]:
     """Yield the objects; in place of an ElasticJob, which scanners do not know, its worker's pod."""
     for resource in graph.resources.values():
         if resource.type.startswith("kubernetes:") and "kind" in resource.inputs:
-            plain: dict[str, Any] = json.loads(json.dumps(resource.inputs, default=str))
-            yield worker_pod(plain) if plain["kind"] == "ElasticJob" else plain
+            content: dict[str, Any] = json.loads(json.dumps(resource.inputs, default=str))
+            yield worker_pod(content) if content["kind"] == "ElasticJob" else content
 
 
 def worker_pod(job: Mapping[str, Any]) -> dict[str, Any]:

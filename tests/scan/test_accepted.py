@@ -5,9 +5,9 @@ import pytest
 from tests.scan.accepted import (
     AcceptedFinding,
     Finding,
-    not_accepted,
     parse_accepted,
-    without_finding,
+    stale_entries,
+    unaccepted_findings,
 )
 
 PAGE = """
@@ -32,12 +32,14 @@ def test_a_page_without_accepted_findings_is_refused() -> None:
 
 
 def test_findings_of_other_rules_and_resources_are_not_accepted() -> None:
-    others = [
+    other_findings = [
         Finding("CKV_K8S_12", "memory", "DaemonSet.spot"),
         Finding("CKV_K8S_11", "", "Pod.b"),
     ]
 
-    assert not_accepted([LIMITS, PROBE, *others], parse_accepted(PAGE)) == sorted(others)
+    assert unaccepted_findings([LIMITS, PROBE, *other_findings], parse_accepted(PAGE)) == sorted(
+        other_findings
+    )
 
 
 def test_an_entry_is_reported_if_one_of_its_resources_has_no_finding() -> None:
@@ -46,4 +48,4 @@ def test_an_entry_is_reported_if_one_of_its_resources_has_no_finding() -> None:
         AcceptedFinding("CKV_K8S_9", ("Pod.*", "Job.*"), ""),
     ]
 
-    assert without_finding([LIMITS, PROBE], accepted) == accepted[1:]
+    assert stale_entries([LIMITS, PROBE], accepted) == accepted[1:]

@@ -34,18 +34,18 @@ class Bench:
         return client.CoreV1Api(self.api)
 
     @property
-    def custom(self) -> Any:
+    def custom_objects(self) -> Any:
         return client.CustomObjectsApi(self.api)
 
     def job(self, name: str, **fields: Any) -> "Job":
         """Create a job; see `manifest` for the fields."""
         body = manifest(name, self.namespace, **fields)
-        self.custom.create_namespaced_custom_object(
-            GROUP, VERSION, self.namespace, PLURAL, {**body, "spec": self.adapted(body["spec"])}
+        self.custom_objects.create_namespaced_custom_object(
+            GROUP, VERSION, self.namespace, PLURAL, {**body, "spec": self.adapt_spec(body["spec"])}
         )
         return Job(self, name)
 
-    def adapted(self, spec: dict[str, Any]) -> dict[str, Any]:
+    def adapt_spec(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Return a job's spec, or a patch of one, with its pods adapted to the machines."""
         spec = copy.deepcopy(spec)
         for replicas in spec.get("replicaSpecs", {}).values():
@@ -106,7 +106,7 @@ class Job:
     name: str
 
     def read(self) -> dict[str, Any]:
-        result: dict[str, Any] = self.bench.custom.get_namespaced_custom_object(
+        result: dict[str, Any] = self.bench.custom_objects.get_namespaced_custom_object(
             GROUP, VERSION, self.bench.namespace, PLURAL, self.name
         )
         return result
@@ -119,17 +119,17 @@ class Job:
         return False
 
     def patch(self, spec: dict[str, Any]) -> None:
-        self.bench.custom.patch_namespaced_custom_object(
+        self.bench.custom_objects.patch_namespaced_custom_object(
             GROUP,
             VERSION,
             self.bench.namespace,
             PLURAL,
             self.name,
-            {"spec": self.bench.adapted(spec)},
+            {"spec": self.bench.adapt_spec(spec)},
         )
 
     def scale(self, replicas: int) -> None:
-        self.bench.custom.patch_namespaced_custom_object_scale(
+        self.bench.custom_objects.patch_namespaced_custom_object_scale(
             GROUP,
             VERSION,
             self.bench.namespace,
@@ -139,22 +139,22 @@ class Job:
         )
 
     def delete(self) -> None:
-        self.bench.custom.delete_namespaced_custom_object(
+        self.bench.custom_objects.delete_namespaced_custom_object(
             GROUP, VERSION, self.bench.namespace, PLURAL, self.name
         )
 
     def pods(self) -> dict[int, Any]:
         """Return the job's pods by index."""
         selector = f"job-name={self.name}"
-        listed = self.bench.core.list_namespaced_pod(
+        pods = self.bench.core.list_namespaced_pod(
             self.bench.namespace, label_selector=selector
         ).items
-        return {int(pod.metadata.labels["replica-index"]): pod for pod in listed}
+        return {int(pod.metadata.labels["replica-index"]): pod for pod in pods}
 
     def uids(self) -> dict[int, str]:
         return {index: pod.metadata.uid for index, pod in self.pods().items()}
 
-    def running(self) -> set[int]:
+    def running_workers(self) -> set[int]:
         return {
             index
             for index, pod in self.pods().items()
@@ -163,10 +163,10 @@ class Job:
 
     def services(self) -> list[Any]:
         selector = f"job-name={self.name}"
-        listed: list[Any] = self.bench.core.list_namespaced_service(
+        services: list[Any] = self.bench.core.list_namespaced_service(
             self.bench.namespace, label_selector=selector
         ).items
-        return listed
+        return services
 
     def conditions(self) -> dict[str, dict[str, Any]]:
         conditions = (self.read().get("status") or {}).get("conditions") or ()
@@ -182,7 +182,7 @@ class Job:
             for index, pod in self.pods().items()
         }
 
-    def desired(self) -> int | None:
+    def desired_workers(self) -> int | None:
         """Return the desired number of workers of a job that follows capacity."""
         return ((self.read().get("status") or {}).get("scaling") or {}).get("desired")
 
@@ -192,19 +192,19 @@ class Job:
 
     def events(self) -> list[Any]:
         selector = f"involvedObject.kind=ElasticJob,involvedObject.name={self.name}"
-        listed: list[Any] = self.bench.core.list_namespaced_event(
+        events: list[Any] = self.bench.core.list_namespaced_event(
             self.bench.namespace, field_selector=selector
         ).items
-        return listed
+        return events
 
-    def until_events(self, *reasons: str) -> None:
+    def wait_for_events(self, *reasons: str) -> None:
         """Wait for events with these reasons: the controller records them after the status."""
-        self.until(
+        self.wait_until(
             f"there are events {reasons}",
             lambda: {event.reason for event in self.events()} >= set(reasons),
         )
 
-    def until(
+    def wait_until(
         self, description: str, condition: Callable[[], object], seconds: float = WAIT_SECONDS
     ) -> None:
         """Wait for a condition; on a timeout, fail with the state of the job."""
@@ -216,7 +216,7 @@ class Job:
             )
             time.sleep(0.05)
 
-    def stays(
+    def check_holds(
         self, description: str, condition: Callable[[], object], seconds: float = 1.0
     ) -> None:
         """Check that a condition holds for some time."""
@@ -225,14 +225,14 @@ class Job:
             assert condition(), f"no longer true: {description}\n{self._describe()}"
             time.sleep(0.05)
 
-    def until_running(self, indices: set[int], replaced: dict[int, str] | None = None) -> None:
-        """Wait until exactly these workers run, none of them in a pod with a uid of `replaced`."""
-        replaced_uids = set((replaced or {}).values())
-        self.until(
+    def wait_until_running(self, indices: set[int], old_uids: dict[int, str] | None = None) -> None:
+        """Wait until exactly these workers run, and no pod has one of the old uids."""
+        uids_to_avoid = set((old_uids or {}).values())
+        self.wait_until(
             f"workers {indices} run in new pods",
             lambda: (
-                self.running() == indices == set(self.pods())
-                and not replaced_uids & set(self.uids().values())
+                self.running_workers() == indices == set(self.pods())
+                and not uids_to_avoid & set(self.uids().values())
             ),
         )
 

@@ -7,18 +7,18 @@ The same test functions run in two environments:
     pods        machines of a twin with real kubelets and containers (real_pods.py): processes that
                 exit with a code, are killed, evicted, or lost with their machine
 
-`make test-twin` runs all tests on the stand-in and a subset (ON_PODS) on pods. EVERSTEP_CONFORMANCE
+`make test-twin` runs all tests on the stand-in and a subset (POD_TESTS) on pods. EVERSTEP_CONFORMANCE
 selects the environment: `stand-in`, or `pods` for all tests there (about ten minutes).
 
 The controller under test is the maintained one, as a process with the permissions of its service
-account. Another one is tested by its image, which runs on a machine without workers:
+account. To test another controller, give its image; it runs on a machine without workers:
 
     EVERSTEP_TWIN_IMAGES=/path/to/torchelastic-kubernetes.tar    an OCI archive (skopeo copy
         docker://torchelastic/kubernetes:0.1.0 oci-archive:torchelastic-kubernetes.tar:torchelastic/kubernetes:0.1.0)
     EVERSTEP_CONFORMANCE=pods
     EVERSTEP_CONFORMANCE_IMAGE=torchelastic/kubernetes:0.1.0
-    EVERSTEP_CONFORMANCE_UPSTREAM=1    runs it with the flags of the published TorchElastic
-        controller, and expects its known failures (`upstream_known_wrong`)
+    EVERSTEP_CONFORMANCE_UPSTREAM=1    runs it with the flags of the upstream TorchElastic
+        controller, and expects its known failures (`known_upstream_failure`)
     pytest -m twin tests/controller/conformance
 
 Or use a cluster without other nodes, with the ElasticJob's CRD and a running controller, and give
@@ -46,7 +46,7 @@ from kubernetes import client, config
 from everstep.cli.images import OPTIONS
 from everstep.progress import Silent
 from tests.controller.conformance import real_pods
-from tests.controller.conformance.bench import Bench
+from tests.controller.conformance.bench import Bench, Job
 from tests.controller.conformance.fake_kubelet import FakeKubelet, accepts_workers
 from tests.controller.conformance.in_cluster import InCluster, install
 from tests.controller.conformance.real_pods import RealPods
@@ -61,8 +61,8 @@ REAL_PODS_TIME_FACTOR = 4.0
 SHORT_DELAYS = ("--scale-down-after=3", "--scale-up-after=1", "--request-capacity-after=30")
 """Delays for jobs that follow capacity; the defaults of the controller would take minutes."""
 
-ON_PODS = {
-    "test_workers_train_on_while_the_api_server_is_away",
+POD_TESTS = {
+    "test_workers_continue_to_train_while_the_api_server_does_not_respond",
     "test_a_job_follows_its_machines_without_disturbing_other_workers",
     "test_a_running_worker_reads_bounds_that_changed",
     "test_each_worker_has_a_pod_and_a_headless_service_of_the_same_name",
@@ -81,29 +81,31 @@ ON_PODS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    text = (
-        "upstream_known_wrong(reason): the published TorchElastic controller is known to fail this"
+    description = (
+        "known_upstream_failure(reason): the upstream TorchElastic controller is known to fail this"
     )
-    config.addinivalue_line("markers", text)
+    config.addinivalue_line("markers", description)
     config.addinivalue_line("markers", "only_on(environment, reason): runs in one environment only")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    selected = [item for item in items if Path(__file__).parent in item.path.parents]
-    unwanted = {id(item) for item in selected if not _is_selected(item)}
-    config.hook.pytest_deselected(items=[item for item in selected if id(item) in unwanted])
-    items[:] = [item for item in items if id(item) not in unwanted]
-    for item in selected:
+    conformance_items = [item for item in items if Path(__file__).parent in item.path.parents]
+    deselected_ids = {id(item) for item in conformance_items if not _is_selected(item)}
+    config.hook.pytest_deselected(
+        items=[item for item in conformance_items if id(item) in deselected_ids]
+    )
+    items[:] = [item for item in items if id(item) not in deselected_ids]
+    for item in conformance_items:
         item.add_marker(pytest.mark.twin)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Expect failed assertions in a test that the published controller is known to fail.
+    """Expect failed assertions in a test that the upstream controller is known to fail.
 
     A marker `xfail` would also accept errors of fixtures and of the API, with which a test proves nothing.
     """
-    marker = pyfuncitem.get_closest_marker("upstream_known_wrong")
+    marker = pyfuncitem.get_closest_marker("known_upstream_failure")
     if not marker or not os.environ.get("EVERSTEP_CONFORMANCE_UPSTREAM"):
         return (yield)
     try:
@@ -124,7 +126,7 @@ def _is_selected(item: pytest.Item) -> bool:
     if environment is None or selected_environments:
         return environment in (None, selected_environments)
     function = item.name.partition("[")[0]
-    return environment == STAND_IN or item.name in ON_PODS or function in ON_PODS
+    return environment == STAND_IN or item.name in POD_TESTS or function in POD_TESTS
 
 
 class Controller(Protocol):
@@ -134,7 +136,7 @@ class Controller(Protocol):
     def start(self) -> None: ...
 
 
-class OwnProcess:
+class ControllerProcess:
     """The maintained controller, as a process with the permissions of its service account."""
 
     def __init__(self, kubeconfig: Path, log: Path) -> None:
@@ -246,10 +248,10 @@ def controller(
     if image := os.environ.get("EVERSTEP_CONFORMANCE_IMAGE"):
         assert isinstance(machines, RealPods), "an image needs EVERSTEP_CONFORMANCE=pods"
         machines.start()
-        yield from InCluster(api, NAMESPACE, image, upstream=upstream).running()
+        yield from InCluster(api, NAMESPACE, image, upstream=upstream).deployed()
         return
     folder = tmp_path_factory.mktemp("controller")
-    process = OwnProcess(_as_service_account(api, kubeconfig, folder), folder / "log")
+    process = ControllerProcess(_as_service_account(api, kubeconfig, folder), folder / "log")
     process.start()
     yield process
     process.stop()
@@ -276,7 +278,7 @@ def kubelet(
 def bench(api: client.ApiClient, kubelet: FakeKubelet | RealPods) -> Bench:
     """Return the namespace for jobs."""
     if isinstance(kubelet, RealPods):
-        return Bench(api, NAMESPACE, real_pods.adapted, REAL_PODS_TIME_FACTOR)
+        return Bench(api, NAMESPACE, real_pods.adapt_pod, REAL_PODS_TIME_FACTOR)
     return Bench(api, NAMESPACE)
 
 
@@ -285,8 +287,6 @@ def name(request: pytest.FixtureRequest, bench: Bench) -> Iterator[str]:
     """Yield a unique job name; the job is deleted after the test."""
     name = f"job-{uuid.uuid4().hex[:6]}"
     yield name
-    from tests.controller.conformance.bench import Job
-
     job = Job(bench, name)
     if not job.is_gone():
         job.delete()

@@ -15,7 +15,7 @@ from urllib3.exceptions import HTTPError
 RENEW_SECONDS = 2.0  # the node controller marks a node as unreachable after 8 s without a renewal
 SYNC_SECONDS = 0.05
 SIGTERM_CODE = 143
-UNTIL_NEXT_TIME = (404, 409, 422, 429)
+RETRIED_STATUSES = (404, 409, 422, 429)
 """Errors after which a kubelet tries again: the pod changed meanwhile, or there are too many requests."""
 
 
@@ -44,7 +44,6 @@ class FakeKubelet:
         self.namespace = namespace
         self.workers = nodes
         self.nodes = set(nodes)
-        self.ends: dict[str, int] = {}
         self.sigterm_exit_code = SIGTERM_CODE
         self._stop = threading.Event()
         self._threads = [
@@ -79,8 +78,8 @@ class FakeKubelet:
 
     def end(self, pod: str, code: int) -> None:
         """Terminate a worker's process with an exit code."""
-        current = self.core.read_namespaced_pod(pod, self.namespace)
-        self._report_ended(current, code)
+        worker = self.core.read_namespaced_pod(pod, self.namespace)
+        self._report_ended(worker, code)
 
     def evict(self, pod: str) -> None:
         """Evict a pod under resource pressure: no container status is left."""
@@ -102,7 +101,7 @@ class FakeKubelet:
             try:
                 work()
             except client.ApiException as error:
-                if error.status not in UNTIL_NEXT_TIME and error.status < 500:
+                if error.status not in RETRIED_STATUSES and error.status < 500:
                     raise
             except HTTPError:  # the API server does not respond, as on a busy machine
                 continue

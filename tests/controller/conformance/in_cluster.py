@@ -30,17 +30,20 @@ def install(api: client.ApiClient, namespace: str, *, upstream: bool) -> None:
     for name in sorted({namespace, SYSTEM_NAMESPACE}):
         core.create_namespace({"metadata": {"name": name}})
     with event_loop():  # Pulumi's outputs need one
-        flavour = _flavour(namespace, upstream=upstream)
-    for part in [definition(status_subresource=flavour.status_subresource), *read(flavour.rbac)]:
+        controller_flavour = _flavour(namespace, upstream=upstream)
+    for part in [
+        definition(status_subresource=controller_flavour.status_subresource),
+        *read(controller_flavour.rbac),
+    ]:
         utils.create_from_dict(api, part)  # type: ignore[no-untyped-call]  # the client has no types
     crds: Any = client.ApiextensionsV1Api(api)
-    served = "elasticjobs.elastic.pytorch.org"
+    crd = "elasticjobs.elastic.pytorch.org"
 
-    def established() -> bool:
-        conditions = crds.read_custom_resource_definition(served).status.conditions or ()
+    def is_served() -> bool:
+        conditions = crds.read_custom_resource_definition(crd).status.conditions or ()
         return any(item.type == "Established" and item.status == "True" for item in conditions)
 
-    _wait(established, "the definition of ElasticJobs is served")
+    _wait(is_served, "the definition of ElasticJobs is served")
 
 
 def _flavour(namespace: str, *, upstream: bool) -> Flavour:
@@ -66,11 +69,11 @@ class InCluster:
     image: str
     upstream: bool
 
-    def running(self) -> Iterator["InCluster"]:
+    def deployed(self) -> Iterator["InCluster"]:
         """Yield the controller while it is deployed."""
         apps: Any = client.AppsV1Api(self.api)
         apps.create_namespaced_deployment(self.controller_namespace, self.manifest())
-        self._settled(1)
+        self._wait_for_pods(1)
         yield self
         apps.delete_namespaced_deployment(NAME, self.controller_namespace)
 
@@ -86,8 +89,10 @@ class InCluster:
         self._scale(0)
 
     def manifest(self) -> dict[str, Any]:
-        chosen = _flavour(self.namespace, upstream=self.upstream)
-        (account,) = (part for part in read(chosen.rbac) if part["kind"] == "ServiceAccount")
+        controller_flavour = _flavour(self.namespace, upstream=self.upstream)
+        (account,) = (
+            part for part in read(controller_flavour.rbac) if part["kind"] == "ServiceAccount"
+        )
         command = ["/manager"] if self.upstream else ["python3", "-m", "controller"]
         container = {
             "name": "controller",
@@ -117,18 +122,18 @@ class InCluster:
         client.AppsV1Api(self.api).patch_namespaced_deployment_scale(
             NAME, self.controller_namespace, body
         )
-        self._settled(replicas)
+        self._wait_for_pods(replicas)
 
-    def _settled(self, replicas: int) -> None:
+    def _wait_for_pods(self, replicas: int) -> None:
         core: Any = client.CoreV1Api(self.api)
 
-        def settled() -> bool:
+        def has_expected_pods() -> bool:
             pods = core.list_namespaced_pod(
                 self.controller_namespace, label_selector=f"app={NAME}"
             ).items
             return [pod.status.phase for pod in pods] == ["Running"] * replicas
 
-        _wait(settled, f"{replicas} controllers run")
+        _wait(has_expected_pods, f"{replicas} controllers run")
 
 
 def _wait(condition: Callable[[], bool], description: str) -> None:

@@ -18,19 +18,18 @@ from kubernetes.stream import stream
 
 from everstep.cli.twin_settings import gpu_machine, system_machine
 from everstep.progress import Silent
-from tests.controller.conformance.fake_kubelet import FakeKubelet, accepts_workers
+from tests.controller.conformance.fake_kubelet import SIGTERM_CODE, FakeKubelet, accepts_workers
 
 MACHINES = ("machine-0", "machine-1", "machine-2")
 IMAGE = "localhost/everstep/controller:local"  # the smallest local image with Python
 UNUSED_IMAGES = frozenset({"localhost/everstep/none:local", "x"})
 """Images that tests use as placeholders for any image."""
 
-SIGTERM_CODE = 143
-KILLED = 128 + signal.SIGKILL
+SIGKILL_CODE = 128 + signal.SIGKILL
 SCRATCH_MIB = 8
 EXEC_SECONDS = 100
-STARTED = "until [ -p /tmp/end ]; do sleep 0.1; done"
-"""Waits in a container until its worker has begun: it writes its other files before this one."""
+WAIT_FOR_WORKER = "until [ -p /tmp/end ]; do sleep 0.1; done"
+"""Shell command that waits in a container for its worker, which creates this pipe after its other files."""
 
 BOOT_SECONDS = 300.0
 
@@ -58,13 +57,13 @@ os._exit(code)
 """A process that ends with the given code; for a signal, it ends its child and returns its code as a shell does."""
 
 
-def adapted(spec: dict[str, Any]) -> dict[str, Any]:
+def adapt_pod(spec: dict[str, Any]) -> dict[str, Any]:
     """Return a pod's spec in which containers with a placeholder image run a worker."""
-    containers = [_adapted(container) for container in spec.get("containers", ())]
+    containers = [_adapt_container(container) for container in spec.get("containers", ())]
     return {**spec, "containers": containers} if containers else spec
 
 
-def _adapted(container: dict[str, Any]) -> dict[str, Any]:
+def _adapt_container(container: dict[str, Any]) -> dict[str, Any]:
     if container.get("image") not in UNUSED_IMAGES:
         return container
     limits = {"ephemeral-storage": f"{SCRATCH_MIB}Mi"}  # exceeding it causes an eviction
@@ -84,7 +83,7 @@ class RealPods:
     def __init__(self, twin: Twin, api: client.ApiClient, namespace: str) -> None:
         self.twin, self.namespace = twin, namespace
         self.core: Any = client.CoreV1Api(api)  # the stubs make every field optional
-        self._exit_on_request = SIGTERM_CODE
+        self._sigterm_exit_code = SIGTERM_CODE
 
     def start(self) -> None:
         specs = [system_machine(name) for name in MACHINES]
@@ -98,23 +97,23 @@ class RealPods:
     @property
     def sigterm_exit_code(self) -> int:
         """Exit code of a running worker on SIGTERM."""
-        return self._exit_on_request
+        return self._sigterm_exit_code
 
     @sigterm_exit_code.setter
     def sigterm_exit_code(self, code: int) -> None:
-        self._exit_on_request = code
+        self._sigterm_exit_code = code
         # The pod of a controller under test has no container of this name.
         workers = self.core.list_namespaced_pod(self.namespace, label_selector="job-name")
         for pod in workers.items:
             if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None:
-                self._exec(pod.metadata.name, f"{STARTED}; echo {code} > /tmp/on-request")
+                self._exec(pod.metadata.name, f"{WAIT_FOR_WORKER}; echo {code} > /tmp/on-request")
 
     def end(self, pod: str, code: int) -> None:
         """Terminate a worker's process with an exit code; 137 kills it."""
-        if code == KILLED:
-            os.kill(self._first_process(pod), signal.SIGKILL)
+        if code == SIGKILL_CODE:
+            os.kill(self._process_id(pod), signal.SIGKILL)
         else:
-            self._exec(pod, f"{STARTED}; echo {code} > /tmp/end")
+            self._exec(pod, f"{WAIT_FOR_WORKER}; echo {code} > /tmp/end")
 
     def evict(self, pod: str) -> None:
         """Make a worker exceed its disk limit, so that its kubelet evicts it."""
@@ -185,15 +184,15 @@ class RealPods:
         finally:
             connection.sock.shutdown()  # close() leaves the socket of a connection that has ended
 
-    def _first_process(self, pod: str) -> int:
-        """Return the host's id of the process that a pod's container runs."""
+    def _process_id(self, pod: str) -> int:
+        """Return the id, on the host, of the process that a pod's container runs."""
         uid = self.core.read_namespaced_pod(pod, self.namespace).metadata.uid
         deadline = time.monotonic() + 100
         while time.monotonic() < deadline:
             for folder in Path("/proc").glob("[0-9]*"):
                 with contextlib.suppress(OSError):
-                    of_pod = uid in (folder / "cgroup").read_text()
-                    if of_pod and b"on-request" in (folder / "cmdline").read_bytes():
+                    is_of_pod = uid in (folder / "cgroup").read_text()
+                    if is_of_pod and b"on-request" in (folder / "cmdline").read_bytes():
                         return int(folder.name)
             time.sleep(0.1)
         raise AssertionError(f"no process of {pod} runs on this host")

@@ -1,4 +1,4 @@
-"""The API server does not respond for a while: the workers train on, and afterwards the controller continues."""
+"""The API server does not respond for a while: the workers train, and the controller continues after it."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ while True:
 
 @contextlib.contextmanager
 def api_server_frozen(twin: Twin) -> Iterator[None]:
-    """Freeze the process of the API server: it accepts connections, and answers nothing."""
+    """Freeze the process of the API server: it accepts connections and sends no response."""
     process = processes.load(twin.layout.process(API_SERVER))
     assert process is not None
     os.kill(process.pid, signal.SIGSTOP)
@@ -46,7 +46,7 @@ def steps(job: Job, index: int) -> list[float]:
 
 
 @pytest.mark.only_on("pods", "it needs processes that run without the API server")
-def test_workers_train_on_while_the_api_server_is_away(
+def test_workers_continue_to_train_while_the_api_server_does_not_respond(
     bench: Bench, kubelet: Kubelet, twin: Twin | None, name: str
 ) -> None:
     if twin is None:
@@ -55,18 +55,20 @@ def test_workers_train_on_while_the_api_server_is_away(
         "name": "elasticjob-worker", "image": IMAGE, "command": ["python3", "-c", TRAINING],
     }  # fmt: skip
     job = bench.job(name, replicas=2, pod={"containers": [worker]})
-    job.until_running({0, 1})
-    before, outage_start = job.uids(), time.time()
+    job.wait_until_running({0, 1})
+    uids_before, outage_start = job.uids(), time.time()
 
     with api_server_frozen(twin):
         time.sleep(OUTAGE_SECONDS)
         outage_end = time.time()
     job.scale(3)
-    job.until_running({0, 1, 2})
+    job.wait_until_running({0, 1, 2})
 
     pods = job.pods()
-    assert {index: pods[index].metadata.uid for index in before} == before, "a worker was deleted"
-    for index in before:
+    assert {index: pods[index].metadata.uid for index in uids_before} == uids_before, (
+        "a worker was deleted"
+    )
+    for index in uids_before:
         assert pods[index].status.container_statuses[0].restart_count == 0
-        meanwhile = [step for step in steps(job, index) if outage_start < step < outage_end]
-        assert len(meanwhile) >= MIN_STEPS, f"worker {index} stopped"
+        outage_steps = [step for step in steps(job, index) if outage_start < step < outage_end]
+        assert len(outage_steps) >= MIN_STEPS, f"worker {index} stopped"

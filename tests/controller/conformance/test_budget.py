@@ -1,4 +1,4 @@
-"""A job whose budget is used up is suspended, and a higher budget resumes it; nonsense is refused by the server."""
+"""A job whose budget is used up is suspended, and a higher budget resumes it; the API server refuses invalid limits."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from kubernetes import client
 from tests.controller.conformance.bench import Bench
 
 pytestmark = [
-    pytest.mark.upstream_known_wrong("it has no budgets"),
+    pytest.mark.known_upstream_failure("it has no budgets"),
     pytest.mark.only_on("stand-in", "machines have no prices"),
 ]
 
 A_DOLLAR_A_SECOND = [{"capacity": "spot", "usdPerHour": 3600}]
 RESERVE_USD = 2 * (60 + 30)
-"""Price of two workers until the next pass and through their grace period: no job begins with less."""
+"""Price of two workers until the next pass and through their grace period: a job with less does not start."""
 
 
 def test_a_budget_that_is_used_up_suspends_a_job_until_it_is_raised(
@@ -23,17 +23,17 @@ def test_a_budget_that_is_used_up_suspends_a_job_until_it_is_raised(
     limits = {"budgetUsd": RESERVE_USD + 4, "pools": A_DOLLAR_A_SECOND}
     job = bench.job(name, replicas=2, max_replicas=2, spending=limits)
 
-    job.until("the budget is used up", lambda: job.is_true("Suspended"))
-    job.until("the workers have left", lambda: job.pods() == {})
+    job.wait_until("the budget is used up", lambda: job.is_true("Suspended"))
+    job.wait_until("the workers have left", lambda: job.pods() == {})
 
-    suspended = job.conditions()["Suspended"]
-    assert suspended["reason"] == "BudgetUsedUp"
-    assert "raise job.budgetUsd" in suspended["message"]
+    condition = job.conditions()["Suspended"]
+    assert condition["reason"] == "BudgetUsedUp"
+    assert "raise job.budgetUsd" in condition["message"]
     assert job.read()["status"]["spending"]["usd"] > 0
-    job.until_events("BudgetUsedUp")
+    job.wait_for_events("BudgetUsedUp")
     job.patch({"spending": {"budgetUsd": 1e6}})
-    job.until_running({0, 1})
-    job.until("the job runs", lambda: job.is_true("Running") and not job.is_true("Suspended"))
+    job.wait_until_running({0, 1})
+    job.wait_until("the job runs", lambda: job.is_true("Running") and not job.is_true("Suspended"))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_budget_that_is_used_up_suspends_a_job_until_it_is_raised(
         {"pools": [{"capacity": "spot", "usdPerHour": -1}]},
     ],
 )
-def test_the_server_refuses_impossible_limits(
+def test_the_api_server_refuses_invalid_limits(
     bench: Bench, name: str, spending: dict[str, Any]
 ) -> None:
     with pytest.raises(client.ApiException) as error:

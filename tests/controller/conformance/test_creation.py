@@ -10,7 +10,7 @@ def test_each_worker_has_a_pod_and_a_headless_service_of_the_same_name(
     bench: Bench, name: str
 ) -> None:
     job = bench.job(name, replicas=3)
-    job.until_running({0, 1, 2})
+    job.wait_until_running({0, 1, 2})
 
     names = {f"{name}-worker-{index}" for index in range(3)}
     assert {pod.metadata.name for pod in job.pods().values()} == names
@@ -22,9 +22,9 @@ def test_each_worker_has_a_pod_and_a_headless_service_of_the_same_name(
         )
 
 
-def test_pods_carry_the_labels_that_select_them(bench: Bench, name: str) -> None:
+def test_pods_have_the_labels_that_select_them(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=2)
-    job.until_running({0, 1})
+    job.wait_until_running({0, 1})
 
     for index, pod in job.pods().items():
         assert pod.metadata.labels == {
@@ -37,11 +37,11 @@ def test_pods_carry_the_labels_that_select_them(bench: Bench, name: str) -> None
 
 def test_the_job_is_the_controlling_owner_of_its_objects(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=1)
-    job.until_running({0})
+    job.wait_until_running({0})
 
     uid = job.read()["metadata"]["uid"]
-    for owned in [*job.pods().values(), *job.services()]:
-        (owner,) = owned.metadata.owner_references
+    for child in [*job.pods().values(), *job.services()]:
+        (owner,) = child.metadata.owner_references
         assert (owner.kind, owner.name, owner.uid) == ("ElasticJob", name, uid)
         assert owner.controller
         assert owner.block_owner_deletion
@@ -57,7 +57,7 @@ def test_rendezvous_arguments_come_first_in_every_container(bench: Bench, name: 
     job = bench.job(
         name, replicas=2, min_replicas=1, max_replicas=4, pod={"containers": [worker, sidecar]}
     )
-    job.until_running({0, 1})
+    job.wait_until_running({0, 1})
 
     arguments = [
         "--rdzv_backend=etcd",
@@ -72,39 +72,43 @@ def test_rendezvous_arguments_come_first_in_every_container(bench: Bench, name: 
 
 def test_missing_bounds_default_to_the_number_of_replicas(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=2, min_replicas=None, max_replicas=None)
-    job.until_running({0, 1})
+    job.wait_until_running({0, 1})
 
     assert "--nnodes=2:2" in job.pods()[0].spec.containers[0].args
 
 
 def test_under_exit_code_the_controller_restarts_workers(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=1, restart_policy="ExitCode")
-    job.until_running({0})
+    job.wait_until_running({0})
 
     assert job.pods()[0].spec.restart_policy == "Never"
 
 
 def test_under_on_failure_the_kubelet_restarts_workers(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=1, restart_policy="OnFailure")
-    job.until_running({0})
+    job.wait_until_running({0})
 
     assert job.pods()[0].spec.restart_policy == "OnFailure"
 
 
-@pytest.mark.upstream_known_wrong("its pod types are Kubernetes 1.15's and drop every newer field")
+@pytest.mark.known_upstream_failure(
+    "its pod types are Kubernetes 1.15's and drop every newer field"
+)
 def test_a_pod_keeps_fields_that_are_newer_than_the_upstream_controller(
     bench: Bench, name: str
 ) -> None:
-    spread = {
+    constraint = {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
         "whenUnsatisfiable": "ScheduleAnyway",
     }
     profile = {"seccompProfile": {"type": "RuntimeDefault"}}
     job = bench.job(
-        name, replicas=1, pod={"topologySpreadConstraints": [spread], "securityContext": profile}
+        name,
+        replicas=1,
+        pod={"topologySpreadConstraints": [constraint], "securityContext": profile},
     )
-    job.until_running({0})
+    job.wait_until_running({0})
 
     spec = job.pods()[0].spec
     assert spec.topology_spread_constraints[0].topology_key == "kubernetes.io/hostname"
@@ -113,15 +117,15 @@ def test_a_pod_keeps_fields_that_are_newer_than_the_upstream_controller(
 
 def test_the_status_counts_running_workers(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=3)
-    job.until_running({0, 1, 2})
+    job.wait_until_running({0, 1, 2})
 
-    job.until("three active workers", lambda: job.count("active") == 3)
-    job.until("Running", lambda: job.is_true("Running"))
+    job.wait_until("three workers are active", lambda: job.count("active") == 3)
+    job.wait_until("the job runs", lambda: job.is_true("Running"))
     assert not job.is_true("Succeeded")
     assert not job.is_true("Failed")
 
 
-@pytest.mark.upstream_known_wrong(
+@pytest.mark.known_upstream_failure(
     "it never sets startTime, and reports Running while no worker runs"
 )
 def test_a_job_with_pending_workers_is_not_running_and_reports_the_reason(
@@ -130,8 +134,8 @@ def test_a_job_with_pending_workers_is_not_running_and_reports_the_reason(
     kubelet.cordon(on=True)
     try:
         job = bench.job(name, replicas=1)
-        job.until(
-            "a reason",
+        job.wait_until(
+            "there is a reason",
             lambda: "Unschedulable" in job.conditions().get("Running", {}).get("message", ""),
         )
         assert not job.is_true("Running")
@@ -139,15 +143,15 @@ def test_a_job_with_pending_workers_is_not_running_and_reports_the_reason(
         assert "startTime" in job.read()["status"]
     finally:
         kubelet.cordon(on=False)
-    job.until("Running", lambda: job.is_true("Running"))
+    job.wait_until("the job runs", lambda: job.is_true("Running"))
 
 
 def test_a_job_without_changes_is_not_written(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=2)
-    job.until("Running", lambda: job.count("active") == 2)
+    job.wait_until("the job runs", lambda: job.count("active") == 2)
 
     version = job.read()["metadata"]["resourceVersion"]
 
-    job.stays(
+    job.check_holds(
         "the job is not written", lambda: job.read()["metadata"]["resourceVersion"] == version, 2
     )

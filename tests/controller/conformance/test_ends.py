@@ -13,12 +13,12 @@ def test_a_job_succeeds_when_all_workers_have_finished(
     bench: Bench, kubelet: Kubelet, name: str
 ) -> None:
     job = bench.job(name, replicas=2)
-    job.until_running({0, 1})
+    job.wait_until_running({0, 1})
 
     kubelet.end(f"{name}-worker-0", 0)
     kubelet.end(f"{name}-worker-1", 0)
 
-    job.until("succeeded", lambda: job.is_true("Succeeded"))
+    job.wait_until("the job has succeeded", lambda: job.is_true("Succeeded"))
     assert job.read()["status"]["completionTime"]
     assert job.count("succeeded") == 2
     assert not job.is_true("Running")
@@ -29,62 +29,62 @@ def test_after_one_worker_has_finished_the_job_waits_for_the_others_and_replaces
     bench: Bench, kubelet: Kubelet, name: str
 ) -> None:
     job = bench.job(name, replicas=2)
-    job.until_running({0, 1})
-    before = job.uids()
+    job.wait_until_running({0, 1})
+    uids_before = job.uids()
 
     kubelet.end(f"{name}-worker-0", 0)
 
-    job.stays("it has not succeeded yet", lambda: not job.is_true("Succeeded"))
-    assert job.uids() == before
+    job.check_holds("it has not succeeded yet", lambda: not job.is_true("Succeeded"))
+    assert job.uids() == uids_before
     kubelet.end(f"{name}-worker-1", 0)
-    job.until("succeeded", lambda: job.is_true("Succeeded"))
+    job.wait_until("the job has succeeded", lambda: job.is_true("Succeeded"))
 
 
-@pytest.mark.upstream_known_wrong("it needs as many successes as replicas, so the job never ends")
+@pytest.mark.known_upstream_failure("it needs as many successes as replicas, so the job never ends")
 def test_a_pending_worker_does_not_prevent_the_end_of_the_job(
     bench: Bench, kubelet: Kubelet, name: str
 ) -> None:
     job = bench.job(name, replicas=2)
-    job.until_running({0, 1})
+    job.wait_until_running({0, 1})
     kubelet.cordon(on=True)
     try:
         job.scale(3)
-        job.until("worker 2 is pending", lambda: 2 in job.pods())
+        job.wait_until("worker 2 is pending", lambda: 2 in job.pods())
         kubelet.end(f"{name}-worker-0", 0)
         kubelet.end(f"{name}-worker-1", 0)
 
-        job.until("succeeded", lambda: job.is_true("Succeeded"))
-        job.until("worker 2 is removed", lambda: set(job.pods()) == {0, 1})
+        job.wait_until("the job has succeeded", lambda: job.is_true("Succeeded"))
+        job.wait_until("worker 2 is removed", lambda: set(job.pods()) == {0, 1})
     finally:
         kubelet.cordon(on=False)
 
 
-@pytest.mark.upstream_known_wrong("it needs as many successes as replicas, so the job never ends")
+@pytest.mark.known_upstream_failure("it needs as many successes as replicas, so the job never ends")
 def test_a_worker_that_fails_after_the_training_has_finished_is_ignored(
     bench: Bench, kubelet: Kubelet, name: str
 ) -> None:
     job = bench.job(name, replicas=2, run_policy={"backoffLimit": 0})
-    job.until_running({0, 1})
+    job.wait_until_running({0, 1})
 
     kubelet.end(f"{name}-worker-0", 0)
-    job.until("one has finished", lambda: job.count("succeeded") == 1)
+    job.wait_until("one worker has finished", lambda: job.count("succeeded") == 1)
     kubelet.end(f"{name}-worker-1", 1)
 
-    job.until("succeeded", lambda: job.is_true("Succeeded"))
+    job.wait_until("the job has succeeded", lambda: job.is_true("Succeeded"))
     assert not job.is_true("Failed")
 
 
 def test_a_finished_job_does_not_change(bench: Bench, kubelet: Kubelet, name: str) -> None:
     job = bench.job(name, replicas=2)
-    job.until_running({0, 1})
-    before = job.uids()
+    job.wait_until_running({0, 1})
+    uids_before = job.uids()
     kubelet.end(f"{name}-worker-0", 0)
     kubelet.end(f"{name}-worker-1", 0)
-    job.until("succeeded", lambda: job.is_true("Succeeded"))
+    job.wait_until("the job has succeeded", lambda: job.is_true("Succeeded"))
 
     job.scale(3)
 
-    job.stays("no worker is created", lambda: job.uids() == before)
+    job.check_holds("no worker is created", lambda: job.uids() == uids_before)
     assert job.is_true("Succeeded")
 
 
@@ -95,18 +95,18 @@ def test_a_succeeded_job_is_cleaned_up_by_its_policy(
     bench: Bench, kubelet: Kubelet, name: str, policy: str | None, remaining: set[int]
 ) -> None:
     job = bench.job(name, replicas=2, run_policy={"cleanPodPolicy": policy} if policy else None)
-    job.until_running({0, 1})
+    job.wait_until_running({0, 1})
     kubelet.end(f"{name}-worker-0", 0)
     kubelet.end(f"{name}-worker-1", 0)
-    job.until("succeeded", lambda: job.is_true("Succeeded"))
+    job.wait_until("the job has succeeded", lambda: job.is_true("Succeeded"))
 
-    job.until("the rest is cleaned up", lambda: set(job.pods()) == remaining)
-    job.stays("the remaining pods stay", lambda: set(job.pods()) == remaining, 0.5)
+    job.wait_until("the rest is cleaned up", lambda: set(job.pods()) == remaining)
+    job.check_holds("the remaining pods stay", lambda: set(job.pods()) == remaining, 0.5)
     if not remaining:
-        job.until("no services", lambda: not job.services())
+        job.wait_until("there are no Services", lambda: not job.services())
 
 
-@pytest.mark.upstream_known_wrong("under ExitCode no failure ever fails the job")
+@pytest.mark.known_upstream_failure("under ExitCode no failure ever fails the job")
 @pytest.mark.parametrize(
     ("policy", "remaining"), [("None", {0, 1}), ("Running", {0}), ("All", set())]
 )
@@ -114,15 +114,15 @@ def test_a_failed_job_is_cleaned_up_by_its_policy(
     bench: Bench, kubelet: Kubelet, name: str, policy: str | None, remaining: set[int]
 ) -> None:
     job = bench.job(name, replicas=2, restart_policy="Never", run_policy={"cleanPodPolicy": policy})
-    job.until_running({0, 1})
+    job.wait_until_running({0, 1})
     kubelet.end(f"{name}-worker-0", 1)
-    job.until("failed", lambda: job.is_true("Failed"))
+    job.wait_until("the job has failed", lambda: job.is_true("Failed"))
 
-    job.until("the rest is cleaned up", lambda: set(job.pods()) == remaining)
-    job.stays("the remaining pods stay", lambda: set(job.pods()) == remaining, 0.5)
+    job.wait_until("the rest is cleaned up", lambda: set(job.pods()) == remaining)
+    job.check_holds("the remaining pods stay", lambda: set(job.pods()) == remaining, 0.5)
 
 
-@pytest.mark.upstream_known_wrong(
+@pytest.mark.known_upstream_failure(
     "it acts on the time to live only at the next event, and panics for a failed job"
 )
 @pytest.mark.parametrize("code", [0, 1])
@@ -130,12 +130,12 @@ def test_a_finished_job_is_deleted_after_its_time_to_live(
     bench: Bench, kubelet: Kubelet, name: str, code: int
 ) -> None:
     job = bench.job(name, replicas=1, run_policy={"ttlSecondsAfterFinished": 2, "backoffLimit": 0})
-    job.until_running({0})
+    job.wait_until_running({0})
 
     kubelet.end(f"{name}-worker-0", code)
 
-    job.until("over", lambda: job.is_true("Failed" if code else "Succeeded"))
-    job.until(
+    job.wait_until("the job has ended", lambda: job.is_true("Failed" if code else "Succeeded"))
+    job.wait_until(
         "the job and its objects are deleted",
         lambda: job.is_gone() and not job.pods() and not job.services(),
     )
@@ -143,26 +143,29 @@ def test_a_finished_job_is_deleted_after_its_time_to_live(
 
 def test_deleting_a_job_deletes_its_pods_and_services(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=2)
-    job.until_running({0, 1})
+    job.wait_until_running({0, 1})
 
     job.delete()
 
-    job.until("nothing is left", lambda: job.is_gone() and not job.pods() and not job.services())
+    job.wait_until(
+        "nothing is left", lambda: job.is_gone() and not job.pods() and not job.services()
+    )
 
 
 def test_a_job_of_the_same_name_starts_from_zero(bench: Bench, kubelet: Kubelet, name: str) -> None:
     job = bench.job(name, replicas=1)
-    job.until_running({0})
-    before = job.uids()
+    job.wait_until_running({0})
+    uids_before = job.uids()
     kubelet.end(f"{name}-worker-0", 0)
-    job.until("succeeded", lambda: job.is_true("Succeeded"))
+    job.wait_until("the job has succeeded", lambda: job.is_true("Succeeded"))
     job.delete()
-    job.until("gone", job.is_gone)
+    job.wait_until("the job is gone", job.is_gone)
 
     second_job = bench.job(name, replicas=1)
 
-    second_job.until(
-        "a new worker runs", lambda: second_job.running() == {0} and second_job.uids() != before
+    second_job.wait_until(
+        "a new worker runs",
+        lambda: second_job.running_workers() == {0} and second_job.uids() != uids_before,
     )
     assert not second_job.is_true("Succeeded")
 
@@ -175,33 +178,35 @@ def test_the_api_refuses_more_replicas_than_the_maximum(bench: Bench, name: str)
     assert "maxReplicas" in error.value.body
 
 
-@pytest.mark.upstream_known_wrong(UPSTREAM_NO_VALIDATION)
+@pytest.mark.known_upstream_failure(UPSTREAM_NO_VALIDATION)
 def test_a_job_with_refused_pods_fails_with_the_reason_and_starts_once_fixed(
     bench: Bench, name: str
 ) -> None:
     container = {"name": "elasticjob-worker", "image": "x", "imagePullPolicy": "Sometimes"}
     job = bench.job(name, replicas=1, pod={"containers": [container]})
 
-    job.until("failed", lambda: job.is_true("Failed"))
-    failed = job.conditions()["Failed"]
-    assert failed["reason"] == "InvalidSpec"
-    assert "imagePullPolicy" in failed["message"]
+    job.wait_until("the job has failed", lambda: job.is_true("Failed"))
+    condition = job.conditions()["Failed"]
+    assert condition["reason"] == "InvalidSpec"
+    assert "imagePullPolicy" in condition["message"]
     assert not job.pods()
 
-    right = {**container, "imagePullPolicy": "IfNotPresent"}
-    job.patch({"replicaSpecs": {"Worker": {"template": {"spec": {"containers": [right]}}}}})
+    fixed_container = {**container, "imagePullPolicy": "IfNotPresent"}
+    job.patch(
+        {"replicaSpecs": {"Worker": {"template": {"spec": {"containers": [fixed_container]}}}}}
+    )
 
-    job.until_running({0})
-    job.until("no longer failed", lambda: job.is_true("Running") and not job.is_true("Failed"))
+    job.wait_until_running({0})
+    job.wait_until("no longer failed", lambda: job.is_true("Running") and not job.is_true("Failed"))
 
 
-@pytest.mark.upstream_known_wrong(UPSTREAM_NO_VALIDATION)
+@pytest.mark.known_upstream_failure(UPSTREAM_NO_VALIDATION)
 def test_an_invalid_edit_of_a_running_job_is_reported_without_effect(
     bench: Bench, kubelet: Kubelet, name: str
 ) -> None:
     job = bench.job(name, replicas=2)
-    job.until_running({0, 1})
-    before = job.uids()
+    job.wait_until_running({0, 1})
+    uids_before = job.uids()
     container = {"name": "elasticjob-worker", "image": "x", "imagePullPolicy": "Sometimes"}
 
     job.patch(
@@ -212,9 +217,11 @@ def test_an_invalid_edit_of_a_running_job_is_reported_without_effect(
         }
     )
 
-    job.until("a warning", lambda: any(event.reason == "InvalidSpec" for event in job.events()))
-    job.stays("the workers keep running", lambda: job.uids() == before)
+    job.wait_until(
+        "there is a warning", lambda: any(event.reason == "InvalidSpec" for event in job.events())
+    )
+    job.check_holds("the workers keep running", lambda: job.uids() == uids_before)
     kubelet.end(f"{name}-worker-0", 143)
-    job.until_running({0, 1}, replaced={0: before[0]})
+    job.wait_until_running({0, 1}, old_uids={0: uids_before[0]})
     assert job.is_true("Running")
     assert "imagePullPolicy" in job.conditions()["Running"]["message"]

@@ -14,50 +14,50 @@ def test_a_worker_killed_by_a_signal_is_replaced_and_the_others_stay(
     bench: Bench, kubelet: Kubelet, name: str, code: int
 ) -> None:
     job = bench.job(name, replicas=3)
-    job.until_running({0, 1, 2})
-    before = job.uids()
+    job.wait_until_running({0, 1, 2})
+    uids_before = job.uids()
 
     kubelet.end(f"{name}-worker-1", code)
 
-    job.until_running({0, 1, 2}, replaced={1: before[1]})
+    job.wait_until_running({0, 1, 2}, old_uids={1: uids_before[1]})
     after = job.uids()
-    assert (after[0], after[2]) == (before[0], before[2])
+    assert (after[0], after[2]) == (uids_before[0], uids_before[2])
 
 
-@pytest.mark.upstream_known_wrong(UPSTREAM_DOES_NOT_REPLACE)
+@pytest.mark.known_upstream_failure(UPSTREAM_DOES_NOT_REPLACE)
 @pytest.mark.parametrize("code", [1, 2, 139])
 def test_a_failed_worker_is_replaced_after_a_back_off(
     bench: Bench, kubelet: Kubelet, name: str, code: int
 ) -> None:
     job = bench.job(name, replicas=2)
-    job.until_running({0, 1})
-    before = job.uids()
+    job.wait_until_running({0, 1})
+    uids_before = job.uids()
 
     kubelet.end(f"{name}-worker-1", code)
 
-    job.until_running({0, 1}, replaced={1: before[1]})
-    job.until("the job is no longer Restarting", lambda: not job.is_true("Restarting"))
-    job.until_events("WorkerEnded", "ElasticJobRestarting", "WorkerDeleted")
+    job.wait_until_running({0, 1}, old_uids={1: uids_before[1]})
+    job.wait_until("the job is no longer Restarting", lambda: not job.is_true("Restarting"))
+    job.wait_for_events("WorkerEnded", "ElasticJobRestarting", "WorkerDeleted")
     times = {event.reason: event.first_timestamp for event in job.events()}
     delay = times["WorkerDeleted"] - times["WorkerEnded"]
     assert delay.total_seconds() >= FIRST_DELAY_SECONDS, "its log can be read until then"
 
 
-@pytest.mark.upstream_known_wrong(UPSTREAM_DOES_NOT_REPLACE)
+@pytest.mark.known_upstream_failure(UPSTREAM_DOES_NOT_REPLACE)
 def test_an_evicted_worker_is_replaced(bench: Bench, kubelet: Kubelet, name: str) -> None:
     job = bench.job(name, replicas=2)
-    job.until_running({0, 1})
-    before = job.uids()
+    job.wait_until_running({0, 1})
+    uids_before = job.uids()
 
     kubelet.evict(f"{name}-worker-0")
 
-    job.until_running({0, 1}, replaced={0: before[0]})
+    job.wait_until_running({0, 1}, old_uids={0: uids_before[0]})
 
 
 def test_a_drained_worker_is_replaced(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=3)
-    job.until_running({0, 1, 2})
-    before = job.uids()
+    job.wait_until_running({0, 1, 2})
+    uids_before = job.uids()
 
     pod = f"{name}-worker-2"
     body = {
@@ -67,19 +67,19 @@ def test_a_drained_worker_is_replaced(bench: Bench, name: str) -> None:
     }
     bench.core.create_namespaced_pod_eviction(pod, bench.namespace, body)
 
-    job.until_running({0, 1, 2}, replaced={2: before[2]})
+    job.wait_until_running({0, 1, 2}, old_uids={2: uids_before[2]})
 
 
 def test_a_worker_that_exits_with_0_on_sigterm_has_not_finished(
     bench: Bench, kubelet: Kubelet, name: str
 ) -> None:
     job = bench.job(name, replicas=2)
-    job.until_running({0, 1})
-    before = job.uids()
+    job.wait_until_running({0, 1})
+    uids_before = job.uids()
     kubelet.sigterm_exit_code = 0
     try:
         bench.core.delete_namespaced_pod(f"{name}-worker-0", bench.namespace)
-        job.until_running({0, 1}, replaced={0: before[0]})
+        job.wait_until_running({0, 1}, old_uids={0: uids_before[0]})
     finally:
         kubelet.sigterm_exit_code = 143
     assert job.count("succeeded") == 0
@@ -87,118 +87,120 @@ def test_a_worker_that_exits_with_0_on_sigterm_has_not_finished(
 
 def test_a_deleted_worker_is_replaced(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=2)
-    job.until_running({0, 1})
-    before = job.uids()
+    job.wait_until_running({0, 1})
+    uids_before = job.uids()
 
     bench.core.delete_namespaced_pod(f"{name}-worker-0", bench.namespace)
 
-    job.until_running({0, 1}, replaced={0: before[0]})
+    job.wait_until_running({0, 1}, old_uids={0: uids_before[0]})
 
 
 def test_a_deleted_service_is_created_again(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=2)
-    job.until_running({0, 1})
+    job.wait_until_running({0, 1})
 
     bench.core.delete_namespaced_service(f"{name}-worker-0", bench.namespace)
     bench.core.delete_namespaced_pod(f"{name}-worker-1", bench.namespace)  # wakes the controller
 
-    job.until("both services exist", lambda: len(job.services()) == 2)
+    job.wait_until("both services exist", lambda: len(job.services()) == 2)
 
 
-@pytest.mark.upstream_known_wrong(UPSTREAM_DOES_NOT_REPLACE)
+@pytest.mark.known_upstream_failure(UPSTREAM_DOES_NOT_REPLACE)
 def test_a_worker_that_fails_too_often_is_left_out_while_others_run(
     bench: Bench, kubelet: Kubelet, name: str
 ) -> None:
     job = bench.job(name, replicas=2, run_policy={"backoffLimit": 0})
-    job.until_running({0, 1})
-    healthy = job.uids()[0]
+    job.wait_until_running({0, 1})
+    healthy_uid = job.uids()[0]
 
     kubelet.end(f"{name}-worker-1", 3)
 
-    job.until(
-        "left out",
+    job.wait_until(
+        "the worker is left out",
         lambda: "left out" in job.conditions().get("Running", {}).get("message", ""),
     )
-    assert not job.is_true("Failed"), "one bad node ends no job"
+    assert not job.is_true("Failed"), "one bad node does not end the job"
     assert job.is_true("Running")
-    assert job.uids()[0] == healthy
+    assert job.uids()[0] == healthy_uid
 
 
-@pytest.mark.upstream_known_wrong(UPSTREAM_DOES_NOT_REPLACE)
+@pytest.mark.known_upstream_failure(UPSTREAM_DOES_NOT_REPLACE)
 def test_repeated_failures_of_the_only_worker_fail_the_job_with_exit_code_and_log_command(
     bench: Bench, kubelet: Kubelet, name: str
 ) -> None:
     job = bench.job(name, replicas=1, run_policy={"backoffLimit": 1})
-    job.until_running({0})
-    before = job.uids()
+    job.wait_until_running({0})
+    uids_before = job.uids()
     kubelet.end(f"{name}-worker-0", 3)
-    job.until_running({0}, replaced={0: before[0]})
+    job.wait_until_running({0}, old_uids={0: uids_before[0]})
 
     kubelet.end(f"{name}-worker-0", 3)
 
-    job.until("failed", lambda: job.is_true("Failed"))
-    failed = job.conditions()["Failed"]
-    assert failed["reason"] == "BackoffLimitExceeded"
+    job.wait_until("the job has failed", lambda: job.is_true("Failed"))
+    condition = job.conditions()["Failed"]
+    assert condition["reason"] == "BackoffLimitExceeded"
     for part in (f"{name}-worker-0", "code 3", "kubectl logs"):
-        assert part in failed["message"]
+        assert part in condition["message"]
     assert not job.is_true("Running")
     assert job.read()["status"]["completionTime"]
-    job.stays("the failed pod is kept for its log", lambda: job.pods()[0].status.phase == "Failed")
+    job.check_holds(
+        "the failed pod is kept for its log", lambda: job.pods()[0].status.phase == "Failed"
+    )
 
 
-@pytest.mark.upstream_known_wrong(UPSTREAM_DOES_NOT_REPLACE)
+@pytest.mark.known_upstream_failure(UPSTREAM_DOES_NOT_REPLACE)
 def test_with_a_back_off_limit_of_0_the_first_failure_fails_the_job(
     bench: Bench, kubelet: Kubelet, name: str
 ) -> None:
     job = bench.job(name, replicas=1, run_policy={"backoffLimit": 0})
-    job.until_running({0})
+    job.wait_until_running({0})
 
     kubelet.end(f"{name}-worker-0", 1)
 
-    job.until("failed", lambda: job.is_true("Failed"))
+    job.wait_until("the job has failed", lambda: job.is_true("Failed"))
 
 
-@pytest.mark.upstream_known_wrong("backoffLimit has no effect under ExitCode")
+@pytest.mark.known_upstream_failure("backoffLimit has no effect under ExitCode")
 def test_evictions_never_count_against_the_back_off_limit(
     bench: Bench, kubelet: Kubelet, name: str
 ) -> None:
     job = bench.job(name, replicas=1, run_policy={"backoffLimit": 0})
-    job.until_running({0})
+    job.wait_until_running({0})
 
     for code in (143, 137, 138):
-        before = job.uids()
+        uids_before = job.uids()
         kubelet.end(f"{name}-worker-0", code)
-        job.until_running({0}, replaced=before)
+        job.wait_until_running({0}, old_uids=uids_before)
 
     assert not job.is_true("Failed")
 
 
-@pytest.mark.upstream_known_wrong("activeDeadlineSeconds has no effect")
+@pytest.mark.known_upstream_failure("activeDeadlineSeconds has no effect")
 def test_a_job_past_its_deadline_fails_and_its_workers_stop(bench: Bench, name: str) -> None:
     job = bench.job(name, replicas=2, run_policy={"activeDeadlineSeconds": 3})
-    job.until_running({0, 1})
+    job.wait_until_running({0, 1})
 
-    job.until("failed", lambda: job.is_true("Failed"))
+    job.wait_until("the job has failed", lambda: job.is_true("Failed"))
     assert job.conditions()["Failed"]["reason"] == "DeadlineExceeded"
-    job.until("no worker runs", lambda: not job.running())
+    job.wait_until("no worker runs", lambda: not job.running_workers())
 
 
-@pytest.mark.upstream_known_wrong(
+@pytest.mark.known_upstream_failure(
     "it is not aware of nodes: the pod must be deleted by another client"
 )
 def test_workers_of_a_deleted_node_are_replaced(bench: Bench, kubelet: Kubelet, name: str) -> None:
     job = bench.job(name, replicas=3)
-    job.until_running({0, 1, 2})
-    before = job.pods()
-    node = before[0].spec.node_name
+    job.wait_until_running({0, 1, 2})
+    pods_before = job.pods()
+    node = pods_before[0].spec.node_name
     lost_pods = {
-        index: pod.metadata.uid for index, pod in before.items() if pod.spec.node_name == node
+        index: pod.metadata.uid for index, pod in pods_before.items() if pod.spec.node_name == node
     }
     try:
         kubelet.lose(node)
 
-        job.until_running({0, 1, 2}, replaced=lost_pods)
-        job.until(
+        job.wait_until_running({0, 1, 2}, old_uids=lost_pods)
+        job.wait_until(
             "the lost node is reported as an event",
             lambda: any("lost" in event.message for event in job.events()),
         )
@@ -206,13 +208,13 @@ def test_workers_of_a_deleted_node_are_replaced(bench: Bench, kubelet: Kubelet, 
         kubelet.boot(node)
 
 
-@pytest.mark.upstream_known_wrong("it is not aware of nodes")
+@pytest.mark.known_upstream_failure("it is not aware of nodes")
 def test_workers_of_an_out_of_service_node_are_replaced(
     bench: Bench, kubelet: Kubelet, name: str
 ) -> None:
     job = bench.job(name, replicas=1)
-    job.until_running({0})
-    before, node = job.uids(), job.pods()[0].spec.node_name
+    job.wait_until_running({0})
+    uids_before, node = job.uids(), job.pods()[0].spec.node_name
     taint = {
         "key": "node.kubernetes.io/out-of-service",
         "value": "nodeshutdown",
@@ -222,27 +224,25 @@ def test_workers_of_an_out_of_service_node_are_replaced(
     try:
         bench.core.patch_node(node, {"spec": {"unschedulable": True, "taints": [taint]}})
 
-        job.until_running({0}, replaced=before)
+        job.wait_until_running({0}, old_uids=uids_before)
     finally:
         bench.core.delete_node(node)
         kubelet.boot(node)
 
 
-def test_a_foreign_pod_of_the_same_name_is_reported_and_not_deleted(
-    bench: Bench, name: str
-) -> None:
+def test_a_foreign_pod_of_the_same_name_is_not_deleted(bench: Bench, name: str) -> None:
     container = {"name": "mine", "image": "localhost/everstep/none:local"}
-    foreign = {"metadata": {"name": f"{name}-worker-0"}, "spec": {"containers": [container]}}
-    created = bench.core.create_namespaced_pod(bench.namespace, foreign)
+    body = {"metadata": {"name": f"{name}-worker-0"}, "spec": {"containers": [container]}}
+    pod = bench.core.create_namespaced_pod(bench.namespace, body)
     job = bench.job(name, replicas=2)
     try:
-        job.stays(
+        job.check_holds(
             "it is not deleted",
-            lambda: _uid(bench, created.metadata.name) == created.metadata.uid,
+            lambda: _uid(bench, pod.metadata.name) == pod.metadata.uid,
             2,
         )
     finally:
-        bench.core.delete_namespaced_pod(created.metadata.name, bench.namespace)
+        bench.core.delete_namespaced_pod(pod.metadata.name, bench.namespace)
 
 
 def _uid(bench: Bench, pod_name: str) -> str:

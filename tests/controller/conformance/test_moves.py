@@ -1,4 +1,4 @@
-"""A job with zones moves to another one, on a real API server with a real scheduler."""
+"""A job with zones moves to another zone, on a real API server with a real scheduler."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.controller.conformance.fake_kubelet import FakeKubelet
 from tests.controller.conformance.test_capacity import one_per_node
 
 pytestmark = [
-    pytest.mark.upstream_known_wrong("it has no zones"),
+    pytest.mark.known_upstream_failure("it has no zones"),
     pytest.mark.only_on("stand-in", "only this controller moves jobs"),
 ]
 
@@ -32,14 +32,14 @@ MOVE_SECONDS = 150
 
 @pytest.fixture
 def nodes(bench: Bench, kubelet: FakeKubelet) -> Iterator[tuple[str, ...]]:
-    """Yield the nodes without a zone, next to one in the near zone; afterwards all are as before."""
+    """Yield the nodes without a zone, next to a node in the near zone; restore all nodes after the test."""
     scheduling: Any = client.SchedulingV1Api(bench.api)
-    name = {
+    priority_class = {
         "metadata": {"name": PLACEHOLDER_PRIORITY_CLASS},
         "value": -1,
         "preemptionPolicy": "Never",
     }
-    scheduling.create_priority_class(name)
+    scheduling.create_priority_class(priority_class)
     kubelet.boot(FAR_NODES[-1])
     label(bench, "stand-in-0", NEAR)
     yield FAR_NODES
@@ -73,34 +73,40 @@ def test_a_job_moves_to_the_zone_that_has_machines_and_its_workers_leave_last(
     job = bench.job(
         name, replicas=3, max_replicas=3, annotations=annotations, pod=one_per_node(name)
     )
-    job.until("machines are requested in the far zone", lambda: len(placeholders(job)) == 3)
-    job.until("one worker runs, in the near zone", lambda: len(job.running()) == 1)
-    (old,) = (job.uids()[index] for index in job.running())
-    job.until_events("ZonesSearched")
+    job.wait_until("machines are requested in the far zone", lambda: len(placeholders(job)) == 3)
+    job.wait_until("one worker runs, in the near zone", lambda: len(job.running_workers()) == 1)
+    (old_uid,) = (job.uids()[index] for index in job.running_workers())
+    job.wait_for_events("ZonesSearched")
     controller.stop()
     for node in nodes:
         label(bench, node, FAR)
     controller.start()
 
-    job.until("three workers run in the far zone", lambda: runs_in(job, FAR, 3), MOVE_SECONDS)
-    job.until("the move has ended", lambda: "ended" in placement(job)["moves"][0], MOVE_SECONDS)
+    job.wait_until("three workers run in the far zone", lambda: runs_in(job, FAR, 3), MOVE_SECONDS)
+    job.wait_until(
+        "the move has ended", lambda: "ended" in placement(job)["moves"][0], MOVE_SECONDS
+    )
 
-    assert old not in job.uids().values()
-    job.until("no placeholder is left", lambda: not placeholders(job))
-    job.until("the condition is set", lambda: job.is_true("Placed"))
-    job.until_events("MoveBegan", "Moved")
+    assert old_uid not in job.uids().values()
+    job.wait_until("no placeholder is left", lambda: not placeholders(job))
+    job.wait_until("the condition is set", lambda: job.is_true("Placed"))
+    job.wait_for_events("MoveBegan", "Moved")
     status = placement(job)
     assert (status["zone"], status["moveCount"]) == (FAR, 1)
-    deleted = [event for event in job.events() if f"the group trains in {FAR}" in event.message]
-    running = {event.message: event for event in deleted if "-worker-" in event.message}
-    assert running, "the worker of the near zone is deleted"
-    left_at = max(event.first_timestamp for event in running.values())
-    started = [
+    departures = [event for event in job.events() if f"the group trains in {FAR}" in event.message]
+    worker_departures = {
+        event.message: event for event in departures if "-worker-" in event.message
+    }
+    assert worker_departures, "the worker of the near zone is deleted"
+    last_departure_at = max(event.first_timestamp for event in worker_departures.values())
+    start_times = [
         pod.status.container_statuses[0].state.running.started_at for pod in job.pods().values()
     ]
-    assert max(started) <= left_at, "the new workers run before the last old one leaves"
+    assert max(start_times) <= last_departure_at, (
+        "the new workers run before the last old one leaves"
+    )
 
 
 def runs_in(job: Job, zone: str, workers: int) -> bool:
-    pods = [pod for index, pod in job.pods().items() if index in job.running()]
+    pods = [pod for index, pod in job.pods().items() if index in job.running_workers()]
     return [(pod.spec.node_selector or {}).get(ZONE_LABEL) for pod in pods] == [zone] * workers

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.conformance.conftest import NAMESPACE, ROOT, Controller, OwnProcess
+from tests.controller.conformance.conftest import NAMESPACE, ROOT, Controller, ControllerProcess
 
 Start = Callable[[str], tuple["subprocess.Popen[bytes]", Path]]
 
@@ -17,11 +17,11 @@ Start = Callable[[str], tuple["subprocess.Popen[bytes]", Path]]
 @pytest.fixture
 def start(controller: Controller, tmp_path: Path) -> Iterator[Start]:
     """Return a function that starts another controller with leader election; all are stopped after the test."""
-    if not isinstance(controller, OwnProcess):
+    if not isinstance(controller, ControllerProcess):
         pytest.skip("these tests start the maintained controller, and another one is under test")
-    started: list[subprocess.Popen[bytes]] = []
+    processes: list[subprocess.Popen[bytes]] = []
 
-    def begin(name: str) -> tuple[subprocess.Popen[bytes], Path]:
+    def start_controller(name: str) -> tuple[subprocess.Popen[bytes], Path]:
         log = tmp_path / name
         flags = [
             "--namespace",
@@ -38,11 +38,11 @@ def start(controller: Controller, tmp_path: Path) -> Iterator[Start]:
                 stdout=stream,
                 stderr=stream,
             )
-        started.append(process)
+        processes.append(process)
         return process, log
 
-    yield begin
-    for process in started:
+    yield start_controller
+    for process in processes:
         process.kill()
         process.wait(100)
 

@@ -11,8 +11,8 @@ def test_events_during_a_downtime_of_the_controller_are_handled_after_it(
     bench: Bench, kubelet: Kubelet, controller: Controller, name: str
 ) -> None:
     job = bench.job(name, replicas=3)
-    job.until_running({0, 1, 2})
-    before = job.uids()
+    job.wait_until_running({0, 1, 2})
+    uids_before = job.uids()
 
     controller.stop()
     kubelet.end(f"{name}-worker-0", 143)
@@ -21,36 +21,36 @@ def test_events_during_a_downtime_of_the_controller_are_handled_after_it(
     controller.start()
 
     # A kubelet may report the ended pod as running for some time.
-    job.until_running({0, 1, 2, 3}, replaced={index: before[index] for index in (0, 1)})
-    assert job.uids()[2] == before[2], "healthy workers are not disturbed"
+    job.wait_until_running({0, 1, 2, 3}, old_uids={index: uids_before[index] for index in (0, 1)})
+    assert job.uids()[2] == uids_before[2], "healthy workers are not disturbed"
 
 
-@pytest.mark.upstream_known_wrong("it counts no failures at all under ExitCode")
+@pytest.mark.known_upstream_failure("it counts no failures at all under ExitCode")
 def test_failures_count_across_a_restart_of_the_controller(
     bench: Bench, kubelet: Kubelet, controller: Controller, name: str
 ) -> None:
     job = bench.job(name, replicas=1, run_policy={"backoffLimit": 1})
-    job.until_running({0})
-    before = job.uids()
+    job.wait_until_running({0})
+    uids_before = job.uids()
     kubelet.end(f"{name}-worker-0", 1)
-    job.until_running({0}, replaced=before)
+    job.wait_until_running({0}, old_uids=uids_before)
 
     controller.stop()
     kubelet.end(f"{name}-worker-0", 1)
     controller.start()
 
-    job.until("failed", lambda: job.is_true("Failed"))
+    job.wait_until("the job has failed", lambda: job.is_true("Failed"))
 
 
 def test_a_job_that_finished_during_a_downtime_of_the_controller_succeeds(
     bench: Bench, kubelet: Kubelet, controller: Controller, name: str
 ) -> None:
     job = bench.job(name, replicas=2)
-    job.until_running({0, 1})
+    job.wait_until_running({0, 1})
 
     controller.stop()
     kubelet.end(f"{name}-worker-0", 0)
     kubelet.end(f"{name}-worker-1", 0)
     controller.start()
 
-    job.until("succeeded", lambda: job.is_true("Succeeded"))
+    job.wait_until("the job has succeeded", lambda: job.is_true("Succeeded"))

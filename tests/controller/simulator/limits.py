@@ -11,7 +11,7 @@ from tests.controller.simulator.model import ModelCluster
 
 SPOT_USD, ON_DEMAND_USD = 1.0, 3.0
 BOOT_SECONDS = 300.0
-"""From the request of a machine until its pod runs, as `everstep plan` assumes."""
+"""Seconds from the request of a machine until its pod runs, as `everstep plan` assumes."""
 
 ADDRESS = "10.0.0.1"
 
@@ -22,14 +22,14 @@ class LimitedCluster(ModelCluster):
     Attributes:
         spot_machines: spot machines that the market gives.
         work: machine-seconds of the training.
-        done: machine-seconds of it that are complete.
+        completed_work: machine-seconds of the work that are complete.
         usd: price of all machines that were used.
     """
 
     def __init__(self, replicas: int, work: float, **spending: Any) -> None:
         super().__init__(replicas)
         self.nodes_up = {}
-        self.spot_machines, self.work, self.done, self.usd = 0, work, 0.0, 0.0
+        self.spot_machines, self.work, self.completed_work, self.usd = 0, work, 0.0, 0.0
         self.source["metadata"]["creationTimestamp"] = format_time(self.now)
         self.source["spec"]["maxReplicas"] = replicas
         pools = [
@@ -57,24 +57,24 @@ class LimitedCluster(ModelCluster):
 
     def scrape(self, address: str) -> str:
         assert address == ADDRESS
-        share = min(self.done / self.work, 1.0)
+        share = min(self.completed_work / self.work, 1.0)
         return f"everstep_step {share * 1e6:.0f}\neverstep_planned_steps 1000000\n"
 
     def set_spot_machines(self, machines: int) -> None:
         """Change the spot machines; pods of lost machines are lost, too."""
         self.spot_machines = machines
-        for pod in self._bound(on_demand=False)[machines:]:
+        for pod in self._bound_pods(on_demand=False)[machines:]:
             self.nodes_up.pop(pod["spec"]["nodeName"], None)
 
     def advance(self, seconds: float) -> None:
         """Advance the clock: machines are billed, workers train, new machines start."""
         self.now += timedelta(seconds=seconds)
         self.usd += seconds / 3600 * sum(
-            ON_DEMAND_USD if bought else SPOT_USD
-            for bought in (False, True)
-            for _ in self._bound(on_demand=bought)
+            ON_DEMAND_USD if on_demand else SPOT_USD
+            for on_demand in (False, True)
+            for _ in self._bound_pods(on_demand=on_demand)
         )  # fmt: skip
-        self.done += seconds * min(len(self.training()), self.replicas)
+        self.completed_work += seconds * min(len(self.training()), self.replicas)
         self.finish_deletions()
         for pod in self.pods.values():
             self._start(pod)
@@ -85,16 +85,18 @@ class LimitedCluster(ModelCluster):
             name
             for name, pod in self.pods.items()
             if pod["status"]["phase"] == "Running"
-            and self.served(pod)
+            and self.has_live_node(pod)
             and "deletionTimestamp" not in pod["metadata"]
         ]
 
     def on_demand_pods(self) -> list[str]:
         return [name for name, pod in self.pods.items() if is_on_demand(pod)]
 
-    def _bound(self, *, on_demand: bool) -> list[dict[str, Any]]:
+    def _bound_pods(self, *, on_demand: bool) -> list[dict[str, Any]]:
         return [
-            pod for pod in self.pods.values() if self.served(pod) and is_on_demand(pod) is on_demand
+            pod
+            for pod in self.pods.values()
+            if self.has_live_node(pod) and is_on_demand(pod) is on_demand
         ]
 
     def _start(self, pod: dict[str, Any]) -> None:
@@ -102,14 +104,14 @@ class LimitedCluster(ModelCluster):
         if "deletionTimestamp" in metadata:
             return
         if "nodeName" not in spec:
-            full = len(self._bound(on_demand=False)) >= self.spot_machines
-            if full and not is_on_demand(pod):
+            is_full = len(self._bound_pods(on_demand=False)) >= self.spot_machines
+            if is_full and not is_on_demand(pod):
                 return
             spec["nodeName"] = f"{ON_DEMAND if is_on_demand(pod) else 'spot'}-{metadata['uid']}"
             self.nodes_up[spec["nodeName"]] = True
             now = format_time(self.now)
-            scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
-            pod["status"]["conditions"] = [scheduled]
+            condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
+            pod["status"]["conditions"] = [condition]
             pod["bound_at"] = self.now
         elif pod["status"]["phase"] == "Pending" and self.now - pod["bound_at"] >= timedelta(
             seconds=BOOT_SECONDS

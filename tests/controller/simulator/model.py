@@ -22,7 +22,7 @@ KEY = (NAMESPACE, NAME)
 TEMPLATE = {"spec": {"containers": [{"name": "elasticjob-worker", "image": "x"}]}}
 
 
-class Crash(Exception):  # noqa: N818  (it simulates a crash, it is not an error)
+class Crash(Exception):  # noqa: N818  (it simulates a crash; it is not an error)
     """A simulated crash of the controller's process."""
 
 
@@ -31,7 +31,7 @@ class ModelCluster(KubernetesClient):
 
     Attributes:
         crash_in: number of writes until the controller crashes in one; None for no crash.
-        created: uids of all pods ever created, in order.
+        created_uids: uids of all pods ever created, in order.
         writes: number of writes.
         failures: number of failures of the workers themselves.
     """
@@ -41,7 +41,7 @@ class ModelCluster(KubernetesClient):
         self.nodes_up: dict[str, bool] = {"n0": True, "n1": True, "n2": True}
         self.unready: dict[str, datetime] = {}
         self.crash_in: int | None = None
-        self.created: list[str] = []
+        self.created_uids: list[str] = []
         self.writes = 0
         self.failures = 0
         self.events: list[Event] = []
@@ -94,21 +94,21 @@ class ModelCluster(KubernetesClient):
 
     def create(self, kind: str, _namespace: str, body: Mapping[str, Any]) -> None:
         self._write()
-        existing, name = self.pods if kind == "pods" else self.services, body["metadata"]["name"]
-        if name in existing:
+        objects, name = self.pods if kind == "pods" else self.services, body["metadata"]["name"]
+        if name in objects:
             raise ApiError(CONFLICT, f"{name} already exists")
-        created = copy.deepcopy(dict(body))
-        created["metadata"] |= {
-            "uid": f"{name}#{len(self.created)}",
+        new_object = copy.deepcopy(dict(body))
+        new_object["metadata"] |= {
+            "uid": f"{name}#{len(self.created_uids)}",
             "creationTimestamp": format_time(self.now),
         }
         if kind == "pods":
             assert len(self.pods) < self.desired_replicas, (
                 "there are never more pods than desired workers"
             )
-            created["status"] = {"phase": "Pending"}
-            self.created.append(created["metadata"]["uid"])
-        existing[name] = created
+            new_object["status"] = {"phase": "Pending"}
+            self.created_uids.append(new_object["metadata"]["uid"])
+        objects[name] = new_object
 
     def delete_pod(self, _namespace: str, deletion: Deletion) -> None:
         self._write()
@@ -168,29 +168,29 @@ class ModelCluster(KubernetesClient):
     def schedule(self, name: str) -> None:
         """Schedule and start a pending pod."""
         pod = self.pods[name]
-        up = sorted(node for node, is_up in self.nodes_up.items() if is_up)
-        if "nodeName" in pod["spec"] or not up or "deletionTimestamp" in pod["metadata"]:
+        live_nodes = sorted(node for node, is_up in self.nodes_up.items() if is_up)
+        if "nodeName" in pod["spec"] or not live_nodes or "deletionTimestamp" in pod["metadata"]:
             return
-        pod["spec"]["nodeName"] = up[index_of(pod) % len(up)]
+        pod["spec"]["nodeName"] = live_nodes[index_of(pod) % len(live_nodes)]
         self._report(pod, "Running", {"running": {"startedAt": format_time(self.now)}})
 
     def end(self, name: str, code: int) -> None:
         pod = self.pods[name]
-        if pod["status"]["phase"] != "Running" or not self.served(pod):
+        if pod["status"]["phase"] != "Running" or not self.has_live_node(pod):
             return
         self.failures += 1 <= code < 128
         started = pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
         terminated = {"exitCode": code, "startedAt": started, "finishedAt": format_time(self.now)}
         self._report(pod, "Failed" if code else "Succeeded", {"terminated": terminated})
 
-    def served(self, pod: Mapping[str, Any]) -> bool:
+    def has_live_node(self, pod: Mapping[str, Any]) -> bool:
         return self.nodes_up.get(pod["spec"].get("nodeName", ""), False)
 
     def finish_deletions(self) -> None:
         """Finish the requested deletions, as kubelets do."""
         for name, pod in list(self.pods.items()):
             if "deletionTimestamp" in pod["metadata"] and (
-                self.served(pod) or "nodeName" not in pod["spec"]
+                self.has_live_node(pod) or "nodeName" not in pod["spec"]
             ):
                 del self.pods[name]
 

@@ -1,4 +1,4 @@
-"""Whatever the zones give and whenever the controller stops, the group moves rarely, in order and in time."""
+"""With any capacity of the zones and any crash of the controller, the group moves rarely, in order and in time."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from everstep.capacity.placement import State
 from tests.controller.simulator.model import KEY, Crash
 from tests.controller.simulator.zones import ZONES, Fault, ZonedCluster, zone_of
 
-WANTED = 4
+WORKERS = 4
 INTERVAL, MOVE, JOIN = 600, 200, 50
 TIMES = {
     "startSeconds": 30,
@@ -31,8 +31,8 @@ TIMES = {
 }
 
 
-class LateCluster(ZonedCluster):
-    """A cluster that may answer with placeholders as they were at an earlier time."""
+class StaleCluster(ZonedCluster):
+    """A cluster that may return the placeholders of an earlier time."""
 
     stale_placeholders: list[Placeholder] | None = None
 
@@ -46,7 +46,7 @@ class Moves(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.cluster = LateCluster(WANTED, TIMES)
+        self.cluster = StaleCluster(WORKERS, TIMES)
         self.metrics = Metrics()
         self.restart()
         self.moves: list[float] = []
@@ -59,7 +59,7 @@ class Moves(RuleBasedStateMachine):
 
     def reconcile(self) -> float | None:
         before, running = self.placement(), self.cluster.workers()
-        awaited = {zone: self.cluster.awaited(zone, JOIN) for zone in ZONES}
+        awaited_workers = {zone: self.cluster.awaited_workers(zone, JOIN) for zone in ZONES}
         try:
             wake = self.reconciler.reconcile(KEY)
         except (RetryError, ApiError):
@@ -67,7 +67,7 @@ class Moves(RuleBasedStateMachine):
         except Crash:
             self.restart()
             wake = 0.0
-        self.check_pass(before, self.placement(), running, awaited)
+        self.check_pass(before, self.placement(), running, awaited_workers)
         return wake
 
     def check_pass(
@@ -75,33 +75,37 @@ class Moves(RuleBasedStateMachine):
         before: PlacementState | None,
         after: PlacementState | None,
         running: Counter[str],
-        awaited: Mapping[str, int],
+        awaited_workers: Mapping[str, int],
     ) -> None:
         if after is None:
             return
         if before and after.move_count > before.move_count:
             assert before.move is None, "no move begins while another is under way"
             self.moves.append(self.cluster.now.timestamp())
-        stopped = running - self.cluster.workers()
-        if stopped:
-            assert stopped.keys() == running.keys() - {after.zone}, (
+        stopped_workers = running - self.cluster.workers()
+        if stopped_workers:
+            assert stopped_workers.keys() == running.keys() - {after.zone}, (
                 "only a zone that is left loses workers"
             )
-            self.check_takeover(after.moves[-1], running, awaited)
+            self.check_takeover(after.moves[-1], running, awaited_workers)
 
-    def check_takeover(self, move: Move, running: Counter[str], awaited: Mapping[str, int]) -> None:
+    def check_takeover(
+        self, move: Move, running: Counter[str], awaited_workers: Mapping[str, int]
+    ) -> None:
         """Check that the workers that stop are not needed."""
         if move.abandoned:
             return
         old, new, seconds = running[move.left], running[move.to], self.cluster.now - move.began
-        overdue = seconds >= timedelta(seconds=MOVE)
-        assert new >= min(move.target, WANTED) or (overdue and new >= old), (
+        is_overdue = seconds >= timedelta(seconds=MOVE)
+        assert new >= min(move.target, WORKERS) or (is_overdue and new >= old), (
             "workers that train leave only when the others run"
         )
-        free_places = max(WANTED - old, 1)
-        assert new - awaited[move.to] >= min(move.target, new, free_places) or seconds >= timedelta(
-            seconds=MOVE + JOIN
-        ), "and when these have joined the group, or were awaited for long enough"
+        free_places = max(WORKERS - old, 1)
+        assert new - awaited_workers[move.to] >= min(
+            move.target, new, free_places
+        ) or seconds >= timedelta(seconds=MOVE + JOIN), (
+            "workers that train leave only when the others have joined, or were awaited for long enough"
+        )
 
     @rule()
     def one_pass(self) -> None:
@@ -117,7 +121,7 @@ class Moves(RuleBasedStateMachine):
     def advance_time(self, seconds: int) -> None:
         self.cluster.now += timedelta(seconds=seconds)
 
-    @rule(zone=st.sampled_from(ZONES), machines=st.integers(0, WANTED + 1))
+    @rule(zone=st.sampled_from(ZONES), machines=st.integers(0, WORKERS + 1))
     def change_capacity(self, zone: str, machines: int) -> None:
         self.cluster.set_machines(zone, machines)
 
@@ -136,7 +140,7 @@ class Moves(RuleBasedStateMachine):
         self.cluster.fault = fault
 
     @rule()
-    def observe_placeholders_late(self) -> None:
+    def observe_stale_placeholders(self) -> None:
         stale = self.cluster.placeholders(None)
         self.calm_period()
         self.cluster.stale_placeholders = stale
@@ -174,21 +178,21 @@ class Moves(RuleBasedStateMachine):
         cluster = self.cluster
         cluster.crash_in, cluster.stale_placeholders = None, None
         for zone in ZONES:
-            cluster.set_machines(zone, WANTED if zone == "c" else 0)
+            cluster.set_machines(zone, WORKERS if zone == "c" else 0)
         for _ in range(70):
             self.reconcile()
             cluster.finish_deletions()
             self.schedule()
             cluster.join()
             cluster.now += timedelta(seconds=30)
-        before = cluster.writes
+        writes_before = cluster.writes
         for _ in range(3):
             self.reconcile()
-        assert cluster.writes == before, "a stable job is not written"
+        assert cluster.writes == writes_before, "a stable job is not written"
         placement = self.placement()
         assert placement is not None
         assert (placement.zone, placement.state) == ("c", State.SETTLED), placement.reason
-        assert cluster.workers() == {"c": WANTED}
+        assert cluster.workers() == {"c": WORKERS}
         assert cluster.waiting_pods == {}
         assert placement.move is None
 
@@ -230,19 +234,19 @@ def follow(
 
 
 def test_a_move_is_reported_in_events_metrics_and_the_condition_placed() -> None:
-    cluster, metrics = ZonedCluster(WANTED, TIMES), Metrics()
-    cluster.set_machines("a", WANTED)
+    cluster, metrics = ZonedCluster(WORKERS, TIMES), Metrics()
+    cluster.set_machines("a", WORKERS)
     follow(cluster, 60, metrics)
     cluster.set_machines("a", 1)
-    cluster.set_machines("b", WANTED)
+    cluster.set_machines("b", WORKERS)
     follow(cluster, 400, metrics)
 
     reasons = [event.reason for event in cluster.events]
-    reported = [reason for reason in reasons if reason.startswith(("Zone", "Move"))]
-    assert reported[:2] == ["ZoneSettled", "ZoneShort"]
-    assert reported[-4:] == ["ZonesSearched", "MoveBegan", "Moved", "ZoneSettled"]
-    (moved,) = (event.message for event in cluster.events if event.reason == "Moved")
-    assert moved.startswith("moved from a to b in ")
+    placement_reasons = [reason for reason in reasons if reason.startswith(("Zone", "Move"))]
+    assert placement_reasons[:2] == ["ZoneSettled", "ZoneShort"]
+    assert placement_reasons[-4:] == ["ZonesSearched", "MoveBegan", "Moved", "ZoneSettled"]
+    (message,) = (event.message for event in cluster.events if event.reason == "Moved")
+    assert message.startswith("moved from a to b in ")
     assert (
         metrics.registry.get_sample_value(
             "everstep_moves_total", {"namespace": "ns", "elasticjob": "job"}
@@ -260,22 +264,20 @@ def test_a_move_is_reported_in_events_metrics_and_the_condition_placed() -> None
     assert next(iter(conditions)) == "Placed", "readers take the last one for the phase"
 
 
-def test_workers_that_run_and_do_not_join_hold_up_a_move_until_the_bound_and_an_event_says_so() -> (
-    None
-):
-    cluster = ZonedCluster(WANTED, TIMES)
-    cluster.set_machines("a", WANTED)
+def test_workers_that_run_and_do_not_join_delay_a_move_until_the_bound_and_are_reported() -> None:
+    cluster = ZonedCluster(WORKERS, TIMES)
+    cluster.set_machines("a", WORKERS)
     follow(cluster, 60)
     cluster.set_machines("a", 1)
-    cluster.set_machines("b", WANTED)
-    while cluster.workers()["b"] < WANTED:
+    cluster.set_machines("b", WORKERS)
+    while cluster.workers()["b"] < WORKERS:
         follow(cluster, 5, joins=False)
 
     follow(cluster, JOIN - 5, joins=False)
     assert cluster.workers()["a"] == 1, "the last worker that trains"
     follow(cluster, 20, joins=False)
 
-    assert cluster.workers() == {"b": WANTED}
+    assert cluster.workers() == {"b": WORKERS}
     (event,) = (event for event in cluster.events if event.reason == "WorkersNotJoined")
     assert event.warning
     assert event.message.startswith("3 workers in b did not complete a step in time")
@@ -283,7 +285,7 @@ def test_workers_that_run_and_do_not_join_hold_up_a_move_until_the_bound_and_an_
 
 
 def test_a_suspended_or_finished_job_requests_no_machines() -> None:
-    cluster = ZonedCluster(WANTED, TIMES)
+    cluster = ZonedCluster(WORKERS, TIMES)
     follow(cluster, 100)
     assert {zone_of(pod) for pod in cluster.waiting_pods.values()} == {"b", "c"}
 
@@ -301,17 +303,17 @@ def test_a_suspended_or_finished_job_requests_no_machines() -> None:
 
 
 def test_a_job_that_follows_capacity_moves_with_as_many_workers_as_the_zone_offers() -> None:
-    cluster = ZonedCluster(WANTED, TIMES)
+    cluster = ZonedCluster(WORKERS, TIMES)
     cluster.follow_capacity()
-    cluster.set_machines("a", WANTED)
+    cluster.set_machines("a", WORKERS)
     follow(cluster, 60)
     cluster.set_machines("a", 0)
     follow(cluster, 300)
-    suspended = {
+    conditions = {
         condition["type"]: condition["status"]
         for condition in cluster.source["status"]["conditions"]
     }
-    assert suspended["Suspended"] == "True", "no zone has a machine"
+    assert conditions["Suspended"] == "True", "no zone has a machine"
     assert {zone_of(pod) for pod in cluster.waiting_pods.values()} == {"b", "c"}
 
     cluster.set_machines("c", 2)
@@ -323,13 +325,13 @@ def test_a_job_that_follows_capacity_moves_with_as_many_workers_as_the_zone_offe
 
 
 def test_workers_that_find_no_node_in_the_new_zone_do_not_suspend_workers_of_the_old_zone() -> None:
-    cluster = ZonedCluster(WANTED, {**TIMES, "moveSeconds": 400})
+    cluster = ZonedCluster(WORKERS, {**TIMES, "moveSeconds": 400})
     cluster.follow_capacity()
-    cluster.set_machines("a", WANTED)
+    cluster.set_machines("a", WORKERS)
     follow(cluster, 60)
     cluster.set_machines("a", 1)
     follow(cluster, 200)
-    cluster.set_machines("b", WANTED)
+    cluster.set_machines("b", WORKERS)
     cluster.schedule_placeholders()
     cluster.machines["b"] = 0
     follow(cluster, 10)
@@ -345,7 +347,7 @@ def test_workers_that_find_no_node_in_the_new_zone_do_not_suspend_workers_of_the
 
 
 def test_a_failed_job_requests_no_machines() -> None:
-    cluster = ZonedCluster(WANTED, TIMES)
+    cluster = ZonedCluster(WORKERS, TIMES)
     cluster.source["spec"]["RunPolicy"]["activeDeadlineSeconds"] = 60
     follow(cluster, 50)
     assert cluster.waiting_pods
@@ -362,24 +364,24 @@ def test_a_failed_job_requests_no_machines() -> None:
 
 def test_with_the_default_times_a_job_leaves_a_zone_that_never_gives_a_machine() -> None:
     for follows_capacity in (False, True):
-        cluster = ZonedCluster(WANTED)
+        cluster = ZonedCluster(WORKERS)
         if follows_capacity:
             cluster.follow_capacity()
-        cluster.set_machines("b", WANTED)
+        cluster.set_machines("b", WORKERS)
 
         follow(cluster, 600)
 
-        assert cluster.workers() == {"b": WANTED}
+        assert cluster.workers() == {"b": WORKERS}
 
 
 def test_with_the_default_times_a_job_that_loses_its_zone_soon_moves_immediately() -> None:
-    cluster = ZonedCluster(WANTED)
+    cluster = ZonedCluster(WORKERS)
     cluster.follow_capacity()
-    cluster.set_machines("a", WANTED)
+    cluster.set_machines("a", WORKERS)
     follow(cluster, 60)
 
     cluster.set_machines("a", 0)
-    cluster.set_machines("b", WANTED)
+    cluster.set_machines("b", WORKERS)
     follow(cluster, 60)
 
-    assert cluster.workers() == {"b": WANTED}
+    assert cluster.workers() == {"b": WORKERS}

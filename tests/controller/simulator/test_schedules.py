@@ -29,7 +29,7 @@ class Schedule(RuleBasedStateMachine):
         self.limit = limit
         self.metrics = Metrics()
         self.restart()
-        self.ended: str | None = None
+        self.end_condition: str | None = None
         for _ in range(2):
             self.reconcile()
             self.start_pods()
@@ -106,10 +106,10 @@ class Schedule(RuleBasedStateMachine):
         self.cluster.source["spec"]["maxReplicas"] = max_replicas  # 0 is an invalid bound
         self.cluster.scale(replicas)
 
-    def _pod(self, index: int, act: Callable[[str], None]) -> None:
+    def _pod(self, index: int, change: Callable[[str], None]) -> None:
         name = f"job-worker-{index}"
         if name in self.cluster.pods:
-            act(name)
+            change(name)
 
     @invariant()
     def conditions_of_a_finished_job_are_final(self) -> None:
@@ -120,13 +120,13 @@ class Schedule(RuleBasedStateMachine):
             kind for kind in (ConditionType.SUCCEEDED, ConditionType.FAILED) if status.is_true(kind)
         ]
         assert len(ends) <= 1, "a job cannot both succeed and fail"
-        if self.ended:
-            assert ends == [self.ended], f"it was {self.ended} already"
+        if self.end_condition:
+            assert ends == [self.end_condition], f"it was {self.end_condition} already"
         elif ends and status.completion:
-            self.ended, self.completion = ends[0], status.completion
-            self.created_at_end = len(self.cluster.created)
-        if self.ended:
-            assert len(self.cluster.created) == self.created_at_end, "no worker after the end"
+            self.end_condition, self.completion = ends[0], status.completion
+            self.created_at_end = len(self.cluster.created_uids)
+        if self.end_condition:
+            assert len(self.cluster.created_uids) == self.created_at_end, "no worker after the end"
             assert not status.is_true(ConditionType.RUNNING)
             assert status.completion == self.completion, "the completion time must not change"
 
@@ -134,18 +134,22 @@ class Schedule(RuleBasedStateMachine):
     def counters_match_events(self) -> None:
         if not hasattr(self, "cluster"):
             return
-        failed = self.status().condition(ConditionType.FAILED)
-        if failed and failed.is_true and failed.reason == "BackoffLimitExceeded":
+        condition = self.status().condition(ConditionType.FAILED)
+        if condition and condition.is_true and condition.reason == "BackoffLimitExceeded":
             assert self.cluster.failures > self.limit, "a job fails only above its back-off limit"
-            exhausted = [r for r in self.status().workers.values() if r.failures > self.limit]
-            assert exhausted, "a worker must have exceeded it"
+            workers_over_limit = [
+                r for r in self.status().workers.values() if r.failures > self.limit
+            ]
+            assert workers_over_limit, "a worker must have exceeded it"
         restarts = sum(record.restarts for record in self.status().workers.values())
-        healthy = [pod for pod in self.cluster.pods.values() if self._is_healthy(pod)]
-        assert restarts <= len(self.cluster.created) - len(healthy), "no exit is counted twice"
+        healthy_pods = [pod for pod in self.cluster.pods.values() if self._is_healthy(pod)]
+        assert restarts <= len(self.cluster.created_uids) - len(healthy_pods), (
+            "no exit is counted twice"
+        )
 
     def _is_healthy(self, pod: dict[str, Any]) -> bool:
-        lost = "nodeName" in pod["spec"] and not self.cluster.served(pod)
-        return pod["status"]["phase"] in ("Pending", "Running") and not lost
+        is_lost = "nodeName" in pod["spec"] and not self.cluster.has_live_node(pod)
+        return pod["status"]["phase"] in ("Pending", "Running") and not is_lost
 
     def status(self) -> Status:
         return Status.from_json(self.cluster.source.get("status") or {})
@@ -166,12 +170,12 @@ class Schedule(RuleBasedStateMachine):
             cluster.now += timedelta(seconds=max(wake or 0, 1))
             self.conditions_of_a_finished_job_are_final()
             self.counters_match_events()
-        before = cluster.writes
+        writes_before = cluster.writes
         for _ in range(5):
             self.reconcile()
-        assert cluster.writes == before, "a stable job is not written"
+        assert cluster.writes == writes_before, "a stable job is not written"
         status = self.status()
-        if self.ended or status.completion:
+        if self.end_condition or status.completion:
             return
         running = [pod for pod in cluster.pods.values() if pod["status"]["phase"] == "Running"]
         if status.training_ended:
@@ -182,10 +186,10 @@ class Schedule(RuleBasedStateMachine):
         )
         assert set(cluster.services) == set(cluster.pods), "each pod has its Service"
         bounds = f"{cluster.source['spec']['minReplicas']}:6"
-        bounds_read = {
+        pod_bounds = {
             pod["metadata"]["annotations"][BOUNDS_ANNOTATION] for pod in cluster.pods.values()
         }
-        assert bounds_read <= {bounds}, "each pod has the current bounds"
+        assert pod_bounds <= {bounds}, "each pod has the current bounds"
         assert status.is_true(ConditionType.RUNNING) == (cluster.replicas > 0)
         assert status.is_true(ConditionType.SUSPENDED) == (cluster.replicas == 0)
         assert not status.is_true(ConditionType.RESTARTING)
@@ -216,7 +220,7 @@ def test_workers_that_crash_repeatedly_are_replaced_with_growing_delays() -> Non
             cluster.end(name, 137)
         cluster.now += timedelta(seconds=max(wake or 0, 1))
 
-    assert len(cluster.created) < 25, (
+    assert len(cluster.created_uids) < 25, (
         "a machine that kills every worker must not overload the API server"
     )
     assert passes < 120

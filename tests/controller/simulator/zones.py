@@ -28,8 +28,8 @@ class Fault(Enum):
     """Faults of the observation of the workers' metrics."""
 
     NONE = auto()
-    LATE = auto()  # as they were before the first step
-    PARTIAL = auto()  # from every second worker only
+    LATE = auto()  # the metrics from before the first step
+    PARTIAL = auto()  # the metrics of every second worker only
     LOST = auto()
 
 
@@ -39,15 +39,15 @@ class ZonedCluster(ModelCluster):
     Attributes:
         machines: machines that each zone would give.
         waiting_pods: placeholders, by name.
-        joined: uids of the pods that have joined the group.
-        fault: what the controller observes instead of the metrics of the workers.
+        joined_uids: uids of the pods that have joined the group.
+        fault: fault of the metrics of the workers that the controller observes.
     """
 
     def __init__(self, replicas: int, times: Mapping[str, float] | None = None) -> None:
         super().__init__(replicas)
         self.machines = dict.fromkeys(ZONES, 0)
         self.waiting_pods: dict[str, dict[str, Any]] = {}
-        self.joined: set[str] = set()
+        self.joined_uids: set[str] = set()
         self.fault = Fault.NONE
         annotation = {"zones": list(ZONES), **(times or {})}
         self.source["metadata"]["annotations"] = {PLACEMENT_ANNOTATION: json.dumps(annotation)}
@@ -62,15 +62,15 @@ class ZonedCluster(ModelCluster):
     def scrape(self, address: str) -> str:
         """Return the metrics of the worker whose pod has an address."""
         pod = next(pod for pod in self.pods.values() if pod["status"].get("podIP") == address)
-        lost = self.fault is Fault.PARTIAL and index_of(pod) % 2
-        if self.fault is Fault.LOST or lost or not self.served(pod):
+        is_missing = self.fault is Fault.PARTIAL and index_of(pod) % 2
+        if self.fault is Fault.LOST or is_missing or not self.has_live_node(pod):
             raise OSError
-        steps = int(pod["metadata"]["uid"] in self.joined and self.fault is not Fault.LATE)
+        steps = int(pod["metadata"]["uid"] in self.joined_uids and self.fault is not Fault.LATE)
         return f'everstep_worker_steps_total{{worker="{pod["metadata"]["name"]}"}} {steps}'
 
     def count_schedulable(self, job: ElasticJob) -> int:
         zones = [job.status.placement.zone] if job.status.placement else list(ZONES)
-        return sum(self.machines[zone] - self.used(zone) for zone in zones)
+        return sum(self.machines[zone] - self.used_machines(zone) for zone in zones)
 
     def delete_placeholder(self, _namespace: str, placeholder: Placeholder) -> None:
         self._write()
@@ -86,13 +86,13 @@ class ZonedCluster(ModelCluster):
         name = body["metadata"]["name"]
         if name in self.waiting_pods:
             raise ApiError(CONFLICT, f"{name} already exists")
-        created = copy.deepcopy(dict(body))
-        created["metadata"] |= {
+        placeholder = copy.deepcopy(dict(body))
+        placeholder["metadata"] |= {
             "uid": f"{name}#{self.writes}",
             "creationTimestamp": format_time(self.now),
         }
-        created["status"] = {"phase": "Pending"}
-        self.waiting_pods[name] = created
+        placeholder["status"] = {"phase": "Pending"}
+        self.waiting_pods[name] = placeholder
 
     # Changes from outside.
 
@@ -104,7 +104,7 @@ class ZonedCluster(ModelCluster):
         """Set the number of workers to the number of machines."""
         self.source["metadata"]["annotations"][SCALING_ANNOTATION] = SCALING_CAPACITY
 
-    def used(self, zone: str) -> int:
+    def used_machines(self, zone: str) -> int:
         """Return the machines of a zone that have a pod."""
         pods = [*self.pods.values(), *self.waiting_pods.values()]
         return sum("nodeName" in pod["spec"] and zone_of(pod) == zone for pod in pods)
@@ -118,59 +118,60 @@ class ZonedCluster(ModelCluster):
             pod["status"]["podIP"] = f"ip-of-{pod['metadata']['uid']}"
 
     def join(self) -> None:
-        """Let workers that run join the group, as many as it takes in; its members stay."""
+        """Let workers that run join the group, up to its maximum; its members stay."""
         running = [pod["metadata"]["uid"] for pod in self.pods.values() if self._runs(pod)]
-        self.joined &= set(running)
-        candidates = [uid for uid in running if uid not in self.joined]
-        self.joined.update(candidates[: self.source["spec"]["maxReplicas"] - len(self.joined)])
+        self.joined_uids &= set(running)
+        candidates = [uid for uid in running if uid not in self.joined_uids]
+        self.joined_uids.update(
+            candidates[: self.source["spec"]["maxReplicas"] - len(self.joined_uids)]
+        )
 
     def schedule_placeholders(self) -> None:
         for pod in self.waiting_pods.values():
             if "nodeName" not in pod["spec"] and self._bind(pod):
-                scheduled = {
+                condition = {
                     "type": "PodScheduled",
                     "status": "True",
                     "lastTransitionTime": format_time(self.now),
                 }
-                pod["status"] = {"phase": "Running", "conditions": [scheduled]}
+                pod["status"] = {"phase": "Running", "conditions": [condition]}
 
     def set_machines(self, zone: str, machines: int) -> None:
         """Change the machines of a zone; pods of lost machines are lost, too."""
         self.machines[zone] = machines
         pods = [*self.waiting_pods.values(), *self.pods.values()]
-        bound = [pod for pod in pods if "nodeName" in pod["spec"] and zone_of(pod) == zone]
-        for pod in bound[: max(len(bound) - machines, 0)]:
+        bound_pods = [pod for pod in pods if "nodeName" in pod["spec"] and zone_of(pod) == zone]
+        for pod in bound_pods[: max(len(bound_pods) - machines, 0)]:
             self.waiting_pods.pop(pod["metadata"]["name"], None)
-            self.nodes_up.pop(
-                pod["spec"]["nodeName"], None
-            )  # a worker's pod stays until it is deleted
+            # The pod of a worker stays until it is deleted.
+            self.nodes_up.pop(pod["spec"]["nodeName"], None)
 
     def workers(self) -> Counter[str]:
         """Return the running workers of each zone."""
         return Counter(zone_of(pod) for pod in self.pods.values() if self._runs(pod))
 
-    def awaited(self, zone: str, seconds: float) -> int:
+    def awaited_workers(self, zone: str, seconds: float) -> int:
         """Return the running workers of a zone that have not joined, and have run for less than some time."""
         return sum(
             zone_of(pod) == zone
             and self._runs(pod)
-            and pod["metadata"]["uid"] not in self.joined
+            and pod["metadata"]["uid"] not in self.joined_uids
             and self.now - started_at(pod) < timedelta(seconds=seconds)
             for pod in self.pods.values()
         )
 
     def _runs(self, pod: Mapping[str, Any]) -> bool:
         """Return True if a worker runs, and is not being deleted."""
-        running = pod["status"]["phase"] == "Running" and self.served(pod)
+        running = pod["status"]["phase"] == "Running" and self.has_live_node(pod)
         return running and "deletionTimestamp" not in pod["metadata"]
 
     def _bind(self, pod: dict[str, Any]) -> bool:
         zone = zone_of(pod)
-        lost = sum(
-            "nodeName" in other["spec"] and zone_of(other) == zone and not self.served(other)
+        lost_nodes = sum(
+            "nodeName" in other["spec"] and zone_of(other) == zone and not self.has_live_node(other)
             for other in self.pods.values()
         )
-        if self.used(zone) - lost >= self.machines[zone]:
+        if self.used_machines(zone) - lost_nodes >= self.machines[zone]:
             return False
         node = f"{zone}-{pod['metadata']['uid']}"
         pod["spec"]["nodeName"] = node
@@ -185,6 +186,6 @@ def zone_of(pod: Mapping[str, Any]) -> str:
 
 def started_at(pod: Mapping[str, Any]) -> datetime:
     running = pod["status"]["containerStatuses"][0]["state"]["running"]
-    started = parse_time(running["startedAt"])
-    assert started is not None
-    return started
+    start = parse_time(running["startedAt"])
+    assert start is not None
+    return start

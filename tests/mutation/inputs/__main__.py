@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.mutation.inputs.declared import STACKS, declared
+from tests.mutation.inputs.declared import STACKS, declare_resources
 from tests.mutation.inputs.run import Tally, judge_all, name_of, table, total, variants
 from tests.mutation.inputs.verdict import judge
 
@@ -24,7 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cloud", choices=sorted(STACKS), help="default: both")
     parser.add_argument(
-        "--show", action="store_true", help="list what is accepted, and each failure"
+        "--show", action="store_true", help="list the accepted variants and the failures"
     )
     options = parser.parse_args()
     return max(
@@ -36,7 +36,7 @@ def main() -> int:
 def _measure(cloud: str, *, show: bool) -> int:
     print(f"{cloud}: declaring {', '.join(STACKS[cloud])}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="everstep-inputs-") as folder, judge() as judge_client:
-        resources = list(declared(cloud, Path(folder)))
+        resources = list(declare_resources(cloud, Path(folder)))
         print(
             f"{cloud}: changing the inputs of {len(resources)} resources",
             file=sys.stderr,
@@ -48,16 +48,17 @@ def _measure(cloud: str, *, show: bool) -> int:
         _show(tallies)
     all_tallies = total(tallies)
     return int(
-        len(all_tallies.accepted) > MAX_ACCEPTED * all_tallies.count or bool(all_tallies.failed)
+        len(all_tallies.accepted_variants) > MAX_ACCEPTED * all_tallies.count
+        or bool(all_tallies.failures)
     )
 
 
 def _show(tallies: dict[str, Tally]) -> None:
     all_tallies = total(tallies)
-    for judgement in all_tallies.accepted:
+    for judgement in all_tallies.accepted_variants:
         reason = " ".join(judgement.reason.split())
         print(f"accepted {name_of(judgement.variant)}: {reason[:MAX_REASON]}")
-    for variant, trace in all_tallies.failed:
+    for variant, trace in all_tallies.failures:
         print(f"failed {name_of(variant)}\n{trace}")
 
 

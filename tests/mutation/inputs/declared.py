@@ -12,7 +12,7 @@ from cloudtwin.providers.machines import Offline
 from cloudtwin.providers.model import Cloud, ProviderConfig
 from cloudtwin.providers.operations import Operations
 from cloudtwin.providers.protocol.resource import ResourceKey
-from cloudtwin.providers.protocol.values import deserialize as without_secrets
+from cloudtwin.providers.protocol.values import plain as without_secrets
 from pulumi.runtime import mocks
 
 from components import environment
@@ -30,7 +30,7 @@ SEED = b"everstep"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Declared:
+class DeclaredResource:
     """One resource that a stack declares.
 
     Attributes:
@@ -39,7 +39,7 @@ class Declared:
         token: type token.
         inputs: inputs as the program sends them.
         config: arguments of its provider.
-        before: the account before the resource was created.
+        prior_account: the account before the resource was created.
     """
 
     stack: str
@@ -47,7 +47,7 @@ class Declared:
     token: str
     inputs: Mapping[str, Any]
     config: ProviderConfig
-    before: Inventory
+    prior_account: Inventory
 
     @property
     def key(self) -> ResourceKey:
@@ -55,7 +55,9 @@ class Declared:
         return ResourceKey(urn=f"urn:pulumi:s::p::{self.token}::{self.name}", token=self.token)
 
 
-def declared(cloud: str, folder: Path, stacks: Sequence[str] = ()) -> Iterator[Declared]:
+def declare_resources(
+    cloud: str, folder: Path, stacks: Sequence[str] = ()
+) -> Iterator[DeclaredResource]:
     """Yield the resources of a cloud's stacks.
 
     Args:
@@ -83,7 +85,7 @@ class _TwinOutputs(ProviderOutputs):
     cloud: str
     stack: str
     folder: Path
-    declared: list[Declared] = field(default_factory=list)
+    declared: list[DeclaredResource] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._operations = Operations(CLOUDS[self.cloud], self.folder, Offline())
@@ -94,15 +96,15 @@ class _TwinOutputs(ProviderOutputs):
             self._operations.config = CLOUDS[self.cloud].configure(arguments)
         if not args.typ.startswith(f"{self.cloud}:"):
             return super().new_resource(args)
-        declared = Declared(
+        resource = DeclaredResource(
             stack=self.stack, name=args.name, token=args.typ, inputs=deserialize(dict(args.inputs)),
-            config=self._operations.config, before=self._operations.account.read(),
+            config=self._operations.config, prior_account=self._operations.account.read(),
         )  # fmt: skip
-        self.declared.append(declared)
-        inputs, mistakes = self._operations.check(declared.key, {}, dict(declared.inputs), SEED)
+        self.declared.append(resource)
+        inputs, mistakes = self._operations.check(resource.key, {}, dict(resource.inputs), SEED)
         if mistakes:
             raise AssertionError(f"{args.typ} {args.name}: {mistakes}")
-        identity, outputs = self._operations.create(declared.key, inputs, 5)
+        identity, outputs = self._operations.create(resource.key, inputs, 5)
         return identity, without_secrets(outputs)
 
     def call(  # type: ignore[override]  # as in the base class

@@ -25,8 +25,8 @@ CLASSES: Mapping[str, str] = {
 @cache
 def service(name: str) -> Any:
     """Return the model of a service."""
-    loaded = botocore.loaders.Loader().load_service_model(name, "service-2")
-    return botocore.model.ServiceModel(loaded, name)
+    description = botocore.loaders.Loader().load_service_model(name, "service-2")
+    return botocore.model.ServiceModel(description, name)
 
 
 def input_shape(service_name: str, operation: str) -> Any:
@@ -64,11 +64,11 @@ def _further_violations(value: Any, shape: Any, path: str) -> Iterator[str]:
 
 
 def _limits(value: Any, limits: Mapping[str, Any], kind: str) -> Iterator[str]:
-    high = limits.get("max", math.inf)
-    if isinstance(value, str | list | Mapping) and len(value) > high:
-        yield f"{len(value)} entries or characters, at most {high}"
-    number = isinstance(value, int | float) and not isinstance(value, bool) and kind in NUMBERS
-    if number and not limits.get("min", -math.inf) <= value <= high:
+    maximum = limits.get("max", math.inf)
+    if isinstance(value, str | list | Mapping) and len(value) > maximum:
+        yield f"{len(value)} entries or characters, at most {maximum}"
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and kind in NUMBERS
+    if is_number and not limits.get("min", -math.inf) <= value <= maximum:
         yield f"{value} is out of range"
     if isinstance(value, str) and limits.get("enum") and value not in limits["enum"]:
         yield f"{value!r} is not in the enumeration"
@@ -78,8 +78,8 @@ def _limits(value: Any, limits: Mapping[str, Any], kind: str) -> Iterator[str]:
 
 
 def _fits(pattern: str, text: str) -> bool:
-    compiled = compiled_pattern(pattern)
-    return compiled is None or compiled.fullmatch(text) is not None
+    python_pattern = compiled_pattern(pattern)
+    return python_pattern is None or python_pattern.fullmatch(text) is not None
 
 
 @cache

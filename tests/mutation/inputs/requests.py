@@ -1,6 +1,6 @@
 """The requests for a resource, by type: operations of AWS, and the members that its inputs become.
 
-An input becomes the member with its name, compared without case and plural; `moves` lists the others. Inputs that
+An input becomes the member with its name, compared without case and plural; `paths` lists the others. Inputs that
 only the provider reads are in `PROVIDER_ONLY`. Every other input is sent under its own name, so that the
 service's model refuses it.
 """
@@ -31,8 +31,8 @@ class Call:
     Attributes:
         service, operation: names in botocore.
         root: member of the request that contains the inputs; empty for the request itself.
-        moves: input -> path of its member, where the names differ.
-        takes: inputs of this call; None for all that no other call takes.
+        paths: input -> path of its member, where the names differ.
+        names: inputs of this call; None for all that no other call names.
         constants: members that the provider sets.
         convert: input -> function that returns the value of its member.
     """
@@ -40,8 +40,8 @@ class Call:
     service: str
     operation: str
     root: str = ""
-    moves: Mapping[str, str] = field(default_factory=dict)
-    takes: tuple[str, ...] | None = None
+    paths: Mapping[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] | None = None
     constants: Mapping[str, Any] = field(default_factory=dict)
     convert: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
@@ -49,15 +49,15 @@ class Call:
 def reasons(token: str, inputs: Mapping[str, Any]) -> Iterator[str]:
     """Yield the reasons why AWS refuses the requests for a resource."""
     calls = CALLS[token]
-    used_names = {name for call in calls for name in call.takes or ()}
+    used_names = {name for call in calls for name in call.names or ()}
     for call in calls:
         own_inputs = {
             name: value
             for name, value in inputs.items()
             if name not in PROVIDER_ONLY
-            and (name in call.takes if call.takes else name not in used_names)
+            and (name in call.names if call.names else name not in used_names)
         }
-        if own_inputs or call.takes is None:
+        if own_inputs or call.names is None:
             shape = models.input_shape(call.service, call.operation)
             yield from models.violations(request(call, own_inputs), shape)
 
@@ -68,14 +68,14 @@ def request(call: Call, inputs: Mapping[str, Any]) -> dict[str, Any]:
     for path, value in call.constants.items():
         _put(arguments, path, copy.deepcopy(value))
     for name, value in inputs.items():
-        converted = _converted(call, name, value)
+        member = _convert(call, name, value)
         default = f"{call.root}.{name}" if call.root else name
-        _put(arguments, call.moves.get(name, default), converted)
-    shaped = _shaped(arguments, models.input_shape(call.service, call.operation))
-    return shaped if isinstance(shaped, dict) else {}
+        _put(arguments, call.paths.get(name, default), member)
+    result = _shape(arguments, models.input_shape(call.service, call.operation))
+    return result if isinstance(result, dict) else {}
 
 
-def _converted(call: Call, name: str, value: Any) -> Any:
+def _convert(call: Call, name: str, value: Any) -> Any:
     if name not in call.convert:
         return value
     try:
@@ -85,32 +85,32 @@ def _converted(call: Call, name: str, value: Any) -> Any:
 
 
 def _put(arguments: dict[str, Any], path: str, value: Any) -> None:
-    *above, last = path.split(".")
+    *parents, key = path.split(".")
     level = arguments
-    for step in above:
+    for step in parents:
         level = level.setdefault(step, {})
-    both_lists = isinstance(level.get(last), list) and isinstance(value, list)
-    level[last] = [*level[last], *value] if both_lists else value
+    both_lists = isinstance(level.get(key), list) and isinstance(value, list)
+    level[key] = [*level[key], *value] if both_lists else value
 
 
-def _shaped(value: Any, shape: Any) -> Any:
+def _shape(value: Any, shape: Any) -> Any:
     """Return a value with the names and the lists of a shape."""
     kind = shape.type_name
     if kind == "structure" and isinstance(value, list) and len(value) == 1:
         value = value[0]  # the provider has a list of at most one where AWS has a structure
     if kind == "structure" and isinstance(value, Mapping):
-        names = {_normalized(name): name for name in shape.members}
-        pairs = ((names.get(_normalized(name), name), item) for name, item in value.items())
+        names = {_normalize(name): name for name in shape.members}
+        pairs = ((names.get(_normalize(name), name), item) for name, item in value.items())
         return {
-            name: _shaped(pair, shape.members[name]) if name in shape.members else pair
+            name: _shape(pair, shape.members[name]) if name in shape.members else pair
             for name, pair in pairs
         }
     if kind == "list" and isinstance(value, list | Mapping):
         return [
-            _shaped(item, shape.member) for item in (value if isinstance(value, list) else [value])
+            _shape(item, shape.member) for item in (value if isinstance(value, list) else [value])
         ]
     if kind == "map" and isinstance(value, Mapping):
-        return {name: _shaped(item, shape.value) for name, item in value.items()}
+        return {name: _shape(item, shape.value) for name, item in value.items()}
     if kind == "boolean" and value in ("true", "false"):
         return value == "true"
     if kind == "blob" and isinstance(value, str):
@@ -118,14 +118,14 @@ def _shaped(value: Any, shape: Any) -> Any:
     return value
 
 
-def _normalized(name: str) -> str:
+def _normalize(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("s")
 
 
 # -- inputs that the provider restructures
 
 
-def prefixed(prefix: str) -> str:
+def name_from_prefix(prefix: str) -> str:
     """Return the name that the provider generates from a prefix."""
     return prefix + SUFFIX
 
@@ -204,15 +204,15 @@ def _ec2(operation: str, kind: str = "", **record: Any) -> Call:
     """Return a call of EC2; with a kind of resource, it takes tags."""
     tags = {"tags": "TagSpecifications"} if kind else {}
     convert = {"tags": tag_specification(kind)} if kind else {}
-    record["moves"] = {**tags, **record.get("moves", {})}
+    record["paths"] = {**tags, **record.get("paths", {})}
     record["convert"] = {**convert, **record.get("convert", {})}
     return Call(service="ec2", operation=operation, **record)
 
 
-def _tagging(service: str, operation: str, path: str, listed: bool, **constants: Any) -> Call:
+def _tagging(service: str, operation: str, path: str, as_list: bool, **constants: Any) -> Call:
     """Return the call that tags a resource."""
-    convert = {"tags": tag_list} if listed else {}
-    return Call(service=service, operation=operation, takes=("tags",), moves={"tags": path},
+    convert = {"tags": tag_list} if as_list else {}
+    return Call(service=service, operation=operation, names=("tags",), paths={"tags": path},
                 convert=convert, constants=constants)  # fmt: skip
 
 
@@ -220,15 +220,15 @@ def _group_rule(direction: str) -> tuple[Call, ...]:
     """Return the call for a rule; each part of the permission is sent alone."""
     operation = f"AuthorizeSecurityGroup{direction}"
     base = {"GroupId": GROUP}
-    plain = ("ipProtocol", "fromPort", "toPort")
+    scalars = ("ipProtocol", "fromPort", "toPort")
     sources = ("cidrIpv4", "cidrIpv6", "prefixListId", "referencedSecurityGroupId")
     return (
-        _ec2(operation, "security-group-rule", moves={"securityGroupId": "GroupId"}),
-        *(_ec2(operation, takes=(name,), constants=base, moves={name: f"IpPermissions.{name}"}) for name in plain),
-        *(_ec2(operation, takes=(name,), constants=base, moves={name: "IpPermissions"},
+        _ec2(operation, "security-group-rule", paths={"securityGroupId": "GroupId"}),
+        *(_ec2(operation, names=(name,), constants=base, paths={name: f"IpPermissions.{name}"}) for name in scalars),
+        *(_ec2(operation, names=(name,), constants=base, paths={name: "IpPermissions"},
                convert={name: _permission(name)}) for name in sources),
-        _ec2(operation, takes=("description",), constants=base,
-             moves={"description": "IpPermissions.IpRanges.Description"}),
+        _ec2(operation, names=("description",), constants=base,
+             paths={"description": "IpPermissions.IpRanges.Description"}),
     )  # fmt: skip
 
 
@@ -241,44 +241,44 @@ def _s3(operation: str, root: str = "", **record: Any) -> Call:
         service="s3",
         operation=operation,
         root=root,
-        moves={"bucket": "Bucket", **record.pop("moves", {})},
+        paths={"bucket": "Bucket", **record.pop("paths", {})},
         **record,
     )
 
 
-EKS, PREFIX, NEW = "eks", {"namePrefix": prefixed}, "everstep-generated"
-NAMED = {"nodeGroupNamePrefix": prefixed}
+EKS, PREFIX, NAME = "eks", {"namePrefix": name_from_prefix}, "everstep-generated"
+NODE_GROUP_PREFIX = {"nodeGroupNamePrefix": name_from_prefix}
 LUSTRE = "LustreConfiguration"
 CALLS: Mapping[str, tuple[Call, ...]] = {
     "aws:budgets/budget:Budget": (
         Call(
             service="budgets", operation="CreateBudget", root="Budget",
-            moves={"name": "Budget.BudgetName", "limitAmount": "Budget.BudgetLimit.Amount",
+            paths={"name": "Budget.BudgetName", "limitAmount": "Budget.BudgetLimit.Amount",
                    "limitUnit": "Budget.BudgetLimit.Unit", "notifications": "NotificationsWithSubscribers",
                    "tags": "ResourceTags"},
             convert={"notifications": _notifications, "costFilters": _cost_filters, "tags": tag_list,
                      "metrics": lambda metric: [metric]},
-            constants={"AccountId": ACCOUNT, "Budget.BudgetName": NEW},
+            constants={"AccountId": ACCOUNT, "Budget.BudgetName": NAME},
         ),
     ),
     "aws:cloudwatch/logGroup:LogGroup": (
-        Call(service="logs", operation="CreateLogGroup", moves={"name": "logGroupName"},
-             constants={"logGroupName": NEW}),
-        Call(service="logs", operation="PutRetentionPolicy", takes=("retentionInDays",),
-             constants={"logGroupName": NEW}),
+        Call(service="logs", operation="CreateLogGroup", paths={"name": "logGroupName"},
+             constants={"logGroupName": NAME}),
+        Call(service="logs", operation="PutRetentionPolicy", names=("retentionInDays",),
+             constants={"logGroupName": NAME}),
     ),
     "aws:ec2/eip:Eip": (_ec2("AllocateAddress", "elastic-ip"),),
     "aws:ec2/internetGateway:InternetGateway": (
         _ec2("CreateInternetGateway", "internet-gateway"),
-        _ec2("AttachInternetGateway", takes=("vpcId",), constants={"InternetGatewayId": "igw-0"}),
+        _ec2("AttachInternetGateway", names=("vpcId",), constants={"InternetGatewayId": "igw-0"}),
     ),
     "aws:ec2/launchTemplate:LaunchTemplate": (
         _ec2(
             "CreateLaunchTemplate", "launch-template", root="LaunchTemplateData",
-            moves={"name": "LaunchTemplateName", "namePrefix": "LaunchTemplateName",
+            paths={"name": "LaunchTemplateName", "namePrefix": "LaunchTemplateName",
                    "description": "VersionDescription"},
             convert={"tagSpecifications": _specifications, **PREFIX},
-            constants={"LaunchTemplateName": NEW},
+            constants={"LaunchTemplateName": NAME},
         ),
     ),
     "aws:ec2/natGateway:NatGateway": (_ec2("CreateNatGateway", "natgateway"),),
@@ -286,49 +286,49 @@ CALLS: Mapping[str, tuple[Call, ...]] = {
     "aws:ec2/routeTable:RouteTable": (_ec2("CreateRouteTable", "route-table"),),
     "aws:ec2/routeTableAssociation:RouteTableAssociation": (_ec2("AssociateRouteTable"),),
     "aws:ec2/securityGroup:SecurityGroup": (
-        _ec2("CreateSecurityGroup", "security-group", moves={"name": "GroupName"},
-             constants={"GroupName": NEW, "description": NEW}),
+        _ec2("CreateSecurityGroup", "security-group", paths={"name": "GroupName"},
+             constants={"GroupName": NAME, "description": NAME}),
     ),
     "aws:ec2/subnet:Subnet": (_ec2("CreateSubnet", "subnet"),),
     "aws:ec2/vpc:Vpc": (
         _ec2("CreateVpc", "vpc"),
-        *(_ec2("ModifyVpcAttribute", takes=(name,), constants={"VpcId": VPC}, moves={name: f"{name}.Value"})
+        *(_ec2("ModifyVpcAttribute", names=(name,), constants={"VpcId": VPC}, paths={name: f"{name}.Value"})
           for name in ("enableDnsSupport", "enableDnsHostnames")),
     ),
     "aws:ec2/vpcEndpoint:VpcEndpoint": (
-        _ec2("CreateVpcEndpoint", "vpc-endpoint", moves={"policy": "PolicyDocument"}),
+        _ec2("CreateVpcEndpoint", "vpc-endpoint", paths={"policy": "PolicyDocument"}),
     ),
     "aws:ecr/lifecyclePolicy:LifecyclePolicy": (
         Call(service="ecr", operation="PutLifecyclePolicy",
-             moves={"repository": "repositoryName", "policy": "lifecyclePolicyText"}),
+             paths={"repository": "repositoryName", "policy": "lifecyclePolicyText"}),
     ),
     "aws:ecr/repository:Repository": (
-        Call(service="ecr", operation="CreateRepository", moves={"name": "repositoryName"},
-             constants={"repositoryName": NEW},
+        Call(service="ecr", operation="CreateRepository", paths={"name": "repositoryName"},
+             constants={"repositoryName": NAME},
              convert={"tags": tag_list, "encryptionConfigurations": _encryption}),
     ),
     "aws:ecr/repositoryPolicy:RepositoryPolicy": (
         Call(service="ecr", operation="SetRepositoryPolicy",
-             moves={"repository": "repositoryName", "policy": "policyText"}),
+             paths={"repository": "repositoryName", "policy": "policyText"}),
     ),
     "aws:eks/accessEntry:AccessEntry": (Call(service=EKS, operation="CreateAccessEntry"),),
     "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": (
         Call(service=EKS, operation="AssociateAccessPolicy"),
     ),
     "aws:eks/addon:Addon": (
-        Call(service=EKS, operation="CreateAddon", moves={"resolveConflictsOnCreate": "resolveConflicts"}),
-        Call(service=EKS, operation="UpdateAddon", takes=("resolveConflictsOnUpdate",),
-             moves={"resolveConflictsOnUpdate": "resolveConflicts"},
-             constants={"clusterName": NEW, "addonName": NEW}),
+        Call(service=EKS, operation="CreateAddon", paths={"resolveConflictsOnCreate": "resolveConflicts"}),
+        Call(service=EKS, operation="UpdateAddon", names=("resolveConflictsOnUpdate",),
+             paths={"resolveConflictsOnUpdate": "resolveConflicts"},
+             constants={"clusterName": NAME, "addonName": NAME}),
     ),
     "aws:eks/cluster:Cluster": (
-        Call(service=EKS, operation="CreateCluster", constants={"name": NEW},
-             moves={"vpcConfig": "resourcesVpcConfig", "enabledClusterLogTypes": "logging.clusterLogging"},
+        Call(service=EKS, operation="CreateCluster", constants={"name": NAME},
+             paths={"vpcConfig": "resourcesVpcConfig", "enabledClusterLogTypes": "logging.clusterLogging"},
              convert={"enabledClusterLogTypes": _log_types}),
     ),
     "aws:eks/nodeGroup:NodeGroup": (
-        Call(service=EKS, operation="CreateNodegroup", constants={"nodegroupName": NEW}, convert=NAMED,
-             moves={"nodeGroupName": "nodegroupName", "nodeGroupNamePrefix": "nodegroupName",
+        Call(service=EKS, operation="CreateNodegroup", constants={"nodegroupName": NAME}, convert=NODE_GROUP_PREFIX,
+             paths={"nodeGroupName": "nodegroupName", "nodeGroupNamePrefix": "nodegroupName",
                     "subnetIds": "subnets", "nodeRoleArn": "nodeRole"}),
     ),
     "aws:eks/podIdentityAssociation:PodIdentityAssociation": (
@@ -336,51 +336,51 @@ CALLS: Mapping[str, tuple[Call, ...]] = {
     ),
     "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation": (
         Call(service="fsx", operation="CreateDataRepositoryAssociation", convert={"tags": tag_list}),
-        Call(service="fsx", operation="DeleteDataRepositoryAssociation", takes=("deleteDataInFilesystem",),
+        Call(service="fsx", operation="DeleteDataRepositoryAssociation", names=("deleteDataInFilesystem",),
              constants={"AssociationId": ASSOCIATION}),
     ),
     "aws:fsx/lustreFileSystem:LustreFileSystem": (
         Call(
             service="fsx", operation="CreateFileSystem", root=LUSTRE, constants={"FileSystemType": "LUSTRE"},
-            moves={name: name for name in ("storageCapacity", "storageType", "securityGroupIds", "kmsKeyId",
+            paths={name: name for name in ("storageCapacity", "storageType", "securityGroupIds", "kmsKeyId",
                                            "fileSystemTypeVersion", "subnetIds", "tags", "networkType")},
             convert={"subnetIds": lambda subnet: [subnet], "tags": tag_list},
         ),
-        Call(service="fsx", operation="DeleteFileSystem", root=LUSTRE, takes=("skipFinalBackup",),
+        Call(service="fsx", operation="DeleteFileSystem", root=LUSTRE, names=("skipFinalBackup",),
              constants={"FileSystemId": FILE_SYSTEM}),
     ),
     "aws:iam/role:Role": (
-        _iam("CreateRole", constants={"RoleName": NEW},
-             moves={"name": "RoleName", "assumeRolePolicy": "AssumeRolePolicyDocument"}),
+        _iam("CreateRole", constants={"RoleName": NAME},
+             paths={"name": "RoleName", "assumeRolePolicy": "AssumeRolePolicyDocument"}),
     ),
     "aws:iam/rolePolicy:RolePolicy": (
-        _iam("PutRolePolicy", constants={"PolicyName": NEW},
-             moves={"name": "PolicyName", "role": "RoleName", "policy": "PolicyDocument"}),
+        _iam("PutRolePolicy", constants={"PolicyName": NAME},
+             paths={"name": "PolicyName", "role": "RoleName", "policy": "PolicyDocument"}),
     ),
     "aws:iam/rolePolicyAttachment:RolePolicyAttachment": (
-        _iam("AttachRolePolicy", moves={"role": "RoleName"}),
+        _iam("AttachRolePolicy", paths={"role": "RoleName"}),
     ),
     "aws:kms/alias:Alias": (
-        Call(service="kms", operation="CreateAlias", moves={"name": "AliasName"},
-             constants={"AliasName": f"alias/{NEW}"}),
+        Call(service="kms", operation="CreateAlias", paths={"name": "AliasName"},
+             constants={"AliasName": f"alias/{NAME}"}),
     ),
     "aws:kms/key:Key": (
-        Call(service="kms", operation="CreateKey", moves={"tags": "Tags"},
+        Call(service="kms", operation="CreateKey", paths={"tags": "Tags"},
              convert={"tags": lambda tags: [{"TagKey": key, "TagValue": value} for key, value in tags.items()]}),
-        Call(service="kms", operation="ScheduleKeyDeletion", takes=("deletionWindowInDays",),
-             constants={"KeyId": KEY}, moves={"deletionWindowInDays": "PendingWindowInDays"}),
+        Call(service="kms", operation="ScheduleKeyDeletion", names=("deletionWindowInDays",),
+             constants={"KeyId": KEY}, paths={"deletionWindowInDays": "PendingWindowInDays"}),
     ),
     "aws:s3/bucket:Bucket": (
-        _s3("CreateBucket", moves={"bucketPrefix": "Bucket"}, convert={"bucketPrefix": prefixed},
-            constants={"Bucket": NEW}),
-        _tagging("s3", "PutBucketTagging", "Tagging.TagSet", True, Bucket=NEW),
+        _s3("CreateBucket", paths={"bucketPrefix": "Bucket"}, convert={"bucketPrefix": name_from_prefix},
+            constants={"Bucket": NAME}),
+        _tagging("s3", "PutBucketTagging", "Tagging.TagSet", True, Bucket=NAME),
     ),
     "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": (
         _s3("PutBucketLifecycleConfiguration", "LifecycleConfiguration"),
     ),
     "aws:s3/bucketObjectv2:BucketObjectv2": (
-        _s3("PutObject", constants={"Key": NEW}),
-        _tagging("s3", "PutObjectTagging", "Tagging.TagSet", True, Bucket=NEW, Key=NEW),
+        _s3("PutObject", constants={"Key": NAME}),
+        _tagging("s3", "PutObjectTagging", "Tagging.TagSet", True, Bucket=NAME, Key=NAME),
     ),
     "aws:s3/bucketPolicy:BucketPolicy": (_s3("PutBucketPolicy"),),
     "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock": (

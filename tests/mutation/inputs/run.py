@@ -9,7 +9,7 @@ from itertools import chain
 from cloudtwin.providers.schema.store import SchemaStore
 
 from tests.mutation.inputs import formats, requests, sdk, wrong_policies, wrong_values
-from tests.mutation.inputs.declared import CLOUDS, Declared
+from tests.mutation.inputs.declared import CLOUDS, DeclaredResource
 from tests.mutation.inputs.verdict import ACCEPTED, AT_PREVIEW, AT_UP, FAILED, Judge
 from tests.mutation.inputs.wrong_values import Mutation
 
@@ -24,12 +24,12 @@ HEAD = (
 class Variant:
     """One wrong variant of a declared resource."""
 
-    resource: Declared
+    resource: DeclaredResource
     mutation: Mutation
 
 
 @dataclass(frozen=True)
-class Accepted:
+class AcceptedVariant:
     """A variant that the twin accepts, and why the oracle refuses it."""
 
     variant: Variant
@@ -41,49 +41,56 @@ class Tally:
     """Counts of one type of resource.
 
     Attributes:
-        refused: number of the variants that the oracle refuses, by the twin's answer.
-        accepted: variants that the twin accepts.
-        failed: any variants at which the twin fails, with the traceback.
+        refusals: number of the variants that the oracle refuses, by the outcome on the twin.
+        accepted_variants: variants that the twin accepts.
+        failures: any variants at which the twin fails, with the traceback.
     """
 
-    refused: Counter[str] = field(default_factory=Counter)
-    accepted: list[Accepted] = field(default_factory=list)
-    failed: list[tuple[Variant, str]] = field(default_factory=list)
+    refusals: Counter[str] = field(default_factory=Counter)
+    accepted_variants: list[AcceptedVariant] = field(default_factory=list)
+    failures: list[tuple[Variant, str]] = field(default_factory=list)
 
     @property
     def count(self) -> int:
         """Number of the variants that the oracle refuses."""
-        return sum(self.refused.values())
+        return sum(self.refusals.values())
 
     def add(self, other: "Tally") -> None:
         """Add the counts of another type."""
-        self.refused += other.refused
-        self.accepted += other.accepted
-        self.failed += other.failed
+        self.refusals += other.refusals
+        self.accepted_variants += other.accepted_variants
+        self.failures += other.failures
 
 
-def variants(resources: Iterable[Declared]) -> list[Variant]:
+def variants(resources: Iterable[DeclaredResource]) -> list[Variant]:
     """Return the wrong variants of resources; each input of a type is changed in one resource only.
 
     The SDK declares resources in no fixed order; sorted, the same seed gives the same variants.
     """
-    tried: set[tuple[str, str]] = set()
-    chooser = random.Random(SEED)
+    previous_changes: set[tuple[str, str]] = set()
+    generator = random.Random(SEED)
     result: list[Variant] = []
-    for resource in sorted(resources, key=lambda declared: (declared.stack, declared.key.urn)):
-        mutations = _mutations(resource, chooser)
-        new = [change for change in mutations if (resource.token, change.description) not in tried]
-        result += (Variant(resource, change) for change in new)
-        tried |= {(resource.token, change.description) for change in new}
+    for resource in sorted(
+        resources,
+        key=lambda resource: (resource.stack, resource.key.urn),
+    ):
+        mutations = _mutations(resource, generator)
+        new_mutations = [
+            change
+            for change in mutations
+            if (resource.token, change.description) not in previous_changes
+        ]
+        result += (Variant(resource, change) for change in new_mutations)
+        previous_changes |= {(resource.token, change.description) for change in new_mutations}
     return result
 
 
-def _mutations(resource: Declared, chooser: random.Random) -> Iterator[Mutation]:
+def _mutations(resource: DeclaredResource, generator: random.Random) -> Iterator[Mutation]:
     """Yield the wrong variants of one resource."""
     cloud = CLOUDS[resource.token.partition(":")[0]]
     schema = SchemaStore(cloud.name, cloud.types).load(resource.token)
-    yield from wrong_values.mutations(resource.inputs, chooser, tags="tags" in schema.inputs)
-    yield from wrong_values.undeclared(resource.inputs, schema)
+    yield from wrong_values.mutations(resource.inputs, generator, tags="tags" in schema.inputs)
+    yield from wrong_values.undeclared_mutations(resource.inputs, schema)
     name, kind = wrong_policies.DOCUMENTS.get(resource.token, ("", ""))
     for description, text in (
         wrong_policies.wrong_documents(resource.inputs[name], kind) if name else ()
@@ -98,9 +105,9 @@ def reason_of(variant: Variant) -> str:
         return mutation.description
     if not resource.token.startswith("aws:"):
         return next(sdk.reasons(resource.token, mutation.inputs), "")
-    by_model = requests.reasons(resource.token, mutation.inputs)
+    model_errors = requests.reasons(resource.token, mutation.inputs)
     # A known input of the SDK that is not a member of the request is for the provider only.
-    models = (error for error in by_model if not error.startswith("Unknown parameter"))
+    models = (error for error in model_errors if not error.startswith("Unknown parameter"))
     return next(chain(models, formats.reasons(mutation.inputs)), "")
 
 
@@ -112,11 +119,11 @@ def judge_all(variants: Iterable[Variant], judge: Judge) -> dict[str, Tally]:
         verdict = judge.verdict(variant.resource, variant.mutation.inputs)
         reason = reason_of(variant)
         if reason:
-            tally.refused[verdict.answer] += 1
-        if reason and verdict.answer == ACCEPTED:
-            tally.accepted.append(Accepted(variant, reason))
-        if verdict.answer == FAILED:
-            tally.failed.append((variant, verdict.message))
+            tally.refusals[verdict.outcome] += 1
+        if reason and verdict.outcome == ACCEPTED:
+            tally.accepted_variants.append(AcceptedVariant(variant, reason))
+        if verdict.outcome == FAILED:
+            tally.failures.append((variant, verdict.message))
     return tallies
 
 
@@ -136,12 +143,12 @@ def total(tallies: Mapping[str, Tally]) -> Tally:
 def table(tallies: Mapping[str, Tally]) -> str:
     """Return the counts as a table, a row for each type of resource."""
     sum_of_all = total(tallies)
-    share = len(sum_of_all.accepted) / max(1, sum_of_all.count)
+    share = len(sum_of_all.accepted_variants) / max(1, sum_of_all.count)
     rows = [_row(token.rpartition(":")[2], tally) for token, tally in sorted(tallies.items())]
     return "\n".join([HEAD, *rows, _row(f"all ({share:.1%} accepted)", sum_of_all)])
 
 
 def _row(name: str, tally: Tally) -> str:
-    at_preview, at_up = tally.refused[AT_PREVIEW], tally.refused[AT_UP]
-    counts = (tally.count, at_preview, at_up, len(tally.accepted), len(tally.failed))
+    at_preview, at_up = tally.refusals[AT_PREVIEW], tally.refusals[AT_UP]
+    counts = (tally.count, at_preview, at_up, len(tally.accepted_variants), len(tally.failures))
     return f"| {name} | {' | '.join(map(str, counts))} |"

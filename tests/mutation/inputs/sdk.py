@@ -47,7 +47,9 @@ def _object_refusals(
     limits = {name.replace("_", ""): limit for name, limit in attributes.items()}
     types = input_types(arguments)
     for name, item in value.items():
-        yield from (f"{name}: {reason}" for reason in _exceeded(limits.get(name.lower(), {}), item))
+        yield from (
+            f"{name}: {reason}" for reason in _limit_violations(limits.get(name.lower(), {}), item)
+        )
         for inner in classes_at(types[name]) if name in types else ():
             attributes = models.get(inner.__name__.removesuffix("Args"), {})
             for shape in _objects(item):
@@ -63,7 +65,7 @@ def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
         yield from (item for item in value.values() if isinstance(item, Mapping))
 
 
-def _exceeded(limits: Mapping[str, Any], value: Any) -> Iterator[str]:
+def _limit_violations(limits: Mapping[str, Any], value: Any) -> Iterator[str]:
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not limits.get("minimum", value) <= value <= limits.get("maximum", value):
             yield f"{value} is out of range"

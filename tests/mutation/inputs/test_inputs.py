@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.mutation.inputs.declared import declared
+from tests.mutation.inputs.declared import declare_resources
 from tests.mutation.inputs.run import SEED, Tally, judge_all, name_of, total, variants
 from tests.mutation.inputs.verdict import judge
 
@@ -17,22 +17,25 @@ STACK = {"aws": "eks-prod", "azure-native": "aks-prod"}
 def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tally:
     """Return the counts of a sample of a cloud's wrong inputs."""
     folder = tmp_path_factory.mktemp("accounts")
-    resources = list(declared(request.param, folder, (STACK[request.param],)))
-    chosen = random.Random(SEED).sample(variants(resources), SAMPLE)
-    with judge() as judging:
-        return total(judge_all(chosen, judging))
+    resources = list(declare_resources(request.param, folder, (STACK[request.param],)))
+    sample_variants = random.Random(SEED).sample(variants(resources), SAMPLE)
+    with judge() as twin_judge:
+        return total(judge_all(sample_variants, twin_judge))
 
 
-def test_the_twin_accepts_at_most_two_percent_of_what_the_service_refuses(sample: Tally) -> None:
-    accepted = [
-        f"{name_of(judgement.variant)}: {judgement.reason}" for judgement in sample.accepted
+def test_the_twin_accepts_at_most_two_percent_of_the_inputs_that_the_service_refuses(
+    sample: Tally,
+) -> None:
+    accepted_inputs = [
+        f"{name_of(judgement.variant)}: {judgement.reason}"
+        for judgement in sample.accepted_variants
     ]
 
     assert sample.count > SAMPLE / 3, "an oracle that refuses little proves little"
-    assert len(accepted) <= MAX_ACCEPTED * sample.count, accepted
+    assert len(accepted_inputs) <= MAX_ACCEPTED * sample.count, accepted_inputs
 
 
 def test_each_refusal_is_a_message_and_no_traceback(sample: Tally) -> None:
-    failed = [f"{name_of(variant)}\n{trace}" for variant, trace in sample.failed]
+    failures = [f"{name_of(variant)}\n{trace}" for variant, trace in sample.failures]
 
-    assert not failed, "\n".join(failed)
+    assert not failures, "\n".join(failures)

@@ -15,21 +15,21 @@ from cloudtwin.providers.machines import Offline
 from cloudtwin.providers.operations import Operations
 from cloudtwin.providers.protocol.errors import ProviderError
 
-from tests.mutation.inputs.declared import CLOUDS, SEED, Declared
+from tests.mutation.inputs.declared import CLOUDS, SEED, DeclaredResource
 
 ACCEPTED, AT_PREVIEW, AT_UP, FAILED = "accepted", "refused at preview", "refused at up", "failed"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The twin's answer to one wrong variant.
+    """The verdict of the twin on one wrong variant.
 
     Attributes:
-        answer: ACCEPTED, AT_PREVIEW, AT_UP or FAILED.
+        outcome: ACCEPTED, AT_PREVIEW, AT_UP or FAILED.
         message: the refusal, or the traceback of a failure.
     """
 
-    answer: str
+    outcome: str
     message: str = ""
 
 
@@ -40,17 +40,17 @@ class Judge:
         self._folder = folder
         self._providers: dict[str, Operations] = {}
 
-    def verdict(self, resource: Declared, inputs: Mapping[str, Any]) -> Verdict:
+    def verdict(self, resource: DeclaredResource, inputs: Mapping[str, Any]) -> Verdict:
         """Return the twin's verdict on other inputs of a declared resource."""
         try:
             return self._verdict(resource, inputs)
         except Exception:
             return Verdict(FAILED, traceback.format_exc())
 
-    def _verdict(self, resource: Declared, inputs: Mapping[str, Any]) -> Verdict:
+    def _verdict(self, resource: DeclaredResource, inputs: Mapping[str, Any]) -> Verdict:
         operations = self._operations(resource)
         try:
-            checked, mistakes = operations.check(resource.key, {}, dict(inputs), SEED)
+            valid_inputs, mistakes = operations.check(resource.key, {}, dict(inputs), SEED)
         except ProviderError as error:
             return Verdict(AT_PREVIEW, str(error))
         if mistakes:
@@ -59,25 +59,27 @@ class Judge:
             )
         self._restore(resource)
         try:
-            operations.create(resource.key, checked, 5)
+            operations.create(resource.key, valid_inputs, 5)
         except (CloudError, IncompleteError) as error:
             return Verdict(AT_UP, str(error))
         return Verdict(ACCEPTED)
 
-    def _operations(self, resource: Declared) -> Operations:
+    def _operations(self, resource: DeclaredResource) -> Operations:
         if resource.stack not in self._providers:
             cloud = CLOUDS[resource.token.partition(":")[0]]
             operations = Operations(cloud, self._folder, Offline(), resource.config)
             self._providers[resource.stack] = operations
         return self._providers[resource.stack]
 
-    def _restore(self, resource: Declared) -> None:
+    def _restore(self, resource: DeclaredResource) -> None:
         """Restore the account to its state before the resource was created."""
         account = self._operations(resource).account
         shutil.rmtree(account.folder, ignore_errors=True)
         account.folder.mkdir(parents=True)
-        stored = [asdict(stored_resource) for stored_resource in resource.before.resources]
-        files.write_json(account.path, {"resources": stored}, 0o600)
+        resources = [
+            asdict(stored_resource) for stored_resource in resource.prior_account.resources
+        ]
+        files.write_json(account.path, {"resources": resources}, 0o600)
 
 
 @contextmanager

@@ -20,20 +20,20 @@ def wrong_documents(text: str, kind: str) -> Iterator[tuple[str, str]]:
         text: a valid document.
         kind: trust (of a role), identity (of a role's policy) or resource (of a bucket or a repository).
     """
-    for description, broken in (("no JSON", text[:-1]), ("empty object", "{}"), ("list", f"[{text}]"),
+    for description, wrong_text in (("not JSON", text[:-1]), ("empty object", "{}"), ("list", f"[{text}]"),
                          ("text", '"Allow"'), ("number", "7"), ("null", "null")):  # fmt: skip
-        yield description, broken
+        yield description, wrong_text
     document = json.loads(text)
     for description, change in _document_changes().items():
         yield description, json.dumps({**document, **change})
     statement = document["Statement"][0]
-    for description, changed in _statement_changes(statement, kind):
+    for description, wrong_statement in _statement_changes(statement, kind):
         yield (
             description,
-            json.dumps({**document, "Statement": [changed, *document["Statement"][1:]]}),
+            json.dumps({**document, "Statement": [wrong_statement, *document["Statement"][1:]]}),
         )
-    repeated = [{**statement, "Sid": "Same"}, {**statement, "Sid": "Same"}]
-    yield "one Sid twice", json.dumps({**document, "Statement": repeated})
+    statements = [{**statement, "Sid": "Same"}, {**statement, "Sid": "Same"}]
+    yield "one Sid twice", json.dumps({**document, "Statement": statements})
 
 
 def _document_changes() -> dict[str, dict[str, Any]]:
@@ -50,29 +50,33 @@ def _document_changes() -> dict[str, dict[str, Any]]:
     }
 
 
-def _statement_changes(valid: Mapping[str, Any], kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _statement_changes(
+    statement: Mapping[str, Any], kind: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
     for description, change in _CHANGES.items():
-        yield description, {**valid, **change}
-    action = valid.get("Action") or valid.get("NotAction")
-    bare = {key: value for key, value in valid.items() if key not in ("Action", "NotAction")}
-    yield "no Action", bare
-    yield "Action and NotAction", {**bare, "Action": action, "NotAction": action}
-    yield "no Effect", {key: value for key, value in valid.items() if key != "Effect"}
-    if "Resource" in valid:
-        yield "no Resource", {key: value for key, value in valid.items() if key != "Resource"}
-        yield "Resource and NotResource", {**valid, "Resource": "*", "NotResource": "*"}
+        yield description, {**statement, **change}
+    action = statement.get("Action") or statement.get("NotAction")
+    without_action = {
+        key: value for key, value in statement.items() if key not in ("Action", "NotAction")
+    }
+    yield "no Action", without_action
+    yield "Action and NotAction", {**without_action, "Action": action, "NotAction": action}
+    yield "no Effect", {key: value for key, value in statement.items() if key != "Effect"}
+    if "Resource" in statement:
+        yield "no Resource", {key: value for key, value in statement.items() if key != "Resource"}
+        yield "Resource and NotResource", {**statement, "Resource": "*", "NotResource": "*"}
         for description, resource in _RESOURCES.items():
-            yield description, {**valid, "Resource": resource}
+            yield description, {**statement, "Resource": resource}
     if kind == "identity":
-        yield "Principal in an identity's policy", {**valid, "Principal": "*"}
-        yield "NotPrincipal in an identity's policy", {**valid, "NotPrincipal": {"AWS": "*"}}
+        yield "Principal in an identity's policy", {**statement, "Principal": "*"}
+        yield "NotPrincipal in an identity's policy", {**statement, "NotPrincipal": {"AWS": "*"}}
         return
-    yield "no Principal", {key: value for key, value in valid.items() if key != "Principal"}
+    yield "no Principal", {key: value for key, value in statement.items() if key != "Principal"}
     for description, principal in _PRINCIPALS.items():
-        yield description, {**valid, "Principal": principal}
+        yield description, {**statement, "Principal": principal}
     if kind == "trust":
-        yield "Resource in a trust policy", {**valid, "Resource": "*"}
-        yield "an action that is not of STS", {**valid, "Action": "s3:GetObject"}
+        yield "Resource in a trust policy", {**statement, "Resource": "*"}
+        yield "an action that is not of STS", {**statement, "Action": "s3:GetObject"}
 
 
 _CHANGES: Mapping[str, Mapping[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Wrong variants of a resource's inputs, one wrong value each. Which are wrong, an oracle decides."""
+"""Wrong variants of a resource's inputs, with one wrong value each. An oracle decides which of them are wrong."""
 
 import copy
 import random
@@ -50,14 +50,14 @@ class Mutation:
 
     Attributes:
         description: kind of mistake and path of the input.
-        valid: the inputs before the change.
+        valid_inputs: the inputs before the change.
         path: path of the change; empty for none.
         value: the wrong value; MISSING removes it.
         certain: True if no service accepts it, even if the models allow it.
     """
 
     description: str
-    valid: Mapping[str, Any]
+    valid_inputs: Mapping[str, Any]
     path: Path
     value: Any
     certain: bool = False
@@ -65,49 +65,49 @@ class Mutation:
     @property
     def inputs(self) -> dict[str, Any]:
         """All inputs, with the mistake."""
-        changed: dict[str, Any] = copy.deepcopy(dict(self.valid))
-        parent: Any = changed
+        result: dict[str, Any] = copy.deepcopy(dict(self.valid_inputs))
+        parent: Any = result
         for step in self.path[:-1]:
             parent = parent[step]
         if self.value is MISSING:
             parent.pop(self.path[-1])
         else:
             parent[self.path[-1]] = self.value
-        return changed
+        return result
 
 
 def mutations(
-    inputs: Mapping[str, Any], chooser: random.Random, *, tags: bool
+    inputs: Mapping[str, Any], generator: random.Random, *, tags: bool
 ) -> Iterator[Mutation]:
     """Yield the wrong variants of inputs.
 
     Args:
         inputs: valid inputs of one resource.
-        chooser: source of the positions of wrong characters.
+        generator: source of the positions of wrong characters.
         tags: True if the type has tags.
     """
     for path, value in leaves_and_branches(inputs):
         path_text = text_of(path)
         if path:
             yield Mutation(f"missing: {path_text}", inputs, path, MISSING)
-            for description, wrong in wrong_values(value, chooser):
-                yield Mutation(f"{description}: {path_text}", inputs, path, wrong)
+            for description, wrong_value in wrong_values(value, generator):
+                yield Mutation(f"{description}: {path_text}", inputs, path, wrong_value)
         if isinstance(value, Mapping) and not is_map(path):
             yield Mutation(
                 f"unknown key: {path_text}", inputs, (*path, "nonsuch"), "x", certain=True
             )
-    for description, wrong in WRONG_TAGS if tags else ():
-        yield Mutation(description, inputs, ("tags",), wrong)
+    for description, wrong_value in WRONG_TAGS if tags else ():
+        yield Mutation(description, inputs, ("tags",), wrong_value)
 
 
-def undeclared(inputs: Mapping[str, Any], schema: ResourceSchema) -> Iterator[Mutation]:
+def undeclared_mutations(inputs: Mapping[str, Any], schema: ResourceSchema) -> Iterator[Mutation]:
     """Yield variants with a wrong value of an input that is not declared."""
-    for path, shape in _absent(inputs, schema.inputs, schema.objects, ()):
-        for description, wrong in _wrong_of(shape):
-            yield Mutation(f"undeclared, {description}: {text_of(path)}", inputs, path, wrong)
+    for path, shape in _absent_properties(inputs, schema.inputs, schema.objects, ()):
+        for description, wrong_value in _wrong_values_of_shape(shape):
+            yield Mutation(f"undeclared, {description}: {text_of(path)}", inputs, path, wrong_value)
 
 
-def _absent(
+def _absent_properties(
     value: Any,
     fields: Fields,
     objects: Mapping[str, Fields],
@@ -122,10 +122,10 @@ def _absent(
         if isinstance(shape, Mapping) and "list" in shape and isinstance(inner, list) and inner:
             inner, shape, path = inner[0], shape["list"], (*path, 0)
         if isinstance(shape, Mapping) and "object" in shape and isinstance(inner, Mapping):
-            yield from _absent(inner, objects[shape["object"]], objects, path)
+            yield from _absent_properties(inner, objects[shape["object"]], objects, path)
 
 
-def _wrong_of(shape: Shape) -> Iterator[tuple[str, Any]]:
+def _wrong_values_of_shape(shape: Shape) -> Iterator[tuple[str, Any]]:
     """Yield wrong values of a shape of the SDK."""
     if shape == "string":
         yield from (("wrong type", ["a"]), ("empty", ""), ("too long", "a" * MANY))
@@ -136,10 +136,13 @@ def _wrong_of(shape: Shape) -> Iterator[tuple[str, Any]]:
     elif shape == "boolean":
         yield "wrong type", "maybe"
     elif isinstance(shape, Mapping) and "enum" in shape:
-        yield from (("enumeration", wrong) for wrong in ("nonsuch", "", 7))
+        yield from (("enumeration", wrong_value) for wrong_value in ("nonsuch", "", 7))
     elif isinstance(shape, Mapping) and "list" in shape:
         yield from (("wrong type", "text"), ("empty", []))
-        yield from ((description, [wrong]) for description, wrong in _wrong_of(shape["list"]))
+        yield from (
+            (description, [wrong_value])
+            for description, wrong_value in _wrong_values_of_shape(shape["list"])
+        )
     elif isinstance(shape, Mapping):
         yield from (("wrong type", "text"), ("empty", {}))
 
@@ -164,34 +167,36 @@ def text_of(path: Path) -> str:
     return ".".join("*" if isinstance(step, int) else step for step in path)
 
 
-def wrong_values(value: Any, chooser: random.Random) -> Iterator[tuple[str, Any]]:
+def wrong_values(value: Any, generator: random.Random) -> Iterator[tuple[str, Any]]:
     """Yield wrong values of the kind of a value, with their mistakes."""
     if isinstance(value, bool):
-        yield from (("wrong type", wrong) for wrong in ("maybe", ["a"], {"a": "b"}))
+        yield from (("wrong type", wrong_value) for wrong_value in ("maybe", ["a"], {"a": "b"}))
     elif isinstance(value, int | float):
-        yield from (("wrong type", wrong) for wrong in ("many", ["a"], {"a": "b"}))
-        yield from (("range", wrong) for wrong in (*NUMBERS, value + 0.5))
+        yield from (("wrong type", wrong_value) for wrong_value in ("many", ["a"], {"a": "b"}))
+        yield from (("range", wrong_value) for wrong_value in (*NUMBERS, value + 0.5))
     elif isinstance(value, str):
-        yield from _wrong_texts(value, chooser)
+        yield from _wrong_texts(value, generator)
     elif isinstance(value, list):
-        yield from (("wrong type", wrong) for wrong in ("text", 7, {"a": "b"}))
+        yield from (("wrong type", wrong_value) for wrong_value in ("text", 7, {"a": "b"}))
         yield "empty", []
         yield "too many", [copy.deepcopy(value[0]) for _ in range(MANY)] if value else ["a"] * MANY
     elif isinstance(value, Mapping):
-        yield from (("wrong type", wrong) for wrong in ("text", 7, ["a"]))
+        yield from (("wrong type", wrong_value) for wrong_value in ("text", 7, ["a"]))
         yield "empty", {}
 
 
-def _wrong_texts(value: str, chooser: random.Random) -> Iterator[tuple[str, Any]]:
-    yield from (("wrong type", wrong) for wrong in (["a"], {"a": "b"}))
+def _wrong_texts(value: str, generator: random.Random) -> Iterator[tuple[str, Any]]:
+    yield from (("wrong type", wrong_value) for wrong_value in (["a"], {"a": "b"}))
     yield "empty", ""
     yield "too long", (value or "a") + "a" * MANY
-    position = chooser.randint(0, len(value))
-    yield from (("characters", value[:position] + wrong + value[position:]) for wrong in "! ü")
+    position = generator.randint(0, len(value))
     yield from (
-        ("enumeration", wrong)
-        for wrong in (value.swapcase(), f"{value}X", value[:-1])
-        if wrong != value
+        ("characters", value[:position] + wrong_value + value[position:]) for wrong_value in "! ü"
+    )
+    yield from (
+        ("enumeration", wrong_value)
+        for wrong_value in (value.swapcase(), f"{value}X", value[:-1])
+        if wrong_value != value
     )
     samples = (
         BLOCKS
@@ -200,6 +205,6 @@ def _wrong_texts(value: str, chooser: random.Random) -> Iterator[tuple[str, Any]
         if value.startswith("arn:")
         else TEXTS
     )
-    yield from (("pattern", wrong) for wrong in samples)
+    yield from (("pattern", wrong_value) for wrong_value in samples)
     if "-0" in value:
-        yield from (("id", wrong) for wrong in IDS)
+        yield from (("id", wrong_value) for wrong_value in IDS)
