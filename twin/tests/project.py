@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cloudtwin.progress import Lines
+from cloudtwin.toolchain import ensure_tools
 
 
 class Project:
@@ -49,13 +50,13 @@ class Project:
 
     def pulumi(self, *arguments: str, fails: bool = False) -> str:
         """Run `pulumi`; return its output."""
-        running = self.start(*arguments)
+        process = self.start(*arguments)
         try:
-            output, _ = running.communicate(timeout=self.command_seconds)
+            output, _ = process.communicate(timeout=self.command_seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(running.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
             raise
-        assert (running.returncode != 0) == fails, f"pulumi {' '.join(arguments)}:\n{output}"
+        assert (process.returncode != 0) == fails, f"pulumi {' '.join(arguments)}:\n{output}"
         return output
 
     def up(self, *arguments: str, fails: bool = False) -> str:
@@ -85,6 +86,4 @@ def pulumi_program() -> Path:
     """Return the Pulumi engine; CLOUDTWIN_TEST_PULUMI names an existing one."""
     if program := os.environ.get("CLOUDTWIN_TEST_PULUMI"):
         return Path(program)
-    from cloudtwin.toolchain import ensure_tools
-
     return ensure_tools(["pulumi"], Lines())["pulumi"]

@@ -28,10 +28,10 @@ POD = "/api/v1/namespaces/elastic-job/pods/worker-0"
 
 
 class ApiServer(BaseHTTPRequestHandler):
-    """Answers with the log of one pod in plain text, and refuses everything else."""
+    """A server that responds with the log of one pod in plain text, and refuses all other requests."""
 
     def do_GET(self) -> None:
-        """Answer a request."""
+        """Respond to a request."""
         is_log = self.path == f"{POD}/log"
         body = (LOG if is_log else '{"message": "container is waiting to start"}').encode()
         self.send_response(200 if is_log else 400)

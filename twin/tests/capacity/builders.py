@@ -1,4 +1,4 @@
-"""Pools, machines and pods with defaults for what a test does not specify."""
+"""Pools, machines and pods with defaults for the fields that a test does not specify."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from cloudtwin.capacity.fleet import PoolMachine
 from cloudtwin.capacity.pools import Pool
 from cloudtwin.nodes.model import Role
 
-ONE = Resources(milli_cpu=1000, memory=1 << 30, gpus=1, pods=1)
+ONE_GPU = Resources(milli_cpu=1000, memory=1 << 30, gpus=1, pods=1)
 MACHINE = Resources(milli_cpu=2000, memory=4 << 30, gpus=1, pods=110)
 
 
@@ -28,12 +28,12 @@ def machines(*names: str, pool_name: str = "spot", **fields: Any) -> list[PoolMa
     return [PoolMachine(name=name, pool=pool_name, **fields) for name in names]
 
 
-def scalable(machine_pool: Pool | None = None, **fields: Any) -> ScalablePool:
+def scalable_pool(machine_pool: Pool | None = None, **fields: Any) -> ScalablePool:
     return ScalablePool(pool=machine_pool or pool(), **{"offers": MACHINE, **fields})
 
 
-def pending(name: str = "default/p", **fields: Any) -> PendingPod:
-    return PendingPod(name=name, **{"requests": ONE, **fields})
+def pending_pod(name: str = "default/p", **fields: Any) -> PendingPod:
+    return PendingPod(name=name, **{"requests": ONE_GPU, **fields})
 
 
 def node(name: str, pool_name: str = "spot", **fields: Any) -> PoolNode:

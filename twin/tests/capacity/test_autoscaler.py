@@ -18,11 +18,11 @@ from cloudtwin.nodes.model import Taint
 from hypothesis import given, settings
 from hypothesis.strategies import builds, fixed_dictionaries, integers, lists, sampled_from
 
-from twin.tests.capacity.builders import MACHINE, ONE, node, pending, pool, scalable
+from twin.tests.capacity.builders import MACHINE, ONE_GPU, node, pending_pod, pool, scalable_pool
 
 SPOT = Taint("everstep.dev/spot", "true")
 AGENT = Taint("fsx.csi.aws.com/agent-not-ready", "", "NoExecute")
-TOLERATES = (Toleration(key="everstep.dev/spot", operator="Exists"),)
+TOLERATIONS = (Toleration(key="everstep.dev/spot", operator="Exists"),)
 PREFERRED, FALLBACK = pool("a-spot"), pool("b-demand", capacity="on-demand")
 
 
@@ -35,60 +35,64 @@ def sizes(
 
 
 def test_a_pool_grows_by_as_many_machines_as_pending_pods_need() -> None:
-    assert sizes([scalable()], pods=[pending(), pending(), pending()]) == {"spot": 3}
+    assert sizes([scalable_pool()], pods=[pending_pod(), pending_pod(), pending_pod()]) == {
+        "spot": 3
+    }
 
 
 def test_expected_machines_take_pods_before_a_pool_grows() -> None:
-    assert sizes([scalable(pool(desired_size=2))], pods=[pending(), pending()]) == {}
+    assert sizes([scalable_pool(pool(desired_size=2))], pods=[pending_pod(), pending_pod()]) == {}
 
 
 def test_free_resources_of_present_machines_are_used_first() -> None:
-    present = [node("spot-0"), node("spot-1", free_resources=Resources(pods=100))]
+    nodes = [node("spot-0"), node("spot-1", free_resources=Resources(pods=100))]
 
-    assert sizes([scalable(pool(desired_size=2))], present, [pending()]) == {}
-    assert sizes([scalable(pool(desired_size=2))], present, [pending(), pending()]) == {"spot": 3}
+    assert sizes([scalable_pool(pool(desired_size=2))], nodes, [pending_pod()]) == {}
+    assert sizes([scalable_pool(pool(desired_size=2))], nodes, [pending_pod(), pending_pod()]) == {
+        "spot": 3
+    }
 
 
 def test_the_pool_of_the_highest_priority_grows() -> None:
-    pools = [scalable(PREFERRED, priority=10), scalable(FALLBACK, priority=50)]
+    pools = [scalable_pool(PREFERRED, priority=10), scalable_pool(FALLBACK, priority=50)]
 
-    assert sizes(pools, pods=[pending()]) == {"b-demand": 1}
+    assert sizes(pools, pods=[pending_pod()]) == {"b-demand": 1}
 
 
 def test_a_pool_without_capacity_is_skipped_for_the_next() -> None:
     pools = [
-        scalable(PREFERRED, priority=50, out_of_capacity=True),
-        scalable(FALLBACK, priority=10),
+        scalable_pool(PREFERRED, priority=50, out_of_capacity=True),
+        scalable_pool(FALLBACK, priority=10),
     ]
 
-    assert sizes(pools, pods=[pending()]) == {"b-demand": 1}
+    assert sizes(pools, pods=[pending_pod()]) == {"b-demand": 1}
 
 
 def test_a_pod_that_selects_a_zone_gets_a_machine_of_a_pool_there() -> None:
-    preferred = scalable(pool("near", zone="us-east-1a"), priority=20)
-    other = scalable(pool("far", zone="us-east-1b"), priority=10)
-    selecting = pending(selector={"topology.kubernetes.io/zone": "us-east-1b"})
+    preferred = scalable_pool(pool("near", zone="us-east-1a"), priority=20)
+    other = scalable_pool(pool("far", zone="us-east-1b"), priority=10)
+    selecting_pod = pending_pod(selector={"topology.kubernetes.io/zone": "us-east-1b"})
 
-    assert sizes([preferred, other], pods=[selecting]) == {"far": 1}
+    assert sizes([preferred, other], pods=[selecting_pod]) == {"far": 1}
 
 
 def test_a_pod_that_excludes_a_label_gets_no_machine_of_a_pool_with_it() -> None:
-    """Spot workers of a job that itself buys on demand exclude the machines of the on-demand pool."""
-    spot = scalable(PREFERRED, priority=50, out_of_capacity=True)
-    bought = scalable(replace(FALLBACK, labels={"capacity": "on-demand"}), priority=10)
-    excludes = LabelRequirement(key="capacity", operator="NotIn", values=("on-demand",))
+    # Spot workers of a job that itself buys on demand exclude the machines of the on-demand pool.
+    spot = scalable_pool(PREFERRED, priority=50, out_of_capacity=True)
+    on_demand = scalable_pool(replace(FALLBACK, labels={"capacity": "on-demand"}), priority=10)
+    requirement = LabelRequirement(key="capacity", operator="NotIn", values=("on-demand",))
 
-    assert sizes([spot, bought], pods=[pending(node_terms=((excludes,),))]) == {}
-    assert sizes([spot, bought], pods=[pending()]) == {"b-demand": 1}
-    present = [node("b-demand-0", "b-demand")]
-    shared = replace(bought, pool=replace(bought.pool, desired_size=1))
-    assert sizes([shared, scalable(PREFERRED)], present, [pending(node_terms=((excludes,),))]) == {
-        "a-spot": 1
-    }
+    assert sizes([spot, on_demand], pods=[pending_pod(node_terms=((requirement,),))]) == {}
+    assert sizes([spot, on_demand], pods=[pending_pod()]) == {"b-demand": 1}
+    nodes = [node("b-demand-0", "b-demand")]
+    used_pool = replace(on_demand, pool=replace(on_demand.pool, desired_size=1))
+    assert sizes(
+        [used_pool, scalable_pool(PREFERRED)], nodes, [pending_pod(node_terms=((requirement,),))]
+    ) == {"a-spot": 1}
 
 
 @pytest.mark.parametrize(
-    ("operator", "values", "matching"),
+    ("operator", "values", "expected"),
     [
         ("In", ("4",), {"4"}),
         ("NotIn", ("4",), {"5", None}),
@@ -99,52 +103,56 @@ def test_a_pod_that_excludes_a_label_gets_no_machine_of_a_pool_with_it() -> None
     ],
 )
 def test_a_node_affinity_has_the_operators_of_kubernetes(
-    operator: str, values: tuple[str, ...], matching: set[str | None]
+    operator: str, values: tuple[str, ...], expected: set[str | None]
 ) -> None:
     requirement = LabelRequirement(key="gpus", operator=operator, values=values)
     labels = {value: {} if value is None else {"gpus": value} for value in ("4", "5", None)}
 
     assert {
         value for value, value_labels in labels.items() if requirement.matches(value_labels)
-    } == matching
+    } == expected
 
 
 def test_one_term_of_a_node_affinity_is_enough_and_an_empty_one_matches_none() -> None:
-    fast = LabelRequirement(key="disk", operator="In", values=("fast",))
+    fast_disk = LabelRequirement(key="disk", operator="In", values=("fast",))
     any_disk = LabelRequirement(key="disk", operator="DoesNotExist")
 
-    assert sizes([scalable()], pods=[pending(node_terms=((fast,), (any_disk,)))]) == {"spot": 1}
-    assert sizes([scalable()], pods=[pending(node_terms=((fast, any_disk),))]) == {}
-    assert sizes([scalable()], pods=[pending(node_terms=((),))]) == {}
+    assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((fast_disk,), (any_disk,)))]) == {
+        "spot": 1
+    }
+    assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((fast_disk, any_disk),))]) == {}
+    assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((),))]) == {}
 
 
 def test_pods_that_share_a_zone_never_split_over_pools_of_two_zones() -> None:
-    preferred = scalable(pool("near", zone="us-east-1a", max_size=2), priority=20)
-    fallback = scalable(pool("far", zone="us-east-1b"), priority=10)
-    pods = [pending(f"default/{index}", peer_labels="job-name=fashion") for index in range(3)]
+    preferred = scalable_pool(pool("near", zone="us-east-1a", max_size=2), priority=20)
+    fallback = scalable_pool(pool("far", zone="us-east-1b"), priority=10)
+    pods = [pending_pod(f"default/{index}", peer_labels="job-name=fashion") for index in range(3)]
 
     assert sizes([preferred, fallback], pods=pods) == {"near": 2}
-    assert sizes([preferred, fallback], pods=[pending() for _ in pods]) == {"near": 2, "far": 1}
+    assert sizes([preferred, fallback], pods=[pending_pod() for _ in pods]) == {"near": 2, "far": 1}
 
 
 def test_pods_join_the_zone_in_which_others_run_and_any_zone_once_none_does() -> None:
-    preferred = scalable(pool("near", zone="us-east-1a"), priority=20, out_of_capacity=True)
-    fallback = scalable(pool("far", zone="us-east-1b"), priority=10)
-    pod = pending(peer_labels="job-name=fashion")
-    bound = pending(peer_labels="job-name=fashion", zones=frozenset({"us-east-1a"}))
+    preferred = scalable_pool(pool("near", zone="us-east-1a"), priority=20, out_of_capacity=True)
+    fallback = scalable_pool(pool("far", zone="us-east-1b"), priority=10)
+    pod = pending_pod(peer_labels="job-name=fashion")
+    bound_pod = pending_pod(peer_labels="job-name=fashion", zones=frozenset({"us-east-1a"}))
 
-    assert sizes([preferred, fallback], pods=[bound]) == {}
+    assert sizes([preferred, fallback], pods=[bound_pod]) == {}
     assert sizes([preferred, fallback], pods=[pod]) == {"far": 1}
 
 
 def test_a_full_pool_is_skipped_for_the_next() -> None:
-    full = scalable(pool("a-spot", desired_size=1, max_size=1), priority=50)
+    full_pool = scalable_pool(pool("a-spot", desired_size=1, max_size=1), priority=50)
 
-    grown = sizes(
-        [full, scalable(FALLBACK)], [node("x", "a-spot", free_resources=Resources())], [pending()]
+    new_sizes = sizes(
+        [full_pool, scalable_pool(FALLBACK)],
+        [node("x", "a-spot", free_resources=Resources())],
+        [pending_pod()],
     )
 
-    assert grown == {"b-demand": 1}
+    assert new_sizes == {"b-demand": 1}
 
 
 @pytest.mark.parametrize(
@@ -156,54 +164,54 @@ def test_a_full_pool_is_skipped_for_the_next() -> None:
     ],
 )
 def test_a_pod_that_fits_no_pool_stays_pending_with_a_reason(fields: Any, reason: str) -> None:
-    tainted = scalable(pool(taints=(SPOT,)))
-    pod = pending(**{"tolerations": TOLERATES, **fields})
+    tainted_pool = scalable_pool(pool(taints=(SPOT,)))
+    pod = pending_pod(**{"tolerations": TOLERATIONS, **fields})
 
-    decision = autoscaler.decide([tainted], [], [pod])
+    decision = autoscaler.decide([tainted_pool], [], [pod])
 
     assert decision.sizes == {}
     assert reason in decision.reasons[0]
 
 
 def test_a_startup_taint_keeps_pods_off_unless_the_autoscaler_ignores_it() -> None:
-    tainted = pool(startup_taints=(AGENT,))
+    tainted_pool = pool(startup_taints=(AGENT,))
 
-    assert sizes([scalable(tainted)], pods=[pending()]) == {}
-    assert sizes([scalable(tainted, ignored_taints=frozenset({AGENT.key}))], pods=[pending()]) == {
-        "spot": 1
-    }
+    assert sizes([scalable_pool(tainted_pool)], pods=[pending_pod()]) == {}
+    assert sizes(
+        [scalable_pool(tainted_pool, ignored_taints=frozenset({AGENT.key}))], pods=[pending_pod()]
+    ) == {"spot": 1}
 
 
 def test_a_selector_matches_labels_that_the_cloud_adds() -> None:
-    pods = [pending(selector={"eks.amazonaws.com/capacityType": "SPOT"})]
+    pods = [pending_pod(selector={"eks.amazonaws.com/capacityType": "SPOT"})]
 
-    assert sizes([scalable()], pods=pods) == {"spot": 1}
+    assert sizes([scalable_pool()], pods=pods) == {"spot": 1}
 
 
 def test_machines_idle_for_long_enough_are_removed_down_to_the_minimum() -> None:
-    sized = scalable(pool(desired_size=3, min_size=1, idle_seconds=60))
-    present = [node("a", idle_seconds=61), node("b", idle_seconds=90), node("c", idle_seconds=70)]
+    target = scalable_pool(pool(desired_size=3, min_size=1, idle_seconds=60))
+    nodes = [node("a", idle_seconds=61), node("b", idle_seconds=90), node("c", idle_seconds=70)]
 
-    assert autoscaler.decide([sized], present, []).remove == ("b", "c")
+    assert autoscaler.decide([target], nodes, []).remove == ("b", "c")
 
 
 def test_a_busy_or_recently_idle_machine_stays() -> None:
-    sized = scalable(pool(desired_size=2, idle_seconds=60))
+    target = scalable_pool(pool(desired_size=2, idle_seconds=60))
 
-    decision = autoscaler.decide([sized], [node("a"), node("b", idle_seconds=59)], [])
+    decision = autoscaler.decide([target], [node("a"), node("b", idle_seconds=59)], [])
 
     assert decision.remove == ()
 
 
 def test_no_machine_is_removed_while_a_pod_is_pending() -> None:
-    sized = scalable(pool(desired_size=1, idle_seconds=60))
-    present = [node("a", idle_seconds=90, free_resources=Resources())]
+    target = scalable_pool(pool(desired_size=1, idle_seconds=60))
+    nodes = [node("a", idle_seconds=90, free_resources=Resources())]
 
-    assert autoscaler.decide([sized], present, [pending()]).remove == ()
+    assert autoscaler.decide([target], nodes, [pending_pod()]).remove == ()
 
 
 @pytest.mark.parametrize(
-    ("toleration", "covered"),
+    ("toleration", "expected"),
     [
         (Toleration(key="everstep.dev/spot", value="true"), True),
         (Toleration(key="everstep.dev/spot", value="false"), False),
@@ -213,8 +221,8 @@ def test_no_machine_is_removed_while_a_pod_is_pending() -> None:
         (Toleration(), False),
     ],
 )
-def test_tolerations_match_as_in_kubernetes(toleration: Toleration, covered: bool) -> None:
-    assert toleration.tolerates(SPOT) is covered
+def test_tolerations_match_as_in_kubernetes(toleration: Toleration, expected: bool) -> None:
+    assert toleration.tolerates(SPOT) is expected
 
 
 REQUESTS = builds(
@@ -240,25 +248,25 @@ PODS = lists(
 def test_no_pool_exceeds_its_maximum_and_every_pod_is_placed_or_has_a_reason(
     pods: list[PendingPod], sizes_now: dict[str, int]
 ) -> None:
-    declared = [
+    pools = [
         pool(name, desired_size=size, max_size=4, labels={"kind": name})
         for name, size in sizes_now.items()
     ]
 
-    decision = autoscaler.decide([scalable(p) for p in declared], [], pods)
+    decision = autoscaler.decide([scalable_pool(p) for p in pools], [], pods)
 
-    for declared_pool in declared:
+    for old_pool in pools:
         assert (
-            declared_pool.desired_size
-            <= decision.sizes.get(declared_pool.name, declared_pool.desired_size)
-            <= declared_pool.max_size
+            old_pool.desired_size
+            <= decision.sizes.get(old_pool.name, old_pool.desired_size)
+            <= old_pool.max_size
         )
-    grown = sum(decision.sizes.get(p.name, p.desired_size) - p.desired_size for p in declared)
-    assert grown <= len(pods), "never more machines than pending pods"
+    growth = sum(decision.sizes.get(p.name, p.desired_size) - p.desired_size for p in pools)
+    assert growth <= len(pods), "never more machines than pending pods"
     pending_reasons = [reason for reason in decision.reasons if "stays pending" in reason]
-    unplaceable = [
+    unplaceable_pods = [
         p for p in pods if p.selector == {"kind": "none"} or not MACHINE.fits(p.requests)
     ]
-    assert len(pending_reasons) >= len(unplaceable)
-    assert len(decision.reasons) == grown + len(pending_reasons)
-    assert Resources() == ONE - ONE
+    assert len(pending_reasons) >= len(unplaceable_pods)
+    assert len(decision.reasons) == growth + len(pending_reasons)
+    assert Resources() == ONE_GPU - ONE_GPU

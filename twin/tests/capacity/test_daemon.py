@@ -23,12 +23,12 @@ from cloudtwin.nodes.control_plane import components
 from cloudtwin.nodes.linux import processes
 from cloudtwin.progress import Lines
 
-from twin.tests.nodes.conftest import api_of, eventually, left_of
+from twin.tests.nodes.conftest import api_of, leftovers_of, wait_until
 from twin.tests.nodes.pods import OPTIONS, PODS, phase, pod
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
-WAIT_SECONDS = 200.0  # limit on a busy machine; typically a few
+WAIT_SECONDS = 200.0  # limit on a busy machine; typically a few seconds
 
 AUTOSCALER = "registry.k8s.io/autoscaling/cluster-autoscaler:v1.36.0"
 SYSTEM = Pool(
@@ -84,9 +84,9 @@ def names(twin: Twin, pool: str) -> set[str]:
 
 
 def desired_size(store: PoolStore, pool: str) -> int:
-    stored = store.get(pool)
-    assert stored is not None, f"the pool {pool} is gone"
-    return stored.desired_size
+    stored_pool = store.get(pool)
+    assert stored_pool is not None, f"the pool {pool} is gone"
+    return stored_pool.desired_size
 
 
 def running_daemon(twin: Twin) -> processes.Process:
@@ -134,13 +134,13 @@ def test_a_reclaimed_machine_is_replaced_when_the_capacity_returns_and_not_befor
 
     reclaim = partial(capacity.reclaim, notice_seconds=2, unavailable_seconds=9)
     with ThreadPoolExecutor(1) as background:
-        reclaimed = background.submit(reclaim, twin.state, ["spot-0"])
-        eventually(
+        reclamation = background.submit(reclaim, twin.state, ["spot-0"])
+        wait_until(
             lambda: "no capacity for 1 more" in daemon.last_fault(twin.state, "spot"),
             WAIT_SECONDS,
             "there is no capacity for another one",
         )
-        reclaimed.result()
+        reclamation.result()
     capacity.wait(twin.state, "spot", WAIT_SECONDS, Lines())
     assert names(twin, "spot") == {"spot-1", "spot-2"}
     assert events(twin, "reclaim")["spot-0"] - events(twin, "notice")["spot-0"] >= 2
@@ -154,22 +154,24 @@ def test_lower_capacity_reclaims_spot_machines_with_the_notice_of_their_cloud(
     capacity.compress_time(twin.state, 60)
     CapacityLimits(twin.state).set("spot", 0)
 
-    eventually(lambda: not names(twin, "spot"), WAIT_SECONDS, "all are reclaimed")
+    wait_until(lambda: not names(twin, "spot"), WAIT_SECONDS, "all are reclaimed")
 
-    reclaimed = events(twin, "reclaim")
-    assert reclaimed["spot-1"] - events(twin, "notice")["spot-1"] >= 2, "120 s, sixty times as fast"
+    reclaim_times = events(twin, "reclaim")
+    assert reclaim_times["spot-1"] - events(twin, "notice")["spot-1"] >= 2, (
+        "120 s, sixty times as fast"
+    )
     CapacityLimits(twin.state).remove("spot")
     capacity.wait(twin.state, "spot", WAIT_SECONDS, Lines())
 
 
 def test_a_machine_that_vanishes_is_replaced_by_another(twin: Twin, store: PoolStore) -> None:
     before = names(twin, "spot")
-    lost = min(before)
+    lost_name = min(before)
 
-    twin.vanish(lost)
+    twin.vanish(lost_name)
 
-    eventually(
-        lambda: ready_machines(twin, "spot") and lost not in names(twin, "spot"),
+    wait_until(
+        lambda: ready_machines(twin, "spot") and lost_name not in names(twin, "spot"),
         WAIT_SECONDS,
         "it is replaced",
     )
@@ -183,25 +185,27 @@ def test_another_release_replaces_the_machines_one_after_the_other_each_after_it
 
     store.put(replace(SPOT, release="1.37", surge=1))
 
-    now = set(capacity.wait(twin.state, "spot", WAIT_SECONDS, Lines()))
-    assert len(now) == 2
-    assert not now & before, "every machine has the new release"
-    added = sorted(added_at for added_at in events(twin, "add").values() if added_at >= started_at)
-    removed = sorted(events(twin, "remove")[name] for name in before)
-    assert all(new < old for new, old in zip(added, removed, strict=True))
-    assert removed[0] < added[1], "one at a time"
+    new_names = set(capacity.wait(twin.state, "spot", WAIT_SECONDS, Lines()))
+    assert len(new_names) == 2
+    assert not new_names & before, "every machine has the new release"
+    add_times = sorted(
+        added_at for added_at in events(twin, "add").values() if added_at >= started_at
+    )
+    remove_times = sorted(events(twin, "remove")[name] for name in before)
+    assert all(new < old for new, old in zip(add_times, remove_times, strict=True))
+    assert remove_times[0] < add_times[1], "one at a time"
 
 
 def test_a_new_daemon_continues_where_a_killed_one_stopped(twin: Twin, store: PoolStore) -> None:
-    running = running_daemon(twin)
+    process = running_daemon(twin)
     to_delete = min(names(twin, "spot"))
     twin.notice(to_delete, 3, terminate=True)
-    os.kill(running.pid, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
     store.resize("spot", 3)
 
     assert capacity.wait(twin.state, "spot", WAIT_SECONDS, Lines())
-    eventually(lambda: to_delete not in names(twin, "spot"), WAIT_SECONDS, "the notice is kept")
-    eventually(
+    wait_until(lambda: to_delete not in names(twin, "spot"), WAIT_SECONDS, "the notice is kept")
+    wait_until(
         lambda: len(ready_machines(twin, "spot") or ()) == 3, WAIT_SECONDS, "there are three again"
     )
     assert to_delete in events(twin, "reclaim")
@@ -243,13 +247,13 @@ def test_an_autoscaled_pool_grows_for_pending_pods_and_shrinks_without_them(
     store.put(workers)
     api.post(PODS, waiting_pod("works", {"for": "work"}))
 
-    eventually(
+    wait_until(
         lambda: phase(api, "works") == "Running", WAIT_SECONDS, "a machine started for the pod"
     )
     assert names(twin, "t4") == {"t4-0"}
     api.delete(f"{PODS}/works")
 
-    eventually(lambda: not names(twin, "t4"), WAIT_SECONDS, "the idle machine is removed")
+    wait_until(lambda: not names(twin, "t4"), WAIT_SECONDS, "the idle machine is removed")
     assert desired_size(store, "t4") == 0
 
 
@@ -260,18 +264,18 @@ def test_on_eks_the_autoscaler_is_a_pod_and_without_it_nothing_grows(
     store.put(replace(SPOT, name="eks", labels={"for": "eks"}, desired_size=0, max_size=1))
     pending = waiting_pod("work", {"for": "eks"})
     api.post(PODS, pending)
-    eventually(lambda: phase(api, "work") == "Pending", WAIT_SECONDS, "the pod is pending")
+    wait_until(lambda: phase(api, "work") == "Pending", WAIT_SECONDS, "the pod is pending")
     time.sleep(2 * SCAN_SECONDS)
     assert desired_size(store, "eks") == 0
 
     api.post(PODS, autoscaler_pod())
 
-    eventually(
+    wait_until(
         lambda: phase(api, "autoscaler") == "Running",
         WAIT_SECONDS,
         "a local image replaces the published one",
     )
-    eventually(lambda: names(twin, "eks") == {"eks-0"}, WAIT_SECONDS, "a machine starts")
+    wait_until(lambda: names(twin, "eks") == {"eks-0"}, WAIT_SECONDS, "a machine starts")
     for name in ("work", "autoscaler"):
         api.delete(f"{PODS}/{name}?gracePeriodSeconds=0")
     store.delete("eks")
@@ -295,7 +299,7 @@ def test_an_evicted_azure_machine_is_not_replaced_unless_the_pool_is_resized(
     twin: Twin, store: PoolStore
 ) -> None:
     store.put(SYSTEM)
-    decaying = Pool(
+    scale_set = Pool(
         name="decays",
         cloud="azure",
         cluster="everstep",
@@ -307,12 +311,12 @@ def test_an_evicted_azure_machine_is_not_replaced_unless_the_pool_is_resized(
         max_size=1,
         capacity="spot",
     )
-    store.put(decaying)
+    store.put(scale_set)
     capacity.wait(twin.state, "decays", WAIT_SECONDS, Lines())
 
     capacity.reclaim(twin.state, ["decays-0"], notice_seconds=1)
 
-    eventually(
+    wait_until(
         lambda: desired_size(store, "decays") == 0, WAIT_SECONDS, "the scale set is smaller by one"
     )
     assert capacity.wait(twin.state, "decays", WAIT_SECONDS) == ()
@@ -342,14 +346,14 @@ def test_the_doctor_finds_a_daemon_whose_twin_no_longer_runs(twin: Twin) -> None
 
 
 def processes_left(twin: Twin) -> set[str]:
-    named = {entry.name for entry in leftovers() if entry.kind == "process"}
-    return {process for process in named if str(twin.state) in process}
+    names_of_processes = {entry.name for entry in leftovers() if entry.kind == "process"}
+    return {process for process in names_of_processes if str(twin.state) in process}
 
 
 def test_down_ends_the_daemon_and_leaves_nothing(twin: Twin) -> None:
-    running = running_daemon(twin)
+    process = running_daemon(twin)
 
     twin.down(Lines())
 
-    assert not running.alive
-    assert left_of(twin) == []
+    assert not process.alive
+    assert leftovers_of(twin) == []

@@ -35,9 +35,9 @@ def machine(pool_daemon: Daemon, pool: Pool, name: str = "spot-0") -> Machine:
 
 
 def desired_size(pool_daemon: Daemon) -> int:
-    stored = pool_daemon.store.get("spot")
-    assert stored is not None
-    return stored.desired_size
+    stored_pool = pool_daemon.store.get("spot")
+    assert stored_pool is not None
+    return stored_pool.desired_size
 
 
 def plan(start: Iterable[str] = (), **short: int) -> FleetPlan:
@@ -47,20 +47,20 @@ def plan(start: Iterable[str] = (), **short: int) -> FleetPlan:
 
 def test_the_lower_of_the_market_and_the_limit_set_by_hand_applies(pool_daemon: Daemon) -> None:
     spot, on_demand = pool("a"), pool("b", capacity="on-demand")
-    opened = MarketConfig(time_factor=1.0, seed="s", opened_at=time.time() - 1)
+    market = MarketConfig(time_factor=1.0, seed="s", opened_at=time.time() - 1)
     pools = {"a": spot, "b": on_demand}
 
-    assert pool_daemon.limits(pools, opened) == {"a": 8}, (
+    assert pool_daemon.limits(pools, market) == {"a": 8}, (
         "a new market has capacity for the maximum"
     )
     CapacityLimits(pool_daemon.twin.state).set("a", 3)
     CapacityLimits(pool_daemon.twin.state).set("b", 1)
-    assert pool_daemon.limits(pools, opened) == {"a": 3, "b": 1}
+    assert pool_daemon.limits(pools, market) == {"a": 3, "b": 1}
     assert pool_daemon.limits(pools, MarketConfig()) == {"a": 3, "b": 1}
 
 
 @pytest.mark.parametrize(
-    ("fields", "remaining"),
+    ("fields", "expected"),
     [
         ({"cloud": "azure"}, 2),
         ({"cloud": "azure", "min_size": 3}, 2),
@@ -69,24 +69,24 @@ def test_the_lower_of_the_market_and_the_limit_set_by_hand_applies(pool_daemon: 
     ],
 )
 def test_an_azure_scale_set_shrinks_by_each_evicted_machine(
-    pool_daemon: Daemon, fields: Any, remaining: int
+    pool_daemon: Daemon, fields: Any, expected: int
 ) -> None:
-    evicted = pool(desired_size=3, **fields)
-    PoolStore(pool_daemon.twin.state).put(evicted)
+    evicted_pool = pool(desired_size=3, **fields)
+    PoolStore(pool_daemon.twin.state).put(evicted_pool)
 
-    pool_daemon.shrink_pools_of_evicted_machines([(machine(pool_daemon, evicted), NOTICE)])
+    pool_daemon.shrink_pools_of_evicted_machines([(machine(pool_daemon, evicted_pool), NOTICE)])
     assert desired_size(pool_daemon) == 3, "the machine still exists"
     pool_daemon.shrink_pools_of_evicted_machines([])
     pool_daemon.shrink_pools_of_evicted_machines([])
 
-    assert desired_size(pool_daemon) == remaining
+    assert desired_size(pool_daemon) == expected
 
 
 def test_machine_names_are_never_reused_even_by_a_new_daemon(pool_daemon: Daemon) -> None:
-    first = pool_daemon.new_names("spot", 2)
+    first_names = pool_daemon.new_names("spot", 2)
     successor = Daemon(pool_daemon.twin, pool_daemon.scaler)
 
-    assert first == ["spot-0", "spot-1"]
+    assert first_names == ["spot-0", "spot-1"]
     assert successor.new_names("spot", 1) == ["spot-2"]
 
 
@@ -102,7 +102,7 @@ def test_a_shortage_of_machines_is_reported_with_its_reason(pool_daemon: Daemon)
 
 
 @pytest.mark.parametrize(
-    ("now", "being_started", "fault"),
+    ("fleet_plan", "starting_pools", "fault"),
     [
         (plan(start=["spot"]), [], "no memory"),
         (plan(), ["spot"], "no memory"),
@@ -112,11 +112,11 @@ def test_a_shortage_of_machines_is_reported_with_its_reason(pool_daemon: Daemon)
     ids=["to be retried", "starting", "complete", "no capacity"],
 )
 def test_a_start_failure_is_reported_while_the_pool_may_still_start_machines(
-    pool_daemon: Daemon, now: FleetPlan, being_started: list[str], fault: str
+    pool_daemon: Daemon, fleet_plan: FleetPlan, starting_pools: list[str], fault: str
 ) -> None:
     pool_daemon.faults["spot"] = "no memory"
 
-    pool_daemon.clear_faults(now, being_started)
-    pool_daemon.write_faults(now)
+    pool_daemon.clear_faults(fleet_plan, starting_pools)
+    pool_daemon.write_faults(fleet_plan)
 
     assert daemon.last_fault(pool_daemon.twin.state, "spot") == fault

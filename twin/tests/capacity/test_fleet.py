@@ -28,53 +28,57 @@ def test_surplus_machines_stop_newest_first() -> None:
 
 @pytest.mark.parametrize("cloud", ["aws", "azure"])
 def test_a_noticed_machine_never_makes_another_one_stop(cloud: str) -> None:
-    present = [*machines("spot-0", has_notice=True), *machines("spot-1", "spot-2", "spot-3")]
+    pool_machines = [*machines("spot-0", has_notice=True), *machines("spot-1", "spot-2", "spot-3")]
 
-    assert not fleet.decide([pool(desired_size=3, cloud=cloud)], present, {}).stop
+    assert not fleet.decide([pool(desired_size=3, cloud=cloud)], pool_machines, {}).stop
 
 
-def upgrade(size: int, surge: int, slow: int) -> list[list[PoolMachine]]:
+def upgrade(size: int, surge: int, slow_moments: int) -> list[list[PoolMachine]]:
     """Return the machines of a pool at each moment of an upgrade, until nothing changes.
 
     Args:
         size: desired size of the pool.
         surge: its surge.
-        slow: moments until a new machine is Ready, and until an old one has been drained.
+        slow_moments: moments until a new machine is Ready, and until an old one has been drained.
     """
     target = pool(desired_size=size, surge=surge, release="new")
-    present = machines(*(f"spot-{n}" for n in range(size)), release="old")
+    pool_machines = machines(*(f"spot-{n}" for n in range(size)), release="old")
     started_at: dict[str, int] = {}
-    history = [present]
+    history = [pool_machines]
     for now in range(60):
-        present = [
-            replace(m, ready=m.ready or now - started_at[m.name] > slow)
-            for m in present
-            if not (m.leaving and now - started_at[m.name] > slow)
+        pool_machines = [
+            replace(m, ready=m.ready or now - started_at[m.name] > slow_moments)
+            for m in pool_machines
+            if not (m.leaving and now - started_at[m.name] > slow_moments)
         ]
-        plan = fleet.decide([target], present, {})
+        plan = fleet.decide([target], pool_machines, {})
         assert not plan.stop, "no machine is in excess"
         assert len(plan.replace) <= 1, "one machine is replaced at a time"
         started_at |= dict.fromkeys(plan.replace, now)
-        new = [f"spot-{len(started_at) + n}-{now}" for n in range(plan.start.get("spot", 0))]
-        started_at |= dict.fromkeys(new, now)
-        present = [replace(m, leaving=m.leaving or m.name in plan.replace) for m in present]
-        present += machines(*new, release="new", ready=False)
-        history.append(present)
+        new_names = [f"spot-{len(started_at) + n}-{now}" for n in range(plan.start.get("spot", 0))]
+        started_at |= dict.fromkeys(new_names, now)
+        pool_machines = [
+            replace(m, leaving=m.leaving or m.name in plan.replace) for m in pool_machines
+        ]
+        pool_machines += machines(*new_names, release="new", ready=False)
+        history.append(pool_machines)
     return history
 
 
 @settings(max_examples=40)
-@given(size=integers(0, 4), surge=integers(0, 2), slow=integers(0, 3))
+@given(size=integers(0, 4), surge=integers(0, 2), slow_moments=integers(0, 3))
 def test_an_upgrade_replaces_every_machine_and_keeps_the_pool_as_full_as_its_surge_allows(
-    size: int, surge: int, slow: int
+    size: int, surge: int, slow_moments: int
 ) -> None:
-    history = upgrade(size, surge, slow)
+    history = upgrade(size, surge, slow_moments)
 
     assert [m.release for m in history[-1]] == ["new"] * size
-    for present in history:
-        serving = [m for m in present if m.ready and not m.leaving]
-        assert len(serving) >= size - (surge == 0), "a machine went before its successor was Ready"
-        assert len(present) <= size + surge, "more machines than the surge allows"
+    for pool_machines in history:
+        serving_machines = [m for m in pool_machines if m.ready and not m.leaving]
+        assert len(serving_machines) >= size - (surge == 0), (
+            "a machine left before its successor was Ready"
+        )
+        assert len(pool_machines) <= size + surge, "more machines than the surge allows"
 
 
 def test_an_upgrade_waits_without_capacity_for_the_surge() -> None:
@@ -85,8 +89,11 @@ def test_an_upgrade_waits_without_capacity_for_the_surge() -> None:
 
 
 def test_surplus_machines_of_an_old_release_stop_first() -> None:
-    present = [*machines("spot-0", release="new"), *machines("spot-1", "spot-2", release="old")]
-    plan = fleet.decide([pool(desired_size=1, release="new")], present, {})
+    pool_machines = [
+        *machines("spot-0", release="new"),
+        *machines("spot-1", "spot-2", release="old"),
+    ]
+    plan = fleet.decide([pool(desired_size=1, release="new")], pool_machines, {})
 
     assert set(plan.stop) == {"spot-1", "spot-2"}
     assert plan.replace == ()
@@ -120,28 +127,28 @@ def test_without_capacity_a_pool_is_short_and_spot_machines_are_reclaimed() -> N
 
 
 def test_on_demand_machines_stay_without_capacity_but_no_more_start() -> None:
-    present = machines("d-0", "d-1", pool_name="d")
-    plan = fleet.decide([pool("d", capacity="on-demand", desired_size=3)], present, {"d": 0})
+    pool_machines = machines("d-0", "d-1", pool_name="d")
+    plan = fleet.decide([pool("d", capacity="on-demand", desired_size=3)], pool_machines, {"d": 0})
 
     assert (plan.reclaim, dict(plan.start), dict(plan.shortages)) == ((), {}, {"d": 1})
 
 
-@pytest.mark.parametrize(("cloud", "replaced"), [("aws", {"spot": 1}), ("azure", {})])
+@pytest.mark.parametrize(("cloud", "expected"), [("aws", {"spot": 1}), ("azure", {})])
 def test_eks_replaces_a_noticed_machine_immediately_and_aks_does_not(
-    cloud: str, replaced: dict[str, int]
+    cloud: str, expected: dict[str, int]
 ) -> None:
-    present = [*machines("spot-0", has_notice=True), *machines("spot-1")]
+    pool_machines = [*machines("spot-0", has_notice=True), *machines("spot-1")]
 
-    plan = fleet.decide([pool(cloud=cloud, desired_size=2)], present, {})
+    plan = fleet.decide([pool(cloud=cloud, desired_size=2)], pool_machines, {})
 
-    assert plan.start == replaced
+    assert plan.start == expected
     assert not plan.stop
 
 
 def test_noticed_machines_do_not_count_against_the_capacity() -> None:
-    present = [*machines("spot-0", has_notice=True), *machines("spot-1", "spot-2")]
+    pool_machines = [*machines("spot-0", has_notice=True), *machines("spot-1", "spot-2")]
 
-    plan = fleet.decide([pool(desired_size=3)], present, {"spot": 2})
+    plan = fleet.decide([pool(desired_size=3)], pool_machines, {"spot": 2})
 
     assert not plan.reclaim, "the two that stay fit"
     assert plan.shortages == {"spot": 1}
@@ -157,7 +164,7 @@ def test_noticed_machines_do_not_count_against_the_capacity() -> None:
 def test_after_a_plan_each_pool_has_its_desired_size_or_a_shortage(
     desired: int, limit: int | None, cloud: str, states: list[tuple[bool, bool, bool]]
 ) -> None:
-    present = [
+    pool_machines = [
         PoolMachine(
             name=f"spot-{i}", pool="spot", alive=alive, leaving=leaving, has_notice=has_notice
         )
@@ -165,18 +172,24 @@ def test_after_a_plan_each_pool_has_its_desired_size_or_a_shortage(
     ]
     limits = {} if limit is None else {"spot": limit}
 
-    plan = fleet.decide([pool(desired_size=desired, cloud=cloud)], present, limits)
+    plan = fleet.decide([pool(desired_size=desired, cloud=cloud)], pool_machines, limits)
 
-    ending = {*plan.stop, *plan.forget, *plan.reclaim}
-    assert len(ending) == len(plan.stop) + len(plan.forget) + len(plan.reclaim), "one end each"
-    staying = [m for m in present if m.alive and not m.leaving and m.name not in ending]
-    active = [m for m in staying if not m.has_notice]
-    counted = active if cloud == "aws" else staying
-    started = plan.start.get("spot", 0)
-    assert len(counted) + started + plan.shortages.get("spot", 0) >= desired
-    assert len(active) + started <= max(desired, 0) or not started
+    ending_names = {*plan.stop, *plan.forget, *plan.reclaim}
+    assert len(ending_names) == len(plan.stop) + len(plan.forget) + len(plan.reclaim), (
+        "one end each"
+    )
+    staying_machines = [
+        m for m in pool_machines if m.alive and not m.leaving and m.name not in ending_names
+    ]
+    active_machines = [m for m in staying_machines if not m.has_notice]
+    counted_machines = active_machines if cloud == "aws" else staying_machines
+    start_count = plan.start.get("spot", 0)
+    assert len(counted_machines) + start_count + plan.shortages.get("spot", 0) >= desired
+    assert len(active_machines) + start_count <= max(desired, 0) or not start_count
     if limit is not None:
-        assert len(active) + started <= max(limit, 0), "no machine starts beyond the capacity"
+        assert len(active_machines) + start_count <= max(limit, 0), (
+            "no machine starts beyond the capacity"
+        )
 
 
 @pytest.mark.parametrize("name", ["Spot_Pool.1", "ÄÖ", "a" * 63, "-x-", "t4"])

@@ -35,19 +35,19 @@ def times_at_zero(changes: Sequence[CapacityChange]) -> int:
 
 
 @pytest.mark.parametrize("max_machines", [4, 16])
-def test_every_trace_has_as_many_changes_and_total_losses_as_the_published_ones(
+def test_every_trace_has_as_many_changes_and_total_losses_as_the_published_traces(
     max_machines: int,
 ) -> None:
     traces = [trace(seed, max_machines) for seed in SEEDS]
 
-    lowest, highest = PUBLISHED_CHANGES_PER_HOUR
-    assert all(lowest <= changes_per_hour(changes) <= highest for changes in traces)
-    fewest, greatest = PUBLISHED_TIMES_AT_ZERO
-    assert all(fewest <= times_at_zero(changes) <= greatest for changes in traces)
+    min_rate, max_rate = PUBLISHED_CHANGES_PER_HOUR
+    assert all(min_rate <= changes_per_hour(changes) <= max_rate for changes in traces)
+    min_times, max_times = PUBLISHED_TIMES_AT_ZERO
+    assert all(min_times <= times_at_zero(changes) <= max_times for changes in traces)
 
 
 @pytest.mark.parametrize("rate", PUBLISHED_CHANGES_PER_HOUR)
-def test_the_rate_of_changes_is_the_configured_one(rate: float) -> None:
+def test_the_rate_of_changes_equals_the_configured_rate(rate: float) -> None:
     observed = mean(
         changes_per_hour(trace(s, 16, MarketParameters(changes_per_hour=rate))) for s in SEEDS
     )
@@ -98,14 +98,18 @@ def test_the_same_seed_gives_the_same_market_with_the_capacity_of_its_last_chang
 ) -> None:
     capacity = market.capacity_at(seed, max_machines, seconds)
 
-    passed = takewhile(
+    past_changes = takewhile(
         lambda change: change.at_seconds <= seconds, market.changes(seed, max_machines)
     )
-    assert capacity == list(passed)[-1].machines == market.capacity_at(seed, max_machines, seconds)
+    assert (
+        capacity
+        == list(past_changes)[-1].machines
+        == market.capacity_at(seed, max_machines, seconds)
+    )
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "parameters",
     [
         {"changes_per_hour": 0},
         {"total_loss_share": 1.2},
@@ -113,6 +117,6 @@ def test_the_same_seed_gives_the_same_market_with_the_capacity_of_its_last_chang
         {"next_machine_chance": 1},
     ],
 )
-def test_invalid_market_parameters_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        MarketParameters(**wrong)
+def test_invalid_market_parameters_are_refused(parameters: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(parameters))):
+        MarketParameters(**parameters)

@@ -49,13 +49,13 @@ def autoscaler(*flags: str, phase: str = "Running") -> dict[str, Any]:
 
 
 def test_only_unschedulable_pods_are_pending() -> None:
-    terminating = kube_pod("terminating")
-    terminating["metadata"]["deletionTimestamp"] = "now"
+    terminating_pod = kube_pod("terminating")
+    terminating_pod["metadata"]["deletionTimestamp"] = "now"
     pods = [
         kube_pod("a"),
         kube_pod("b", "Running"),
         kube_pod("c", reason="SchedulerError"),
-        terminating,
+        terminating_pod,
     ]
 
     assert [pod.name for pod in observation.pending_pods(pods)] == ["default/a"]
@@ -95,7 +95,7 @@ def test_cordoned_machines_and_machines_of_other_pools_take_no_pods() -> None:
     assert observation.pool_nodes({"spot": pool()}, {"cordoned": "spot"}, nodes, [], {}) == []
 
 
-def test_a_new_machine_offers_what_daemons_leave_on_a_present_one() -> None:
+def test_a_new_machine_offers_the_resources_that_daemons_leave_on_an_existing_machine() -> None:
     daemon = kube_pod("d", "Running", node="m", owner="DaemonSet", requests={"cpu": "100m"})
     work = kube_pod("w", "Running", node="m")
     observed = observation.resources_of_new_node(
@@ -134,21 +134,21 @@ def test_eks_pools_scale_with_an_autoscaler_pod_and_aks_pools_if_enabled() -> No
         namespace="kube-system", flags={"scale-down-unneeded-time": ("2m",)}
     )
 
-    without_pod = observation.scalable_pools(pools, offers, None, {}, {})
-    with_pod = observation.scalable_pools(
+    pools_without_pod = observation.scalable_pools(pools, offers, None, {}, {})
+    pools_with_pod = observation.scalable_pools(
         pools, offers, autoscaler_pod, {"eks": 7}, {"eks": 1}, time_factor=60
     )
 
-    assert [t.pool.name for t in without_pod] == ["aks"]
-    assert [t.pool.name for t in with_pod] == ["eks", "aks"]
-    eks = with_pod[0]
+    assert [t.pool.name for t in pools_without_pod] == ["aks"]
+    assert [t.pool.name for t in pools_with_pod] == ["eks", "aks"]
+    eks = pools_with_pod[0]
     assert (eks.priority, eks.out_of_capacity, eks.pool.idle_seconds) == (7, True, 2)
 
 
 def test_a_pool_of_fixed_size_is_not_scaled() -> None:
-    fixed = pool(cloud="azure", autoscaled=True, min_size=3, max_size=3)
+    fixed_pool = pool(cloud="azure", autoscaled=True, min_size=3, max_size=3)
 
-    assert observation.scalable_pools([fixed], {"spot": MACHINE}, None, {}, {}) == []
+    assert observation.scalable_pools([fixed_pool], {"spot": MACHINE}, None, {}, {}) == []
 
 
 def test_priorities_match_the_clouds_names_of_machine_groups() -> None:
@@ -197,7 +197,7 @@ def test_an_invalid_quantity_is_refused(text: str) -> None:
         observation.quantity(text)
 
 
-def test_a_pod_that_shares_a_zone_with_others_is_bound_to_the_zones_of_those_that_run() -> None:
+def test_a_pod_that_shares_a_zone_with_others_is_bound_to_the_zones_of_the_running_pods() -> None:
     term = {
         "topologyKey": "topology.kubernetes.io/zone",
         "labelSelector": {"matchLabels": {"job": "a"}},
@@ -205,39 +205,52 @@ def test_a_pod_that_shares_a_zone_with_others_is_bound_to_the_zones_of_those_tha
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     spec = {"containers": [{"name": "c"}], "affinity": affinity}
     condition = {"type": "PodScheduled", "reason": "Unschedulable"}
-    waits = {
+    waiting_pod = {
         "metadata": {"name": "w", "namespace": "n", "labels": {"job": "a"}},
         "spec": spec,
         "status": {"phase": "Pending", "conditions": [condition]},
     }
 
-    def running(job: str, node: str, phase: str = "Running") -> dict[str, Any]:
+    def running_pod(job: str, node: str, phase: str = "Running") -> dict[str, Any]:
         return {
             "metadata": {"name": node, "namespace": "n", "labels": {"job": job}},
             "spec": {"containers": [{"name": "c"}], "nodeName": node},
             "status": {"phase": phase},
         }
 
-    pods = [waits, running("a", "one"), running("b", "two"), running("a", "two", "Failed")]
-    (bound,) = observation.pending_pods(pods, {"one": "us-east-1a", "two": "us-east-1b"})
-    (free,) = observation.pending_pods([waits])
+    pods = [
+        waiting_pod,
+        running_pod("a", "one"),
+        running_pod("b", "two"),
+        running_pod("a", "two", "Failed"),
+    ]
+    (bound_pod,) = observation.pending_pods(pods, {"one": "us-east-1a", "two": "us-east-1b"})
+    (free_pod,) = observation.pending_pods([waiting_pod])
 
-    assert (bound.peer_labels, bound.zones) == ("job=a", frozenset({"us-east-1a"}))
-    assert (free.peer_labels, free.zones) == ("job=a", frozenset())
+    assert (bound_pod.peer_labels, bound_pod.zones) == ("job=a", frozenset({"us-east-1a"}))
+    assert (free_pod.peer_labels, free_pod.zones) == ("job=a", frozenset())
 
 
 def test_a_pod_has_the_terms_of_its_required_node_affinity() -> None:
-    excludes = {"key": "capacity", "operator": "NotIn", "values": ["on-demand"]}
+    expression = {"key": "capacity", "operator": "NotIn", "values": ["on-demand"]}
     by_name = {"key": "metadata.name", "operator": "In", "values": ["a"]}
-    terms = [{"matchExpressions": [excludes]}, {"matchFields": [by_name]}]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"preference": terms[0]}]}
+    terms = [{"matchExpressions": [expression]}, {"matchFields": [by_name]}]
+    required_affinity = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
+    }
+    preferred_affinity = {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"preference": terms[0]}]
+    }
 
-    (bound,) = observation.pending_pods([kube_pod(affinity={"nodeAffinity": required})])
-    (free,) = observation.pending_pods([kube_pod(affinity={"nodeAffinity": preferred})])
+    (bound_pod,) = observation.pending_pods(
+        [kube_pod(affinity={"nodeAffinity": required_affinity})]
+    )
+    (free_pod,) = observation.pending_pods(
+        [kube_pod(affinity={"nodeAffinity": preferred_affinity})]
+    )
 
-    assert bound.node_terms == (
+    assert bound_pod.node_terms == (
         (LabelRequirement(key="capacity", operator="NotIn", values=("on-demand",)),),
         (LabelRequirement(key="metadata.name", operator="In", values=("a",)),),
     )
-    assert free.node_terms == ()
+    assert free_pod.node_terms == ()

@@ -1,4 +1,4 @@
-"""Pools on disk, and the machines they describe."""
+"""Pools on disk, and the machines that they describe."""
 
 import threading
 from itertools import islice
@@ -73,8 +73,8 @@ def test_changes_at_the_same_moment_are_all_kept(store: PoolStore) -> None:
     assert [(p.name, p.desired_size) for p in store.all()] == [(f"p{i}", i) for i in range(8)]
 
 
-def test_an_eks_machine_has_the_declared_fields_and_those_that_eks_adds() -> None:
-    declared = pool(
+def test_an_eks_machine_has_the_declared_fields_and_the_fields_that_eks_adds() -> None:
+    declared_pool = pool(
         labels={"everstep.dev/pool": "gpu-spot"},
         taints=(TAINT,),
         startup_taints=(AGENT,),
@@ -83,7 +83,7 @@ def test_an_eks_machine_has_the_declared_fields_and_those_that_eks_adds() -> Non
         gpus=4,
     )
 
-    assert declared.machine("spot-3") == MachineSpec(
+    assert declared_pool.machine("spot-3") == MachineSpec(
         name="spot-3",
         role=Role.GPU,
         gpus=4,
@@ -111,17 +111,17 @@ def test_aks_labels_only_spot_machines_as_spot(capacity: str, label: str | None)
 
 
 def test_aks_puts_its_taint_on_spot_machines_whether_declared_or_not() -> None:
-    declared = pool(cloud="azure", taints=(AKS_SPOT, TAINT))
+    declared_pool = pool(cloud="azure", taints=(AKS_SPOT, TAINT))
 
-    assert declared.machine("x").taints == (AKS_SPOT, TAINT)
+    assert declared_pool.machine("x").taints == (AKS_SPOT, TAINT)
     assert pool(cloud="azure").machine("x").taints == (AKS_SPOT,)
     assert pool(cloud="azure", capacity="on-demand").machine("x").taints == ()
 
 
-@pytest.mark.parametrize("wrong", [{"min_size": 3, "max_size": 2}, {"instance_types": ()}])
-def test_a_pool_that_no_cloud_accepts_is_an_error(wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize("fields", [{"min_size": 3, "max_size": 2}, {"instance_types": ()}])
+def test_a_pool_that_no_cloud_accepts_is_an_error(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="pool spot"):
-        pool(**wrong)
+        pool(**fields)
 
 
 def test_a_limit_applies_until_it_expires_or_is_removed(tmp_path: Path) -> None:
@@ -152,17 +152,17 @@ def test_time_and_market_are_kept_and_do_not_disturb_each_other(tmp_path: Path) 
 
 
 def test_a_market_applies_to_spot_pools_and_begins_with_full_capacity() -> None:
-    opened = MarketConfig(time_factor=3600, seed="s", opened_at=1000.0)
+    market = MarketConfig(time_factor=3600, seed="s", opened_at=1000.0)
 
-    assert opened.capacity(pool(), 1000.0) == 8
-    assert opened.capacity(pool(capacity="on-demand"), 1000.0) is None
+    assert market.capacity(pool(), 1000.0) == 8
+    assert market.capacity(pool(capacity="on-demand"), 1000.0) is None
     assert MarketConfig().capacity(pool(), 1000.0) is None
-    capacities = [opened.capacity(pool(), 1000.0 + hour) for hour in range(100)]
-    others = [opened.capacity(pool("other"), 1000.0 + hour) for hour in range(100)]
+    capacities = [market.capacity(pool(), 1000.0 + hour) for hour in range(100)]
+    other_capacities = [market.capacity(pool("other"), 1000.0 + hour) for hour in range(100)]
     assert 0 in capacities, (
         "an hour passes in a second; within a hundred hours the capacity is 0 at least once"
     )
-    assert others != capacities, "each pool has its own market"
+    assert other_capacities != capacities, "each pool has its own market"
 
 
 @pytest.mark.parametrize("factor", [0, -1])
@@ -176,12 +176,12 @@ def test_a_market_needs_a_seed(tmp_path: Path) -> None:
         open_market(tmp_path, "")
 
 
-def test_upcoming_changes_of_a_market_are_the_ones_that_happen() -> None:
-    opened = MarketConfig(time_factor=3600, seed="s", opened_at=1000.0)
+def test_upcoming_changes_of_a_market_equal_the_changes_that_happen() -> None:
+    market = MarketConfig(time_factor=3600, seed="s", opened_at=1000.0)
 
-    upcoming = list(islice(opened.upcoming(pool(), 1010.0), 20))
+    changes = list(islice(market.upcoming(pool(), 1010.0), 20))
 
-    assert all(change.at_seconds > 0 for change in upcoming), "past changes are left out"
-    for change in upcoming:
-        assert opened.capacity(pool(), 1010.0 + change.at_seconds + 1e-6) == change.machines
+    assert all(change.at_seconds > 0 for change in changes), "past changes are left out"
+    for change in changes:
+        assert market.capacity(pool(), 1010.0 + change.at_seconds + 1e-6) == change.machines
     assert list(MarketConfig().upcoming(pool(), 1010.0)) == []

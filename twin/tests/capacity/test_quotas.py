@@ -59,7 +59,7 @@ def test_pools_with_one_quota_share_it() -> None:
     assert limits(pools, {G_SPOT: 12}) == {"a": 3, "b": 1}
 
 
-def test_the_reason_is_worded_as_by_ec2(tmp_path: Path) -> None:
+def test_the_reason_has_the_wording_of_ec2(tmp_path: Path) -> None:
     PoolStore(tmp_path).put(pool("spot", **GPU, desired_size=1))
     QuotaStore(tmp_path).set(G_SPOT, 0)
     capacity = Daemon(Twin(Layout(tmp_path)), Scaler(KubernetesClient(tmp_path, "admin")))

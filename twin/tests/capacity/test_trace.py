@@ -14,17 +14,17 @@ from hypothesis.strategies import floats, integers, lists
 from twin.tests.capacity.builders import pool
 
 TRACE = Trace(gap_seconds=300, machines={"us-east-1a": [3, 3, 0, 2], "1": [9]})
-A = pool(zone="us-east-1a", region="us-east-1")
+POOL = pool(zone="us-east-1a", region="us-east-1")
 
 
 def test_a_pool_has_the_machines_of_its_zone_at_each_tick() -> None:
-    capacities = [TRACE.capacity_at(A, seconds) for seconds in (0, 299, 300, 600, 899, 900)]
+    capacities = [TRACE.capacity_at(POOL, seconds) for seconds in (0, 299, 300, 600, 899, 900)]
 
     assert capacities == [3, 3, 3, 0, 0, 2]
 
 
 def test_after_its_end_the_last_values_stay() -> None:
-    assert TRACE.capacity_at(A, 1e6) == 2
+    assert TRACE.capacity_at(POOL, 1e6) == 2
 
 
 def test_a_zone_of_azure_is_named_without_its_region() -> None:
@@ -44,34 +44,34 @@ def test_the_changes_match_the_capacity(values: list[int], gap: float, seconds: 
     trace = Trace(gap_seconds=gap, machines={"us-east-1a": values})
     tick = int(seconds / gap)
 
-    past = [change for change in trace.changes(A) if change.at_seconds <= tick * gap]
+    past = [change for change in trace.changes(POOL) if change.at_seconds <= tick * gap]
 
-    assert past[-1].machines == trace.capacity_at(A, (tick + 0.5) * gap)
+    assert past[-1].machines == trace.capacity_at(POOL, (tick + 0.5) * gap)
 
 
 def test_a_replay_is_compressed_and_starts_now(tmp_path: Path) -> None:
-    PoolStore(tmp_path).put(A)
-    before = time.time()
+    PoolStore(tmp_path).put(POOL)
+    start = time.time()
 
-    limited = replay(tmp_path, TRACE.machines, 300.0, speed=100.0)
+    limited_pools = replay(tmp_path, TRACE.machines, 300.0, speed=100.0)
 
     config = MarketConfig.load(tmp_path)
-    assert limited == [A.name]
-    assert before <= config.opened_at <= time.time()
-    assert config.capacity(A, config.opened_at + 5.99) == 3
-    assert config.capacity(A, config.opened_at + 6.01) == 0
-    (shown,) = spot_pools(tmp_path, 5)
-    assert [machines for _, machines in shown.changes] == [0, 2]
+    assert limited_pools == [POOL.name]
+    assert start <= config.opened_at <= time.time()
+    assert config.capacity(POOL, config.opened_at + 5.99) == 3
+    assert config.capacity(POOL, config.opened_at + 6.01) == 0
+    (spot_pool,) = spot_pools(tmp_path, 5)
+    assert [machines for _, machines in spot_pool.changes] == [0, 2]
 
 
 def test_on_demand_machines_are_not_limited() -> None:
-    bought = pool(zone="us-east-1a", capacity="on-demand")
+    on_demand_pool = pool(zone="us-east-1a", capacity="on-demand")
 
-    assert MarketConfig(trace=TRACE).capacity(bought, 0.0) is None
+    assert MarketConfig(trace=TRACE).capacity(on_demand_pool, 0.0) is None
 
 
 def test_a_replay_without_a_pool_in_its_zones_is_refused(tmp_path: Path) -> None:
-    PoolStore(tmp_path).put(A)
+    PoolStore(tmp_path).put(POOL)
 
     with pytest.raises(TwinError, match="eu-west-1a") as error:
         replay(tmp_path, {"eu-west-1a": [1]}, 300.0, speed=1.0)

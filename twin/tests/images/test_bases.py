@@ -1,3 +1,5 @@
+"""Base images: mirrors, options of apt, keys and errors of builds."""
+
 from pathlib import Path
 
 import pytest
@@ -48,11 +50,11 @@ def test_a_failed_build_of_a_base_names_the_cause(line: str, cause: str) -> None
 
 
 def test_a_base_is_built_again_when_its_packages_change() -> None:
-    before = bases.Base("python", ("python3",))
-    changed = bases.Base("python", ("python3", "python3-pip"))
+    base = bases.Base("python", ("python3",))
+    changed_base = bases.Base("python", ("python3", "python3-pip"))
 
-    assert before.key != changed.key
-    assert before.reference == f"localhost/cloudtwin/base-python:{before.key}"
+    assert base.key != changed_base.key
+    assert base.reference == f"localhost/cloudtwin/base-python:{base.key}"
 
 
 @pytest.mark.parametrize(

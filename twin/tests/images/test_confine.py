@@ -1,3 +1,5 @@
+"""Programs in their own namespaces: output, mounts, and the end of all children."""
+
 import os
 import signal
 import subprocess
@@ -10,19 +12,19 @@ import pytest
 from cloudtwin.images import confine
 
 pytestmark = pytest.mark.twin
-FOREVER = 'mount -t tmpfs everstep "$0" && touch "$0/mounted" && echo ready && sleep 1000'
+SCRIPT = 'mount -t tmpfs everstep "$0" && touch "$0/mounted" && echo ready && sleep 1000'
 
 
 def processes_with(text: str) -> list[list[str]]:
-    matching = []
+    matches = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             arguments = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
         if text in arguments and int(folder.name) != os.getpid():
-            matching.append(arguments)
-    return matching
+            matches.append(arguments)
+    return matches
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -44,7 +46,7 @@ def test_the_output_and_the_exit_code_are_returned(tmp_path: Path) -> None:
 
 
 def test_mounts_are_not_visible_outside(tmp_path: Path) -> None:
-    result = confine.run(["sh", "-c", FOREVER.replace("sleep 1000", "true"), str(tmp_path)], {})
+    result = confine.run(["sh", "-c", SCRIPT.replace("sleep 1000", "true"), str(tmp_path)], {})
 
     assert result.code == 0, result.output
     assert list(tmp_path.iterdir()) == []
@@ -55,7 +57,7 @@ def test_an_interrupted_program_ends_with_its_children(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        confine.run(["sh", "-c", FOREVER, str(tmp_path)], {}, interrupt)
+        confine.run(["sh", "-c", SCRIPT, str(tmp_path)], {}, interrupt)
 
     wait_for(lambda: not processes_with(str(tmp_path)))
 
@@ -66,7 +68,7 @@ def test_a_program_ends_when_its_caller_is_killed(tmp_path: Path) -> None:
         "confine.run(['sh', '-c', sys.argv[1], sys.argv[2]], {}, lambda line: print(line, flush=True))"
     )
     caller = subprocess.Popen(
-        [sys.executable, "-c", code, FOREVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, SCRIPT, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
     assert caller.stdout is not None
     assert caller.stdout.readline() == "ready\n"

@@ -41,51 +41,55 @@ def greetings(root: Path) -> set[bytes]:
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> ImageStore:
+def filled_store(tmp_path: Path) -> ImageStore:
     root = tmp_path / "store" / "root"
     sources = [image(tmp_path / "made", "a", b"hello"), image(tmp_path / "made", "b", b"salut")]
     references = golden.fill(root, sources)
     return ImageStore(root, "key", references)
 
 
-def test_a_root_contains_every_image_unpacked(filled: ImageStore) -> None:
-    assert filled.references == ("localhost/test/a:local", "localhost/test/b:local")
-    assert greetings(filled.root) == {b"hello", b"salut"}
+def test_a_root_contains_every_image_unpacked(filled_store: ImageStore) -> None:
+    assert filled_store.references == ("localhost/test/a:local", "localhost/test/b:local")
+    assert greetings(filled_store.root) == {b"hello", b"salut"}
 
 
 def test_nodes_share_immutable_files_and_have_their_own_databases(
-    filled: ImageStore, tmp_path: Path
+    filled_store: ImageStore, tmp_path: Path
 ) -> None:
-    images.clone(filled, tmp_path / "node" / "containerd")
+    images.clone(filled_store, tmp_path / "node" / "containerd")
 
-    for path in filled.root.rglob("*"):
-        copy = tmp_path / "node" / "containerd" / path.relative_to(filled.root)
+    for path in filled_store.root.rglob("*"):
+        copy = tmp_path / "node" / "containerd" / path.relative_to(filled_store.root)
         assert copy.lstat().st_mode == path.lstat().st_mode
         if path.is_file():
-            is_database = str(path.relative_to(filled.root)) in DATABASES
+            is_database = str(path.relative_to(filled_store.root)) in DATABASES
             assert copy.samefile(path) is not is_database, path
-    assert all((filled.root / name).exists() for name in DATABASES)
+    assert all((filled_store.root / name).exists() for name in DATABASES)
 
 
 def test_a_containerd_on_a_clone_reads_every_image_and_does_not_change_the_store(
-    filled: ImageStore, tmp_path: Path
+    filled_store: ImageStore, tmp_path: Path
 ) -> None:
-    before = {path: path.lstat().st_mtime_ns for path in filled.root.rglob("*") if path.is_file()}
+    before = {
+        path: path.lstat().st_mtime_ns for path in filled_store.root.rglob("*") if path.is_file()
+    }
     node = tmp_path / "node" / "containerd"
-    images.clone(filled, node)
+    images.clone(filled_store, node)
 
     assert golden.fill(node, [image(tmp_path / "made", "c", b"hola")]) == (
         "localhost/test/c:local",
     )
 
     assert greetings(node) == {b"hola"}, "unused images must be removed"
-    assert greetings(filled.root) == {b"hello", b"salut"}
+    assert greetings(filled_store.root) == {b"hello", b"salut"}
     assert before == {path: path.lstat().st_mtime_ns for path in before}
 
 
-def test_a_store_is_updated_from_a_copy_of_the_last_one(filled: ImageStore, tmp_path: Path) -> None:
+def test_a_store_is_updated_from_a_copy_of_the_last_one(
+    filled_store: ImageStore, tmp_path: Path
+) -> None:
     root = tmp_path / "next" / "root"
-    golden.copy(filled.root, root)
+    golden.copy(filled_store.root, root)
     unchanged = ImportSource(next((tmp_path / "made").glob("b-salut")))
 
     golden.fill(root, [image(tmp_path / "made", "a", b"servus"), unchanged])
@@ -114,45 +118,53 @@ def test_an_image_with_a_broken_blob_is_named(tmp_path: Path) -> None:
         golden.fill(tmp_path / "store" / "root", [source])
 
 
-def test_a_layout_and_a_store_share_equal_blobs(filled: ImageStore, tmp_path: Path) -> None:
+def test_a_layout_and_a_store_share_equal_blobs(filled_store: ImageStore, tmp_path: Path) -> None:
     layout = next((tmp_path / "made").glob("a-hello"))
 
-    golden.share_content(filled.root, layout)
+    golden.share_content(filled_store.root, layout)
 
     for blob in (layout / "blobs" / "sha256").iterdir():
-        assert blob.samefile(filled.root / CONTENT / blob.name)
+        assert blob.samefile(filled_store.root / CONTENT / blob.name)
 
 
 def test_filling_leaves_no_mount_and_no_file_on_the_host(
-    filled: ImageStore, tmp_path: Path
+    filled_store: ImageStore, tmp_path: Path
 ) -> None:
     mounts = subprocess.run(["findmnt", "--list"], capture_output=True, text=True, check=True)
 
     assert str(tmp_path) not in mounts.stdout
-    assert sorted(path.name for path in filled.root.parent.iterdir()) == ["root"]
+    assert sorted(path.name for path in filled_store.root.parent.iterdir()) == ["root"]
 
 
-def test_an_error_on_a_full_disk_names_the_cause(filled: ImageStore, tmp_path: Path) -> None:
-    """Copy the store to a disk that is too small for it."""
-    small = tmp_path / "small"
-    small.mkdir()
+def test_an_error_on_a_full_disk_names_the_cause(filled_store: ImageStore, tmp_path: Path) -> None:
+    small_disk = tmp_path / "small"
+    small_disk.mkdir()
     code = (
         "import sys; from pathlib import Path; from cloudtwin.images import golden\n"
         "golden.copy(Path(sys.argv[1]), Path(sys.argv[2]))"
     )
-    script = f'mount -t tmpfs -o size=64k everstep {small} && python3 -c "$0" "$1" {small}/root'
+    script = f'mount -t tmpfs -o size=64k everstep {small_disk} && python3 -c "$0" "$1" {small_disk}/root'
     script = script.replace("python3", sys.executable)
 
-    run = subprocess.run(
-        ["unshare", "--mount", "--propagation=private", "sh", "-c", script, code, filled.root],
+    result = subprocess.run(
+        [
+            "unshare",
+            "--mount",
+            "--propagation=private",
+            "sh",
+            "-c",
+            script,
+            code,
+            filled_store.root,
+        ],
         capture_output=True,
         text=True,
         check=False,
     )
 
-    assert run.returncode == 1
-    assert "could not be copied" in run.stderr
-    assert "No space left on device" in run.stderr
+    assert result.returncode == 1
+    assert "could not be copied" in result.stderr
+    assert "No space left on device" in result.stderr
 
 
 def test_an_image_is_built_from_its_dockerfile_into_an_archive(

@@ -1,3 +1,5 @@
+"""OCI layouts and archives: equal content, references, and errors."""
+
 import io
 import json
 import tarfile
@@ -57,8 +59,8 @@ def test_a_layout_is_unchanged_after_a_round_trip_through_a_tar(
     assert [image.reference for image in oci_layout.read(archive)] == [
         "localhost/cloudtwin/x:local"
     ]
-    with tarfile.open(archive) as opened:
-        names = {name.rpartition("/")[2] for name in opened.getnames() if "sha256" in name}
+    with tarfile.open(archive) as tar:
+        names = {name.rpartition("/")[2] for name in tar.getnames() if "sha256" in name}
     assert names == set(blobs(folder))
 
 
@@ -67,8 +69,8 @@ def test_blobs_that_the_reader_has_are_left_out_of_the_tar(tmp_path: Path, folde
 
     archive = archive_of(folder, tmp_path / "thin.tar", present={largest})
 
-    with tarfile.open(archive) as opened:
-        names = opened.getnames()
+    with tarfile.open(archive) as tar:
+        names = tar.getnames()
     assert f"blobs/sha256/{largest}" not in names
     assert len(names) == 2 + len(blobs(folder)) - 1
 

@@ -1,3 +1,5 @@
+"""Recipes of images: the build context, and the key of its sources."""
+
 from pathlib import Path
 
 import pytest
@@ -62,20 +64,20 @@ def test_the_context_contains_only_the_sources_of_the_recipe(root: Path) -> None
 def test_an_image_is_built_again_when_one_of_its_sources_changes(
     root: Path, name: str, changes: bool
 ) -> None:
-    before = recipes.source_key(recipe(root))
+    original_key = recipes.source_key(recipe(root))
 
     (root / name).write_text("something else")
 
-    assert (recipes.source_key(recipe(root)) != before) is changes
+    assert (recipes.source_key(recipe(root)) != original_key) is changes
 
 
 def test_an_execute_bit_and_a_renamed_file_change_the_key_of_an_image(root: Path) -> None:
-    before = recipes.source_key(recipe(root))
+    original_key = recipes.source_key(recipe(root))
     (root / "demo" / "main.py").chmod(0o755)
-    executable = recipes.source_key(recipe(root))
+    executable_key = recipes.source_key(recipe(root))
     (root / "demo" / "main.py").rename(root / "demo" / "other.py")
 
-    assert len({before, executable, recipes.source_key(recipe(root))}) == 3
+    assert len({original_key, executable_key, recipes.source_key(recipe(root))}) == 3
 
 
 def test_the_context_has_the_layout_of_the_repository_and_the_built_files(

@@ -1,4 +1,4 @@
-"""The twin's registry refuses what ECR and ACR refuse, and keeps the pushed images."""
+"""The registry of the twin has the rules of ECR and ACR, and keeps the pushed images."""
 
 import json
 import os
@@ -47,7 +47,7 @@ class Server:
     process: "subprocess.Popen[bytes] | None" = None
 
     def start(self) -> None:
-        """Start it and wait until it listens."""
+        """Start the process and wait until it listens."""
         self.process = subprocess.Popen(
             [str(self.program), f"-listen=127.0.0.1:{self.port}", f"-data={self.folder / 'data'}",
              f"-rules={self.folder / 'rules'}"]
@@ -62,7 +62,7 @@ class Server:
                 time.sleep(0.05)
 
     def stop(self) -> None:
-        """Stop it abruptly, as a power cut does."""
+        """Kill the process, as a power cut does."""
         if self.process:
             self.process.kill()
             self.process.wait()
@@ -78,7 +78,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (folder / "rules").mkdir()
     for name, rules in RULES.items():
         (folder / "rules" / f"{name}.json").write_text(json.dumps({name: rules}))
-    # Below the ports of connections, which could take it between a stop and the next start.
+    # Below the ephemeral ports: a connection could take one of those between a stop and the next start.
     port = 12_000 + os.getpid() % 8_000
     server = Server(folder, ensure_tools(["registry"], Silent())["registry"], port)
     server.start()
@@ -147,12 +147,12 @@ def test_an_immutable_tag_keeps_its_image_and_a_mutable_one_does_not(
     with pytest.raises(RegistryError, match="tag is immutable") as error:
         pusher.upload(second, "everstep/trainer", "immutable", Silent())
     pusher.upload(first, "everstep/mutable", "1", Silent())
-    moved = pusher.upload(second, "everstep/mutable", "1", Silent())
+    new_digest = pusher.upload(second, "everstep/mutable", "1", Silent())
 
     assert (error.value.status, error.value.code) == (400, "TAG_INVALID")
     assert pusher.digest("everstep/trainer", "immutable") == digest
     assert pusher.digest("everstep/trainer", digest) == digest
-    assert pusher.digest("everstep/mutable", "1") == moved != digest
+    assert pusher.digest("everstep/mutable", "1") == new_digest != digest
 
 
 def test_acr_creates_a_repository_at_its_first_push(server: Server, tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+"""Keys of image stores, and the archives of the user."""
+
 import os
 from pathlib import Path
 

@@ -41,7 +41,7 @@ def api_of(twin: Twin) -> KubernetesClient:
     return admin_client(twin.layout)
 
 
-def eventually(condition: Callable[[], object], seconds: float, description: str) -> None:
+def wait_until(condition: Callable[[], object], seconds: float, description: str) -> None:
     """Wait until a condition is true, on a busy machine for five times these seconds."""
     seconds *= BUSY_FACTOR
     deadline = time.monotonic() + seconds
@@ -60,7 +60,7 @@ def kill_everything(twin: Twin) -> None:
         time.sleep(0.1)
 
 
-def left_of(twin: Twin) -> list[str]:
+def leftovers_of(twin: Twin) -> list[str]:
     """Return the leftovers of this twin; the host may have others."""
     traces = (twin.layout.identity, str(twin.state))
     return [entry.name for entry in leftovers() if any(trace in entry.name for trace in traces)]

@@ -56,7 +56,7 @@ def pod(
 
 
 def start(api: KubernetesClient, body: dict[str, Any]) -> None:
-    """Create a pod; delete one of this name before."""
+    """Create a pod; delete an existing pod of this name first."""
     remove(api, body["metadata"]["name"])
     api.post(PODS, body)
 

@@ -1,3 +1,5 @@
+"""Leftovers of twins, their folders, and twins that do not run."""
+
 from pathlib import Path
 
 import pytest

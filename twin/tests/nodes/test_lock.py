@@ -1,3 +1,5 @@
+"""The lock of a twin: exclusive and shared holders, and the errors that name them."""
+
 import contextlib
 import os
 import shutil

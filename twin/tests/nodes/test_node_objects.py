@@ -1,3 +1,5 @@
+"""Operations on Nodes and their pods: readiness, drains and deletions."""
+
 from typing import Any
 
 import pytest
@@ -86,14 +88,16 @@ def test_a_gpu_machine_is_usable_when_its_node_is_ready_and_reports_its_gpus() -
 @pytest.mark.parametrize("kind", ["not-ready", "unreachable"])
 def test_a_machine_is_not_usable_before_pods_can_be_scheduled(kind: str) -> None:
     system = MachineSpec("s", Role.SYSTEM, 2)
-    tainted = node()
-    tainted["spec"]["taints"] = [{"key": f"node.kubernetes.io/{kind}", "effect": "NoExecute"}]
+    tainted_node = node()
+    tainted_node["spec"]["taints"] = [{"key": f"node.kubernetes.io/{kind}", "effect": "NoExecute"}]
 
-    assert node_objects.is_ready(tainted)
-    assert not node_objects.is_usable(tainted, system)
+    assert node_objects.is_ready(tainted_node)
+    assert not node_objects.is_usable(tainted_node, system)
 
-    tainted["spec"]["taints"] = [{"key": "everstep.dev/spot", "effect": "NoSchedule"}]
-    assert node_objects.is_usable(tainted, system), "a pool's own taint stays and must not count"
+    tainted_node["spec"]["taints"] = [{"key": "everstep.dev/spot", "effect": "NoSchedule"}]
+    assert node_objects.is_usable(tainted_node, system), (
+        "a pool's own taint stays and must not count"
+    )
 
 
 @pytest.mark.parametrize(

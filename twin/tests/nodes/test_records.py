@@ -1,3 +1,5 @@
+"""Records of machines: slots, and contradictions with existing machines."""
+
 import json
 from pathlib import Path
 
@@ -50,9 +52,13 @@ def test_an_incomplete_or_invalid_record_is_ignored(layout: Layout, content: str
 def test_new_machines_take_free_slots_and_old_ones_keep_theirs(layout: Layout) -> None:
     save_record(layout, gpu("gpu-0"), 2)
 
-    assigned = records.assign_slots(layout, [gpu("gpu-0"), gpu("a"), gpu("b")], {}, "key")
+    machine_records = records.assign_slots(layout, [gpu("gpu-0"), gpu("a"), gpu("b")], {}, "key")
 
-    assert {record.spec.name: record.slot for record in assigned} == {"gpu-0": 2, "a": 1, "b": 3}
+    assert {record.spec.name: record.slot for record in machine_records} == {
+        "gpu-0": 2,
+        "a": 1,
+        "b": 3,
+    }
 
 
 def test_the_error_lists_every_contradiction(layout: Layout) -> None:

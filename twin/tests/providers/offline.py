@@ -18,13 +18,13 @@ class Provider(Operations):
 
     def make(self, token: str, name: str, /, **inputs: object) -> str:
         """Check and create a resource; return its id."""
-        checked, mistakes = self.checked(token, name, **inputs)
+        valid_inputs, mistakes = self.check_inputs(token, name, **inputs)
         assert mistakes == [], mistakes
-        return self.create(request(token, name), checked, 5)[0]
+        return self.create(request(token, name), valid_inputs, 5)[0]
 
-    def checked(self, token: str, name: str, /, **inputs: object) -> tuple[Object, list[str]]:
-        checked, mistakes = self.check(request(token, name), {}, dict(inputs), b"seed")
-        return checked, [f"{mistake.path}: {mistake.reason}" for mistake in mistakes]
+    def check_inputs(self, token: str, name: str, /, **inputs: object) -> tuple[Object, list[str]]:
+        valid_inputs, mistakes = self.check(request(token, name), {}, dict(inputs), b"seed")
+        return valid_inputs, [f"{mistake.path}: {mistake.reason}" for mistake in mistakes]
 
     def drop(self, token: str, identity: str) -> None:
         self.delete(request(token, "gone"), identity, 5)

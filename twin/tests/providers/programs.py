@@ -10,14 +10,14 @@ def trust(service, *actions):
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 
 def role(name, service, *policies):
-    made = aws.iam.Role(name, assume_role_policy=trust(service), opts=opts)
-    attached = [
+    iam_role = aws.iam.Role(name, assume_role_policy=trust(service), opts=opts)
+    attachments = [
         aws.iam.RolePolicyAttachment(
-            f"{name}-{policy}", role=made.name, policy_arn=f"arn:aws:iam::aws:policy/{policy}", opts=opts
+            f"{name}-{policy}", role=iam_role.name, policy_arn=f"arn:aws:iam::aws:policy/{policy}", opts=opts
         )
         for policy in policies
     ]
-    return made, attached
+    return iam_role, attachments
 
 vpc = aws.ec2.Vpc("vpc", cidr_block="10.0.0.0/16", opts=opts)
 gateway = aws.ec2.InternetGateway("gateway", vpc_id=vpc.id, opts=opts)
@@ -34,14 +34,14 @@ for number, zone in enumerate("ab"):
     egress_routes.append(aws.ec2.RouteTableAssociation(
         f"route-{zone}", subnet_id=subnets[-1].id, route_table_id=table.id, opts=opts
     ))
-control, control_rights = role("control", "eks.amazonaws.com", "AmazonEKSClusterPolicy")
-nodes, node_rights = role(
+control, control_policies = role("control", "eks.amazonaws.com", "AmazonEKSClusterPolicy")
+nodes, node_policies = role(
     "nodes", "ec2.amazonaws.com", "AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly"
 )
 cluster = aws.eks.Cluster(
     "cluster", role_arn=control.arn, version="1.36", bootstrap_self_managed_addons=False,
-    vpc_config={"subnet_ids": [each.id for each in subnets]},
-    opts=Opts(provider=here, depends_on=control_rights),
+    vpc_config={"subnet_ids": [subnet.id for subnet in subnets]},
+    opts=Opts(provider=here, depends_on=control_policies),
 )
 network = aws.eks.Addon("network", cluster_name=cluster.name, addon_name="vpc-cni", opts=opts)
 group = aws.eks.NodeGroup(
@@ -50,7 +50,7 @@ group = aws.eks.NodeGroup(
     scaling_config={"min_size": 0, "desired_size": 1, "max_size": 3},
     labels={"everstep.dev/pool": "gpu-spot"},
     taints=[{"key": "everstep.dev/spot", "value": "true", "effect": "NO_SCHEDULE"}],
-    opts=Opts(provider=here, depends_on=[network, *node_rights, *egress_routes]),
+    opts=Opts(provider=here, depends_on=[network, *node_policies, *egress_routes]),
 )
 pulumi.export("endpoint", cluster.endpoint)
 """
@@ -79,8 +79,8 @@ subnet = network.Subnet(
 identity = managedidentity.UserAssignedIdentity(
     "identity", resource_name_="control", resource_group_name=group.name, opts=opts
 )
-right = authorization.RoleAssignment(
-    "right", role_assignment_name="5b1f5b3a-5d8b-4f7e-9c43-4f0f0ad7f2c1", scope=subnet.id,
+assignment = authorization.RoleAssignment(
+    "assignment", role_assignment_name="5b1f5b3a-5d8b-4f7e-9c43-4f0f0ad7f2c1", scope=subnet.id,
     role_definition_id=subnet.id.apply(
         lambda _: "/subscriptions/00000000-0000-4000-8000-000000000000/providers/Microsoft.Authorization"
         "/roleDefinitions/4d97b98b-1d4f-4787-a291-c67834d212e7"
@@ -97,7 +97,7 @@ cluster = aks.ManagedCluster(
     network_profile={"network_plugin": "azure", "outbound_type": "userAssignedNATGateway"},
     oidc_issuer_profile={"enabled": True}, disable_local_accounts=True,
     aad_profile={"managed": True, "enable_azure_rbac": True},
-    opts=Opts(provider=here, depends_on=[right]),
+    opts=Opts(provider=here, depends_on=[assignment]),
 )
 pool = aks.AgentPool(
     "pool", agent_pool_name="t4", resource_group_name=group.name, resource_name_=cluster.name, mode="User",
@@ -106,10 +106,10 @@ pool = aks.AgentPool(
     node_labels={"kubernetes.azure.com/scalesetpriority": "spot"},
     node_taints=["kubernetes.azure.com/scalesetpriority=spot:NoSchedule"], opts=opts,
 )
-answer = aks.list_managed_cluster_user_credentials_output(
+credentials = aks.list_managed_cluster_user_credentials_output(
     resource_group_name=group.name, resource_name=cluster.name, format="exec",
     opts=pulumi.InvokeOutputOptions(provider=here),
 )
-pulumi.export("kubeconfig", answer.kubeconfigs[0].value)
+pulumi.export("kubeconfig", credentials.kubeconfigs[0].value)
 pulumi.export("issuer", cluster.oidc_issuer_profile.issuer_url)
 """

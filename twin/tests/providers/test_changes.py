@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from twin.tests.providers.azure.cases import AKS, INLINE
 from twin.tests.providers.samples import TREES
 
-REPLACED = {
+REPLACING_FIELDS = {
     NODES: {"capacityType", "instanceTypes", "subnetIds", "amiType"},
     SYSTEM: {"deploymentType", "subnetIds"},
     SUBNET: {"cidrBlock", "availabilityZone"},
@@ -25,7 +25,7 @@ REPLACED = {
     aks_rules.POOL: {"vmSize", "scaleSetPriority", "scaleSetEvictionPolicy", "spotMaxPrice"},
     identity.CLUSTER: {"location", "dnsPrefix", "nodeResourceGroup"},
 }
-IN_PLACE = {
+UPDATABLE_FIELDS = {
     NODES: {"labels", "taints", "scalingConfig", "version"},
     SYSTEM: {"storageCapacity", "dataCompressionType"},
     SUBNET: {"tags"},
@@ -40,7 +40,7 @@ TYPES = {**aws.CLOUD.types, **azure.CLOUD.types}
     ("token", "field", "replaces"),
     [
         (token, field, replaces)
-        for table, replaces in ((REPLACED, True), (IN_PLACE, False))
+        for table, replaces in ((REPLACING_FIELDS, True), (UPDATABLE_FIELDS, False))
         for token, names in table.items()
         for field in sorted(names)
     ],
@@ -60,14 +60,14 @@ def test_an_ignored_change_makes_no_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "first"), [("everstep", True), ("group-0a1b2c3", False), ("group-mine", True)]
+    ("name", "expected"), [("everstep", True), ("group-0a1b2c3", False), ("group-mine", True)]
 )
 def test_the_old_resource_is_deleted_first_if_both_would_have_the_same_chosen_name(
-    name: str, first: bool
+    name: str, expected: bool
 ) -> None:
     old = {"name": name, "vpcId": "a"}
     kind = TYPES["aws:ec2/securityGroup:SecurityGroup"]
-    assert compare(kind, "group", old, {**old, "vpcId": "b"}, []).delete_first is first
+    assert compare(kind, "group", old, {**old, "vpcId": "b"}, []).delete_first is expected
 
 
 def changes_of(
@@ -140,9 +140,11 @@ def test_an_aks_cluster_is_not_upgraded_while_a_pool_would_be_too_old(
         token=aks_rules.POOL, id=f"{AKS}/agentPools/t4", urn="", inputs={}, outputs=outputs
     )
     cluster = {"currentKubernetesVersion": "1.36.2"}
-    upgraded = {**INLINE, "kubernetesVersion": "1.37"}
+    upgraded_inputs = {**INLINE, "kubernetesVersion": "1.37"}
 
-    assert len(changes_of(identity.CLUSTER, INLINE, cluster, upgraded, AKS, [old])) == refusals
+    assert (
+        len(changes_of(identity.CLUSTER, INLINE, cluster, upgraded_inputs, AKS, [old])) == refusals
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,15 +181,15 @@ def test_a_file_system_only_grows(size: int, refusals: int) -> None:
 
 def test_inline_pools_cannot_be_added_or_change_their_machines() -> None:
     old = {"agentPoolProfiles": [{"name": "system", "vmSize": "Standard_D4s_v5"}]}
-    added = {"agentPoolProfiles": [*old["agentPoolProfiles"], {"name": "gpu"}]}
-    resized = {"agentPoolProfiles": [{"name": "system", "vmSize": "Standard_D8s_v5"}]}
+    inputs_with_pool = {"agentPoolProfiles": [*old["agentPoolProfiles"], {"name": "gpu"}]}
+    resized_inputs = {"agentPoolProfiles": [{"name": "system", "vmSize": "Standard_D8s_v5"}]}
     outputs = {"currentKubernetesVersion": "1.36.2"}
 
     assert "A new agent pool was introduced: gpu" in str(
-        changes_of(identity.CLUSTER, old, outputs, added, AKS)
+        changes_of(identity.CLUSTER, old, outputs, inputs_with_pool, AKS)
     )
     assert "'properties.vmSize' of the pool system" in str(
-        changes_of(identity.CLUSTER, old, outputs, resized, AKS)
+        changes_of(identity.CLUSTER, old, outputs, resized_inputs, AKS)
     )
 
 

@@ -65,7 +65,7 @@ def test_a_precondition_holds_in_one_account_and_not_in_the_other(
     holding, violating = cases.ACCOUNTS[name]
     precondition = preconditions(cloud)[name]
 
-    if name not in cases.ONLY_FAILS:
+    if name not in cases.NEVER_HOLDS:
         assert list(precondition.violations(request_for(cloud_name, token, inputs, holding))) == []
     reasons = list(precondition.violations(request_for(cloud_name, token, inputs, violating)))
     assert any(reason in text for text in reasons), reasons
@@ -89,7 +89,7 @@ def test_every_rule_has_a_case_and_a_source(cloud_name: str) -> None:
     cloud, cases = CLOUDS[cloud_name]
 
     assert set(rules(cloud)) == set(cases.RULES), "each rule has its pair of cases"
-    assert set(preconditions(cloud)) == set(cases.PRECONDITIONS) | cases.ON_CHANGE
+    assert set(preconditions(cloud)) == set(cases.PRECONDITIONS) | cases.CHANGE_RULES
     all_rules: list[InputRule | Precondition] = [
         *rules(cloud).values(),
         *preconditions(cloud).values(),
@@ -101,18 +101,18 @@ def test_every_rule_has_a_case_and_a_source(cloud_name: str) -> None:
 def test_a_rule_ignores_unknown_values(cloud_name: str) -> None:
     cloud, cases = CLOUDS[cloud_name]
     for name, rule in rules(cloud).items():
-        unknown = dict.fromkeys(cases.RULES[name][1], UNKNOWN)
-        assert violations(rule, unknown) == [] or not unknown, name
+        unknown_inputs = dict.fromkeys(cases.RULES[name][1], UNKNOWN)
+        assert violations(rule, unknown_inputs) == [] or not unknown_inputs, name
         for key in cases.RULES[name][1]:
-            nested = {**cases.RULES[name][1], key: buried(cases.RULES[name][1][key])}
-            violations(rule, nested)  # it must not raise
+            inputs = {**cases.RULES[name][1], key: with_unknown_leaves(cases.RULES[name][1][key])}
+            violations(rule, inputs)  # it must not raise
 
 
-def buried(value: Plain) -> Plain:
+def with_unknown_leaves(value: Plain) -> Plain:
     """Return the same structure with unknown leaves."""
     if isinstance(value, dict):
-        return {key: buried(item) for key, item in value.items()}
-    return [buried(item) for item in value] if isinstance(value, list) else UNKNOWN
+        return {key: with_unknown_leaves(item) for key, item in value.items()}
+    return [with_unknown_leaves(item) for item in value] if isinstance(value, list) else UNKNOWN
 
 
 @settings(max_examples=30, deadline=None)

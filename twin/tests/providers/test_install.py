@@ -21,16 +21,16 @@ def test_a_provider_is_installed_under_the_version_of_the_sdk(tmp_path: Path, cl
 
 
 def test_an_official_plugin_in_the_twins_home_is_replaced(tmp_path: Path) -> None:
-    """A user of the twin's cloud must not reach a real account."""
-    official = tmp_path / "theirs"
-    official.mkdir()
-    (official / "pulumi-resource-aws").write_bytes(b"\x7fELF")
+    # A user of the twin's cloud must not reach a real account.
+    official_folder = tmp_path / "theirs"
+    official_folder.mkdir()
+    (official_folder / "pulumi-resource-aws").write_bytes(b"\x7fELF")
     link = tmp_path / "home" / "plugins" / f"resource-aws-v{sdk_version('aws')}"
     link.parent.mkdir(parents=True)
-    link.symlink_to(official, target_is_directory=True)
+    link.symlink_to(official_folder, target_is_directory=True)
 
     install(tmp_path / "home", "aws")
-    assert (official / "pulumi-resource-aws").read_bytes() == b"\x7fELF", (
+    assert (official_folder / "pulumi-resource-aws").read_bytes() == b"\x7fELF", (
         "the official plugin is left alone"
     )
     assert b"cloudtwin.providers" in (link / "pulumi-resource-aws").read_bytes()

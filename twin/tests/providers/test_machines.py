@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-def on_hardware(project: CloudProject) -> Iterator[tuple[CloudProject, Twin]]:
+def project_with_machines(project: CloudProject) -> Iterator[tuple[CloudProject, Twin]]:
     """Yield the project on a twin with machines; take the twin down afterwards."""
     del project.environment["CLOUDTWIN_OFFLINE"]
     project.environment["CLOUDTWIN_NAME"] = "cloud-test"
@@ -25,15 +25,15 @@ def on_hardware(project: CloudProject) -> Iterator[tuple[CloudProject, Twin]]:
 
 
 def test_a_node_group_starts_a_machine_with_the_labels_and_taints_of_eks(
-    on_hardware: tuple[CloudProject, Twin],
+    project_with_machines: tuple[CloudProject, Twin],
 ) -> None:
-    project, twin = on_hardware
+    project, twin = project_with_machines
     project.program(EKS)
     project.up()
 
     endpoint = project.pulumi("stack", "output", "endpoint").strip()
     assert endpoint in twin.kubeconfig.read_text(), "the cluster has the address of the twin"
-    (machine,) = [running for running in twin.status().machines if running.spec.group == "gpu"]
+    (machine,) = [status for status in twin.status().machines if status.spec.group == "gpu"]
     assert machine.ready
     assert machine.spec.labels["eks.amazonaws.com/capacityType"] == "SPOT"
     assert machine.spec.labels["everstep.dev/pool"] == "gpu-spot"
@@ -42,7 +42,7 @@ def test_a_node_group_starts_a_machine_with_the_labels_and_taints_of_eks(
 
     project.program(EKS.replace('"desired_size": 1', '"desired_size": 0'))
     project.up()
-    assert [running for running in twin.status().machines if running.spec.group == "gpu"] == []
+    assert [status for status in twin.status().machines if status.spec.group == "gpu"] == []
 
     project.destroy()
     pools = json.loads((twin.state / "cloud" / "pools.json").read_text())

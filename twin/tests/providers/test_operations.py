@@ -21,21 +21,21 @@ TRUST = json.dumps(
 )
 
 
-def faults(provider: Provider, *planned: Object, **fields: object) -> None:
+def faults(provider: Provider, *plan: Object, **fields: object) -> None:
     provider.account.folder.mkdir(parents=True, exist_ok=True)
     path = provider.account.folder / "faults.json"
-    path.write_text(json.dumps({"faults": planned, **fields}))
+    path.write_text(json.dumps({"faults": plan, **fields}))
 
 
 def test_a_misspelt_property_is_refused_with_the_nearest_name(provider: Provider) -> None:
-    _, mistakes = provider.checked(VPC, "v", cidrBlok=BLOCK)
+    _, mistakes = provider.check_inputs(VPC, "v", cidrBlok=BLOCK)
     assert mistakes == ["('cidrBlok',): there is no such property; did you mean cidrBlock?"]
 
 
 def test_a_wrong_type_and_a_missing_property_are_refused_with_their_paths(
     provider: Provider,
 ) -> None:
-    _, mistakes = provider.checked(
+    _, mistakes = provider.check_inputs(
         "aws:eks/nodeGroup:NodeGroup", "n", clusterName="c", nodeRoleArn="r", subnetIds=["s"],
         scalingConfig={"minSize": "0", "maxSize": 1},
     )  # fmt: skip
@@ -46,7 +46,9 @@ def test_a_wrong_type_and_a_missing_property_are_refused_with_their_paths(
 
 
 def test_a_secret_is_never_shown_in_a_refusal(provider: Provider) -> None:
-    _, mistakes = provider.checked(VPC, "v", cidrBlock=BLOCK, enableDnsSupport=Secret("hunter2"))
+    _, mistakes = provider.check_inputs(
+        VPC, "v", cidrBlock=BLOCK, enableDnsSupport=Secret("hunter2")
+    )
     assert mistakes
     assert "hunter2" not in str(mistakes)
 
@@ -54,26 +56,26 @@ def test_a_secret_is_never_shown_in_a_refusal(provider: Provider) -> None:
 def test_a_preview_echoes_inputs_and_leaves_outputs_of_the_cloud_unknown(
     provider: Provider,
 ) -> None:
-    inputs, _ = provider.checked(SUBNET, "s", vpcId=UNKNOWN, cidrBlock="10.0.1.0/24")
-    predicted = provider.preview(request(SUBNET, "s"), inputs, {})
-    assert predicted["cidrBlock"] == "10.0.1.0/24"
-    assert isinstance(predicted["arn"], Unknown)
-    assert isinstance(predicted["vpcId"], Unknown)
+    inputs, _ = provider.check_inputs(SUBNET, "s", vpcId=UNKNOWN, cidrBlock="10.0.1.0/24")
+    outputs = provider.preview(request(SUBNET, "s"), inputs, {})
+    assert outputs["cidrBlock"] == "10.0.1.0/24"
+    assert isinstance(outputs["arn"], Unknown)
+    assert isinstance(outputs["vpcId"], Unknown)
     assert not provider.account.path.exists(), "a preview changes nothing"
 
 
-def test_a_preview_of_an_update_keeps_what_the_service_added_within_an_object(
+def test_a_preview_of_an_update_keeps_the_fields_that_the_service_added_to_an_object(
     provider: Provider,
 ) -> None:
     inputs = {"version": "1.37", "roleArn": "r", "vpcConfig": {"subnetIds": ["s", "t"]}}
-    added = {"clusterSecurityGroupId": "sg-1", "vpcId": "vpc-1", "subnetIds": ["old"]}
-    old = {"version": "1.36", "endpoint": "https://c", "vpcConfig": added}
+    service_fields = {"clusterSecurityGroupId": "sg-1", "vpcId": "vpc-1", "subnetIds": ["old"]}
+    old = {"version": "1.36", "endpoint": "https://c", "vpcConfig": service_fields}
 
-    predicted = provider.preview(request(CLUSTER, "c"), inputs, old)
+    outputs = provider.preview(request(CLUSTER, "c"), inputs, old)
 
-    assert predicted["version"] == "1.37"
-    assert predicted["endpoint"] == "https://c"
-    assert predicted["vpcConfig"] == {**added, "subnetIds": ["s", "t"]}, (
+    assert outputs["version"] == "1.37"
+    assert outputs["endpoint"] == "https://c"
+    assert outputs["vpcConfig"] == {**service_fields, "subnetIds": ["s", "t"]}, (
         "rules that refer to the group of the cluster would be replaced"
     )
 
@@ -86,7 +88,7 @@ def test_the_providers_region_and_tags_are_on_every_resource(provider: Provider)
 
 
 def test_a_name_is_generated_once_and_kept(provider: Provider) -> None:
-    first, _ = provider.checked(ROLE, "nodes", assumeRolePolicy=TRUST)
+    first, _ = provider.check_inputs(ROLE, "nodes", assumeRolePolicy=TRUST)
     second, _ = provider.check(request(ROLE, "nodes"), first, {"assumeRolePolicy": TRUST}, b"other")
     assert second["name"] == first["name"]
     assert first["name"].startswith("nodes-")
@@ -113,15 +115,15 @@ def test_a_security_group_is_deleted_with_its_rules_unless_another_group_refers_
     provider: Provider,
 ) -> None:
     vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
-    deleted, other = (provider.make(GROUP, name, vpcId=vpc) for name in ("one", "two"))
-    traffic = {"ipProtocol": "-1", "referencedSecurityGroupId": deleted}
-    provider.make(INGRESS, "own", securityGroupId=deleted, **traffic)
-    rule = provider.make(INGRESS, "other", securityGroupId=other, **traffic)
+    group, other_group = (provider.make(GROUP, name, vpcId=vpc) for name in ("one", "two"))
+    traffic = {"ipProtocol": "-1", "referencedSecurityGroupId": group}
+    provider.make(INGRESS, "own", securityGroupId=group, **traffic)
+    rule = provider.make(INGRESS, "other", securityGroupId=other_group, **traffic)
 
     with pytest.raises(CloudError, match="DependencyViolation"):
-        provider.drop(GROUP, deleted)
+        provider.drop(GROUP, group)
     provider.drop(INGRESS, rule)
-    provider.drop(GROUP, deleted)
+    provider.drop(GROUP, group)
     assert not list(provider.account.read().all(INGRESS))
 
 
@@ -142,24 +144,24 @@ def test_deleting_a_missing_resource_succeeds(provider: Provider) -> None:
 def test_concurrent_creations_are_all_kept(provider: Provider) -> None:
     vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
     with ThreadPoolExecutor(16) as pool:
-        created = list(
+        ids = list(
             pool.map(
                 lambda n: provider.make(SUBNET, f"s{n}", vpcId=vpc, cidrBlock=f"10.0.{n}.0/24"),
                 range(16),
             )
         )
-    assert {resource.id for resource in provider.account.read().all(SUBNET)} == set(created)
+    assert {resource.id for resource in provider.account.read().all(SUBNET)} == set(ids)
 
 
 def test_a_creation_with_a_lost_response_is_adopted_and_not_repeated(provider: Provider) -> None:
     faults(provider, {"kind": "lost", "type": VPC})
     with pytest.raises(CloudError, match="RequestTimeout"):
         provider.make(VPC, "v", cidrBlock=BLOCK)
-    (lost,) = provider.account.read().all(VPC)
+    (vpc,) = provider.account.read().all(VPC)
 
-    assert provider.make(VPC, "v", cidrBlock=BLOCK) == lost.id
+    assert provider.make(VPC, "v", cidrBlock=BLOCK) == vpc.id
     assert len(list(provider.account.read().all(VPC))) == 1
-    assert provider.make(VPC, "v", cidrBlock=BLOCK) != lost.id, "a replacement is a new one"
+    assert provider.make(VPC, "v", cidrBlock=BLOCK) != vpc.id, "a replacement is a new one"
 
 
 def test_a_throttled_operation_is_retried_a_limited_number_of_times(provider: Provider) -> None:
@@ -197,6 +199,6 @@ def test_an_unknown_type_and_an_unknown_function_name_the_nearest(provider: Prov
 
 def test_a_region_must_be_set_and_exist(provider: Provider) -> None:
     provider.config = ProviderConfig(cloud="aws")
-    assert "no region is set" in provider.checked(VPC, "v", cidrBlock=BLOCK)[1][0]
-    _, mistakes = provider.checked(VPC, "v", cidrBlock=BLOCK, region="us-east-9")
+    assert "no region is set" in provider.check_inputs(VPC, "v", cidrBlock=BLOCK)[1][0]
+    _, mistakes = provider.check_inputs(VPC, "v", cidrBlock=BLOCK, region="us-east-9")
     assert "is not an AWS region" in mistakes[0]

@@ -18,8 +18,8 @@ from cloudtwin.providers.azure.volumes import volumes as containers
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.volumes import path, write
 
-from twin.tests.providers.aws import cases as a
-from twin.tests.providers.azure import cases as z
+from twin.tests.providers.aws import cases as aws_cases
+from twin.tests.providers.azure import cases as azure_cases
 
 SPOT = "kubernetes.azure.com/scalesetpriority"
 
@@ -27,52 +27,58 @@ SPOT = "kubernetes.azure.com/scalesetpriority"
 def rule(group: str, source: str, low: int, high: int) -> Resource:
     inputs = {"securityGroupId": group, "referencedSecurityGroupId": source, "ipProtocol": "tcp"}
     name = f"{group}-{source}-{low}"
-    return a.resource(INGRESS, name, {**inputs, "fromPort": low, "toPort": high})
+    return aws_cases.resource(INGRESS, name, {**inputs, "fromPort": low, "toPort": high})
 
 
 def lustre(*rules: tuple[str, str]) -> list[Resource]:
     return [rule(*pair, *ports) for pair in rules for ports in ((988, 988), (1018, 1023))]
 
 
-FILES = a.resource(SYSTEM, "fs-1", a.SYSTEM_INPUTS, dnsName="fs-1.fsx", mountName="abc")
-BOTH = lustre(("sg-f", "sg-c"), ("sg-c", "sg-f"))
+FILES = aws_cases.resource(
+    SYSTEM, "fs-1", aws_cases.SYSTEM_INPUTS, dnsName="fs-1.fsx", mountName="abc"
+)
+OPEN_RULES = lustre(("sg-f", "sg-c"), ("sg-c", "sg-f"))
 
 
 @pytest.mark.parametrize(
     ("rules", "reason"),
     [
-        (BOTH, ""),
-        (BOTH[:3], "sg-c admits no server on 1018-1023"),
-        (BOTH[2:], "sg-f admits no node on 988-988"),
+        (OPEN_RULES, ""),
+        (OPEN_RULES[:3], "sg-c admits no server on 1018-1023"),
+        (OPEN_RULES[2:], "sg-f admits no node on 988-988"),
         ([], "sg-f admits no node"),
     ],
 )
 def test_a_file_system_is_mounted_only_if_lustre_ports_are_open_in_both_directions(
     rules: list[Resource], reason: str
 ) -> None:
-    volume = file_systems(Inventory((a.cluster(), a.A, FILES, *rules)))["fs-1"]
+    volume = file_systems(Inventory((aws_cases.cluster(), aws_cases.SUBNET_A, FILES, *rules)))[
+        "fs-1"
+    ]
     assert volume["allowed"] is (not reason)
     assert reason in volume["reason"]
     assert volume["attributes"] == {"dnsname": "fs-1.fsx", "mountname": "abc"}
 
 
 ISSUER = "https://issuer/"
-DATA = f"{z.ROLE}ba92f5b4-2d11-453d-a403-e96b0029c9fe"
-BLOBS = f"{z.RG}/providers/Microsoft.Storage/storageAccounts/a"
-TRAINER = z.resource(IDENTITY, z.CONTROL, {}, principalId="p", clientId="client")
-TRUST = z.resource(
-    CREDENTIAL, f"{z.CONTROL}/federatedIdentityCredentials/t",
+DATA = f"{azure_cases.ROLE}ba92f5b4-2d11-453d-a403-e96b0029c9fe"
+BLOBS = f"{azure_cases.RG}/providers/Microsoft.Storage/storageAccounts/a"
+TRAINER = azure_cases.resource(
+    IDENTITY, azure_cases.CONTROL, {}, principalId="p", clientId="client"
+)
+TRUST = azure_cases.resource(
+    CREDENTIAL, f"{azure_cases.CONTROL}/federatedIdentityCredentials/t",
     {"issuer": ISSUER, "subject": "system:serviceaccount:elastic-job:trainer",
      "audiences": ["api://AzureADTokenExchange"]},
 )  # fmt: skip
-ROLE_ASSIGNMENT = z.assigned("p", DATA, BLOBS)
-BLOB_CONTAINER = z.resource(
+ROLE_ASSIGNMENT = azure_cases.assignment("p", DATA, BLOBS)
+BLOB_CONTAINER = azure_cases.resource(
     CONTAINER, f"{BLOBS}/blobServices/default/containers/training",
     {"resourceGroupName": "g", "accountName": "a", "containerName": "training"},
 )  # fmt: skip
-FEDERATED = z.resource(
-    CLUSTER, z.AKS,
-    {"agentPoolProfiles": [{"name": "system", "vnetSubnetID": z.NODES}],
+FEDERATED_CLUSTER = azure_cases.resource(
+    CLUSTER, azure_cases.AKS,
+    {"agentPoolProfiles": [{"name": "system", "vnetSubnetID": azure_cases.NODES}],
      "securityProfile": {"workloadIdentity": {"enabled": True}}},
     oidcIssuerProfile={"issuerURL": ISSUER}, currentKubernetesVersion="1.36.2",
 )  # fmt: skip
@@ -80,10 +86,12 @@ FEDERATED = z.resource(
 
 def account(**inputs: object) -> Resource:
     rules = {
-        "virtualNetworkRules": [{"virtualNetworkResourceId": z.NODES}],
+        "virtualNetworkRules": [{"virtualNetworkResourceId": azure_cases.NODES}],
         "defaultAction": "Deny",
     }
-    return z.resource(ACCOUNT, BLOBS, {"accountName": "a", "networkRuleSet": rules, **inputs})
+    return azure_cases.resource(
+        ACCOUNT, BLOBS, {"accountName": "a", "networkRuleSet": rules, **inputs}
+    )
 
 
 def allowed(*resources: Resource) -> object:
@@ -91,23 +99,26 @@ def allowed(*resources: Resource) -> object:
 
 
 def test_a_container_is_mounted_by_a_trusted_identity_with_the_role() -> None:
-    complete = (account(), BLOB_CONTAINER, FEDERATED, TRAINER, TRUST, ROLE_ASSIGNMENT)
-    assert allowed(*complete) == {"client": ["system:serviceaccount:elastic-job:trainer"]}
-    assert allowed(account(), BLOB_CONTAINER, FEDERATED, TRAINER, TRUST) == {}, (
+    resources = (account(), BLOB_CONTAINER, FEDERATED_CLUSTER, TRAINER, TRUST, ROLE_ASSIGNMENT)
+    assert allowed(*resources) == {"client": ["system:serviceaccount:elastic-job:trainer"]}
+    assert allowed(account(), BLOB_CONTAINER, FEDERATED_CLUSTER, TRAINER, TRUST) == {}, (
         "a mount needs the role"
     )
-    assert allowed(account(), BLOB_CONTAINER, FEDERATED, TRAINER, ROLE_ASSIGNMENT) == {
+    assert allowed(account(), BLOB_CONTAINER, FEDERATED_CLUSTER, TRAINER, ROLE_ASSIGNMENT) == {
         "client": []
     }, "no ServiceAccount is trusted"
 
 
 def test_a_container_whose_rules_exclude_the_nodes_cannot_be_mounted() -> None:
-    closed = account(networkRuleSet={"defaultAction": "Deny"})
-    assert allowed(closed, BLOB_CONTAINER, FEDERATED, TRAINER, TRUST, ROLE_ASSIGNMENT) is False
+    closed_account = account(networkRuleSet={"defaultAction": "Deny"})
+    assert (
+        allowed(closed_account, BLOB_CONTAINER, FEDERATED_CLUSTER, TRAINER, TRUST, ROLE_ASSIGNMENT)
+        is False
+    )
 
 
 def test_over_nfs_only_the_network_rules_apply() -> None:
-    assert allowed(account(enableNfsV3=True), BLOB_CONTAINER, FEDERATED) is True
+    assert allowed(account(enableNfsV3=True), BLOB_CONTAINER, FEDERATED_CLUSTER) is True
 
 
 def test_writing_the_volumes_of_one_cloud_keeps_the_volumes_of_the_other(tmp_path: Path) -> None:
@@ -118,15 +129,15 @@ def test_writing_the_volumes_of_one_cloud_keeps_the_volumes_of_the_other(tmp_pat
 
 
 def test_a_node_group_has_the_labels_taints_and_zone_that_were_declared() -> None:
-    group = a.resource(
+    group = aws_cases.resource(
         NODES, "c:gpu",
-        {**a.NODE, "nodeGroupName": "gpu", "capacityType": "SPOT", "amiType": "AL2023_x86_64_NVIDIA",
+        {**aws_cases.NODE, "nodeGroupName": "gpu", "capacityType": "SPOT", "amiType": "AL2023_x86_64_NVIDIA",
          "instanceTypes": ["g5.xlarge", "g6.xlarge"], "labels": {"everstep.dev/pool": "gpu-spot"},
          "scalingConfig": {"minSize": 0, "desiredSize": 3, "maxSize": 6},
          "taints": [{"key": "everstep.dev/spot", "value": "true", "effect": "NO_SCHEDULE"},
                     {"key": "fsx.csi.aws.com/agent-not-ready", "effect": "NO_EXECUTE"}]},
     )  # fmt: skip
-    (pool,) = node_pools(group, Inventory((a.A,)))
+    (pool,) = node_pools(group, Inventory((aws_cases.SUBNET_A,)))
 
     assert (pool.role, pool.gpus, pool.capacity, pool.zone) == (Role.GPU, 1, "spot", "us-east-1a")
     assert (pool.min_size, pool.desired_size, pool.max_size) == (0, 3, 6)
@@ -136,10 +147,12 @@ def test_a_node_group_has_the_labels_taints_and_zone_that_were_declared() -> Non
 
 def test_an_upgrade_changes_the_release_of_a_node_group_and_so_does_its_template() -> None:
     def release(version: str, template: str) -> str:
-        inputs = {"nodeGroupName": "gpu", "scalingConfig": a.SIZES}
+        inputs = {"nodeGroupName": "gpu", "scalingConfig": aws_cases.SIZES}
         launch = {"launchTemplate": {"id": "lt-1", "version": template}}
-        group = a.resource(NODES, "c:gpu", {**a.NODE, **inputs, **launch}, version=version)
-        (pool,) = node_pools(group, Inventory((a.A,)))
+        group = aws_cases.resource(
+            NODES, "c:gpu", {**aws_cases.NODE, **inputs, **launch}, version=version
+        )
+        (pool,) = node_pools(group, Inventory((aws_cases.SUBNET_A,)))
         assert pool.surge == 1
         return pool.release
 
@@ -161,28 +174,35 @@ def test_an_aks_pool_has_its_surge_and_a_spot_pool_none(
     inputs: dict[str, object], surge: int
 ) -> None:
     pool_inputs = {"agentPoolName": "t4", "vmSize": "Standard_NC4as_T4_v3", "count": 4, **inputs}
-    resource = z.resource(
-        POOL, f"{z.AKS}/agentPools/t4", {**pool_inputs, "orchestratorVersion": "1.35"}
+    resource = azure_cases.resource(
+        POOL, f"{azure_cases.AKS}/agentPools/t4", {**pool_inputs, "orchestratorVersion": "1.35"}
     )
-    (pool,) = separate_pool(resource, Inventory((z.cluster(), resource)))
+    (pool,) = separate_pool(resource, Inventory((azure_cases.cluster(), resource)))
 
     assert pool.surge == surge
     assert pool.release == "1.35.5", "a pool has its own version"
 
 
 def test_a_gpu_machine_without_the_nvidia_image_offers_no_gpu() -> None:
-    inputs = {"nodeGroupName": "gpu", "instanceTypes": ["g5.xlarge"], "scalingConfig": a.SIZES}
-    (pool,) = node_pools(a.resource(NODES, "c:gpu", {**a.NODE, **inputs}), Inventory((a.A,)))
+    inputs = {
+        "nodeGroupName": "gpu",
+        "instanceTypes": ["g5.xlarge"],
+        "scalingConfig": aws_cases.SIZES,
+    }
+    (pool,) = node_pools(
+        aws_cases.resource(NODES, "c:gpu", {**aws_cases.NODE, **inputs}),
+        Inventory((aws_cases.SUBNET_A,)),
+    )
     assert pool.gpus == 0
 
 
 def test_aks_puts_its_label_and_taint_on_a_spot_pool_that_declares_none() -> None:
-    resource = z.resource(
-        POOL, f"{z.AKS}/agentPools/t4",
+    resource = azure_cases.resource(
+        POOL, f"{azure_cases.AKS}/agentPools/t4",
         {"agentPoolName": "t4", "vmSize": "Standard_NC4as_T4_v3", "scaleSetPriority": "Spot",
          "enableAutoScaling": True, "count": 0, "minCount": 0, "maxCount": 3},
     )  # fmt: skip
-    cluster = z.cluster(autoScalerProfile={"scaleDownUnneededTime": "5m"})
+    cluster = azure_cases.cluster(autoScalerProfile={"scaleDownUnneededTime": "5m"})
     (pool,) = separate_pool(resource, Inventory((cluster, resource)))
 
     assert pool.labels == {SPOT: "spot"}
@@ -192,5 +212,5 @@ def test_aks_puts_its_label_and_taint_on_a_spot_pool_that_declares_none() -> Non
 
 
 def test_inline_pools_are_machines_too() -> None:
-    (pool,) = inline_pools(z.cluster(), Inventory())
+    (pool,) = inline_pools(azure_cases.cluster(), Inventory())
     assert (pool.name, pool.role, pool.region) == ("system", Role.SYSTEM, "eastus")

@@ -27,7 +27,7 @@ def pulumi(tmp_path: Path) -> Path:
     return program
 
 
-def official(folder: Path, name: str = PROVIDER) -> Path:
+def write_official_plugin(folder: Path, name: str = PROVIDER) -> Path:
     """Write the folder of an official plugin: its program and the metadata file that the engine writes."""
     folder.mkdir(parents=True)
     (folder / name).write_bytes(b"\x7fELF official")
@@ -40,7 +40,7 @@ def users_plugins(tmp_path: Path) -> Path:
     return tmp_path / "user" / ".pulumi" / "plugins"
 
 
-def installed(home: Path) -> list[str]:
+def installed_programs(home: Path) -> list[str]:
     return sorted(str(path.relative_to(home)) for path in home.glob("plugins/*/pulumi-*"))
 
 
@@ -50,32 +50,35 @@ def test_the_engine_finds_and_starts_the_installed_stand_ins(tmp_path: Path, pul
     install_plugins(home, pulumi)
 
     assert environment["PULUMI_HOME"] == str(home)
-    assert installed(home) == ["plugins/language-python-v3.259.0/pulumi-language-python", STAND_IN]
-    for program in installed(home):
-        running = subprocess.Popen(
+    assert installed_programs(home) == [
+        "plugins/language-python-v3.259.0/pulumi-language-python",
+        STAND_IN,
+    ]
+    for program in installed_programs(home):
+        process = subprocess.Popen(
             [home / program, "127.0.0.1:1"], stdout=subprocess.PIPE, cwd=tmp_path
         )
-        with running:
-            assert running.stdout is not None
-            assert int(running.stdout.readline()) > 0, "the first line is the port"
-            running.send_signal(2)
-            assert running.wait(100) == 0, "the engine ends a plugin by an interrupt"
+        with process:
+            assert process.stdout is not None
+            assert int(process.stdout.readline()) > 0, "the first line is the port"
+            process.send_signal(2)
+            assert process.wait(100) == 0, "the engine ends a plugin by an interrupt"
 
 
 def test_an_official_host_next_to_the_engine_is_used(tmp_path: Path, pulumi: Path) -> None:
     (pulumi.parent / "pulumi-language-python").touch()
 
     install_plugins(tmp_path / "home", pulumi)
-    assert installed(tmp_path / "home") == [STAND_IN]
+    assert installed_programs(tmp_path / "home") == [STAND_IN]
 
 
 def test_an_official_provider_that_is_too_old_for_the_sdk_is_not_used(
     tmp_path: Path, pulumi: Path
 ) -> None:
-    official(users_plugins(tmp_path) / "resource-kubernetes-v4.9.1")
+    write_official_plugin(users_plugins(tmp_path) / "resource-kubernetes-v4.9.1")
 
     install_plugins(tmp_path / "home", pulumi)
-    assert STAND_IN in installed(tmp_path / "home")
+    assert STAND_IN in installed_programs(tmp_path / "home")
 
 
 @pytest.mark.parametrize("version", ["4.34.2", "4.35.0"])
@@ -84,7 +87,9 @@ def test_an_official_provider_in_the_users_home_replaces_the_stand_in(
 ) -> None:
     home = tmp_path / "home"
     install_plugins(home, pulumi)
-    official_folder = official(users_plugins(tmp_path) / f"resource-kubernetes-v{version}")
+    official_folder = write_official_plugin(
+        users_plugins(tmp_path) / f"resource-kubernetes-v{version}"
+    )
 
     install_plugins(home, pulumi)
     install_plugins(home, pulumi)
@@ -94,7 +99,7 @@ def test_an_official_provider_in_the_users_home_replaces_the_stand_in(
     assert {path.name: path.resolve() for path in folder.iterdir()} == {
         path.name: path for path in official_folder.iterdir()
     }
-    assert [name for name in installed(home) if PROVIDER in name] == [
+    assert [name for name in installed_programs(home) if PROVIDER in name] == [
         f"plugins/{official_folder.name}/{PROVIDER}"
     ], "the engine might start a stand-in that was left behind"
 
@@ -103,7 +108,7 @@ def test_the_stand_in_returns_when_the_official_provider_is_removed(
     tmp_path: Path, pulumi: Path
 ) -> None:
     home = tmp_path / "home"
-    official_folder = official(users_plugins(tmp_path) / "resource-kubernetes-v4.34.2")
+    official_folder = write_official_plugin(users_plugins(tmp_path) / "resource-kubernetes-v4.34.2")
     install_plugins(home, pulumi)
     for file in official_folder.iterdir():
         file.unlink()
@@ -115,7 +120,7 @@ def test_the_stand_in_returns_when_the_official_provider_is_removed(
 
 def test_a_folder_that_an_older_version_linked_becomes_real(tmp_path: Path, pulumi: Path) -> None:
     home = tmp_path / "home"
-    official_folder = official(users_plugins(tmp_path) / "resource-kubernetes-v4.34.2")
+    official_folder = write_official_plugin(users_plugins(tmp_path) / "resource-kubernetes-v4.34.2")
     (home / "plugins").mkdir(parents=True)
     (home / "plugins" / official_folder.name).symlink_to(official_folder, target_is_directory=True)
 

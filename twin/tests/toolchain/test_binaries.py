@@ -1,3 +1,5 @@
+"""Versions of the programs: required, reported and accepted."""
+
 import re
 
 import pytest
@@ -38,7 +40,7 @@ def test_a_version_is_read_from_a_line_or_a_block_of_go_mod(origin: str, version
 
 
 @pytest.mark.parametrize(
-    ("printed", "version"),
+    ("output", "version"),
     [
         ("Kubernetes v1.36.3\n", "1.36.3"),
         ("etcd Version: 3.5.35\nGit SHA: abc1234\nGo Version: go1.26.8", "3.5.35"),
@@ -47,12 +49,12 @@ def test_a_version_is_read_from_a_line_or_a_block_of_go_mod(origin: str, version
         ("usage: etcd", ""),
     ],
 )
-def test_a_version_is_read_from_the_output_of_each_program(printed: str, version: str) -> None:
-    assert reported_version(printed) == version
+def test_a_version_is_read_from_the_output_of_each_program(output: str, version: str) -> None:
+    assert reported_version(output) == version
 
 
 @pytest.mark.parametrize(
-    ("installed", "precision", "fits"),
+    ("version", "precision", "expected"),
     [
         ("1.36.9", VersionPrecision.MINOR, True),
         ("1.35.3", VersionPrecision.MINOR, False),
@@ -63,9 +65,9 @@ def test_a_version_is_read_from_the_output_of_each_program(printed: str, version
     ],
 )
 def test_a_program_on_path_is_accepted_if_its_version_matches_at_its_precision(
-    installed: str, precision: VersionPrecision, fits: bool
+    version: str, precision: VersionPrecision, expected: bool
 ) -> None:
-    assert is_accepted(installed, "1.36.3", precision) is fits
+    assert is_accepted(version, "1.36.3", precision) is expected
 
 
 def test_every_module_is_locked_at_one_version_and_has_its_checksums() -> None:

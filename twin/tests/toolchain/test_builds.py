@@ -55,9 +55,9 @@ def test_a_killed_build_leaves_no_partial_program_and_the_next_run_completes_it(
 
     program, _ = finish(start(environment))
 
-    running = subprocess.Popen([program])
-    running.terminate()
-    assert running.wait(100) in {0, -signal.SIGTERM}
+    process = subprocess.Popen([program])
+    process.terminate()
+    assert process.wait(100) in {0, -signal.SIGTERM}
     assert sorted(path.name for path in folder.iterdir()) == [
         Path(program).parent.name,
         "pause.lock",
@@ -91,7 +91,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(
     list_files = f"find {cache} -type f; exit $code"
     script = f"{in_small_tmpfs}; {list_files}"
 
-    run = subprocess.run(
+    result = subprocess.run(
         ["unshare", "--mount", "--propagation=private", "sh", "-c", script, "sh", *COMMAND],
         env=environment,
         capture_output=True,
@@ -100,10 +100,10 @@ def test_a_full_disk_is_named_and_leaves_nothing(
         check=False,
     )
 
-    assert run.returncode == 1
-    assert "Error: The disk ran full while" in run.stderr
-    assert "Traceback" not in run.stderr
-    assert [line.rpartition("/")[2] for line in run.stdout.split()] == ["pause.lock"]
+    assert result.returncode == 1
+    assert "Error: The disk ran full while" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert [line.rpartition("/")[2] for line in result.stdout.split()] == ["pause.lock"]
 
 
 def test_a_missing_network_is_named(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -113,10 +113,10 @@ def test_a_missing_network_is_named(tmp_path: Path, environment: dict[str, str])
         "GOFLAGS": "-modcacherw",
     }
 
-    run = subprocess.run(
+    result = subprocess.run(
         [*COMMAND[:-1], "etcd"], env=environment, capture_output=True, text=True, check=False
     )
 
-    assert run.returncode == 1
-    assert "The Go modules of etcd could not be downloaded" in run.stderr
-    assert "GOPROXY" in run.stderr
+    assert result.returncode == 1
+    assert "The Go modules of etcd could not be downloaded" in result.stderr
+    assert "GOPROXY" in result.stderr

@@ -1,3 +1,5 @@
+"""The cache of built programs: one build, staging folders, and versions that are removed."""
+
 import errno
 import threading
 from collections.abc import Callable
@@ -36,51 +38,51 @@ def test_a_result_is_built_once(tmp_path: Path) -> None:
 def test_a_build_that_fails_leaves_nothing_but_its_lock(
     tmp_path: Path, fault: type[BaseException]
 ) -> None:
-    def broken(staging: Path) -> None:
+    def fail(staging: Path) -> None:
         (staging / "half").write_text("half a program")
         raise fault
 
     with pytest.raises(fault):
-        cache.ensure(tmp_path, "tool", KEY, Silent(), broken)
+        cache.ensure(tmp_path, "tool", KEY, Silent(), fail)
 
     assert [path.name for path in tmp_path.iterdir()] == ["tool.lock"]
 
 
 def test_the_next_build_removes_the_staging_folder_of_a_killed_one(tmp_path: Path) -> None:
-    abandoned = tmp_path / f".staging-tool-{KEY}-dead"
-    abandoned.mkdir()
+    abandoned_folder = tmp_path / f".staging-tool-{KEY}-dead"
+    abandoned_folder.mkdir()
     other_build = tmp_path / f".staging-another-{KEY}-alive"
     other_build.mkdir()
 
     cache.ensure(tmp_path, "tool", KEY, Silent(), make("whole"))
 
-    assert not abandoned.exists()
+    assert not abandoned_folder.exists()
     assert other_build.exists(), "a build of another name may be running"
 
 
 def test_a_staging_folder_that_reappears_during_the_next_build_is_removed(
     tmp_path: Path,
 ) -> None:
-    abandoned = tmp_path / f".staging-tool-{KEY}-dead"
-    abandoned.mkdir()
+    abandoned_folder = tmp_path / f".staging-tool-{KEY}-dead"
+    abandoned_folder.mkdir()
 
     def make_during_a_concurrent_write(staging: Path) -> None:
-        assert not abandoned.exists()
-        (abandoned / "work").mkdir(parents=True)
+        assert not abandoned_folder.exists()
+        (abandoned_folder / "work").mkdir(parents=True)
         make("whole")(staging)
 
     cache.ensure(tmp_path, "tool", KEY, Silent(), make_during_a_concurrent_write)
 
-    assert not abandoned.exists()
+    assert not abandoned_folder.exists()
 
 
 def test_concurrent_runs_share_one_build(tmp_path: Path) -> None:
-    built: list[Path] = []
+    builds: list[Path] = []
     barrier = threading.Barrier(2)
 
     def run() -> None:
         barrier.wait()
-        cache.ensure(tmp_path, "tool", KEY, Silent(), built.append)
+        cache.ensure(tmp_path, "tool", KEY, Silent(), builds.append)
 
     threads = [threading.Thread(target=run) for _ in range(2)]
     for thread in threads:
@@ -88,16 +90,15 @@ def test_concurrent_runs_share_one_build(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
 
-    assert len(built) == 1
+    assert len(builds) == 1
 
 
 def test_the_last_used_versions_are_kept_and_older_ones_are_removed(tmp_path: Path) -> None:
     keys = [f"{number:016x}" for number in range(cache.MAX_VERSIONS + 2)]
     for key in keys:
         cache.ensure(tmp_path, "tool", key, Silent(), make(key))
-        cache.ensure(
-            tmp_path, "tool", keys[0], Silent(), make("never")
-        )  # keys[0] is used all the time
+        # keys[0] is used all the time.
+        cache.ensure(tmp_path, "tool", keys[0], Silent(), make("never"))
 
     remaining = {path.name for path in cache.versions(tmp_path, "tool")}
     assert len(remaining) == cache.MAX_VERSIONS
@@ -105,11 +106,11 @@ def test_the_last_used_versions_are_kept_and_older_ones_are_removed(tmp_path: Pa
 
 
 def test_the_error_for_a_full_disk_names_the_cause(tmp_path: Path) -> None:
-    def full(staging: Path) -> None:
+    def fail_with_full_disk(staging: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(TwinError, match="disk ran full while building tool") as error:
-        cache.ensure(tmp_path, "tool", KEY, Silent(), full)
+        cache.ensure(tmp_path, "tool", KEY, Silent(), fail_with_full_disk)
 
     assert "XDG_CACHE_HOME" in error.value.fix
     assert [path.name for path in tmp_path.iterdir()] == ["tool.lock"]

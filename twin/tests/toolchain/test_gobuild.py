@@ -1,3 +1,5 @@
+"""Builds with Go: commands, versions and errors."""
+
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,7 @@ def test_a_failed_build_explains_the_cause_and_the_fix(line: str, cause: str, fi
 
 
 @pytest.mark.parametrize(
-    ("version", "than", "older"),
+    ("version", "other", "expected"),
     [
         ("1.25.9", "1.26.0", True),
         ("1.26", "1.26.0", False),
@@ -35,18 +37,18 @@ def test_a_failed_build_explains_the_cause_and_the_fix(line: str, cause: str, fi
         ("2.0", "1.26", False),
     ],
 )
-def test_go_versions_are_compared_by_number(version: str, than: str, older: bool) -> None:
-    assert gobuild.is_older(version, than) is older
+def test_go_versions_are_compared_by_number(version: str, other: str, expected: bool) -> None:
+    assert gobuild.is_older(version, other) is expected
 
 
 def test_a_go_that_is_too_old_and_may_not_download_a_newer_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GOTOOLCHAIN", "local")
-    old = gobuild.Go("/usr/bin/go", "1.19.8")
+    old_go = gobuild.Go("/usr/bin/go", "1.19.8")
 
     with pytest.raises(TwinError, match=r"etcd needs Go 1\.26\S* or newer; /usr/bin/go is 1\.19"):
-        gobuild.build(PROGRAMS["etcd"], old, tmp_path, Silent())
+        gobuild.build(PROGRAMS["etcd"], old_go, tmp_path, Silent())
 
 
 def test_the_error_for_a_missing_go_names_its_site(

@@ -1,12 +1,17 @@
+"""Packages of the host that a twin needs."""
+
 import pytest
 from cloudtwin.toolchain import packages
 from cloudtwin.toolchain.packages import PACKAGES
 
 
 def test_a_package_is_missing_when_one_of_its_files_is() -> None:
-    missing = packages.missing(lambda proof: proof not in {"ctr", "/usr/lib/cni/bridge"})
+    missing_packages = packages.missing(lambda proof: proof not in {"ctr", "/usr/lib/cni/bridge"})
 
-    assert [package.name for package in missing] == ["containerd", "containernetworking-plugins"]
+    assert [package.name for package in missing_packages] == [
+        "containerd",
+        "containernetworking-plugins",
+    ]
 
 
 def test_no_package_is_missing_when_every_file_exists() -> None:
@@ -25,7 +30,9 @@ def test_programs_in_sbin_are_found_without_it_on_path(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
 
-    missing = packages.missing(lambda proof: proof != "ldconfig" or packages._is_present(proof))
+    missing_packages = packages.missing(
+        lambda proof: proof != "ldconfig" or packages._is_present(proof)
+    )
 
-    assert missing == []
+    assert missing_packages == []
     assert packages._is_present("ldconfig"), "it is in /sbin"

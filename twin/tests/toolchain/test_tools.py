@@ -1,3 +1,5 @@
+"""Programs of the toolchain: found on PATH with the right version, or built."""
+
 import dataclasses
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from cloudtwin.toolchain.binaries import PROGRAMS
 
 
 @pytest.fixture
-def only_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def path_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty folder that is the whole PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -17,15 +19,15 @@ def only_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def put_program(folder: Path, name: str, prints: str, code: int = 0) -> Path:
+def put_program(folder: Path, name: str, output: str, code: int = 0) -> Path:
     program = folder / name
-    program.write_text(f"#!/bin/sh\necho '{prints}'\nexit {code}\n")
+    program.write_text(f"#!/bin/sh\necho '{output}'\nexit {code}\n")
     program.chmod(0o755)
     return program
 
 
 @pytest.mark.parametrize(
-    ("name", "prints"),
+    ("name", "output"),
     [
         ("etcd", "etcd Version: 3.5.0"),
         ("kubelet", "Kubernetes v1.36.0"),
@@ -34,15 +36,15 @@ def put_program(folder: Path, name: str, prints: str, code: int = 0) -> Path:
     ],
 )
 def test_a_program_on_path_with_the_right_version_is_used(
-    only_path: Path, name: str, prints: str
+    path_folder: Path, name: str, output: str
 ) -> None:
-    program = put_program(only_path, name, prints)
+    program = put_program(path_folder, name, output)
 
     assert tools.ensure_tools([name], Silent()) == {name: program}
 
 
 @pytest.mark.parametrize(
-    ("name", "prints", "code"),
+    ("name", "output", "code"),
     [
         ("etcd", "etcd Version: 3.6.1", 0),
         ("kubelet", "Kubernetes v1.35.9", 0),
@@ -52,22 +54,22 @@ def test_a_program_on_path_with_the_right_version_is_used(
     ],
 )
 def test_a_program_on_path_that_is_broken_or_another_version_is_not_used(
-    only_path: Path, name: str, prints: str, code: int
+    path_folder: Path, name: str, output: str, code: int
 ) -> None:
-    put_program(only_path, name, prints, code)
+    put_program(path_folder, name, output, code)
 
     assert tools.on_path(name) is None
 
 
-def test_a_program_for_an_image_is_never_taken_from_path(only_path: Path) -> None:
-    put_program(only_path, "etcd", "etcd Version: 3.5.35")
+def test_a_program_for_an_image_is_never_taken_from_path(path_folder: Path) -> None:
+    put_program(path_folder, "etcd", "etcd Version: 3.5.35")
 
     with pytest.raises(TwinError, match="Go is needed"):
         tools.ensure_tools(["etcd"], Silent(), static=True)
 
 
-def test_pause_is_never_taken_from_path(only_path: Path) -> None:
-    put_program(only_path, "pause", "pause 3.5.35")
+def test_pause_is_never_taken_from_path(path_folder: Path) -> None:
+    put_program(path_folder, "pause", "pause 3.5.35")
 
     assert tools.on_path("pause") is None
 
@@ -86,12 +88,12 @@ def test_a_module_is_built_again_when_its_sources_its_flags_or_go_change(
     folder.mkdir()
     (folder / "go.mod").write_text("module pause\n")
     (folder / "main.go").write_text("package main\n")
-    before = tools.module_key(module, "1.26.8")
+    key = tools.module_key(module, "1.26.8")
 
-    assert tools.module_key(module, "1.26.8") == before
-    assert tools.module_key(module, "1.26.9") != before
-    assert tools.module_key(dataclasses.replace(module, tags="netgo"), "1.26.8") != before
+    assert tools.module_key(module, "1.26.8") == key
+    assert tools.module_key(module, "1.26.9") != key
+    assert tools.module_key(dataclasses.replace(module, tags="netgo"), "1.26.8") != key
     (folder / "README").write_text("not a source")
-    assert tools.module_key(module, "1.26.8") == before
+    assert tools.module_key(module, "1.26.8") == key
     (folder / "go.sum").write_text("x v1.0.0 h1:abc=\n")
-    assert tools.module_key(module, "1.26.8") != before
+    assert tools.module_key(module, "1.26.8") != key

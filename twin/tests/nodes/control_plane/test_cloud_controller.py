@@ -1,3 +1,5 @@
+"""The cloud controller: machines that are gone, and the grace period of their Nodes."""
+
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +12,8 @@ from cloudtwin.nodes.linux.processes import Process
 
 @dataclass
 class Clock:
+    """A clock that a test sets."""
+
     now: float = 100.0
 
     def __call__(self) -> float:

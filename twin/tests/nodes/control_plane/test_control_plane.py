@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from cloudtwin.errors import TwinError
 from cloudtwin.nodes import Twin, twins
-from cloudtwin.nodes.control_plane import dns
+from cloudtwin.nodes.control_plane import dns, startup
 from cloudtwin.nodes.linux import processes
 from cloudtwin.nodes.linux.cgroups import Tree
 from cloudtwin.nodes.network import addressing
 from cloudtwin.progress import Lines
 
-from twin.tests.nodes.conftest import api_of, eventually, kill_everything, left_of
+from twin.tests.nodes.conftest import api_of, kill_everything, leftovers_of, wait_until
 
 pytestmark = pytest.mark.twin
 DNS = "/api/v1/namespaces/kube-system/services/kube-dns"
@@ -47,10 +47,10 @@ def test_a_started_control_plane_is_ready_for_pods_and_reports_it(twin: Twin) ->
     assert status.api_ready
     assert status.machines == ()
     assert set(status.components.values()) == {True}
-    assert left_of(twin) == [], "a running twin must not be reported as a leftover"
-    (reported,) = (running for running in twins() if running.state == str(twin.state))
-    assert 0 <= reported.age_seconds < 3600
-    assert f"CLOUDTWIN_NAME={twin.state.name}" in reported.how_to_remove
+    assert leftovers_of(twin) == [], "a running twin must not be reported as a leftover"
+    (entry,) = (entry for entry in twins() if entry.state == str(twin.state))
+    assert 0 <= entry.age_seconds < 3600
+    assert f"CLOUDTWIN_NAME={twin.state.name}" in entry.how_to_remove
 
 
 def test_the_dns_service_can_be_applied_concurrently(twin: Twin) -> None:
@@ -82,7 +82,7 @@ def test_up_restarts_a_killed_component_and_keeps_its_data(twin: Twin, component
     )
     kubeconfig = twin.kubeconfig.read_text()
     os.kill(pid_of(twin, component), signal.SIGKILL)
-    eventually(
+    wait_until(
         lambda: not twin.status().components[component], 20, "the dead component is reported"
     )
 
@@ -108,7 +108,7 @@ def test_two_twins_run_concurrently_and_are_independent(twin: Twin) -> None:
     finally:
         second.down(Lines())
     assert twin.status().api_ready, "taking one down must not affect the other"
-    assert left_of(second) == []
+    assert leftovers_of(second) == []
 
 
 def test_the_second_of_two_concurrent_ups_names_the_process_of_the_first(twin: Twin) -> None:
@@ -142,18 +142,20 @@ def test_an_up_that_was_killed_halfway_can_be_repeated(twin: Twin, seconds: floa
     twin.up([], Lines())
 
     assert twin.status().api_ready
-    recorded = {pid_of(twin, component) for component in twin.status().components}
-    running = Tree.here().processes(twin.layout.control_plane_cgroup)
-    assert running == recorded, "processes of the killed run must not remain next to the new ones"
+    recorded_pids = {pid_of(twin, component) for component in twin.status().components}
+    running_pids = Tree.here().processes(twin.layout.control_plane_cgroup)
+    assert running_pids == recorded_pids, (
+        "processes of the killed run must not remain next to the new ones"
+    )
 
 
 def test_down_after_everything_was_killed_leaves_nothing(twin: Twin) -> None:
     kill_everything(twin)
-    assert left_of(twin), "a killed twin is a leftover until it is taken down"
+    assert leftovers_of(twin), "a killed twin is a leftover until it is taken down"
 
     twin.down(Lines())
 
-    assert left_of(twin) == []
+    assert leftovers_of(twin) == []
     assert not twin.state.exists()
     twin.down(Lines())  # a second `down` has nothing to do
 
@@ -166,12 +168,10 @@ def test_down_removes_a_twin_with_a_damaged_state(twin: Twin) -> None:
 
     twin.down(Lines())
 
-    assert left_of(twin) == []
+    assert leftovers_of(twin) == []
 
 
 def test_a_program_that_cannot_start_is_named_with_its_last_output(twin: Twin) -> None:
-    from cloudtwin.nodes.control_plane import startup
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(startup, "_scheduler", lambda _: ["--no-such-flag"])
         with pytest.raises(TwinError, match="kube-scheduler") as error:

@@ -1,3 +1,5 @@
+"""Certificates and kubeconfigs of a control plane."""
+
 import base64
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -54,11 +56,14 @@ def test_a_certificate_without_addresses_is_for_clients_only(authority: KeyPair)
 def test_an_issued_certificate_is_signed_by_the_authority_and_cannot_sign(
     authority: KeyPair,
 ) -> None:
-    issued, signer = certificate(pki.issue(authority, "client")), certificate(authority)
+    client_certificate, authority_certificate = (
+        certificate(pki.issue(authority, "client")),
+        certificate(authority),
+    )
 
-    issued.verify_directly_issued_by(signer)
-    assert signer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    assert not issued.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    client_certificate.verify_directly_issued_by(authority_certificate)
+    assert authority_certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert not client_certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
 
 
 def test_a_kubeconfig_contains_the_server_and_the_credentials(authority: KeyPair) -> None:
@@ -87,10 +92,10 @@ def test_keys_of_a_control_plane_are_private_and_stay_when_written_again(
 ) -> None:
     layout = Layout(tmp_path / "t")
     certificates.write(layout)
-    before = {path.name: path.read_bytes() for path in layout.pki.iterdir()}
+    files_before = {path.name: path.read_bytes() for path in layout.pki.iterdir()}
     certificates.write(layout)
 
-    assert {path.name: path.read_bytes() for path in layout.pki.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in layout.pki.iterdir()} == files_before
     secrets = [*layout.pki.glob("*.key"), *layout.pki.glob("*.kubeconfig")]
     assert len(secrets) >= 8
     assert {path.stat().st_mode & 0o777 for path in secrets} == {0o600}

@@ -51,15 +51,15 @@ def test_the_registration_contains_the_endpoint_of_the_driver(plugin: CsiPlugin)
     assert list(info.supported_versions) == ["1.0.0"]
 
 
-@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize("is_registered", [True, False])
 def test_the_driver_is_registered_when_the_kubelet_confirms_it(
-    plugin: CsiPlugin, done: bool
+    plugin: CsiPlugin, is_registered: bool
 ) -> None:
-    status = REGISTRATION.new("RegistrationStatus", plugin_registered=done, error="why")
+    status = REGISTRATION.new("RegistrationStatus", plugin_registered=is_registered, error="why")
 
     call_registry("NotifyRegistrationStatus", status, "Empty")
 
-    assert plugin.registered.is_set() is done
+    assert plugin.registered.is_set() is is_registered
 
 
 def test_the_driver_names_its_machine(plugin: CsiPlugin) -> None:

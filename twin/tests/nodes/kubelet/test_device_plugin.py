@@ -1,3 +1,5 @@
+"""The protocol of the device plugin over real sockets."""
+
 import threading
 from collections.abc import Iterator
 from concurrent import futures

@@ -72,5 +72,5 @@ def test_names_of_attributes_are_case_insensitive_as_in_the_drivers() -> None:
 @given(noise=text())
 def test_an_invalid_token_has_no_subject(noise: str) -> None:
     assert volume_access.subject_of(noise, AUDIENCE) == ""
-    broken = json.dumps({AUDIENCE: {"token": f"a.{noise}.c"}})
-    assert volume_access.subject_of(broken, AUDIENCE) == ""
+    token = json.dumps({AUDIENCE: {"token": f"a.{noise}.c"}})
+    assert volume_access.subject_of(token, AUDIENCE) == ""

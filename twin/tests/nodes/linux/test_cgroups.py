@@ -1,3 +1,5 @@
+"""Trees of cgroups, versions 1 and 2, in folders of a test."""
+
 import subprocess
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""Processes by id and start time, and files that appear whole."""
+
 import os
 import subprocess
 import sys
@@ -36,7 +38,7 @@ def test_a_saved_process_is_loaded_and_ends_when_killed(
     assert process.wait_gone(100)
 
 
-def test_a_later_process_of_the_same_id_is_another_one_and_is_not_killed(
+def test_a_later_process_of_the_same_id_is_not_killed(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
     earlier_process = Process(sleeper.pid, existing_process(sleeper.pid).started - 1)

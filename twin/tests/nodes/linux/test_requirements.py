@@ -1,3 +1,5 @@
+"""Abilities of the host that a twin needs, and its port and mounts."""
+
 import socket
 from pathlib import Path
 
@@ -7,7 +9,7 @@ from cloudtwin.nodes.control_plane import relay
 from cloudtwin.nodes.linux import requirements
 from cloudtwin.nodes.machine import root_filesystem
 
-ALL = 0x1FFFFFFFFFF
+ALL_CAPABILITIES = 0x1FFFFFFFFFF
 
 
 @pytest.fixture
@@ -16,14 +18,14 @@ def process(tmp_path: Path) -> Path:
     (tmp_path / "ns").mkdir()
     for name in requirements.NAMESPACES:
         (tmp_path / "ns" / name).touch()
-    (tmp_path / "status").write_text(f"Name:\tx\nCapEff:\t{ALL:016x}\n")
+    (tmp_path / "status").write_text(f"Name:\tx\nCapEff:\t{ALL_CAPABILITIES:016x}\n")
     return tmp_path
 
 
 def test_every_missing_ability_is_named(process: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     (process / "ns" / "pid").unlink()
-    (process / "status").write_text(f"CapEff:\t{ALL & ~(1 << 21):016x}\n")
+    (process / "status").write_text(f"CapEff:\t{ALL_CAPABILITIES & ~(1 << 21):016x}\n")
 
     assert requirements.missing_abilities(process) == ["root", "pid namespaces", "CAP_SYS_ADMIN"]
 
@@ -44,7 +46,9 @@ def test_a_capability_that_a_twin_does_not_need_may_be_missing(
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(requirements, "_may_unshare", lambda: True)
-    (process / "status").write_text(f"CapEff:\t{ALL & ~(1 << 24):016x}\n")  # CAP_SYS_RESOURCE
+    (process / "status").write_text(
+        f"CapEff:\t{ALL_CAPABILITIES & ~(1 << 24):016x}\n"
+    )  # CAP_SYS_RESOURCE
 
     assert requirements.missing_abilities(process) == []
 

@@ -13,7 +13,7 @@ from cloudtwin.nodes import MachineSpec, Role, Taint, Twin
 from cloudtwin.nodes.kubelet import csi_drivers
 from cloudtwin.progress import Lines
 
-from twin.tests.nodes.conftest import api_of, eventually
+from twin.tests.nodes.conftest import api_of, wait_until
 from twin.tests.nodes.pods import events_of, output_of, phase, pod, remove, start
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
@@ -106,13 +106,13 @@ def claim(
     api: KubernetesClient, name: str, driver: str, handle: str, **attributes: str
 ) -> dict[str, str]:
     """Create a volume and a claim; return the claim by its mount path."""
-    shared = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    common_fields = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
     source = {"driver": driver, "volumeHandle": handle, "volumeAttributes": attributes}
     core = {"apiVersion": "v1", "metadata": {"name": name}}
     volume = {"kind": "PersistentVolume"} | core
-    volume["spec"] = shared | {"capacity": {"storage": "1Gi"}, "csi": source}
+    volume["spec"] = common_fields | {"capacity": {"storage": "1Gi"}, "csi": source}
     body = {"kind": "PersistentVolumeClaim"} | core
-    body["spec"] = shared | {
+    body["spec"] = common_fields | {
         "volumeName": name,
         "resources": {"requests": {"storage": "1Gi"}},
     }
@@ -132,7 +132,7 @@ def test_a_node_has_the_labels_and_taints_of_its_pool_and_of_its_cloud(
     def taints() -> list[str]:
         return [taint["key"] for taint in node(api, AWS)["spec"].get("taints", [])]
 
-    eventually(lambda: AGENT_TAINT.key not in taints(), 20, "the driver has removed its taint")
+    wait_until(lambda: AGENT_TAINT.key not in taints(), 20, "the driver has removed its taint")
     aws, azure = node(api, AWS), node(api, AZURE)
     assert taints() == [GPU_TAINT.key]
     assert (
@@ -150,19 +150,18 @@ def test_a_node_has_the_labels_and_taints_of_its_pool_and_of_its_cloud(
 
 
 @pytest.mark.parametrize("host_network", [False, True], ids=["pod network", "host network"])
-def test_a_pod_on_aws_reads_its_notice_in_a_network(
+def test_a_pod_on_aws_reads_its_notice_in_each_network(
     twin: Twin, api: KubernetesClient, host_network: bool
 ) -> None:
-    name = (
-        "reads-host" if host_network else "reads-own"
-    )  # the log of the other one contains READY as well
+    # Two names: the log of the other pod contains READY as well.
+    name = "reads-host" if host_network else "reads-own"
     twin.layout.machine(AWS.name).notice.unlink(missing_ok=True)
     start(api, pod(name, AWS.name, AWS_NOTICE, host_network=host_network))
-    eventually(lambda: "READY" in output_of(twin, AWS.name, name), 60, "the pod runs")
+    wait_until(lambda: "READY" in output_of(twin, AWS.name, name), 60, "the pod runs")
 
     twin.notice(AWS.name, 120)
 
-    eventually(lambda: phase(api, name) == "Succeeded", 20, "the pod has read its notice")
+    wait_until(lambda: phase(api, name) == "Succeeded", 20, "the pod has read its notice")
     responses = json.loads(output_of(twin, AWS.name, name)[-1])
     assert responses == [401, 404, "terminate", "g5.xlarge"]
 
@@ -182,20 +181,20 @@ def test_a_notice_is_one_event_and_removes_no_machine(twin: Twin) -> None:
 def test_files_that_a_pod_writes_to_a_volume_are_on_the_shared_disk(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    mounted = claim(api, "lustre", csi_drivers.FSX, "fs-0123", mountname="abcd")
+    volumes = claim(api, "lustre", csi_drivers.FSX, "fs-0123", mountname="abcd")
 
     start(
-        api, pod("writes", AWS.name, "open('/data/file', 'w').write('by a pod')", volumes=mounted)
+        api, pod("writes", AWS.name, "open('/data/file', 'w').write('by a pod')", volumes=volumes)
     )
 
-    eventually(lambda: phase(api, "writes") == "Succeeded", 60, "the pod has written")
+    wait_until(lambda: phase(api, "writes") == "Succeeded", 60, "the pod has written")
     assert (twin.shared / "lustre" / "file").read_text() == "by a pod"
 
 
 def test_the_group_of_a_pod_does_not_get_access_to_a_file_system_of_root(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    """The stand-in of the FSx driver ignores `fsGroup` for shared volumes, as AWS's driver does."""
+    # The stand-in of the FSx driver ignores `fsGroup` for shared volumes, as AWS's driver does.
     body = pod(
         "prints-group",
         AWS.name,
@@ -206,7 +205,7 @@ def test_the_group_of_a_pod_does_not_get_access_to_a_file_system_of_root(
 
     start(api, body)
 
-    eventually(
+    wait_until(
         lambda: phase(api, "prints-group") == "Succeeded", 60, "the pod has checked its access"
     )
     assert output_of(twin, AWS.name, "prints-group") == ["False"]
@@ -223,24 +222,24 @@ def test_a_pod_without_its_volume_waits_and_its_events_name_the_reason(
     twin: Twin, api: KubernetesClient, handle: str, mountname: str, reason: str
 ) -> None:
     name = f"{handle}-{mountname}"
-    mounted = claim(api, name, csi_drivers.FSX, handle, mountname=mountname)
+    volumes = claim(api, name, csi_drivers.FSX, handle, mountname=mountname)
 
-    start(api, pod(name, AWS.name, "", volumes=mounted))
+    start(api, pod(name, AWS.name, "", volumes=volumes))
 
-    eventually(lambda: reason in events_of(api, name), 90, "the kubelet reports the reason")
+    wait_until(lambda: reason in events_of(api, name), 90, "the kubelet reports the reason")
     assert phase(api, name) == "Pending"
     # A kubelet tries one volume for one pod at a time, with growing pauses: the next pod must not wait behind this one.
     remove(api, name)
 
 
 def test_an_allowed_identity_gets_its_volume(twin: Twin, api: KubernetesClient) -> None:
-    mounted = blob(api, "allowed")
+    volumes = blob(api, "allowed")
 
     start(
-        api, pod("allowed", AZURE.name, "open('/data/x', 'w')", volumes=mounted, account="trainer")
+        api, pod("allowed", AZURE.name, "open('/data/x', 'w')", volumes=volumes, account="trainer")
     )
 
-    eventually(lambda: phase(api, "allowed") == "Succeeded", 60, "the pod has written")
+    wait_until(lambda: phase(api, "allowed") == "Succeeded", 60, "the pod has written")
 
 
 @pytest.mark.parametrize(
@@ -258,11 +257,11 @@ def test_an_allowed_identity_gets_its_volume(twin: Twin, api: KubernetesClient) 
 def test_another_identity_is_refused_in_the_events_of_the_pod(
     twin: Twin, api: KubernetesClient, name: str, client: str, account: str, reason: str
 ) -> None:
-    mounted = blob(api, name, client)
+    volumes = blob(api, name, client)
 
-    start(api, pod(name, AZURE.name, "", volumes=mounted, account=account))
+    start(api, pod(name, AZURE.name, "", volumes=volumes, account=account))
 
-    eventually(lambda: reason in events_of(api, name), 90, "the kubelet reports the reason")
+    wait_until(lambda: reason in events_of(api, name), 90, "the kubelet reports the reason")
     assert phase(api, name) == "Pending"
     # A kubelet tries one volume for one pod at a time, with growing pauses: the next pod must not wait behind this one.
     remove(api, name)
@@ -280,22 +279,22 @@ def test_gpus_and_their_load_are_visible_while_the_published_plugins_run(
 
     assert gpus() == 0, "no device plugin is installed yet"
     folder = "/var/lib/kubelet/device-plugins"
-    start(api, standing("plugin", PLUGIN, folder))
-    start(api, standing("exporter", EXPORTER))
-    eventually(lambda: gpus() == 2, 40, "the GPUs of the plugin are allocatable")
-    eventually(lambda: phase(api, "exporter") == "Running", 20, "the exporter runs")
+    start(api, daemon_pod("plugin", PLUGIN, folder))
+    start(api, daemon_pod("exporter", EXPORTER))
+    wait_until(lambda: gpus() == 2, 40, "the GPUs of the plugin are allocatable")
+    wait_until(lambda: phase(api, "exporter") == "Running", 20, "the exporter runs")
     address = api.get("/api/v1/namespaces/default/pods/exporter")["status"]["podIP"]
     script = f"import urllib.request as w; print(w.urlopen('http://{address}:9400/metrics').read())"
     start(api, pod("scrapes", AWS.name, script))
 
-    eventually(lambda: phase(api, "scrapes") == "Succeeded", 30, "the metrics were read")
+    wait_until(lambda: phase(api, "scrapes") == "Succeeded", 30, "the metrics were read")
     assert 'DCGM_FI_DEV_GPU_UTIL{gpu="1"' in output_of(twin, AWS.name, "scrapes")[-1]
     api.delete("/api/v1/namespaces/default/pods/plugin")
-    eventually(lambda: gpus() == 0, 40, "no GPU is allocatable without the plugin")
+    wait_until(lambda: gpus() == 0, 40, "no GPU is allocatable without the plugin")
 
 
-def standing(name: str, image: str, folder: str | None = None) -> dict[str, Any]:
-    """Return a pod as of a DaemonSet: the image's own program, and a folder of the machine."""
+def daemon_pod(name: str, image: str, folder: str | None = None) -> dict[str, Any]:
+    """Return a pod as a DaemonSet creates it: it runs the program of its image, with a folder of the machine."""
     body = pod(name, AWS.name, "")
     container = body["spec"]["containers"][0]
     del container["command"], container["securityContext"]
@@ -310,7 +309,7 @@ def test_azure_reclaims_a_machine_as_soon_as_its_event_is_acknowledged(
     twin: Twin, api: KubernetesClient
 ) -> None:
     start(api, pod("agrees", AZURE.name, AZURE_NOTICE))
-    eventually(lambda: "READY" in output_of(twin, AZURE.name, "agrees"), 60, "the pod runs")
+    wait_until(lambda: "READY" in output_of(twin, AZURE.name, "agrees"), 60, "the pod runs")
     started_at = time.monotonic()
 
     twin.reclaim(AZURE.name, 200)
@@ -330,9 +329,9 @@ def test_a_reclaimed_machine_ends_after_its_notice_and_is_removed(
     assert time.monotonic() - started_at >= 3, "the full notice time must pass"
     assert AWS.name not in {m.spec.name for m in twin.status().machines}
     assert not api.get("/api/v1/nodes")["items"]
-    kinds = [json.loads(line) for line in twin.events.read_text().splitlines()][-2:]
-    assert [(e["kind"], e["node"]) for e in kinds] == [("notice", AWS.name), ("reclaim", AWS.name)]
-    assert kinds[1]["at"] - kinds[0]["at"] >= 3
+    events = [json.loads(line) for line in twin.events.read_text().splitlines()][-2:]
+    assert [(e["kind"], e["node"]) for e in events] == [("notice", AWS.name), ("reclaim", AWS.name)]
+    assert events[1]["at"] - events[0]["at"] >= 3
 
 
 def test_a_machine_without_a_cloud_gets_no_notice(twin: Twin) -> None:

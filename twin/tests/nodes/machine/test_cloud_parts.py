@@ -18,7 +18,7 @@ AWS = MachineSpec(
     "gpu-3", Role.GPU, zone="us-east-1a", region="us-east-1", cloud="aws", group="gpu"
 )
 AZURE = MachineSpec("t4-12", Role.GPU, region="eastus", cloud="azure", group="t4")
-PLAIN = MachineSpec("gpu-0", Role.GPU)
+LOCAL_MACHINE = MachineSpec("gpu-0", Role.GPU)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_ids_have_the_form_that_programs_parse() -> None:
         r"/Microsoft\.Compute/virtualMachineScaleSets/aks-t4-\d+-vmss/virtualMachines/12",
         instance.provider_id(AZURE),
     )
-    assert instance.provider_id(PLAIN) == ""
+    assert instance.provider_id(LOCAL_MACHINE) == ""
 
 
 def test_a_cloud_labels_its_machines_with_their_location() -> None:
@@ -62,12 +62,16 @@ def test_aliases_of_one_image_are_one_command_without_the_image_itself() -> None
 
 
 def test_a_notice_is_announced_once_and_may_become_a_termination(folder: MachineLayout) -> None:
-    warning = notices.announce(AWS, folder, 60, terminate=False)
+    notice = notices.announce(AWS, folder, 60, terminate=False)
 
-    assert notices.announce(AWS, folder, 5, terminate=False) == warning
-    final = notices.announce(AWS, folder, 30, terminate=True)
-    assert final != warning
-    assert notices.announce(AWS, folder, 1, terminate=True) == final == Notice.load(folder.notice)
+    assert notices.announce(AWS, folder, 5, terminate=False) == notice
+    termination = notices.announce(AWS, folder, 30, terminate=True)
+    assert termination != notice
+    assert (
+        notices.announce(AWS, folder, 1, terminate=True)
+        == termination
+        == Notice.load(folder.notice)
+    )
 
 
 def test_a_machine_is_due_at_its_deadline_or_after_its_acknowledgement(
@@ -90,7 +94,7 @@ def test_a_machine_is_due_at_its_deadline_or_after_its_acknowledgement(
 
 def test_a_machine_without_a_cloud_gets_no_notice(folder: MachineLayout) -> None:
     with pytest.raises(TwinError, match="belongs to no cloud"):
-        notices.announce(PLAIN, folder, 30, terminate=True)
+        notices.announce(LOCAL_MACHINE, folder, 30, terminate=True)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"event": "e"}', '{"event": 1, "announced_at": "x"}'])
@@ -140,7 +144,9 @@ def test_load_is_read_from_the_cgroup_of_all_pods(
     (tmp_path / memory).write_text("4096")
     meter = Meter(tmp_path)
 
-    assert meter.utilisation() == 0.0, "the first measurement has no earlier one to compare with"
+    assert meter.utilisation() == 0.0, (
+        "the first measurement has no earlier measurement to compare with"
+    )
     (tmp_path / usage).write_text(content.replace("5", "9", 1))
 
     assert meter.utilisation() == 100.0, "four seconds of work in almost no time"

@@ -1,3 +1,5 @@
+"""Files of a machine: its kubelet, containerd, network and DNS."""
+
 import json
 import tomllib
 from pathlib import Path
@@ -33,18 +35,22 @@ def test_a_node_registers_with_the_labels_and_taints_of_its_spec() -> None:
 def test_a_machine_offers_its_share_of_the_memory_of_a_large_host(
     spec: MachineSpec, gibibytes: int
 ) -> None:
-    total = 24 * GIBIBYTE
-    reserved = int(kubelet(spec, total)["kubeReserved"]["memory"].removesuffix("Mi")) << 20
+    total_bytes = 24 * GIBIBYTE
+    reserved_bytes = (
+        int(kubelet(spec, total_bytes)["kubeReserved"]["memory"].removesuffix("Mi")) << 20
+    )
 
-    allocatable = total - reserved - configuration.EVICTION_BYTES
+    allocatable = total_bytes - reserved_bytes - configuration.EVICTION_BYTES
     assert allocatable == gibibytes * GIBIBYTE
 
 
 def test_a_machine_never_offers_more_than_half_of_a_small_host() -> None:
-    total = 4 * GIBIBYTE
-    reserved = int(kubelet(GPU, total)["kubeReserved"]["memory"].removesuffix("Mi")) << 20
+    total_bytes = 4 * GIBIBYTE
+    reserved_bytes = (
+        int(kubelet(GPU, total_bytes)["kubeReserved"]["memory"].removesuffix("Mi")) << 20
+    )
 
-    assert total - reserved <= 2 * GIBIBYTE + configuration.EVICTION_BYTES
+    assert total_bytes - reserved_bytes <= 2 * GIBIBYTE + configuration.EVICTION_BYTES
 
 
 def test_the_kubelet_does_not_change_the_host() -> None:

@@ -1,4 +1,4 @@
-"""Nodes pull from the twin's registry as from a cloud's: with credentials, by digest, and only images in a registry."""
+"""Nodes pull from the twin's registry as from the registry of a cloud: with credentials, and by digest."""
 
 import json
 import secrets
@@ -16,13 +16,13 @@ from cloudtwin.progress import Lines, Silent
 from cloudtwin.providers import registries
 from cloudtwin.providers.registries import PrivateRegistry
 
-from twin.tests.nodes.conftest import api_of, eventually
+from twin.tests.nodes.conftest import api_of, wait_until
 from twin.tests.nodes.pods import PYTHON, events_of, phase, pod, start
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 ECR, ACR = "123456789012.dkr.ecr.us-east-1.amazonaws.com", "everstepprod.azurecr.io"
-OTHERS = "registry.example.org"
+THIRD_PARTY = "registry.example.org"
 AWS = MachineSpec(
     name="aws-0", role=Role.GPU, instance_type="g5.xlarge", zone="us-east-1a", region="us-east-1", cloud="aws"
 )  # fmt: skip
@@ -61,7 +61,7 @@ def account(twin: Twin, *, nodes_pull: bool) -> None:
 def third_party_registry(twin: Twin, password: str) -> None:
     """Set the contents of a private registry outside the account, with one user."""
     rules = {
-        OTHERS: {
+        THIRD_PARTY: {
             "id": "others",
             "push": {"owner": "push"},
             "pull": {"robot": password},
@@ -79,7 +79,7 @@ def pull_secret(api: KubernetesClient, name: str, password: str) -> str:
     body = {
         "metadata": {"name": name},
         "type": "kubernetes.io/dockerconfigjson",
-        "stringData": {".dockerconfigjson": json.dumps({"auths": {OTHERS: login}})},
+        "stringData": {".dockerconfigjson": json.dumps({"auths": {THIRD_PARTY: login}})},
     }
     api.post("/api/v1/namespaces/default/secrets", body)
     return name
@@ -105,13 +105,13 @@ def waiting_status(api: KubernetesClient, name: str) -> dict[str, Any]:
     return next((state["waiting"] for state in states if "waiting" in state), {})
 
 
-def refused(api: KubernetesClient, image: str, message: str, pull_secret: str = "") -> None:
+def check_refusal(api: KubernetesClient, image: str, message: str, pull_secret: str = "") -> None:
     name = run(api, image, pull_secret)
     reasons = ("ErrImagePull", "ImagePullBackOff")
-    eventually(
+    wait_until(
         lambda: waiting_status(api, name).get("reason") in reasons, PULL_SECONDS, "the pull fails"
     )
-    eventually(
+    wait_until(
         lambda: "Failed to pull" in events_of(api, name), PULL_SECONDS, "the event is recorded"
     )
     assert message in (events := events_of(api, name)), events
@@ -119,8 +119,8 @@ def refused(api: KubernetesClient, image: str, message: str, pull_secret: str = 
 
 
 def test_an_image_that_no_registry_has_is_not_pulled(twin: Twin, api: KubernetesClient) -> None:
-    refused(api, "ghcr.io/everstep/nowhere:1", "not found")
-    refused(api, "busybox", "docker.io/library/busybox:latest")
+    check_refusal(api, "ghcr.io/everstep/nowhere:1", "not found")
+    check_refusal(api, "busybox", "docker.io/library/busybox:latest")
 
 
 def has_succeeded(api: KubernetesClient, name: str) -> bool:
@@ -134,7 +134,7 @@ def test_a_public_image_is_pulled_under_each_of_its_names(
 
     for image in ("team/python:1", "docker.io/team/python:1", "index.docker.io/team/python:1"):
         name = run(api, image)
-        eventually(partial(has_succeeded, api, name), PULL_SECONDS, f"{image} runs")
+        wait_until(partial(has_succeeded, api, name), PULL_SECONDS, f"{image} runs")
 
 
 def test_nodes_pull_from_their_account_by_digest_while_their_role_allows_it(
@@ -144,29 +144,32 @@ def test_nodes_pull_from_their_account_by_digest_while_their_role_allows_it(
     digest = push(twin, ECR, "everstep/python", "1")
     image = f"{ECR}/everstep/python@{digest}"
 
-    refused(api, image, "401 Unauthorized")
+    check_refusal(api, image, "401 Unauthorized")
     account(twin, nodes_pull=True)
     name = run(api, image)
 
-    eventually(lambda: phase(api, name) == "Succeeded", PULL_SECONDS, "the image runs")
-    refused(api, f"{ECR}/everstep/other:1", "not found")
+    wait_until(lambda: phase(api, name) == "Succeeded", PULL_SECONDS, "the image runs")
+    check_refusal(api, f"{ECR}/everstep/other:1", "not found")
     unknown_digest = digest[:-4] + ("0000" if digest[-4:] != "0000" else "1111")
-    refused(api, f"{ECR}/everstep/python@{unknown_digest}", "not found")
+    check_refusal(api, f"{ECR}/everstep/python@{unknown_digest}", "not found")
 
 
-def test_a_third_party_registry_asks_for_the_login_that_a_pod_names(
+def test_a_third_party_registry_requires_the_login_that_a_pod_names(
     twin: Twin, api: KubernetesClient
 ) -> None:
     third_party_registry(twin, "right")
-    digest = push(twin, OTHERS, "vision/python", "1")
-    image = f"{OTHERS}/vision/python@{digest}"
-    wrong, right = pull_secret(api, "wrong", "wrong"), pull_secret(api, "right", "right")
+    digest = push(twin, THIRD_PARTY, "vision/python", "1")
+    image = f"{THIRD_PARTY}/vision/python@{digest}"
+    wrong_secret, right_secret = (
+        pull_secret(api, "wrong", "wrong"),
+        pull_secret(api, "right", "right"),
+    )
 
-    refused(api, image, "401 Unauthorized")
-    refused(api, image, "401 Unauthorized", wrong)
-    name = run(api, image, right)
+    check_refusal(api, image, "401 Unauthorized")
+    check_refusal(api, image, "401 Unauthorized", wrong_secret)
+    name = run(api, image, right_secret)
 
-    eventually(lambda: phase(api, name) == "Succeeded", PULL_SECONDS, "the image runs")
+    wait_until(lambda: phase(api, name) == "Succeeded", PULL_SECONDS, "the image runs")
 
 
 def test_passwords_are_readable_by_root_only_and_stay(twin: Twin) -> None:
@@ -177,8 +180,8 @@ def test_passwords_are_readable_by_root_only_and_stay(twin: Twin) -> None:
     account(twin, nodes_pull=False)
     account(twin, nodes_pull=True)
 
-    stored = json.loads((rules / "aws.json").read_text())["registries"][ECR]
-    assert stored["push"] == json.loads(before["aws.json"])["registries"][ECR]["push"]
+    registry_rules = json.loads((rules / "aws.json").read_text())["registries"][ECR]
+    assert registry_rules["push"] == json.loads(before["aws.json"])["registries"][ECR]["push"]
     assert rules.stat().st_mode & 0o777 == 0o700
     assert (files.read_json(twin.layout.cloud / "registry-credentials.json") or {})["auth"]
     credentials = twin.layout.cloud / "registry-credentials.json"

@@ -19,7 +19,7 @@ from cloudtwin.nodes.machine.configuration import PAUSE_IMAGE
 from cloudtwin.nodes.model import MachineStatus
 from cloudtwin.progress import Lines
 
-from twin.tests.nodes.conftest import api_of, eventually, kill_everything, left_of
+from twin.tests.nodes.conftest import api_of, kill_everything, leftovers_of, wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]  # the first test may build the images
 
@@ -148,11 +148,11 @@ def test_nodes_are_ready_with_the_labels_taints_and_gpus_of_their_role(
 
 
 def test_pods_run_and_their_logs_can_be_read_through_the_api_server(api: KubernetesClient) -> None:
-    eventually(lambda: len(running_pods(api)) == 2, 30, "both pods run")
+    wait_until(lambda: len(running_pods(api)) == 2, 30, "both pods run")
     dns = api.get("/api/v1/namespaces/kube-system/pods?labelSelector=k8s-app%3Dkube-dns")["items"][
         0
     ]
-    eventually(
+    wait_until(
         lambda: api.get("/apis/apps/v1/namespaces/kube-system/deployments/coredns")["status"].get(
             "readyReplicas"
         ),
@@ -165,7 +165,7 @@ def test_pods_run_and_their_logs_can_be_read_through_the_api_server(api: Kuberne
 
 
 def test_a_service_without_endpoints_refuses_connections_immediately(twin: Twin) -> None:
-    """Dropped packets would block a program that starts too early for half a minute."""
+    # Dropped packets would block a program that starts too early for half a minute.
     script = "import socket; socket.create_connection(('10.96.200.200', 443), timeout=20)"
     network_namespace = f"--net=/proc/{kubelet(twin, 'gpu-0')}/ns/net"
     result = subprocess.run(
@@ -185,12 +185,12 @@ def test_the_host_is_unchanged(twin: Twin, host_before: dict[str, object]) -> No
 def test_a_drained_machine_is_empty_and_schedulable_again_on_return(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    eventually(lambda: len(running_pods(api)) == 2, 30, "both pods run")
+    wait_until(lambda: len(running_pods(api)) == 2, 30, "both pods run")
     twin.drain("gpu-0")
 
     assert pods(api, "gpu-0") == []
     assert machine(twin, "gpu-0").schedulable is False
-    eventually(lambda: len(running_pods(api)) == 2, 30, "gpu-1, with two GPUs, takes both")
+    wait_until(lambda: len(running_pods(api)) == 2, 30, "gpu-1, with two GPUs, takes both")
     twin.drain("gpu-0")
     twin.return_node("gpu-0")
     twin.return_node("gpu-0")
@@ -203,15 +203,15 @@ def test_a_drained_machine_is_empty_and_schedulable_again_on_return(
 def test_a_vanished_machine_loses_its_node_and_comes_back_empty_with_its_address(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    eventually(lambda: len(running_pods(api)) == 2, 30, "both pods run")
+    wait_until(lambda: len(running_pods(api)) == 2, 30, "both pods run")
     address, old_pods = machine(twin, "gpu-1").ip, set(pods(api, "gpu-1"))
     assert old_pods
     twin.vanish("gpu-1")
     assert machine(twin, "gpu-1").power is Power.GONE
     assert is_ready(api, "gpu-1"), "Kubernetes has not been informed"
 
-    eventually(lambda: "gpu-1" not in node_objects.nodes(api), 15, "the cloud deletes the Node")
-    eventually(
+    wait_until(lambda: "gpu-1" not in node_objects.nodes(api), 15, "the cloud deletes the Node")
+    wait_until(
         lambda: not old_pods & {p["metadata"]["name"] for p in running_pods(api)},
         20,
         "its pods are deleted",
@@ -220,7 +220,7 @@ def test_a_vanished_machine_loses_its_node_and_comes_back_empty_with_its_address
 
     assert is_ready(api, "gpu-1")
     assert machine(twin, "gpu-1").ip == address
-    eventually(lambda: len(running_pods(api)) == 2, 30, "new pods run")
+    wait_until(lambda: len(running_pods(api)) == 2, 30, "new pods run")
     with pytest.raises(TwinError, match="no machine 'gpu1'") as error:
         twin.vanish("gpu1")
     assert "gpu-1" in error.value.fix
@@ -236,16 +236,15 @@ def test_frozen_and_disconnected_machines_are_not_ready_until_they_return(
 
     assert machine(twin, "gpu-0").power is Power.FROZEN
     assert not machine(twin, "gpu-1").connected
-    eventually(
+    wait_until(
         lambda: not is_ready(api, "gpu-0") and not is_ready(api, "gpu-1"), 20, "both are not ready"
     )
-    time.sleep(
-        6
-    )  # longer than the grace period of the cloud controller: existing machines keep their Nodes
+    # Longer than the grace period of the cloud controller: existing machines keep their Nodes.
+    time.sleep(6)
     assert {"gpu-0", "gpu-1"} <= set(node_objects.nodes(api))
     twin.thaw("gpu-0")
     twin.reconnect("gpu-1")
-    eventually(
+    wait_until(
         lambda: is_ready(api, "gpu-0") and is_ready(api, "gpu-1"), 20, "both are ready again"
     )
 
@@ -277,12 +276,12 @@ def test_machines_are_added_and_removed(twin: Twin, api: KubernetesClient) -> No
 def test_a_killed_kubelet_is_started_again_and_finds_its_gpus(
     twin: Twin, api: KubernetesClient
 ) -> None:
-    before = kubelet(twin, "gpu-0")
-    assert before is not None
-    os.kill(before, signal.SIGKILL)
+    old_pid = kubelet(twin, "gpu-0")
+    assert old_pid is not None
+    os.kill(old_pid, signal.SIGKILL)
 
-    eventually(lambda: kubelet(twin, "gpu-0") not in {None, before}, 10, "another one runs")
-    eventually(
+    wait_until(lambda: kubelet(twin, "gpu-0") not in {None, old_pid}, 10, "another kubelet runs")
+    wait_until(
         lambda: node_objects.is_usable(node_objects.nodes(api)["gpu-0"], MACHINES[1]),
         30,
         "it offers the GPU",
@@ -290,7 +289,7 @@ def test_a_killed_kubelet_is_started_again_and_finds_its_gpus(
 
 
 def kubelet(twin: Twin, name: str) -> int | None:
-    """Return the host's id of a machine's kubelet."""
+    """Return the id, on the host, of a machine's kubelet."""
     for pid in Tree.here().processes(twin.layout.machine_cgroup(name)):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/comm").read_text().strip() == "kubelet":
@@ -308,8 +307,8 @@ def test_up_rebuilds_after_everything_was_killed_and_down_leaves_nothing(
     assert all(status.ready for status in twin.status().machines), (
         "machines of the twin start even if they are not named"
     )
-    eventually(lambda: len(running_pods(api)) == 2, 30, "both pods run")
+    wait_until(lambda: len(running_pods(api)) == 2, 30, "both pods run")
     kill_everything(twin)
     twin.down(Lines())
-    assert left_of(twin) == []
+    assert leftovers_of(twin) == []
     assert host() == host_before

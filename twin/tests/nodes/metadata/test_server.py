@@ -17,7 +17,7 @@ from cloudtwin.nodes.metadata.http import MetadataRequest, MetadataResponse
 from cloudtwin.nodes.metadata.notices import Notice
 from cloudtwin.nodes.model import MachineSpec, Role
 
-from twin.tests.nodes.conftest import eventually
+from twin.tests.nodes.conftest import wait_until
 
 SPOT = MachineSpec(
     "gpu-3", Role.GPU, 2, instance_type="g5.xlarge", zone="us-east-1b", region="us-east-1",
@@ -126,11 +126,11 @@ def test_a_token_lasts_six_hours_at_most(ttl: str, status: int) -> None:
 
 def test_a_token_needs_put_and_a_direct_request() -> None:
     assert call_aws("api/token").status == HTTPStatus.METHOD_NOT_ALLOWED
-    forwarded: dict[str, Any] = {
+    headers: dict[str, Any] = {
         "x-forwarded-for": "1.2.3.4",
         "x-aws-ec2-metadata-token-ttl-seconds": "60",
     }
-    assert call_aws("api/token", method="PUT", **forwarded).status == HTTPStatus.FORBIDDEN
+    assert call_aws("api/token", method="PUT", **headers).status == HTTPStatus.FORBIDDEN
 
 
 def test_azure_schedules_a_preemption_only_after_the_notice() -> None:
@@ -181,25 +181,25 @@ def test_azure_describes_the_machine() -> None:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[server.MetadataService, str]]:
+def metadata_server(tmp_path: Path) -> Iterator[tuple[server.MetadataService, str]]:
     """Yield a server with files for a notice and an acknowledgement, and its URL."""
     facts = instance.facts(SPOT, "10.0.0.1") | {"cloud": "azure"}
     service = server.MetadataService(
         facts, tmp_path / "notice.json", tmp_path / "acknowledged.json"
     )
-    listening = server.server_of(service, "127.0.0.1", 0)
-    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+    http_server = server.server_of(service, "127.0.0.1", 0)
+    thread = threading.Thread(target=http_server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield service, f"http://127.0.0.1:{listening.server_address[1]}"
-    listening.shutdown()
+    yield service, f"http://127.0.0.1:{http_server.server_address[1]}"
+    http_server.shutdown()
     thread.join()
-    listening.server_close()
+    http_server.server_close()
 
 
 def test_an_acknowledgement_over_http_is_written_to_disk(
-    served: tuple[server.MetadataService, str],
+    metadata_server: tuple[server.MetadataService, str],
 ) -> None:
-    service, url = served
+    service, url = metadata_server
     files.write_json(
         service.notice, {"event": "ID-9", "announced_at": 1, "not_before": 2, "terminate": True}
     )
@@ -212,26 +212,28 @@ def test_an_acknowledgement_over_http_is_written_to_disk(
 
 
 def test_a_device_plugin_is_registered_while_it_is_connected(
-    served: tuple[server.MetadataService, str],
+    metadata_server: tuple[server.MetadataService, str],
 ) -> None:
-    service, url = served
+    service, url = metadata_server
 
     with urllib.request.urlopen(f"{url}{server.DEVICES}", timeout=100) as response:
         assert response.readline() == b"2\n"
         assert service.plugins.any_open.wait(100)
 
-    eventually(lambda: not service.plugins.any_open.is_set(), 100, "the plugin is unregistered")
+    wait_until(lambda: not service.plugins.any_open.is_set(), 100, "the plugin is unregistered")
 
 
-def test_the_load_is_served_without_headers(served: tuple[server.MetadataService, str]) -> None:
-    _, url = served
+def test_the_load_is_served_without_headers(
+    metadata_server: tuple[server.MetadataService, str],
+) -> None:
+    _, url = metadata_server
 
     with urllib.request.urlopen(f"{url}{server.LOAD}", timeout=100) as response:
         assert b'DCGM_FI_DEV_GPU_UTIL{gpu="1"' in response.read()
 
 
-def test_an_unknown_path_is_not_found(served: tuple[server.MetadataService, str]) -> None:
-    _, url = served
+def test_an_unknown_path_is_not_found(metadata_server: tuple[server.MetadataService, str]) -> None:
+    _, url = metadata_server
     request = urllib.request.Request(f"{url}/nothing", headers=METADATA)
 
     with pytest.raises(urllib.error.HTTPError) as error:

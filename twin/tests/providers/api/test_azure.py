@@ -1,4 +1,4 @@
-"""The twin's Azure: responses of the shape of the SDK's models, and requests that Azure refuses."""
+"""The twin's Azure: responses in the shape of the SDK's models, and requests that Azure refuses."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ CLUSTER_PATH = f"{TEAM}/providers/Microsoft.ContainerService/managedClusters/one
 ACCOUNT_PATH = f"{TEAM}/providers/Microsoft.Storage/storageAccounts/data"
 REGISTRY_PATH = f"{TEAM}/providers/Microsoft.ContainerRegistry/registries/images"
 VERSION = {"api-version": "2026-01-01"}
-TWO = SubscriptionFacts(
+FACTS = SubscriptionFacts(
     restricted=frozenset({("Standard_D4s_v5", "1"), ("Standard_D2s_v5", "")}),
     deleted_vaults=frozenset({"old"}),
 )
@@ -62,7 +62,7 @@ SHAPES: dict[str, tuple[type[Any], ItemKey, Mapping[str, str], Mapping[str, str]
         (containerregistry.RegistryNameStatus, "", {}, REGISTRY_NAME),
     f"GET {ROOT}/providers/Microsoft.KeyVault/deletedVaults": (keyvault.DeletedVault, "value", {}, {}),
 }  # fmt: skip
-BY_HAND = "Microsoft.Authorization/permissions/read"
+ACTION_WITHOUT_MODEL = "Microsoft.Authorization/permissions/read"
 """The SDK has no operation for the permissions in a subscription."""
 
 
@@ -81,7 +81,7 @@ def api(tmp_path: Path) -> AzureApi:
                 token=token, id=path, urn="", inputs=resource_inputs, outputs={}, ready=True
             )
             transaction.put(resource)
-    return AzureApi(tmp_path, TWO)
+    return AzureApi(tmp_path, FACTS)
 
 
 def unknown_keys(model: Any, value: Mapping[str, Any], path: str = "") -> Iterator[str]:
@@ -114,7 +114,7 @@ def test_a_response_has_only_keys_of_its_model(api: AzureApi, line: str) -> None
 
 
 def test_every_operation_has_a_test_of_its_shape() -> None:
-    tested = {
+    tested_actions = {
         action
         for method, pattern, action in OPERATIONS
         for line in SHAPES
@@ -122,7 +122,7 @@ def test_every_operation_has_a_test_of_its_shape() -> None:
         and re.fullmatch(re.escape(ROOT) + pattern, line.partition(" ")[2], re.IGNORECASE)
     }
 
-    assert tested | {BY_HAND} == {action for _, _, action in OPERATIONS}
+    assert tested_actions | {ACTION_WITHOUT_MODEL} == {action for _, _, action in OPERATIONS}
 
 
 @pytest.mark.parametrize(
@@ -165,15 +165,15 @@ def test_a_token_for_one_host_is_not_accepted_by_another(api: AzureApi) -> None:
     hosts = AzureHosts(api)
     form = b"client_secret=secret&scope=https%3A%2F%2Fgraph.microsoft.com%2F.default"
     path = "/00000000-0000-4000-8000-000000000001/oauth2/v2.0/token"
-    issued: Any = hosts.respond("login.microsoftonline.com", "POST", path, {}, form).content
-    headers = {"Authorization": f"Bearer {issued['access_token']}"}
+    token: Any = hosts.respond("login.microsoftonline.com", "POST", path, {}, form).content
+    headers = {"Authorization": f"Bearer {token['access_token']}"}
 
     response = hosts.respond("management.azure.com", "GET", f"{ROOT}?api-version=1", headers, b"")
 
     assert response.status is HTTPStatus.UNAUTHORIZED
 
 
-def test_a_registry_asks_for_a_token_and_names_where_to_get_it(api: AzureApi) -> None:
+def test_a_registry_requires_a_token_and_names_its_issuer(api: AzureApi) -> None:
     path = "/acr/v1/everstep/trainer/_tags/1.0"
     response = AzureHosts(api).respond("images.azurecr.io", "GET", path, {}, b"")
 

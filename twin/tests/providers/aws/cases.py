@@ -24,9 +24,9 @@ from cloudtwin.providers.protocol.values import Object
 
 POD = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
 ACCESS = "aws:eks/accessPolicyAssociation:AccessPolicyAssociation"
-USES = {"Effect": "Allow", "Action": "s3:GetObject", "Principal": "*"}
-TRUST = json.dumps({"Statement": [{**USES, "Action": "sts:AssumeRole"}]})
-RESOURCE_DOCUMENT = json.dumps({"Statement": [{**USES, "Resource": "*"}]})
+ALLOW_GET = {"Effect": "Allow", "Action": "s3:GetObject", "Principal": "*"}
+TRUST = json.dumps({"Statement": [{**ALLOW_GET, "Action": "sts:AssumeRole"}]})
+RESOURCE_DOCUMENT = json.dumps({"Statement": [{**ALLOW_GET, "Resource": "*"}]})
 IDENTITY_DOCUMENT = json.dumps(
     {"Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]}
 )
@@ -323,7 +323,7 @@ def role(name: str, service: str, *actions: str) -> Resource:
     )
 
 
-def attached(role: str, policy: str) -> Resource:
+def attachment(role: str, policy: str) -> Resource:
     policy_arn = f"arn:aws:iam::aws:policy/{policy}"
     return resource(ATTACHMENT, f"{role}/{policy}", {"role": role, "policyArn": policy_arn})
 
@@ -341,7 +341,7 @@ def cluster(version: str = "1.36") -> Resource:
     )  # fmt: skip
 
 
-A, B, SAME = (
+SUBNET_A, SUBNET_B, SUBNET_C = (
     subnet("subnet-a", "us-east-1a", "10.0.0.0/24"),
     subnet("subnet-b", "us-east-1b", "10.0.1.0/24"),
     subnet("subnet-c", "us-east-1a", "10.0.2.0/24"),
@@ -356,8 +356,8 @@ POD_ROLE, HALF_ROLE = (
     role("pod", "pods.eks.amazonaws.com", ASSUME, TAG),
     role("half", "pods.eks.amazonaws.com", ASSUME),
 )
-WORKER = attached("n", "AmazonEKSWorkerNodePolicy")
-PULL = attached("n", "AmazonEC2ContainerRegistryPullOnly")
+WORKER = attachment("n", "AmazonEKSWorkerNodePolicy")
+PULL = attachment("n", "AmazonEC2ContainerRegistryPullOnly")
 CNI = resource(ADDON, "c:vpc-cni", {"clusterName": "c", "addonName": "vpc-cni"})
 SUBNET_TABLE = resource(ASSOCIATION, "w", {"subnetId": "subnet-a", "routeTableId": "rtb-1"})
 DEFAULT_ROUTE = resource(
@@ -390,20 +390,20 @@ LINK_INPUTS = {
     "fileSystemPath": "/",
     "dataRepositoryPath": "s3://mine",
 }
-LINKED = resource(REPOSITORY, "dra-1", LINK_INPUTS)
+LINK = resource(REPOSITORY, "dra-1", LINK_INPUTS)
 
-# precondition -> (type, inputs, an account in which it holds, one in which it does not, part of the message)
+# precondition -> (type, inputs, an account in which it holds, an account in which it fails, part of the message)
 PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]] = {
     "subnet in its VPC": (
         SUBNET, {"vpcId": "vpc-1", "cidrBlock": "10.0.3.0/24"},
         [THE_VPC], [resource(VPC, "vpc-1", {"cidrBlock": "10.1.0.0/16"})], "is not in",
     ),
     "subnets do not overlap": (
-        SUBNET, {"vpcId": "vpc-1", "cidrBlock": "10.0.0.0/24"}, [B], [A], "conflicts",
+        SUBNET, {"vpcId": "vpc-1", "cidrBlock": "10.0.0.0/24"}, [SUBNET_B], [SUBNET_A], "conflicts",
     ),
     "Internet gateway of a NAT gateway": (
         NAT, {"subnetId": "subnet-a"},
-        [A, resource(GATEWAY, "igw-1", {"vpcId": "vpc-1"})], [A], "no Internet gateway",
+        [SUBNET_A, resource(GATEWAY, "igw-1", {"vpcId": "vpc-1"})], [SUBNET_A], "no Internet gateway",
     ),
     "policy of AWS exists": (
         ATTACHMENT, {"policyArn": "arn:aws:iam::aws:policy/AmazonEKSClusterPolicie"},
@@ -415,14 +415,16 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "role of a cluster": (CLUSTER, {"roleArn": arn("iam", "role/eks")}, [EKS_ROLE],
                           [role("eks", "ec2.amazonaws.com", ASSUME)], "does not let eks.amazonaws.com"),
     "permissions of a cluster": (CLUSTER, {"roleArn": arn("iam", "role/eks")},
-                            [EKS_ROLE, attached("eks", "AmazonEKSClusterPolicy")], [EKS_ROLE], "lacks"),
+                            [EKS_ROLE, attachment("eks", "AmazonEKSClusterPolicy")], [EKS_ROLE], "lacks"),
     "zones of a cluster": (CLUSTER, {"vpcConfig": {"subnetIds": ["subnet-a", "subnet-b", "subnet-c"]}},
-                           [A, B, SAME], [A, SAME], "two different AZs"),
+                           [SUBNET_A, SUBNET_B, SUBNET_C], [SUBNET_A, SUBNET_C], "two different AZs"),
     "role of nodes": (NODES, NODE, [NODE_ROLE], [role("n", "eks.amazonaws.com", ASSUME)], "ec2.amazonaws.com"),
     "permissions of nodes": (NODES, NODE, [NODE_ROLE, WORKER], [NODE_ROLE, PULL], "AmazonEKSWorkerNodePolicy"),
     "nodes pull images": (NODES, NODE, [NODE_ROLE, PULL], [NODE_ROLE, WORKER], "may not pull"),
     "nodes have a network plugin": (NODES, NODE, [cluster(), CNI], [cluster()], "cni plugin not initialized"),
-    "nodes have an egress route": (NODES, NODE, [A, SUBNET_TABLE, DEFAULT_ROUTE], [A, SUBNET_TABLE], "no egress route"),
+    "nodes have an egress route": (
+        NODES, NODE, [SUBNET_A, SUBNET_TABLE, DEFAULT_ROUTE], [SUBNET_A, SUBNET_TABLE], "no egress route",
+    ),
     "version of a template": (NODES, {**NODE, "launchTemplate": {"id": "lt-1", "version": "2"}}, [EFA_TEMPLATE],
                               [resource(TEMPLATE, "lt-1", {}, latestVersion=1)], "has no version 2"),
     "one type with EFA": (
@@ -455,10 +457,12 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "entry of a policy": (ACCESS, {"clusterName": "c", "principalArn": "p"},
                           [resource(ENTRY, "c:p", {"clusterName": "c", "principalArn": "p"})], [], "no access entry"),
     "role of a pod": (POD, {"roleArn": arn("iam", "role/half")}, [POD_ROLE], [HALF_ROLE], "sts:TagSession"),
-    "Lustre among servers": (SYSTEM, SYSTEM_INPUTS, [A, GROUP_F, *LUSTRE], [A, GROUP_F, LUSTRE[0]], "1018-1023"),
+    "Lustre among servers": (
+        SYSTEM, SYSTEM_INPUTS, [SUBNET_A, GROUP_F, *LUSTRE], [SUBNET_A, GROUP_F, LUSTRE[0]], "1018-1023",
+    ),
     "bucket of an association": (REPOSITORY, LINK_INPUTS, [resource(BUCKET, "mine", {})], [], "does not exist"),
     "associations do not overlap": (REPOSITORY, {**LINK_INPUTS, "fileSystemPath": "/data"},
-                           [resource(REPOSITORY, "dra-1", {**LINK_INPUTS, "fileSystemPath": "/runs"})], [LINKED],
+                           [resource(REPOSITORY, "dra-1", {**LINK_INPUTS, "fileSystemPath": "/runs"})], [LINK],
                            "overlaps"),
     "no backups of a linked file system": (
         REPOSITORY, LINK_INPUTS, [resource(SYSTEM, "fs-1", {"deploymentType": "PERSISTENT_2"})],
@@ -472,8 +476,8 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
                                [resource(SYSTEM, "fs-1", {"deploymentType": "SCRATCH_2"})],
                                [resource(SYSTEM, "fs-1", {})], "SCRATCH_1"),
 }  # fmt: skip
-ONLY_FAILS = {"policy of AWS exists"}  # no account makes it pass
-ON_CHANGE = {  # see test_changes.py
+NEVER_HOLDS = {"policy of AWS exists"}  # no account makes it pass
+CHANGE_RULES = {  # see test_changes.py
     "version steps of a cluster", "nodes before the next version", "version of nodes never lower",
     "a file system grows",
 }  # fmt: skip

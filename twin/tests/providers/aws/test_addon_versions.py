@@ -13,7 +13,7 @@ from cloudtwin.providers.protocol.values import Object
 FUNCTION = FUNCTIONS["aws:eks/getAddonVersion:getAddonVersion"]
 
 
-def resolved(**arguments: object) -> Object:
+def addon_version(**arguments: object) -> Object:
     """Return the result of the function in us-east-1."""
     return FUNCTION(arguments, ProviderConfig(cloud="aws", region="us-east-1"), Inventory(()))
 
@@ -21,8 +21,10 @@ def resolved(**arguments: object) -> Object:
 @pytest.mark.parametrize("kubernetes", VERSIONS)
 @pytest.mark.parametrize("addon", AVAILABLE)
 def test_every_add_on_has_a_default_and_a_most_recent_version(addon: str, kubernetes: str) -> None:
-    default = resolved(addonName=addon, kubernetesVersion=kubernetes)["version"]
-    newest = resolved(addonName=addon, kubernetesVersion=kubernetes, mostRecent=True)["version"]
+    default = addon_version(addonName=addon, kubernetesVersion=kubernetes)["version"]
+    newest = addon_version(addonName=addon, kubernetesVersion=kubernetes, mostRecent=True)[
+        "version"
+    ]
 
     assert {default, newest} == set(available_versions(addon, kubernetes))
     assert default != newest, "a program that confuses the two must fail here"
@@ -31,7 +33,7 @@ def test_every_add_on_has_a_default_and_a_most_recent_version(addon: str, kubern
 
 def test_kube_proxy_follows_the_version_of_kubernetes() -> None:
     for kubernetes in VERSIONS:
-        version = resolved(addonName="kube-proxy", kubernetesVersion=kubernetes)["version"]
+        version = addon_version(addonName="kube-proxy", kubernetesVersion=kubernetes)["version"]
         assert str(version).startswith(f"v{kubernetes}.")
         assert version != f"v{kubernetes}.0-eksbuild.1", "AWS has published no such build"
 
@@ -41,11 +43,11 @@ def test_kube_proxy_follows_the_version_of_kubernetes() -> None:
 )
 def test_an_unknown_add_on_or_version_is_refused_as_aws_does(addon: str, kubernetes: str) -> None:
     with pytest.raises(CloudError, match=rf"\({addon}, {kubernetes}\): empty result"):
-        resolved(addonName=addon, kubernetesVersion=kubernetes)
+        addon_version(addonName=addon, kubernetesVersion=kubernetes)
 
 
 def test_the_arguments_and_the_region_are_in_the_result() -> None:
-    assert resolved(addonName="vpc-cni", kubernetesVersion="1.36") == {
+    assert addon_version(addonName="vpc-cni", kubernetesVersion="1.36") == {
         "addonName": "vpc-cni",
         "kubernetesVersion": "1.36",
         "id": "vpc-cni",

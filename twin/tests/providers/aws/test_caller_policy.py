@@ -1,4 +1,4 @@
-"""The policy of the caller: the twin refuses what it does not allow."""
+"""The policy of the caller: the twin refuses actions that it does not allow."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ BLOCK = "10.0.0.0/16"
 
 def policy(*actions: str, **fields: Any) -> dict[str, Any]:
     statement = {"Effect": "Allow", "Action": list(actions), "Resource": "*"}
-    return {"Version": "2012-10-17", "Statement": [statement, *fields.get("also", ())]}
+    return {"Version": "2012-10-17", "Statement": [statement, *fields.get("extra", ())]}
 
 
 def test_everything_is_allowed_without_a_policy(provider: Provider) -> None:
@@ -58,15 +58,15 @@ def test_each_action_of_a_type_belongs_to_an_operation(provider: Provider, token
 
 
 @pytest.mark.parametrize(
-    ("document", "allowed"),
+    ("document", "expected"),
     [
         (policy("ec2:*"), True),
         (policy("EC2:CREATEVPC"), True),
         (policy("ec2:Describe*"), False),
-        (policy("*", also=[{"Effect": "Deny", "Action": "ec2:Create*"}]), False),
+        (policy("*", extra=[{"Effect": "Deny", "Action": "ec2:Create*"}]), False),
         ({"Statement": {"Effect": "Allow", "Action": "ec2:CreateVpc"}}, True),
         ({}, False),
     ],
 )
-def test_actions_match_as_in_iam(document: dict[str, Any], allowed: bool) -> None:
-    assert allows(document, "ec2:CreateVpc") is allowed
+def test_actions_match_as_in_iam(document: dict[str, Any], expected: bool) -> None:
+    assert allows(document, "ec2:CreateVpc") is expected

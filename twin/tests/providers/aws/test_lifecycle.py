@@ -70,19 +70,19 @@ def test_a_cluster_with_nodes_is_created_has_no_diff_and_is_deleted_completely(
 
 
 @pytest.mark.parametrize(
-    ("forgotten", "slow", "refusal"),
+    ("omitted", "slow_type", "refusal"),
     [
-        ("network, *node_rights, *egress_routes", "aws:eks/addon*", "cni plugin not initialized"),
+        ("network, *node_policies, *egress_routes", "aws:eks/addon*", "cni plugin not initialized"),
         (", *egress_routes", "aws:ec2/route*", "no egress route"),
     ],
 )
 def test_a_missing_dependency_causes_the_error_of_the_cloud(
-    project: CloudProject, forgotten: str, slow: str, refusal: str
+    project: CloudProject, omitted: str, slow_type: str, refusal: str
 ) -> None:
-    """Without the dependency the order is random; the other resource is slow, so it comes too late."""
-    project.faults(latency={slow: 8.0})
-    text = EKS.replace(f"[{forgotten}]", "[*node_rights, *egress_routes]").replace(
-        forgotten + "]", "]"
+    # Without the dependency the order is random; the other resource is slow, so it is too late.
+    project.faults(latency={slow_type: 8.0})
+    text = EKS.replace(f"[{omitted}]", "[*node_policies, *egress_routes]").replace(
+        omitted + "]", "]"
     )
     assert text != EKS
     project.program(text)
@@ -130,14 +130,14 @@ def test_a_node_group_without_capacity_is_kept_and_completed_by_the_next_update(
 def test_an_interrupt_loses_nothing(project: CloudProject) -> None:
     project.faults(latency={"aws:ec2/vpc:Vpc": 60})
     project.program(NETWORK)
-    running = project.start("up", "--yes", "--skip-preview")
+    process = project.start("up", "--yes", "--skip-preview")
     deadline = time.monotonic() + 200
     while not project.account():
         assert time.monotonic() < deadline, "no resource was created"
         time.sleep(0.1)
 
-    os.kill(running.pid, signal.SIGINT)
-    output, _ = running.communicate(timeout=200)
+    os.kill(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=200)
     assert "Traceback" not in output, output
     assert "vpc" in project.resources(), "created resources are in the state"
     project.faults()

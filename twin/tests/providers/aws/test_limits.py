@@ -37,19 +37,19 @@ SPENDING: Object = {
 RULE: Object = {"securityGroupId": "sg-1", "ipProtocol": "-1"}
 
 
-def tagged(count: int = 0, /, **tags: str) -> Object:
+def with_tags(count: int = 0, /, **tags: str) -> Object:
     return {"tags": {**{f"k{n}": "v" for n in range(count)}, **tags}}
 
 
 # (type, inputs, part of the message)
 INVALID: list[tuple[str, Object, str]] = [
-    (VPC, {**NETWORK, **tagged(50)}, "51 tags, 50 are allowed"),  # one is the provider's default tag
-    (VPC, {**NETWORK, **tagged(0, **{"k" * 129: "v"})}, "1 to 128"),
-    (VPC, {**NETWORK, **tagged(k="v" * 257)}, "256 are allowed"),
-    (VPC, {**NETWORK, **tagged(0, **{"aws:name": "v"})}, "AWS reserves"),
-    (OBJECT, {"bucket": "mine", "key": "k", **tagged(10)}, "11 tags, 10 are allowed"),
-    (ROLE, {"assumeRolePolicy": TRUST, **tagged(Owner="v")}, "differs from another key in case only"),
-    (ROLE, {"assumeRolePolicy": TRUST, **tagged(k="a#b")}, "characters other than"),
+    (VPC, {**NETWORK, **with_tags(50)}, "51 tags, 50 are allowed"),  # one is the provider's default tag
+    (VPC, {**NETWORK, **with_tags(0, **{"k" * 129: "v"})}, "1 to 128"),
+    (VPC, {**NETWORK, **with_tags(k="v" * 257)}, "256 are allowed"),
+    (VPC, {**NETWORK, **with_tags(0, **{"aws:name": "v"})}, "AWS reserves"),
+    (OBJECT, {"bucket": "mine", "key": "k", **with_tags(10)}, "11 tags, 10 are allowed"),
+    (ROLE, {"assumeRolePolicy": TRUST, **with_tags(Owner="v")}, "differs from another key in case only"),
+    (ROLE, {"assumeRolePolicy": TRUST, **with_tags(k="a#b")}, "characters other than"),
     (ROLE, {"assumeRolePolicy": TRUST, "name": "no des"}, "does not match"),
     (ROLE, {"assumeRolePolicy": TRUST, "namePrefix": "n" * 39}, "38 are allowed"),
     (CLUSTER, {"roleArn": "r", "vpcConfig": {"subnetIds": ["a", "b"]}, "name": "-c"}, "does not match"),
@@ -80,9 +80,9 @@ INVALID: list[tuple[str, Object, str]] = [
     (BUCKET, {"acl": "secret"}, "is not one of private"),
 ]  # fmt: skip
 VALID: list[tuple[str, Object]] = [
-    (VPC, {**NETWORK, **tagged(49)}),
-    (VPC, {**NETWORK, **tagged(k="a#b")}),  # EC2 allows all characters
-    (OBJECT, {"bucket": "mine", **tagged(9)}),  # without a key: the provider generates it
+    (VPC, {**NETWORK, **with_tags(49)}),
+    (VPC, {**NETWORK, **with_tags(k="a#b")}),  # EC2 allows all characters
+    (OBJECT, {"bucket": "mine", **with_tags(9)}),  # without a key: the provider generates it
     (ALIAS, {"targetKeyId": "k"}),  # the same for the name
     (NODES, {**NODE, "nodeGroupNamePrefix": "n" * 37}),
     (REPOSITORY, {"name": "a--b"}),
@@ -97,18 +97,18 @@ VALID: list[tuple[str, Object]] = [
 def test_invalid_inputs_are_refused_with_the_limit(
     provider: Provider, token: str, inputs: Object, reason: str
 ) -> None:
-    _, mistakes = provider.checked(token, "r", **inputs)
+    _, mistakes = provider.check_inputs(token, "r", **inputs)
     assert any(reason in mistake for mistake in mistakes), mistakes
 
 
 @pytest.mark.parametrize(("token", "inputs"), VALID)
 def test_valid_inputs_are_accepted(provider: Provider, token: str, inputs: Object) -> None:
-    _, mistakes = provider.checked(token, "r", **inputs)
+    _, mistakes = provider.check_inputs(token, "r", **inputs)
     assert mistakes == [], "the twin must not refuse what the service accepts"
 
 
 def test_a_limit_does_not_show_a_secret(provider: Provider) -> None:
-    _, mistakes = provider.checked(REPOSITORY, "r", name=Secret("Hunter//2"))
+    _, mistakes = provider.check_inputs(REPOSITORY, "r", name=Secret("Hunter//2"))
     assert mistakes
     assert "Hunter" not in str(mistakes)
 

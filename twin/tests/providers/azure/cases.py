@@ -13,13 +13,13 @@ RULE_ASSOCIATION = "azure-native:monitor:DataCollectionRuleAssociation"
 BUDGET = "azure-native:consumption:Budget"
 RG = f"{ROOT}/resourceGroups/g"
 VNET = f"{RG}/providers/Microsoft.Network/virtualNetworks/v"
-NODES, OTHER = f"{VNET}/subnets/nodes", f"{VNET}2/subnets/nodes"
+NODES, OTHER_NODES = f"{VNET}/subnets/nodes", f"{VNET}2/subnets/nodes"
 AKS = f"{RG}/providers/Microsoft.ContainerService/managedClusters/c"
 CONTROL = f"{RG}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/control"
 KUBELET = f"{RG}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/kubelet"
 ROLE = f"{ROOT}/providers/Microsoft.Authorization/roleDefinitions/"
-JOINS = f"{ROLE}4d97b98b-1d4f-4787-a291-c67834d212e7"
-GIVES = f"{ROLE}f1a07417-d97a-45cb-824c-7a7467783830"
+NETWORK_ROLE = f"{ROLE}4d97b98b-1d4f-4787-a291-c67834d212e7"
+OPERATOR_ROLE = f"{ROLE}f1a07417-d97a-45cb-824c-7a7467783830"
 GUID = "5b1f5b3a-5d8b-4f7e-9c43-4f0f0ad7f2c1"
 SPOT = {"scaleSetPriority": "Spot", "mode": "User"}
 
@@ -132,7 +132,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     ),
     "scope id of an assignment": ({"scope": RG}, {"scope": "g"}, "not an ARM id"),
     "role of an assignment": (
-        {"principalId": GUID, "roleDefinitionId": JOINS},
+        {"principalId": GUID, "roleDefinitionId": NETWORK_ROLE},
         {"principalId": GUID, "roleDefinitionId": f"{ROLE}{GUID}"},
         "not a built-in role",
     ),
@@ -267,7 +267,7 @@ def resource(token: str, identity: str, inputs: Object, **outputs: object) -> Re
     )
 
 
-def assigned(principal: str, role: str, scope: str) -> Resource:
+def assignment(principal: str, role: str, scope: str) -> Resource:
     inputs = {"principalId": principal, "roleDefinitionId": role, "scope": scope}
     path = f"{scope}/providers/Microsoft.Authorization/roleAssignments/{GUID}"
     return resource(ASSIGNMENT, path, inputs)
@@ -278,12 +278,12 @@ def subnet(identity: str = NODES, **inputs: object) -> Resource:
 
 
 def cluster(version: str = "1.36.2", location: str = "eastus", **inputs: object) -> Resource:
-    fixed = {
+    defaults = {
         "resourceName": "c",
         "location": location,
         "agentPoolProfiles": [{"name": "system", "vnetSubnetID": NODES}],
     }
-    return resource(CLUSTER, AKS, {**fixed, **inputs}, currentKubernetesVersion=version)
+    return resource(CLUSTER, AKS, {**defaults, **inputs}, currentKubernetesVersion=version)
 
 
 def inputs_with_id(path: str, name: str) -> Object:
@@ -291,22 +291,27 @@ def inputs_with_id(path: str, name: str) -> Object:
     return {"resourceGroupName": "g", **dict(zip(path.split(), name.split(), strict=True))}
 
 
-PLANE = resource(IDENTITY, CONTROL, {}, principalId="p", clientId="c")
-KUBE = resource(IDENTITY, KUBELET, {}, principalId="kp", clientId="kc")
+CONTROL_IDENTITY = resource(IDENTITY, CONTROL, {}, principalId="p", clientId="c")
+KUBELET_IDENTITY = resource(IDENTITY, KUBELET, {}, principalId="kp", clientId="kc")
 INLINE = {"agentPoolProfiles": [{"name": "system", "vnetSubnetID": NODES}]}
 CLUSTER_INPUTS = {
     **INLINE,
     "identity": {"userAssignedIdentities": [CONTROL]},
     **inputs_with_id("resourceName", "c"),
 }
-GIVEN = {
+KUBELET_CLUSTER = {
     **CLUSTER_INPUTS,
     "identityProfile": {"kubeletidentity": {"resourceId": KUBELET, "clientId": "kc"}},
 }
-APOOL = inputs_with_id("resourceName agentPoolName", "c t4")
-STANDARD = resource(ADDRESS, f"{RG}/a", {"sku": {"name": "Standard"}})
-BASIC = resource(ADDRESS, f"{RG}/a", {"sku": {"name": "Basic"}})
-GRANT = {"scope": RG, "principalId": "p", "roleDefinitionId": JOINS, "roleAssignmentName": "new"}
+POOL_INPUTS = inputs_with_id("resourceName agentPoolName", "c t4")
+STANDARD_IP = resource(ADDRESS, f"{RG}/a", {"sku": {"name": "Standard"}})
+BASIC_IP = resource(ADDRESS, f"{RG}/a", {"sku": {"name": "Basic"}})
+GRANT_INPUTS = {
+    "scope": RG,
+    "principalId": "p",
+    "roleDefinitionId": NETWORK_ROLE,
+    "roleAssignmentName": "new",
+}
 THE_GROUP = resource(GROUP, RG, {})
 CREDENTIALS = inputs_with_id(
     "resourceName federatedIdentityCredentialResourceName", "control trainer"
@@ -314,7 +319,7 @@ CREDENTIALS = inputs_with_id(
     "issuer": "https://i",
     "subject": "s",
 }
-TRUSTED = resource(
+OTHER_TRUST = resource(
     CREDENTIAL,
     f"{CONTROL}/federatedIdentityCredentials/other",
     {"issuer": "https://i", "subject": "s"},
@@ -323,42 +328,48 @@ RULESET = {"networkRuleSet": {"virtualNetworkRules": [{"virtualNetworkResourceId
 BLOBS = inputs_with_id("accountName blobServicesName", "a default") | {"isVersioningEnabled": True}
 STORE = f"{RG}/providers/Microsoft.Storage/storageAccounts/a/blobServices"
 
-# precondition -> (type, inputs, an account in which it holds, one in which it does not, part of the message)
+# precondition -> (type, inputs, an account in which it holds, an account in which it fails, part of the message)
 PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]] = {
     "subnet in its network": (
         SUBNET, inputs_with_id("virtualNetworkName subnetName", "v nodes") | {"addressPrefix": "10.0.0.0/24"},
         [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}})],
         [resource(NETWORK, VNET, {"addressSpace": {"addressPrefixes": ["10.1.0.0/16"]}})], "is not in",
     ),
-    "address of a gateway": (GATEWAY, {"publicIpAddresses": [{"id": f"{RG}/a"}]}, [STANDARD], [BASIC], "Standard"),
-    "credentials of an identity": (CREDENTIAL, CREDENTIALS, [], [TRUSTED], "already"),
-    "scope of an assignment": (ASSIGNMENT, GRANT, [THE_GROUP], [], "does not exist"),
-    "principal of an assignment": (ASSIGNMENT, GRANT, [PLANE], [], "does not exist in the directory"),
-    "one assignment of a role": (ASSIGNMENT, GRANT, [], [assigned("p", JOINS, RG)], "already exists"),
+    "address of a gateway": (
+        GATEWAY, {"publicIpAddresses": [{"id": f"{RG}/a"}]}, [STANDARD_IP], [BASIC_IP], "Standard",
+    ),
+    "credentials of an identity": (CREDENTIAL, CREDENTIALS, [], [OTHER_TRUST], "already"),
+    "scope of an assignment": (ASSIGNMENT, GRANT_INPUTS, [THE_GROUP], [], "does not exist"),
+    "principal of an assignment": (ASSIGNMENT, GRANT_INPUTS, [CONTROL_IDENTITY], [], "does not exist in the directory"),
+    "one assignment of a role": (ASSIGNMENT, GRANT_INPUTS, [], [assignment("p", NETWORK_ROLE, RG)], "already exists"),
     "NAT gateway of a cluster": (
         CLUSTER, {**INLINE, "networkProfile": {"outboundType": "userAssignedNATGateway"}},
         [subnet(natGateway={"id": "n"})], [subnet()], "no NAT gateway",
     ),
-    "cluster joins its subnet": (CLUSTER, CLUSTER_INPUTS,
-                                 [PLANE, assigned("p", JOINS, NODES)], [PLANE], "Network Contributor"),
+    "cluster joins its subnet": (
+        CLUSTER, CLUSTER_INPUTS, [CONTROL_IDENTITY, assignment("p", NETWORK_ROLE, NODES)],
+        [CONTROL_IDENTITY], "Network Contributor",
+    ),
     "cluster assigns the kubelet's identity": (
-        CLUSTER, GIVEN, [PLANE, KUBE, assigned("p", GIVES, KUBELET)], [PLANE, KUBE], "Identity Operator",
+        CLUSTER, KUBELET_CLUSTER, [CONTROL_IDENTITY, KUBELET_IDENTITY, assignment("p", OPERATOR_ROLE, KUBELET)],
+        [CONTROL_IDENTITY, KUBELET_IDENTITY], "Identity Operator",
     ),
     "kubelet's identity consistent": (
-        CLUSTER, GIVEN, [KUBE], [resource(IDENTITY, KUBELET, {}, principalId="kp", clientId="x")], "does not belong to",
+        CLUSTER, KUBELET_CLUSTER, [KUBELET_IDENTITY],
+        [resource(IDENTITY, KUBELET, {}, principalId="kp", clientId="x")], "does not belong to",
     ),
     "pool and control plane": (
-        POOL, {**APOOL, "orchestratorVersion": "1.36"}, [cluster()], [cluster("1.35.5")], "incompatible",
+        POOL, {**POOL_INPUTS, "orchestratorVersion": "1.36"}, [cluster()], [cluster("1.35.5")], "incompatible",
     ),
     "pool name not inline": (
-        POOL, APOOL, [cluster()], [cluster(agentPoolProfiles=[{"name": "t4"}])], "inline pool",
+        POOL, POOL_INPUTS, [cluster()], [cluster(agentPoolProfiles=[{"name": "t4"}])], "inline pool",
     ),
     "pool in the cluster's network": (
-        POOL, {**APOOL, "vnetSubnetID": NODES}, [cluster()],
-        [cluster(agentPoolProfiles=[{"name": "system", "vnetSubnetID": OTHER}])], "virtual network",
+        POOL, {**POOL_INPUTS, "vnetSubnetID": NODES}, [cluster()],
+        [cluster(agentPoolProfiles=[{"name": "system", "vnetSubnetID": OTHER_NODES}])], "virtual network",
     ),
     "pool's location has zones": (
-        POOL, {**APOOL, "availabilityZones": ["1"]},
+        POOL, {**POOL_INPUTS, "availabilityZones": ["1"]},
         [cluster()], [cluster(location="westus")], "no availability zones",
     ),
     "subnets of an account": (
@@ -372,11 +383,10 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "resource of an association": (RULE_ASSOCIATION, {"resourceUri": AKS}, [cluster()], [], "does not exist"),
     "scope of a budget": (BUDGET, {"scope": RG}, [THE_GROUP], [], "does not exist"),
 }  # fmt: skip
-PRECONDITIONS["location has zones"] = PRECONDITIONS[
-    "pool's location has zones"
-]  # the same, of inline pools
-ONLY_FAILS: set[str] = set()
-ON_CHANGE = {  # see test_changes.py
+# The same precondition, of inline pools.
+PRECONDITIONS["location has zones"] = PRECONDITIONS["pool's location has zones"]
+NEVER_HOLDS: set[str] = set()
+CHANGE_RULES = {  # see test_changes.py
     "steps of an AKS version", "inline pools unchanged", "versions of inline pools",
     "pools not too old for the next version", "version of a pool never lower",
 }  # fmt: skip

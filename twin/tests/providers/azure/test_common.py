@@ -4,13 +4,14 @@ from cloudtwin.providers.azure.common import ROOT, arm_id, location_of, parent_o
 
 
 def test_the_parent_of_an_arm_id_is_found() -> None:
-    given_names = {"resourceGroupName": "g", "vnet": "v", "subnet": "s"}
-    vnet = arm_id("Microsoft.Network/virtualNetworks/{vnet}", given_names)
-    subnet = arm_id("Microsoft.Network/virtualNetworks/{vnet}/subnets/{subnet}", given_names)
+    names = {"resourceGroupName": "g", "vnet": "v", "subnet": "s"}
+    vnet = arm_id("Microsoft.Network/virtualNetworks/{vnet}", names)
+    subnet = arm_id("Microsoft.Network/virtualNetworks/{vnet}/subnets/{subnet}", names)
     assert parent_of(subnet) == vnet
     assert parent_of(vnet) == f"{ROOT}/resourceGroups/g"
-    box = f"{ROOT}/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/a/blobServices/default/containers/c"
-    assert parent_of(box).endswith("/storageAccounts/a"), "the blob service is always there"
+    account = f"{ROOT}/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/a"
+    container = f"{account}/blobServices/default/containers/c"
+    assert parent_of(container) == account, "the blob service is always there"
 
 
 def test_a_location_is_compared_without_case_and_spaces() -> None:

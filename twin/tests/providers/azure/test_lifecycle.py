@@ -22,8 +22,8 @@ def test_a_cluster_with_a_spot_pool_is_created_has_no_diff_and_is_deleted_comple
 
     resources = project.resources()
     assert resources["pool"]["id"].endswith("/managedClusters/everstep/agentPools/t4")
-    assigned = resources["cluster"]["outputs"]["identity"]["userAssignedIdentities"]
-    assert list(assigned) == [resources["identity"]["id"]], (
+    identities = resources["cluster"]["outputs"]["identity"]["userAssignedIdentities"]
+    assert list(identities) == [resources["identity"]["id"]], (
         "the input is a list and the output a map"
     )
 
@@ -36,7 +36,7 @@ def test_the_kubeconfig_is_a_secret_without_credentials(project: CloudProject) -
     project.up()
 
     state = "".join(file.read_text() for file in project.folder.parent.glob("state/**/*.json"))
-    assert "oidc" in state.lower(), "this is the state"
+    assert "oidc" in state.lower(), "the files are the state"
     kubeconfig = project.pulumi("stack", "output", "kubeconfig", "--show-secrets").strip()
     assert kubeconfig not in state
     config = json.loads(base64.b64decode(kubeconfig))
@@ -66,7 +66,7 @@ for name in ("one", "two"):
         subject=f"system:serviceaccount:elastic-job:{name}", opts=opts,
     )
 """
-    project.program(AKS.partition("right = ")[0] + credentials)
+    project.program(AKS.partition("assignment = ")[0] + credentials)
 
     assert "ConcurrentFederatedIdentityCredentialsWrites" in project.up(fails=True)
 

@@ -39,5 +39,5 @@ CASES: list[tuple[str, Object, str]] = [
 def test_a_limit_of_the_models_is_checked(token: str, inputs: Object, reason: str) -> None:
     kind = azure.CLOUD.types[token]
     reasons = [mistake.reason for mistake in mistakes(kind, limits(token), inputs)]
-    by_models = [text for text in reasons if "azure-mgmt-" in text]
-    assert any(reason in text for text in by_models) if reason else not by_models, reasons
+    model_reasons = [text for text in reasons if "azure-mgmt-" in text]
+    assert any(reason in text for text in model_reasons) if reason else not model_reasons, reasons

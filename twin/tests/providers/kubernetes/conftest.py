@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cloudtwin.nodes import Twin
 from cloudtwin.progress import Lines
 from cloudtwin.pulumi import install_plugins
 from kubernetes import client, config, watch
@@ -31,11 +32,9 @@ namespace = os.environ["NAMESPACE"]
 @pytest.fixture(scope="session")
 def kubeconfig() -> Iterator[Path]:
     """Yield the kubeconfig of a real API server; CLOUDTWIN_TEST_KUBECONFIG selects an existing one."""
-    if existing := os.environ.get("CLOUDTWIN_TEST_KUBECONFIG"):
-        yield Path(existing)
+    if path := os.environ.get("CLOUDTWIN_TEST_KUBECONFIG"):
+        yield Path(path)
         return
-    from cloudtwin.nodes import Twin
-
     twin = Twin.open(f"pulumi-test-{os.getpid()}")
     try:
         twin.up([], Lines())
@@ -75,9 +74,9 @@ def wait_for_object(
     list_objects: Callable[..., object], namespace: str, timeout_seconds: int
 ) -> bool:
     """Return True once the namespace has an object of this kind, False after the timeout."""
-    watched: Any = watch.Watch()  # type: ignore[no-untyped-call]  # the client has no types
+    watcher: Any = watch.Watch()  # type: ignore[no-untyped-call]  # the client has no types
     return any(
-        True for _ in watched.stream(list_objects, namespace, timeout_seconds=timeout_seconds)
+        True for _ in watcher.stream(list_objects, namespace, timeout_seconds=timeout_seconds)
     )
 
 
@@ -99,7 +98,7 @@ def namespace(api: client.CoreV1Api) -> Iterator[str]:
     """Yield a namespace for one test; it is deleted in the background."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     api.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=name)))
-    # Wait until the controllers have filled it: the first refresh would report that as drift.
+    # Wait until the controllers have filled it: the first refresh would report their objects as drift.
     wait_for_object(api.list_namespaced_config_map, name, timeout_seconds=100)
     yield name
     api.delete_namespace(name)

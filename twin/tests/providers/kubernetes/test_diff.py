@@ -8,7 +8,7 @@ from cloudtwin.providers.kubernetes.diff import compare
 from cloudtwin.providers.protocol.diff import DiffKind
 from cloudtwin.providers.protocol.values import UNKNOWN, Object, Plain, Secret
 from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import strategies as st
 
 
 def manifest(api_version: str, kind: str, **fields: Any) -> Object:
@@ -23,11 +23,11 @@ def manifest(api_version: str, kind: str, **fields: Any) -> Object:
 def with_value(old: Object, path: tuple[str | int, ...], value: Plain) -> Object:
     """Copy an object with one field changed."""
     new = copy.deepcopy(old)
-    *steps, last = path
+    *parents, key = path
     parent: Any = new
-    for step in steps:
+    for step in parents:
         parent = parent[step] if isinstance(step, int) else parent.setdefault(step, {})
-    parent[last] = value
+    parent[key] = value
     return new
 
 
@@ -69,7 +69,7 @@ ELASTIC_JOB = manifest(
     "elastic.pytorch.org/v1alpha1", "ElasticJob", spec={"replicaSpecs": {"Worker": {"replicas": 3}}}
 )
 CONFIG_MAP = manifest("v1", "ConfigMap", data={"a": "1"})
-FROZEN_MAP = manifest("v1", "ConfigMap", data={"a": "1"}, immutable=True)
+IMMUTABLE_MAP = manifest("v1", "ConfigMap", data={"a": "1"}, immutable=True)
 SECRET = manifest("v1", "Secret", data={"a": "MQ=="}, type="Opaque")
 
 
@@ -107,7 +107,7 @@ SECRET = manifest("v1", "Secret", data={"a": "MQ=="}, type="Opaque")
         (ELASTIC_JOB, ("spec", "replicaSpecs", "Worker", "replicas"), 2, False),
         (CONFIG_MAP, ("data", "a"), "2", True),
         (CONFIG_MAP, ("metadata", "labels"), {"a": "b"}, False),
-        (FROZEN_MAP, ("data", "a"), "2", True),
+        (IMMUTABLE_MAP, ("data", "a"), "2", True),
         (SECRET, ("data", "a"), "Mg==", True),
         (SECRET, ("type",), "other", True),
     ],
@@ -126,8 +126,8 @@ def test_the_old_object_is_deleted_first_if_both_would_have_one_name() -> None:
     new = with_value(DEPLOYMENT, ("spec", "selector", "matchLabels", "a"), "c")
     assert compare(DEPLOYMENT, new, []).delete_first
 
-    automatic = with_value(new, ("metadata", "annotations"), {"pulumi.com/autonamed": "true"})
-    assert not compare(DEPLOYMENT, automatic, []).delete_first
+    generated_name = with_value(new, ("metadata", "annotations"), {"pulumi.com/autonamed": "true"})
+    assert not compare(DEPLOYMENT, generated_name, []).delete_first
     assert not compare(
         DEPLOYMENT, with_value(DEPLOYMENT, ("metadata", "name"), "y"), []
     ).delete_first
@@ -160,10 +160,10 @@ def test_ignored_paths_hide_their_subtrees_and_nothing_else() -> None:
     assert not compare(DEPLOYMENT, new, ["spec"]).fields
 
 
-TREES = some.recursive(
-    some.one_of(some.integers(), some.text(max_size=3), some.booleans()),
-    lambda inner: some.one_of(
-        some.lists(inner, max_size=3), some.dictionaries(some.text(max_size=3), inner, max_size=3)
+TREES = st.recursive(
+    st.one_of(st.integers(), st.text(max_size=3), st.booleans()),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)
     ),
     max_leaves=12,
 )

@@ -16,7 +16,7 @@ from twin.tests.providers.kubernetes.conftest import ClusterProject, metadata_of
 
 pytestmark = pytest.mark.twin
 
-UNBOUND = """
+UNBOUND_CLAIM = """
 claim = k8s.core.v1.PersistentVolumeClaim(
     "claim",
     metadata={"name": "claim", "namespace": namespace},
@@ -29,10 +29,10 @@ claim = k8s.core.v1.PersistentVolumeClaim(
 
 def wait_for_claim(api: client.CoreV1Api, namespace: str) -> None:
     """Wait until the program's claim exists."""
-    created = wait_for_object(
+    is_created = wait_for_object(
         api.list_namespaced_persistent_volume_claim, namespace, timeout_seconds=200
     )
-    assert created, "the claim was not created within 200 s"
+    assert is_created, "the claim was not created within 200 s"
 
 
 def test_a_secret_is_a_secret_in_every_part_of_the_state(
@@ -49,7 +49,7 @@ def test_a_secret_is_a_secret_in_every_part_of_the_state(
     output = project.up()
 
     state = "".join(file.read_text() for file in project.folder.parent.glob("state/**/*.json"))
-    assert "to all" in state, "this is the state"
+    assert "to all" in state, "the files are the state"
     for text in (state, output):
         assert "hunter2" not in text
         assert "aHVudGVyMi1zZWNyZXQ=" not in text, "base64 hides nothing"
@@ -97,8 +97,8 @@ def test_two_resources_cannot_manage_one_object(project: ClusterProject) -> None
 def test_an_object_of_another_manager_is_not_overwritten(
     project: ClusterProject, namespace: str, api: client.CoreV1Api
 ) -> None:
-    existing = client.V1ConfigMap(metadata=client.V1ObjectMeta(name="m"), data={"a": "theirs"})
-    api.create_namespaced_config_map(namespace, existing, field_manager="them")
+    config_map = client.V1ConfigMap(metadata=client.V1ObjectMeta(name="m"), data={"a": "theirs"})
+    api.create_namespaced_config_map(namespace, config_map, field_manager="them")
     project.program(
         'k8s.core.v1.ConfigMap("map", metadata={"name": "m", "namespace": namespace}, data={"a": "ours"})'
     )
@@ -116,7 +116,7 @@ def test_an_object_of_another_manager_is_not_overwritten(
 def test_an_object_not_ready_in_time_is_kept_and_the_next_update_continues(
     project: ClusterProject, namespace: str, api: client.CoreV1Api
 ) -> None:
-    text = UNBOUND.replace("CLASS", namespace).replace("TIMEOUT", "2s")
+    text = UNBOUND_CLAIM.replace("CLASS", namespace).replace("TIMEOUT", "2s")
     project.program(text)
     output = project.up(fails=True)
     assert (
@@ -144,12 +144,12 @@ def test_an_object_not_ready_in_time_is_kept_and_the_next_update_continues(
 def test_an_interrupt_shows_no_traceback_and_loses_no_object(
     project: ClusterProject, namespace: str, api: client.CoreV1Api
 ) -> None:
-    project.program(UNBOUND.replace("CLASS", namespace).replace("TIMEOUT", "5m"))
-    running = project.start("up", "--yes", "--skip-preview")
+    project.program(UNBOUND_CLAIM.replace("CLASS", namespace).replace("TIMEOUT", "5m"))
+    process = project.start("up", "--yes", "--skip-preview")
     wait_for_claim(api, namespace)
-    os.kill(running.pid, signal.SIGINT)
-    output, _ = running.communicate(timeout=200)
-    assert running.returncode != 0
+    os.kill(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode != 0
     assert "Traceback" not in output, output
     assert "KeyboardInterrupt" not in output, output
     assert "was not ready yet when the update was interrupted" in output
@@ -159,14 +159,14 @@ def test_an_interrupt_shows_no_traceback_and_loses_no_object(
 def test_a_killed_update_is_resumed_only_with_the_official_option(
     project: ClusterProject, namespace: str, api: client.CoreV1Api
 ) -> None:
-    project.program(UNBOUND.replace("CLASS", namespace).replace("TIMEOUT", "5m"))
-    running = project.start("up", "--yes", "--skip-preview")
+    project.program(UNBOUND_CLAIM.replace("CLASS", namespace).replace("TIMEOUT", "5m"))
+    process = project.start("up", "--yes", "--skip-preview")
     wait_for_claim(api, namespace)
-    os.killpg(running.pid, signal.SIGKILL)
-    running.communicate(timeout=200)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=200)
     project.pulumi("cancel", "--yes")
 
-    program = UNBOUND.replace("CLASS", namespace).replace("TIMEOUT", "5m")
+    program = UNBOUND_CLAIM.replace("CLASS", namespace).replace("TIMEOUT", "5m")
     project.program(
         program.replace('"name": "claim"', '"annotations": {"pulumi.com/skipAwait": "true"}, "name": "claim"')
     )  # fmt: skip
@@ -188,8 +188,8 @@ def test_a_killed_update_is_resumed_only_with_the_official_option(
 @pytest.fixture
 def silent_server() -> Iterator[socket.socket]:
     """Yield a server that accepts connections and never responds."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        yield silent
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
 
 
 def address_of(server: socket.socket) -> str:
@@ -199,9 +199,9 @@ def address_of(server: socket.socket) -> str:
 def test_an_unreachable_cluster_is_named(
     project: ClusterProject, tmp_path: Path, silent_server: socket.socket
 ) -> None:
-    unreachable = tmp_path / "unreachable"
-    unreachable.write_text(_kubeconfig(address_of(silent_server)))
-    project.environment["KUBECONFIG"] = str(unreachable)
+    kubeconfig = tmp_path / "unreachable"
+    kubeconfig.write_text(_kubeconfig(address_of(silent_server)))
+    project.environment["KUBECONFIG"] = str(kubeconfig)
     project.program(
         '[k8s.core.v1.ConfigMap(f"map{i}", metadata={"name": f"m{i}"}) for i in range(4)]'
     )

@@ -20,7 +20,7 @@ JOB: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("path", "selected"),
+    ("path", "expected"),
     [
         (".kind", ["Job"]),
         ("$.kind", ["Job"]),
@@ -50,9 +50,9 @@ JOB: dict[str, Any] = {
     ],
 )  # fmt: skip
 def test_a_path_selects_the_values_that_the_standard_defines(
-    path: str, selected: list[Any]
+    path: str, expected: list[Any]
 ) -> None:
-    assert compile_path(path).select(JOB) == selected
+    assert compile_path(path).select(JOB) == expected
 
 
 @pytest.mark.parametrize(

@@ -63,19 +63,19 @@ def test_a_label_changes_in_place_and_immutable_data_replaces_the_object(
 ) -> None:
     project.program(CONFIG_MAP)
     project.up()
-    first = metadata_of(api.read_namespaced_config_map("settings", namespace)).uid
+    first_uid = metadata_of(api.read_namespaced_config_map("settings", namespace)).uid
 
     project.program(CONFIG_MAP.replace('"a": "1"', '"a": "2"'))
     project.up()
-    changed = metadata_of(api.read_namespaced_config_map("settings", namespace))
-    assert (changed.uid, changed.labels) == (first, {"a": "2"})
+    metadata = metadata_of(api.read_namespaced_config_map("settings", namespace))
+    assert (metadata.uid, metadata.labels) == (first_uid, {"a": "2"})
 
     project.program(CONFIG_MAP.replace('"size": "1"', '"size": "2"'))
     assert "replace" in project.preview()["settings"]
     project.up()
-    replaced = api.read_namespaced_config_map("settings", namespace)
-    assert replaced.data == {"size": "2"}
-    assert metadata_of(replaced).uid != first, (
+    new_map = api.read_namespaced_config_map("settings", namespace)
+    assert new_map.data == {"size": "2"}
+    assert metadata_of(new_map).uid != first_uid, (
         "the old object is deleted first, since both have the same name"
     )
 

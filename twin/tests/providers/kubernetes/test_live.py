@@ -36,18 +36,20 @@ LIVE: Object = {
 
 
 def with_change(change: Callable[[Object], object]) -> Object:
-    now = copy.deepcopy(LIVE)
-    change(now)
-    return now
+    observed = copy.deepcopy(LIVE)
+    change(observed)
+    return observed
 
 
 def test_defaults_and_equal_quantities_are_not_drift() -> None:
-    now = with_change(
-        lambda live: live["metadata"].update(resourceVersion="9", annotations={"theirs": "1"})
+    observed = with_change(
+        lambda document: document["metadata"].update(
+            resourceVersion="9", annotations={"theirs": "1"}
+        )
     )
-    now["status"] = {"readyReplicas": 1}
+    observed["status"] = {"readyReplicas": 1}
 
-    assert live.refreshed_inputs(INPUTS, LIVE, now) == INPUTS
+    assert live.refreshed_inputs(INPUTS, LIVE, observed) == INPUTS
 
 
 def test_an_outside_change_to_a_field_of_the_program_is_drift() -> None:
@@ -57,14 +59,14 @@ def test_an_outside_change_to_a_field_of_the_program_is_drift() -> None:
         changed["spec"]["template"]["spec"]["containers"][0]["args"] = ["-v", "-x"]
         del changed["metadata"]["labels"]
 
-    refreshed = live.refreshed_inputs(INPUTS, LIVE, with_change(change))
-    assert refreshed["spec"]["replicas"] == 5
-    web, log = refreshed["spec"]["template"]["spec"]["containers"]
+    new_inputs = live.refreshed_inputs(INPUTS, LIVE, with_change(change))
+    assert new_inputs["spec"]["replicas"] == 5
+    web, log = new_inputs["spec"]["template"]["spec"]["containers"]
     assert (log["image"], web["args"]) == ("log:2", ["-v", "-x"])
     assert web["resources"] == {"requests": {"cpu": "1000m"}}, (
         "an unchanged field keeps the program's spelling"
     )
-    assert "labels" not in refreshed["metadata"]
+    assert "labels" not in new_inputs["metadata"]
 
 
 def test_containers_are_matched_by_name() -> None:
@@ -75,10 +77,10 @@ def test_containers_are_matched_by_name() -> None:
             containers[1],
         ]
 
-    refreshed = live.refreshed_inputs(INPUTS, LIVE, with_change(change))["spec"]["template"][
+    new_inputs = live.refreshed_inputs(INPUTS, LIVE, with_change(change))["spec"]["template"][
         "spec"
     ]["containers"]
-    assert refreshed == [{"name": "log", "image": "log:1"}, {"name": "side", "image": "s"}]
+    assert new_inputs == [{"name": "log", "image": "log:1"}, {"name": "side", "image": "s"}]
 
 
 def test_a_secret_stays_one_through_outputs_and_refresh() -> None:
@@ -88,11 +90,11 @@ def test_a_secret_stays_one_through_outputs_and_refresh() -> None:
         "metadata": {"name": "m"},
         "data": {"word": Secret("a"), "open": "b"},
     }
-    existing = {**plain(inputs), "metadata": {"name": "m", "uid": "u"}}
+    live_object = {**plain(inputs), "metadata": {"name": "m", "uid": "u"}}
 
-    assert live.outputs(existing, inputs, ORIGIN)["data"] == {"word": Secret("a"), "open": "b"}
-    now = {**existing, "data": {"word": "changed", "open": "b"}}
-    assert live.refreshed_inputs(inputs, existing, now)["data"] == {
+    assert live.outputs(live_object, inputs, ORIGIN)["data"] == {"word": Secret("a"), "open": "b"}
+    observed = {**live_object, "data": {"word": "changed", "open": "b"}}
+    assert live.refreshed_inputs(inputs, live_object, observed)["data"] == {
         "word": Secret("changed"),
         "open": "b",
     }
@@ -123,13 +125,13 @@ def test_the_data_of_a_kubernetes_secret_is_secret_even_if_not_marked() -> None:
         "stringData": {"a": "hunter2"},
     }
     assert live.body(inputs)["data"] == {"a": "aHVudGVyMg=="}
-    existing = {**live.body(inputs), "metadata": {"name": "s", "managedFields": []}}
+    live_object = {**live.body(inputs), "metadata": {"name": "s", "managedFields": []}}
 
-    assert live.outputs(existing, inputs, ORIGIN)["data"] == Secret({"a": "aHVudGVyMg=="})
-    assert live.imported_inputs(existing)["data"] == Secret({"a": "aHVudGVyMg=="})
+    assert live.outputs(live_object, inputs, ORIGIN)["data"] == Secret({"a": "aHVudGVyMg=="})
+    assert live.imported_inputs(live_object)["data"] == Secret({"a": "aHVudGVyMg=="})
     assert live.preview_of_unknown(inputs)["stringData"] == Secret({"a": "hunter2"})
-    now = {**existing, "data": {"a": "b3RoZXI="}}
-    assert live.refreshed_inputs(inputs, existing, now)["stringData"] == {"a": "other"}
+    observed = {**live_object, "data": {"a": "b3RoZXI="}}
+    assert live.refreshed_inputs(inputs, live_object, observed)["stringData"] == {"a": "other"}
 
 
 def test_a_preview_returns_known_inputs_and_unknown_server_fields() -> None:
@@ -155,21 +157,21 @@ def test_an_address_that_a_dry_run_allocates_is_unknown() -> None:
     dry_run = {**inputs, "spec": {"ports": [], "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"]}}
 
     assert has_unknown(live.preview_of_dry_run(dry_run, inputs, {})["spec"]["clusterIP"])
-    headless = {**inputs, "spec": {"clusterIP": "None"}}
+    headless_service = {**inputs, "spec": {"clusterIP": "None"}}
     assert (
-        live.preview_of_dry_run({**dry_run, "spec": {"clusterIP": "None"}}, headless, {})["spec"][
-            "clusterIP"
-        ]
+        live.preview_of_dry_run({**dry_run, "spec": {"clusterIP": "None"}}, headless_service, {})[
+            "spec"
+        ]["clusterIP"]
         == "None"
     )
 
 
 def test_an_import_takes_applied_fields_and_leaves_fields_of_the_server() -> None:
-    applied = {"f:metadata": {"f:labels": {"f:a": {}}}, "f:spec": {"f:replicas": {}}}
-    existing = with_change(
-        lambda live: live["metadata"].update(
+    applied_fields = {"f:metadata": {"f:labels": {"f:a": {}}}, "f:spec": {"f:replicas": {}}}
+    live_object = with_change(
+        lambda document: document["metadata"].update(
             managedFields=[
-                {"manager": "kubectl", "operation": "Apply", "fieldsV1": applied},
+                {"manager": "kubectl", "operation": "Apply", "fieldsV1": applied_fields},
                 {
                     "manager": "controller",
                     "operation": "Update",
@@ -180,13 +182,13 @@ def test_an_import_takes_applied_fields_and_leaves_fields_of_the_server() -> Non
         )
     )
 
-    assert live.imported_inputs(existing) == {
+    assert live.imported_inputs(live_object) == {
         "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 2},
         "metadata": {"name": "d", "namespace": "n", "labels": {"a": "1"}},
     }  # fmt: skip
-    imported = live.imported_inputs(LIVE)
-    assert imported["spec"] == LIVE["spec"]
-    assert imported["metadata"] == {"name": "d", "namespace": "n", "labels": {"a": "1"}}
+    imported_inputs = live.imported_inputs(LIVE)
+    assert imported_inputs["spec"] == LIVE["spec"]
+    assert imported_inputs["metadata"] == {"name": "d", "namespace": "n", "labels": {"a": "1"}}
 
 
 def test_nulls_and_status_are_not_sent() -> None:
@@ -197,12 +199,14 @@ def test_nulls_and_status_are_not_sent() -> None:
 
 
 def test_an_ignored_field_is_sent_with_its_live_value() -> None:
-    now = with_change(lambda live: live["spec"].update(replicas=7))
-    sent = live.body(INPUTS)
+    observed = with_change(lambda document: document["spec"].update(replicas=7))
+    body = live.body(INPUTS)
 
-    assert live.with_live_values(sent, now, ["spec.replicas"])["spec"]["replicas"] == 7
-    assert live.with_live_values(sent, None, ["spec.replicas"]) == sent
-    assert live.with_live_values(sent, now, ["spec.absent.field", 'metadata.labels["a"]']) == sent
-    images = live.with_live_values(sent, now, ["spec.template.spec.containers[*].image"])
-    assert images == sent
-    assert sent["spec"]["replicas"] == 2, "the argument is left unchanged"
+    assert live.with_live_values(body, observed, ["spec.replicas"])["spec"]["replicas"] == 7
+    assert live.with_live_values(body, None, ["spec.replicas"]) == body
+    assert (
+        live.with_live_values(body, observed, ["spec.absent.field", 'metadata.labels["a"]']) == body
+    )
+    images = live.with_live_values(body, observed, ["spec.template.spec.containers[*].image"])
+    assert images == body
+    assert body["spec"]["replicas"] == 2, "the argument is left unchanged"

@@ -6,26 +6,28 @@ from cloudtwin.providers.protocol.values import UNKNOWN
 
 
 def test_an_object_without_a_name_gets_one_and_keeps_it() -> None:
-    first = objects.with_name({"kind": "ConfigMap"}, "Settings", b"seed", {})
-    name = first["metadata"]["name"]
+    named_object = objects.with_name({"kind": "ConfigMap"}, "Settings", b"seed", {})
+    name = named_object["metadata"]["name"]
     assert name.startswith("settings-")
     assert len(name) == len("settings-") + 8
-    assert objects.with_name({"kind": "ConfigMap"}, "Settings", b"seed", {}) == first, (
+    assert objects.with_name({"kind": "ConfigMap"}, "Settings", b"seed", {}) == named_object, (
         "the name depends only on the seed"
     )
 
-    renamed = objects.with_name({"metadata": {"labels": {"a": "b"}}}, "Settings", b"other", first)
-    assert renamed["metadata"]["name"] == name
-    assert renamed["metadata"]["labels"] == {"a": "b"}
+    updated_object = objects.with_name(
+        {"metadata": {"labels": {"a": "b"}}}, "Settings", b"other", named_object
+    )
+    assert updated_object["metadata"]["name"] == name
+    assert updated_object["metadata"]["labels"] == {"a": "b"}
 
 
 def test_a_given_or_unknown_name_is_not_changed() -> None:
-    for named in (
+    for document in (
         {"metadata": {"name": "x"}},
         {"metadata": {"name": UNKNOWN}},
         {"metadata": UNKNOWN},
     ):
-        assert objects.with_name(named, "r", b"", {}) == named
+        assert objects.with_name(document, "r", b"", {}) == document
     assert objects.with_name({"metadata": {"generateName": "g-"}}, "r", b"", {})["metadata"][
         "name"
     ].startswith("g-")
@@ -58,9 +60,9 @@ def test_patch_and_list_types_are_recognised_unless_the_kind_is_custom() -> None
 
 
 def test_the_timeout_option_overrides_the_annotation_and_the_default() -> None:
-    annotated = {"metadata": {"annotations": {"pulumi.com/timeoutSeconds": "30"}}}
-    assert objects.timeout_seconds(annotated, 5, 600) == 5
-    assert objects.timeout_seconds(annotated, 0, 600) == 30
+    document = {"metadata": {"annotations": {"pulumi.com/timeoutSeconds": "30"}}}
+    assert objects.timeout_seconds(document, 5, 600) == 5
+    assert objects.timeout_seconds(document, 0, 600) == 30
     assert (
         objects.timeout_seconds(
             {"metadata": {"annotations": {"pulumi.com/timeoutSeconds": "soon"}}}, 0, 600

@@ -117,8 +117,10 @@ def test_a_claim_that_waits_for_its_first_consumer_counts_as_ready() -> None:
         "v1", "PersistentVolumeClaim", {"storageClassName": "s"}, {"phase": "Pending"}
     )
 
-    late_binding = {"volumeBindingMode": "WaitForFirstConsumer"}
-    assert assess(claim, Related(storage_class=late_binding)) == Ready(), "its pod may depend on it"
+    storage_class = {"volumeBindingMode": "WaitForFirstConsumer"}
+    assert assess(claim, Related(storage_class=storage_class)) == Ready(), (
+        "its pod may depend on it"
+    )
     assert isinstance(
         assess(claim, Related(storage_class={"volumeBindingMode": "Immediate"})), Waiting
     )
@@ -136,10 +138,12 @@ def test_a_service_is_ready_with_one_ready_endpoint() -> None:
 
 
 def test_the_worst_pod_is_named_and_a_pod_that_cannot_start_is_stuck() -> None:
-    creating = pod({"waiting": {"reason": "ContainerCreating"}})
-    absent = pod({"waiting": {"reason": "ErrImageNeverPull", "message": "image x is not present"}})
-    crashed = pod({"terminated": {"exitCode": 3, "reason": "Error"}})
-    unplaced = pod(
+    creating_pod = pod({"waiting": {"reason": "ContainerCreating"}})
+    pod_without_image = pod(
+        {"waiting": {"reason": "ErrImageNeverPull", "message": "image x is not present"}}
+    )
+    crashed_pod = pod({"terminated": {"exitCode": 3, "reason": "Error"}})
+    unplaced_pod = pod(
         conditions=[
             {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
         ]
@@ -152,13 +156,13 @@ def test_the_worst_pod_is_named_and_a_pod_that_cannot_start_is_stuck() -> None:
         assert isinstance(stuck, Waiting)
         return stuck
 
-    assert verdict(creating) == Waiting("0 of 2 pods are available, 2 are up to date")
-    stuck = verdict(creating, crashed, absent)
+    assert verdict(creating_pod) == Waiting("0 of 2 pods are available, 2 are up to date")
+    stuck = verdict(creating_pod, crashed_pod, pod_without_image)
     assert stuck.stuck
     assert "pod p, container c: ErrImageNeverPull: image x is not present" in stuck.reason
-    assert "exited with 3 (Error)" in verdict(crashed).reason
-    assert "0/3 nodes are available" in verdict(unplaced).reason
-    assert not verdict(unplaced).stuck, "a node may still be added"
+    assert "exited with 3 (Error)" in verdict(crashed_pod).reason
+    assert "0/3 nodes are available" in verdict(unplaced_pod).reason
+    assert not verdict(unplaced_pod).stuck, "a node may still be added"
 
 
 def test_a_failure_has_its_reason() -> None:
@@ -192,9 +196,9 @@ def test_an_annotation_takes_precedence_over_the_rule_of_the_kind() -> None:
 
 
 def test_a_custom_resource_that_waits_names_its_worst_pod() -> None:
-    absent = pod({"waiting": {"reason": "ErrImagePull", "message": "no such image"}})
+    pod_without_image = pod({"waiting": {"reason": "ErrImagePull", "message": "no such image"}})
 
-    verdict = assess(widget("condition=Running"), Related(pods=[absent]))
+    verdict = assess(widget("condition=Running"), Related(pods=[pod_without_image]))
     assert isinstance(verdict, Waiting)
     assert verdict.stuck
     assert "no condition Running yet; pod p, container c: ErrImagePull" in verdict.reason

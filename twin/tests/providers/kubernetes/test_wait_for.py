@@ -15,7 +15,9 @@ def resource(*conditions: dict[str, Any], generation: int = 1, **status: object)
     }
 
 
-RUNNING = resource({"type": "Running", "status": "True"}, phase="Up", replicas=3, paused=False)
+RUNNING_OBJECT = resource(
+    {"type": "Running", "status": "True"}, phase="Up", replicas=3, paused=False
+)
 
 
 def unmet_conditions(annotation: str, live: dict[str, Any]) -> list[str]:
@@ -33,7 +35,7 @@ def unmet_conditions(annotation: str, live: dict[str, Any]) -> list[str]:
     ],
 )  # fmt: skip
 def test_an_expression_is_met(annotation: str) -> None:
-    assert unmet_conditions(annotation, RUNNING) == []
+    assert unmet_conditions(annotation, RUNNING_OBJECT) == []
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_an_expression_is_met(annotation: str) -> None:
     ],
 )
 def test_an_unmet_expression_names_the_missing_value(annotation: str, reason: str) -> None:
-    assert unmet_conditions(annotation, RUNNING) == [reason]
+    assert unmet_conditions(annotation, RUNNING_OBJECT) == [reason]
 
 
 def test_an_object_without_a_status_meets_nothing_yet() -> None:
@@ -93,7 +95,7 @@ def test_an_invalid_expression_is_refused(annotation: str, message: str) -> None
 def test_a_value_cannot_be_compared_with_an_object() -> None:
     (expectation,) = parse("jsonpath={.status}=Up")
     with pytest.raises(ProviderError, match="not a single value"):
-        expectation.unmet(RUNNING)
+        expectation.unmet(RUNNING_OBJECT)
 
 
 def test_no_annotation_expects_nothing() -> None:

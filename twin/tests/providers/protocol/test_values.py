@@ -20,29 +20,27 @@ from cloudtwin.providers.protocol.values import (
 )
 from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import strategies as st
 
-KEYS = some.text(min_size=1, max_size=8).filter(lambda key: key != SIGNATURE)
-SCALARS = some.one_of(
-    some.none(),
-    some.booleans(),
-    some.integers(-(2**53), 2**53),
-    some.floats(allow_nan=False, allow_infinity=False).filter(
-        lambda number: not number.is_integer()
-    ),
-    some.text(max_size=20).filter(lambda text: text not in UNKNOWNS),
-    some.just(UNKNOWN),
+KEYS = st.text(min_size=1, max_size=8).filter(lambda key: key != SIGNATURE)
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**53), 2**53),
+    st.floats(allow_nan=False, allow_infinity=False).filter(lambda number: not number.is_integer()),
+    st.text(max_size=20).filter(lambda text: text not in UNKNOWNS),
+    st.just(UNKNOWN),
 )
-VALUES = some.recursive(
+VALUES = st.recursive(
     SCALARS,
-    lambda inner: some.one_of(
-        some.lists(inner, max_size=4),
-        some.dictionaries(KEYS, inner, max_size=4),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(KEYS, inner, max_size=4),
         inner.map(lambda value: value if isinstance(value, Secret) else Secret(value)),
     ),
     max_leaves=20,
 )
-OBJECTS = some.dictionaries(KEYS, VALUES, max_size=5)
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=5)
 
 
 @given(OBJECTS)
@@ -68,17 +66,17 @@ def test_integers_stay_integers(values: Object) -> None:
 
 @given(OBJECTS)
 def test_secrets_can_be_marked_again_at_their_paths(values: Object) -> None:
-    marked = with_secrets(plain(values), secret_paths(values))
+    marked_values = with_secrets(plain(values), secret_paths(values))
 
-    assert plain(marked) == plain(values)
-    assert secret_paths(marked) == secret_paths(values)
+    assert plain(marked_values) == plain(values)
+    assert secret_paths(marked_values) == secret_paths(values)
 
 
 @given(OBJECTS)
 def test_a_printed_value_shows_no_secret(values: Object) -> None:
-    hidden = with_secrets({**plain(values), "word": "hunter2"}, frozenset({("word",)}))
+    values_with_secret = with_secrets({**plain(values), "word": "hunter2"}, frozenset({("word",)}))
 
-    assert "hunter2" not in repr(hidden)
+    assert "hunter2" not in repr(values_with_secret)
 
 
 def test_every_marker_of_an_unknown_is_recognized() -> None:
@@ -86,7 +84,7 @@ def test_every_marker_of_an_unknown_is_recognized() -> None:
         assert has_unknown(from_struct(to_struct({"a": [{"b": marker}]})))
 
 
-def test_a_serialized_secret_carries_the_engines_signature() -> None:
+def test_a_serialized_secret_contains_the_engines_signature() -> None:
     serialized = to_struct({"word": Secret("hunter2")})["word"]
 
     assert isinstance(serialized, Struct)
@@ -100,10 +98,10 @@ def test_paths_are_written_as_pulumi_writes_them() -> None:
 
 
 @given(
-    some.lists(
-        some.one_of(
-            some.integers(0, 99),
-            some.text(min_size=1, max_size=6).filter(lambda step: "\\" not in step and step != "*"),
+    st.lists(
+        st.one_of(
+            st.integers(0, 99),
+            st.text(min_size=1, max_size=6).filter(lambda step: "\\" not in step and step != "*"),
         ),
         max_size=5,
     )

@@ -20,7 +20,7 @@ def test_written_limits_are_read_by_type(tmp_path: Path) -> None:
 
 def test_a_file_is_current_until_a_limit_changes(tmp_path: Path) -> None:
     write_limits(tmp_path, LIMITS)
-    changed = {**LIMITS, "m:b:B": {"name": {"api": "B API", "max": 6}}}
+    other_limits = {**LIMITS, "m:b:B": {"name": {"api": "B API", "max": 6}}}
 
     assert is_current(tmp_path, dict(reversed(LIMITS.items())))
-    assert not is_current(tmp_path, changed)
+    assert not is_current(tmp_path, other_limits)
