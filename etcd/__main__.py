@@ -20,7 +20,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--credentials",
         type=Path,
-        help="folder of the Secret etcd-members; without it, neither TLS nor users",
+        help="folder of the Secret etcd-members; without it, etcd has neither TLS nor users",
     )
     parser.add_argument(
         "flags",
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> None:
     """Join the cluster, then write etcd's configuration file."""
     args = parse(arguments)
     flags = dict(flag.removeprefix("--").partition("=")[::2] for flag in args.flags)
-    initial = dict(pair.partition("=")[::2] for pair in flags["initial-cluster"].split(","))
+    initial_cluster = dict(pair.partition("=")[::2] for pair in flags["initial-cluster"].split(","))
     has_data = (Path(flags["data-dir"]) / "member").exists()
     address = urlsplit(flags["listen-client-urls"].partition(",")[0])
     credentials = Credentials(folder=args.credentials) if args.credentials else None
@@ -43,20 +43,24 @@ def main(arguments: Sequence[str]) -> None:
         context = credentials.server_context() if credentials else None
         return NoDataServer(name, address.hostname or "", address.port or 0, context).serve()
 
-    peers = _peers(flags, initial, credentials)
-    start = join(flags["name"], initial, peers, has_data=has_data, serve=serve)
+    peers = _peers(flags, initial_cluster, credentials)
+    start_action = join(flags["name"], initial_cluster, peers, has_data=has_data, serve=serve)
     # Renamed into place: etcd must never read half a file.
     temporary = args.config.with_suffix(".new")
-    temporary.write_text(json.dumps(etcd_configuration(flags, start), indent=2), encoding="utf-8")
+    temporary.write_text(
+        json.dumps(etcd_configuration(flags, start_action), indent=2), encoding="utf-8"
+    )
     temporary.rename(args.config)
 
 
 def _peers(
-    flags: Mapping[str, str], initial: Mapping[str, str], credentials: Credentials | None
+    flags: Mapping[str, str], initial_cluster: Mapping[str, str], credentials: Credentials | None
 ) -> Peers:
     """Return the other members; all members listen for clients on the same port."""
     advertised = urlsplit(flags["advertise-client-urls"])
-    hosts = [urlsplit(url).hostname for name, url in initial.items() if name != flags["name"]]
+    hosts = [
+        urlsplit(url).hostname for name, url in initial_cluster.items() if name != flags["name"]
+    ]
     addresses = [f"{advertised.scheme}://{host}:{advertised.port}" for host in hosts]
     return Peers(addresses=addresses, credentials=credentials)
 

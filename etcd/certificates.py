@@ -1,4 +1,4 @@
-"""Certificates of etcd, its members and its clients, made with the `openssl` of the image.
+"""Certificates of etcd, its members and its clients, generated with the `openssl` of the image.
 
 There are two authorities: one for clients and the servers that they reach, one between members. A
 client's certificate therefore opens no connection between members. The keys of the authorities are
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-DAYS = 3650
+VALIDITY_DAYS = 3650
 CURVE = "P-256"
 
 
@@ -41,8 +41,8 @@ def issue(authority: str, certificates: Sequence[Certificate]) -> dict[str, str]
     Returns:
         Name of a file -> PEM: `.crt` and `.key` of each certificate, `.crt` of the authority.
     """
-    with tempfile.TemporaryDirectory() as name:  # readable by its owner only
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as folder_name:  # readable by its owner only
+        folder = Path(folder_name)
         _openssl(folder, authority, _AUTHORITY)
         for certificate in certificates:
             signer = ("-CA", f"{authority}.crt", "-CAkey", f"{authority}.key")
@@ -78,7 +78,16 @@ def _openssl(folder: Path, name: str, extensions: Mapping[str, str], *signer: st
     lines += ["[subject]", "O=everstep", f"OU={name}", "[extensions]"]
     lines += [f"{key}={value}" for key, value in extensions.items()]
     (folder / f"{name}.cnf").write_text("\n".join(lines))
-    command = ["openssl", "req", "-x509", "-config", f"{name}.cnf", "-days", str(DAYS), *signer]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-config",
+        f"{name}.cnf",
+        "-days",
+        str(VALIDITY_DAYS),
+        *signer,
+    ]
     command += ["-newkey", "ec", "-pkeyopt", f"ec_paramgen_curve:{CURVE}", "-noenc"]
     command += ["-keyout", f"{name}.key", "-out", f"{name}.crt"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)

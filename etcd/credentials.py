@@ -2,13 +2,14 @@
 
 It runs in the cluster, so that no key leaves it, and before etcd starts. There are two Secrets, since a
 node can read the Secrets of its pods: `etcd-members` for the members, with the passwords of all users,
-and `etcd-agent` for the workers. Both carry the number of their issue. If one is missing, or if the
-numbers differ because an earlier attempt was interrupted, all are replaced: a rotation is the deletion
+and `etcd-agent` for the workers. Each has a label with the number of its issue. If one is missing, or if the
+numbers differ because an earlier attempt was interrupted, both are replaced: a rotation is the deletion
 of a Secret and another run.
 """
 
 import argparse
 import json
+import os
 import secrets
 import ssl
 import sys
@@ -62,15 +63,15 @@ def contents(names: Sequence[str]) -> dict[str, dict[str, str]]:
     members = [Certificate(name="peer", names=names), Certificate(name="peer-client")]
     peer = issue("peer-ca", members)
     passwords = {"root-password": secrets.token_hex(32), "agent-password": secrets.token_hex(32)}
-    agent = {"ca.crt", "agent.crt", "agent.key", "agent-password"}
-    everything = {**client, **peer, **passwords}
+    agent_files = {"ca.crt", "agent.crt", "agent.key", "agent-password"}
+    all_files = {**client, **peer, **passwords}
     return {
         MEMBERS_SECRET: {
             name: content
-            for name, content in everything.items()
+            for name, content in all_files.items()
             if name not in ("agent.crt", "agent.key")
         },
-        AGENT_SECRET: {name: everything[name] for name in sorted(agent)},
+        AGENT_SECRET: {name: all_files[name] for name in sorted(agent_files)},
     }
 
 
@@ -130,11 +131,14 @@ class ClusterSecrets:
             with error:
                 if error.code == HTTPStatus.NOT_FOUND and path:
                     return None
-                raise SystemExit(f"{method} of the Secret{path}: {_message(error)}") from error
+                raise SystemExit(
+                    f"{method} of the Secret{path}: {_message(error)}; "
+                    "check the permissions of the service account"
+                ) from error
 
 
 def _message(error: urllib.error.HTTPError) -> str:
-    """Return the reason of a refusal: of the response only the message, which contains no secret."""
+    """Return the reason of a refusal: only the message of the response, which contains no secret."""
     try:
         return str(json.load(error)["message"])
     except (ValueError, KeyError):
@@ -162,6 +166,4 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    import os
-
     main(sys.argv[1:], os.environ)

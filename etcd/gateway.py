@@ -9,18 +9,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 REQUEST_SECONDS = 2.0
-NO_DATA_PATH = "/everstep/no-data"  # answered by members that wait for their peers, never by etcd
-# etcd's refusals of a request without a token: the second with client certificates, since the gateway's
-# own certificate then stands for a user without a name.
+NO_DATA_PATH = "/everstep/no-data"  # path that only members without data serve, never etcd
 NO_USER = ("user name is empty", "permission denied")
+"""Messages with which etcd refuses a request without a token. The second is for client certificates, because the
+gateway's own certificate then identifies a user without a name."""
 
 
 class EtcdError(Exception):
-    """A request that no member answered or that the member refused."""
+    """No member responded to a request, or the member refused it."""
 
 
-class NoAnswerError(EtcdError):
-    """A request without a valid response."""
+class NoResponseError(EtcdError):
+    """No valid response to a request."""
 
 
 def lacks_user(error: EtcdError) -> bool:
@@ -79,17 +79,17 @@ class Peers:
 
     Attributes:
         addresses: client URLs.
-        credentials: of this member; None for an etcd without authentication.
+        credentials: credentials of this member; None for an etcd without authentication.
     """
 
     addresses: Sequence[str]
     credentials: Credentials | None = None
 
     def members(self) -> list[Member] | None:
-        """Return the membership as the first peer that answers lists it; None if none answers.
+        """Return the membership as the first peer that responds lists it; None if none responds.
 
-        The read is not linearizable: the local view of one member shows whether another one has
-        been a member before, even while there is no leader.
+        The read is not linearizable: the local view of one member shows whether another member has
+        started before, even while there is no leader.
         """
         for address in self.addresses:
             try:
@@ -101,7 +101,7 @@ class Peers:
                 continue
         return None
 
-    def without_data(self, own_name: str) -> set[str]:
+    def names_without_data(self, own_name: str) -> set[str]:
         """Return the names of the peers that report neither data nor a start."""
         names = set[str]()
         for address in self.addresses:
@@ -129,7 +129,7 @@ class Peers:
         self._change("add", {"peerURLs": [peer_url]})
 
     def _change(self, method: str, body: Mapping[str, object]) -> None:
-        failure = EtcdError("no peer answers")
+        failure = EtcdError("no peer responds")
         for address in self.addresses:
             try:
                 call_as_root(address, f"cluster/member/{method}", body, self.credentials)
@@ -156,7 +156,7 @@ def read_members(body: Mapping[str, object]) -> list[Member]:
 def call_as_root(
     address: str, method: str, body: Mapping[str, object], credentials: Credentials | None
 ) -> dict[str, object]:
-    """Call a method, as root if etcd requires a user: it does once its users are set up.
+    """Call a method, as root if etcd requires a user: as it does once its users are set up.
 
     Raises:
         EtcdError: see `call`.
@@ -176,7 +176,7 @@ def authenticate(
     """Return a token for a user.
 
     Raises:
-        EtcdError: etcd does not accept the password, or cannot authenticate anybody now.
+        EtcdError: etcd does not accept the password, or cannot authenticate users now.
     """
     body = {"name": user, "password": password}
     return str(call(address, "auth/authenticate", body, credentials)["token"])
@@ -195,11 +195,11 @@ def call(
         address: client URL of a member.
         method: path below `/v3/`, for example `cluster/member/list`.
         body: JSON body of the request.
-        credentials: of this member; None for an etcd without TLS.
-        token: of a user; empty if there is none.
+        credentials: credentials of this member; None for an etcd without TLS.
+        token: token of a user; empty if there is none.
 
     Raises:
-        NoAnswerError: no valid response within `REQUEST_SECONDS`.
+        NoResponseError: no valid response within `REQUEST_SECONDS`.
         EtcdError: the member refused the call.
     """
     return _request(address, f"/v3/{method}", body, credentials, token)
@@ -217,13 +217,13 @@ def _request(
     try:
         status, content = _exchange(address, path, json.dumps(body), credentials, token)
     except (OSError, http.client.HTTPException) as error:
-        raise NoAnswerError(f"{url}: {error}") from error
+        raise NoResponseError(f"{url}: {error}") from error
     if status != http.client.OK:
         raise EtcdError(f"{url}: {content.decode(errors='replace')}")
     try:
         return dict(json.loads(content))
     except ValueError as error:
-        raise NoAnswerError(f"{url}: the response is not JSON") from error
+        raise NoResponseError(f"{url}: the response is not JSON") from error
 
 
 def _exchange(

@@ -18,7 +18,7 @@ class NoDataServer:
     """HTTP server of a member without data that waits for its peers.
 
     Attributes:
-        readers: names of the peers that have read the answer.
+        readers: names of the peers that have read the response.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class NoDataServer:
             def do_POST(self) -> None:
                 url = urlsplit(self.path)
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                if url.path != NO_DATA_PATH:  # a client of etcd: it tries another member
+                if url.path != NO_DATA_PATH:  # a client of etcd, which then tries another member
                     self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, "etcd has not started")
                     return
                 content = json.dumps({"no_data": name}).encode()
@@ -59,7 +59,7 @@ class NoDataServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port on which the server listens."""
         return int(self._server.server_address[1])
 
     @contextlib.contextmanager

@@ -7,7 +7,7 @@ Without that, two drains of a node, hours apart, would cost the quorum.
 etcdctl could do it, but etcd's image has no shell to script it. The result is a configuration file
 because the flags of etcd's container are fixed when the pod is created.
 
-A new cluster is started only if every member has answered that it has no data (`no_data_server`): silence may also
+A new cluster is started only if every member has responded that it has no data (`no_data_server`): silence may also
 be a failure of DNS or of the network.
 
 The simultaneous loss of two members of three is not covered: the last one cannot change the
@@ -23,9 +23,9 @@ from etcd.gateway import EtcdError, Member, Peers
 from etcd.no_data_server import NoDataServer
 
 RETRY_SECONDS = 1.0
-REPORT_POLLS = 30  # polls between two messages about peers without an answer
+REPORT_POLLS = 30  # polls between two messages about peers without a response
 LINGER_POLLS = 30
-"""Polls before the start of a new cluster, for peers that have not read this member's answer."""
+"""Polls before the start of a new cluster, for peers that have not read this member's response."""
 QUORUM_SECONDS = 60.0  # wait for a quorum; after that the restart of the pod is the next attempt
 
 
@@ -34,8 +34,8 @@ class StartEtcd:
     """Start etcd.
 
     Attributes:
-        state: `new` cluster or `existing` one, as etcd's `initial-cluster-state`.
-        members: name -> peer URL, as etcd's `initial-cluster`.
+        state: `new` cluster or `existing` one, as etcd's `initial_cluster-cluster-state`.
+        members: name -> peer URL, as etcd's `initial_cluster-cluster`.
     """
 
     state: str
@@ -56,9 +56,9 @@ class AddMember:
 
 @dataclass(frozen=True)
 class Wait:
-    """Wait for the peers that answer neither as members nor as members without data."""
+    """Wait for the peers that respond neither as members nor as members without data."""
 
-    silent: tuple[str, ...]
+    silent_peers: tuple[str, ...]
 
 
 JoinAction = StartEtcd | RemoveMember | AddMember | Wait
@@ -66,38 +66,44 @@ JoinAction = StartEtcd | RemoveMember | AddMember | Wait
 
 def next_action(
     name: str,
-    initial: Mapping[str, str],
-    listed: Sequence[Member] | None,
+    initial_cluster: Mapping[str, str],
+    listed_members: Sequence[Member] | None,
     *,
     has_data: bool,
-    without_data: Collection[str] = (),
+    names_without_data: Collection[str] = (),
 ) -> JoinAction:
     """Return the next action. Pure.
 
-    A cluster is new only if all its members answer that they have no data. Silence proves nothing: the
+    A cluster is new only if all its members respond that they have no data. Silence proves nothing: the
     peers may be cut off, and a member without data that started under its old identity would vote twice.
 
     Args:
         name: name of this member.
-        initial: name -> peer URL of all members in the pod's specification.
-        listed: membership as a peer lists it; None if no peer answers.
+        initial_cluster: name -> peer URL of all members in the pod's specification.
+        listed_members: membership as a peer lists it; None if no peer responds.
         has_data: True if this member still has its data; etcd then ignores the start options.
-        without_data: names of the peers that have answered that they have no data and have not started.
+        names_without_data: names of the peers that have responded that they have no data and have not started.
     """
     if has_data:
-        return StartEtcd(state="new", members=initial)
-    if listed is None:
-        silent = tuple(sorted(set(initial) - {name, *without_data}))
-        return Wait(silent) if silent else StartEtcd(state="new", members=initial)
-    own_member = next((member for member in listed if member.peer_url == initial[name]), None)
+        return StartEtcd(state="new", members=initial_cluster)
+    if listed_members is None:
+        silent_peers = tuple(sorted(set(initial_cluster) - {name, *names_without_data}))
+        return (
+            Wait(silent_peers) if silent_peers else StartEtcd(state="new", members=initial_cluster)
+        )
+    own_member = next(
+        (member for member in listed_members if member.peer_url == initial_cluster[name]), None
+    )
     if own_member is None:
         return AddMember()
     if own_member.started:
         return RemoveMember(identifier=own_member.identifier)
-    if not any(member.started for member in listed):
-        return StartEtcd(state="new", members=initial)
-    names = {url: member_name for member_name, url in initial.items()}
-    members = {names.get(member.peer_url, member.identifier): member.peer_url for member in listed}
+    if not any(member.started for member in listed_members):
+        return StartEtcd(state="new", members=initial_cluster)
+    names = {url: member_name for member_name, url in initial_cluster.items()}
+    members = {
+        names.get(member.peer_url, member.identifier): member.peer_url for member in listed_members
+    }
     return StartEtcd(state="existing", members=members)
 
 
@@ -113,7 +119,7 @@ def etcd_configuration(flags: Mapping[str, str], start: StartEtcd) -> dict[str, 
 
 
 def _option(value: str) -> str | int | bool:
-    """Return the value of a flag as the configuration file has it; a flag without a value is true."""
+    """Return the value of a flag with the type that the configuration file requires; a flag without a value is true."""
     return int(value) if value.isdigit() else True if value == "" else value
 
 
@@ -135,7 +141,7 @@ _TLS_OPTIONS = {
 
 def join(
     name: str,
-    initial: Mapping[str, str],
+    initial_cluster: Mapping[str, str],
     peers: Peers,
     *,
     has_data: bool,
@@ -146,7 +152,7 @@ def join(
 
     Args:
         name: name of this member.
-        initial: name -> peer URL of all members in the pod's specification.
+        initial_cluster: name -> peer URL of all members in the pod's specification.
         peers: the other members.
         has_data: True if this member still has its data.
         sleep: function that waits for a number of seconds.
@@ -155,25 +161,30 @@ def join(
     Raises:
         EtcdError: no quorum agreed to a change within `QUORUM_SECONDS`.
     """
-    without_data, polls, refused_seconds = set[str](), 0, 0.0
+    names_without_data, polls, refused_seconds = set[str](), 0, 0.0
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(serve(name)) if serve and not has_data else None
         while True:
-            listed = None if has_data else peers.members()
-            without_data |= set() if has_data or listed is not None else peers.without_data(name)
+            listed_members = None if has_data else peers.members()
+            if not has_data and listed_members is None:
+                names_without_data |= peers.names_without_data(name)
             action = next_action(
-                name, initial, listed, has_data=has_data, without_data=without_data
+                name,
+                initial_cluster,
+                listed_members,
+                has_data=has_data,
+                names_without_data=names_without_data,
             )
             if isinstance(action, StartEtcd):
-                if server and listed is None:
-                    _linger(server, set(initial) - {name}, sleep)
+                if server and listed_members is None:
+                    _linger(server, set(initial_cluster) - {name}, sleep)
                 return action
             if isinstance(action, Wait):
                 _report(action, polls)
                 polls += 1
             else:
                 try:
-                    _change_membership(peers, action, initial[name])
+                    _change_membership(peers, action, initial_cluster[name])
                 except EtcdError:
                     if refused_seconds >= QUORUM_SECONDS:
                         raise
@@ -182,9 +193,9 @@ def join(
 
 
 def _linger(server: NoDataServer, others: Collection[str], sleep: Callable[[float], None]) -> None:
-    """Continue to answer until all peers have read that this member has no data, within bounds.
+    """Continue to respond until all peers have read that this member has no data, for a bounded time.
 
-    A peer that misses the answer finds the started cluster as soon as that has a quorum.
+    A peer that misses the response finds the new cluster as soon as the cluster has a quorum.
     """
     for _ in range(LINGER_POLLS):
         if server.readers >= set(others):
@@ -193,10 +204,10 @@ def _linger(server: NoDataServer, others: Collection[str], sleep: Callable[[floa
 
 
 def _report(action: Wait, polls: int) -> None:
-    """Log the silent peers and the fix, once every `REPORT_POLLS` polls."""
+    """Log the silent_peers peers and the fix, once every `REPORT_POLLS` polls."""
     if polls % REPORT_POLLS == 0:
         print(
-            f"waiting for {', '.join(action.silent)}: a member without its data must not start a new "
+            f"waiting for {', '.join(action.silent_peers)}: a member without its data must not start a new "
             "cluster next to an existing one. If the data of all members is lost, delete all their "
             "pods; else check that the names resolve and that no network policy forbids the traffic",
             flush=True,

@@ -38,14 +38,14 @@ class Users:
     Attributes:
         address: client URL of the member.
         run: name of the run.
-        credentials: of the member.
+        credentials: credentials of the member.
     """
 
     address: str
     run: str
     credentials: Credentials
-    _done: tuple[str, str] | None = None  # passwords with which the users were set up
-    _root: str = ""  # password of root that etcd has accepted
+    _last_passwords: tuple[str, str] | None = None  # passwords with which the users were set up
+    _root_password: str = ""  # password of root that etcd has accepted
 
     def ensure(self) -> None:
         """Set up the users if etcd has none, or if a password was replaced.
@@ -54,20 +54,20 @@ class Users:
             EtcdError: etcd is unavailable, or refuses a change.
         """
         passwords = self.credentials.password(ROOT), self.credentials.password(AGENT)
-        enabled = self.enabled()
-        if enabled and self._done == passwords:
+        enabled = self.requires_user()
+        if enabled and self._last_passwords == passwords:
             return
         token = self._authenticate_root(passwords[0]) if enabled else ""
         self._set_up(token, passwords)
         if not enabled:
             self._call("auth/enable", {})
             print(f"set up the users of the run {self.run}", flush=True)
-        self._root, self._done = passwords[0], passwords
+        self._root_password, self._last_passwords = passwords[0], passwords
 
-    def enabled(self) -> bool:
-        """Return whether etcd requires a user; it answers from the member's own data."""
+    def requires_user(self) -> bool:
+        """Return whether etcd requires a user; this reads the member's own data."""
         try:
-            self._call("kv/range", {"key": _text("/"), "serializable": True})
+            self._call("kv/range", {"key": _base64("/"), "serializable": True})
         except EtcdError as error:
             if lacks_user(error):
                 return True
@@ -79,14 +79,14 @@ class Users:
         try:
             return self._authenticate(ROOT, password)
         except EtcdError as error:
-            if _WRONG_PASSWORD not in str(error) or not self._root:
+            if _WRONG_PASSWORD not in str(error) or not self._root_password:
                 raise
-        token = self._authenticate(ROOT, self._root)
+        token = self._authenticate(ROOT, self._root_password)
         self._call("auth/user/changepw", {"name": ROOT, "password": password}, token)
         return self._authenticate(ROOT, password)
 
     def _set_up(self, token: str, passwords: tuple[str, str]) -> None:
-        """Create missing roles and users, and correct those that differ."""
+        """Create missing roles and users, and correct roles and users that differ."""
         self._add("role", token, {"name": ROOT})
         self._add("role", token, {"name": RUN_ROLE})
         self._permit(token)
@@ -99,18 +99,18 @@ class Users:
     def _permit(self, token: str) -> None:
         """Grant the role access to the keys of the run only."""
         prefix = f"/everstep/{self.run}/"
-        expected = {"key": _text(prefix), "range_end": _text(f"/everstep/{self.run}0")}
+        expected = {"key": _base64(prefix), "range_end": _base64(f"/everstep/{self.run}0")}
         permissions: Any = self._call("auth/role/get", {"role": RUN_ROLE}, token).get("perm", [])
         ranges = [
-            {"key": granted["key"], "range_end": granted.get("range_end", "")}
-            for granted in permissions
+            {"key": permission["key"], "range_end": permission.get("range_end", "")}
+            for permission in permissions
         ]
         if expected not in ranges:
-            permission = {"permType": "READWRITE", **expected}
-            self._call("auth/role/grant", {"name": RUN_ROLE, "perm": permission}, token)
-        for range_ in ranges:
-            if range_ != expected:
-                self._call("auth/role/revoke", {"role": RUN_ROLE, **range_}, token)
+            new_permission = {"permType": "READWRITE", **expected}
+            self._call("auth/role/grant", {"name": RUN_ROLE, "perm": new_permission}, token)
+        for key_range in ranges:
+            if key_range != expected:
+                self._call("auth/role/revoke", {"role": RUN_ROLE, **key_range}, token)
 
     def _add(self, kind: str, token: str, body: Mapping[str, object]) -> bool:
         """Add a role or a user; return False if it exists."""
@@ -141,7 +141,7 @@ class Users:
         return call(self.address, method, body, self.credentials, token)
 
 
-def _text(text: str) -> str:
+def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
@@ -152,7 +152,7 @@ class Readiness:
     ready: bool = field(default=False)
 
     def server(self, port: int) -> ThreadingHTTPServer:
-        """Return a server that answers 200 if ready, else 503."""
+        """Return a server that responds with 200 if ready, else with 503."""
         readiness = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -180,21 +180,22 @@ def main(arguments: Sequence[str]) -> None:
         "--health-port", type=int, required=True, help="port of the readiness probe"
     )
     args = parser.parse_args(arguments)
-    # The first process of a container has no default for it: the pod would end 30 s later.
+    # SIGTERM has no default action for the first process of a container: without a handler, the pod would
+    # end only after its grace period.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     credentials = Credentials(folder=args.credentials)
     users, readiness = Users(args.address, args.run, credentials), Readiness()
     threading.Thread(target=readiness.server(args.health_port).serve_forever, daemon=True).start()
-    reported = ""
+    reported_reason = ""
     while True:
         try:
             users.ensure()
             readiness.ready, reason = True, ""
         except (EtcdError, OSError) as error:  # OSError: the Secret is being replaced
             readiness.ready, reason = False, str(error)
-        if reason and reason != reported:
+        if reason and reason != reported_reason:
             print(reason, flush=True)
-        reported = reason
+        reported_reason = reason
         time.sleep(CHECK_SECONDS)
 
 

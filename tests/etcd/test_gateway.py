@@ -2,7 +2,7 @@
 
 import pytest
 
-from etcd.gateway import Member, NoAnswerError, Peers, call, read_members
+from etcd.gateway import Member, NoResponseError, Peers, call, read_members
 
 CLOSED = "http://127.0.0.1:1"  # a port that nothing listens on
 

@@ -48,7 +48,7 @@ def test_missing_responses_do_not_prove_a_new_cluster(without_data: list[str]) -
     action = next_action("etcd-0", INITIAL, None, has_data=False, without_data=without_data)
 
     assert isinstance(action, Wait)
-    assert set(action.silent) == {"etcd-1", "etcd-2"} - set(without_data)
+    assert set(action.silent_peers) == {"etcd-1", "etcd-2"} - set(names_without_data)
 
 
 def test_a_cluster_without_started_members_is_new() -> None:
@@ -88,10 +88,10 @@ def test_a_joining_member_names_only_members_of_the_cluster() -> None:
     started=st.lists(st.booleans(), min_size=3, max_size=3),
     present=st.lists(st.booleans(), min_size=3, max_size=3),
     silent=st.booleans(),
-    without_data=st.sets(st.sampled_from(["etcd-1", "etcd-2"])),
+    names_without_data=st.sets(st.sampled_from(["etcd-1", "etcd-2"])),
 )
 def test_a_member_without_data_never_starts_under_an_identity_that_has_voted(
-    started: list[bool], present: list[bool], silent: bool, without_data: set[str]
+    started: list[bool], present: list[bool], silent: bool, names_without_data: set[str]
 ) -> None:
     members = [member(index, started=started[index]) for index in range(3) if present[index]]
 
@@ -130,16 +130,16 @@ class ScriptedPeers(Peers):
         self,
         *responses: Sequence[Member] | None,
         refusals: int = 0,
-        without_data: Sequence[set[str]] = (),
+        names_without_data: Sequence[set[str]] = (),
     ) -> None:
         super().__init__(addresses=["http://etcd-1", "http://etcd-2"])
         self._script = iter([*responses[:-1]])
         self._last_response = responses[-1]
         self._refusals = iter(range(refusals))
-        self._without_data = iter(without_data)
+        self._without_data = iter(names_without_data)
         self.changes: list[str] = []
 
-    def without_data(self, own_name: str) -> set[str]:
+    def names_without_data(self, own_name: str) -> set[str]:
         del own_name
         return next(self._without_data, set())
 

@@ -98,7 +98,7 @@ class Cluster:
         if self.credentials:
             users = Users(self.url("etcd-0", CLIENT_PORT), "fashion", self.credentials)
             users.ensure()
-            assert users.enabled()
+            assert users.requires_user()
         return processes
 
     def request(self, name: str, method: str, body: dict[str, object]) -> dict[str, object]:
