@@ -1,4 +1,4 @@
-"""Watcher of a spot node: handles the interruptions that the cloud announces.
+"""Watcher of a spot node, which handles the interruptions that the cloud announces.
 
 A DaemonSet runs `python3 -m spot` on every spot node. When the machine is about to be interrupted,
 the watcher cordons the node, annotates it with the reason and the deadline, annotates the workers

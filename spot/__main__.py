@@ -1,4 +1,4 @@
-"""The command `python3 -m spot`: watches the pod's own node until SIGTERM."""
+"""The command `python3 -m spot`, which watches the node of its pod until SIGTERM."""
 
 import argparse
 import logging
@@ -24,7 +24,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="spot", description=__doc__)
     parser.add_argument("--node", default=os.environ.get("NODE_NAME"), help="name of the node")
-    parser.add_argument("--cloud", choices=("auto", "aws", "azure"), default="auto")
+    parser.add_argument(
+        "--cloud", choices=("auto", "aws", "azure"), default="auto", help="cloud of the node"
+    )
     parser.add_argument(
         "--metadata", default=metadata.LINK_LOCAL, help="address of the metadata service"
     )
@@ -36,7 +38,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--drain",
         choices=("late", "always"),
         default="late",
-        help="late: first leave a sixth of the notice to a cloud that promises to drain the node",
+        help="late: first leave a sixth of the notice to a cloud that promises to drain the node; "
+        "always: drain immediately",
     )
     args = parser.parse_args(arguments)
     if not args.node or not args.api:
@@ -49,8 +52,8 @@ def main(arguments: Sequence[str]) -> None:
     args = parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, lambda *_: stop.set())
     service = _metadata_service(args, stop)
     if service is None:
         return
@@ -68,7 +71,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _metadata_service(args: argparse.Namespace, stop: threading.Event) -> Metadata | None:
-    """Return the selected or the detected metadata service; None on SIGTERM before that."""
+    """Return the selected or the detected metadata service; None if SIGTERM arrives first."""
     if args.cloud == "aws":
         return AwsMetadata(args.metadata)
     if args.cloud == "azure":

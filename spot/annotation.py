@@ -24,7 +24,7 @@ class WatchedNode:
 
 
 def node_patch(notice: Notice | None, node: WatchedNode, now: float) -> dict[str, Any] | None:
-    """Return the merge patch that makes the node reflect the notice; None if it does already."""
+    """Return the merge patch that makes the node reflect the notice; None if it already does."""
     stops = notice is not None and notice.effect is Effect.STOP
     annotations = {
         key: value
@@ -53,7 +53,7 @@ def _encode(notice: Notice, node: WatchedNode, now: float) -> str:
     """Return the annotation's value: reason, deadline, and the state that later passes need."""
     previous = recorded_notice(node)
     stops = notice.effect is Effect.STOP
-    since = first_seen(notice, node)
+    recorded_at = first_recorded_time(notice, node)
     content = {
         "reason": notice.reason,
         "deadline": None if notice.deadline is None else format_time(notice.deadline),
@@ -61,7 +61,7 @@ def _encode(notice: Notice, node: WatchedNode, now: float) -> str:
         "leaves": stops,
         # The watcher must not lift a cordon that it did not set.
         "cordoned": stops and (bool(previous.get("cordoned")) or not node.unschedulable),
-        "since": format_time(now if since is None else since),
+        "since": format_time(now if recorded_at is None else recorded_at),
     }
     return json.dumps(content, sort_keys=True)
 
@@ -75,13 +75,13 @@ def recorded_notice(node: WatchedNode) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def first_seen(notice: Notice, node: WatchedNode) -> float | None:
-    """Return the time at which the notice was first recorded, in seconds since 1970; None if it is not.
+def first_recorded_time(notice: Notice, node: WatchedNode) -> float | None:
+    """Return the time at which the notice was first recorded, in seconds since 1970; None if it was not.
 
     The reason identifies the notice: its deadline may move.
     """
-    recorded = recorded_notice(node)
-    return _read_time(recorded.get("since")) if recorded.get("reason") == notice.reason else None
+    content = recorded_notice(node)
+    return _read_time(content.get("since")) if content.get("reason") == notice.reason else None
 
 
 def format_time(seconds: float) -> str:

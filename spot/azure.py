@@ -22,7 +22,7 @@ EFFECTS = {
     "Redeploy": Effect.STOP,
     "Freeze": Effect.PAUSE,
 }
-DRAINED_BY_AKS = frozenset({"Preempt"})  # AKS does not drain for "Reboot" and "Terminate"
+EVENTS_DRAINED_BY_AKS = frozenset({"Preempt"})  # AKS does not drain for "Reboot" and "Terminate"
 
 
 def read_machine_name(response: HttpResponse) -> str | None:
@@ -61,15 +61,15 @@ def _read_event(event: dict[str, Any]) -> Notice:
     """Parse one event."""
     kind, identifier = event["EventType"], str(event.get("EventId") or "")
     effect = EFFECTS[kind]
-    scheduled = event.get("EventStatus") == "Scheduled" and bool(identifier)
+    is_scheduled = event.get("EventStatus") == "Scheduled" and bool(identifier)
     return Notice(
         cloud="azure",
         reason=kind,
         effect=effect,
         deadline=_read_time(event.get("NotBefore")),
         identifier=identifier,
-        cloud_drains=kind in DRAINED_BY_AKS,
-        may_start=scheduled and effect is Effect.STOP,
+        cloud_drains=kind in EVENTS_DRAINED_BY_AKS,
+        may_start=is_scheduled and effect is Effect.STOP,
     )
 
 
@@ -79,7 +79,7 @@ def start_request(identifier: str) -> bytes:
 
 
 def _read_time(value: object) -> float | None:
-    """Parse `Mon, 19 Sep 2016 18:29:47 GMT` into seconds since 1970; None once the event started."""
+    """Parse `Mon, 19 Sep 2016 18:29:47 GMT` into seconds since 1970; None once the event has started."""
     try:
         return parsedate_to_datetime(str(value)).timestamp()
     except ValueError:

@@ -97,8 +97,10 @@ class ApiServer:
         annotations = {DEADLINE_ANNOTATION: change.deadline}
         body = {"metadata": {"uid": pod.uid, "annotations": annotations}}
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-        accepted = (NOT_FOUND, CONFLICT)  # 409: another pod has that name now
-        self._call("PATCH", path, body, content_type=MERGE_PATCH, accepted=accepted)
+        accepted_statuses = (NOT_FOUND, CONFLICT)  # 409: another pod has that name now
+        self._call(
+            "PATCH", path, body, content_type=MERGE_PATCH, accepted_statuses=accepted_statuses
+        )
 
     def evict(self, eviction: Eviction) -> bool:
         """Evict a pod; return False if a disruption budget does not allow it now."""
@@ -113,8 +115,8 @@ class ApiServer:
             },
         }
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction"
-        accepted = (NOT_FOUND, CONFLICT, TOO_MANY_REQUESTS)
-        response = self._call("POST", path, body, accepted=accepted)
+        accepted_statuses = (NOT_FOUND, CONFLICT, TOO_MANY_REQUESTS)
+        response = self._call("POST", path, body, accepted_statuses=accepted_statuses)
         return response.get("code") != TOO_MANY_REQUESTS
 
     @property
@@ -128,9 +130,9 @@ class ApiServer:
         body: object = None,
         *,
         content_type: str = "application/json",
-        accepted: tuple[int, ...] = (),
+        accepted_statuses: tuple[int, ...] = (),
     ) -> dict[str, Any]:
-        """Make a call and return its JSON, even for an error status in `accepted`."""
+        """Make a call and return its JSON, even for an error status in `accepted_statuses`."""
         try:
             token = self.token_file.read_text(encoding="ascii").strip()
         except OSError as error:
@@ -146,7 +148,7 @@ class ApiServer:
             content = json.loads(response.body)
         except ValueError as error:
             raise UnavailableError(f"{method} {path}: the response is not JSON") from error
-        if response.status >= 400 and response.status not in accepted:
+        if response.status >= 400 and response.status not in accepted_statuses:
             message = content.get("message")
             raise RefusedError(f"{method} {path}: {message} (HTTP {response.status})")
         return dict(content)
@@ -167,8 +169,8 @@ def read_pod(source: Mapping[str, Any]) -> NodePod:
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
-        ignored=ignored,
-        worker=(metadata.get("labels") or {}).get(GROUP_NAME_LABEL) == ELASTICJOB_GROUP,
+        is_ignored=ignored,
+        is_worker=(metadata.get("labels") or {}).get(GROUP_NAME_LABEL) == ELASTICJOB_GROUP,
         deadline=annotations.get(DEADLINE_ANNOTATION),
         grace_seconds=int(spec.get("terminationGracePeriodSeconds") or 0),
         ends_at=datetime.fromisoformat(deletion_time).timestamp() if deletion_time else None,

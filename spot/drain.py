@@ -15,7 +15,7 @@ from everstep.catalog.timing import (
     NODE_MARGIN_SECONDS,
     WORKER_NOTIFICATION_SECONDS,
 )
-from spot.annotation import WatchedNode, first_seen, format_time, node_patch
+from spot.annotation import WatchedNode, first_recorded_time, format_time, node_patch
 from spot.notice import Effect, Notice, most_urgent
 
 
@@ -24,8 +24,8 @@ class NodePod:
     """A pod on the watched node.
 
     Attributes:
-        ignored: True if drains ignore it: a DaemonSet's pod, a static or a finished one.
-        worker: True for a worker of an ElasticJob.
+        is_ignored: True if drains ignore it: a pod of a DaemonSet, a static pod or a finished pod.
+        is_worker: True for a worker of an ElasticJob.
         deadline: value of its deadline annotation; None if there is none.
         grace_seconds: its termination grace period.
         ends_at: time at which it will be killed, in seconds since 1970; None while it is not terminating.
@@ -34,8 +34,8 @@ class NodePod:
     namespace: str
     name: str
     uid: str
-    ignored: bool = False
-    worker: bool = False
+    is_ignored: bool = False
+    is_worker: bool = False
     deadline: str | None = None
     grace_seconds: int = 30
     ends_at: float | None = None
@@ -64,18 +64,18 @@ class DrainDecision:
     Attributes:
         reason: text for the log; constant as long as the reason is the same.
         patch: merge patch of the node; None if it is up to date.
-        deadlines: deadline annotations to change.
-        evict: pods to evict.
-        start: events that the cloud may start, because the node is empty.
-        settled: True if nothing remains to be done until the notices change.
+        deadline_changes: deadline annotations to change.
+        evictions: pods to evict.
+        events_to_start: events that the cloud may start, because the node is empty.
+        is_settled: True if nothing remains to be done until the notices change.
     """
 
     reason: str
     patch: Mapping[str, Any] | None = None
-    deadlines: tuple[DeadlineChange, ...] = ()
-    evict: tuple[Eviction, ...] = ()
-    start: tuple[str, ...] = ()
-    settled: bool = False
+    deadline_changes: tuple[DeadlineChange, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    events_to_start: tuple[str, ...] = ()
+    is_settled: bool = False
 
 
 def decide(
@@ -97,32 +97,40 @@ def decide(
     """
     notice = most_urgent(notices)
     patch = node_patch(notice, node, now)
-    deadlines = _deadline_changes(notice, pods)
-    unchanged = patch is None and not deadlines
+    deadline_changes = _deadline_changes(notice, pods)
+    is_unchanged = patch is None and not deadline_changes
     if notice is None:
         return DrainDecision(
-            reason="no notice", patch=patch, deadlines=deadlines, settled=unchanged
+            reason="no notice",
+            patch=patch,
+            deadline_changes=deadline_changes,
+            is_settled=is_unchanged,
         )
     reason = f"{notice.cloud} announces {notice.reason}"
     if notice.effect is not Effect.STOP:
         return DrainDecision(
-            reason=f"{reason}: recorded", patch=patch, deadlines=deadlines, settled=unchanged
+            reason=f"{reason}: recorded",
+            patch=patch,
+            deadline_changes=deadline_changes,
+            is_settled=is_unchanged,
         )
-    remaining = [pod for pod in pods if not pod.ignored]
-    if not remaining:
-        start = tuple(event.identifier for event in notices if event.may_start)
-        return DrainDecision(reason=f"{reason}: the node is empty", patch=patch, start=start)
-    if cloud_drains and notice.cloud_drains and now < _cloud_drain_ends(notice, node, now):
+    remaining_pods = [pod for pod in pods if not pod.is_ignored]
+    if not remaining_pods:
+        identifiers = tuple(event.identifier for event in notices if event.may_start)
+        return DrainDecision(
+            reason=f"{reason}: the node is empty", patch=patch, events_to_start=identifiers
+        )
+    if cloud_drains and notice.cloud_drains and now < _cloud_drain_end(notice, node, now):
         return DrainDecision(
             reason=f"{reason}: waiting for the cloud to drain the node",
             patch=patch,
-            deadlines=deadlines,
+            deadline_changes=deadline_changes,
         )
     return DrainDecision(
         reason=f"{reason}: draining the node",
         patch=patch,
-        deadlines=deadlines,
-        evict=_evictions(remaining, deadlines, notice, node, now),
+        deadline_changes=deadline_changes,
+        evictions=_evictions(remaining_pods, deadline_changes, notice, node, now),
     )
 
 
@@ -137,24 +145,24 @@ def _deadline_changes(notice: Notice | None, pods: Sequence[NodePod]) -> tuple[D
     return tuple(
         DeadlineChange(pod=pod, deadline=deadline)
         for pod in pods
-        if pod.worker and not pod.ignored and pod.ends_at is None and pod.deadline != deadline
+        if pod.is_worker and not pod.is_ignored and pod.ends_at is None and pod.deadline != deadline
     )
 
 
-def _cloud_drain_ends(notice: Notice, node: WatchedNode, now: float) -> float:
+def _cloud_drain_end(notice: Notice, node: WatchedNode, now: float) -> float:
     """Return the time until which the watcher leaves the drain to the cloud, in seconds since 1970."""
-    since = first_seen(notice, node)
-    if since is None:
-        since = now
+    recorded_at = first_recorded_time(notice, node)
+    if recorded_at is None:
+        recorded_at = now
     if notice.deadline is None:
         return now
-    share = (notice.deadline - since) * CLOUD_DRAIN_SHARE
-    return since + min(CLOUD_DRAIN_SECONDS, share)
+    share = (notice.deadline - recorded_at) * CLOUD_DRAIN_SHARE
+    return recorded_at + min(CLOUD_DRAIN_SECONDS, share)
 
 
 def _evictions(
     pods: Sequence[NodePod],
-    deadlines: Sequence[DeadlineChange],
+    deadline_changes: Sequence[DeadlineChange],
     notice: Notice,
     node: WatchedNode,
     now: float,
@@ -166,14 +174,14 @@ def _evictions(
     """
     deadline = now if notice.deadline is None else notice.deadline
     remaining_seconds = max(1, math.floor(deadline - NODE_MARGIN_SECONDS - now))
-    since = first_seen(notice, node)
-    notifying = notice.deadline is not None and (
-        since is None or now < since + WORKER_NOTIFICATION_SECONDS
+    recorded_at = first_recorded_time(notice, node)
+    is_notifying = notice.deadline is not None and (
+        recorded_at is None or now < recorded_at + WORKER_NOTIFICATION_SECONDS
     )
-    waiting = {change.pod.uid for change in deadlines} if notifying else set[str]()
+    waiting_uids = {change.pod.uid for change in deadline_changes} if is_notifying else set[str]()
     return tuple(
         Eviction(pod=pod, grace_seconds=min(pod.grace_seconds, remaining_seconds))
         for pod in pods
-        if pod.uid not in waiting
+        if pod.uid not in waiting_uids
         and (pod.ends_at is None or pod.ends_at > max(now + remaining_seconds, deadline))
     )

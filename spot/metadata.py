@@ -13,7 +13,9 @@ from spot.http import HttpRequest, HttpResponse, UnavailableError, send
 from spot.notice import Notice
 
 LINK_LOCAL = "http://169.254.169.254"  # the same in both clouds
-POLL_SECONDS = 2.0  # timeout; the service is on the machine's own host and takes milliseconds
+REQUEST_SECONDS = (
+    2.0  # timeout of a request; the service is on the machine's own host and takes milliseconds
+)
 START_SECONDS = 5.0  # timeout of StartRequests, which involve the host's controller
 UNAUTHORIZED = 401
 
@@ -59,7 +61,7 @@ class AwsMetadata:
 
     def _send(self, path: str) -> HttpResponse:
         request = HttpRequest(method="GET", path=path, headers={aws.TOKEN_HEADER: self._token})
-        return send(self.base_url, request, POLL_SECONDS)
+        return send(self.base_url, request, REQUEST_SECONDS)
 
 
 @dataclass
@@ -67,7 +69,7 @@ class AzureMetadata:
     """The Scheduled Events of Azure's instance metadata service.
 
     The first request activates the service and may take two minutes; a request that times out
-    activates it too.
+    activates it, too.
     """
 
     base_url: str = LINK_LOCAL
@@ -98,25 +100,25 @@ class AzureMetadata:
 
     def _get(self, path: str) -> HttpResponse:
         request = HttpRequest(method="GET", path=path, headers=azure.HEADERS)
-        return send(self.base_url, request, POLL_SECONDS)
+        return send(self.base_url, request, REQUEST_SECONDS)
 
 
 def aws_token(base_url: str) -> str:
     """Return a new session token of EC2's metadata service.
 
     Raises:
-        UnavailableError: no response, or not one of this service, as on another cloud.
+        UnavailableError: there is no response, or the response of another service, as on another cloud.
     """
     headers = {aws.TOKEN_TTL_HEADER: str(aws.TOKEN_TTL_SECONDS)}
     request = HttpRequest(method="PUT", path=aws.TOKEN_PATH, headers=headers)
-    response = send(base_url, request, POLL_SECONDS)
+    response = send(base_url, request, REQUEST_SECONDS)
     if response.status != 200:
         raise UnavailableError(f"the request for a session token failed: HTTP {response.status}")
     return response.body.decode("ascii", "replace").strip()
 
 
 def detect(base_url: str = LINK_LOCAL) -> Metadata | None:
-    """Return the metadata service that responds at `base_url`; None if neither cloud's does."""
+    """Return the metadata service that responds at `base_url`; None if none responds."""
     try:
         aws_token(base_url)
     except UnavailableError:
@@ -125,7 +127,7 @@ def detect(base_url: str = LINK_LOCAL) -> Metadata | None:
         return AwsMetadata(base_url)
     try:
         request = HttpRequest(method="GET", path=azure.INSTANCE_PATH, headers=azure.HEADERS)
-        machine = azure.read_machine_name(send(base_url, request, POLL_SECONDS))
+        machine = azure.read_machine_name(send(base_url, request, REQUEST_SECONDS))
     except UnavailableError:
         return None
     return AzureMetadata(base_url, machine) if machine else None

@@ -24,18 +24,18 @@ class Watcher:
     Attributes:
         metadata: the cloud's metadata service.
         client: the API server.
-        now: clock, seconds since 1970.
+        clock: function that returns the seconds since 1970.
         cloud_drains: False to drain immediately even if the cloud promises to drain.
     """
 
     metadata: Metadata
     client: NodeClient
-    now: Callable[[], float]
+    clock: Callable[[], float]
     cloud_drains: bool = True
     _settled_notices: tuple[Notice, ...] | None = field(default=None, init=False)
     _notices: tuple[Notice, ...] | None = field(default=None, init=False)
-    _started: set[str] = field(default_factory=set, init=False)
-    _logged: str = field(default="", init=False)
+    _requested_starts: set[str] = field(default_factory=set, init=False)
+    _last_message: str = field(default="", init=False)
 
     def step(self) -> None:
         """Make one pass. Errors that a later pass can fix are logged, not raised."""
@@ -56,7 +56,7 @@ class Watcher:
     def _decide(self, notices: tuple[Notice, ...]) -> DrainDecision:
         """Read the node and its pods and decide."""
         pods = self.client.pods()
-        node, now = self.client.node(), self.now()
+        node, now = self.client.node(), self.clock()
         return decide(notices, node, pods, now, cloud_drains=self.cloud_drains)
 
     def _act(self, decision: DrainDecision, notices: tuple[Notice, ...]) -> None:
@@ -67,13 +67,13 @@ class Watcher:
                 self.client.patch_node(decision.patch)
             except RefusedError as error:
                 log.warning("the node was not changed: %s", error)  # its pods can still be evicted
-        for change in decision.deadlines:
+        for change in decision.deadline_changes:
             self._set_deadline(change)
-        for eviction in decision.evict:
+        for eviction in decision.evictions:
             self._evict(eviction)
-        for identifier in decision.start:
+        for identifier in decision.events_to_start:
             self._start(identifier)
-        self._settled_notices = notices if decision.settled else None
+        self._settled_notices = notices if decision.is_settled else None
 
     def _set_deadline(self, change: DeadlineChange) -> None:
         """Annotate one worker; a refusal must not delay the drain."""
@@ -86,24 +86,24 @@ class Watcher:
         """Evict one pod; a refusal must not keep the others from being evicted."""
         name = f"{eviction.pod.namespace}/{eviction.pod.name}"
         try:
-            evicted = self.client.evict(eviction)
+            is_evicted = self.client.evict(eviction)
         except RefusedError as error:
             log.warning("%s was not evicted: %s", name, error)
             return
-        if evicted:
+        if is_evicted:
             log.info("evicted %s, grace period %d s", name, eviction.grace_seconds)
         else:
             log.info("a disruption budget does not allow the eviction of %s now", name)
 
     def _start(self, identifier: str) -> None:
         """Request once that the cloud start an event."""
-        if identifier not in self._started:
+        if identifier not in self._requested_starts:
             self.metadata.start(identifier)
-            self._started.add(identifier)
+            self._requested_starts.add(identifier)
             log.info("requested that the cloud start %s", identifier)
 
     def _log_change(self, message: str) -> None:
         """Log a message when it changes, not in every pass."""
-        if message != self._logged:
+        if message != self._last_message:
             log.info("%s", message)
-            self._logged = message
+            self._last_message = message

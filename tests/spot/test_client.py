@@ -25,7 +25,7 @@ def test_a_pod_is_parsed_with_its_grace_period_and_its_end() -> None:
     )
 
     assert (pod.namespace, pod.name, pod.uid) == ("elastic-job", "fashion-worker-0", "1")
-    assert (pod.grace_seconds, pod.ends_at, pod.ignored) == (110, 1795249320.0, False)
+    assert (pod.grace_seconds, pod.ends_at, pod.is_ignored) == (110, 1795249320.0, False)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def service_url(tmp_path: Path, notice_file: Path, request: pytest.FixtureReques
 def test_the_watcher_parses_the_notices_of_the_twin(
     service_url: str, notice_file: Path, reasons: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata, "POLL_SECONDS", 100.0)
+    monkeypatch.setattr(metadata, "REQUEST_SECONDS", 100.0)
     cloud = metadata.detect(service_url)
     assert cloud is not None
     assert cloud.poll() == (), "it found the service, and nothing is announced"

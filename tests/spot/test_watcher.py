@@ -315,7 +315,7 @@ def check_history(
 
 
 def worker(name: str = "worker", **values: Any) -> NodePod:
-    return pod(name, worker=True, grace_seconds=110, **values)
+    return pod(name, is_worker=True, grace_seconds=110, **values)
 
 
 def test_a_worker_gets_the_deadline_while_the_cloud_may_still_drain() -> None:
