@@ -1,4 +1,4 @@
-"""Time collectives over the processes of a group: `python3 -m everstep.interconnect.benchmark`, once for each rank.
+"""Benchmark of collectives over the processes of a group: `python3 -m everstep.interconnect.benchmark` for each rank.
 
 Any launcher that sets RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and LOCAL_RANK can start it; `launch` does. Rank
 0 prints one JSON object a line: the setup, a line for each measurement, and the end. NCCL's own log lines, on the
@@ -26,13 +26,13 @@ from everstep.interconnect.collectives import (
     array_sizes,
 )
 
-WARM_UP = 2  # operations of each size before the timed ones
+WARM_UP_OPERATIONS = 2  # operations of each size before the timed ones
 TIMEOUT = timedelta(seconds=300)
-"""Longest time of one operation; a peer that vanished without notice is reported after it."""
+"""Timeout of one operation, after which a peer that vanished without notice is reported."""
 
 SHARE_OF_MEMORY = 0.8
-ARRAYS = {"cuda": 1.5, "cpu": 3.0}
-"""Memory for an array as a multiple of its size: with the part of a rank and copies of the backend."""
+ARRAY_MEMORY_FACTORS = {"cuda": 1.5, "cpu": 3.0}
+"""Memory for an array as a multiple of its size, including the part of a rank and the copies of the backend."""
 
 
 def main(arguments: "list[str] | None" = None) -> int:
@@ -40,7 +40,7 @@ def main(arguments: "list[str] | None" = None) -> int:
     options = parse(arguments)
     try:
         run(options)
-    except RuntimeError as error:  # torch's: connections that break, time-outs
+    except RuntimeError as error:  # torch's: connections that break, timeouts
         reason = str(error).strip().splitlines()[0]
         print(f"error: rank {os.environ['RANK']} lost its group: {reason}", file=sys.stderr)
         return 1
@@ -51,12 +51,25 @@ def parse(arguments: "list[str] | None") -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="everstep.interconnect.benchmark")
     add = parser.add_argument
-    add("--backend", choices=("auto", "nccl", "gloo"), default="auto")
-    add("--collectives", nargs="+", choices=COLLECTIVES, default=list(COLLECTIVES))
-    add("--min-bytes", type=int, default=MIN_BYTES)
-    add("--max-bytes", type=int, default=MAX_BYTES)
-    add("--iterations", type=int, default=20, help="timed operations of each size, at most")
-    add("--seconds", type=float, default=2.0, help="time for each size, about")
+    add(
+        "--backend",
+        choices=("auto", "nccl", "gloo"),
+        default="auto",
+        help="backend of torch.distributed; auto: nccl with a GPU, otherwise gloo",
+    )
+    add(
+        "--collectives",
+        nargs="+",
+        choices=COLLECTIVES,
+        default=list(COLLECTIVES),
+        help="collectives to measure",
+    )
+    add("--min-bytes", type=int, default=MIN_BYTES, help="smallest array, in bytes")
+    add("--max-bytes", type=int, default=MAX_BYTES, help="largest array, in bytes")
+    add(
+        "--iterations", type=int, default=20, help="maximum number of timed operations of each size"
+    )
+    add("--seconds", type=float, default=2.0, help="approximate seconds for each size")
     return parser.parse_args(arguments)
 
 
@@ -70,10 +83,10 @@ def run(options: argparse.Namespace) -> None:
         device = torch.device("cpu")
     dist.init_process_group(backend, timeout=TIMEOUT)
     try:
-        largest = agree_on_size(options.max_bytes, device)
-        note("setup", **describe(backend, device), max_bytes=options.max_bytes, largest=largest)
+        max_bytes = agree_on_size(options.max_bytes, device)
+        note("setup", **describe(backend, device), max_bytes=options.max_bytes, largest=max_bytes)
         for collective in options.collectives:
-            measure_all(collective, options, largest, device)
+            measure_all(collective, options, max_bytes, device)
         note("end")
     finally:
         dist.destroy_process_group()
@@ -104,19 +117,23 @@ def describe(backend: str, device: torch.device) -> "dict[str, object]":
     }
 
 
-def agree_on_size(largest: int, device: torch.device) -> int:
+def agree_on_size(max_bytes: int, device: torch.device) -> int:
     """Return the largest array that fits into the memory of all ranks, a power of two, in bytes."""
-    fits = int(available_bytes(device) * SHARE_OF_MEMORY / ARRAYS[device.type])
-    agreed = torch.tensor([min(largest, 2 ** (fits.bit_length() - 1))], device=device)
-    dist.all_reduce(agreed, dist.ReduceOp.MIN)
-    return int(agreed.item())
+    fitting_bytes = int(
+        available_bytes(device) * SHARE_OF_MEMORY / ARRAY_MEMORY_FACTORS[device.type]
+    )
+    agreed_bytes = torch.tensor(
+        [min(max_bytes, 2 ** (fitting_bytes.bit_length() - 1))], device=device
+    )
+    dist.all_reduce(agreed_bytes, dist.ReduceOp.MIN)
+    return int(agreed_bytes.item())
 
 
 def available_bytes(device: torch.device) -> int:
     """Return the free memory for one process of this node, in bytes."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return min(free_memory(), free_in_cgroup()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return min(free_memory(), free_cgroup_memory()) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def free_memory() -> int:
@@ -125,7 +142,7 @@ def free_memory() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
 
 
-def free_in_cgroup(folder: Path = Path("/sys/fs/cgroup")) -> int:
+def free_cgroup_memory(folder: Path = Path("/sys/fs/cgroup")) -> int:
     """Return the memory that this container may still use, in bytes."""
     try:
         limit = (folder / "memory.max").read_text().strip()
@@ -135,10 +152,10 @@ def free_in_cgroup(folder: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def measure_all(
-    collective: str, options: argparse.Namespace, largest: int, device: torch.device
+    collective: str, options: argparse.Namespace, max_bytes: int, device: torch.device
 ) -> None:
     """Measure one collective with all sizes, and print the results."""
-    for size in array_sizes(collective, dist.get_world_size(), options.min_bytes, largest):
+    for size in array_sizes(collective, dist.get_world_size(), options.min_bytes, max_bytes):
         try:
             operation = Operation(collective, size, device)
             wrong_values = operation.check()
@@ -178,7 +195,7 @@ class Operation:
             dist.reduce_scatter_tensor(self._part, self._array)
 
     def check(self) -> int:
-        """Run the collective with known numbers; return how many results are wrong, over all ranks."""
+        """Run the collective with known numbers; return the number of wrong results over all ranks."""
         self._array.fill_(dist.get_rank() + 1)
         self._part.fill_(dist.get_rank() + 1)
         self()
@@ -198,7 +215,7 @@ def measure(
     operation: Operation, options: argparse.Namespace, device: torch.device
 ) -> "tuple[int, float]":
     """Return the number of timed operations and the seconds of one, averaged over the ranks."""
-    estimate = duration(operation, WARM_UP, device)
+    estimate = duration(operation, WARM_UP_OPERATIONS, device)
     local_iterations = min(options.iterations, max(1, int(options.seconds / max(estimate, 1e-9))))
     common_iterations = torch.tensor([local_iterations], device=device)
     dist.broadcast(common_iterations, 0)

@@ -1,9 +1,9 @@
 """Collectives and their bandwidths, as NVIDIA's nccl-tests define them.
 
 https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md: the algorithm bandwidth is size / time. The bus
-bandwidth is that multiplied by a factor of the collective and the number of ranks n, so that it can be compared with
-the speed of the hardware: 2(n-1)/n for all-reduce, (n-1)/n for all-gather and reduce-scatter. The size of the last
-two is the whole array's: n times the part of a rank. One GB is 10^9 bytes.
+bandwidth is the algorithm bandwidth multiplied by a factor of the collective and the number of ranks n, so that it
+can be compared with the speed of the hardware. The factor is 2(n-1)/n for all-reduce, (n-1)/n for all-gather and
+reduce-scatter. For the last two, the size is n times the part of a rank: the whole array. One GB is 10^9 bytes.
 """
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
@@ -28,14 +28,14 @@ def bus_bandwidth(collective: str, ranks: int, size: int, seconds: float) -> flo
     return algorithm_bandwidth(size, seconds) * bus_factor(collective, ranks)
 
 
-def array_sizes(collective: str, ranks: int, smallest: int, largest: int) -> "list[int]":
-    """Return the sizes of the whole array in bytes: doubled from the smallest to the largest.
+def array_sizes(collective: str, ranks: int, min_bytes: int, max_bytes: int) -> "list[int]":
+    """Return the sizes of the whole array in bytes: doubled from `min_bytes` to `max_bytes`.
 
     An array of all-gather and reduce-scatter has equal parts of whole elements for all ranks, at least one each.
     """
     unit = ELEMENT_BYTES * (1 if collective == ALL_REDUCE else ranks)
-    sizes, size = [], smallest
-    while size <= largest:
+    sizes, size = [], min_bytes
+    while size <= max_bytes:
         sizes.append(max(size // unit, 1) * unit)
         size *= 2
-    return sorted({size for size in sizes if size <= max(largest, unit)})
+    return sorted({size for size in sizes if size <= max(max_bytes, unit)})

@@ -1,4 +1,4 @@
-"""Start the benchmark's processes on one node: `python3 -m everstep.interconnect.launch`.
+"""Start of the benchmark's processes on one node: `python3 -m everstep.interconnect.launch`.
 
 torchrun is not used: its store at a fixed address needs libuv, which Debian's PyTorch lacks, and the group never
 changes here. One process that fails ends the others of its node, whose peers then fail, too.
@@ -21,24 +21,24 @@ def main(arguments: "list[str] | None" = None) -> int:
     """Start the processes, wait for them, and return the first exit code that is not 0."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parser = argparse.ArgumentParser(prog="everstep.interconnect.launch")
-    parser.add_argument("--nodes", type=int, required=True)
+    parser.add_argument("--nodes", type=int, required=True, help="number of nodes")
     parser.add_argument("--processes", type=int, required=True, help="processes of this node")
-    parser.add_argument("--node-rank", type=int, required=True)
+    parser.add_argument("--node-rank", type=int, required=True, help="rank of this node")
     parser.add_argument("--address", required=True, help="host of the first node")
-    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--port", type=int, required=True, help="free port on the first node")
     options, program = parser.parse_known_args(arguments)
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for local_rank in range(options.processes):
-            variables = {**os.environ, **variables_of(options, local_rank)}
+            variables = {**os.environ, **group_variables(options, local_rank)}
             command = [sys.executable, "-m", PROGRAM, *program]
             processes.append(subprocess.Popen(command, env=variables))
         return wait(processes)
     finally:
-        end(processes)
+        stop(processes)
 
 
-def variables_of(options: argparse.Namespace, local_rank: int) -> "dict[str, str]":
+def group_variables(options: argparse.Namespace, local_rank: int) -> "dict[str, str]":
     """Return the environment variables with which torch.distributed forms the group."""
     values = {
         "RANK": options.node_rank * options.processes + local_rank,
@@ -55,13 +55,13 @@ def wait(processes: "Sequence[subprocess.Popen[bytes]]") -> int:
     """Wait until all processes have ended or one has failed; return its exit code, or 0."""
     while True:
         codes = [process.poll() for process in processes]
-        failed = [code for code in codes if code]
-        if failed or None not in codes:
-            return abs(failed[0]) if failed else 0
+        failure_codes = [code for code in codes if code]
+        if failure_codes or None not in codes:
+            return abs(failure_codes[0]) if failure_codes else 0
         time.sleep(POLL_SECONDS)
 
 
-def end(processes: "Sequence[subprocess.Popen[bytes]]") -> None:
+def stop(processes: "Sequence[subprocess.Popen[bytes]]") -> None:
     """Stop the processes that still run."""
     for process in processes:
         process.terminate()

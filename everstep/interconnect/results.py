@@ -22,7 +22,7 @@ PUBLISHED_BYTES = 2**30
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedBandwidth:
     """A published figure: all-reduce on two p4d.24xlarge, in GB/s of bus bandwidth.
 
     https://aws.amazon.com/blogs/machine-learning/distributed-training-with-amazon-eks-and-torch-distributed-elastic/
@@ -34,10 +34,10 @@ class Published:
     maximum: float
 
 
-PUBLISHED = (
-    Published(4, "efa", 8.24, 42.04),
-    Published(1, "efa", 3.02, 5.89),
-    Published(0, "socket", 0.97, 2.38),
+PUBLISHED_BANDWIDTHS = (
+    PublishedBandwidth(4, "efa", 8.24, 42.04),
+    PublishedBandwidth(1, "efa", 3.02, 5.89),
+    PublishedBandwidth(0, "socket", 0.97, 2.38),
 )
 
 
@@ -101,7 +101,7 @@ class Results:
         return int(self.setup["ranks"])
 
     @property
-    def wrong(self) -> int:
+    def wrong_results(self) -> int:
         """Number of wrong results."""
         return sum(measurement.wrong for measurement in self.measurements)
 
@@ -110,23 +110,23 @@ class Results:
         """True if memory was too small for the largest requested size."""
         return int(self.setup["largest"]) < int(self.setup["max_bytes"])
 
-    def of(self, collective: str) -> tuple[Measurement, ...]:
+    def measurements_of(self, collective: str) -> tuple[Measurement, ...]:
         """Return the measurements of one collective."""
         return tuple(
             measurement for measurement in self.measurements if measurement.collective == collective
         )
 
-    def summary(self, collective: str = ALL_REDUCE, largest: int | None = None) -> Summary | None:
+    def summary(self, collective: str = ALL_REDUCE, max_bytes: int | None = None) -> Summary | None:
         """Return average and maximum of a collective; None without a measurement.
 
         Args:
             collective: name of the collective.
-            largest: largest size to include, in bytes; None for all.
+            max_bytes: largest size to include, in bytes; None for all.
         """
         bandwidths = [
             measurement.bus_bandwidth(self.ranks)
-            for measurement in self.of(collective)
-            if largest is None or measurement.bytes <= largest
+            for measurement in self.measurements_of(collective)
+            if max_bytes is None or measurement.bytes <= max_bytes
         ]
         return Summary(sum(bandwidths) / len(bandwidths), max(bandwidths)) if bandwidths else None
 
@@ -140,20 +140,26 @@ class Results:
                 "adapters": self.verdict.adapters,
                 "reason": self.verdict.reason,
             },
-            "measurements": [self._measured(measurement) for measurement in self.measurements],
-            "summary": {name: self._summarized(name) for name in COLLECTIVES if self.of(name)},
+            "measurements": [
+                self._measurement_values(measurement) for measurement in self.measurements
+            ],
+            "summary": {
+                name: self._summary_values(name)
+                for name in COLLECTIVES
+                if self.measurements_of(name)
+            },
             "unsupported": dict(self.unsupported),
-            "published": [vars(published) for published in PUBLISHED],
+            "published": [vars(published) for published in PUBLISHED_BANDWIDTHS],
         }
 
-    def _measured(self, measurement: Measurement) -> dict[str, Any]:
+    def _measurement_values(self, measurement: Measurement) -> dict[str, Any]:
         return {
             **vars(measurement),
             "algorithm_bandwidth": measurement.algorithm_bandwidth,
             "bus_bandwidth": measurement.bus_bandwidth(self.ranks),
         }
 
-    def _summarized(self, collective: str) -> dict[str, float]:
+    def _summary_values(self, collective: str) -> dict[str, float]:
         summary = self.summary(collective)
         return vars(summary) if summary else {}
 

@@ -1,14 +1,14 @@
 """The network that carried a run of NCCL, from its log (NCCL_DEBUG=INFO).
 
 The plugin aws-ofi-nccl connects NCCL with libfabric, whose provider `efa` uses Elastic Fabric Adapters. Three lines
-of each process matter; the others, such as a plugin that was found or EFA-specific options, prove nothing:
+of each process matter; other lines, such as a plugin that was found or EFA-specific options, prove nothing:
 
     NCCL INFO NET/OFI Selected Provider is efa (found 4 nics)            the provider that libfabric has chosen
     NCCL INFO Using network AWS Libfabric                                the network that NCCL has chosen
     NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/AWS Libfabric/0 the network of one connection
 
 The verdict is EFA only if every process has chosen libfabric and its provider efa, and no connection uses another
-network. libfabric carries data over TCP too (`Selected Provider is tcp`), under the same name of the network.
+network. libfabric carries data over TCP, too (`Selected Provider is tcp`), under the same network name.
 """
 
 import re
@@ -45,7 +45,7 @@ class Verdict:
 
     Attributes:
         transport: transport of the data; EFA only if all processes use it.
-        adapters: number of adapters that each process has found; None if the log does not say so.
+        adapters: number of adapters that each process has found; None if the log does not show it.
         reason: evidence for it, one sentence.
     """
 
@@ -87,7 +87,7 @@ class ProcessLog:
         return max(
             (self._transport_of(name) for name in self.networks),
             default=Transport.UNKNOWN,
-            key=_WORST,
+            key=_severity,
         )
 
     def _transport_of(self, network: str) -> Transport:
@@ -100,8 +100,8 @@ class ProcessLog:
     def _libfabric_transport(self) -> Transport:
         if not self.providers:
             return Transport.UNKNOWN
-        only_efa = all(name.split(";")[0] == "efa" for name in self.providers)
-        return Transport.EFA if only_efa else Transport.LIBFABRIC
+        is_only_efa = all(name.split(";")[0] == "efa" for name in self.providers)
+        return Transport.EFA if is_only_efa else Transport.LIBFABRIC
 
 
 _ORDER = (
@@ -112,8 +112,8 @@ _ORDER = (
     Transport.LIBFABRIC,
     Transport.SOCKETS,
 )
-_WORST = _ORDER.index
-"""Of several transports the last one counts."""
+_severity = _ORDER.index
+"""Key that orders transports: of several transports, the last in `_ORDER` decides the verdict."""
 
 
 def judge(lines: Iterable[str], ranks: int) -> Verdict:
@@ -128,10 +128,12 @@ def judge(lines: Iterable[str], ranks: int) -> Verdict:
         process = PROCESS.search(line)
         logs.setdefault(process[1] if process else "", ProcessLog()).read(line)
     device_logs = [log for log in logs.values() if log.networks or log.providers]
-    transport = max((log.transport for log in device_logs), default=Transport.UNKNOWN, key=_WORST)
+    transport = max(
+        (log.transport for log in device_logs), default=Transport.UNKNOWN, key=_severity
+    )
     if transport is Transport.EFA and len(device_logs) < ranks:
-        missing = f"only {len(device_logs)} of {ranks} processes have logged their network"
-        return Verdict(Transport.UNKNOWN, None, missing)
+        reason = f"only {len(device_logs)} of {ranks} processes have logged their network"
+        return Verdict(Transport.UNKNOWN, None, reason)
     return Verdict(transport, _adapters(device_logs), _reason(transport, device_logs))
 
 
@@ -146,8 +148,8 @@ def _reason(transport: Transport, logs: list[ProcessLog]) -> str:
     networks = sorted({name for log in logs for name in log.networks})
     providers = sorted({name for log in logs for name in log.providers})
     network_text = f"network {', '.join(networks) or 'not logged'}"
-    provider = (
+    provider_text = (
         f"libfabric provider {', '.join(providers)}" if providers else "no libfabric provider"
     )
-    share = sum(log.transport is transport for log in logs)
-    return f"{share} of {len(logs)} processes: {network_text}; {provider}"
+    count = sum(log.transport is transport for log in logs)
+    return f"{count} of {len(logs)} processes: {network_text}; {provider_text}"

@@ -94,9 +94,9 @@ def nccl_test(
         show.show(measurements)
     if not measurements.complete:
         raise EverstepError("the test ended before its last size", "Start it again.")
-    if measurements.wrong:
+    if measurements.wrong_results:
         raise EverstepError(
-            f"{measurements.wrong} results of collectives were wrong",
+            f"{measurements.wrong_results} results of collectives were wrong",
             "The network or a device corrupts data.",
         )
 

@@ -8,7 +8,7 @@ from rich.text import Text
 from everstep.cli.console import results as console
 from everstep.cli.line_chart import Axis, Curve, LineChart
 from everstep.interconnect.collectives import ALL_REDUCE, COLLECTIVES
-from everstep.interconnect.results import PUBLISHED, PUBLISHED_BYTES, Results
+from everstep.interconnect.results import PUBLISHED_BANDWIDTHS, PUBLISHED_BYTES, Results
 
 BYTE_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
@@ -68,11 +68,13 @@ def _comparison(results: Results) -> Iterator[str]:
     for collective in COLLECTIVES:
         if summary := results.summary(collective):
             yield f"{'this test, ' + collective:<44}{summary.average:>10.2f}{summary.maximum:>10.2f}"
-    largest = max((measurement.bytes for measurement in results.of(ALL_REDUCE)), default=0)
+    largest = max(
+        (measurement.bytes for measurement in results.measurements_of(ALL_REDUCE)), default=0
+    )
     if largest > PUBLISHED_BYTES and (summary := results.summary(ALL_REDUCE, PUBLISHED_BYTES)):
         name = "this test, all_reduce up to 1 GiB"
         yield f"{name:<44}{summary.average:>10.2f}{summary.maximum:>10.2f}"
-    for published in PUBLISHED:
+    for published in PUBLISHED_BANDWIDTHS:
         plural = "adapter" if published.adapters == 1 else "adapters"
         name = f"published, {published.adapters} EFA {plural} ({published.provider})"
         yield f"{name:<44}{published.average:>10.2f}{published.maximum:>10.2f}"
@@ -85,8 +87,8 @@ def _notes(results: Results) -> Iterator[str]:
         yield f"Sizes end at {size_text(results.setup['largest'])}: the memory of a process is too small for more."
     for collective, reason in results.unsupported.items():
         yield f"{collective} was not measured: {reason}"
-    if results.wrong:
-        yield f"{results.wrong} results were wrong: the network or the devices corrupt data."
+    if results.wrong_results:
+        yield f"{results.wrong_results} results were wrong: the network or the devices corrupt data."
 
 
 def chart(results: Results) -> LineChart:
@@ -97,11 +99,11 @@ def chart(results: Results) -> LineChart:
             name,
             [
                 (measurement.bytes, measurement.bus_bandwidth(results.ranks))
-                for measurement in results.of(name)
+                for measurement in results.measurements_of(name)
             ],
         )
         for name in COLLECTIVES
-        if results.of(name)
+        if results.measurements_of(name)
     ]
     span = (min(sizes), max(sizes))
     references = [
@@ -110,7 +112,7 @@ def chart(results: Results) -> LineChart:
             [(x, published.maximum) for x in span],
             reference=True,
         )
-        for published in PUBLISHED
+        for published in PUBLISHED_BANDWIDTHS
     ]
     transport = results.verdict.transport
     return LineChart(

@@ -98,7 +98,7 @@ def test_the_bus_bandwidth_of_a_shaped_link_is_the_rate_that_was_set(machines: l
 
     assert bandwidths[-1] == pytest.approx(RATE, rel=0.1)
     assert results.complete
-    assert results.wrong == 0
+    assert results.wrong_results == 0
     assert results.verdict.transport is Transport.SOCKETS
 
 

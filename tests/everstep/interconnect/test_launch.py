@@ -4,7 +4,7 @@ import argparse
 import subprocess
 import sys
 
-from everstep.interconnect.launch import end, variables_of, wait
+from everstep.interconnect.launch import group_variables, stop, wait
 
 
 def start_program(text: str) -> "subprocess.Popen[bytes]":
@@ -16,7 +16,7 @@ def options(node_rank: int) -> argparse.Namespace:
 
 
 def test_ranks_are_unique_over_all_nodes() -> None:
-    variables = [variables_of(options(node), local) for node in range(3) for local in range(8)]
+    variables = [group_variables(options(node), local) for node in range(3) for local in range(8)]
 
     assert [int(worker["RANK"]) for worker in variables] == list(range(24))
     assert {worker["WORLD_SIZE"] for worker in variables} == {"24"}
@@ -30,7 +30,7 @@ def test_a_process_that_fails_ends_the_others_of_its_node() -> None:
     ]
 
     assert wait(processes) == 3
-    end(processes)
+    stop(processes)
 
     assert all(process.returncode is not None for process in processes)
 
