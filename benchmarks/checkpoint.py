@@ -43,7 +43,7 @@ from benchmarks.progress import track
 from everstep.elastic.checkpoint import files as checkpoint
 from everstep.elastic.checkpoint.files import MANIFEST_FILE, STATE_FILE, Manifest
 from everstep.elastic.checkpoint.folder_store import FolderStore
-from everstep.elastic.checkpoint.restore import newest
+from everstep.elastic.checkpoint.restore import newest_checkpoint
 from everstep.elastic.checkpoint.writer import Writer
 
 RUN = {"benchmark": "checkpoint"}
@@ -111,7 +111,9 @@ def stall(folder: Path, rounds: int) -> dict[str, Any]:
     durations: dict[str, list[float]] = defaultdict(list)
 
     def save(number: int) -> float:
-        return timed(lambda: writer.start(state, manifest_of(number), unchanging=state.keys()))
+        return timed(
+            lambda: writer.start(state, manifest_of(number), unchanging_names=state.keys())
+        )
 
     for number in track(range(0, 3 * rounds, 3), "rounds", rounds):
         durations["torch_save"].append(
@@ -128,7 +130,7 @@ def stall(folder: Path, rounds: int) -> dict[str, Any]:
         durations["at_once"].append(save(number + 1) + timed(writer.wait_snapshot))
         writer.wait()
         durations["durable"].append(written_at[-1] - started_at)
-        writer.start(state, manifest_of(number + 1), unchanging=state.keys())
+        writer.start(state, manifest_of(number + 1), unchanging_names=state.keys())
         stalled = save(number + 2)
         work()
         durations["while_writing"].append(stalled + timed(writer.wait_snapshot))
@@ -339,7 +341,7 @@ def restore(folder: str, sender: Connection) -> None:
     logging.disable()  # damaged checkpoints are expected here
     checkpoint.place_committed(Path(folder), GENERATION, newest_committed(Path(folder)))
     skipped: list[object] = []
-    newest_valid = newest(FolderStore(Path(folder)), RUN, skipped.append)
+    newest_valid = newest_checkpoint(FolderStore(Path(folder)), RUN, skipped.append)
     if newest_valid is None:
         sender.send(Restored(-1, is_consistent=True, skipped=len(skipped)))
         return

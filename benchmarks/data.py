@@ -39,7 +39,7 @@ from trainer.augment import Crop, center_crop, random_crop, random_words
 from trainer.data import load
 from trainer.data.convert import convert
 from trainer.data.dataset import Dataset
-from trainer.data.device import Prepare
+from trainer.data.device import InputConversion
 from trainer.data.folder import open_folder
 from trainer.data.images import DEVIATION, MEAN
 from trainer.data.shard import Resizing
@@ -149,7 +149,7 @@ def make_methods(folder: Path) -> dict[str, Callable[[int], int]]:
     """Return the methods: each reads all images once for an epoch and returns their number."""
     files = load("imagefolder", folder / "photographs", "train", SIZE)
     shards = load("imagefolder", folder / "shards", "train", SIZE)
-    prepare = Prepare(files, torch.device("cpu"), torch.channels_last)
+    prepare = InputConversion(files, torch.device("cpu"), torch.channels_last)
 
     def of_dataset(
         dataset: Dataset, finish: Callable[[np.ndarray], object]

@@ -138,7 +138,7 @@ def measure(folder: Path, mode: str, store: str, readers: int) -> Result:
 
 def wait_until_filled(cache: data.Cache) -> None:
     """Wait until the process that fills the cache has ended."""
-    handle = os.pidfd_open(cache.process)
+    handle = os.pidfd_open(cache.process_id)
     readable, _, _ = select.select([handle], [], [], FILL_SECONDS)
     os.close(handle)
     if not readable:

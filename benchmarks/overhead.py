@@ -389,7 +389,7 @@ class PlainLoop:
         self._model.train()
         self._optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=like.precision.dtype is not None):
-            outputs = self._model(like.prepare(images))
+            outputs = self._model(like.convert_input(images))
         loss = nn.functional.cross_entropy(
             outputs.float(),
             torch.from_numpy(labels),

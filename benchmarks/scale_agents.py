@@ -58,7 +58,7 @@ class LightNode:
         """Start the agent and its workers."""
         self.agent.start()
         threading.Thread(target=self._follow, daemon=True).start()
-        self.agent.ready()
+        self.agent.report_ready()
 
     def vanish(self) -> None:
         """Stop all threads without notice: only the lease's end shows it."""
@@ -66,14 +66,14 @@ class LightNode:
 
     def _leave_group(self, reason: str) -> None:
         del reason
-        self.agent.ready()
+        self.agent.report_ready()
 
     def _follow(self) -> None:
         try:
             while True:
                 group = self.agent.next_assignment().generation
                 self.begun = Begun(group.number, len(group.members), time.monotonic())
-                self.agent.progressed(group.number)
+                self.agent.report_progress(group.number)
         except EverstepError:  # this agent was closed
             return
 
@@ -115,7 +115,7 @@ class AgentHost:
     def _report_stalls(self) -> None:
         while self._stalled.wait():
             for node in list(self._nodes.values()):
-                node.agent.stalled()
+                node.agent.report_stall()
             time.sleep(STALL_INTERVAL_SECONDS)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from everstep.elastic.data_order.sampler import Ids, hashed
+from everstep.elastic.data_order.sampler import Ids, hash_ids
 
 Images = npt.NDArray[np.uint8]
 
@@ -22,7 +22,7 @@ CROP_RATIO = (3 / 4, 4 / 3)  # width to height
 _LOG_RATIO = (math.log(CROP_RATIO[0]), math.log(CROP_RATIO[1]))
 CROP_TRIES = 10
 
-CENTER = 7 / 8  # share of the short side that the evaluation crop covers: 224 of 256 pixels
+CENTER_SHARE = 7 / 8  # share of the short side that the evaluation crop covers: 224 of 256 pixels
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Crop:
     height: int
     mirrored: bool = False
 
-    def reduced(self, factor: int) -> "Crop":
+    def reduce(self, factor: int) -> "Crop":
         """Return the crop of the reduced image, with edges at the nearest pixels."""
         left, top = round(self.left / factor), round(self.top / factor)
         right = round((self.left + self.width) / factor)
@@ -54,10 +54,10 @@ def crop_and_flip(images: Images, seed: int, epoch: int, ids: Ids, padding: int)
         padding: black pixels on each side before the crop; 0 for no shift.
 
     Returns:
-        The same shape, a new array.
+        New array of the same shape.
     """
     count, height, width, _ = images.shape
-    words = hashed(seed ^ 0xA06, epoch, ids)
+    words = hash_ids(seed ^ 0xA06, epoch, ids)
     span = np.uint64(2 * padding + 1)
     down, right = (words % span).astype(np.int64), (words // span % span).astype(np.int64)
     mirrored = (words >> np.uint64(40)) % np.uint64(2) == 1
@@ -72,30 +72,30 @@ def crop_and_flip(images: Images, seed: int, epoch: int, ids: Ids, padding: int)
 
 def random_words(seed: int, epoch: int, ids: Ids) -> npt.NDArray[np.uint64]:
     """Return one random word for each sample, in the shape of `ids`, for `random_crop`."""
-    return hashed(seed ^ 0xF01D, epoch, ids)
+    return hash_ids(seed ^ 0xF01D, epoch, ids)
 
 
 def random_crop(width: int, height: int, random_word: int) -> Crop:
     """Return the training crop: torchvision's RandomResizedCrop, then a mirror with probability 1/2.
 
-    Area and aspect ratio are drawn until they fit, at most ten times; then the largest centre crop with
-    an allowed ratio is returned. A pure function of the arguments, without generator state.
+    Area and aspect ratio are drawn until they fit, at most ten times. After that, the largest centre crop
+    with an allowed ratio is returned. A pure function of the arguments, without generator state.
     """
-    draw = _fractions(random_word)
-    mirrored = next(draw) < 0.5
+    fractions = _fractions(random_word)
+    mirrored = next(fractions) < 0.5
     for _ in range(CROP_TRIES):
-        area = width * height * _interpolate(*CROP_AREA, next(draw))
-        ratio = math.exp(_interpolate(*_LOG_RATIO, next(draw)))
+        area = width * height * _interpolate(*CROP_AREA, next(fractions))
+        ratio = math.exp(_interpolate(*_LOG_RATIO, next(fractions)))
         crop_width, crop_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < crop_width <= width and 0 < crop_height <= height:
             left, top = (
-                int(next(draw) * (width - crop_width + 1)),
-                int(next(draw) * (height - crop_height + 1)),
+                int(next(fractions) * (width - crop_width + 1)),
+                int(next(fractions) * (height - crop_height + 1)),
             )
             return Crop(left, top, crop_width, crop_height, mirrored)
-    narrowest, widest = CROP_RATIO
-    crop_width = min(width, max(1, round(height * widest)))
-    crop_height = min(height, max(1, round(width / narrowest)))
+    min_ratio, max_ratio = CROP_RATIO
+    crop_width = min(width, max(1, round(height * max_ratio)))
+    crop_height = min(height, max(1, round(width / min_ratio)))
     return Crop(
         (width - crop_width) // 2, (height - crop_height) // 2, crop_width, crop_height, mirrored
     )
@@ -103,7 +103,7 @@ def random_crop(width: int, height: int, random_word: int) -> Crop:
 
 def center_crop(width: int, height: int) -> Crop:
     """Return the evaluation crop: the centre square, as after Resize(256) and CenterCrop(224)."""
-    side = max(1, round(min(width, height) * CENTER))
+    side = max(1, round(min(width, height) * CENTER_SHARE))
     return Crop((width - side) // 2, (height - side) // 2, side, side)
 
 
@@ -117,7 +117,7 @@ def _fractions(word: int) -> Iterator[float]:
     Python integers are faster than numpy here, because an image needs only five numbers.
     """
     for number in itertools.count(1):
-        mixed = (word + number * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
-        mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
-        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
-        yield ((mixed ^ mixed >> 31) >> 11) * 2.0**-53
+        state = (word + number * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
+        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        state = (state ^ state >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+        yield ((state ^ state >> 31) >> 11) * 2.0**-53

@@ -16,7 +16,7 @@ from everstep.elastic.training.program import version
 from trainer import data, models
 from trainer.augment import Images
 from trainer.data import BatchRequest
-from trainer.data.device import Prepare
+from trainer.data.device import InputConversion
 from trainer.run_folder import open_run, write_result_when_possible
 from trainer.schedule import Schedule
 from trainer.settings import Settings
@@ -32,14 +32,14 @@ RUN_SETTINGS = (
 
 @dataclass
 class Classifier:
-    """Everything that a worker trains with."""
+    """The data, the model and the run of one worker."""
 
     settings: Settings
     train_set: data.Dataset
     test_set: data.Dataset
     model: nn.Module
     precision: models.Precision
-    prepare: Prepare
+    convert_input: InputConversion
     schedule: Schedule
     run: Run
 
@@ -61,7 +61,7 @@ class Classifier:
     def outputs(self, images: Images) -> torch.Tensor:
         """Return the model's outputs in float32, shape (n, classes)."""
         with self.precision.autocast(self.run.device):
-            outputs: torch.Tensor = self.model(self.prepare(images))
+            outputs: torch.Tensor = self.model(self.convert_input(images))
         return outputs.float()
 
     def evaluate(self, epochs: int) -> None:
@@ -74,14 +74,15 @@ class Classifier:
 
     def _scores(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         images, labels = self.test_set.test_batch(ids.numpy())
-        outputs, truth = self.outputs(images), torch.from_numpy(labels).to(self.run.device)
+        outputs = self.outputs(images)
+        expected_labels = torch.from_numpy(labels).to(self.run.device)
         return {
-            "accuracy": outputs.argmax(1) == truth,
-            "loss": nn.functional.cross_entropy(outputs, truth, reduction="none"),
+            "accuracy": outputs.argmax(1) == expected_labels,
+            "loss": nn.functional.cross_entropy(outputs, expected_labels, reduction="none"),
         }
 
-    def _expect(self, ids: Ids, following: Ids) -> None:
-        self.test_set.prefetch([BatchRequest(ids=ids), BatchRequest(ids=following)])
+    def _expect(self, ids: Ids, following_ids: Ids) -> None:
+        self.test_set.prefetch([BatchRequest(ids=ids), BatchRequest(ids=following_ids)])
 
 
 def assemble(
@@ -122,8 +123,8 @@ def assemble(
     )
     run.metrics["accuracy"] = 0.0
     schedule = Schedule(settings.learning_rate, run.planned_steps, settings.warmup_fraction)
-    prepare = Prepare(train_set, device, precision.memory_format)
-    return Classifier(settings, train_set, test_set, model, precision, prepare, schedule, run)
+    convert_input = InputConversion(train_set, device, precision.memory_format)
+    return Classifier(settings, train_set, test_set, model, precision, convert_input, schedule, run)
 
 
 def _open_cache(settings: Settings) -> data.Cache | None:
@@ -143,8 +144,8 @@ def _hooks(
         images, labels = train_set.train_batch(ids, settings.seed, epoch)
         return images, torch.from_numpy(labels).to(device)
 
-    def expect(upcoming: list[tuple[int, Ids]]) -> None:
-        requests = [BatchRequest(ids=i, seed=settings.seed, epoch=e) for e, i in upcoming]
+    def expect(next_samples: list[tuple[int, Ids]]) -> None:
+        requests = [BatchRequest(ids=i, seed=settings.seed, epoch=e) for e, i in next_samples]
         if cache:
             cache.expect([request.ids for request in requests])
         train_set.prefetch(requests)

@@ -18,10 +18,10 @@ from everstep.errors import EverstepError
 from trainer.settings import Settings, parse, result
 
 TRAINING_MODULE = "trainer.train"
-PRELOADED = ("torchvision", "trainer.classifier")
+PRELOADED_MODULES = ("torchvision", "trainer.classifier")
 
 
-def finished_already(options: LaunchOptions) -> str | None:
+def find_result(options: LaunchOptions) -> str | None:
     """Return the result of a run that was complete before this node joined, as text; None if it was not."""
     settings = settings_of(options)
     if settings and (metrics := result(settings)):
@@ -38,4 +38,4 @@ def settings_of(options: LaunchOptions) -> Settings | None:
 
 
 if __name__ == "__main__":
-    launch(sys.argv[1:], preload=PRELOADED, finished=finished_already)
+    launch(sys.argv[1:], preload=PRELOADED_MODULES, find_result=find_result)

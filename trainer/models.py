@@ -34,13 +34,19 @@ class Precision:
 
 
 def check_name(name: str) -> str:
-    """Return a known name; raise an error with the nearest names for any other."""
+    """Return the name of a model.
+
+    Raises:
+        EverstepError: there is no such model; the message names the nearest ones.
+    """
     if name in MODELS:
         return name
     nearest = difflib.get_close_matches(name, MODELS, n=3, cutoff=0.3)
     raise EverstepError(
         f"there is no model {name!r}",
-        f"Nearest: {', '.join(nearest)}." if nearest else f"Choose one of {', '.join(MODELS)}.",
+        f"Did you mean {' or '.join(nearest)}?"
+        if nearest
+        else f"Choose one of {', '.join(MODELS)}.",
     )
 
 
@@ -50,14 +56,14 @@ def build(name: str, classes: int) -> nn.Module:
     The last normalisation of every residual block starts at zero, so that a block begins as the
     identity: a short training run with a large batch reaches a given accuracy in a few percent less time.
     """
-    import torchvision.models as zoo
+    import torchvision.models  # takes seconds, and only this function needs it
 
-    constructor = getattr(zoo, check_name(name))
+    constructor = getattr(torchvision.models, check_name(name))
     arguments = {"zero_init_residual": True} if name.startswith("resnet") else {}
     model: nn.Module = constructor(weights=None, num_classes=classes, **arguments)
     for module in model.modules():
         if type(module) is nn.Conv2d and module.groups == 1 and module.padding_mode == "zeros":
-            module.__class__ = CroppedKernelConv2d  # parameters, names and values stay as they are
+            module.__class__ = CroppedKernelConv2d  # parameters, names and values do not change
     return model
 
 
@@ -71,10 +77,10 @@ class CroppedKernelConv2d(nn.Conv2d):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Convolve an input of shape (n, in, height, width), with the output shape of Conv2d."""
-        covered = _covered(self, images.shape[-2], images.shape[-1])
-        if covered is None:
+        kernel_part = _kernel_part(self, images.shape[-2], images.shape[-1])
+        if kernel_part is None:
             return super().forward(images)
-        kernel: torch.Tensor = _KernelSlice.apply(self.weight, *covered)
+        kernel: torch.Tensor = _KernelSlice.apply(self.weight, *kernel_part)
         # Not a matrix product: Debian's torch has oneDNN for convolutions, but a plain BLAS.
         return nn.functional.conv2d(images, kernel, self.bias)
 
@@ -90,12 +96,12 @@ class _KernelSlice(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:  # noqa: ANN401 - the same
-        full = torch.zeros_like(*ctx.saved_tensors)
-        full[ctx.part] = gradient
-        return full, None, None
+        full_gradient = torch.zeros_like(*ctx.saved_tensors)
+        full_gradient[ctx.part] = gradient
+        return full_gradient, None, None
 
 
-def _covered(module: nn.Conv2d, height: int, width: int) -> tuple[slice, slice] | None:
+def _kernel_part(module: nn.Conv2d, height: int, width: int) -> tuple[slice, slice] | None:
     """Return the part of the kernel over the image if there is one output pixel, else None."""
     if isinstance(module.padding, str) or module.kernel_size == (1, 1):
         return None
@@ -127,8 +133,8 @@ def precision(name: str, device: torch.device, *, exact: bool = False) -> Precis
 
 def _multiplies_bfloat16() -> bool:
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as info:  # noqa: PTH123 - one line is enough
-            flags = next((line for line in info if line.startswith("flags")), "")
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:  # noqa: PTH123 - one line is enough
+            flags = next((line for line in lines if line.startswith("flags")), "")
     except OSError:
         return False
     return "amx_bf16" in flags or "avx512_bf16" in flags
@@ -140,8 +146,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     Biases and the parameters of normalisation layers do not decay.
     """
     weights = [p for p in model.parameters() if p.ndim > 1]
-    others = [p for p in model.parameters() if p.ndim <= 1]
+    other_parameters = [p for p in model.parameters() if p.ndim <= 1]
     return [
         {"params": weights, "weight_decay": weight_decay},
-        {"params": others, "weight_decay": 0.0},
+        {"params": other_parameters, "weight_decay": 0.0},
     ]

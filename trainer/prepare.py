@@ -1,4 +1,4 @@
-"""Prepare a data set once, for every worker to read.
+"""Preparation of a data set, once for all workers.
 
     python3 -m trainer.prepare --dataset fashion-mnist --output DIR
     python3 -m trainer.prepare --dataset imagefolder --source PHOTOS --output DIR   # makes shards
@@ -49,12 +49,21 @@ def main(arguments: list[str] | None = None) -> int:
         prog="trainer.prepare", description="Prepare a data set for training."
     )
     parser.add_argument("--dataset", required=True, help="fashion-mnist or imagefolder")
-    parser.add_argument("--source", type=Path, help="folder to read from")
+    parser.add_argument("--source", type=Path, help="folder of the original files")
     parser.add_argument("--output", type=Path, required=True, help="folder to write to")
-    parser.add_argument("--stage", metavar="LOCATION", help="copy this to --source first")
+    parser.add_argument(
+        "--stage",
+        metavar="LOCATION",
+        help="data set to copy to --source first, such as s3://BUCKET/PREFIX",
+    )
     conversion = parser.add_argument_group("photographs")
     add, defaults = conversion.add_argument, Resizing()
-    add("--short-side", type=int, default=defaults.short_side, help="pixels (%(default)s)")
+    add(
+        "--short-side",
+        type=int,
+        default=defaults.short_side,
+        help="short side in pixels (%(default)s)",
+    )
     add(
         "--quality",
         type=int,
@@ -97,7 +106,8 @@ def prepare_fashion_mnist(source: Path, output: Path) -> None:
     temporary.mkdir()
     try:
         files = {
-            name: _convert(source / packed, temporary / name) for name, packed in IDX_FILES.items()
+            name: _convert(source / idx_path, temporary / name)
+            for name, idx_path in IDX_FILES.items()
         }
         images = np.load(temporary / "train-images.npy") / np.float32(255)
         manifest = {
@@ -145,8 +155,8 @@ def _is_prepared(output: Path) -> bool:
         return False
 
 
-def _convert(packed: Path, target: Path) -> dict[str, Any]:
-    array = read_idx(packed)
+def _convert(idx_path: Path, target: Path) -> dict[str, Any]:
+    array = read_idx(idx_path)
     if array.ndim > 1:
         array = array[..., None]  # (n, height, width) to (n, height, width, channels)
     np.save(target, array)
@@ -176,11 +186,11 @@ def read_idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
         raise EverstepError(
             f"{path} does not exist",
             "Install the Debian package dataset-fashion-mnist (the trainer image has it), or pass --source "
-            f"with a folder that holds {', '.join(IDX_FILES.values())}.",
+            f"with a folder that contains {', '.join(IDX_FILES.values())}.",
         ) from error
     except (OSError, EOFError, ValueError, struct.error) as error:
         raise EverstepError(
-            f"{path} is not a gzipped IDX file: {error}", "Fetch it again."
+            f"{path} is not a gzipped IDX file: {error}", "Download it again."
         ) from error
 
 

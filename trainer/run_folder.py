@@ -22,8 +22,8 @@ def open_run(settings: Settings) -> dict[str, Any] | None:
     """
     try:
         settings.run.mkdir(parents=True, exist_ok=True)
-        if finished := result(settings):
-            return finished
+        if earlier_result := result(settings):
+            return earlier_result
         _move_old_run(settings)
     except OSError as error:
         raise not_writable(settings.run, error) from error

@@ -9,8 +9,8 @@ class Schedule:
     """A pure function of the step, so that a checkpoint needs no part of it.
 
     Attributes:
-        peak: the highest rate.
-        total_steps: after these the rate is zero.
+        peak: highest rate.
+        total_steps: number of steps, after which the rate is zero.
         warmup_fraction: share of the steps in which the rate rises.
     """
 
@@ -19,9 +19,9 @@ class Schedule:
     warmup_fraction: float = 0.15
 
     def rate(self, step: int) -> float:
-        """Return the rate for the step that follows `step` completed ones."""
-        warmup = max(1, round(self.total_steps * self.warmup_fraction))
-        if step < warmup:
-            return self.peak * (step + 1) / warmup
-        progress = (step - warmup) / max(1, self.total_steps - warmup)
+        """Return the rate for the step that follows `step` completed steps."""
+        warmup_steps = max(1, round(self.total_steps * self.warmup_fraction))
+        if step < warmup_steps:
+            return self.peak * (step + 1) / warmup_steps
+        progress = (step - warmup_steps) / max(1, self.total_steps - warmup_steps)
         return self.peak * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))

@@ -17,7 +17,7 @@ from everstep.errors import EverstepError
 
 RESULT_FILE = "result.json"
 
-DECISIVE = (
+DECISIVE_SETTINGS = (
     "model",
     "dataset",
     "epochs",
@@ -33,7 +33,7 @@ DECISIVE = (
 )
 """Settings that decide every step of a run."""
 
-DECISIVE_IF_CHANGED = ("nonfinite_loss", "compress")
+DECISIVE_SETTINGS_IF_CHANGED = ("nonfinite_loss", "compress")
 """Settings that decide steps only with another value than the default."""
 
 
@@ -83,10 +83,12 @@ class Settings:
     @property
     def fingerprint(self) -> dict[str, Any]:
         """The settings that decide every step; the data's identity and `max_steps` are not included."""
-        names = list(DECISIVE)
+        names = list(DECISIVE_SETTINGS)
         if self.mode == "exact":
             names += ["mode", "shard_size"]
-        names += [name for name in DECISIVE_IF_CHANGED if getattr(self, name) != _default(name)]
+        names += [
+            name for name in DECISIVE_SETTINGS_IF_CHANGED if getattr(self, name) != _default(name)
+        ]
         return {name: getattr(self, name) for name in names}
 
 
@@ -104,17 +106,17 @@ def parse(arguments: list[str]) -> Settings:
 
 def result(settings: Settings) -> dict[str, Any] | None:
     """Return the result of this run if it has finished with these settings, otherwise None."""
-    recorded = any_result(settings.run)
+    recorded_result = any_result(settings.run)
     expected = {"fingerprint": settings.fingerprint, "max_steps": settings.max_steps}
     return (
-        recorded
-        if recorded and expected == {name: recorded.get(name) for name in expected}
+        recorded_result
+        if recorded_result and expected == {name: recorded_result.get(name) for name in expected}
         else None
     )
 
 
 def any_result(run: Path) -> dict[str, Any] | None:
-    """Return the result in a run's folder, of any settings; None if there is none."""
+    """Return the result in a run's folder, regardless of its settings; None if there is none."""
     try:
         content = json.loads((run / RESULT_FILE).read_text())
     except (OSError, ValueError):

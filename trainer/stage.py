@@ -1,6 +1,6 @@
-"""Copy a data set to the volume before it is prepared, with progress in the log of the pod.
+"""Copy of a data set to the volume before its preparation, with progress in the log of the pod.
 
-It continues where an earlier attempt ended. The newest line of the log is what `everstep follow` shows while
+The copy continues where an earlier attempt ended. The newest line of the log is what `everstep follow` shows while
 the job waits for its data.
 """
 
@@ -23,7 +23,7 @@ class Notes(Observer):
 
     def __init__(self, step: Step) -> None:
         self._step = step
-        self._noted = float("-inf")
+        self._noted_at = float("-inf")
         self._files = self._bytes = 0
 
     def listed(self, files: int) -> None:
@@ -48,8 +48,8 @@ class Notes(Observer):
 
     def _note(self, text: str) -> None:
         now = time.monotonic()
-        if now - self._noted >= SECONDS_BETWEEN_NOTES:
-            self._noted = now
+        if now - self._noted_at >= SECONDS_BETWEEN_NOTES:
+            self._noted_at = now
             self._step.note(text)
 
 

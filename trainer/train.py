@@ -15,7 +15,7 @@ from everstep.elastic import choose_device
 from everstep.elastic.accounting.journal import flush_all
 from everstep.elastic.accounting.time_account import TimeAccount
 from everstep.elastic.recovery.worker import FAILED, RESTART, SingleProcessGroup
-from everstep.elastic.training.worker import announced, connect
+from everstep.elastic.training.worker import announce_errors, connect
 from everstep.elastic.transport.group import PeerLostError
 from everstep.errors import EverstepError
 from trainer import models
@@ -49,7 +49,7 @@ def train(settings: Settings) -> None:
     group = connect(device, accounting)
     if isinstance(group, SingleProcessGroup) and result(settings):
         return
-    with announced(group):
+    with announce_errors(group):
         classifier = assemble(settings, group, accounting, device)
     classifier.run.each_epoch(classifier.evaluate)
     for batch in classifier.run:

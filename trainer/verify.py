@@ -1,4 +1,4 @@
-"""Verify that a run trained every sample exactly once: `python3 -m trainer.verify RUN`.
+"""Verification that a run trained every sample exactly once: `python3 -m trainer.verify RUN`.
 
 RUN is a run's folder. The program reads its ledger, one line for each checkpoint that was committed,
 and the manifests of the existing checkpoints. It recomputes the samples of each of them from the seed,
@@ -35,26 +35,28 @@ class Commit:
 
 
 def main() -> None:
-    """Verify the commits of a run, print the result and exit with it."""
+    """Verify the commits of a run, print the result and exit with the code of the result."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("run", type=Path, help="folder of the run")
     run: Path = parser.parse_args().run
-    commits, existing = list(read(run / LEDGER_FILE)), list(checkpoints(run))
-    if not commits and not existing:
+    commits, existing_commits = list(read(run / LEDGER_FILE)), list(checkpoints(run))
+    if not commits and not existing_commits:
         print(f"nothing to verify: no line in {run / LEDGER_FILE}", file=sys.stderr)
         sys.exit(2)
-    missing = [checkpoint for checkpoint in existing if checkpoint not in commits]
-    for checkpoint in missing:
+    unrecorded_commits = [
+        checkpoint for checkpoint in existing_commits if checkpoint not in commits
+    ]
+    for checkpoint in unrecorded_commits:
         print(f"note: {LEDGER_FILE} has no line for the checkpoint of step {checkpoint.step}")
     faults = verify(json.loads((run / "run.json").read_text()), commits)
-    faults += verify(json.loads((run / "run.json").read_text()), missing)
-    faults += lost_end(run, [*commits, *missing])
-    commits = commits or missing
+    faults += verify(json.loads((run / "run.json").read_text()), unrecorded_commits)
+    faults += find_lost_end(run, [*commits, *unrecorded_commits])
+    commits = commits or unrecorded_commits
     for fault in faults:
         print(f"WRONG: {fault}")
-    last = commits[-1]
+    last_commit = commits[-1]
     print(
-        f"{len(commits)} commits, the last of step {last.step}, {last.samples} samples: "
+        f"{len(commits)} commits, the last of step {last_commit.step}, {last_commit.samples} samples: "
         f"{'every sample exactly once' if not faults else f'{len(faults)} faults'}"
     )
     sys.exit(1 if faults else 0)
@@ -95,15 +97,15 @@ def checkpoints(run: Path) -> Iterator[Commit]:
             continue  # the trainer skips a damaged checkpoint, too
 
 
-def lost_end(run: Path, commits: list[Commit]) -> list[str]:
+def find_lost_end(run: Path, commits: list[Commit]) -> list[str]:
     """Return a fault if a finished run has steps after its last commit."""
     try:
         steps = int(json.loads((run / "result.json").read_text())["steps"])
     except (OSError, ValueError, KeyError):
         return []
-    last = max(commit.step for commit in commits)
-    return [f"the run ended after {steps} steps, but its last commit is of step {last}"] * (
-        steps > last
+    last_step = max(commit.step for commit in commits)
+    return [f"the run ended after {steps} steps, but its last commit is of step {last_step}"] * (
+        steps > last_step
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from everstep.elastic.launch.local_etcd import PROGRAM_VARIABLE
-from everstep.elastic.launch.options import help_wanted, parse
+from everstep.elastic.launch.options import parse, requests_help
 from everstep.errors import EverstepError
 
 
@@ -30,7 +30,7 @@ def _finds_etcd() -> bool:
 
 def _needs_etcd(arguments: Sequence[str]) -> bool:
     """Return whether the launcher would start an etcd; it reports the errors of the command line."""
-    if help_wanted(arguments):
+    if requests_help(arguments):
         return False
     with contextlib.suppress(EverstepError):
         options = parse(arguments)

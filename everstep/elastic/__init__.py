@@ -4,6 +4,7 @@
 package but no training code.
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 from everstep.errors import EverstepError
@@ -29,7 +30,5 @@ def __getattr__(name: str) -> object:
     """Import a public name on first use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
     module = importlib.import_module(f"everstep.elastic.training.{_MODULES[name]}")
     return getattr(module, name)

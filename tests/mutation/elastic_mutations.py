@@ -38,8 +38,8 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "manifest not synced",
         _FILES,
-        "file.write(sealed(manifest, size, checksum))\n        file.sync()\n",
-        "file.write(sealed(manifest, size, checksum))\n",
+        "file.write(manifest_content(manifest, size, checksum))\n        file.sync()\n",
+        "file.write(manifest_content(manifest, size, checksum))\n",
         _CHECKPOINT_TESTS,
     ),
     Mutation(
@@ -73,14 +73,14 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "sync of a folder that does not reach the disk",
         _DISK,
-        "            os.fsync(handle)\n",
+        "            os.fsync(descriptor)\n",
         "            pass\n",
         _CHECKPOINT_TESTS,
     ),
     Mutation(
         "valid checkpoint replaced by a suspended writer",
         _FILES,
-        "        if _is_valid(final, staged.manifest.generation, disk):",
+        "        if _is_valid(final, staged_checkpoint.manifest.generation, disk):",
         "        if False:",
         _CHECKPOINT_TESTS,
     ),
@@ -108,10 +108,10 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "checkpoint in a bucket visible before its commit",
         _BUCKET,
-        "        if not commit(manifest):\n            raise fenced(manifest)\n"
-        "        self._bucket.put(_committed(name), content)\n",
-        "        self._bucket.put(_committed(name), content)\n"
-        "        if not commit(manifest):\n            raise fenced(manifest)\n",
+        "        if not commit(manifest):\n            raise fenced_error(manifest)\n"
+        "        self._bucket.put(_committed_key(name), content)\n",
+        "        self._bucket.put(_committed_key(name), content)\n"
+        "        if not commit(manifest):\n            raise fenced_error(manifest)\n",
         _CHECKPOINT_TESTS,
     ),
     Mutation(
@@ -124,8 +124,8 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "accepted loss in a bucket that a late request undoes",
         _BUCKET,
-        "        visible = set(self._listed(COMMITTED)) - set(self._listed(HIDDEN))",
-        "        visible = set(self._listed(COMMITTED))",
+        "        visible = set(self._names_in(COMMITTED)) - set(self._names_in(HIDDEN))",
+        "        visible = set(self._names_in(COMMITTED))",
         _CHECKPOINT_TESTS,
     ),
     Mutation(
@@ -152,29 +152,29 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "commit that replaces a later step",
         _KEYS,
-        "            if before >= committed:",
-        "            if before == committed:",
+        "            if previous >= committed:",
+        "            if previous == committed:",
         _MEMBERSHIP_TESTS,
     ),
     Mutation(
         "commit that does not compare the newest one in its transaction",
         _KEYS,
-        "            own_modified=newest[0].modified if newest else 0,\n",
+        "            own_mod_revision=commit_entries[0].mod_revision if commit_entries else 0,\n",
         "",
         _MEMBERSHIP_TESTS,
     ),
     Mutation(
         "regroup after a step that a stop has broken already",
         "everstep/elastic/membership/state_machine.py",
-        """kind == "regroup" and self._announced == ("stop", number)""",
+        """kind == "regroup" and self._last_request == ("stop", number)""",
         "False",
         _MEMBERSHIP_TESTS,
     ),
     Mutation(
         "late response mistaken for the response to the next commit",
         _WORKER,
-        'self._answers.get(int(message["request"]))',
-        "next(iter(self._answers.values()), None)",
+        'self._responses.get(int(message["request"]))',
+        "next(iter(self._responses.values()), None)",
         _RECOVERY_TESTS,
     ),
     Mutation(
@@ -187,7 +187,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "completed work dropped by a group that fails before it trains",
         _RECOVERY,
-        "[*([RollBack()] if training else []), ",
+        "[*([RollBack()] if was_training else []), ",
         "[RollBack(), ",
         _RECOVERY_TESTS,
     ),
@@ -201,7 +201,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "unequal states not reported",
         _RECOVERY,
-        "tuple(rank for rank in advanced if rank not in sources)",
+        "tuple(rank for rank in advanced_ranks if rank not in sources)",
         "()",
         _RECOVERY_TESTS,
     ),
@@ -236,8 +236,8 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "abort that shuts all new connections",
         "everstep/elastic/transport/sockets.py",
-        "    connections = {fd: name for fd, name in new.items() if _is_connected_to(fd, *store)}",
-        "    connections = dict(new)",
+        "    connections = {fd: name for fd, name in new_sockets.items() if _is_connected_to(fd, *store)}",
+        "    connections = dict(new_sockets)",
         _TRANSPORT_TESTS,
     ),
     Mutation(
@@ -257,28 +257,28 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "fence without a witness",
         _SUSPICION,
-        "return (not others or agree > 0) and agree + 1 > deny",
-        "return agree + 1 > deny",
+        "return (not others or agreements > 0) and agreements + 1 > denials",
+        "return agreements + 1 > denials",
         _SUSPICION_TESTS,
     ),
     Mutation(
         "fence against the observers that hear the member",
         _SUSPICION,
-        "return (not others or agree > 0) and agree + 1 > deny",
-        "return not others or agree > 0",
+        "return (not others or agreements > 0) and agreements + 1 > denials",
+        "return not others or agreements > 0",
         _SUSPICION_TESTS,
     ),
     Mutation(
         "fence that names no generation",
         "everstep/elastic/membership/etcd_client.py",
-        "        conditions = [_unchanged(key, modified)]\n        for name, revision in created",
-        "        same = list[dict[str, str]]()\n        for name, revision in created",
+        "        conditions = [_unchanged(key, mod_revision)]\n        for name, revision in create_revisions",
+        "        same = list[dict[str, str]]()\n        for name, revision in create_revisions",
         ("tests/everstep/elastic/membership/test_fence.py",),
     ),
     Mutation(
         "fenced member that puts its key back",
         "everstep/elastic/membership/state_machine.py",
-        "        if self.view.has_fenced(self._lapsed):\n"
+        "        if self.view.has_fenced(self._lapsed_identity):\n"
         '            return self._act_once("stop", [Stop("the others suspected that this node is lost")])\n',
         "",
         ("tests/everstep/elastic/membership/test_state_machine.py",),
@@ -286,7 +286,7 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "mistakes that do not slow down later suspicion",
         "everstep/elastic/membership/arrivals.py",
-        "            self._doublings = min(self._remaining(now) + 1, MAX_DOUBLINGS)\n",
+        "            self._doublings = min(self._remaining_doublings(now) + 1, MAX_DOUBLINGS)\n",
         "",
         _SUSPICION_TESTS,
     ),

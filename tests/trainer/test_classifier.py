@@ -134,7 +134,7 @@ def test_a_non_finite_gradient_is_detected_although_the_loss_is_finite(
     weight.register_hook(lambda gradient: gradient * math.inf)  # type: ignore[no-untyped-call]  # torch does not annotate it
     train(classifier, 1)
 
-    assert classifier.run._session.skipped == 1
+    assert classifier.run._session.skipped_steps == 1
     assert not any(tensor.any() for tensor in momenta(classifier))
 
 

@@ -34,11 +34,11 @@ def test_a_finished_run_is_detected_before_torch_is_imported(tmp_path: Path) -> 
         json.dumps({"accuracy": 0.9, "max_steps": 0, "fingerprint": fingerprint})
     )
 
-    assert "accuracy 0.9" in (launch.finished_already(options) or "")
+    assert "accuracy 0.9" in (launch.find_result(options) or "")
 
 
 def test_another_program_is_never_mistaken_for_a_finished_trainer(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.touch()
 
-    assert launch.finished_already(parse_options([str(script), "-m", "trainer.train"])) is None
+    assert launch.find_result(parse_options([str(script), "-m", "trainer.train"])) is None

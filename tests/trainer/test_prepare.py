@@ -78,4 +78,4 @@ def test_an_unknown_data_set_is_reported_with_the_nearest_name(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert prepare.main(["--dataset", "fashion_mnist", "--output", str(tmp_path)]) == 1
-    assert "Nearest: fashion-mnist" in capsys.readouterr().err
+    assert "Did you mean fashion-mnist?" in capsys.readouterr().err

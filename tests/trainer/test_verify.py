@@ -19,7 +19,7 @@ def commits(*steps: int, skip: int = -1, repeated: int = -1) -> list[Commit]:
     for step in range(max(steps)):
         ids = PLAN.batch(step)
         for _ in range(0 if step == skip else 2 if step == repeated else 1):
-            ledger = ledger.plus(len(ids), digest(step, ids))
+            ledger = ledger.with_step(len(ids), digest(step, ids))
         if step + 1 in steps:
             checkpoints.append(Commit(step + 1, 1, ledger.samples, ledger.digest))
     return checkpoints
@@ -65,7 +65,7 @@ def test_data_accepted_during_a_run_count_from_their_step() -> None:
     changed_order = SampleOrder(samples=30, global_batch=7, epochs=3, seed=11)
     for step in range(14):
         ids = (PLAN if step < 9 else changed_order).batch(step)
-        ledger = ledger.plus(len(ids), digest(step, ids))
+        ledger = ledger.with_step(len(ids), digest(step, ids))
         checkpoints.append(Commit(step + 1, 1, ledger.samples, ledger.digest))
     run_with_change = {**RUN, "data_changes": [{"step": 9, "samples": 30}]}
 

@@ -16,8 +16,8 @@ from trainer.data.dataset import BatchRequest, Dataset, Labels
 from trainer.data.images import open_images
 from trainer.data.loader import read_ahead
 
-PREPARED = ("fashion-mnist",)
-NAMES = (*PREPARED, IMAGE_FOLDER)
+ARRAY_DATASETS = ("fashion-mnist",)
+NAMES = (*ARRAY_DATASETS, IMAGE_FOLDER)
 
 __all__ = [
     "IMAGE_FOLDER",
@@ -35,13 +35,19 @@ __all__ = [
 
 
 def check_name(name: str) -> str:
-    """Return a known name; raise an error with the nearest names for any other."""
+    """Return the name of a data set.
+
+    Raises:
+        EverstepError: there is no such data set; the message names the nearest ones.
+    """
     if name in NAMES:
         return name
     nearest = difflib.get_close_matches(name, NAMES, n=2, cutoff=0.3)
     raise EverstepError(
         f"there is no data set {name!r}",
-        f"Nearest: {', '.join(nearest)}." if nearest else f"Choose one of {', '.join(NAMES)}.",
+        f"Did you mean {' or '.join(nearest)}?"
+        if nearest
+        else f"Choose one of {', '.join(NAMES)}.",
     )
 
 
@@ -55,7 +61,7 @@ def load(
         folder: its folder.
         part: `train` or `test`.
         image_size: side of the images of an image folder, pixels.
-        crop_padding: pixels by which prepared images are shifted at most.
+        crop_padding: maximum shift of prepared images, pixels.
         store: address of the shards that the folder does not have yet; empty if it has all of them.
 
     Raises:

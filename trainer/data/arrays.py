@@ -12,7 +12,7 @@ from everstep.elastic.data_order.sampler import Ids
 from everstep.errors import EverstepError
 from trainer.augment import Images, crop_and_flip
 from trainer.data.dataset import BatchRequest, Labels
-from trainer.data.manifest import MANIFEST_FILE, damaged, read_manifest
+from trainer.data.manifest import MANIFEST_FILE, damage_error, read_manifest
 
 
 class ArrayDataset:
@@ -24,10 +24,10 @@ class ArrayDataset:
         self.class_count = int(manifest["classes"])
         self.mean, self.deviation = tuple(manifest["mean"]), tuple(manifest["deviation"])
         self.identity = str(manifest["files"][f"{part}-images.npy"]["sha256"])[:16]
-        self._images = _mapped(folder / f"{part}-images.npy")
-        self._labels = _mapped(folder / f"{part}-labels.npy")
+        self._images = _map_array(folder / f"{part}-images.npy")
+        self._labels = _map_array(folder / f"{part}-labels.npy")
         if len(self._images) != len(self._labels):
-            raise damaged(
+            raise damage_error(
                 folder, f"{len(self._images)} {part} images but {len(self._labels)} labels"
             )
 
@@ -44,7 +44,7 @@ class ArrayDataset:
         """Return unchanged images and their labels."""
         return np.asarray(self._images[ids]), self._labels[ids].astype(np.int64)
 
-    def prefetch(self, upcoming: Sequence[BatchRequest]) -> None:
+    def prefetch(self, requests: Sequence[BatchRequest]) -> None:
         """Do nothing: a batch of such images takes a millisecond."""
 
 
@@ -56,12 +56,12 @@ def _manifest(name: str, folder: Path) -> dict:  # type: ignore[type-arg] # JSON
             f"Run `python3 -m trainer.prepare --dataset {name} --output {folder}`.",
         )
     if manifest.get("dataset") != name:
-        raise damaged(folder, f"it holds {manifest.get('dataset')!r}, not {name!r}")
+        raise damage_error(folder, f"it contains {manifest.get('dataset')!r}, not {name!r}")
     return manifest
 
 
-def _mapped(path: Path) -> Images:
+def _map_array(path: Path) -> Images:
     try:
         return np.load(path, mmap_mode="r")  # type: ignore[no-any-return] # numpy's stubs say Any
     except (OSError, ValueError, EOFError) as error:
-        raise damaged(path.parent, f"{path.name} cannot be read: {error}") from error
+        raise damage_error(path.parent, f"{path.name} cannot be read: {error}") from error

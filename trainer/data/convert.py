@@ -50,13 +50,13 @@ def convert(
     """Make the shards of `source` in `output` unless they exist; return a description of them.
 
     Raises:
-        EverstepError: some files are not valid JPEGs (the message names them), or `output` holds other data.
+        EverstepError: some files are not valid JPEGs (the message names them), or `output` contains other data.
     """
     parts = [_list_part(source, name) for name in PARTS]
     if parts[0].classes != parts[1].classes:
-        raise _other_classes(source, parts[0].classes, parts[1].classes)
-    made_from = _fingerprint(parts, resizing)
-    if existing := _existing_output(output, made_from):
+        raise _class_difference(source, parts[0].classes, parts[1].classes)
+    fingerprint = _fingerprint(parts, resizing)
+    if existing := _existing_output(output, fingerprint):
         return existing
     partial = output.parent / f".{output.name}.partial"
     partial.mkdir(parents=True, exist_ok=True)
@@ -65,18 +65,18 @@ def convert(
         progress.step(f"Converting {source} to shards in {output}") as step,
     ):
         tasks = {part.name: list(_shard_tasks(part, source, partial, resizing)) for part in parts}
-        bad = _make_shards(
+        invalid_files = _make_shards(
             [task for tasks_of_part in tasks.values() for task in tasks_of_part], processes, step
         )
-        if bad and not resizing.skip_bad:
-            raise _invalid_files(bad)
-        manifest = _manifest(parts, tasks, made_from, resizing, bad)
+        if invalid_files and not resizing.skip_bad:
+            raise _invalid_files(invalid_files)
+        manifest = _manifest(parts, tasks, fingerprint, resizing, invalid_files)
         _finish(partial, output, manifest)
     return _description(manifest, output)
 
 
 def shard_samples(samples: int) -> int:
-    """Return the images per shard; it depends only on the data set, so that a retry makes the same shards."""
+    """Return the number of images per shard, which depends on the data set only: a retry makes the same shards."""
     return min(MAX_SAMPLES, max(MIN_SAMPLES, -(-samples // SHARDS_PER_PART)))
 
 
@@ -89,9 +89,9 @@ def _list_part(source: Path, name: str) -> Part:
 def _shard_tasks(
     part: Part, source: Path, partial: Path, resizing: Resizing
 ) -> Iterator[ShardTask]:
-    step = shard_samples(len(part.files))
-    for number, first in enumerate(range(0, len(part.files), step)):
-        files = part.files[first : first + step]
+    shard_size = shard_samples(len(part.files))
+    for number, first in enumerate(range(0, len(part.files), shard_size)):
+        files = part.files[first : first + shard_size]
         key = _digest([*(asdict(file) for file in files), asdict(resizing)])
         target = partial / f"{part.name}-{number:05d}-{key[:12]}.jpegs"
         yield ShardTask(
@@ -101,15 +101,16 @@ def _shard_tasks(
 
 def _make_shards(tasks: Sequence[ShardTask], processes: int, step: Step) -> list[str]:
     """Make all shards; return the invalid files, sorted."""
-    bad: list[str] = []
-    total, converted = sum(len(task.files) for task in tasks), 0
-    for finished in _finished_shards(tasks, min(processes, len(tasks))):
-        converted += len(finished.task.files)
-        bad += finished.bad
+    invalid_files: list[str] = []
+    total, converted_files = sum(len(task.files) for task in tasks), 0
+    for result in _finished_shards(tasks, min(processes, len(tasks))):
+        converted_files += len(result.task.files)
+        invalid_files += result.invalid_files
         step.note(
-            f"{converted} of {total} files" + (f", {len(bad)} of them invalid" if bad else "")
+            f"{converted_files} of {total} files"
+            + (f", {len(invalid_files)} of them invalid" if invalid_files else "")
         )
-    return sorted(bad)
+    return sorted(invalid_files)
 
 
 def _finished_shards(tasks: Sequence[ShardTask], processes: int) -> Iterator[ShardResult]:
@@ -142,9 +143,9 @@ def _restore_interrupt() -> None:
 def _manifest(
     parts: Sequence[Part],
     tasks: dict[str, list[ShardTask]],
-    made_from: str,
+    fingerprint: str,
     resizing: Resizing,
-    bad: Sequence[str],
+    invalid_files: Sequence[str],
 ) -> dict[str, Any]:
     """Join the shards' indexes and return the manifest."""
     classes = parts[0].classes
@@ -156,7 +157,10 @@ def _manifest(
             index["shard"] = number
         index_of_part: Index = np.concatenate(indexes)
         if not len(index_of_part):
-            raise EverstepError(f"there is no valid image in the part {part.name}", "See above.")
+            raise EverstepError(
+                f"there is no valid image in the part {part.name}",
+                "Add a valid JPEG to it.",
+            )
         name = f"{part.name}-index.npy"
         path = part_tasks[0].target.with_name(name)
         save(path, index_of_part)
@@ -173,9 +177,9 @@ def _manifest(
         "format": FORMAT,
         "dataset": "imagefolder",
         "kind": KIND,
-        "made_from": made_from,
+        "made_from": fingerprint,
         **asdict(resizing),
-        "skipped": list(bad),
+        "skipped": list(invalid_files),
         "classes": list(classes),
         "parts": part_entries,
     }
@@ -195,20 +199,20 @@ def _finish(partial: Path, output: Path, manifest: dict[str, Any]) -> None:
         output.rmdir()  # an empty folder may have been made beforehand
     partial.rename(output)
     sync(output.parent)
-    # Only now: after an interruption before this point, no shard needs to be made again.
+    # Last, so that no shard needs to be made again after an interruption before this point.
     for path in output.iterdir():
         if path.name not in kept_names:
             path.unlink()
 
 
-def _existing_output(output: Path, made_from: str) -> str:
+def _existing_output(output: Path, fingerprint: str) -> str:
     """Return a description of existing output; "" if there is none."""
     manifest = read_manifest(output)
-    if manifest is not None and manifest.get("made_from") == made_from:
+    if manifest is not None and manifest.get("made_from") == fingerprint:
         return _description(manifest, output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise EverstepError(
-            f"{output} holds something else, or shards of other files or of another size",
+            f"{output} contains other data, or shards of other files or of another size",
             "Choose another --output, or remove it.",
         )
     return ""
@@ -224,7 +228,7 @@ def _description(manifest: dict[str, Any], output: Path) -> str:
 
 @contextlib.contextmanager
 def _exclusive_lock(folder: Path) -> Iterator[None]:
-    """Lock the folder against other writers; the lock ends with the process, however it ends."""
+    """Lock the folder against other writers; the lock ends with the process, even if it is killed."""
     with (folder / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -243,19 +247,23 @@ def _digest(content: list[Any]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _invalid_files(bad: Sequence[str]) -> EverstepError:
-    unnamed = f"\n  and {len(bad) - MAX_NAMED_FILES} more" if len(bad) > MAX_NAMED_FILES else ""
+def _invalid_files(invalid_files: Sequence[str]) -> EverstepError:
+    unnamed = (
+        f"\n  and {len(invalid_files) - MAX_NAMED_FILES} more"
+        if len(invalid_files) > MAX_NAMED_FILES
+        else ""
+    )
     return EverstepError(
-        f"{len(bad)} file(s) are not valid JPEGs:\n  "
-        + "\n  ".join(bad[:MAX_NAMED_FILES])
+        f"{len(invalid_files)} file(s) are not valid JPEGs:\n  "
+        + "\n  ".join(invalid_files[:MAX_NAMED_FILES])
         + unnamed,
         "Replace or remove them, or skip them with --skip-bad. Finished shards are kept.",
     )
 
 
-def _other_classes(source: Path, train: Sequence[str], test: Sequence[str]) -> EverstepError:
-    differ = sorted(set(train) ^ set(test))
+def _class_difference(source: Path, train: Sequence[str], test: Sequence[str]) -> EverstepError:
+    different_classes = sorted(set(train) ^ set(test))
     return EverstepError(
-        f"the parts of {source} have different classes; only one has {', '.join(map(repr, differ[:10]))}",
+        f"the parts of {source} have different classes; only one has {', '.join(map(repr, different_classes[:10]))}",
         "Give both the same folders: the label of a class is the position of its name.",
     )

@@ -40,7 +40,7 @@ class Dataset(Protocol):
     def test_batch(self, ids: Ids) -> tuple[Images, Labels]:
         """Return unchanged images and their labels."""
 
-    def prefetch(self, upcoming: Sequence[BatchRequest]) -> None:
+    def prefetch(self, requests: Sequence[BatchRequest]) -> None:
         """Read the next batches ahead, in order.
 
         This is only a hint. Samples that are no longer requested after a change of the group are dropped;

@@ -7,7 +7,7 @@ from trainer.augment import Images
 from trainer.data.dataset import Dataset
 
 
-class Prepare:
+class InputConversion:
     """Conversion of uint8 images to model input, on the model's device.
 
     Images have 1 or 3 channels; a grey channel is repeated, because every model has three input channels.

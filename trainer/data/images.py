@@ -19,7 +19,7 @@ from trainer.data import jpeg
 from trainer.data.cache.files import CachedFiles
 from trainer.data.dataset import BatchRequest, Labels
 from trainer.data.folder import open_folder
-from trainer.data.manifest import damaged, read_manifest
+from trainer.data.manifest import damage_error, read_manifest
 from trainer.data.shards import KIND, open_shards
 
 # Mean and standard deviation of ImageNet's pixels, assumed for all data sets; red, green, blue.
@@ -39,8 +39,8 @@ class Source(Protocol):
         """Return the bytes of one image.
 
         Raises:
-            OSError: they cannot be read.
-            ValueError: they have changed.
+            OSError: the bytes cannot be read.
+            ValueError: the bytes have changed.
         """
 
     def expect(self, samples: Sequence[int]) -> None:
@@ -68,7 +68,7 @@ class ImageDataset:
 
     def train_batch(self, ids: Ids, seed: int, epoch: int) -> tuple[Images, Labels]:
         """Return a random crop of each image, scaled to the size, half of them mirrored."""
-        images = self._empty(len(ids))
+        images = self._allocate(len(ids))
         self.expect(ids.tolist())
         for position, (sample, random_word) in enumerate(
             zip(ids, random_words(seed, epoch, ids), strict=True)
@@ -78,13 +78,13 @@ class ImageDataset:
 
     def test_batch(self, ids: Ids) -> tuple[Images, Labels]:
         """Return the centre crop of each image, scaled to the size."""
-        images = self._empty(len(ids))
+        images = self._allocate(len(ids))
         self.expect(ids.tolist())
         for position, sample in enumerate(ids):
             self.render(int(sample), None, images[position])
         return images, self.labels(ids)
 
-    def prefetch(self, upcoming: Sequence[BatchRequest]) -> None:
+    def prefetch(self, requests: Sequence[BatchRequest]) -> None:
         """Do nothing: this process decodes on request."""
 
     def expect(self, samples: Sequence[int]) -> None:
@@ -114,7 +114,7 @@ class ImageDataset:
                 f"--output {self.folder}` finds all such files.",
             ) from error
 
-    def _empty(self, count: int) -> Images:
+    def _allocate(self, count: int) -> Images:
         return np.empty((count, self.size, self.size, 3), np.uint8)
 
 
@@ -128,15 +128,15 @@ def open_images(folder: Path, part: str, size: int, store: str = "") -> ImageDat
         store: address of the shards that the folder does not have yet; empty if it has all of them.
 
     Raises:
-        EverstepError: there are none, or they are damaged; the message contains the fix.
+        EverstepError: the folder has no images, or damaged ones; the message contains the fix.
     """
     manifest = read_manifest(folder)
     if manifest is None:
         return ImageDataset(open_folder(folder, part), folder, part, size)
     if manifest.get("kind") != KIND:
-        raise damaged(folder, f"it contains {manifest.get('dataset')!r}, not image shards")
-    cached = CachedFiles(folder, manifest["parts"][part]["files"], store) if store else None
-    source = open_shards(folder, manifest, part, cached)
+        raise damage_error(folder, f"it contains {manifest.get('dataset')!r}, not image shards")
+    cached_files = CachedFiles(folder, manifest["parts"][part]["files"], store) if store else None
+    source = open_shards(folder, manifest, part, cached_files)
     return ImageDataset(source, folder, part, size, store)
 
 
@@ -145,7 +145,7 @@ def render(data: jpeg.Encoded, random_word: int | None, output: Images) -> None:
 
     Args:
         data: the encoded image.
-        random_word: decides crop and mirror; None: the centre, not mirrored.
+        random_word: word that determines crop and mirror; None for the centre, not mirrored.
         output: output of shape (size, size, 3), RGB.
 
     Raises:
@@ -157,10 +157,10 @@ def render(data: jpeg.Encoded, random_word: int | None, output: Images) -> None:
         crop = _crop(width, height, random_word)
         reduction = jpeg.reduction_for(crop.width, crop.height, size)
         pixels = jpeg.decode(data, reduction)
-    else:  # PNG and the like cannot be reduced while they are decoded
+    else:  # other formats, such as PNG, cannot be reduced while they are decoded
         pixels, reduction = jpeg.decode(data), 1
         crop = _crop(pixels.shape[1], pixels.shape[0], random_word)
-    crop = crop.reduced(reduction)
+    crop = crop.reduce(reduction)
     rows = slice(crop.top, crop.top + crop.height)
     columns = slice(crop.left, crop.left + crop.width)
     scale(pixels[rows, columns], output, mirrored=crop.mirrored)
@@ -170,12 +170,12 @@ def scale(pixels: jpeg.Pixels, output: Images, *, mirrored: bool) -> None:
     """Scale BGR pixels to the shape of `output`, RGB."""
     cv2 = jpeg.opencv()
     height, width = output.shape[:2]
-    down, across = pixels.shape[0] / height, pixels.shape[1] / width
-    if max(down, across) > MAX_SMOOTHED_FACTOR:
+    vertical_factor, horizontal_factor = pixels.shape[0] / height, pixels.shape[1] / width
+    if max(vertical_factor, horizontal_factor) > MAX_SMOOTHED_FACTOR:
         pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA)
-    elif (down, across) != (1, 1):
-        if max(down, across) > 1:
-            taps = _taps(across), _taps(down)
+    elif (vertical_factor, horizontal_factor) != (1, 1):
+        if max(vertical_factor, horizontal_factor) > 1:
+            taps = _taps(horizontal_factor), _taps(vertical_factor)
             pixels = cv2.sepFilter2D(pixels, -1, *taps, borderType=cv2.BORDER_REPLICATE)
         pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR)
     if mirrored:
@@ -187,8 +187,8 @@ def _taps(factor: float) -> npt.NDArray[np.float32]:
     """Return three filter weights that correct linear interpolation for a smaller side.
 
     PIL filters an image that becomes `factor` times smaller with a triangle of twice that width; its
-    variance is factor^2 / 6. Linear interpolation is a triangle of width 2, variance
-    1/6. Variances of filters add up, so these weights have the difference. The result is as close
+    variance is factor^2 / 6. Linear interpolation is a triangle of width 2 with variance
+    1/6. Variances of filters add up, so the variance of these weights is the difference. The result is as close
     to PIL's as INTER_AREA's, in a quarter of the time.
     """
     variance = max(0.0, (factor**2 - 1) / 6)

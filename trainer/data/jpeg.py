@@ -32,7 +32,7 @@ def opencv() -> ModuleType:
     """Return the module cv2, limited to one thread: reader processes run in parallel.
 
     Raises:
-        EverstepError: it is not installed.
+        EverstepError: OpenCV is not installed.
     """
     try:
         import cv2
@@ -76,7 +76,7 @@ def _segments(data: memoryview) -> Iterator[tuple[int, memoryview]]:
         if data[offset] != _MARKER:
             raise ValueError("its header is damaged")
         kind = data[offset + 1]
-        if kind == _MARKER:  # any number of these may stand before a marker
+        if kind == _MARKER:  # any number of fill bytes may precede a marker
             offset += 1
             continue
         if kind == _START_OF_SCAN:
@@ -88,14 +88,14 @@ def _segments(data: memoryview) -> Iterator[tuple[int, memoryview]]:
 
 def reduction_for(width: int, height: int, size: int) -> int:
     """Return the largest decoding divisor with which these pixels still fill `size`."""
-    return next((by for by in REDUCTIONS if min(width, height) >= by * size), 1)
+    return next((factor for factor in REDUCTIONS if min(width, height) >= factor * size), 1)
 
 
 def decode(data: Encoded, reduction: int = 1) -> Pixels:
     """Return the pixels, both sides divided by `reduction` and rounded up.
 
     Raises:
-        ValueError: OpenCV cannot decode it.
+        ValueError: OpenCV cannot decode the bytes.
     """
     cv2 = opencv()
     flag = cv2.IMREAD_COLOR if reduction == 1 else getattr(cv2, f"IMREAD_REDUCED_COLOR_{reduction}")

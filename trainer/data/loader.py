@@ -27,13 +27,13 @@ from everstep.errors import EverstepError
 from trainer.augment import Images, random_words
 from trainer.data.dataset import PARTS, BatchRequest, Dataset, Labels
 from trainer.data.images import ImageDataset
-from trainer.data.protocol import ANSWER, GOOD, MAX_SLOTS, TASK, ReaderArguments, from_slot
+from trainer.data.protocol import GOOD, MAX_SLOTS, RESPONSE, TASK, ReaderArguments, from_slot
 
 log = logging.getLogger(__name__)
 
 PROGRAM = (sys.executable, "-m", "trainer.data.reader")
 MAX_BYTES = 512 << 20  # shared memory; only used pages are allocated
-REFILL = 32  # images between two checks for free slots
+REFILL_IMAGES = 32  # images between two checks for free slots
 MAX_CRASHES = 3  # consecutive reader crashes before the current image is reported
 
 Key = tuple[int, int, int]  # part, sample, random word: they determine an image
@@ -44,14 +44,14 @@ class _Reader:
     """A reader process and its pending tasks: slots with their keys, in order."""
 
     process: "subprocess.Popen[bytes]"
-    pending: dict[int, Key] = field(default_factory=dict)
-    unparsed: bytes = b""  # the beginning of an answer
-    crashes: int = 0  # consecutive crashes without an answer
+    pending_tasks: dict[int, Key] = field(default_factory=dict)
+    unparsed: bytes = b""  # the beginning of a response
+    crashes: int = 0  # consecutive crashes without a response
 
     def send(self, tasks: Sequence[tuple[int, Key]]) -> None:
         """Send more tasks to the process."""
         assert self.process.stdin is not None  # noqa: S101 - it was started with a pipe
-        self.pending.update(tasks)
+        self.pending_tasks.update(tasks)
         record = b"".join(TASK.pack(slot, *key) for slot, key in tasks)
         with suppress(BrokenPipeError):
             self.process.stdin.write(record)
@@ -84,23 +84,23 @@ class Readers:
         os.ftruncate(self._file, self._slots * slot_bytes)
         self._memory = mmap.mmap(self._file, self._slots * slot_bytes)
         self._images = np.frombuffer(self._memory, np.uint8).reshape(-1, train.size, train.size, 3)
-        self._free = list(range(self._slots))  # a heap: low slots are used again first
-        self._slot_of: dict[Key, int] = {}
-        self._ready: set[Key] = set()
-        self._failed: dict[Key, EverstepError] = {}
-        self._cancelled: set[Key] = set()  # in progress, but no longer requested
+        self._unused_slots = list(range(self._slots))  # a heap: low slots are used again first
+        self._slots_by_key: dict[Key, int] = {}
+        self._ready_keys: set[Key] = set()
+        self._errors: dict[Key, EverstepError] = {}
+        self._cancelled_keys: set[Key] = set()  # in progress, but no longer requested
         self._selector = selectors.DefaultSelector()
         self._readers = [self._start() for _ in range(count)]
 
     @property
-    def processes(self) -> list[int]:
-        """Ids of the processes."""
+    def process_ids(self) -> list[int]:
+        """IDs of the processes."""
         return [reader.process.pid for reader in self._readers]
 
     def prefetch(self, part: int, keys: Sequence[Key]) -> None:
         """Set the images of a part to read next, in order; discard others of the part."""
         requested = set(keys)
-        self._cancel([k for k in self._slot_of if k[0] == part and k not in requested])
+        self._cancel([k for k in self._slots_by_key if k[0] == part and k not in requested])
         self._collect(wait=False)
         self._assign(keys)
 
@@ -111,18 +111,18 @@ class Readers:
             EverstepError: an image cannot be read; the message names it.
         """
         images = np.empty((len(keys), *self._images.shape[1:]), np.uint8)
-        assigned = self._assign(keys)
+        assigned_count = self._assign(keys)
         for position, key in enumerate(keys):
-            if assigned < len(keys) and position % REFILL == 0:
-                assigned += self._assign(keys[assigned:])
-            while key not in self._ready:
-                if key not in self._slot_of:
+            if assigned_count < len(keys) and position % REFILL_IMAGES == 0:
+                assigned_count += self._assign(keys[assigned_count:])
+            while key not in self._ready_keys:
+                if key not in self._slots_by_key:
                     self._free_slots(keys[position:])
                     self._assign(keys[position:])
-                self._collect(wait=key not in self._ready)
-            if key in self._failed:
-                raise self._failed[key]
-            images[position] = self._images[self._slot_of[key]]
+                self._collect(wait=key not in self._ready_keys)
+            if key in self._errors:
+                raise self._errors[key]
+            images[position] = self._images[self._slots_by_key[key]]
             self._release(key)
         return images
 
@@ -140,70 +140,70 @@ class Readers:
     # --- slots ---
 
     def _assign(self, keys: Sequence[Key]) -> int:
-        """Assign unread samples to readers while slots are free; return how many were assigned."""
-        new: list[list[tuple[int, Key]]] = [[] for _ in self._readers]
-        loads = [(len(reader.pending), number) for number, reader in enumerate(self._readers)]
+        """Assign unread samples to readers while slots are free; return their number."""
+        tasks_by_reader: list[list[tuple[int, Key]]] = [[] for _ in self._readers]
+        loads = [(len(reader.pending_tasks), number) for number, reader in enumerate(self._readers)]
         heapq.heapify(loads)
-        assigned = 0
+        assigned_count = 0
         for key in keys:
-            self._cancelled.discard(key)
-            if key not in self._slot_of:
-                if not self._free:
+            self._cancelled_keys.discard(key)
+            if key not in self._slots_by_key:
+                if not self._unused_slots:
                     break
-                self._slot_of[key] = heapq.heappop(self._free)
+                self._slots_by_key[key] = heapq.heappop(self._unused_slots)
                 load, number = loads[0]
                 heapq.heapreplace(loads, (load + 1, number))
-                new[number].append((self._slot_of[key], key))
-            assigned += 1
-        for reader, tasks in zip(self._readers, new, strict=True):
+                tasks_by_reader[number].append((self._slots_by_key[key], key))
+            assigned_count += 1
+        for reader, tasks in zip(self._readers, tasks_by_reader, strict=True):
             if tasks:
                 reader.send(tasks)
-        return assigned
+        return assigned_count
 
     def _cancel(self, keys: Sequence[Key]) -> None:
         for key in keys:
-            if key in self._ready:
+            if key in self._ready_keys:
                 self._release(key)
             else:
-                self._cancelled.add(key)
+                self._cancelled_keys.add(key)
 
     def _free_slots(self, keys: Sequence[Key]) -> None:
         """Free at least half of the slots if images for later use occupy all of them."""
-        if not self._free:
+        if not self._unused_slots:
             needed_soon = set(keys[: self._slots // 2])
-            self._cancel([key for key in self._slot_of if key not in needed_soon])
+            self._cancel([key for key in self._slots_by_key if key not in needed_soon])
 
     def _release(self, key: Key) -> None:
-        self._ready.discard(key)
-        self._failed.pop(key, None)
-        heapq.heappush(self._free, self._slot_of.pop(key))
+        self._ready_keys.discard(key)
+        self._errors.pop(key, None)
+        heapq.heappush(self._unused_slots, self._slots_by_key.pop(key))
 
-    # --- answers ---
+    # --- responses ---
 
     def _collect(self, *, wait: bool) -> None:
-        """Process the available answers; `wait` for at least one."""
+        """Process the available responses; `wait` for at least one."""
         for selected, _ in self._selector.select(None if wait else 0):
             reader: _Reader = selected.data
-            data = os.read(selected.fd, 1024 * ANSWER.size)
+            data = os.read(selected.fd, 1024 * RESPONSE.size)
             if not data:
                 self._replace(reader)
                 continue
             reader.crashes = 0
             reader.unparsed += data
-            complete_bytes = len(reader.unparsed) // ANSWER.size * ANSWER.size
-            for slot, state in ANSWER.iter_unpack(reader.unparsed[:complete_bytes]):
-                self._complete(reader.pending.pop(slot), slot, state)
+            complete_bytes = len(reader.unparsed) // RESPONSE.size * RESPONSE.size
+            for slot, state in RESPONSE.iter_unpack(reader.unparsed[:complete_bytes]):
+                self._complete(reader.pending_tasks.pop(slot), slot, state)
             reader.unparsed = reader.unparsed[complete_bytes:]
 
     def _complete(self, key: Key, slot: int, state: int) -> None:
-        if key in self._cancelled:
-            self._cancelled.discard(key)
+        if key in self._cancelled_keys:
+            self._cancelled_keys.discard(key)
             self._release(key)
             return
-        self._ready.add(key)
+        self._ready_keys.add(key)
         if state != GOOD:  # raised when the sample is taken, if it ever is
             message, _, fix = from_slot(self._images[slot].tobytes()).partition("\n")
-            self._failed[key] = EverstepError(message, fix)
+            self._errors[key] = EverstepError(message, fix)
 
     # --- processes ---
 
@@ -230,25 +230,29 @@ class Readers:
         self._selector.register(process.stdout, selectors.EVENT_READ, reader)
         return reader
 
-    def _replace(self, dead: _Reader) -> None:
+    def _replace(self, ended_reader: _Reader) -> None:
         """Replace an ended process and send its tasks to the new one."""
-        assert dead.process.stdin is not None and dead.process.stdout is not None  # noqa: S101, PT018
-        self._selector.unregister(dead.process.stdout)
-        dead.process.stdout.close()
+        assert ended_reader.process.stdin is not None and ended_reader.process.stdout is not None  # noqa: S101, PT018
+        self._selector.unregister(ended_reader.process.stdout)
+        ended_reader.process.stdout.close()
         with suppress(BrokenPipeError):
-            dead.process.stdin.close()
-        code = dead.process.wait()
-        if dead.crashes + 1 >= MAX_CRASHES:
-            raise _crash_error(self._location(dead), code)
-        log.warning("a reader process %s %s: replacing it", _ending(code), self._location(dead))
+            ended_reader.process.stdin.close()
+        code = ended_reader.process.wait()
+        if ended_reader.crashes + 1 >= MAX_CRASHES:
+            raise _crash_error(self._location(ended_reader), code)
+        log.warning(
+            "a reader process %s %s: replacing it",
+            _describe_end(code),
+            self._location(ended_reader),
+        )
         successor = self._start()
-        successor.crashes = dead.crashes + 1
-        self._readers[self._readers.index(dead)] = successor
-        if dead.pending:
-            successor.send(list(dead.pending.items()))
+        successor.crashes = ended_reader.crashes + 1
+        self._readers[self._readers.index(ended_reader)] = successor
+        if ended_reader.pending_tasks:
+            successor.send(list(ended_reader.pending_tasks.items()))
 
     def _location(self, reader: _Reader) -> str:
-        for part, sample, _ in reader.pending.values():
+        for part, sample, _ in reader.pending_tasks.values():
             return f"at {self._parts[part].name(sample)}"
         return "before it read anything"
 
@@ -273,10 +277,10 @@ class Loader:
         """Return the centre crop of each image, scaled to the size."""
         return self._take(BatchRequest(ids=ids))
 
-    def prefetch(self, upcoming: Sequence[BatchRequest]) -> None:
+    def prefetch(self, requests: Sequence[BatchRequest]) -> None:
         """Read the next batches ahead, in order."""
         self._readers.prefetch(
-            self._part, [key for request in upcoming for key in self._keys(request)]
+            self._part, [key for request in requests for key in self._keys(request)]
         )
 
     def close(self) -> None:
@@ -307,16 +311,16 @@ def read_ahead(
     """
     if not readers or not isinstance(train, ImageDataset) or not isinstance(test, ImageDataset):
         return train, test
-    shared = Readers(train, test, readers, 2 * global_batch)
-    return Loader(shared, train), Loader(shared, test)
+    shared_readers = Readers(train, test, readers, 2 * global_batch)
+    return Loader(shared_readers, train), Loader(shared_readers, test)
 
 
 def _crash_error(location: str, code: int) -> EverstepError:
     return EverstepError(
-        f"reader processes failed {MAX_CRASHES} consecutive times {location}; the last one {_ending(code)}",
+        f"reader processes failed {MAX_CRASHES} consecutive times {location}; the last one {_describe_end(code)}",
         "Check that file and the available memory; --loader-workers 0 reads without such processes.",
     )
 
 
-def _ending(code: int) -> str:
+def _describe_end(code: int) -> str:
     return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"

@@ -20,15 +20,15 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        raise damaged(folder, f"{MANIFEST_FILE} cannot be read: {error}") from error
+        raise damage_error(folder, f"{MANIFEST_FILE} cannot be read: {error}") from error
     if not isinstance(manifest, dict):
-        raise damaged(folder, f"{MANIFEST_FILE} holds no object")
+        raise damage_error(folder, f"{MANIFEST_FILE} is not a JSON object")
     return manifest
 
 
-def damaged(folder: Path, problem: str) -> EverstepError:
-    """Return the error for prepared data that have changed."""
+def damage_error(folder: Path, problem: str) -> EverstepError:
+    """Return the error for damaged prepared data."""
     return EverstepError(
-        f"the prepared data in {folder} is damaged: {problem}",
+        f"the prepared data in {folder} are damaged: {problem}",
         "Remove the folder and run `python3 -m trainer.prepare` again.",
     )

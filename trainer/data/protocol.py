@@ -1,6 +1,6 @@
 """Protocol between a worker and its reader processes.
 
-Tasks are sent to a process's standard input and answers to its standard output, both as records of a
+Tasks are sent to a process's standard input and responses to its standard output, both as records of a
 fixed size; pixels are written to shared memory. The number of slots limits the pending tasks, so that
 neither pipe can fill up and no process blocks on a pipe: a deadlock is impossible.
 """
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 PIPE_BYTES = 65536  # a Linux pipe's default capacity
 
 TASK = struct.Struct("<IIQQ")  # slot, part (its index in PARTS), sample, random word
-ANSWER = struct.Struct("<II")  # slot, and GOOD for pixels in it, BAD for the text of an error
+RESPONSE = struct.Struct("<II")  # slot, and GOOD for pixels in it, BAD for the text of an error
 GOOD, BAD = 0, 1
 
 MAX_SLOTS = PIPE_BYTES // TASK.size
@@ -23,12 +23,12 @@ class ReaderArguments:
     """Arguments of a reader process.
 
     Attributes:
-        folder: the data folder.
+        folder: folder of the data.
         store: address of the shards that the folder does not have yet; empty if it has all.
         size: side of an image, pixels.
         identities: the worker's identities of the parts, in the order of PARTS.
         memory: file descriptor of the shared memory.
-        slots: number of images in the memory.
+        slots: number of images that fit into the memory.
     """
 
     folder: str

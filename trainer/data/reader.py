@@ -19,15 +19,15 @@ from everstep.errors import EverstepError
 from trainer.augment import Images
 from trainer.data.dataset import PARTS
 from trainer.data.images import ImageDataset, open_images
-from trainer.data.protocol import ANSWER, BAD, GOOD, TASK, ReaderArguments, to_slot
+from trainer.data.protocol import BAD, GOOD, RESPONSE, TASK, ReaderArguments, to_slot
 
 
 def main() -> None:
     """Serve until the worker ends."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, signal.SIG_IGN)
     results_pipe = os.dup(sys.stdout.fileno())
-    # Output of libraries must not mix with the answers.
+    # Output of libraries must not mix with the responses.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     arguments = ReaderArguments.from_argument(sys.argv[1])
     memory_bytes = arguments.slots * arguments.slot_bytes
@@ -43,19 +43,19 @@ class Parts:
 
     def __init__(self, arguments: ReaderArguments) -> None:
         self._arguments = arguments
-        self._open: dict[int, ImageDataset] = {}
+        self._datasets: dict[int, ImageDataset] = {}
 
     def render(self, part: int, sample: int, random_word: int, output: Images) -> None:
-        """Write one image."""
-        dataset = self._open.get(part) or self._open_part(part)
+        """Render one image into `output`."""
+        dataset = self._datasets.get(part) or self._open_part(part)
         dataset.render(sample, random_word if PARTS[part] == "train" else None, output)
 
     def expect(self, tasks: Sequence[tuple[int, int]]) -> None:
         """Prepare to write these images next; parts and samples, in order."""
         for part in {part for part, _ in tasks}:
             with suppress(EverstepError):  # `render` raises it for each image
-                dataset = self._open.get(part) or self._open_part(part)
-                dataset.expect([sample for owner, sample in tasks if owner == part])
+                dataset = self._datasets.get(part) or self._open_part(part)
+                dataset.expect([sample for task_part, sample in tasks if task_part == part])
 
     def _open_part(self, part: int) -> ImageDataset:
         arguments = self._arguments
@@ -67,22 +67,22 @@ class Parts:
                 f"{arguments.identities[part]} then, {dataset.identity} now",
                 "Do not change the data during the training.",
             )
-        self._open[part] = dataset
+        self._datasets[part] = dataset
         return dataset
 
 
 def serve(tasks_pipe: int, results_pipe: int, parts: Parts, slots: Images) -> None:
-    """Execute tasks from one pipe and answer on the other, in order, until the first one is closed.
+    """Execute tasks from one pipe and respond on the other, in order, until the first pipe is closed.
 
     Args:
         tasks_pipe: file descriptor of TASK records.
-        results_pipe: file descriptor of ANSWER records.
+        results_pipe: file descriptor of RESPONSE records.
         parts: the data.
         slots: shape (slots, size, size, 3).
     """
     buffer = b""
-    while received := os.read(tasks_pipe, 1024 * TASK.size):
-        buffer += received
+    while data := os.read(tasks_pipe, 1024 * TASK.size):
+        buffer += data
         complete_bytes = len(buffer) // TASK.size * TASK.size
         received_tasks = list(TASK.iter_unpack(buffer[:complete_bytes]))
         parts.expect([(part, sample) for _, part, sample, _ in received_tasks])
@@ -96,7 +96,7 @@ def serve(tasks_pipe: int, results_pipe: int, parts: Parts, slots: Images) -> No
                 )
                 slots[slot].reshape(-1)[: len(text)] = text
                 state = BAD
-            os.write(results_pipe, ANSWER.pack(slot, state))
+            os.write(results_pipe, RESPONSE.pack(slot, state))
         buffer = buffer[complete_bytes:]
 
 

@@ -20,7 +20,7 @@ class Resizing:
     Attributes:
         short_side: pixels; smaller photographs are not changed.
         quality: JPEG quality, 1 to 100.
-        skip_bad: skip invalid JPEG files instead of failing.
+        skip_bad: whether to skip invalid JPEG files instead of failing.
     """
 
     short_side: int = 256
@@ -33,9 +33,9 @@ class ShardTask:
     """Task to make one shard.
 
     Attributes:
-        source: the part's folder.
-        files: its files, in order.
-        target: file to write; its index is next to it.
+        source: folder of the part.
+        files: files of the shard, in order.
+        target: file to write; the index is written next to it.
     """
 
     source: Path
@@ -54,7 +54,7 @@ class ShardResult:
     """Result of one shard: the invalid files with their reasons."""
 
     task: ShardTask
-    bad: Sequence[str] = ()
+    invalid_files: Sequence[str] = ()
 
 
 def convert_shard(task: ShardTask) -> ShardResult:
@@ -62,44 +62,44 @@ def convert_shard(task: ShardTask) -> ShardResult:
     bad_list = task.target.with_suffix(".bad")
     if task.index.exists():
         return ShardResult(
-            task=task, bad=bad_list.read_text().splitlines() if bad_list.exists() else ()
+            task=task, invalid_files=bad_list.read_text().splitlines() if bad_list.exists() else ()
         )
-    bad: list[str] = []
+    invalid_files: list[str] = []
     records: list[tuple[int, int, int, int, int]] = []
     temporary = task.target.with_suffix(".tmp")
     with temporary.open("wb") as shard:
         for file in task.files:
             try:
-                data = resized(np.fromfile(task.source / file.path, np.uint8), task.resizing)
+                data = resize(np.fromfile(task.source / file.path, np.uint8), task.resizing)
             except (OSError, ValueError) as error:
-                bad.append(f"{task.source / file.path}: {error}")
+                invalid_files.append(f"{task.source / file.path}: {error}")
                 continue
             records.append((0, file.label, shard.tell(), len(data), zlib.crc32(data)))
             shard.write(data)
     sync(temporary)
-    if bad and not task.resizing.skip_bad:
-        temporary.unlink()  # a retry has other files or skips some, so it cannot use this one
-        return ShardResult(task=task, bad=bad)
-    bad_list.write_text("\n".join(bad))
+    if invalid_files and not task.resizing.skip_bad:
+        temporary.unlink()  # a retry has other files or skips some, so it cannot use this shard
+        return ShardResult(task=task, invalid_files=invalid_files)
+    bad_list.write_text("\n".join(invalid_files))
     temporary.rename(task.target)
     save(task.index, np.array(records, RECORD))
-    return ShardResult(task=task, bad=bad)
+    return ShardResult(task=task, invalid_files=invalid_files)
 
 
-def resized(data: jpeg.Encoded, resizing: Resizing) -> bytes:
+def resize(data: jpeg.Encoded, resizing: Resizing) -> bytes:
     """Return a JPEG with at most this many pixels on the short side.
 
     Raises:
         ValueError: the bytes are not a complete JPEG.
     """
     width, height = jpeg.frame_size(data)
-    short = min(width, height)
+    short_side = min(width, height)
     # The decoder leaves twice the target size: the filter below is better than the decoder's own.
-    pixels = jpeg.decode(data, jpeg.reduction_for(short, short, 2 * resizing.short_side))
-    if short <= resizing.short_side:
+    pixels = jpeg.decode(data, jpeg.reduction_for(short_side, short_side, 2 * resizing.short_side))
+    if short_side <= resizing.short_side:
         return data.tobytes()
     cv2 = jpeg.opencv()
-    factor = resizing.short_side / short
+    factor = resizing.short_side / short_side
     size = (round(width * factor), round(height * factor))
     _, encoded = cv2.imencode(
         ".jpg",
@@ -120,8 +120,8 @@ def save(path: Path, index: Index) -> None:
 
 def sync(path: Path) -> None:
     """Flush a file or a folder to disk."""
-    handle = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     finally:
-        os.close(handle)
+        os.close(descriptor)

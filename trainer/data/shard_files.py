@@ -16,7 +16,7 @@ class Slice(NamedTuple):
 
     Attributes:
         shard: number of the shard in its part.
-        offset: of its first byte.
+        offset: position of its first byte in the shard.
         bytes: its size.
         crc32: its checksum.
     """
@@ -34,8 +34,8 @@ class ShardFiles(Protocol):
         """Return the bytes of an image.
 
         Raises:
-            OSError: they cannot be read.
-            ValueError: they have changed.
+            OSError: the bytes cannot be read.
+            ValueError: the bytes have changed.
         """
 
     def expect(self, images: Sequence[Slice]) -> None:
@@ -46,18 +46,18 @@ class MappedFiles:
     """Shards in a folder.
 
     Args:
-        folder: the folder.
-        names: their names, by number.
+        folder: folder of the shards.
+        names: names of the shards, by number.
     """
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self._folder, self._names = folder, names
-        self._mapped: dict[int, mmap.mmap] = {}
+        self._maps: dict[int, mmap.mmap] = {}
 
     def read(self, image: Slice) -> Encoded:
         """Return the mapped bytes of an image."""
-        mapped = self._map(image.shard)
-        data = np.frombuffer(mapped, np.uint8, count=image.bytes, offset=image.offset)
+        shard_map = self._map(image.shard)
+        data = np.frombuffer(shard_map, np.uint8, count=image.bytes, offset=image.offset)
         if zlib.crc32(data.data) != image.crc32:
             raise ValueError("its checksum differs")
         return data
@@ -67,11 +67,11 @@ class MappedFiles:
 
     def discard(self, shard: int) -> None:
         """Remove a damaged file."""
-        self._mapped.pop(shard, None)
+        self._maps.pop(shard, None)
         (self._folder / self._names[shard]).unlink(missing_ok=True)
 
     def _map(self, shard: int) -> mmap.mmap:
-        if shard not in self._mapped:
+        if shard not in self._maps:
             with (self._folder / self._names[shard]).open("rb") as file:
-                self._mapped[shard] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return self._mapped[shard]
+                self._maps[shard] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return self._maps[shard]

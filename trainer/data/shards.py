@@ -4,7 +4,7 @@
     train-index.npy      one record per sample: its position, label and checksum
     train-00000.jpegs    JPEGs, one after the other
 
-With one file per image, each costs an open and a metadata request, which are slow on a shared file
+With one file per image, each image costs an open and a metadata request, which are slow on a shared file
 system. Here an image is a slice of mapped memory, and one index lists a million images. tar and
 TFRecord have no random access.
 """
@@ -21,7 +21,7 @@ from everstep.errors import EverstepError
 from trainer.data.dataset import Labels
 from trainer.data.folder import describe
 from trainer.data.jpeg import Encoded
-from trainer.data.manifest import damaged
+from trainer.data.manifest import damage_error
 from trainer.data.shard_files import MappedFiles, ShardFiles, Slice
 
 FORMAT, KIND = 1, "shards"
@@ -74,7 +74,7 @@ class ShardSource:
 
 
 def open_shards(
-    folder: Path, manifest: Mapping[str, Any], part: str, cached: ShardFiles | None = None
+    folder: Path, manifest: Mapping[str, Any], part: str, cached_files: ShardFiles | None = None
 ) -> ShardSource:
     """Open the images of one part of a folder of shards.
 
@@ -82,17 +82,17 @@ def open_shards(
         folder: the folder.
         manifest: its manifest.
         part: `train` or `test`.
-        cached: source of the bytes if the folder need not have all shards.
+        cached_files: source of the bytes if the folder need not have all shards.
 
     Raises:
-        EverstepError: the shards are of another format, or damaged.
+        EverstepError: the shards have another format, or are damaged.
     """
     check_format(manifest, str(folder))
     entry = manifest["parts"][part]
-    if cached is None:
+    if cached_files is None:
         _check_sizes(folder, entry)
     index = read_index(folder, entry["index"], entry["index_sha256"])
-    files = cached or MappedFiles(folder, entry["files"])
+    files = cached_files or MappedFiles(folder, entry["files"])
     return ShardSource(folder, entry["files"], index, manifest["classes"], files)
 
 
@@ -100,7 +100,7 @@ def check_format(manifest: Mapping[str, Any], location: str) -> None:
     """Check that shards have the format that this program reads.
 
     Raises:
-        EverstepError: they have another one.
+        EverstepError: they have another format.
     """
     if manifest.get("format") != FORMAT:
         raise EverstepError(
@@ -113,7 +113,7 @@ def _check_sizes(folder: Path, entry: Mapping[str, Any]) -> None:
     for name, size in zip(entry["files"], entry["bytes"], strict=True):
         actual_size = (folder / name).stat().st_size if (folder / name).exists() else -1
         if actual_size != size:
-            raise damaged(folder, f"{name} has {max(0, actual_size)} bytes instead of {size}")
+            raise damage_error(folder, f"{name} has {max(0, actual_size)} bytes instead of {size}")
 
 
 def read_index(folder: Path, name: str, sha256: str) -> Index:
@@ -125,9 +125,9 @@ def read_index(folder: Path, name: str, sha256: str) -> Index:
     try:
         data = (folder / name).read_bytes()
     except OSError as error:
-        raise damaged(folder, f"{name} cannot be read: {error}") from error
+        raise damage_error(folder, f"{name} cannot be read: {error}") from error
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise damaged(folder, f"the checksum of {name} differs")
+        raise damage_error(folder, f"the checksum of {name} differs")
     index: Index = np.load(folder / name)
     return index
 

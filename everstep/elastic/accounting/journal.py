@@ -1,8 +1,8 @@
 """Journal of a run as JSON lines: one append-only file per worker.
 
-A thread writes the lines, so that a file system that hangs does not stop the training. Accumulated
-lines are one `write` to a file opened with O_APPEND: a worker killed meanwhile leaves at worst a
-torn last line, which the reader skips. The file is closed every few seconds: blobfuse uploads a file when
+A thread writes the lines, so that a file system that hangs does not stop the training. It
+appends all waiting lines with one `write`, so that a worker killed meanwhile leaves at worst a torn
+last line, which the reader skips. The file is closed every few seconds: blobfuse uploads a file when
 it is closed, and an NFS client writes it back then, so that other machines see its lines.
 """
 
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING_LINES = 20_000  # about 5 MB, an hour of fast steps; the oldest ones are dropped first
 CLOSE_SECONDS = 5.0
-LARGE_BYTES = 16 * 2**20
-LARGE_CLOSE_SECONDS = 60.0  # blobfuse uploads the whole file each time
+LARGE_FILE_BYTES = 16 * 2**20
+LARGE_CLOSE_SECONDS = 60.0  # interval for a large file: blobfuse uploads all of it each time
 STUCK_SECONDS = 30.0
 FLUSH_SECONDS = 3.0
 
@@ -33,13 +33,16 @@ _open_journals: "weakref.WeakSet[Journal]" = weakref.WeakSet()
 
 
 class Journal:
-    """One worker's journal file, opened with the first line: until then an earlier run's may be there."""
+    """One worker's journal file.
+
+    It is opened for the first line: until then, its path may still have the file of an earlier run.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._changed = threading.Condition()
-        self._waiting: deque[bytes] = deque()
-        self._lost = 0  # lines that could not be written
+        self._waiting_lines: deque[bytes] = deque()
+        self._lost_lines = 0
         self._file, self._opened_at, self._size = -1, 0.0, 0
         self._busy_since: float | None = None  # start of the write in progress
         self._closing = self._warned = False
@@ -75,20 +78,23 @@ class Journal:
             self._changed.wait_for(lambda: self._is_written() and self._file < 0, FLUSH_SECONDS)
 
     def _is_written(self) -> bool:
-        return not self._waiting and self._busy_since is None
+        return not self._waiting_lines and self._busy_since is None
 
     def _add(self, line: bytes) -> None:
-        if len(self._waiting) >= MAX_WAITING_LINES:
-            self._waiting.popleft()
-            self._lost += 1
-        self._waiting.append(line)
+        if len(self._waiting_lines) >= MAX_WAITING_LINES:
+            self._waiting_lines.popleft()
+            self._lost_lines += 1
+        self._waiting_lines.append(line)
 
     def _warn_if_stuck(self) -> None:
         busy_since = self._busy_since
         if busy_since is None or self._warned or time.monotonic() - busy_since < STUCK_SECONDS:
             return
         self._warned = True
-        log.error("the disk of %s does not respond; its newest lines wait", self._path)
+        log.error(
+            "the disk of %s does not respond: its newest lines are kept in memory; check the volume",
+            self._path,
+        )
 
     # --- the writing thread ---
 
@@ -96,10 +102,10 @@ class Journal:
         while True:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._waiting or self._closing, self._seconds_to_close()
+                    lambda: self._waiting_lines or self._closing, self._seconds_to_close()
                 )
-                lines = list(self._waiting)
-                self._waiting.clear()
+                lines = list(self._waiting_lines)
+                self._waiting_lines.clear()
                 self._busy_since = time.monotonic()
             if lines:
                 self._write(lines)
@@ -107,7 +113,7 @@ class Journal:
                 self._close_file()
             with self._changed:
                 self._busy_since = None
-                is_last = self._closing and not self._waiting
+                is_last = self._closing and not self._waiting_lines
                 if is_last:
                     self._closing, self._thread = False, None
                 self._changed.notify_all()
@@ -117,28 +123,27 @@ class Journal:
     def _seconds_to_close(self) -> float | None:
         if self._file < 0:
             return None
-        seconds = LARGE_CLOSE_SECONDS if self._size > LARGE_BYTES else CLOSE_SECONDS
+        seconds = LARGE_CLOSE_SECONDS if self._size > LARGE_FILE_BYTES else CLOSE_SECONDS
         close_at = self._opened_at + seconds
         return max(0.0, close_at - time.monotonic())
 
     def _write(self, lines: list[bytes]) -> None:
-        reported_lost = self._lost
+        reported_lost = self._lost_lines
         if reported_lost:
-            count = {"at": round(time.time(), 4), "kind": "lost_lines", "lines": reported_lost}
-            lines = [json.dumps(count).encode() + b"\n", *lines]
+            entry = {"at": round(time.time(), 4), "kind": "lost_lines", "lines": reported_lost}
+            lines = [json.dumps(entry).encode() + b"\n", *lines]
         byte_count = self._append(b"".join(lines))
         ends = itertools.accumulate(map(len, lines))
-        failed = sum(end > byte_count for end in ends)
-        if failed:
-            self._close_file()  # a torn line is ended when the file is opened again
+        unwritten = sum(end > byte_count for end in ends)
+        if unwritten:
+            self._close_file()  # opening the file again ends its torn line
         self._warned = False
         with self._changed:
-            self._lost += (
-                failed - reported_lost if failed < len(lines) else failed - bool(reported_lost)
-            )
+            reported_count = reported_lost if unwritten < len(lines) else bool(reported_lost)
+            self._lost_lines += unwritten - reported_count
 
     def _append(self, data: bytes) -> int:
-        """Append bytes; return how many were written."""
+        """Append bytes; return the number of bytes written."""
         try:
             if self._file < 0:
                 self._open()
@@ -157,10 +162,10 @@ class Journal:
     def _open(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # A torn line of a predecessor must not swallow the first line of its successor.
-        torn = self._path.exists() and not _ends_with_newline(self._path)
+        has_torn_line = self._path.exists() and not _ends_with_newline(self._path)
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._opened_at, self._size = time.monotonic(), os.fstat(self._file).st_size
-        if torn:
+        if has_torn_line:
             os.write(self._file, b"\n")
 
 
@@ -181,13 +186,13 @@ def parse(text: str) -> Iterator[dict[str, Any]]:
             continue
         if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
             continue
-        time = entry.get("at")
-        if isinstance(time, (int, float)) and not isinstance(time, bool):
+        timestamp = entry.get("at")
+        if isinstance(timestamp, (int, float)) and not isinstance(timestamp, bool):
             yield entry
 
 
 class Reader:
-    """A journal folder that is read repeatedly while it grows: each line is parsed once."""
+    """Reader of a growing journal folder that parses each line once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -195,7 +200,7 @@ class Reader:
         self._entries: list[dict[str, Any]] = []
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the lines of every file so far, by time, each with its `file`.
+        """Return the lines of all files so far, ordered by time, each with the name of its `file`.
 
         A last line without a newline is skipped: it is still being written, or torn.
         """

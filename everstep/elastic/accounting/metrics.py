@@ -59,10 +59,10 @@ class WorkerCollector(Collector):
         """Yield all metrics of one scrape."""
         reading = self._read()
         labels = [reading.job, reading.worker]
-        seconds = _family(catalog.WORKER_SECONDS)
-        for activity, spent in sorted(reading.seconds.items()):
-            seconds.add_metric([*labels, activity], spent)
-        yield seconds
+        seconds_family = _family(catalog.WORKER_SECONDS)
+        for activity, seconds in sorted(reading.seconds.items()):
+            seconds_family.add_metric([*labels, activity], seconds)
+        yield seconds_family
         for metric, value in reading.values.items():
             if value is not None:
                 family = _family(metric)
@@ -71,13 +71,14 @@ class WorkerCollector(Collector):
 
 
 def _family(metric: catalog.Metric) -> CounterMetricFamily | GaugeMetricFamily:
-    make = CounterMetricFamily if metric.kind is catalog.Kind.COUNTER else GaugeMetricFamily
+    is_counter = metric.kind is catalog.Kind.COUNTER
+    family_class = CounterMetricFamily if is_counter else GaugeMetricFamily
     labels = [catalog.JOB, catalog.WORKER, *metric.labels]
-    return make(metric.base, metric.description, labels=labels)
+    return family_class(metric.base, metric.description, labels=labels)
 
 
 def serve(port: int, read: Callable[[], Reading]) -> ThreadingHTTPServer:
-    """Answer scrapes of `PATH` on all addresses from a thread; port 0 takes any free one.
+    """Serve scrapes of `PATH` on all addresses from a thread; port 0 selects any free port.
 
     Raises:
         OSError: the port is taken.
@@ -99,11 +100,16 @@ def serve(port: int, read: Callable[[], Reading]) -> ThreadingHTTPServer:
 
 
 def serve_if_configured(read: Callable[[], Reading]) -> ThreadingHTTPServer | None:
-    """Serve if the environment names a port; log a warning if that fails, and continue without metrics."""
+    """Serve metrics if the environment names a port; return None if it does not, or if serving fails."""
     if not (configured := os.environ.get(METRICS_PORT_VARIABLE)):
         return None
     try:
         return serve(int(configured) + int(os.environ.get("LOCAL_RANK", "0")), read)
     except (OSError, ValueError, OverflowError) as error:
-        log.warning("no metrics: %s=%s: %s", METRICS_PORT_VARIABLE, configured, error)
+        log.warning(
+            "metrics are disabled: %s=%s: %s; set it to a free port, or unset it",
+            METRICS_PORT_VARIABLE,
+            configured,
+            error,
+        )
         return None

@@ -1,6 +1,6 @@
 """Account of a worker's time: exactly one activity at every moment.
 
-The worker reports each activity as it begins, which ends the previous one. So no second is counted
+The worker reports each activity as it begins, which ends the previous activity. So no second is counted
 twice or left out: the activities' seconds add up to the wall clock. Time that turns out to be wasted
 is reassigned: when a step's group is lost, its all-reduce time becomes `detect`, since it waited for a
 lost peer, and its work, unless it can be kept, `redo`, since it is done again.
@@ -31,8 +31,8 @@ class Activity(StrEnum):
     REDO = "redo"  # work on a step that must be done again
 
 
-_OF_A_STEP = (Activity.DATA, Activity.COMPUTE, Activity.EXCHANGE)
-_BEFORE_A_STEP = (Activity.START_UP, Activity.IDLE, Activity.FORM, Activity.COPY)
+_STEP_ACTIVITIES = (Activity.DATA, Activity.COMPUTE, Activity.EXCHANGE)
+_ACTIVITIES_BEFORE_STEP = (Activity.START_UP, Activity.IDLE, Activity.FORM, Activity.COPY)
 
 REPORT_INTERVAL_SECONDS = 5.0
 """Maximum age of a worker's last reported totals: the time that a killed worker's report lacks."""
@@ -47,18 +47,18 @@ class TimeAccount:
 
     Attributes:
         last_recovery: seconds from the end of a group, or its break, until the next group's first step
-            began; waiting for the lost peer is included. None before the first time.
+            began, including the wait for the lost peer. None before the first recovery.
     """
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, activity: Activity = Activity.START_UP
     ) -> None:
-        self._clock, self._activity, self._since = clock, activity, clock()
-        self._spent = dict.fromkeys(Activity, 0.0)
-        self._before_step = dict(self._spent)
+        self._clock, self._activity, self._began_at = clock, activity, clock()
+        self._seconds = dict.fromkeys(Activity, 0.0)
+        self._seconds_before_step = dict(self._seconds)
         self._lock = threading.Lock()
         self._report: Callable[[], None] = lambda: None
-        self._reported_at = self._since
+        self._reported_at = self._began_at
         self._is_fixed = False
         self._broke_at: float | None = None
         self.last_recovery: float | None = None
@@ -69,7 +69,7 @@ class TimeAccount:
 
     @contextmanager
     def attribute_all_to(self, activity: Activity) -> Iterator[None]:
-        """Attribute all time in the block to one activity: a warm-up's forward pass is start-up."""
+        """Attribute all time in the block to one activity: the forward pass of a warm-up is start-up."""
         self.begin(activity)
         self._is_fixed = True
         try:
@@ -83,32 +83,34 @@ class TimeAccount:
             return
         now = self._clock()
         with self._lock:
-            self._spent[self._activity] += now - self._since
-            recovery_begins = activity is Activity.FORM and self._activity not in _BEFORE_A_STEP
-            self._activity, self._since = activity, now
+            self._seconds[self._activity] += now - self._began_at
+            recovery_begins = (
+                activity is Activity.FORM and self._activity not in _ACTIVITIES_BEFORE_STEP
+            )
+            self._activity, self._began_at = activity, now
         if recovery_begins and self._broke_at is None:
             self._broke_at = now
 
     def begin_step(self) -> None:
         """Start a step, first with the activity `DATA`."""
         self.begin(Activity.DATA)
-        self._before_step = dict(self._spent)
+        self._seconds_before_step = dict(self._seconds)
         if self._broke_at is not None:
-            self.last_recovery, self._broke_at = self._since - self._broke_at, None
+            self.last_recovery, self._broke_at = self._began_at - self._broke_at, None
 
     def end_step(self) -> None:
-        """Count the current step as done, whatever happens from here on."""
+        """Count the current step as done; a later failure does not reassign its time."""
         self.begin(self._activity)
-        self._before_step = dict(self._spent)
-        if self._since - self._reported_at >= REPORT_INTERVAL_SECONDS:
-            self._reported_at = self._since
+        self._seconds_before_step = dict(self._seconds)
+        if self._began_at - self._reported_at >= REPORT_INTERVAL_SECONDS:
+            self._reported_at = self._began_at
             self._report()
 
     def break_step(self, *, gradients_valid: bool) -> None:
         """Reattribute the time of an unfinished step whose group was lost.
 
         Args:
-            gradients_valid: whether its gradients stay valid.
+            gradients_valid: whether the gradients of the step stay valid.
         """
         self.begin(Activity.FORM)
         with self._lock:
@@ -116,30 +118,32 @@ class TimeAccount:
             if not gradients_valid:
                 self._reassign(Activity.DATA, Activity.REDO)
                 self._reassign(Activity.COMPUTE, Activity.REDO)
-        if self._broke_at == self._since:  # known only now: the group broke when the waiting began
+        if self._broke_at == self._began_at:  # the group broke when the wait began
             self._broke_at -= waited
-        self._before_step = dict(self._spent)
+        self._seconds_before_step = dict(self._seconds)
 
     def _reassign(self, activity: Activity, target: Activity) -> float:
-        spent = self._spent[activity] - self._before_step[activity]
-        self._spent[activity] -= spent
-        self._spent[target] += spent
-        return spent
+        seconds = self._seconds[activity] - self._seconds_before_step[activity]
+        self._seconds[activity] -= seconds
+        self._seconds[target] += seconds
+        return seconds
 
     def final_seconds(self) -> Mapping[str, float]:
         """Return the seconds of all activities without the step in flight: they never decrease.
 
         The time of the step in flight may still be reassigned.
         """
-        before = {activity.value: self._before_step[activity] for activity in _OF_A_STEP}
-        seconds = {**self.spent(), **before}
+        completed_steps = {
+            activity.value: self._seconds_before_step[activity] for activity in _STEP_ACTIVITIES
+        }
+        seconds = {**self.total_seconds(), **completed_steps}
         return {activity.value: round(seconds.get(activity.value, 0.0), 4) for activity in Activity}
 
-    def spent(self) -> Mapping[str, float]:
+    def total_seconds(self) -> Mapping[str, float]:
         """Return seconds by activity up to this moment; they add up to the wall clock."""
         with self._lock:
-            now = {
-                **self._spent,
-                self._activity: self._spent[self._activity] + self._clock() - self._since,
-            }
-        return {activity.value: round(seconds, 4) for activity, seconds in now.items() if seconds}
+            totals = dict(self._seconds)
+            totals[self._activity] += self._clock() - self._began_at
+        return {
+            activity.value: round(seconds, 4) for activity, seconds in totals.items() if seconds
+        }

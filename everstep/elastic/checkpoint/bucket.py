@@ -1,4 +1,4 @@
-"""The interface of a bucket of an object store, as checkpoints and the record of a run need it.
+"""The interface of an object store's bucket that checkpoints and the record of a run use.
 
 An object appears whole or not at all, and a listing shows every object that was put before. There is no
 rename. A request whose response was lost may have been carried out; it may arrive late, or twice.
@@ -13,7 +13,7 @@ class BucketError(OSError):
 
 
 class MissingObjectError(BucketError):
-    """There is no object of this key."""
+    """There is no object with this key."""
 
 
 class Bucket(Protocol):
@@ -34,35 +34,36 @@ class Bucket(Protocol):
         """Return a small object and its version.
 
         Raises:
-            MissingObjectError: there is none.
+            MissingObjectError: the object does not exist.
         """
 
     def get_large(self, key: str, size: int) -> bytearray:
         """Return an object of this size.
 
         Raises:
-            MissingObjectError: there is none.
-            ValueError: it has another size.
+            MissingObjectError: the object does not exist.
+            ValueError: the object has another size.
         """
 
     def put(self, key: str, content: bytes) -> None:
         """Put a small object; replace an object with the same key."""
 
     def put_if(self, key: str, content: bytes, version: str | None) -> bool:
-        """Put a small object if the present one is of this version; None: if there is none.
+        """Put a small object if the existing object has this version; with None, if there is no object.
 
         Returns:
-            False if it is not, or if this call's own response was lost: the caller reads what is there.
+            False if the condition does not hold. After a lost response it may be False although the object
+            was put: the caller reads the object.
         """
 
     def put_large(self, key: str, parts: Iterable[bytes | memoryview], size: int) -> None:
-        """Upload an object of this size in pieces; it does not exist before the last one."""
+        """Upload an object of this size in pieces; it does not exist before the upload is complete."""
 
     def delete(self, key: str) -> None:
         """Delete an object, if there is one."""
 
     def uploads(self, prefix: str) -> list[str]:
-        """Return the keys below a prefix of objects whose pieces were put and never completed."""
+        """Return the keys below a prefix that have an incomplete upload in pieces."""
 
     def abort_uploads(self, key: str) -> None:
-        """Remove the pieces of an object that was never completed."""
+        """Remove the pieces of the incomplete uploads of a key."""

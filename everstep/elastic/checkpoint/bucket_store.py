@@ -2,11 +2,11 @@
 
     checkpoints/data/NAME/state.safetensors   the state
     checkpoints/data/NAME/manifest.json       its manifest, put last
-    checkpoints/committed/NAME.json           the manifest again, put after the commit: readers see it only now
+    checkpoints/committed/NAME.json           the manifest again, put after the commit: readers see it only then
     checkpoints/hidden/NAME.json              a checkpoint whose loss was accepted
 
 NAME is the step, the generation and a random word of the writer. So no two writers put the same key, and
-no object is replaced by other content: a request that arrives late, or twice, changes nothing. A writer
+no object is ever replaced by another: a request that arrives late, or twice, changes nothing. A writer
 that dies leaves pieces of an object, a state without a manifest, or both without a commit; readers see
 none of them, and a later checkpoint removes them.
 
@@ -26,10 +26,10 @@ from everstep.elastic.checkpoint.files import (
     MANIFEST_FILE,
     STATE_FILE,
     Manifest,
-    fenced,
+    fenced_error,
     folder_name,
+    manifest_content,
     parse_manifest,
-    sealed,
 )
 from everstep.elastic.checkpoint.state_format import EncodedState, Tensors, decode
 from everstep.elastic.checkpoint.store import step_of
@@ -73,7 +73,7 @@ class BucketStore:
 
     def names(self) -> list[str]:
         """Return the names of the visible checkpoints, the newest first."""
-        visible = set(self._listed(COMMITTED)) - set(self._listed(HIDDEN))
+        visible = set(self._names_in(COMMITTED)) - set(self._names_in(HIDDEN))
         return sorted((name for name in visible if step_of(name) >= 0), reverse=True)
 
     def check(self, name: str) -> BucketCheckpoint:
@@ -84,10 +84,10 @@ class BucketStore:
             OSError: the object store does not respond.
         """
         try:
-            manifest = parse_manifest(self._bucket.get(_committed(name))[0])
+            manifest = parse_manifest(self._bucket.get(_committed_key(name))[0])
             if not name.startswith(_prefix(manifest.generation, manifest.step)):
                 raise ValueError(f"it is not named after its step, {manifest.step}")
-            content = self._bucket.get_large(_state(name), manifest.bytes)
+            content = self._bucket.get_large(_state_key(name), manifest.bytes)
         except MissingObjectError as error:
             raise ValueError(f"a part of it is missing: {error}") from error
         if zlib.crc32(content) != manifest.checksum:
@@ -112,8 +112,8 @@ class BucketStore:
                 self._delete(name)
             raise
         if not commit(manifest):
-            raise fenced(manifest)
-        self._bucket.put(_committed(name), content)
+            raise fenced_error(manifest)
+        self._bucket.put(_committed_key(name), content)
         try:
             self._retire(manifest.step, keep)
         except OSError as error:  # a later checkpoint tries again
@@ -130,32 +130,35 @@ class BucketStore:
                 checksum = zlib.crc32(part, checksum)
                 yield part
 
-        self._bucket.put_large(_state(name), parts(), encoded.size)
-        content = sealed(manifest, encoded.size, checksum)
-        self._bucket.put(_manifest(name), content)
+        self._bucket.put_large(_state_key(name), parts(), encoded.size)
+        content = manifest_content(manifest, encoded.size, checksum)
+        self._bucket.put(_manifest_key(name), content)
         return encoded.size, content
 
     def place_committed(self, generation: int, step: int) -> None:
-        """Make the committed checkpoint visible if its writer died before it could."""
+        """Make the committed checkpoint visible if its writer died after the commit."""
         prefix = _prefix(generation, step)
-        listed_names = {*self._listed(COMMITTED), *self._listed(HIDDEN)}
+        published_names = {*self._names_in(COMMITTED), *self._names_in(HIDDEN)}
         for key in self._bucket.keys(DATA + prefix):
             name = _name_of(key)
-            if key == _manifest(name) and name not in listed_names:
-                self._bucket.put(_committed(name), self._bucket.get(key)[0])
+            if key == _manifest_key(name) and name not in published_names:
+                self._bucket.put(_committed_key(name), self._bucket.get(key)[0])
 
     def hide(self, name: str) -> None:
         """Make a checkpoint invisible permanently, even if a late request puts it again."""
         self._bucket.put(f"{HIDDEN}{name}.json", b"{}")
 
     def _retire(self, step: int, keep: int) -> None:
-        """Delete all but the newest `keep`, and what dead writers have left; nothing newer than `step`."""
+        """Delete all but the newest `keep` checkpoints, and the objects of dead writers.
+
+        Nothing newer than `step` is deleted.
+        """
         names = self.names()
         for name in [name for name in names if step_of(name) <= step][keep:]:
-            self._bucket.delete(_committed(name))
+            self._bucket.delete(_committed_key(name))
             names.remove(name)
-        written = dict.fromkeys(map(_name_of, self._bucket.keys(DATA)))
-        for name in written:
+        data_names = dict.fromkeys(map(_name_of, self._bucket.keys(DATA)))
+        for name in data_names:
             if name not in names and step_of(name) < step:
                 self._delete(name)
         for key in self._bucket.uploads(DATA):
@@ -163,12 +166,11 @@ class BucketStore:
                 self._bucket.abort_uploads(key)
 
     def _delete(self, name: str) -> None:
-        self._bucket.delete(
-            _manifest(name)
-        )  # first: without it a half deleted one is never committed
-        self._bucket.delete(_state(name))
+        # The manifest first: a half-deleted checkpoint without it never becomes visible.
+        self._bucket.delete(_manifest_key(name))
+        self._bucket.delete(_state_key(name))
 
-    def _listed(self, folder: str) -> list[str]:
+    def _names_in(self, folder: str) -> list[str]:
         keys = self._bucket.keys(folder)
         return [key.removeprefix(folder).removesuffix(".json") for key in keys]
 
@@ -182,13 +184,13 @@ def _name_of(key: str) -> str:
     return key.removeprefix(DATA).partition("/")[0]
 
 
-def _state(name: str) -> str:
+def _state_key(name: str) -> str:
     return f"{DATA}{name}/{STATE_FILE}"
 
 
-def _manifest(name: str) -> str:
+def _manifest_key(name: str) -> str:
     return f"{DATA}{name}/{MANIFEST_FILE}"
 
 
-def _committed(name: str) -> str:
+def _committed_key(name: str) -> str:
     return f"{COMMITTED}{name}.json"

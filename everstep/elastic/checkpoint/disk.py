@@ -1,6 +1,6 @@
 """File operations of the checkpoint code, whose order determines which files survive a crash.
 
-The tests replace `Disk` by a disk that loses all unsynced data at a simulated power failure.
+The tests replace `Disk` with a disk that loses all unsynced data at a simulated power failure.
 """
 
 import os
@@ -28,13 +28,13 @@ class Disk:
     """The real file system.
 
     Attributes:
-        responded_at: time of the monotonic clock at which it last answered a request of this process.
+        responded_at: time of the monotonic clock at which it last responded to this process.
     """
 
     responded_at = 0.0
 
-    def note_answer(self) -> None:
-        """Record that the disk has responded: a hung one does not."""
+    def note_response(self) -> None:
+        """Record that the disk has responded, which a hung disk does not."""
         self.responded_at = time.monotonic()
 
     def names(self, folder: Path) -> list[str]:
@@ -44,7 +44,7 @@ class Disk:
         except FileNotFoundError:
             return []
         finally:
-            self.note_answer()
+            self.note_response()
 
     def exists(self, path: Path) -> bool:
         """Return whether a file or folder has this name."""
@@ -61,23 +61,23 @@ class Disk:
     def create(self, path: Path) -> Iterator[OutputFile]:
         """Create a file for writing."""
         with path.open("wb") as file:
-            yield _RealFile(file, self.note_answer)
+            yield _RealFile(file, self.note_response)
 
     def read(self, path: Path) -> Iterator[bytes]:
         """Yield the content of a file in blocks."""
         with path.open("rb") as file:
             while block := file.read(BLOCK_BYTES):
-                self.note_answer()
+                self.note_response()
                 yield block
 
     def sync_folder(self, path: Path) -> None:
         """Make the names in a folder durable."""
-        handle = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(handle)
+            os.fsync(descriptor)
         finally:
-            os.close(handle)
-        self.note_answer()
+            os.close(descriptor)
+        self.note_response()
 
     def rename(self, old: Path, new: Path) -> None:
         """Rename a folder.
@@ -87,7 +87,7 @@ class Disk:
             OSError: `new` exists and is not empty (ENOTEMPTY, EEXIST), or the disk failed.
         """
         old.rename(new)
-        self.note_answer()
+        self.note_response()
 
     def remove(self, folder: Path) -> None:
         """Remove a folder with its content; ignore errors of the disk."""
@@ -95,18 +95,18 @@ class Disk:
 
 
 class _RealFile:
-    def __init__(self, file: BinaryIO, note_answer: Callable[[], None]) -> None:
-        self._file, self._note_answer = file, note_answer
+    def __init__(self, file: BinaryIO, note_response: Callable[[], None]) -> None:
+        self._file, self._note_response = file, note_response
 
     def write(self, data: bytes | memoryview, /) -> object:
         byte_count = self._file.write(data)
-        self._note_answer()
+        self._note_response()
         return byte_count
 
     def sync(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._note_answer()
+        self._note_response()
 
 
 DISK = Disk()

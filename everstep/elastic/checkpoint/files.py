@@ -2,7 +2,7 @@
 
 A checkpoint is a folder `step-XXXXXXXX` with `state.safetensors` and `manifest.json`. It is written
 to a staging folder, synced, its manifest last, committed, and renamed. A reader trusts only a folder
-with a manifest and a state file of the checksum in that manifest. A commit is one transaction of etcd:
+whose state file has the size and checksum in its manifest. A commit is one transaction of etcd:
 it succeeds only while the writer's generation is current, so a worker that was frozen and thawed
 cannot commit. The next generation reads the newest commit, so that no worker continues from an older
 state (`restore`). If a writer died between the commit and the renaming, the restoring worker renames
@@ -107,21 +107,21 @@ def parse_manifest(content: bytes) -> Manifest:
     """Return the manifest in a file.
 
     Raises:
-        ValueError: it is damaged, or of another format.
+        ValueError: it is damaged, or has another format.
     """
     try:
-        return _manifest_in(content)
+        return _decode_manifest(content)
     except (TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"its manifest cannot be read: {error}") from error
 
 
-def _manifest_in(content: bytes) -> Manifest:
+def _decode_manifest(content: bytes) -> Manifest:
     text = content.decode()
     fields = json.loads(text)
     if json.dumps(fields, indent=1) != text:
-        raise ValueError("its manifest is damaged: it is not as it was written")
+        raise ValueError("its manifest is damaged: its text was changed")
     if fields.pop("format", None) != FORMAT:
-        raise ValueError("its manifest is of another format")
+        raise ValueError("its manifest has another format")
     if fields.pop("seal", None) != _seal(fields):
         raise ValueError("its manifest is damaged: the checksum differs")
     return Manifest(**fields)
@@ -145,7 +145,7 @@ def write(
 
     Raises:
         FencedError: another generation has taken over. The staging folder stays until a later
-            checkpoint: the response to a successful commit may have been lost.
+            checkpoint, because the response to a successful commit may have been lost.
         OSError: the disk is full or gone; older checkpoints remain.
     """
     staging = new_staging_folder(folder, manifest.step)
@@ -155,13 +155,13 @@ def write(
         disk.remove(staging)
         raise OSError(error.errno, error.strerror, str(folder)) from error
     if not commit(manifest):
-        raise fenced(manifest)
+        raise fenced_error(manifest)
     final = put_in_place(Checkpoint(staging, manifest), disk)
     _retire(folder, manifest.step, keep, disk)
     return final
 
 
-def fenced(manifest: Manifest) -> FencedError:
+def fenced_error(manifest: Manifest) -> FencedError:
     """Return the error for a refused commit."""
     return FencedError(
         f"generation {manifest.generation} may not commit it: another is current, a later step is "
@@ -175,9 +175,9 @@ def new_staging_folder(folder: Path, step: int) -> Path:
 
 
 def place_committed(folder: Path, generation: int, step: int, disk: Disk = DISK) -> None:
-    """Rename the committed checkpoint of this generation and step if its writer died before it could.
+    """Rename the committed checkpoint of this generation and step if its writer died before the renaming.
 
-    A damaged folder of that step, or one of an earlier generation, is replaced.
+    A folder of that step is replaced if it is damaged or of an earlier generation.
     """
     prefix = f".{folder_name(step)}-"
     staged_folders = [folder / name for name in disk.names(folder) if name.startswith(prefix)]
@@ -185,52 +185,54 @@ def place_committed(folder: Path, generation: int, step: int, disk: Disk = DISK)
         return
     for staging in staged_folders:
         with contextlib.suppress(ValueError, OSError):
-            staged = check(staging, disk)
-            if staged.manifest.generation == generation:
-                put_in_place(staged, disk)
+            staged_checkpoint = check(staging, disk)
+            if staged_checkpoint.manifest.generation == generation:
+                put_in_place(staged_checkpoint, disk)
                 return
 
 
-def put_in_place(staged: Checkpoint, disk: Disk = DISK) -> Path:
+def put_in_place(staged_checkpoint: Checkpoint, disk: Disk = DISK) -> Path:
     """Rename a committed checkpoint's folder durably; return its path.
 
     Another process may do the same at any moment: this one may have been suspended since its commit. So
-    a valid folder of the same step is never removed, and an invalid one only after it was moved away
-    and checked again.
+    a valid folder of the same step is never removed. An invalid folder is removed only after it was
+    moved away and checked again.
 
     Raises:
         OSError: the disk failed, or the folder was removed and not replaced.
     """
-    final = staged.path.parent / folder_name(staged.manifest.step)
-    replaced = list[Path]()  # removed only once the new name is durable
+    final = staged_checkpoint.path.parent / folder_name(staged_checkpoint.manifest.step)
+    replaced_folders = list[Path]()  # removed only once the new name is durable
     for _ in range(PLACE_ATTEMPTS):
-        if _is_valid(final, staged.manifest.generation, disk):
-            replaced.append(staged.path)
+        if _is_valid(final, staged_checkpoint.manifest.generation, disk):
+            replaced_folders.append(staged_checkpoint.path)
             break
         if disk.exists(final):
-            replaced += _move_away(final, staged.manifest, disk)
-        if _renamed(staged.path, final, disk):
+            replaced_folders += _move_away(final, staged_checkpoint.manifest, disk)
+        if _rename(staged_checkpoint.path, final, disk):
             break
     else:
-        raise OSError(errno.ESTALE, "it was removed or replaced meanwhile", str(staged.path))
+        raise OSError(
+            errno.ESTALE, "it was removed or replaced meanwhile", str(staged_checkpoint.path)
+        )
     disk.sync_folder(final.parent)
-    for path in replaced:
+    for path in replaced_folders:
         disk.remove(path)
     return final
 
 
 def _move_away(final: Path, manifest: Manifest, disk: Disk) -> list[Path]:
-    """Move an invalid folder away and return its new path; put it back if a valid one has replaced it."""
+    """Move an invalid folder away and return its new path; put it back if it has become valid meanwhile."""
     staging = new_staging_folder(final.parent, manifest.step)
-    if not _renamed(final, staging, disk):
+    if not _rename(final, staging, disk):
         return []
     if _is_valid(staging, manifest.generation, disk):
-        _renamed(staging, final, disk)
+        _rename(staging, final, disk)
         return []
     return [staging]
 
 
-def _renamed(old: Path, new: Path, disk: Disk) -> bool:
+def _rename(old: Path, new: Path, disk: Disk) -> bool:
     """Rename a folder; return False if another process was faster."""
     try:
         disk.rename(old, new)
@@ -251,11 +253,11 @@ def _is_valid(path: Path, generation: int, disk: Disk) -> bool:
 
 
 def _write_staging(staging: Path, state: Tensors, manifest: Manifest, disk: Disk) -> None:
-    """Write all of a checkpoint durably, its manifest last, including the name of its folder."""
+    """Write the files of a checkpoint durably, its manifest last, then the name of its folder."""
     disk.make_folder(staging)
     size, checksum = _write_state(staging / STATE_FILE, state, disk)
     with disk.create(staging / MANIFEST_FILE) as file:
-        file.write(sealed(manifest, size, checksum))
+        file.write(manifest_content(manifest, size, checksum))
         file.sync()
     disk.sync_folder(staging)
     disk.sync_folder(staging.parent)
@@ -273,33 +275,36 @@ def _write_state(path: Path, state: Tensors, disk: Disk) -> tuple[int, int]:
 
 
 def _retire(folder: Path, step: int, keep: int, disk: Disk) -> None:
-    """Remove all but the newest `keep` and killed writers' staging folders; nothing newer than `step`."""
+    """Remove all but the newest `keep` checkpoints, and the staging folders of dead writers.
+
+    Nothing newer than `step` is removed.
+    """
     own_name = folder_name(step)
     names = sorted(disk.names(folder), reverse=True)
-    old = [name for name in names if name.startswith("step-") and name <= own_name][keep:]
-    abandoned = [
+    old_names = [name for name in names if name.startswith("step-") and name <= own_name][keep:]
+    abandoned_names = [
         name
         for name in names
         if name.startswith(".step-") and name[1 : 1 + len(own_name)] < own_name
     ]
-    for name in (*old, *abandoned):
+    for name in (*old_names, *abandoned_names):
         disk.remove(folder / name)
 
 
 def _checksum(path: Path, disk: Disk) -> tuple[int, int]:
-    """Return size and CRC-32: it detects torn and flipped bytes at 2 GB/s, not forgery."""
+    """Return size and CRC-32, which detects torn and flipped bytes at 2 GB/s, but not forgery."""
     size = checksum = 0
     for block in disk.read(path):
         size, checksum = size + len(block), zlib.crc32(block, checksum)
     return size, checksum
 
 
-def sealed(manifest: Manifest, size: int, checksum: int) -> bytes:
+def manifest_content(manifest: Manifest, size: int, checksum: int) -> bytes:
     """Return the content of a manifest's file, for a state of this size and CRC-32."""
-    described = {**vars(manifest), "bytes": size, "checksum": checksum}
-    return json.dumps({"format": FORMAT, "seal": _seal(described), **described}, indent=1).encode()
+    fields = {**vars(manifest), "bytes": size, "checksum": checksum}
+    return json.dumps({"format": FORMAT, "seal": _seal(fields), **fields}, indent=1).encode()
 
 
-def _seal(described: Mapping[str, Any]) -> int:
-    """Return the CRC-32 of a manifest's content: a flipped bit in its step would repeat or skip samples."""
-    return zlib.crc32(json.dumps(described, sort_keys=True).encode())
+def _seal(fields: Mapping[str, Any]) -> int:
+    """Return the CRC-32 of a manifest's fields: a flipped bit in its step would repeat or skip samples."""
+    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())

@@ -15,7 +15,7 @@ class FolderStore:
 
     Args:
         folder: folder of the checkpoints.
-        disk: the file system.
+        disk: file system of the folder.
     """
 
     def __init__(self, folder: Path, disk: Disk = DISK) -> None:
@@ -56,11 +56,11 @@ class FolderStore:
         return EncodedState(state).size
 
     def place_committed(self, generation: int, step: int) -> None:
-        """Rename the committed checkpoint if its writer died before it could."""
+        """Rename the committed checkpoint if its writer died before the renaming."""
         files.place_committed(self._folder, generation, step, self._disk)
 
     def hide(self, name: str) -> None:
-        """Rename a checkpoint, so that it never counts again."""
+        """Rename a checkpoint, so that no run continues from it again."""
         staging = files.new_staging_folder(self._folder, max(0, step_of(name)))
         self._disk.rename(self._folder / name, staging)
         self._disk.sync_folder(self._folder)

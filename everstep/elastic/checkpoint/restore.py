@@ -1,8 +1,8 @@
 """The checkpoint that a run continues from, which is never older than the committed one.
 
 etcd has the record of the newest commit. A checkpoint is as new as that record if neither its generation
-nor its step is lower. If there is none, because it is damaged or missing, the run stops and the
-error names what would be lost; a user may accept that loss.
+nor its step is lower. If no such checkpoint is valid, the run stops and the
+error states the steps that would be lost; a user may accept that loss.
 """
 
 import logging
@@ -17,14 +17,14 @@ from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-VISIBLE_SECONDS = 75.0
+VISIBILITY_SECONDS = 75.0
 """Time to wait for a committed checkpoint: an NFS client may list a folder from its cache for 60 s."""
 POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class CommitRecord:
-    """The newest commit of a run; generation 0 means that none is known.
+    """The newest commit of a run; generation 0 means that no commit is known.
 
     Attributes:
         generation: generation in which the snapshot was taken.
@@ -63,8 +63,8 @@ class LostCheckpointError(EverstepError):
 
     Attributes:
         record: record of the commit.
-        older: the newest valid checkpoint, if there is any.
-        missing: True if it does not exist here; another machine may have written it just now.
+        older: the newest valid checkpoint, or None.
+        missing: True if the checkpoint does not exist here; another machine may have written it just now.
     """
 
     def __init__(
@@ -102,11 +102,12 @@ def restore_point(
     accept_lost_step: int = 0,
     on_skip: Callable[[SkippedCheckpoint], None] = lambda _: None,
     on_lost: Callable[[LostCheckpointError], None] = lambda _: None,
-    wait_seconds: float = VISIBLE_SECONDS,
+    wait_seconds: float = VISIBILITY_SECONDS,
 ) -> StoredCheckpoint | None:
     """Return the checkpoint that a run continues from; None if it starts from the beginning.
 
-    A committed checkpoint that its writer could not make visible becomes visible first; a missing one may still appear.
+    First, the committed checkpoint is made visible if its writer died before that. If it is missing, the
+    function waits for it to appear.
 
     Args:
         store: store of the checkpoints.
@@ -126,7 +127,9 @@ def restore_point(
     def find() -> StoredCheckpoint | None:
         if record.generation:
             store.place_committed(record.generation, record.step)
-        return newest(store, fingerprint, lambda skip: skipped.update({skip.name: skip}), record)
+        return newest_checkpoint(
+            store, fingerprint, lambda skip: skipped.update({skip.name: skip}), record
+        )
 
     try:
         return _wait_until_visible(find, wait_seconds)
@@ -159,7 +162,7 @@ def _wait_until_visible(
         time.sleep(min(POLL_SECONDS, seconds))
 
 
-def newest(
+def newest_checkpoint(
     store: CheckpointStore,
     fingerprint: Mapping[str, Any],
     on_skip: Callable[[SkippedCheckpoint], None] | None = None,
@@ -168,10 +171,11 @@ def newest(
     """Return the newest valid checkpoint of this run, or None if there is none.
 
     Raises:
-        LostCheckpointError: none is as new as the record of the newest commit.
-        OtherRunError: there are valid ones, but of a run with other settings.
+        LostCheckpointError: no valid checkpoint is as new as the record of the newest commit.
+        OtherRunError: there are valid checkpoints, but of a run with other settings.
     """
-    older, others, reasons = list[StoredCheckpoint](), list[StoredCheckpoint](), dict[str, str]()
+    older, foreign = list[StoredCheckpoint](), list[StoredCheckpoint]()
+    reasons = dict[str, str]()
     for name in store.names():
         try:
             checkpoint = store.check(name)
@@ -181,13 +185,13 @@ def newest(
                 on_skip(SkippedCheckpoint(name, str(error)))
             continue
         if checkpoint.manifest.fingerprint != dict(fingerprint):
-            others.append(checkpoint)
+            foreign.append(checkpoint)
         elif record.is_satisfied_by(checkpoint.manifest):
             return checkpoint
         else:
             older.append(checkpoint)
-    if others and not older:
-        raise _other_run(others[0], fingerprint)
+    if foreign and not older:
+        raise _other_run(foreign[0], fingerprint)
     if record.generation:
         reason = next((text for n, text in reasons.items() if step_of(n) == record.step), None)
         location = store.location(record.step)
@@ -197,23 +201,23 @@ def newest(
 
 def _hide_newer(store: CheckpointStore, accepted: StoredCheckpoint | None) -> None:
     """Hide all checkpoints above an accepted step, so that none of them ever counts as newer again."""
-    last = accepted.manifest.step if accepted else -1
+    last_step = accepted.manifest.step if accepted else -1
     for name in store.names():
-        if step_of(name) > last:
+        if step_of(name) > last_step:
             store.hide(name)
 
 
 def _other_run(checkpoint: StoredCheckpoint, fingerprint: Mapping[str, Any]) -> OtherRunError:
     recorded = checkpoint.manifest.fingerprint
     names = sorted(set(recorded) | set(fingerprint))
-    differs = [
+    differences = [
         f"{name} is {recorded.get(name)!r} there and {fingerprint.get(name)!r} here"
         for name in names
         if recorded.get(name) != fingerprint.get(name)
     ]
     return OtherRunError(
         checkpoint,
-        f"{checkpoint.location} is a checkpoint of another run: {'; '.join(differs)}",
+        f"{checkpoint.location} is a checkpoint of another run: {'; '.join(differences)}",
         "Give this run another name (job.name), restore the settings of the existing one, or pass "
         "--fresh=WORD with any word: the old run is then moved away and training starts again.",
     )

@@ -1,6 +1,6 @@
-"""A bucket of S3, or of another server with its protocol, for checkpoints.
+"""A bucket for checkpoints in S3, or on another server with the protocol of S3.
 
-Credentials, region and endpoint are found by boto3: the pod's identity, `AWS_PROFILE`, `AWS_ENDPOINT_URL_S3`.
+boto3 finds credentials, region and endpoint: the pod's identity, `AWS_PROFILE`, `AWS_ENDPOINT_URL_S3`.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ MAX_PARTS = 10_000  # limit of S3
 READ_BYTES = 1 << 20
 ATTEMPTS = 5
 CONNECT_SECONDS, READ_SECONDS = 10, 30
-CREDENTIALS = (
+CREDENTIAL_ERRORS = (
     "ExpiredToken",
     "ExpiredTokenException",
     "InvalidAccessKeyId",
@@ -33,7 +33,7 @@ CREDENTIALS = (
 
 
 def bucket_at(url: str) -> "S3Bucket":
-    """Return the bucket of an address such as `s3://bucket/prefix`.
+    """Return the bucket at an address such as `s3://bucket/prefix`.
 
     Raises:
         EverstepError: the address is not valid, or boto3 is not installed.
@@ -82,7 +82,7 @@ class S3Bucket:
             retries=retries,
         )
         self._client: Any = boto3.Session().client("s3", config=config)
-        weakref.finalize(self, self._client.close)  # ends its connections
+        weakref.finalize(self, self._client.close)  # closes its connections
         self._name, self._prefix = name, f"{prefix}/"
         self.url, self.responded_at = f"s3://{name}/{prefix}", 0.0
 
@@ -116,7 +116,7 @@ class S3Bucket:
             self._client.put_object(**self._object_arguments(key), Body=content)
 
     def put_if(self, key: str, content: bytes, version: str | None) -> bool:
-        """Put a small object if the present one is of this version; None: if there is none."""
+        """Put a small object if the existing object has this version; with None, if there is no object."""
         condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
         try:
             with self._errors(key):
@@ -126,19 +126,21 @@ class S3Bucket:
         return True
 
     def put_large(self, key: str, parts: Iterable[bytes | memoryview], size: int) -> None:
-        """Upload an object of this size in pieces; it does not exist before the last one."""
+        """Upload an object of this size in pieces; it does not exist before the upload is complete."""
         pieces = _pieces(parts, max(PART_BYTES, -(-size // MAX_PARTS)))
         if size <= PART_BYTES:
             self.put(key, b"".join(pieces))
             return
         with self._errors(key):
-            upload = self._client.create_multipart_upload(**self._object_arguments(key))["UploadId"]
+            upload_id = self._client.create_multipart_upload(**self._object_arguments(key))[
+                "UploadId"
+            ]
         try:
-            numbered = self._put_pieces(key, upload, pieces)
-            self._complete(key, upload, numbered, size)
+            uploaded_parts = self._put_pieces(key, upload_id, pieces)
+            self._complete(key, upload_id, uploaded_parts, size)
         except BaseException:
             with contextlib.suppress(OSError):  # `uploads` finds it later
-                self._abort(key, upload)
+                self._abort(key, upload_id)
             raise
 
     def delete(self, key: str) -> None:
@@ -147,12 +149,12 @@ class S3Bucket:
             self._client.delete_object(**self._object_arguments(key))
 
     def uploads(self, prefix: str) -> list[str]:
-        """Return the keys below a prefix of objects whose pieces were put and never completed."""
+        """Return the keys below a prefix that have an incomplete upload in pieces."""
         pages = self._pages("list_multipart_uploads", prefix)
         return sorted({self._relative(i) for page in pages for i in page.get("Uploads", ())})
 
     def abort_uploads(self, key: str) -> None:
-        """Remove the pieces of an object that was never completed."""
+        """Remove the pieces of the incomplete uploads of a key."""
         for page in list(self._pages("list_multipart_uploads", key)):
             for item in page.get("Uploads", ()):
                 if self._relative(item) == key:
@@ -160,44 +162,48 @@ class S3Bucket:
 
     # --- pieces ---
 
-    def _put_pieces(self, key: str, upload: str, pieces: Iterator[bytes]) -> list[dict[str, Any]]:
+    def _put_pieces(
+        self, key: str, upload_id: str, pieces: Iterator[bytes]
+    ) -> list[dict[str, Any]]:
         """Upload all pieces, several concurrently; return their numbers and tags."""
         parts, pending = list[dict[str, Any]](), set[Future[dict[str, Any]]]()
         with ThreadPoolExecutor(CONNECTIONS, "everstep-s3") as pool:
             for number, piece in enumerate(pieces, 1):
-                pending.add(pool.submit(self._put_piece, key, upload, number, piece))
-                if len(pending) == CONNECTIONS:  # no more of them in memory
+                pending.add(pool.submit(self._put_piece, key, upload_id, number, piece))
+                if len(pending) == CONNECTIONS:  # limit of the pieces in memory
                     completed, pending = wait(pending, return_when=FIRST_COMPLETED)
                     parts += [future.result() for future in completed]
             parts += [future.result() for future in pending]
         return sorted(parts, key=lambda part: part["PartNumber"])
 
-    def _put_piece(self, key: str, upload: str, number: int, piece: bytes) -> dict[str, Any]:
+    def _put_piece(self, key: str, upload_id: str, number: int, piece: bytes) -> dict[str, Any]:
         with self._errors(key):
             response = self._client.upload_part(
-                **self._object_arguments(key), UploadId=upload, PartNumber=number, Body=piece
+                **self._object_arguments(key), UploadId=upload_id, PartNumber=number, Body=piece
             )
         checksums = {name: value for name, value in response.items() if name.startswith("Checksum")}
         checksums.pop("ChecksumType", None)
         return {"PartNumber": number, "ETag": response["ETag"], **checksums}
 
-    def _complete(self, key: str, upload: str, parts: list[dict[str, Any]], size: int) -> None:
+    def _complete(self, key: str, upload_id: str, parts: list[dict[str, Any]], size: int) -> None:
         try:
             with self._errors(key):
                 self._client.complete_multipart_upload(
-                    **self._object_arguments(key), UploadId=upload, MultipartUpload={"Parts": parts}
+                    **self._object_arguments(key),
+                    UploadId=upload_id,
+                    MultipartUpload={"Parts": parts},
                 )
         except MissingObjectError:  # the upload is gone: a response was lost, and boto3 retried
             with self._errors(key):
                 if self._client.head_object(**self._object_arguments(key))["ContentLength"] != size:
                     raise
 
-    def _abort(self, key: str, upload: str) -> None:
+    def _abort(self, key: str, upload_id: str) -> None:
         with contextlib.suppress(MissingObjectError), self._errors(key):
-            self._client.abort_multipart_upload(**self._object_arguments(key), UploadId=upload)
+            self._client.abort_multipart_upload(**self._object_arguments(key), UploadId=upload_id)
 
     def _read(self, key: str, first: int, target: memoryview, size: int) -> None:
-        """Read one piece of an object; again if the connection breaks."""
+        """Read one piece of an object; retry if the connection breaks."""
         for attempt in range(ATTEMPTS):
             try:
                 with self._errors(key):
@@ -210,8 +216,8 @@ class S3Bucket:
                     raise
 
     def _read_once(self, key: str, first: int, target: memoryview, size: int) -> None:
-        interval = f"bytes={first}-{first + len(target) - 1}"
-        response = self._client.get_object(**self._object_arguments(key), Range=interval)
+        byte_range = f"bytes={first}-{first + len(target) - 1}"
+        response = self._client.get_object(**self._object_arguments(key), Range=byte_range)
         total, offset = int(response["ContentRange"].rpartition("/")[2]), 0
         with contextlib.closing(response["Body"]) as body:
             if total != size:
@@ -263,24 +269,24 @@ class S3Bucket:
     def _client_error(self, key: str, error: Any) -> Exception:  # noqa: ANN401 - of boto3
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        where = f"{self.url}/{key}"
+        location = f"{self.url}/{key}"
         if code == "NoSuchBucket":
             return EverstepError(
                 f"the bucket of {self.url} does not exist", "Check its name, or create it."
             )
-        if code in CREDENTIALS or status == 403:
+        if code in CREDENTIAL_ERRORS or status == 403:
             return EverstepError(
                 f"{self.url} is forbidden: {code}",
                 "Allow s3:ListBucket, s3:ListBucketMultipartUploads, s3:GetObject, s3:PutObject, "
                 "s3:DeleteObject and s3:AbortMultipartUpload to this identity.",
             )
         if status in (409, 412):
-            return _RefusedError(errno.EEXIST, f"its version is another one: {code}", where)
+            return _RefusedError(errno.EEXIST, f"the object has another version: {code}", location)
         if status == 404:
-            return MissingObjectError(errno.ENOENT, "there is no such object", where)
+            return MissingObjectError(errno.ENOENT, "there is no such object", location)
         if status == 416:
             return ValueError("its state is shorter than its manifest says")
-        return BucketError(errno.EIO, str(error), where)
+        return BucketError(errno.EIO, str(error), location)
 
 
 class _RefusedError(BucketError):
@@ -293,9 +299,9 @@ def _pieces(parts: Iterable[bytes | memoryview], size: int) -> Iterator[bytes]:
     for part in parts:
         view = memoryview(part)
         while view:
-            missing = size - len(piece)
-            piece += view[:missing]
-            view = view[missing:]
+            missing_bytes = size - len(piece)
+            piece += view[:missing_bytes]
+            view = view[missing_bytes:]
             if len(piece) == size:
                 yield bytes(piece)
                 piece.clear()

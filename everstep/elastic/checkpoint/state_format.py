@@ -1,4 +1,4 @@
-"""The format of a state: safetensors, written and read without a second copy of the whole.
+"""The format of a state: safetensors, written and read without a second copy in memory.
 
 Why not safetensors' own `save_file`: it copies every tensor once more and keeps Python's lock while it
 copies and writes, so that a training step would wait for the disk, and its checksum would have to be
@@ -28,7 +28,7 @@ _NAMES = {
 }
 _TYPES = {name: dtype for dtype, name in _NAMES.items()}
 INTEGER_TYPES = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
-"""By size in bytes: types that numpy has, too, unlike bfloat16."""
+"""Integer types by size in bytes; numpy supports all of them, unlike bfloat16."""
 
 
 class EncodedState:
@@ -39,7 +39,7 @@ class EncodedState:
     """
 
     def __init__(self, state: Tensors) -> None:
-        # the largest elements first, so that all are aligned
+        # The tensors with the largest elements come first, so that all tensors are aligned.
         self._ordered = sorted(state.items(), key=lambda item: -item[1].element_size())
         header, offset = {}, 0
         for name, tensor in self._ordered:
@@ -81,6 +81,6 @@ def _tensor(content: bytearray, offset: int, entry: dict[str, object]) -> torch.
 
 def _bytes(tensor: torch.Tensor) -> memoryview:
     """Return a tensor's values in the order of its dimensions, regardless of its layout."""
-    # numpy and not torch, which would start additional threads for this thread
+    # numpy copies here: torch would start additional threads for this thread.
     values = tensor.detach().view(INTEGER_TYPES[tensor.element_size()]).numpy()
     return np.ascontiguousarray(values).data.cast("B") if values.size else memoryview(b"")

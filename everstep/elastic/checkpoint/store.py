@@ -1,12 +1,12 @@
 """The interface of a place that keeps the checkpoints of a run: a folder, or a bucket of an object store.
 
-`restore` chooses among the checkpoints of a store, and `Writer` writes to one. The stores have the same
-rules and different means: a folder has rename and fsync, a bucket has whole objects and no rename.
+`restore` chooses among the checkpoints of a store, and `Writer` writes to one. The stores follow the same
+rules by different means: a folder has rename and fsync, a bucket has whole objects and no rename.
 
-1. A checkpoint is invisible to readers until it was committed in etcd.
-2. Everything of it is durable before it is committed.
+1. A checkpoint is invisible to readers until it is committed in etcd.
+2. All of its files or objects are durable before it is committed.
 3. If its writer dies after the commit, the restoring worker makes it visible (`place_committed`).
-4. What is visible is still verified byte by byte before it is used.
+4. A visible checkpoint is verified byte by byte before it is used.
 """
 
 import re
@@ -65,7 +65,7 @@ class CheckpointStore(Protocol):
         """
 
     def place_committed(self, generation: int, step: int) -> None:
-        """Make a committed checkpoint visible if its writer died before it could."""
+        """Make a committed checkpoint visible if its writer died after the commit."""
 
     def hide(self, name: str) -> None:
         """Make a checkpoint invisible permanently: its loss was accepted."""

@@ -2,10 +2,10 @@
 
 Parameters and momentum do not change between one optimizer step and the next. So a snapshot is copied
 while the next forward pass already runs, and training waits, if at all, before it changes them
-(`wait_snapshot`). The copy uses memory that was allocated before the first step: new memory costs a page fault
-every 4 KiB, several times the copy. There are two snapshots, so that one can be taken while the other
-is written to a slow disk. If several wait for the disk, only the newest is useful; it replaces the
-earlier one.
+(`wait_snapshot`). The copy uses memory that was allocated before the first step: new memory
+costs a page fault every 4 KiB, which together take several times as long as the copy. There are two
+snapshots, so that one can be taken while the other is written to a slow disk. A newer snapshot replaces
+a snapshot that still waits for the disk.
 
 Why not a copy on write, by forking: a process with a GPU or with other threads cannot be forked.
 """
@@ -38,29 +38,29 @@ _writers: "weakref.WeakSet[Writer]" = weakref.WeakSet()
 
 
 class HostSnapshot:
-    """Host memory for one whole state, and the copy of it.
+    """Host memory for a copy of one whole state.
 
     Each tensor keeps the layout of its original, channels-last for instance, so that taking the
     snapshot is a plain memory copy.
     """
 
     def __init__(self, state: Mapping[str, torch.Tensor]) -> None:
-        self._shape = _shape(state)
+        self._layout = _layout(state)
         sizes = [
             -(-t.numel() * t.element_size() // _ALIGNMENT) * _ALIGNMENT for t in state.values()
         ]
         on_gpu = any(tensor.is_cuda for tensor in state.values())
-        memory = _pinned(sum(sizes)) if on_gpu else _touched(sum(sizes))
+        memory = _pinned_memory(sum(sizes)) if on_gpu else _touched_memory(sum(sizes))
         self.tensors: Tensors = {}
         for (name, tensor), part in zip(state.items(), torch.split(memory, sizes), strict=True):
-            # the strides that a copy would have: a dense tensor's own, otherwise contiguous ones
+            # The strides of a copy: the same for a dense tensor, otherwise contiguous.
             strides = torch.empty_like(tensor, device="meta").stride()
             own_bytes = part[: tensor.numel() * tensor.element_size()].view(tensor.dtype)
             self.tensors[name] = own_bytes.as_strided(tensor.shape, strides)
 
     def fits(self, state: Mapping[str, torch.Tensor]) -> bool:
         """Return whether it was allocated for a state of these names, types and shapes."""
-        return self._shape == _shape(state)
+        return self._layout == _layout(state)
 
     @torch.no_grad()
     def take(self, state: Mapping[str, torch.Tensor]) -> None:
@@ -76,7 +76,7 @@ class Writer:
 
     Args:
         store: store of the run's checkpoints.
-        commit: called just before a checkpoint becomes visible; False forbids that.
+        commit: called just before a checkpoint becomes visible; if it returns False, it stays invisible.
         on_written: called from the writing thread with (manifest, seconds, bytes).
         on_failed: called with (step, reason) when a checkpoint failed, or takes very long; training continues.
         keep: number of checkpoints to keep.
@@ -97,21 +97,21 @@ class Writer:
         self._store, self._commit, self._keep = store, commit, keep
         self._on_written, self._on_failed = on_written, on_failed
         self._changed = threading.Condition()
-        self._spare: list[HostSnapshot] = []
-        self._waiting: tuple[HostSnapshot, Manifest] | None = None
+        self._spare_snapshots: list[HostSnapshot] = []
+        self._waiting_snapshot: tuple[HostSnapshot, Manifest] | None = None
         self._writing = False
-        self._current_write: tuple[int, float] | None = None  # step being written, and since when
+        self._current_write: tuple[int, float] | None = None  # its step and start
         self._report_after = STUCK_SECONDS
         self._committing, self._committed_at = False, 0.0
-        self._preparing: threading.Thread | None = None
-        self._copying: threading.Thread | None = None
+        self._prepare_thread: threading.Thread | None = None
+        self._copy_thread: threading.Thread | None = None
         _writers.add(self)
 
-    def hung_since(self, earliest: float = 0.0) -> bool:
-        """Return whether a write has had no response for too long; silence counts from `earliest` on.
+    def is_hung(self, earliest: float = 0.0) -> bool:
+        """Return whether a write has had no response for too long, not counting the time before `earliest`.
 
         A call to a hung mount cannot be interrupted: the writing thread stays in it. The wait for the
-        commit does not count: that is etcd's.
+        commit does not count, because it depends on etcd.
         """
         current_write = self._current_write
         if current_write is None or self._committing:
@@ -123,55 +123,59 @@ class Writer:
     @property
     def busy(self) -> bool:
         """Whether an earlier checkpoint is still being written."""
-        copying = self._copying
-        return self._writing or (copying is not None and copying.is_alive())
+        copy_thread = self._copy_thread
+        return self._writing or (copy_thread is not None and copy_thread.is_alive())
 
     def prepare(self, state: Mapping[str, torch.Tensor]) -> None:
         """Allocate memory for two snapshots in the background; without it the first ones take longer."""
-        if self._preparing is None:
+        if self._prepare_thread is None:
             layout = dict(state)
-            self._preparing = threading.Thread(
-                target=lambda: self._spare.extend((HostSnapshot(layout), HostSnapshot(layout))),
+            self._prepare_thread = threading.Thread(
+                target=lambda: self._spare_snapshots.extend(
+                    (HostSnapshot(layout), HostSnapshot(layout))
+                ),
                 name="everstep-snapshots",
                 daemon=True,
             )
-            self._preparing.start()
+            self._prepare_thread.start()
 
     def start(
         self,
         state: Mapping[str, torch.Tensor],
         manifest: Manifest,
         *,
-        unchanging: Collection[str] = (),
+        unchanging_names: Collection[str] = (),
     ) -> None:
-        """Copy the state into host memory; it is written as soon as the earlier one is.
+        """Copy the state into host memory; it is written once the earlier checkpoint is complete.
 
         Args:
             state: tensors by name.
             manifest: manifest of the checkpoint.
-            unchanging: names of tensors that will not change before `wait_snapshot` has returned; they are
+            unchanging_names: names of tensors that will not change before `wait_snapshot` has returned; they are
                 copied after this call. A GPU copies all of them together, in a few milliseconds.
         """
         self.wait_snapshot()
         snapshot = self._reusable_snapshot(state)
-        deferred = {n: t for n, t in state.items() if n in unchanging and not t.is_cuda}
-        snapshot.take({n: t for n, t in state.items() if n not in deferred})
+        deferred_tensors = {
+            n: t for n, t in state.items() if n in unchanging_names and not t.is_cuda
+        }
+        snapshot.take({n: t for n, t in state.items() if n not in deferred_tensors})
         # Under the lock, so that no other thread waits for a thread that has not started.
         with self._changed:
-            self._copying = threading.Thread(
+            self._copy_thread = threading.Thread(
                 target=self._complete,
-                args=(snapshot, deferred, manifest),
+                args=(snapshot, deferred_tensors, manifest),
                 name="everstep-snapshot",
                 daemon=True,
             )
-            self._copying.start()
+            self._copy_thread.start()
 
     def wait_snapshot(self) -> None:
-        """Wait until the snapshot is complete; call it before any unchanging tensor changes."""
+        """Wait until the snapshot is complete; call it before any tensor of `unchanging_names` changes."""
         with self._changed:
-            copying = self._copying
-        if copying:
-            copying.join()
+            copy_thread = self._copy_thread
+        if copy_thread:
+            copy_thread.join()
 
     def wait(self) -> bool:
         """Wait until no write is in progress; return False if one hangs. Any thread may wait."""
@@ -182,7 +186,7 @@ class Writer:
                 if self._changed.wait_for(lambda: not self._writing, self._poll_seconds):
                     return True
             self.report_if_stuck()
-            if self.hung_since(started_at):
+            if self.is_hung(started_at):
                 return False
 
     @property
@@ -202,42 +206,44 @@ class Writer:
             log.error("checkpoint of step %d is STUCK: %s", step, reason)
             self._on_failed(step, reason)
 
-    def _complete(self, snapshot: HostSnapshot, deferred: Tensors, manifest: Manifest) -> None:
+    def _complete(
+        self, snapshot: HostSnapshot, deferred_tensors: Tensors, manifest: Manifest
+    ) -> None:
         """Complete a snapshot, in the copying thread."""
-        snapshot.take(deferred)
+        snapshot.take(deferred_tensors)
         with self._changed:
-            self._waiting = (snapshot, manifest)
+            self._waiting_snapshot = (snapshot, manifest)
             if not self._writing:
                 self._writing = True
-                # A daemon: the process must be able to end although its disk hangs.
+                # A daemon thread, so that the process can end although its disk hangs.
                 threading.Thread(target=self._work, name="everstep-checkpoint", daemon=True).start()
 
     def _reusable_snapshot(self, state: Mapping[str, torch.Tensor]) -> HostSnapshot:
         """Return a snapshot that is not being written: a spare one, or the waiting one, now out of date."""
-        if self._preparing is not None:
-            self._preparing.join()
+        if self._prepare_thread is not None:
+            self._prepare_thread.join()
         snapshot = None
         with self._changed:
-            if self._waiting:
-                snapshot, _ = self._waiting
-                self._waiting = None
-            elif self._spare:
-                snapshot = self._spare.pop()
+            if self._waiting_snapshot:
+                snapshot, _ = self._waiting_snapshot
+                self._waiting_snapshot = None
+            elif self._spare_snapshots:
+                snapshot = self._spare_snapshots.pop()
         return snapshot if snapshot and snapshot.fits(state) else HostSnapshot(state)
 
     def _work(self) -> None:
         """Write, in the writing thread, until no snapshot waits."""
         while True:
             with self._changed:
-                if self._waiting is None:
+                if self._waiting_snapshot is None:
                     self._writing = False
                     self._changed.notify_all()
                     return
-                snapshot, manifest = self._waiting
-                self._waiting = None
+                snapshot, manifest = self._waiting_snapshot
+                self._waiting_snapshot = None
             self._write(snapshot.tensors, manifest)
             with self._changed:
-                self._spare.append(snapshot)
+                self._spare_snapshots.append(snapshot)
 
     def _write(self, state: Tensors, manifest: Manifest) -> None:
         started_at = time.monotonic()
@@ -283,18 +289,18 @@ def _memory(tensor: torch.Tensor) -> npt.NDArray[Any]:
     return flat.view(INTEGER_TYPES[tensor.element_size()]).numpy()
 
 
-def _shape(state: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Size, torch.dtype]]:
+def _layout(state: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Size, torch.dtype]]:
     return [(name, tensor.shape, tensor.dtype) for name, tensor in state.items()]
 
 
-def _touched(size: int) -> torch.Tensor:
-    """Return allocated and touched memory, in large pages if available; shape (size,)."""
+def _touched_memory(size: int) -> torch.Tensor:
+    """Return allocated and touched memory, in huge pages if available; shape (size,)."""
     memory = mmap.mmap(-1, max(size, 1))
-    with contextlib.suppress(OSError):  # a kernel without large pages
+    with contextlib.suppress(OSError):  # a kernel without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8)[:size].zero_()
 
 
-def _pinned(size: int) -> torch.Tensor:
+def _pinned_memory(size: int) -> torch.Tensor:
     """Return page-locked memory that a GPU can write to directly; shape (size,)."""
     return torch.empty(size, dtype=torch.uint8, pin_memory=True)

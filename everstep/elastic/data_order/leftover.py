@@ -1,7 +1,7 @@
 """The remaining units of a step in flight when its group breaks, and their new division.
 
-A step's sum is over the units of its global batch (samples, or shards of them), whichever worker
-computes them. So the survivors' units stay valid, and only the lost ones are computed again, by all
+A step's sum is over the units of its global batch (samples, or shards of samples), regardless of the
+worker that computes them. So the survivors' units stay valid, and only the lost ones are computed again, by all
 workers of the next group. A span is a half-open range of units.
 """
 
@@ -12,23 +12,23 @@ from everstep.elastic.data_order.sampler import share
 Span = tuple[int, int]
 
 
-def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Return the same units in as few spans as possible, in order."""
-    result: list[Span] = []
+def merge_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Return the same units in the fewest spans, in order."""
+    merged: list[Span] = []
     for first, last in sorted(spans):
         if first == last:
             continue
-        if result and first <= result[-1][1]:
-            result[-1] = (result[-1][0], max(last, result[-1][1]))
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
         else:
-            result.append((first, last))
-    return tuple(result)
+            merged.append((first, last))
+    return tuple(merged)
 
 
-def remaining(units: int, done: Iterable[Span]) -> tuple[Span, ...]:
+def remaining_spans(units: int, done_spans: Iterable[Span]) -> tuple[Span, ...]:
     """Return the units that are not done."""
-    edges = [0, *(edge for span in merged(done) for edge in span), units]
-    return merged(zip(edges[::2], edges[1::2], strict=True))
+    edges = [0, *(edge for span in merge_spans(done_spans) for edge in span), units]
+    return merge_spans(zip(edges[::2], edges[1::2], strict=True))
 
 
 def split_share(
@@ -45,11 +45,11 @@ def split_share(
     if rank >= parts:
         return ()
     own_share = share(units, rank, parts)
-    parts_of_worker, before = [], 0
+    intersections, preceding_units = [], 0
     for first, last in spans:
-        shift = first - before
-        parts_of_worker.append(
+        shift = first - preceding_units
+        intersections.append(
             (max(first, own_share.start + shift), max(first, min(last, own_share.stop + shift)))
         )
-        before += last - first
-    return merged((first, last) for first, last in parts_of_worker if first < last)
+        preceding_units += last - first
+    return merge_spans((first, last) for first, last in intersections if first < last)

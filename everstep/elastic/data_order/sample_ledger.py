@@ -4,11 +4,11 @@ At each step every worker adds the samples that it actually read, not the sample
 it: their number and a digest, the sum of a hash of (step, id). The digests are summed with the
 gradients, and their total is added when the step is applied. Sums do not depend on which worker had
 which sample, so the ledger of a state is the same for any number of workers and any history of the
-group. A sample that was left out, used twice, or trained in another step than its own changes it. It
-is written with every checkpoint, and `trainer.verify` recomputes it.
+group. A sample that was left out, used twice, or trained in a wrong step changes the ledger. The
+ledger is written with every checkpoint, and `trainer.verify` recomputes it.
 
-Why not the list of IDs: an epoch of ImageNet is ten megabytes of them for every checkpoint. Eight
-bytes carry the same information with an error probability of 2^-64.
+Why not the list of IDs: an epoch of ImageNet would add ten megabytes to every checkpoint. A digest of
+eight bytes shows any difference with an error probability of 2^-64.
 """
 
 from collections.abc import Sequence
@@ -16,23 +16,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from everstep.elastic.data_order.sampler import Ids, hashed
+from everstep.elastic.data_order.sampler import Ids, hash_ids
 
 SEED = 0x1ED6E5  # hash seed of the digests, which must not correlate with the sample order
 LIMB_BITS = 8
 LIMBS = 64 // LIMB_BITS
-"""A digest is summed in bytes: sums of them over up to 65,000 workers are exact in float32."""
+"""A digest is summed byte by byte: sums over up to 65,000 workers are exact in float32."""
 
 
 @dataclass(frozen=True)
 class SampleLedger:
-    """The number of samples that made a state, and their digest modulo 2^64."""
+    """The number of samples that a state was trained on, and their digest modulo 2^64."""
 
     samples: int = 0
     digest: int = 0
 
-    def plus(self, samples: int, digest: int) -> "SampleLedger":
-        """Return the ledger after one more step."""
+    def with_step(self, samples: int, digest: int) -> "SampleLedger":
+        """Return the ledger after one more step with these samples."""
         return SampleLedger(self.samples + samples, (self.digest + digest) % 2**64)
 
     def to_signed(self) -> tuple[int, int]:
@@ -46,9 +46,9 @@ class SampleLedger:
 
 
 def digest(step: int, ids: Ids) -> int:
-    """Return the digest of these samples in the step that follows `step` completed ones."""
+    """Return the digest of these samples in the step that follows `step` completed steps."""
     with np.errstate(over="ignore"):
-        return int(hashed(SEED, step, ids).sum(dtype=np.uint64)) if len(ids) else 0
+        return int(hash_ids(SEED, step, ids).sum(dtype=np.uint64)) if len(ids) else 0
 
 
 def to_limbs(number: int) -> list[float]:

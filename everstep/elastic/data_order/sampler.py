@@ -2,7 +2,7 @@
 
 The order of an epoch is a pure function of (seed, epoch), a step takes the next `global_batch`
 samples of it, and the workers share each step's samples between them. Nothing depends on the present
-or past number of workers, so every sample is trained exactly once per epoch for any workers that join
+or past number of workers, so every sample is trained exactly once per epoch although workers join
 and leave. The last, smaller batch counts, too.
 
 Why not `torch.utils.data.DistributedSampler`: it pads to a multiple of the world size, and its
@@ -42,7 +42,7 @@ class SampleOrder:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps in one epoch, including the last and perhaps smaller one."""
+        """Steps in one epoch, including the last, perhaps smaller, step."""
         return -(-self.samples // self.global_batch)
 
     @property
@@ -51,7 +51,7 @@ class SampleOrder:
         return self.steps_per_epoch * self.epochs
 
     def epoch_of(self, step: int) -> int:
-        """Return the epoch, from 0, of the step that follows `step` completed ones."""
+        """Return the epoch, from 0, of the step that follows `step` completed steps."""
         return step // self.steps_per_epoch
 
     def ends_epoch(self, step: int) -> bool:
@@ -59,7 +59,7 @@ class SampleOrder:
         return step > 0 and step % self.steps_per_epoch == 0
 
     def batch(self, step: int) -> Ids:
-        """Return the sample IDs of the step that follows `step` completed ones, shape (<= global_batch,)."""
+        """Return the sample IDs of the step that follows `step` completed steps, shape (<= global_batch,)."""
         first = step % self.steps_per_epoch * self.global_batch
         return self._order(self.epoch_of(step))[first : first + self.global_batch]
 
@@ -78,11 +78,11 @@ def epoch_order(seed: int, epoch: int, samples: int) -> Ids:
     global _last_order  # noqa: PLW0603 - one epoch's order is used in every step of it
     key = (seed, epoch, samples)
     if _last_order is None or _last_order[0] != key:
-        _last_order = (key, np.argsort(hashed(seed, epoch, np.arange(samples)), kind="stable"))
+        _last_order = (key, np.argsort(hash_ids(seed, epoch, np.arange(samples)), kind="stable"))
     return _last_order[1]
 
 
-def hashed(seed: int, epoch: int, ids: Ids) -> _Words:
+def hash_ids(seed: int, epoch: int, ids: Ids) -> _Words:
     """Return a 64-bit hash of (seed, epoch, id) for each id, shape as `ids`; equal on every machine."""
     with np.errstate(over="ignore"):
         stream = _mix(_mix(np.array([seed], np.int64).astype(np.uint64)) + np.uint64(epoch))
@@ -98,9 +98,12 @@ def _mix(words: _Words) -> _Words:
 
 
 def share(samples: int, rank: int, world_size: int) -> slice:
-    """Return this worker's share of `samples` consecutive ones; shares differ by one at most.
+    """Return this worker's share of `samples` consecutive samples; shares differ by one at most.
 
-    With more workers than samples some shares are empty; such a worker adds nothing to the step's sums.
+    With more workers than samples, some shares are empty; their workers add nothing to the step's sums.
+
+    Raises:
+        ValueError: the rank is not below the world size.
     """
     if not 0 <= rank < world_size:
         raise ValueError(f"rank must be in 0..{world_size - 1}, got {rank}")

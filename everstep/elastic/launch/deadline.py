@@ -13,13 +13,13 @@ from everstep.catalog.timing import EXIT_SECONDS, NODE_MARGIN_SECONDS
 
 
 def seconds_to_leave(grace_seconds: float, node_deadline: float | None, now: float) -> float:
-    """Return how long the worker may take to leave.
+    """Return the seconds that the worker may take to leave.
 
     Args:
         grace_seconds: time from SIGTERM to the worker's own deadline, ahead of its SIGKILL.
-        node_deadline: time at which the machine stops, seconds since 1970; None if that is unknown. A
-            deadline that has passed was cancelled and is ignored.
-        now: seconds since 1970.
+        node_deadline: time at which the machine stops, seconds since 1970; None if it is unknown. A
+            deadline in the past belongs to a cancelled interruption and is ignored.
+        now: current time, seconds since 1970.
     """
     if node_deadline is None or node_deadline <= now:
         return grace_seconds
@@ -28,7 +28,7 @@ def seconds_to_leave(grace_seconds: float, node_deadline: float | None, now: flo
 
 
 def read_node_deadline() -> float | None:
-    """Return the announced deadline, seconds since 1970; None without a valid one."""
+    """Return the announced deadline, seconds since 1970; None if there is no valid deadline."""
     path = os.environ.get(DEADLINE_VARIABLE)
     try:
         text = Path(path).read_text(encoding="ascii").strip() if path else ""

@@ -2,7 +2,7 @@
 
 Its standard input is a pipe whose other end only the launcher has open. When the launcher ends, even by
 SIGKILL, the kernel closes that end; then this process kills etcd and removes the folder. If this
-process is killed, the kernel kills etcd. An etcd that ends otherwise is started again.
+process is killed, the kernel kills etcd. If etcd ends first, this process restarts it.
 
 Standard library only: it runs without site packages, to start in a few milliseconds.
 """
@@ -18,21 +18,21 @@ import time
 from pathlib import Path
 
 LOG = "etcd.log"  # file name in the data folder
-MIN_RUN_SECONDS = 5.0  # an etcd that ends sooner is not started again
-PAUSE_SECONDS = 0.2  # before it is started again
+MIN_RUN_SECONDS = 5.0  # an etcd that ends sooner is not restarted
+PAUSE_SECONDS = 0.2  # pause before a restart
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
-def etcd_options(folder: Path, host: str, client: int, peer: int) -> list[str]:
-    """Return the options of an etcd of one member with its data in this folder."""
-    clients, peers = f"http://{host}:{client}", f"http://{host}:{peer}"
+def etcd_options(folder: Path, host: str, client_port: int, peer_port: int) -> list[str]:
+    """Return the options of a single-member etcd with its data in this folder."""
+    client_url, peer_url = f"http://{host}:{client_port}", f"http://{host}:{peer_port}"
     return [
         f"--data-dir={folder / 'data'}",
-        f"--listen-client-urls={clients}",
-        f"--advertise-client-urls={clients}",
-        f"--listen-peer-urls={peers}",
-        f"--initial-advertise-peer-urls={peers}",
-        f"--initial-cluster=default={peers}",
+        f"--listen-client-urls={client_url}",
+        f"--advertise-client-urls={client_url}",
+        f"--listen-peer-urls={peer_url}",
+        f"--initial-advertise-peer-urls={peer_url}",
+        f"--initial-cluster=default={peer_url}",
     ]
 
 
@@ -50,28 +50,27 @@ class Guard:
         self._lock = threading.Lock()  # held while etcd starts, and permanently after its end
 
     def run(self) -> int:
-        """Run etcd, and again after a crash; return its exit code if it does not stay up."""
+        """Run etcd and restart it after a crash; return its exit code if it ends too soon."""
         threading.Thread(target=self._end_after_launcher, daemon=True).start()
         while True:
             started_at = time.monotonic()
             code = self._start().wait()
-            with (
-                self._lock
-            ):  # after the launcher's end the other thread keeps it and ends this process
+            # After the launcher's end, the other thread keeps the lock and ends this process.
+            with self._lock:
                 pass
             if time.monotonic() - started_at < MIN_RUN_SECONDS:
                 return code or 1
             time.sleep(PAUSE_SECONDS)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        guard = os.getpid()
+        guard_pid = os.getpid()
         with self._lock, (self._folder / LOG).open("ab") as log:
             self._etcd = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=lambda: _end_with(guard),  # noqa: PLW1509  the other thread holds no lock
+                preexec_fn=lambda: _end_with(guard_pid),  # noqa: PLW1509  the other thread holds no lock
             )
         return self._etcd
 
@@ -87,14 +86,14 @@ class Guard:
         os._exit(0)
 
 
-def _end_with(guard: int) -> None:
+def _end_with(guard_pid: int) -> None:
     """Make the kernel kill this process when the guard ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guard:
+    if os.getppid() != guard_pid:
         os._exit(1)
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the launcher decides when etcd ends
+    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, signal.SIG_IGN)  # the launcher decides when etcd ends
     sys.exit(Guard(Path(sys.argv[1]), sys.argv[2:]).run())

@@ -1,4 +1,4 @@
-"""One node's agent: torchrun's, with Everstep's rendezvous, supervision and orderly departure.
+"""One node's agent: torchrun's agent with Everstep's rendezvous, supervision and orderly departure.
 
 Differences from torchrun on spot machines: it exits with the codes that the controllers expect, a
 drained node leaves instead of ending the job, and workers are forked from a process that has imported
@@ -6,6 +6,8 @@ torch already, which shortens a recovery by seconds.
 
 Exit codes: 0 the run is complete (even if it was complete before this node joined), 143 the node had to leave,
 138 retry this pod, 1 or 2 a retry would fail, too.
+
+Functions import torch, not this module, so that a mistake in the command line is reported immediately.
 """
 
 import contextlib
@@ -33,9 +35,9 @@ from everstep.elastic.launch.local_etcd import LocalEtcd
 from everstep.elastic.launch.options import (
     LaunchOptions,
     error_text,
-    help_wanted,
     parse,
     print_help,
+    requests_help,
 )
 from everstep.elastic.launch.programs import run_program, run_supervised
 from everstep.elastic.membership.address import address_towards
@@ -57,71 +59,71 @@ USAGE = 2
 """Exit code after a mistake in the command line."""
 
 GRACE_SECONDS = 25.0
-"""From SIGTERM to the end of this process; Kubernetes kills after terminationGracePeriodSeconds, 30 by default."""
+"""Time from SIGTERM to the end of this process; Kubernetes kills after terminationGracePeriodSeconds, 30 by default."""
 
 RUN_CHECK_SECONDS = 10.0  # interval at which the main thread checks whether the run is over
 
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
 """Memory in huge pages, if the kernel leaves that to the program: steps are shorter, and the peers of a killed
-worker notice it in half the time. Its sockets close only when its memory has been released.
+worker notice it in half the time, because its sockets close only once its memory is released.
 """
 
-PRELOADED = ("torch._dynamo", "everstep.elastic.recovery.live_worker")
+PRELOADED_MODULES = ("torch._dynamo", "everstep.elastic.recovery.live_worker")
 """Modules that every worker needs, imported before workers are forked."""
 
 TORCH_LOGGER = "torch.distributed.elastic.multiprocessing.api"  # reports how workers end
 
 NO_LEAK_WARNING = "ignore:resource_tracker:UserWarning"
-"""A node that must leave ends without torch's clean-up; Python's tracker of semaphores does that, and warns."""
+"""Filter for Python's resource tracker, which warns when it removes the semaphores of a node that left."""
 
-Finished = Callable[[], str | None]
-"""Returns the result of a run that was complete before this node joined, as text; None if it was not."""
+FindResult = Callable[[], str | None]
+"""Function that returns the result of a run that was complete before this node joined, or None."""
 
 
 class Launcher:
-    """Runner of torchrun's agent, in a thread so that the main thread can handle signals.
+    """Runner of torchrun's agent in a separate thread, so that the main thread can handle signals.
 
     Args:
         options: the command line.
         endpoint: `HOST:PORT` of etcd.
-        finished: function that returns the result of a complete run, for a program that records it.
+        find_result: function that returns the result of a complete run, for a program that records it.
     """
 
     def __init__(
-        self, options: LaunchOptions, endpoint: str, finished: Finished = lambda: None
+        self, options: LaunchOptions, endpoint: str, find_result: FindResult = lambda: None
     ) -> None:
-        self._options, self._endpoint, self._finished = options, endpoint, finished
+        self._options, self._endpoint, self._find_result = options, endpoint, find_result
         self._handler: LauncherRendezvous | None = None
-        self._done = threading.Event()
-        self._noticed = threading.Event()
+        self._agent_ended = threading.Event()
+        self._leave_requested = threading.Event()
         self._wake = threading.Event()
         self._code = RETRY
 
     def run(self) -> int:
         """Run until the run is complete, this node has left, or an error is final; return the exit code."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signal_number, self._on_signal)
         threading.Thread(target=self._run_agent, name="torchrun-agent", daemon=True).start()
         while not self._wake.wait(RUN_CHECK_SECONDS):
             if self._is_run_over():
                 return DONE
-        return self._code if self._done.is_set() else self._leave()
+        return self._code if self._agent_ended.is_set() else self._leave()
 
     def _is_run_over(self) -> bool:
-        """Return whether the run was completed without an end of this node's own agent.
+        """Return whether the run is complete although this node's own agent has not ended.
 
         A peer that dies in torchrun's exit barrier would keep the others there for five minutes,
         and a node that joined too late would wait for peers that have all ended.
         """
         if self._handler is None:
             return False
-        if self._handler.ended and self._handler.ended.finished:
-            return not self._done.wait(RUN_CHECK_SECONDS)
-        return not self._handler.in_group and self._finished() is not None
+        if self._handler.outcome and self._handler.outcome.finished:
+            return not self._agent_ended.wait(RUN_CHECK_SECONDS)
+        return not self._handler.in_group and self._find_result() is not None
 
-    def _on_signal(self, number: int, frame: object) -> None:
-        del number, frame
-        self._noticed.set()
+    def _on_signal(self, signal_number: int, frame: object) -> None:
+        del signal_number, frame
+        self._leave_requested.set()
         self._wake.set()
 
     def _leave(self) -> int:
@@ -137,7 +139,7 @@ class Launcher:
             log.warning(
                 "left %s", "in order" if departed else "at the deadline: steps are repeated"
             )
-        return DONE if self._done.is_set() and self._code == DONE else NOTICE
+        return DONE if self._agent_ended.is_set() and self._code == DONE else NOTICE
 
     def _run_agent(self) -> None:
         from everstep.elastic.launch.rendezvous import NodeFailedError
@@ -157,7 +159,7 @@ class Launcher:
             log.exception("torchrun's agent ended")
             self._code = RETRY
         finally:
-            self._done.set()
+            self._agent_ended.set()
             self._wake.set()
 
     def _launch(self) -> int:
@@ -178,10 +180,10 @@ class Launcher:
 
     def _exit_code(self) -> int:
         """Return the exit code after the end of torchrun's agent."""
-        outcome = self._handler.ended if self._handler else None
+        outcome = self._handler.outcome if self._handler else None
         if outcome is None:
             self._warn_of_single_workers()
-            return NOTICE if self._noticed.is_set() else DONE
+            return NOTICE if self._leave_requested.is_set() else DONE
         if outcome.finished:
             log.info("the run is complete: %s", outcome.reason)
             return DONE
@@ -190,8 +192,9 @@ class Launcher:
 
     def _warn_of_single_workers(self) -> None:
         """Warn if a program ended without a group although there are several workers."""
-        several = self._options.nnodes != "1" or self._options.workers != "1"
-        if several and self._handler and not self._handler.in_group and not self._noticed.is_set():
+        has_several_workers = self._options.nnodes != "1" or self._options.workers != "1"
+        is_alone = self._handler is not None and not self._handler.in_group
+        if has_several_workers and is_alone and not self._leave_requested.is_set():
             log.warning(
                 "the program ended without joining the run, so each worker ran on its own: "
                 "it does not use everstep.elastic.Run"
@@ -220,7 +223,7 @@ class Launcher:
         from everstep.elastic.launch.rendezvous import LauncherRendezvous
 
         self._handler = LauncherRendezvous(parameters)
-        if self._noticed.is_set():
+        if self._leave_requested.is_set():
             self._handler.leave()
         return self._handler
 
@@ -229,7 +232,7 @@ def quieten_torch() -> None:
     """Keep torchrun's agent from reporting an ordinary change of the group as a failure.
 
     This also saves time: torch's formatter imports torch._dynamo to print a traceback, and an
-    agent that starts its workers again would spend seconds on that.
+    agent that restarts its workers would spend seconds on that.
     """
     logger = logging.getLogger(TORCH_LOGGER)
     logger.addFilter(_without_traceback)
@@ -243,13 +246,13 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 
 def warm_up(endpoint: str, preload: Sequence[str]) -> None:
-    """Start the process that workers are forked from; it imports while this one looks for its peers."""
+    """Start the process that workers are forked from; it imports modules while this process finds its peers."""
     os.environ.setdefault(AGENT_VARIABLE, str(channel.default_socket_path()))
     # Outside Kubernetes, several launchers of one machine are several nodes.
     os.environ.setdefault(POD_NAME_VARIABLE, f"{socket.gethostname()}-{os.getpid()}")
     if endpoint and POD_IP_VARIABLE not in os.environ and (address := address_towards(endpoint)):
         os.environ[POD_IP_VARIABLE] = address
-    # A worker raises it when it has the number of its local peers.
+    # A worker raises this number once it knows the number of its local peers.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch is built without it
     os.environ.setdefault("UCX_LOG_LEVEL", "fatal")
@@ -257,7 +260,7 @@ def warm_up(endpoint: str, preload: Sequence[str]) -> None:
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
     os.environ.setdefault("GLIBC_TUNABLES", HUGE_PAGES)  # read when a process begins
     sys.warnoptions.append(NO_LEAK_WARNING)
-    multiprocessing.set_forkserver_preload([*PRELOADED, *preload])
+    multiprocessing.set_forkserver_preload([*PRELOADED_MODULES, *preload])
     forkserver.ensure_running()
 
 
@@ -265,28 +268,28 @@ def launch(
     arguments: Sequence[str],
     *,
     preload: Sequence[str] = (),
-    finished: Callable[[LaunchOptions], str | None] = lambda _: None,
+    find_result: Callable[[LaunchOptions], str | None] = lambda _: None,
 ) -> None:
-    """Run a launcher and end this process with the code of the outcome.
+    """Run a launcher and end this process with its exit code.
 
     Args:
         arguments: the command line.
         preload: modules to import before workers are forked, next to the library's own.
-        finished: function that returns the result of a run that was complete before this node joined.
+        find_result: function that returns the result of a run that was complete before this node joined.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    if help_wanted(arguments):
+    if requests_help(arguments):
         print_help()
         sys.exit(DONE if arguments else USAGE)
     try:
         options = parse(arguments)
-        if result := finished(options):
+        if result := find_result(options):
             log.info("nothing to do: %s", result)
             sys.exit(DONE)
         with contextlib.ExitStack() as stack:
             endpoint = options.endpoint or _start_etcd(options, stack)
             warm_up(endpoint, [*preload, *options.preload])
-            code = Launcher(options, endpoint, lambda: finished(options)).run()
+            code = Launcher(options, endpoint, lambda: find_result(options)).run()
     except EverstepError as error:
         sys.exit(_usage_error(error))
     _end(code)

@@ -1,7 +1,7 @@
 """An etcd for one launcher, on 127.0.0.1 with its data in a temporary folder.
 
-`etcd_guard` runs it: a separate process that ends etcd and removes the folder when this process is
-gone, however it ended.
+`etcd_guard` runs it: a separate process that ends etcd and removes the folder when this process has
+ended, even by SIGKILL.
 """
 
 import contextlib
@@ -24,35 +24,36 @@ START_SECONDS = 30.0  # timeout of one attempt, on a loaded machine
 ATTEMPTS = 3  # another process may take a port between the choice and the start
 POLL_SECONDS = 0.02
 END_SECONDS = 10.0
-SHOWN_LINES = 5  # log lines shown when etcd does not start
+LOG_LINES = 5  # log lines shown when etcd does not start
 
 INSTALL = f"""\
 Install it (Debian, Ubuntu: apt install etcd-server; macOS: brew install etcd; others:
-https://github.com/etcd-io/etcd/releases), set {PROGRAM_VARIABLE} to the path of one,
+https://github.com/etcd-io/etcd/releases), set {PROGRAM_VARIABLE} to its path,
 or use a running etcd: --rendezvous-endpoint HOST:PORT."""
 
 
 class LocalEtcd:
-    """An etcd of one member that ends with this process; a context manager that returns its endpoint."""
+    """Context manager of a single-member etcd that ends with this process; it returns the endpoint."""
 
     def __enter__(self) -> str:
         """Start etcd and wait until it responds.
 
         Raises:
-            EverstepError: there is no etcd on this machine, or it does not start.
+            EverstepError: there is no etcd program on this machine, or it does not start.
         """
         program = find_etcd()
         for _ in range(ATTEMPTS):
             self._folder = Path(tempfile.mkdtemp(prefix="everstep-etcd-"))
-            client, peer = _free_ports(2)
-            command = [program, *etcd_guard.etcd_options(self._folder, HOST, client, peer)]
+            client_port, peer_port = _free_ports(2)
+            options = etcd_guard.etcd_options(self._folder, HOST, client_port, peer_port)
+            command = [program, *options]
             self._guard = subprocess.Popen(
                 [sys.executable, "-I", "-S", etcd_guard.__file__, self._folder, *command],
                 stdin=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C in a terminal must not end etcd before the workers
             )
-            if self._wait_until_it_answers(client):
-                return f"{HOST}:{client}"
+            if self._wait_until_responsive(client_port):
+                return f"{HOST}:{client_port}"
             log = self._last_lines()
             self._end()
         raise EverstepError(f"{program} does not start: {log}", INSTALL)
@@ -66,7 +67,7 @@ class LocalEtcd:
         """Stop etcd and remove its folder."""
         self._end()
 
-    def _wait_until_it_answers(self, port: int) -> bool:
+    def _wait_until_responsive(self, port: int) -> bool:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self._guard.poll() is None:
             with contextlib.suppress(OSError), socket.create_connection((HOST, port), 1):
@@ -77,7 +78,7 @@ class LocalEtcd:
     def _last_lines(self) -> str:
         with contextlib.suppress(OSError):
             lines = (self._folder / etcd_guard.LOG).read_text(errors="replace").splitlines()
-            return "\n".join(["its last lines:", *lines[-SHOWN_LINES:]])
+            return "\n".join(["its last lines:", *lines[-LOG_LINES:]])
         return "it printed nothing"
 
     def _end(self) -> None:
@@ -92,10 +93,10 @@ class LocalEtcd:
 
 
 def find_etcd() -> str:
-    """Return the path of an etcd.
+    """Return the path of the etcd program.
 
     Raises:
-        EverstepError: there is none.
+        EverstepError: there is no such program.
     """
     configured = os.environ.get(PROGRAM_VARIABLE)
     if configured and not shutil.which(configured):

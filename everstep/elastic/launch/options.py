@@ -1,7 +1,7 @@
 """The launcher's command line, parsed without torch, so that a mistake is reported immediately.
 
-The options are few; torchrun's own are accepted too and passed on to it, under torchrun's names with
-dashes or underscores. Controllers of elastic jobs inject the latter.
+There are few options. torchrun's own options are accepted, too, and passed on to it. Their names may have
+dashes, or underscores as in the arguments that controllers of elastic jobs inject.
 """
 
 import argparse
@@ -32,8 +32,8 @@ TORCHRUN_FLAGS = ("virtual-local-rank",)
 PYTHONS = ("python", "python3")
 
 DESCRIPTION = """\
-Start the workers of a training program on this node, and again after a crash. Nodes may join, leave
-and fail while the program trains: it uses everstep.elastic, see docs/elastic-script.md."""
+Start the workers of a training program on this node, and restart them after a crash. Nodes may join,
+leave and fail while the program trains; it must use everstep.elastic: see docs/elastic-script.md."""
 
 EPILOG = """\
 examples:
@@ -110,7 +110,7 @@ def parse(arguments: Sequence[str]) -> LaunchOptions:
     backend = "etcd-v3" if parsed.standalone else parsed.backend or "etcd-v3"
     endpoint = None if parsed.standalone else parsed.endpoint
     if backend in OUR_BACKENDS:
-        _check_rendezvous(endpoint, parsed.run_id, parsed.nnodes, named=bool(parsed.backend))
+        _check_rendezvous(endpoint, parsed.run_id, parsed.nnodes, has_backend=bool(parsed.backend))
     _check_nodes(parsed.nnodes or "1")
     _check_workers(parsed.workers)
     kind, program, arguments = _program(parsed.program, parsed.arguments, parsed)
@@ -124,7 +124,7 @@ def parse(arguments: Sequence[str]) -> LaunchOptions:
         kind=kind,
         program=program,
         arguments=tuple(arguments),
-        torchrun=tuple(_passed_on(parsed)),
+        torchrun=tuple(_torchrun_options(parsed)),
     )
 
 
@@ -157,8 +157,8 @@ def _parser() -> argparse.ArgumentParser:
         dest="endpoint",
         default=os.environ.get("PET_RDZV_ENDPOINT"),
         metavar="HOST:PORT",
-        help="etcd, through which the nodes find each other; "
-        "without it, one is started for this launcher on 127.0.0.1",
+        help="address of the etcd through which the nodes find each other; "
+        "without it, this launcher starts one on 127.0.0.1",
     )
     add(
         "--run-id",
@@ -205,20 +205,20 @@ def _spellings(name: str) -> list[str]:
     return sorted({f"--{name}", f"--{name.replace('-', '_')}"})
 
 
-def _passed_on(parsed: argparse.Namespace) -> list[str]:
-    """Return the further options of torchrun that were given."""
+def _torchrun_options(parsed: argparse.Namespace) -> list[str]:
+    """Return torchrun's own options in the command line."""
     values = vars(parsed)
-    passed = {name: values[name.replace("-", "_")] for name in TORCHRUN_OPTIONS}
+    with_value = {name: values[name.replace("-", "_")] for name in TORCHRUN_OPTIONS}
     flags = [f"--{name}" for name in TORCHRUN_FLAGS if values[name.replace("-", "_")]]
-    return [f"--{name}={value}" for name, value in passed.items() if value is not None] + flags
+    return [f"--{name}={value}" for name, value in with_value.items() if value is not None] + flags
 
 
 def _check_rendezvous(
-    endpoint: str | None, run_id: str | None, nnodes: str | None, *, named: bool
+    endpoint: str | None, run_id: str | None, nnodes: str | None, *, has_backend: bool
 ) -> None:
     """Check that a node with a shared etcd specifies the run and its size."""
     if endpoint is None:
-        if named:
+        if has_backend:
             raise EverstepError(
                 "--rdzv-backend is given without --rendezvous-endpoint",
                 "Add --rendezvous-endpoint HOST:PORT, or leave the backend out to start an etcd here.",
@@ -228,7 +228,7 @@ def _check_rendezvous(
     if missing:
         raise EverstepError(
             f"with --rendezvous-endpoint {endpoint}, {' and '.join(missing)} must be given",
-            "All nodes of a run take the same, such as --run-id mnist --nnodes 1:4.",
+            "Pass the same values on all nodes of a run, such as --run-id mnist --nnodes 1:4.",
         )
 
 
@@ -282,8 +282,8 @@ def error_text(error: EverstepError) -> str:
     return "\n".join([f"error: {error.problem}", *(f"  {line}" for line in error.fix.splitlines())])
 
 
-def help_wanted(arguments: Sequence[str]) -> bool:
-    """Return whether a command line without a program requests help."""
+def requests_help(arguments: Sequence[str]) -> bool:
+    """Return whether a command line is empty or begins with the option for help."""
     return not arguments or arguments[0] in ("-h", "--help")
 
 

@@ -1,4 +1,4 @@
-"""The program that a worker runs: a module or a script, in a process forked from a warm one.
+"""The program that a worker runs: a module, a script or an executable, in a process forked from a warm process.
 
 A Python program runs in the forked process itself and imports nothing again.
 """
@@ -28,5 +28,5 @@ def run_program(kind: str, name: str, *arguments: str) -> None:
 
 
 def run_supervised(kind: str, name: str, *arguments: str) -> None:
-    """Run a program, and again after a crash: the node's other workers continue."""
+    """Run a program and restart it after a crash, while the node's other workers continue."""
     supervise(functools.partial(run_program, kind, name, *arguments))

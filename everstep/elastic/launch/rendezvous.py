@@ -1,7 +1,7 @@
 """The launcher's rendezvous, which also gives up on a program that cannot start.
 
-torchrun starts all workers of a node again when one ends before it joined a group. Without a limit it
-would do so for as long as the pod lives, since each change of the group costs a restart, too.
+torchrun restarts all workers of a node if one ends before it has joined a group. The launcher sets
+torchrun's own limit so high that it never applies, because each change of the group counts as a restart.
 """
 
 import time
@@ -34,14 +34,14 @@ class LauncherRendezvous(EtcdV3Handler):
 
         Raises:
             NodeFailedError: they end before they join a group, and the run progresses elsewhere.
-            ProgramFailedError: they end before they join a group.
+            ProgramFailedError: they end before they join a group, and no node has progressed.
         """
         assignment = self._workers.assignment
         self._failed_starts = self._failed_starts + 1 if assignment is self._last_assignment else 0
         self._last_assignment = assignment
         if self._failed_starts > len(PAUSES_SECONDS):
             raise self._failure()
-        if self._failed_starts > 0 and not self.ended:
+        if self._failed_starts > 0 and not self.outcome:
             time.sleep(PAUSES_SECONDS[self._failed_starts - 1])
         return super().next_rendezvous()
 

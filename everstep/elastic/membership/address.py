@@ -1,4 +1,4 @@
-"""This node's address, as its peers reach it."""
+"""The address at which peers reach this node."""
 
 import socket
 

@@ -76,11 +76,11 @@ class LeftError(Exception):
 
 
 class RunEndedError(Exception):
-    """The run is over; `ended` is the outcome."""
+    """The run is over, with this outcome."""
 
     def __init__(self, outcome: RunEnded) -> None:
         super().__init__(outcome.reason)
-        self.ended = outcome
+        self.outcome = outcome
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ class Agent:
     """The agent of one node in one run.
 
     Args:
-        etcd: the client.
+        etcd: client of etcd.
         run: name of the run; agents of one run find each other by it.
         node: this node.
         limits: limits of the group.
         open_store: opens the store of a generation that this node proposes; returns its
             `host:port`.
         on_stop: called with a reason when the workers must leave their group immediately.
-        on_regroup: called with a reason when they should leave it after a step that all agree on.
+        on_regroup: called with a reason when the workers should leave it after a step that all agree on.
         on_ended: called when the run is over for all.
         ttl_seconds: duration of this node's lease; None to derive it from the number of members.
         bounds_file: file with the group's bounds if these may change during the run; see `bounds`.
@@ -132,13 +132,13 @@ class Agent:
         self._core = Membership(limits)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._assignments: queue.SimpleQueue[NodeAssignment | Exception] = queue.SimpleQueue()
-        self._begun = 0
-        self._departed = threading.Event()
+        self._generation_number = 0
+        self._has_departed = threading.Event()
         self._lease_prober = LeaseProber(etcd, self._keys)
         self._shortage_log = ShortageLog()
         self._heartbeats = Heartbeats(etcd, self._keys) if heartbeats else None
         self._closed = threading.Event()
-        self._committed = StepProgress()
+        self._newest_commit = StepProgress()
         self._reachability = ProbeServer(node.address)
         self._probes: queue.SimpleQueue[Probe | None] = queue.SimpleQueue()
         self._own_key = OwnKey(
@@ -175,7 +175,7 @@ class Agent:
                 target=self._run_and_close, args=(run,), name=f"everstep-{name}", daemon=True
             ).start()
 
-    def ready(self) -> None:
+    def report_ready(self) -> None:
         """Report that this node's workers are in no group and are ready for the next one."""
         self._events.put(Ready())
 
@@ -189,7 +189,7 @@ class Agent:
         Raises:
             LeftError: this node has left.
             RunEndedError: the run is over.
-            EverstepError: etcd could not be reached, or refused.
+            EverstepError: etcd could not be reached, or refused a request.
         """
         assignment = self._assignments.get()
         if isinstance(assignment, Exception):
@@ -198,18 +198,18 @@ class Agent:
         return assignment
 
     @property
-    def begun(self) -> int:
+    def generation_number(self) -> int:
         """Number of the newest generation with this node: `on_stop` and `on_regroup` refer to it.
 
         They may be called before another thread has taken the assignment.
         """
-        return self._begun
+        return self._generation_number
 
-    def stalled(self) -> None:
-        """Report that workers wait unusually long for others; repeat it several times a second meanwhile."""
-        self._lease_prober.stalled()
+    def report_stall(self) -> None:
+        """Report that workers wait unusually long for others; called several times a second while they wait."""
+        self._lease_prober.report_stall()
 
-    def progressed(self, number: int) -> None:
+    def report_progress(self, number: int) -> None:
         """Report that the workers have taken a step with generation `number`."""
         self._events.put(Progressed(number))
 
@@ -217,7 +217,9 @@ class Agent:
         """Return whether the run has no other known member and no known step."""
         members = {**self._core.members, **self._core.view.coordinators.members}
         others = [member for member in members.values() if member.node != self._node.name]
-        return not others and not self._core.has_progressed and self._committed == StepProgress()
+        return (
+            not others and not self._core.has_progressed and self._newest_commit == StepProgress()
+        )
 
     def leave(self) -> None:
         """Announce to the others that this node leaves; return immediately."""
@@ -225,7 +227,7 @@ class Agent:
 
     def wait_departed(self, seconds: float) -> bool:
         """Return whether this node's key was removed within `seconds`."""
-        return self._departed.wait(seconds)
+        return self._has_departed.wait(seconds)
 
     def close(self) -> None:
         """Deregister immediately, so that no agent waits for a lease to lapse, and stop following etcd."""
@@ -251,19 +253,19 @@ class Agent:
 
         Args:
             outcome: the outcome.
-            number: generation whose worker reports it, which fences the announcement like a commit; 0 for
-                a worker that was in none yet. None: this agent itself gives the run up.
+            number: generation whose worker reports the outcome, which fences the announcement like a commit; 0
+                for a worker that was in no generation yet; None if this agent itself gives the run up.
 
         Returns:
             False if generation `number` is not current: the others continue without this node.
         """
         with contextlib.closing(self._etcd):
-            announced = self._keys.put_outcome(outcome, number)
-        if not announced:
+            is_announced = self._keys.put_outcome(outcome, number)
+        if not is_announced:
             log.warning(
                 "generation %s is not current and cannot end the run: %s", number, outcome.reason
             )
-        return announced
+        return is_announced
 
     def commit(self, number: int, snapshot_generation: int, step: int, run: str = "") -> bool:
         """Commit a step for generation `number`; return False if it is not current or etcd does not respond."""
@@ -278,10 +280,10 @@ class Agent:
     def committed(self) -> StepProgress:
         """The newest committed checkpoint.
 
-        Commits and generations are observed in etcd's order: when a generation has been observed, every
-        earlier commit has been, too.
+        Commits and generations are observed in etcd's order: this agent has observed every commit before
+        the generations that it observes.
         """
-        return self._committed
+        return self._newest_commit
 
     def _run_and_close(self, run: Callable[[], None]) -> None:
         """Run one thread's loop; an exception ends the whole agent.
@@ -348,7 +350,7 @@ class Agent:
             case Propose():
                 self._propose(action)
             case Begin(generation, rank):
-                self._begun = generation.number
+                self._generation_number = generation.number
                 self._assignments.put(NodeAssignment(generation, rank))
             case Stop(reason):
                 self._on_stop(reason)
@@ -358,7 +360,7 @@ class Agent:
                 self._own_key.remove()
             case Depart():
                 self._own_key.remove()
-                self._departed.set()
+                self._has_departed.set()
                 self._assignments.put(LeftError(self._node.name))
             case _:
                 self._carry_out_locally(action)
@@ -395,7 +397,7 @@ class Agent:
             orders=proposal.orders,
         )
         try:
-            agreed = self._keys.propose(generation, proposal.replaces)
+            is_agreed = self._keys.propose(generation, proposal.replaces)
         except EtcdUnreachableError:
             self._core.proposal_failed()
             raise
@@ -403,7 +405,7 @@ class Agent:
             "generation %d with %d nodes: %s",
             generation.number,
             len(generation.members),
-            "agreed" if agreed else "another proposal was first",
+            "agreed" if is_agreed else "another proposal was first",
         )
 
     def _evict(self, identity: str) -> None:
@@ -448,6 +450,6 @@ class Agent:
     def _handle_updates(self, updates: Iterable[Update]) -> None:
         for update in updates:
             if isinstance(update, StepProgress):
-                self._committed = update
+                self._newest_commit = update
             else:
                 self._events.put(update)

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 
 BEAT_SECONDS = 0.1  # interval between two heartbeats of one member
 MIN_SILENCE_SECONDS = 0.5  # a shorter silence is never suspicious: five heartbeats
-MARGIN_SECONDS = (
-    0.35  # a silence is suspicious if it is this much longer than the longest recent gap
-)
+MARGIN_SECONDS = 0.35  # a silence that exceeds the longest recent gap by this is suspicious
 GAP_DECAY = 0.999  # decay of the longest recent gap per heartbeat: halved in 70 s
-MIN_BEATS = 10  # before a member may be suspected: its heartbeats can arrive at all
+MIN_BEATS = 10  # heartbeats before a member may be suspected: they prove that some can arrive
 LATE_SECONDS = 0.75  # a suspect that returns within this time was late, not lost
 FORGET_SECONDS = 300.0  # a false suspicion is forgotten after this time without another
 MAX_DOUBLINGS = 4  # limit of the suspicious silence; the lease lapses long before
@@ -45,10 +43,10 @@ class Arrivals:
         return self.count >= MIN_BEATS
 
     def level(self, now: float) -> float:
-        """Return the level of suspicion of the present silence: it grows with time; 1 or more is suspicious.
+        """Return the level of suspicion of the present silence; 1 or more is suspicious.
 
         The limit adapts: a member whose heartbeats are often late, because its processors are busy, is
-        given more time than a punctual one. The margin is constant, as in Chen, Toueg and Aguilera, "On the
+        given more time than a punctual member. The margin is constant, as in Chen, Toueg and Aguilera, "On the
         Quality of Service of Failure Detectors" (2002): a multiple of the gap would make losses on a busy
         machine slow to detect, and would hardly reduce false suspicions.
         """
@@ -70,17 +68,17 @@ class FalseSuspicions:
         recent = [time for time in self._suspected_at if now - time < SUSPICIONS_SECONDS]
         if len(recent) >= MAX_SUSPICIONS:
             return float("inf")
-        return float(2 ** self._remaining(now))
+        return float(2 ** self._remaining_doublings(now))
 
     def record_suspicion(self, now: float) -> None:
         """Record that the node became a suspect."""
         self._suspected_at = [*self._suspected_at[1 - MAX_SUSPICIONS :], now]
 
     def record_return(self, now: float) -> None:
-        """Record that the suspect is back: if it was only late, the suspicion was false."""
+        """Record that the suspect has returned: if it was only late, the suspicion was false."""
         if self._suspected_at and now - self._suspected_at[-1] <= LATE_SECONDS:
-            self._doublings = min(self._remaining(now) + 1, MAX_DOUBLINGS)
+            self._doublings = min(self._remaining_doublings(now) + 1, MAX_DOUBLINGS)
             self._last_false_at = now
 
-    def _remaining(self, now: float) -> int:
+    def _remaining_doublings(self, now: float) -> int:
         return max(0, self._doublings - int((now - self._last_false_at) / FORGET_SECONDS))

@@ -10,10 +10,9 @@ from pathlib import Path
 
 
 def read_bounds(path: str) -> tuple[int, int] | None:
-    """Return the file's two numbers; None if it is missing or invalid.
+    """Return the minimum and maximum in the file; None if it is missing or invalid.
 
-    Invalid content is ignored: the previous bounds stay in force, and a typo should not end a
-    training.
+    Invalid content is ignored, so that the previous bounds stay in force: a typo should not end the run.
     """
     try:
         min_members, _, max_members = Path(path).read_text(encoding="utf-8").strip().partition(":")

@@ -3,8 +3,8 @@
 Agents agree through etcd, but their workers train over their own connections. A node that reaches
 etcd and not its peers would join, let the group fail and join again, endlessly. So each agent probes
 its peers, and publishes the members to avoid in its own key; a generation never contains a pair that
-avoids each other. An unknown cause, such as a wrong network interface, shows only as generations that
-fail without a step although all their members live: then the joiners are avoided, for a time that
+avoids each other. Other causes, such as a wrong network interface, show only as generations that
+fail without a step although all their members live. Then the joiners are avoided, for a time that
 doubles with each attempt.
 """
 
@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 FUTILE_GENERATIONS = 10  # consecutive generations without a step before a node gives up
 BLAME_AFTER = 2  # futile generations before a joiner is avoided although it can be reached
-ROTATE_AFTER = 3  # futile generations before members are left out in turn: no group has worked yet
+ROTATE_AFTER = 3
+"""Futile generations before members are left out in turn, if no group has worked yet."""
 FIRST_BACKOFF_SECONDS = 0.5
 MAX_BACKOFF_SECONDS = 30.0
 FIRST_AVOID_SECONDS = 5.0
@@ -21,26 +22,26 @@ MAX_AVOID_SECONDS = 600.0
 
 
 def futile_reason(others: Sequence[str]) -> str:
-    """Return the reason of a node that gives up after futile generations with these nodes."""
+    """Return the reason why a node gives up after futile generations with these nodes."""
     return (
         f"{FUTILE_GENERATIONS} consecutive generations ended without a step, the last one with "
         f"{', '.join(others) or 'no other node'}, although all their nodes live: the workers cannot exchange data"
     )
 
 
-def cut_off_reason(missed: Sequence[str]) -> str:
-    """Return the reason of a joiner that did not reach these nodes."""
+def cut_off_reason(unreachable_nodes: Sequence[str]) -> str:
+    """Return the reason why a joiner that did not reach these nodes does not register."""
     return (
         "this node reaches etcd, but not these training nodes, or they do not reach this one: "
-        f"{', '.join(missed)}"
+        f"{', '.join(unreachable_nodes)}"
     )
 
 
 @dataclass
-class _Avoided:
-    """One avoided member: when it is probed again, and whether it could be reached nevertheless."""
+class _AvoidedMember:
+    """The time at which an avoided member is probed again, and whether it could be reached nevertheless."""
 
-    until: float
+    retry_at: float
     reachable: bool
 
 
@@ -49,27 +50,27 @@ class Connectivity:
     """One agent's record of the peers that it can train with.
 
     Attributes:
-        futile: consecutive generations that failed without a step although all their members live.
-        proven: identities of the last group that took a step with this agent.
+        futile_generations: consecutive generations that failed without a step although all their members live.
+        proven_members: identities of the last group that took a step with this agent.
     """
 
-    futile: int = 0
-    proven: frozenset[str] = frozenset()
-    _avoided: dict[str, _Avoided] = field(default_factory=dict)
+    futile_generations: int = 0
+    proven_members: frozenset[str] = frozenset()
+    _avoided: dict[str, _AvoidedMember] = field(default_factory=dict)
     _avoid_counts: dict[str, int] = field(default_factory=dict)  # how often each member was avoided
 
-    def progressed(self, group: Collection[str]) -> None:
+    def record_step(self, group: Collection[str]) -> None:
         """Record that this agent's group has taken a step."""
-        self.futile, self.proven = 0, frozenset(group)
-        for identity in self.proven:
+        self.futile_generations, self.proven_members = 0, frozenset(group)
+        for identity in self.proven_members:
             self._avoided.pop(identity, None)
             self._avoid_counts.pop(identity, None)
 
-    def failed(self) -> None:
+    def record_failure(self) -> None:
         """Record that a generation ended without a step although all its members live."""
-        self.futile += 1
+        self.futile_generations += 1
 
-    def probed(
+    def record_probe(
         self, identity: str, targets: Collection[str], unreachable: Collection[str], now: float
     ) -> None:
         """Record which of the probed members could not be reached.
@@ -84,34 +85,38 @@ class Connectivity:
             avoided = self._avoided.get(target)
             if target in unreachable:
                 self._avoid(target, now, reachable=False)
-            elif avoided and (avoided.until <= now or not avoided.reachable):
+            elif avoided and (avoided.retry_at <= now or not avoided.reachable):
                 del self._avoided[target]
-        if self.futile >= BLAME_AFTER and not unreachable and identity in self.proven:
-            for joiner in set(targets) - self.proven:
+        if (
+            self.futile_generations >= BLAME_AFTER
+            and not unreachable
+            and identity in self.proven_members
+        ):
+            for joiner in set(targets) - self.proven_members:
                 self._avoid(joiner, now, reachable=True)
 
     def _avoid(self, identity: str, now: float, *, reachable: bool) -> None:
         count = self._avoid_counts[identity] = self._avoid_counts.get(identity, 0) + 1
         seconds = min(FIRST_AVOID_SECONDS * 2 ** min(count - 1, 20), MAX_AVOID_SECONDS)
-        self._avoided[identity] = _Avoided(now + seconds, reachable)
+        self._avoided[identity] = _AvoidedMember(now + seconds, reachable)
 
     def avoided(self, members: Collection[str]) -> tuple[str, ...]:
         """Return the members to avoid, sorted."""
         return tuple(sorted(name for name in self._avoided if name in members))
 
-    def due(self, members: Collection[str], now: float) -> tuple[str, ...]:
-        """Return the avoided members that may be probed again."""
-        return tuple(name for name in self.avoided(members) if self._avoided[name].until <= now)
+    def due_members(self, members: Collection[str], now: float) -> tuple[str, ...]:
+        """Return the avoided members whose time to be probed again has come."""
+        return tuple(name for name in self.avoided(members) if self._avoided[name].retry_at <= now)
 
     def next_due(self, members: Collection[str]) -> Iterable[float]:
         """Return when avoided members may be probed again."""
-        return [self._avoided[name].until for name in self.avoided(members)]
+        return [self._avoided[name].retry_at for name in self.avoided(members)]
 
     def backoff_seconds(self) -> float:
         """Return how long to wait before the next proposal."""
-        if self.futile < BLAME_AFTER:
+        if self.futile_generations < BLAME_AFTER:
             return 0.0
-        doublings = min(self.futile - BLAME_AFTER, 20)
+        doublings = min(self.futile_generations - BLAME_AFTER, 20)
         return float(min(FIRST_BACKOFF_SECONDS * 2**doublings, MAX_BACKOFF_SECONDS))
 
 
@@ -120,19 +125,19 @@ class Admission:
     """The condition for a joiner to register: it must reach at least half of the training members.
 
     Attributes:
-        refusals: consecutive attempts that reached too few.
+        refusals: consecutive attempts that reached too few members.
         retry_at: the earliest time of the next attempt.
     """
 
     refusals: int = 0
     retry_at: float = float("-inf")
-    probed: bool = False  # the last attempt succeeded, and no key was put since
+    is_admitted: bool = False  # the last attempt succeeded, and no key was put since
 
     def judge(self, training: Collection[str], unreachable: Collection[str], now: float) -> bool:
         """Return whether the joiner may register now; otherwise set the time of the next attempt."""
         missed_count = sum(name in unreachable for name in training)
-        self.probed = 2 * missed_count <= len(training)
-        if self.probed:
+        self.is_admitted = 2 * missed_count <= len(training)
+        if self.is_admitted:
             self.refusals = 0
             return True
         seconds = min(FIRST_BACKOFF_SECONDS * 2 ** min(self.refusals, 20), MAX_BACKOFF_SECONDS)

@@ -3,7 +3,7 @@
 If each of N agents watched all members, a regroup would cost etcd N puts times N watchers. So in a run
 of more than `full_view_members` only a few *coordinators* do. They alone propose generations, and when
 a generation must end they put an instruction that all watch. A coordinator has its own key under
-its lease: all others learn of its end, and claim the role in turn, by rank. No coordinator is special:
+its lease, so that all others observe its end and claim the role in turn, by rank. No coordinator is special:
 each writes the same instruction, in a transaction that succeeds once.
 """
 
@@ -14,7 +14,8 @@ from everstep.elastic.membership.events import Action, Coordinate, Instruct, Ins
 from everstep.elastic.membership.generations import Generation, GroupLimits, Member
 
 CLAIM_SPREAD_SECONDS = 2.0  # the claims of all agents are spread over this time
-UNFIT_SECONDS = 60.0  # time without a claim for a coordinator that no group may include
+UNFIT_SECONDS = 60.0
+"""Time without a claim after a coordinator has resigned because no group may include it."""
 
 
 def is_large(limits: GroupLimits) -> bool:
@@ -31,37 +32,37 @@ class Coordinators:
     """
 
     members: dict[str, Member] = field(default_factory=dict)
-    _claimed: str = ""  # identity of a claim that is not observed yet
-    _resigned: str = ""
+    _claimed_identity: str = ""  # identity of a claim that is not observed yet
+    _resigned_identity: str = ""
     _missing_since: float | None = None
     _unfit_until: float = float("-inf")
 
-    def ranked(self, limits: GroupLimits) -> list[str]:
-        """Return the identities of the coordinators, the first claims first; further ones resign."""
-        by_claim = sorted(self.members.values(), key=lambda m: (m.order, m.identity))
+    def ranked_identities(self, limits: GroupLimits) -> list[str]:
+        """Return the identities of the coordinators by the order of their claims; any others resign."""
+        by_claim = sorted(self.members.values(), key=lambda member: (member.order, member.identity))
         return [member.identity for member in by_claim[: limits.coordinators]]
 
     def forget_claims(self) -> None:
         """Record that this agent's keys were removed."""
-        self._claimed = self._resigned = ""
+        self._claimed_identity = self._resigned_identity = ""
 
     def claim(
         self, identity: str, current: Generation | None, limits: GroupLimits, now: float
     ) -> list[Action]:
         """Return the claim of this agent if coordinators are missing, or its resignation if there are too many."""
-        ranked = self.ranked(limits)
+        ranked = self.ranked_identities(limits)
         if identity in self.members:
-            self._claimed = ""
+            self._claimed_identity = ""
             return [] if identity in ranked else self._resign(identity)
-        self._resigned = ""
+        self._resigned_identity = ""
         if len(ranked) >= limits.coordinators or now < self._unfit_until:
             self._missing_since = None
             return []
         if self._missing_since is None:
             self._missing_since = now
-        if now < self._missing_since + _turn_seconds(identity, current) or self._claimed:
+        if now < self._missing_since + _turn_seconds(identity, current) or self._claimed_identity:
             return []
-        self._claimed = identity
+        self._claimed_identity = identity
         return [Coordinate()]
 
     def next_due(self, identity: str, current: Generation | None) -> list[float]:
@@ -76,9 +77,9 @@ class Coordinators:
         return self._resign(identity)
 
     def _resign(self, identity: str) -> list[Action]:
-        if self._resigned == identity:
+        if self._resigned_identity == identity:
             return []
-        self._resigned = identity
+        self._resigned_identity = identity
         return [Resign()]
 
 
@@ -93,25 +94,25 @@ def _turn_seconds(identity: str, current: Generation | None) -> float:
 class Instructions:
     """The newest instruction of each kind, and the instructions that this coordinator has requested."""
 
-    _newest: dict[str, Instruction] = field(default_factory=dict)
-    _requested: set[tuple[str, int, int, int]] = field(default_factory=set)
+    _newest_by_kind: dict[str, Instruction] = field(default_factory=dict)
+    _requested_keys: set[tuple[str, int, int, int]] = field(default_factory=set)
 
     def adopt(self, instructions: tuple[Instruction, ...]) -> None:
-        """Replace all members by the members of a snapshot."""
-        self._newest = {instruction.kind: instruction for instruction in instructions}
-        self._requested.clear()
+        """Replace all instructions with the instructions of a snapshot."""
+        self._newest_by_kind = {instruction.kind: instruction for instruction in instructions}
+        self._requested_keys.clear()
 
     def note(self, instruction: Instruction) -> None:
         """Record an instruction."""
-        self._newest[instruction.kind] = instruction
+        self._newest_by_kind[instruction.kind] = instruction
 
     def reason(self, kind: str, number: int) -> str | None:
         """Return the reason of the instruction for a generation; None if there is none."""
-        newest = self._newest.get(kind)
+        newest = self._newest_by_kind.get(kind)
         return newest.reason if newest and newest.number == number else None
 
     def request(self, kind: str, number: int, reason: str, revision: int) -> list[Action]:
-        """Return the action that puts an instruction, unless it exists or was requested of the same keys.
+        """Return the action that puts an instruction, unless it exists or was already requested for the same keys.
 
         Args:
             kind: `stop` or `regroup`.
@@ -121,10 +122,13 @@ class Instructions:
         """
         if self.reason(kind, number) is not None:
             return []
-        newest = self._newest.get(kind)
+        newest = self._newest_by_kind.get(kind)
         replaces = newest.revision if newest else 0
         key = (kind, number, revision, replaces)
-        if key in self._requested:
+        if key in self._requested_keys:
             return []
-        self._requested = {key, *(other for other in self._requested if other[1] == number)}
+        self._requested_keys = {
+            key,
+            *(other for other in self._requested_keys if other[1] == number),
+        }
         return [Instruct(kind, number, reason, revision, replaces)]

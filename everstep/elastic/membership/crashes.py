@@ -1,8 +1,8 @@
 """The rule that decides whether a crashed worker starts again, and who starts it.
 
-Pure. A worker that was assigned to a group starts again alone, however it ended, so that the other
-workers of the node continue: the kernel of a machine without free memory may kill it in the first step as
-well as in the thousandth. If a worker crashes repeatedly without one step, another start would fail too.
+Pure. A worker that was assigned to a group starts again alone, regardless of how it ended, so that the
+other workers of the node continue. A kernel without free memory may kill it in the first step as well as in
+the thousandth. If workers crash repeatedly without a step, another start would fail, too.
 """
 
 from collections.abc import Iterable
@@ -23,25 +23,25 @@ class Crashes:
     """One node's workers by process ID: the progress of each, and their consecutive crashes."""
 
     def __init__(self) -> None:
-        self._assigned, self._proven = set[int](), set[int]()
-        self._consecutive = 0
+        self._assigned_pids, self._proven_pids = set[int](), set[int]()
+        self._consecutive_crashes = 0
 
-    def assigned(self, workers: Iterable[int]) -> None:
+    def record_assignment(self, workers: Iterable[int]) -> None:
         """Record that workers are assigned to a group."""
-        self._assigned.update(workers)
+        self._assigned_pids.update(workers)
 
-    def proven(self, worker: int) -> None:
-        """Record that a worker has taken a step: this node can train, whatever crashed before."""
-        self._proven.add(worker)
-        self._consecutive = 0
+    def record_step(self, worker: int) -> None:
+        """Record that a worker has taken a step, which proves that this node can train."""
+        self._proven_pids.add(worker)
+        self._consecutive_crashes = 0
 
     def judge(self, worker: int) -> Verdict:
         """Return the consequence of a crash; forget the worker, since its process ID may be reused."""
-        assigned, proven = worker in self._assigned, worker in self._proven
-        self._assigned.discard(worker)
-        self._proven.discard(worker)
-        if not assigned:
+        was_assigned, has_stepped = worker in self._assigned_pids, worker in self._proven_pids
+        self._assigned_pids.discard(worker)
+        self._proven_pids.discard(worker)
+        if not was_assigned:
             return Verdict.WITH_ALL
-        if not proven:
-            self._consecutive += 1
-        return Verdict.ALONE if self._consecutive < CRASHES else Verdict.GIVE_UP
+        if not has_stepped:
+            self._consecutive_crashes += 1
+        return Verdict.ALONE if self._consecutive_crashes < CRASHES else Verdict.GIVE_UP

@@ -31,26 +31,25 @@ from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-REQUEST_SECONDS = (
-    3.0  # one attempt at one endpoint; a disk stall of etcd is shorter, a dead node is not
-)
+REQUEST_SECONDS = 3.0
+"""Timeout of one attempt at one endpoint: longer than a disk stall of etcd."""
 RETRY_INTERVAL_SECONDS = 0.1
 WARN_AFTER_SECONDS = 10.0
 RESOLVE_AGAIN_SECONDS = 10.0
 
 _RETRY_CODES = frozenset({4, 8, 10, 14})  # gRPC: deadline exceeded, exhausted, aborted, unavailable
-_INVALID_ARGUMENT = 3  # also: a wrong password
+_INVALID_ARGUMENT = 3  # includes a wrong password
 _UNAUTHENTICATED = 16
 _OLD_REVISION = "revision of auth store is old"  # users changed while the request was under way
 NOT_FOUND = 5
 
 
 class EtcdUnreachableError(EverstepError):
-    """No endpoint responded within the caller's time-out."""
+    """No endpoint responded within the caller's timeout."""
 
 
 class EtcdRefusedError(EverstepError):
-    """etcd answered and refused the request.
+    """etcd refused the request.
 
     Attributes:
         code: gRPC status code, for instance 5 for a lease that does not exist.
@@ -71,8 +70,8 @@ class KeyValue:
 
     key: str
     value: str
-    created: int
-    modified: int
+    create_revision: int
+    mod_revision: int
     lease: int
 
 
@@ -85,7 +84,7 @@ class WatchEvent:
 
 
 class Etcd:
-    """Calls to etcd that fail over between endpoints and retry until the time-out.
+    """Calls to etcd that fail over between endpoints and retry until the timeout.
 
     Safe to use from several threads; each has its own connections.
     """
@@ -101,7 +100,7 @@ class Etcd:
         self._resolved_at = 0.0
         self._lock = threading.Lock()
         self._token: str | None = None
-        self._accepted = False  # whether etcd has accepted the password once
+        self._password_accepted = False  # whether etcd has accepted the password once
 
     def get(
         self, prefix: str, *, end: str | None = None, retry_seconds: float | None = None
@@ -109,13 +108,13 @@ class Etcd:
         """Return every key under a prefix, and the revision of the store at that moment.
 
         Args:
-            prefix: of the keys, or the first key of a range.
+            prefix: prefix of the keys, or the first key of a range.
             end: first key after the range; None: all keys with the prefix.
             retry_seconds: total time of all attempts.
         """
         response = self.call(
             "kv/range",
-            {"key": _text(prefix), "range_end": _text(end or _end(prefix))},
+            {"key": _base64(prefix), "range_end": _base64(end or _range_end(prefix))},
             retry_seconds=retry_seconds,
         )
         return [_entry(item) for item in response.get("kvs", [])], int(
@@ -126,20 +125,20 @@ class Etcd:
         self, key: str, value: str, lease: int = 0, *, request_seconds: float = REQUEST_SECONDS
     ) -> None:
         """Set a key; it is removed with its lease."""
-        body = {"key": _text(key), "value": _text(value), "lease": str(lease)}
+        body = {"key": _base64(key), "value": _base64(value), "lease": str(lease)}
         self.call("kv/put", body, request_seconds=request_seconds)
 
     def delete(self, key: str) -> None:
         """Remove a key; no error if it does not exist."""
-        self.call("kv/deleterange", {"key": _text(key)})
+        self.call("kv/deleterange", {"key": _base64(key)})
 
-    def put_if_unchanged(self, key: str, value: str, modified: int) -> bool:
-        """Set a key only if its last change is revision `modified` (0: it does not exist yet).
+    def put_if_unchanged(self, key: str, value: str, mod_revision: int) -> bool:
+        """Set a key only if its last change is revision `mod_revision` (0: it does not exist yet).
 
         A lost response may hide a success; the caller observes the result in its watch.
         """
-        put = {"request_put": {"key": _text(key), "value": _text(value)}}
-        transaction = {"compare": [_unchanged(key, modified)], "success": [put]}
+        put = {"request_put": {"key": _base64(key), "value": _base64(value)}}
+        transaction = {"compare": [_unchanged(key, mod_revision)], "success": [put]}
         return bool(self.call("kv/txn", transaction).get("succeeded", False))
 
     def put_while_unchanged(
@@ -148,12 +147,12 @@ class Etcd:
         value: str,
         *,
         witness: str,
-        modified: int,
-        own_modified: int | None = None,
+        mod_revision: int,
+        own_mod_revision: int | None = None,
         lease: int = 0,
         retry_seconds: float | None = None,
     ) -> bool:
-        """Set a key only if the last change of another one is still revision `modified`.
+        """Set a key only if the last change of another key is still revision `mod_revision`.
 
         Repeating it after a lost response is harmless: it sets the same value.
 
@@ -161,17 +160,17 @@ class Etcd:
             key: the key to set.
             value: its new value.
             witness: the other key.
-            modified: revision of the other key's last change.
-            own_modified: revision that the last change of `key` itself must be, 0 if the key must not
-                exist; None: any. After a lost response the repeated request then fails: read the key.
+            mod_revision: revision of the other key's last change.
+            own_mod_revision: revision that the last change of `key` itself must have, 0 if the key must not
+                exist; None for any. After a lost response the repeated request then fails: read the key.
             lease: lease of the key; 0 for none.
             retry_seconds: time for which the call is retried.
         """
-        revisions = {witness: modified}
-        if own_modified is not None:
-            revisions[key] = own_modified
+        revisions = {witness: mod_revision}
+        if own_mod_revision is not None:
+            revisions[key] = own_mod_revision
         conditions = [_unchanged(name, revision) for name, revision in revisions.items()]
-        put = {"request_put": {"key": _text(key), "value": _text(value), "lease": str(lease)}}
+        put = {"request_put": {"key": _base64(key), "value": _base64(value), "lease": str(lease)}}
         response = self.call(
             "kv/txn", {"compare": conditions, "success": [put]}, retry_seconds=retry_seconds
         )
@@ -182,9 +181,9 @@ class Etcd:
         key: str,
         value: str,
         *,
-        modified: int,
-        created: Mapping[str, int],
-        delete: Collection[str],
+        mod_revision: int,
+        create_revisions: Mapping[str, int],
+        keys_to_delete: Collection[str],
         retry_seconds: float,
     ) -> list[KeyValue] | None:
         """Set a key and delete others, if that key is unchanged and others were not created again.
@@ -192,28 +191,29 @@ class Etcd:
         Args:
             key: the key to set.
             value: its new value.
-            modified: revision of the key's last change.
-            created: revision at which each of other keys was created.
-            delete: keys to delete.
+            mod_revision: revision of the key's last change.
+            create_revisions: revision at which each of other keys was created.
+            keys_to_delete: keys to delete.
             retry_seconds: time for which the call is retried.
 
         Returns:
             The deleted keys; None if a key differs, which includes a success whose response was lost.
         """
-        conditions = [_unchanged(key, modified)]
-        for name, revision in created.items():
+        conditions = [_unchanged(key, mod_revision)]
+        for name, revision in create_revisions.items():
             condition = {"target": "CREATE", "result": "EQUAL", "create_revision": str(revision)}
-            conditions.append({"key": _text(name), **condition})
-        put = {"request_put": {"key": _text(key), "value": _text(value)}}
+            conditions.append({"key": _base64(name), **condition})
+        put = {"request_put": {"key": _base64(key), "value": _base64(value)}}
         deletions = [
-            {"request_delete_range": {"key": _text(name), "prev_kv": True}} for name in delete
+            {"request_delete_range": {"key": _base64(name), "prev_kv": True}}
+            for name in keys_to_delete
         ]
         transaction = {"compare": conditions, "success": [put, *deletions]}
         response = self.call("kv/txn", transaction, retry_seconds=retry_seconds)
         if not response.get("succeeded", False):
             return None
-        deleted = [part.get("response_delete_range", {}) for part in response["responses"]]
-        return [_entry(item) for part in deleted for item in part.get("prev_kvs", [])]
+        responses = [part.get("response_delete_range", {}) for part in response["responses"]]
+        return [_entry(item) for part in responses for item in part.get("prev_kvs", [])]
 
     def grant(self, ttl_seconds: int) -> int:
         """Grant a lease; return its ID."""
@@ -230,7 +230,7 @@ class Etcd:
         return int(response.get("result", {}).get("TTL", 0)) > 0
 
     def seconds_left(self, lease: int, *, request_seconds: float) -> int | None:
-        """Return how long a lease stays valid without renewal, in whole seconds, rounded down; None if gone.
+        """Return how long a lease stays valid without renewal, in seconds, rounded down; None if it has lapsed.
 
         There is only one attempt.
 
@@ -252,8 +252,8 @@ class Etcd:
         """Revoke a lease, and with it every key put under it; no error if it has lapsed."""
         try:
             self.call("lease/revoke", {"ID": str(lease)}, retry_seconds=retry_seconds)
-        except EtcdRefusedError as refused:
-            if refused.code != NOT_FOUND:
+        except EtcdRefusedError as error:
+            if error.code != NOT_FOUND:
                 raise
 
     def watch(
@@ -271,31 +271,32 @@ class Etcd:
         the prefix again and starts another watch, which also covers a stream that died without notice.
 
         Args:
-            prefix: of the keys, or the first key of a range.
-            revision: of the first change.
+            prefix: prefix of the keys, or the first key of a range.
+            revision: revision of the first change.
             idle_seconds: maximum time without a message.
             end: first key after the range; None: all keys with the prefix.
             on_open: receives the connection, which another thread may `interrupt`.
         """
         create = {
-            "key": _text(prefix),
-            "range_end": _text(end or _end(prefix)),
+            "key": _base64(prefix),
+            "range_end": _base64(end or _range_end(prefix)),
             "start_revision": str(revision),
         }
         connection = self._open(self._target(), idle_seconds)
-        undo = ExitStack()
-        undo.callback(connection.close)
+        cleanup = ExitStack()
+        cleanup.callback(connection.close)
         try:
             connection.request(
                 "POST", "/v3/watch", json.dumps({"create_request": create}), self._headers()
             )
             on_open(connection)
             response = connection.getresponse()
-            undo.callback(
-                response.close
-            )  # it keeps the socket open after the connection was closed
+            # Closing the connection alone would leave the socket of the response open.
+            cleanup.callback(response.close)
             if response.status != http.client.OK:
-                raise ConnectionError(f"etcd or a proxy answered {response.status} to the watch")
+                raise ConnectionError(
+                    f"etcd or a proxy refused the watch with status {response.status}"
+                )
             while line := response.readline():
                 result = json.loads(line).get("result", {})
                 if result.get("canceled"):
@@ -311,11 +312,11 @@ class Etcd:
             self._prefer_next()
             raise
         finally:
-            undo.close()
+            cleanup.close()
 
     def close(self) -> None:
         """Close the calling thread's connection; a later call opens another."""
-        self._drop()
+        self._drop_connection()
 
     def call(
         self,
@@ -331,23 +332,23 @@ class Etcd:
             EtcdRefusedError: etcd refused the request.
             EtcdUnreachableError: no endpoint responded for `retry_seconds`.
         """
-        limit = self._options.retry_seconds if retry_seconds is None else retry_seconds
+        limit_seconds = self._options.retry_seconds if retry_seconds is None else retry_seconds
         started_at, warned = time.monotonic(), False
         while True:
             try:
                 return self._attempt_with_token(path, body, request_seconds)
             except (OSError, http.client.HTTPException, ValueError) as error:
-                self._drop()
+                self._drop_connection()
                 self._prefer_next()
-                waited = time.monotonic() - started_at
-                if waited >= limit:
-                    raise self._unreachable(waited, error) from error
-                if waited >= WARN_AFTER_SECONDS and not warned:
+                waited_seconds = time.monotonic() - started_at
+                if waited_seconds >= limit_seconds:
+                    raise self._unreachable(waited_seconds, error) from error
+                if waited_seconds >= WARN_AFTER_SECONDS and not warned:
                     warned = True
                     log.error(
                         "%s; still trying, for %.0f s in all",
-                        self._unreachable(waited, error).problem,
-                        limit,
+                        self._unreachable(waited_seconds, error).problem,
+                        limit_seconds,
                     )
                 time.sleep(RETRY_INTERVAL_SECONDS)
 
@@ -405,25 +406,25 @@ class Etcd:
         finally:
             connection.close()
         if "token" in response:
-            self._token, self._accepted = str(response["token"]), True
+            self._token, self._password_accepted = str(response["token"]), True
             return self._token
         refusal = f"etcd does not accept user {user!r}: {response.get('message', 'no reason')}"
         is_wrong_password = (
             int(response.get("code", 0)) == _INVALID_ARGUMENT and _OLD_REVISION not in refusal
         )
-        if is_wrong_password and not self._accepted:
+        if is_wrong_password and not self._password_accepted:
             raise EtcdRefusedError(refusal, _UNAUTHENTICATED)
         raise ConnectionError(refusal)
 
     def _open(self, target: Target, seconds: float) -> Connection:
-        """Return a new connection; its certificates are read again, since they may have been replaced."""
+        """Return a new connection; read the certificates again, since they may have been replaced."""
         return Connection(target, tls_context(self._options), seconds)
 
     def _connection(self, timeout: float) -> Connection:
         target = self._target()
         cached: tuple[Target, Connection] | None = getattr(self._local, "cached", None)
         if cached is None or cached[0] != target:
-            self._drop()
+            self._drop_connection()
             self._local.cached = cached = (target, self._open(target, timeout))
         connection = cached[1]
         connection.timeout = timeout
@@ -431,7 +432,7 @@ class Etcd:
             connection.sock.settimeout(timeout)
         return connection
 
-    def _drop(self) -> None:
+    def _drop_connection(self) -> None:
         cached: tuple[Target, Connection] | None = getattr(self._local, "cached", None)
         if cached:
             with suppress(OSError):
@@ -460,40 +461,40 @@ class Etcd:
             with self._lock:
                 self._targets = targets
 
-    def _unreachable(self, waited: float, error: Exception) -> EtcdUnreachableError:
+    def _unreachable(self, waited_seconds: float, error: Exception) -> EtcdUnreachableError:
         endpoints = ", ".join(self._options.endpoints)
         return EtcdUnreachableError(
-            f"etcd at {endpoints} has not responded for {waited:.0f} s ({type(error).__name__}: {error})",
+            f"etcd at {endpoints} has not responded for {waited_seconds:.0f} s ({type(error).__name__}: {error})",
             "Check that its pods run, that the address is right and that no network policy blocks the connection.",
         )
 
 
-def _unchanged(key: str, modified: int) -> dict[str, str]:
+def _unchanged(key: str, mod_revision: int) -> dict[str, str]:
     """Return the condition that a key's last change is a revision."""
     return {
-        "key": _text(key),
+        "key": _base64(key),
         "target": "MOD",
         "result": "EQUAL",
-        "mod_revision": str(modified),
+        "mod_revision": str(mod_revision),
     }
 
 
-def _text(text: str) -> str:
+def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def _end(prefix: str) -> str:
+def _range_end(prefix: str) -> str:
     """Return the first key after every key with this prefix."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def _entry(item: Mapping[str, str]) -> KeyValue:
-    def plain(field_name: str) -> str:
+    def decoded(field_name: str) -> str:
         return base64.b64decode(item.get(field_name, "")).decode()
 
     return KeyValue(
-        plain("key"),
-        plain("value"),
+        decoded("key"),
+        decoded("value"),
         int(item.get("create_revision", 0)),
         int(item.get("mod_revision", 0)),
         int(item.get("lease", 0)),

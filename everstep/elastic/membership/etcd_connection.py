@@ -12,7 +12,7 @@ from everstep.catalog.names import ETCD_CLIENT_PORT
 
 @dataclass(frozen=True, kw_only=True)
 class EtcdOptions:
-    """Address of etcd, credentials and time-out.
+    """Address of etcd, credentials and timeout.
 
     Attributes:
         endpoints: `host:port` of one or more members or of a service in front of them.
@@ -69,7 +69,8 @@ class Connection(http.client.HTTPConnection):
         self.sock = socket.socket(family, socket.SOCK_STREAM)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _KEEPALIVE.items():  # a watch, which only receives, detects it, too
+        # A watch only receives, so it detects a dead peer only by these options.
+        for option, value in _KEEPALIVE.items():
             self.sock.setsockopt(socket.IPPROTO_TCP, option, value)
         if self._context:
             self.sock = self._context.wrap_socket(self.sock, server_hostname=self._target.name)
@@ -91,7 +92,7 @@ def password(options: EtcdOptions) -> str:
 
 
 def tls_context(options: EtcdOptions) -> ssl.SSLContext | None:
-    """Return the TLS context of the options, with the files as they are now; None without TLS."""
+    """Return the TLS context of the options, with the present content of the files; None without TLS."""
     if not (options.tls or options.certificate_authority or options.certificate):
         return None
     context = ssl.create_default_context(cafile=options.certificate_authority)
@@ -101,7 +102,11 @@ def tls_context(options: EtcdOptions) -> ssl.SSLContext | None:
 
 
 def resolve(endpoints: tuple[str, ...]) -> tuple[Target, ...]:
-    """Return every address of the endpoints; raise the first OSError only if there is none."""
+    """Return every address of the endpoints.
+
+    Raises:
+        OSError: no endpoint has an address.
+    """
     targets: list[Target] = []
     failure: OSError | None = None
     for endpoint in endpoints:

@@ -32,7 +32,7 @@ class MembershipSnapshot:
         members: all members; empty if the snapshot is not complete.
         generation: the current generation.
         revision: revision of the last change of the generation's key, 0 if there is none.
-        complete: whether the members were read, and are watched since.
+        complete: whether the members were read and are watched.
         coordinators: the coordinators of a large run.
         instructions: the newest instruction of each kind.
     """
@@ -83,7 +83,7 @@ class GenerationPut:
 
 @dataclass(frozen=True)
 class RunEnded:
-    """The run is over for all: finished, or failed permanently. It is also the action that ends the agent."""
+    """The run is over for all: finished, or failed permanently. As an action, it ends the agent."""
 
     finished: bool
     reason: str
@@ -148,7 +148,7 @@ class Progressed:
 
 @dataclass(frozen=True)
 class Probed:
-    """The response to `Probe`.
+    """The result of `Probe`.
 
     Attributes:
         targets: identities of the probed members.
@@ -224,12 +224,12 @@ class Announce:
 
 @dataclass(frozen=True)
 class Propose:
-    """Try to make this the current generation, replacing the one at revision `replaces`."""
+    """Try to make this the current generation, replacing the generation at revision `replaces`."""
 
     number: int
     members: tuple[str, ...]
     replaces: int
-    endpoints: tuple[str, ...] = ()  # by rank; in a large run, as are the orders
+    endpoints: tuple[str, ...] = ()  # by rank, like the orders; both only in a large run
     orders: tuple[int, ...] = ()
 
 

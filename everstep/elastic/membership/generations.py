@@ -20,7 +20,7 @@ class Member:
         after: the member waits for a generation with a number above this.
         leaving: its node leaves; it is not proposed again.
         order: etcd's revision at its registration; the earlier, the lower its rank.
-        endpoint: `host:port` at which its agent responds to probes; empty if it answers none.
+        endpoint: `host:port` at which its agent responds to probes; empty if it does not respond to any.
         avoids: identities of the members that it cannot train with.
     """
 
@@ -112,7 +112,7 @@ class GroupLimits:
     """Limits of a group.
 
     Attributes:
-        min_members: minimum number of nodes; fewer do not train.
+        min_members: minimum number of nodes that train.
         max_members: maximum number of nodes; further ones wait as spares.
         join_window_seconds: time that the first formation waits for a full group once it could begin.
         orderly_seconds: time for which a peer that has left its group in order, after the step that all
@@ -145,7 +145,7 @@ def trains(member: Member | None, group: Generation) -> bool:
     return member is not None and member.after < group.number
 
 
-def waiting(members: Mapping[str, Member], current: Generation | None) -> list[Member]:
+def waiting_members(members: Mapping[str, Member], current: Generation | None) -> list[Member]:
     """Return the members that a new generation may include: no worker running, not leaving."""
     return [
         member
@@ -155,7 +155,7 @@ def waiting(members: Mapping[str, Member], current: Generation | None) -> list[M
     ]
 
 
-def still_training(members: Mapping[str, Member], current: Generation | None) -> list[Member]:
+def training_members(members: Mapping[str, Member], current: Generation | None) -> list[Member]:
     """Return the live members of the current generation that have not stopped, including leaving ones."""
     if current is None:
         return []
@@ -166,11 +166,11 @@ def still_training(members: Mapping[str, Member], current: Generation | None) ->
     ]
 
 
-def compatible(candidates: Sequence[Member]) -> list[Member]:
+def compatible_members(candidates: Sequence[Member]) -> list[Member]:
     """Return the candidates without members that avoid each other, in the same order.
 
-    The member that is in most of the conflicting pairs is removed first, the last one if there are several: a node
-    that cannot reach the others is in a pair with each of them, and each of them in that pair only.
+    The member in most of the conflicting pairs is removed first, and the last of several such members. A node that
+    cannot reach the others is in a pair with each of them, while each of them is only in that pair.
     """
     present = {member.identity for member in candidates}
     pairs = {
@@ -182,12 +182,12 @@ def compatible(candidates: Sequence[Member]) -> list[Member]:
     members = list(candidates)
     while pairs:
         counts = Counter(identity for pair in pairs for identity in pair)
-        highest = max(counts.values())
-        worst = next(
-            member.identity for member in reversed(members) if counts[member.identity] == highest
+        max_count = max(counts.values())
+        removed_identity = next(
+            member.identity for member in reversed(members) if counts[member.identity] == max_count
         )
-        members = [member for member in members if member.identity != worst]
-        pairs = {pair for pair in pairs if worst not in pair}
+        members = [member for member in members if member.identity != removed_identity]
+        pairs = {pair for pair in pairs if removed_identity not in pair}
     return members
 
 
@@ -200,9 +200,9 @@ def can_join(candidate: Member, group: Collection[Member]) -> bool:
 
 
 def probes_stalls(identity: str, group: Generation) -> bool:
-    """Return whether a member probes the next one when its workers stall.
+    """Return whether a member probes the next member when its workers stall.
 
-    In a large group only some do: etcd ends the other leases itself, half a second later.
+    In a large group only some members do: etcd ends the other leases itself, half a second later.
     """
     interval = -(-len(group.members) // MAX_STALL_PROBERS)
     return group.ranks.get(identity, 1) % interval == 0
@@ -222,10 +222,10 @@ def next_training_member(
 def rank(
     candidates: list[Member], current: Generation | None, coordinators: Sequence[str] = ()
 ) -> list[Member]:
-    """Sort members by rank: earlier members keep their order (warm caches), then by registration.
+    """Return members by rank: members of the current generation in its order, for warm caches, then by registration.
 
-    In a large run the coordinators come first, since only they can propose; among them, too, members of the
-    current generation, so that one with which no group works is not the proposer.
+    In a large run the coordinators come first, since only they can propose. Among them, members of the current
+    generation come first, so that a coordinator with which no group works is not the proposer.
     """
     previous_ranks = current.ranks if current else {}
 

@@ -32,12 +32,14 @@ class GroupChanges:
 
     def next_due(self, limits: GroupLimits) -> list[float]:
         """Return when the generation may have to end without another event."""
-        ahead = [] if self._ahead_since is None else [self._ahead_since + limits.orderly_seconds]
-        return [self._joining.due_at, *ahead]
+        due_times = (
+            [] if self._ahead_since is None else [self._ahead_since + limits.orderly_seconds]
+        )
+        return [self._joining.due_at, *due_times]
 
-    def lost(self, view: RunView, group: Generation, *, in_doubt: bool) -> list[str]:
+    def lost_nodes(self, view: RunView, group: Generation, *, in_doubt: bool) -> list[str]:
         """Return the nodes of members that stopped training with this group without waiting for it."""
-        return [view.node(name) for name in view.stopped(group, in_doubt=in_doubt)]
+        return [view.node(name) for name in view.stopped_members(group, in_doubt=in_doubt)]
 
     def may_be_ahead(
         self,
@@ -71,17 +73,17 @@ class GroupChanges:
     ) -> str:
         """Return why the group should change after a step; empty if it should not."""
         if leavers := view.leavers(group):
-            return f"{enumerated(leavers)} leaves"
+            return f"{name_list(leavers)} leaves"
         free_places = limits.max_members - len(group.members)
         joiners = view.joiners(group) if free_places > 0 else []
         if not joiners:
             self._joining.reset()
         elif self._joining.is_due(group, now):
-            return f"{enumerated(sorted(joiners))} joins"
+            return f"{name_list(sorted(joiners))} joins"
         return ""
 
 
-def enumerated(names: Sequence[str]) -> str:
-    """Return names for a sentence; of many only the first."""
+def name_list(names: Sequence[str]) -> str:
+    """Return names as a list for a sentence; of many names, only the first and the number of the others."""
     unnamed = len(names) - MAX_NAMED
     return ", ".join(names[:MAX_NAMED]) + (f" and {unnamed} more" if unnamed > 0 else "")

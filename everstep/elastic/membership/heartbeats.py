@@ -1,7 +1,7 @@
 """Heartbeats between agents, and the fencing of members that no longer send any. `suspicion` decides.
 
-UDP, at the number of the port at which the agent responds to probes (`reachability`): the rules that let a probe pass
-are for the same address, and no packet waits for the retransmission of an earlier one. Heartbeats do not pass
+Heartbeats are UDP packets to the number of the port at which the agent responds to probes (`reachability`), so that
+firewall rules can name one port. No packet waits for the retransmission of an earlier packet. Heartbeats do not pass
 through etcd, which would have to serve ten writes a second for each member.
 
 One thread of the agent's process sends, receives and judges; it waits only for the clock and its socket. The
@@ -61,31 +61,31 @@ class Heartbeats:
     """One agent's heartbeats.
 
     Args:
-        etcd: the client.
-        keys: the run's keys.
+        etcd: client of etcd.
+        keys: keys of the run.
     """
 
     def __init__(self, etcd: Etcd, keys: RunKeys) -> None:
         self._etcd, self._keys = etcd, keys
         self._core = Suspicion()
         self._socket: socket.socket | None = None
-        self._observation: Observation | None = None  # replaced as a whole by the deciding thread
+        self._observation: Observation | None = None  # the deciding thread replaces it as a whole
         self._addresses: dict[str, SocketAddress] = {}  # by endpoint
         self._closed, self._fencing = threading.Event(), threading.Event()
 
-    def open(self, probed: socket.socket) -> None:
+    def open(self, probe_socket: socket.socket) -> None:
         """Open the UDP socket at the address and port of the TCP socket that responds to probes.
 
         If another program uses that port, no heartbeats arrive here, and this agent detects losses only by
         leases.
         """
-        opened = socket.socket(probed.family, socket.SOCK_DGRAM)
-        opened.settimeout(0)
+        udp_socket = socket.socket(probe_socket.family, socket.SOCK_DGRAM)
+        udp_socket.settimeout(0)
         try:
-            opened.bind(probed.getsockname())
+            udp_socket.bind(probe_socket.getsockname())
         except OSError as error:
             log.warning("no heartbeats are received, so a lost node is detected later: %s", error)
-        self._socket = opened
+        self._socket = udp_socket
 
     def follow(self, identity: str | None, view: RunView) -> None:
         """Observe the members of the current generation. Called by the deciding thread after each decision."""
@@ -107,16 +107,16 @@ class Heartbeats:
     def run(self) -> None:
         """Send, receive and judge until closed."""
         assert self._socket is not None  # noqa: S101 - open() sets it first
-        followed: Observation | None = None
-        with self._socket as opened:
+        followed_observation: Observation | None = None
+        with self._socket as udp_socket:
             while not self._closed.is_set():
-                messages = self._receive(opened)
+                messages = self._receive(udp_socket)
                 observation = self._observation
-                if observation is not followed:
+                if observation is not followed_observation:
                     self._core.follow(observation.group if observation else None)
-                    followed = observation
+                    followed_observation = observation
                 for outgoing in self._core.step(messages, time.monotonic()):
-                    self._send(opened, outgoing, observation)
+                    self._send(udp_socket, outgoing, observation)
                 if observation:
                     self._fence(observation)
 
@@ -139,10 +139,10 @@ class Heartbeats:
     def _carry_out(self, observation: Observation, fencer: Member, suspects: list[Member]) -> None:
         nodes = ", ".join(member.node for member in suspects)
         try:
-            fenced = self._keys.fence(
+            is_fenced = self._keys.fence(
                 observation.generation, observation.revision, fencer, suspects
             )
-            if fenced:
+            if is_fenced:
                 log.warning("no heartbeat of %s: the others continue without it", nodes)
         except EverstepError as error:
             log.debug("%s could not be fenced: %s", nodes, error)
@@ -152,33 +152,33 @@ class Heartbeats:
 
     # --- messages ---
 
-    def _receive(self, opened: socket.socket) -> list[HeartbeatMessage]:
+    def _receive(self, udp_socket: socket.socket) -> list[HeartbeatMessage]:
         """Wait until the next step, and return all messages that have arrived.
 
         Usually heartbeats do not wake this thread; while a member is late, every message does.
         """
         if self._core.is_alert:
-            select.select([opened], [], [], ALERT_STEP_SECONDS)
+            select.select([udp_socket], [], [], ALERT_STEP_SECONDS)
         else:
             self._closed.wait(BEAT_SECONDS)
         messages = list[HeartbeatMessage]()
         with contextlib.suppress(BlockingIOError):
             while True:
-                if message := decode(opened.recv(MAX_MESSAGE_BYTES)):
+                if message := decode(udp_socket.recv(MAX_MESSAGE_BYTES)):
                     messages.append(message)
         return messages
 
     def _send(
-        self, opened: socket.socket, outgoing: OutgoingMessage, observation: Observation | None
+        self, udp_socket: socket.socket, outgoing: OutgoingMessage, observation: Observation | None
     ) -> None:
-        member = observation.members.get(outgoing.to) if observation else None
+        member = observation.members.get(outgoing.recipient) if observation else None
         address = self._address(member.endpoint) if member else None
         if address is not None:
-            with contextlib.suppress(OSError):  # no route, or a full buffer: it is lost
-                opened.sendto(encode(outgoing.message), address)
+            with contextlib.suppress(OSError):  # no route, or a full buffer: the packet is lost
+                udp_socket.sendto(encode(outgoing.message), address)
 
     def _address(self, endpoint: str) -> SocketAddress:
-        """Return the address of an endpoint; None if there is none, or as long as its name is not resolved."""
+        """Return the address of an endpoint; None if it has none, or while its name is being resolved."""
         if endpoint not in self._addresses:
             self._addresses[endpoint] = None
             host, _, port = endpoint.rpartition(":")
@@ -204,8 +204,8 @@ def encode(message: HeartbeatMessage) -> bytes:
         {
             "from": message.sender,
             "suspects": message.suspects,
-            "hears": message.hears,
-            "answer": message.is_answer,
+            "hears": message.heard_members,
+            "answer": message.is_response,
         }
     ).encode()
 
@@ -214,9 +214,9 @@ def decode(packet: bytes) -> HeartbeatMessage | None:
     """Parse a packet; return None if it is not a heartbeat."""
     try:
         fields = json.loads(packet)
-        suspects, hears = (tuple(map(str, fields[name])) for name in ("suspects", "hears"))
+        suspects, heard_members = (tuple(map(str, fields[name])) for name in ("suspects", "hears"))
         return HeartbeatMessage(
-            str(fields["from"]), suspects, hears, is_answer=bool(fields["answer"])
+            str(fields["from"]), suspects, heard_members, is_response=bool(fields["answer"])
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         return None

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 from everstep.elastic.membership.generations import Generation, GroupLimits
 
-IMMEDIATE_MEMBERS = 10  # a regroup of so few members costs less than the wait
+IMMEDIATE_MEMBERS = 10  # a regroup of at most this many members costs less than the wait
 SETTLING_SECONDS_PER_MEMBER = 0.01  # for each member above IMMEDIATE_MEMBERS
 MAX_SETTLING_SECONDS = 2.0
 SHORT_LIFE_SECONDS = 10.0  # lifetime in which the load of a regroup can let leases lapse
 
 
 def join_interval(group: Generation, limits: GroupLimits) -> float:
-    """Return how long a group with joiners trains before it takes in others."""
+    """Return how long a group with joiners trains before it admits others."""
     return min(limits.join_interval_seconds * len(group.members), limits.join_window_seconds)
 
 
@@ -24,9 +24,9 @@ def settling_seconds(group: Generation) -> float:
 def return_seconds(group: Generation | None, age_seconds: float) -> float:
     """Return how long the members that have left a generation wait for others before they form the next one.
 
-    In a large group that has just formed a lapsed lease is more often an agent that was late than a lost
-    machine, and it returns immediately. Without the wait, each such return would cost two more regroups, and
-    their load further leases.
+    In a large group that has just formed, a lapsed lease usually belongs to an agent that was late, not to a
+    lost machine, and the agent returns immediately. Without the wait, each such return would cost two more
+    regroups, whose load could let further leases lapse.
 
     Args:
         group: the generation that has ended.
@@ -37,10 +37,10 @@ def return_seconds(group: Generation | None, age_seconds: float) -> float:
 
 @dataclass
 class Joining:
-    """The time at which the current group takes in joiners.
+    """The time at which the current group admits joiners.
 
     Attributes:
-        due_at: that time; the past if no node waits.
+        due_at: the time; in the past if no node waits.
     """
 
     due_at: float = float("-inf")
@@ -56,7 +56,7 @@ class Joining:
         self.due_at, self._is_awaited = self._earliest, False
 
     def is_due(self, group: Generation, now: float) -> bool:
-        """Return whether a group takes in the joiners that wait now."""
+        """Return whether a group admits the waiting joiners now."""
         if not self._is_awaited:
             self._is_awaited = True
             self.due_at = max(self._earliest, now + settling_seconds(group))

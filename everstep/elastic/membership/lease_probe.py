@@ -10,31 +10,31 @@ revoke it, as etcd would do at its next check.
 from dataclasses import dataclass
 
 LONGEST_GAP_SECONDS = 0.5
-"""A renewal between two answers shows in the remaining seconds for longer than this."""
+"""A renewal between two responses shows in the remaining seconds for longer than this."""
 
 
 @dataclass
 class LeaseProbe:
-    """The responses about one lease; times are of any monotonic clock, in seconds.
+    """The responses about one lease; times are seconds of any monotonic clock.
 
     Attributes:
-        lease: its ID in etcd, of a lease of at least 2 s; 0 if unknown.
+        lease: ID of a lease of at least 2 s in etcd; 0 if unknown.
     """
 
     lease: int = 0
-    _zero_since: float | None = None  # when the first of the consecutive zeros had arrived
+    _zero_since: float | None = None  # arrival of the first of the consecutive zeros
     _responded_at: float = float("-inf")
 
-    def observe(self, left_seconds: int, asked_at: float, responded_at: float) -> bool:
+    def observe(self, remaining_seconds: int, requested_at: float, responded_at: float) -> bool:
         """Record the remaining time, rounded down; return whether the lease has certainly lapsed.
 
-        The response describes some moment between the two times: then less than `left_seconds + 1` were left.
+        The response describes some moment between the two times: then less than `remaining_seconds + 1` were left.
         """
-        unbroken = responded_at - self._responded_at <= LONGEST_GAP_SECONDS
+        is_consecutive = responded_at - self._responded_at <= LONGEST_GAP_SECONDS
         self._responded_at = responded_at
-        if left_seconds > 0:
+        if remaining_seconds > 0:
             self._zero_since = None
             return False
-        if self._zero_since is None or not unbroken:
+        if self._zero_since is None or not is_consecutive:
             self._zero_since = responded_at
-        return asked_at - self._zero_since >= 1.0
+        return requested_at - self._zero_since >= 1.0

@@ -1,4 +1,4 @@
-"""The thread that probes the leases of members that may be lost, and revokes lapsed ones."""
+"""The thread that probes the leases of members that may be lost, and revokes lapsed leases."""
 
 import contextlib
 import logging
@@ -26,8 +26,8 @@ class LeaseProber:
     """Prober of the leases of members that an agent suspects.
 
     Args:
-        etcd: the client.
-        keys: the run's keys.
+        etcd: client of etcd.
+        keys: keys of the run.
     """
 
     def __init__(self, etcd: Etcd, keys: RunKeys) -> None:
@@ -37,7 +37,7 @@ class LeaseProber:
         self._suspects: Mapping[bool, Collection[str]] = {True: (), False: ()}
         self._members = 1
 
-    def stalled(self) -> None:
+    def report_stall(self) -> None:
         """Record that workers wait unusually long; valid for `STALL_MEMORY_SECONDS`."""
         now = time.monotonic()
         if now - self._stalled_at > NEW_STALL_SECONDS:
@@ -76,17 +76,17 @@ class LeaseProber:
         whose lease is valid: then all agents together send few requests, which must not delay renewals.
         """
         now = time.monotonic()
-        straggler = now - self._stalled_at < NEW_STALL_SECONDS
-        if straggler and now - self._stall_began > BURST_SECONDS:
+        waits_for_straggler = now - self._stalled_at < NEW_STALL_SECONDS
+        if waits_for_straggler and now - self._stall_began > BURST_SECONDS:
             return max(1.0, self._members / STRAGGLER_PROBES_PER_SECOND)
         return PROBE_INTERVAL_SECONDS
 
     def _probe(self, name: str, probe: LeaseProbe) -> None:
         probe.lease = probe.lease or self._keys.lease_of(name)
-        asked_at = time.monotonic()
+        requested_at = time.monotonic()
         seconds_left = self._etcd.seconds_left(probe.lease, request_seconds=PROBE_TIMEOUT_SECONDS)
         if seconds_left is None:  # its owner may put its key back under another lease
             probe.lease = 0
-        elif probe.observe(seconds_left, asked_at, time.monotonic()):
+        elif probe.observe(seconds_left, requested_at, time.monotonic()):
             log.info("the lease of %s has lapsed", name)
             self._etcd.revoke(probe.lease)

@@ -6,7 +6,7 @@ from everstep.elastic.membership.generations import (
     GroupLimits,
     next_training_member,
     probes_stalls,
-    still_training,
+    training_members,
 )
 from everstep.elastic.membership.run_view import RunView
 
@@ -18,7 +18,7 @@ def suspects_of_stall(
 ) -> list[str]:
     """Return the next member by rank, which may be the reason why this agent's workers wait.
 
-    Only a few agents probe, to limit the load on etcd: of a large run the first coordinator.
+    Only a few agents probe, to limit the load on etcd; in a large run, only the first coordinator does.
     """
     if is_large(limits) and view.ranked_coordinators(limits)[:1] != [identity]:
         return []
@@ -30,6 +30,6 @@ def suspects_of_stall(
 
 def suspects_between_groups(view: RunView, identity: str, limits: GroupLimits) -> list[str]:
     """Return the members that have not stopped, if this agent is the next proposer."""
-    running = still_training(view.members, view.current)
+    running = training_members(view.members, view.current)
     first = [member.identity for member in view.candidates(limits)[:1]] if running else []
     return [member.identity for member in running[:MAX_SUSPECTS]] if first == [identity] else []

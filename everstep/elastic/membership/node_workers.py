@@ -36,14 +36,14 @@ LEAVE_TIMEOUT_SECONDS = 15.0  # time from `stop` until a worker that is still in
 
 
 class NodeWorkers:
-    """The processes that train on one node, and the generation that each of them is in.
+    """The processes that train on one node, and the generation of each.
 
     Args:
         socket_path: path of the socket on which workers reach their agent.
         node: name of the node, for messages to the user.
 
     Attributes:
-        ended: outcome of the run; None while it continues.
+        outcome: outcome of the run; None while it continues.
         failure: the exception that ended this node's part in the run, if any.
         assignment: the node's current or last generation; None before the first.
     """
@@ -53,9 +53,9 @@ class NodeWorkers:
         self._agent: Agent | None = None
         self._server = channel.AgentServer(socket_path, self._on_message, self._on_gone)
         self._lock = threading.Lock()
-        self._expected = 0  # workers on this node
-        self._inside: dict[int, int] = {}  # generation of each worker by pid; 0: ready for the next
-        self._flushing: set[int] = set()  # workers that a leaving node still waits for
+        self._worker_count = 0  # workers on this node
+        self._generation_by_pid: dict[int, int] = {}  # 0: ready for the next generation
+        self._flushing_pids: set[int] = set()  # workers that a leaving node still waits for
         self._last_pong: dict[int, float] = {}
         self._killed_at: dict[int, float] = {}
         self._single_crashes = Crashes()
@@ -63,7 +63,7 @@ class NodeWorkers:
         self._assigned = self._progressed = self._leaving = False
         self._hung_reason = ""  # reason of the last worker with hung storage
         self.assignment: NodeAssignment | None = None
-        self.ended: RunEnded | None = None
+        self.outcome: RunEnded | None = None
         self.failure: Exception | None = None
 
     def start(self, agent: Agent) -> None:
@@ -96,11 +96,11 @@ class NodeWorkers:
     def flush(self, deadline: float) -> bool:
         """Return True once no worker is writing a checkpoint, False at the deadline."""
         with self._lock:
-            self._flushing = set(self._inside)
+            self._flushing_pids = set(self._generation_by_pid)
         self._server.broadcast({"flush": True})
-        while self._flushing and time.monotonic() < deadline:
+        while self._flushing_pids and time.monotonic() < deadline:
             time.sleep(FLUSH_POLL_SECONDS)
-        return not self._flushing
+        return not self._flushing_pids
 
     # --- callbacks of the agent ---
 
@@ -119,7 +119,7 @@ class NodeWorkers:
 
     def end(self, outcome: RunEnded) -> None:
         """Stop the workers: the run is over."""
-        self.ended = outcome
+        self.outcome = outcome
         self._broadcast_end()
 
     # --- the thread that passes generations on ---
@@ -143,8 +143,8 @@ class NodeWorkers:
             if not self._all_ready():
                 return  # a worker has died meanwhile, and this node is being withdrawn
             self.assignment, self._assigned = assignment, True
-            self._inside = dict.fromkeys(self._inside, generation.number)
-            self._single_crashes.assigned(self._inside)
+            self._generation_by_pid = dict.fromkeys(self._generation_by_pid, generation.number)
+            self._single_crashes.record_assignment(self._generation_by_pid)
         log.info(
             "generation %d: node %d of %d",
             generation.number,
@@ -163,7 +163,7 @@ class NodeWorkers:
         )
 
     def _ping(self) -> None:
-        """Kill workers that answer no ping: their agent would keep the lease of a node that cannot train."""
+        """Kill workers that do not respond to pings: otherwise the node would keep its lease but could not train."""
         previous = time.monotonic()
         while True:
             time.sleep(PING_SECONDS)
@@ -183,14 +183,14 @@ class NodeWorkers:
         if "crashed" in message:
             return {"again": self._may_start_again(int(message["crashed"]))}
         if "hello" in message:
-            self._expected = int(message.get("local_world_size", 1))
+            self._worker_count = int(message.get("local_world_size", 1))
             return self._end_message()
         if "pong" in message:
             self._last_pong[pid] = time.monotonic()
         if "stalled" in message:
-            self._running_agent().stalled()
+            self._running_agent().report_stall()
         if "flushed" in message:
-            self._flushing.discard(pid)
+            self._flushing_pids.discard(pid)
         if "ready" in message:
             self._note_ready(pid, int(message["ready"]))
         if "hung" in message:
@@ -204,11 +204,11 @@ class NodeWorkers:
         """Handle the messages about the run's progress."""
         if "progressed" in message:
             self._progressed = True
-            self._running_agent().progressed(int(message["progressed"]))
+            self._running_agent().report_progress(int(message["progressed"]))
             with self._lock:
-                self._single_crashes.proven(pid)
+                self._single_crashes.record_step(pid)
         if "commit" in message:
-            # In a thread: it lasts while etcd is unavailable, and the worker's other messages must be read.
+            # In a thread: a commit waits while etcd is unavailable, and the worker's other messages must be read.
             threading.Thread(target=self._commit, args=(pid, message), daemon=True).start()
         for kind in ("finished", "failed"):
             if kind in message:
@@ -226,36 +226,38 @@ class NodeWorkers:
 
     def _end_run(self, outcome: RunEnded, number: int) -> None:
         """Announce the outcome that a worker of generation `number` reports; 0 for a worker in none."""
-        announced = self._running_agent().end_run(outcome, number)
-        if not announced and not number:  # it can never join: only this node ends
+        is_announced = self._running_agent().end_run(outcome, number)
+        if not is_announced and not number:  # it can never join: only this node ends
             self.failure = EverstepError(outcome.reason)
 
     def _note_ready(self, pid: int, generation: int) -> None:
         with self._lock:
-            if generation < self._inside.get(pid, 0):
+            if generation < self._generation_by_pid.get(pid, 0):
                 return  # sent before the worker received the newer generation
-            self._inside[pid] = 0
-            complete = self._all_ready()
-        if complete and not self.ended:
-            self._running_agent().ready()
+            self._generation_by_pid[pid] = 0
+            is_complete = self._all_ready()
+        if is_complete and not self.outcome:
+            self._running_agent().report_ready()
 
     def _all_ready(self) -> bool:
-        return len(self._inside) == self._expected > 0 and not any(self._inside.values())
+        return len(self._generation_by_pid) == self._worker_count > 0 and not any(
+            self._generation_by_pid.values()
+        )
 
     def _on_gone(self, pid: int) -> None:
         with self._lock:
-            assigned_generation = self._inside.pop(pid, None)
+            assigned_generation = self._generation_by_pid.pop(pid, None)
             self._last_pong.pop(pid, None)
             self._killed_at.pop(pid, None)
-            self._flushing.discard(pid)
-            replaced = self._all_ready()
-        if assigned_generation is None or self.ended:
+            self._flushing_pids.discard(pid)
+            is_replaced = self._all_ready()
+        if assigned_generation is None or self.outcome:
             return
         log.warning("worker %d is gone: this node leaves the group until it is replaced", pid)
         self._running_agent().withdraw()
-        if replaced:  # its successor connected before its end was noticed
-            self._running_agent().ready()
-        elif self._inside:
+        if is_replaced:  # its successor connected before its end was noticed
+            self._running_agent().report_ready()
+        elif self._generation_by_pid:
             self.stop(f"worker {pid} of this node is gone")
 
     def _may_start_again(self, pid: int) -> bool:
@@ -265,7 +267,7 @@ class NodeWorkers:
             verdict = self._single_crashes.judge(pid)
         if verdict is Verdict.GIVE_UP:
             self._give_up()
-        return verdict is Verdict.ALONE and not self.ended and not self.failure
+        return verdict is Verdict.ALONE and not self.outcome and not self.failure
 
     # --- helpers ---
 
@@ -286,7 +288,7 @@ class NodeWorkers:
 
     def _generation(self) -> int:
         """Return the newest generation with this node; its workers may learn of it later than of its end."""
-        return self._agent.begun if self._agent else 0
+        return self._agent.generation_number if self._agent else 0
 
     def _running_agent(self) -> Agent:
         assert self._agent is not None  # noqa: S101 - start() sets it first
@@ -294,10 +296,12 @@ class NodeWorkers:
 
     def _kill_remaining(self, number: int) -> None:
         with self._lock:
-            remaining = [
-                pid for pid, generation in self._inside.items() if generation == number != 0
+            remaining_pids = [
+                pid
+                for pid, generation in self._generation_by_pid.items()
+                if generation == number != 0
             ]
-        for pid in remaining:
+        for pid in remaining_pids:
             self._kill(pid)
 
     def _withdraw_from_unkillable(self, now: float) -> None:
@@ -318,7 +322,7 @@ class NodeWorkers:
                 self._running_agent().withdraw()
 
     def _withdraw_hung(self, pid: int, reason: str) -> None:
-        """Withdraw: a worker waits for its storage, and ends as soon as the kernel lets it."""
+        """Withdraw because of a worker that waits for its storage; it ends as soon as the kernel allows it."""
         log.error(
             "worker %d of %s gives up: %s: this node leaves the group", pid, self._node, reason
         )
@@ -327,7 +331,7 @@ class NodeWorkers:
         self._running_agent().withdraw()
 
     def _kill(self, pid: int) -> None:
-        """Kill a worker that did not stop; one whose connection is closed has ended already."""
+        """Kill a worker that did not stop; a worker whose connection is closed has ended already."""
         if pid in self._server.workers():
             log.warning("worker %d did not stop: killed", pid)
             self._killed_at.setdefault(pid, time.monotonic())
@@ -340,9 +344,9 @@ class NodeWorkers:
 
     def _end_message(self) -> channel.Message | None:
         """Return the message that ends workers, including workers that are still starting."""
-        if self.ended:
-            code = 0 if self.ended.finished else None
-            return {"end": f"the run is over: {self.ended.reason}", "code": code}
+        if self.outcome:
+            code = 0 if self.outcome.finished else None
+            return {"end": f"the run is over: {self.outcome.reason}", "code": code}
         return {"end": f"membership ended: {self.failure}"} if self.failure else None
 
 

@@ -36,17 +36,15 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TTL_SECONDS = 2  # the shortest lease that etcd grants at its default heartbeat
-MEMBERS_PER_SECOND = (
-    200  # a larger group has longer leases: renewals are most of an idle etcd's work
-)
+MEMBERS_PER_SECOND = 200
+"""Members for each second of a lease: larger groups have longer leases, which limits the renewals per second."""
 RENEWALS = 3  # per lease duration: the more, the longer the lease of a lost node stays valid
-DECIDER_STALL_SECONDS = (
-    10.0  # time without a decision while etcd responds: the lease is not renewed
-)
+DECIDER_STALL_SECONDS = 10.0
+"""Time without a decision, although etcd responds, after which the lease is no longer renewed."""
 
 
 def lease_seconds(max_members: int) -> int:
-    """Return the duration of a lease; etcd serves at most 600 renewals a second of all members."""
+    """Return the duration of a lease; etcd serves at most 600 renewals per second of all members."""
     return max(TTL_SECONDS, -(-max_members // MEMBERS_PER_SECOND))
 
 
@@ -62,9 +60,9 @@ class OwnKey:
     """The key of one agent, under its lease.
 
     Args:
-        etcd: the client.
-        keys: the run's keys.
-        node: this node.
+        etcd: client of etcd.
+        keys: keys of the run.
+        node: name and address of this node.
         ttl_seconds: duration of the lease.
         endpoint: function that returns the `host:port` at which this agent responds to probes.
         report: called with each event of the key.
@@ -93,7 +91,9 @@ class OwnKey:
         """Write the key under a new identity and a new lease."""
         identity = f"{self._node.name}-{uuid.uuid4().hex[:8]}"
         member = self._member(identity, after, avoids=avoids)
-        self.lease, _ = self._under_new_lease(lambda lease: self._keys.put_member(member, lease))
+        self.lease, _ = self._put_under_new_lease(
+            lambda lease: self._keys.put_member(member, lease)
+        )
         self._report(Registered(identity))
 
     def reclaim(self, claim: Reclaim) -> None:
@@ -101,15 +101,17 @@ class OwnKey:
         member = self._member(
             claim.identity, claim.after, leaving=claim.leaving, avoids=claim.avoids
         )
-        lease, regained = self._under_new_lease(
+        lease, is_restored = self._put_under_new_lease(
             lambda lease: self._keys.restore_member(member, lease, claim.revision)
         )
-        self.lease = lease if regained else 0
+        self.lease = lease if is_restored else 0
         log.warning(
             "the lease lapsed; %s",
-            "the key is back under a new one" if regained else "the others continued without it",
+            "the key is back under a new lease"
+            if is_restored
+            else "the others continued without it",
         )
-        self._report(Registered(claim.identity) if regained else Superseded())
+        self._report(Registered(claim.identity) if is_restored else Superseded())
 
     def announce(self, identity: str | None, update: Announce) -> None:
         """Update the key; do nothing without a registration."""
@@ -139,7 +141,7 @@ class OwnKey:
             lease, self.lease = self.lease, 0
             self._etcd.revoke(lease)
 
-    def _under_new_lease(self, put: Callable[[int], T]) -> tuple[int, T]:
+    def _put_under_new_lease(self, put: Callable[[int], T]) -> tuple[int, T]:
         """Grant a lease and put a key under it; repeat if the lease lapses before the key is put.
 
         That happens if etcd is slower than the lease is long, for instance when all agents return
@@ -180,14 +182,14 @@ class OwnKey:
             lease = self.lease
             if not lease or not self._is_deciding(unreachable_at):
                 continue
-            alive = self._renew(lease)
-            was_unreachable, unreachable = unreachable, alive is None
+            is_valid = self._renew(lease)
+            was_unreachable, unreachable = unreachable, is_valid is None
             unreachable_at = time.monotonic() if unreachable else unreachable_at
             if unreachable != was_unreachable:
                 # Reported before LeaseLapsed, whose handling depends on it.
                 log.warning("etcd %s", "does not respond" if unreachable else "responds again")
                 self._report(Unreachable() if unreachable else Reachable())
-            if alive is False and lease == self.lease:
+            if is_valid is False and lease == self.lease:
                 self.lease = 0
                 self._report(LeaseLapsed())
 

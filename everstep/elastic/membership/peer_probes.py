@@ -11,7 +11,7 @@ from everstep.elastic.membership.connectivity import (
     futile_reason,
 )
 from everstep.elastic.membership.events import Action, GiveUp, Postpone, Probe, Probed
-from everstep.elastic.membership.generations import Generation, GroupLimits, still_training
+from everstep.elastic.membership.generations import Generation, GroupLimits, training_members
 from everstep.elastic.membership.probed_members import MAX_PROBED, members_to_probe
 from everstep.elastic.membership.run_view import RunView
 
@@ -22,11 +22,11 @@ class PeerProbes:
 
     Attributes:
         connectivity: the peers that this agent can train with.
-        pending: number of probes without a response yet.
+        pending_probes: number of probes without a response yet.
     """
 
     connectivity: Connectivity = field(default_factory=Connectivity)
-    pending: int = 0
+    pending_probes: int = 0
     _admission: Admission = field(default_factory=Admission)
 
     @property
@@ -36,47 +36,47 @@ class PeerProbes:
 
     def next_due(self, view: RunView) -> Iterable[float]:
         """Return when avoided members may be probed again."""
-        return [] if self.pending else self.connectivity.next_due(view.members)
+        return [] if self.pending_probes else self.connectivity.next_due(view.members)
 
     def avoided(self, view: RunView) -> tuple[str, ...]:
         """Return the members to avoid, sorted."""
         return self.connectivity.avoided(view.members)
 
-    def of_avoided(self, view: RunView, identity: str, now: float) -> list[Action]:
+    def probe_avoided(self, view: RunView, identity: str, now: float) -> list[Action]:
         """Return the probe of avoided members that is due."""
-        if self.pending:
+        if self.pending_probes:
             return []
-        return self._request(self.connectivity.due(view.members, now), view, identity)
+        return self._request(self.connectivity.due_members(view.members, now), view, identity)
 
-    def after_futile(self, view: RunView, identity: str, group: Generation) -> list[Action]:
-        """Return the probe of the members of a futile generation; give up after too many of them."""
-        self.connectivity.failed()
-        if self.connectivity.futile >= FUTILE_GENERATIONS:
+    def probe_after_futile(self, view: RunView, identity: str, group: Generation) -> list[Action]:
+        """Return the probe of the members of a futile generation, or give up after too many such generations."""
+        self.connectivity.record_failure()
+        if self.connectivity.futile_generations >= FUTILE_GENERATIONS:
             others = [view.node(name) for name in group.members if name != identity]
             return [GiveUp(futile_reason(others))]
         return self._request(group.members[:MAX_PROBED], view, identity)
 
-    def before_registration(
+    def probe_before_registration(
         self, view: RunView, limits: GroupLimits, now: float
     ) -> list[Action] | None:
         """Return the probe with which a joiner begins; None if it may register now."""
-        if self.pending or now < self._admission.retry_at:
+        if self.pending_probes or now < self._admission.retry_at:
             return []
-        if not self._admission.probed and (
+        if not self._admission.is_admitted and (
             probe := self._request(members_to_probe(view, limits), view, None)
         ):
             return probe
-        self._admission.probed = False
+        self._admission.is_admitted = False
         return None
 
-    def take(self, probed: Probed, identity: str | None, now: float) -> None:
+    def record(self, probed: Probed, identity: str | None, now: float) -> None:
         """Record the response to a probe."""
-        self.pending -= 1
-        self.connectivity.probed(identity or "", probed.targets, probed.unreachable, now)
+        self.pending_probes -= 1
+        self.connectivity.record_probe(identity or "", probed.targets, probed.unreachable, now)
 
     def admit(self, probed: Probed, view: RunView, now: float) -> list[Action]:
-        """Return the actions after a joiner's probe; it registers only if it reaches enough members."""
-        training = {member.identity for member in still_training(view.members, view.current)}
+        """Return the actions after a joiner's probe; the joiner registers only if it reaches enough members."""
+        training = {member.identity for member in training_members(view.members, view.current)}
         if self._admission.judge(training.intersection(probed.targets), probed.unreachable, now):
             return []
         reason = cut_off_reason(sorted(view.node(name) for name in probed.unreachable))
@@ -94,5 +94,5 @@ class PeerProbes:
         )
         if not targets:
             return []
-        self.pending += 1
+        self.pending_probes += 1
         return [Probe(targets)]

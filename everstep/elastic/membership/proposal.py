@@ -11,10 +11,10 @@ LEAVER_FACTOR = 4
 
 
 @dataclass
-class Overdue:
-    """The members that stay in a broken generation, and the time since when each does."""
+class OverdueMembers:
+    """The members that stay in a broken generation, and the time at which each wait for them began."""
 
-    _since: dict[str, float] = field(default_factory=dict)
+    _began_at: dict[str, float] = field(default_factory=dict)
 
     def update(self, remaining: Sequence[Member], limits: GroupLimits, now: float) -> list[str]:
         """Return the members whose time to stop is over, each once per `stop_seconds`.
@@ -24,18 +24,18 @@ class Overdue:
             limits: limits of the group.
             now: the time.
         """
-        self._since = {m.identity: self._since.get(m.identity, now) for m in remaining}
+        self._began_at = {m.identity: self._began_at.get(m.identity, now) for m in remaining}
         overdue = [m.identity for m in remaining if now >= self._due(m, limits)]
-        self._since |= dict.fromkeys(overdue, now)
+        self._began_at |= dict.fromkeys(overdue, now)
         return overdue
 
     def next_due(self, members: Mapping[str, Member], limits: GroupLimits) -> list[float]:
-        """Return when the time of each is over."""
-        return [self._due(members[name], limits) for name in self._since if name in members]
+        """Return when each member's time to stop is over."""
+        return [self._due(members[name], limits) for name in self._began_at if name in members]
 
     def _due(self, member: Member, limits: GroupLimits) -> float:
         factor = LEAVER_FACTOR if member.leaving else 1
-        return self._since[member.identity] + factor * limits.stop_seconds
+        return self._began_at[member.identity] + factor * limits.stop_seconds
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def next_proposal(
 ) -> Proposal | None:
     """Return the generation that an agent proposes if the view does not change; None if it is not a candidate.
 
-    The first in rank proposes. If it is unresponsive, the next one does after its turn,
-    without the members before it.
+    The first member in rank proposes. If it is unresponsive, the next member proposes after a turn, without the
+    members before it.
 
     Args:
         ranked: the members that a generation may include, by rank.
@@ -65,7 +65,7 @@ def next_proposal(
         limits: limits of the group.
         connectivity: the peers that this agent can train with.
     """
-    ranked = _rotated(ranked, identity, current, limits, connectivity)
+    ranked = _rotate(ranked, identity, current, limits, connectivity)
     position = next((i for i, member in enumerate(ranked) if member.identity == identity), None)
     if position is None:
         return None
@@ -74,7 +74,7 @@ def next_proposal(
     return Proposal(tuple(members), wait + position * limits.turn_seconds)
 
 
-def _rotated(
+def _rotate(
     ranked: list[Member],
     identity: str | None,
     current: Generation | None,
@@ -83,16 +83,22 @@ def _rotated(
 ) -> list[Member]:
     """Leave one member out in turn while no group of this agent has taken a step."""
     is_small = len(ranked) <= max(limits.min_members, 1)
-    if current is None or is_small or connectivity.proven or connectivity.futile < ROTATE_AFTER:
+    if (
+        current is None
+        or is_small
+        or connectivity.proven_members
+        or connectivity.futile_generations < ROTATE_AFTER
+    ):
         return ranked
-    skipped = current.number % len(ranked)
-    others = [*ranked[:skipped], *ranked[skipped + 1 :]]
-    # The one left out proposes last, in case the others do not.
-    return [*others, ranked[skipped]] if ranked[skipped].identity == identity else others
+    position = current.number % len(ranked)
+    skipped_member = ranked[position]
+    others = [*ranked[:position], *ranked[position + 1 :]]
+    # The skipped member proposes last, in case the others do not.
+    return [*others, skipped_member] if skipped_member.identity == identity else others
 
 
 def _window_seconds(ranked: list[Member], current: Generation | None, limits: GroupLimits) -> float:
-    """Return how long to wait for latecomers: a continued or full group waits for none."""
-    full = len(ranked) >= limits.max_members
-    continued = current is not None and any(m.identity in current.ranks for m in ranked)
-    return 0.0 if full or continued else limits.join_window_seconds
+    """Return how long to wait for latecomers; a continued or full group does not wait."""
+    is_full = len(ranked) >= limits.max_members
+    is_continued = current is not None and any(m.identity in current.ranks for m in ranked)
+    return 0.0 if is_full or is_continued else limits.join_window_seconds

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from everstep.elastic.membership.connectivity import Connectivity
 from everstep.elastic.membership.coordinators import is_large
 from everstep.elastic.membership.events import Action, Evict, Propose
-from everstep.elastic.membership.generations import GroupLimits, Member, still_training
-from everstep.elastic.membership.proposal import Overdue, next_proposal
+from everstep.elastic.membership.generations import GroupLimits, Member, training_members
+from everstep.elastic.membership.proposal import OverdueMembers, next_proposal
 from everstep.elastic.membership.run_view import RunView
 
 
@@ -15,15 +15,15 @@ class Proposer:
     """The decisions of a waiting agent when to propose a generation.
 
     Attributes:
-        propose_at: time at which this agent proposes unless the view changes; None: not before the next event.
+        propose_at: time at which this agent proposes unless the view changes; None before the next event.
     """
 
     propose_at: float | None = None
-    _proposed: int = -1  # the revision that a pending proposal replaces
-    _complete_since: float | None = None  # time since which enough members wait, unchanged
+    _proposed_revision: int = -1  # the revision that a pending proposal replaces
+    _complete_since: float | None = None  # time since which the same, sufficient members wait
     _returns_until: float = float("-inf")  # time until which members that were just lost may return
     _waiting_identities: frozenset[str] = frozenset()
-    _overdue: Overdue = field(default_factory=Overdue)
+    _overdue: OverdueMembers = field(default_factory=OverdueMembers)
 
     def reset(self) -> None:
         """Restart the wait: this agent has entered a generation."""
@@ -31,7 +31,7 @@ class Proposer:
 
     def failed(self) -> None:
         """Propose again at the next event."""
-        self._proposed = -1
+        self._proposed_revision = -1
 
     def next_due(self, view: RunView, limits: GroupLimits) -> list[float]:
         """Return when the time of members that do not stop is over."""
@@ -60,17 +60,16 @@ class Proposer:
             return_seconds: time to wait for members that may return, once enough others wait.
         """
         ranked = view.candidates(limits)
-        if still_training(view.members, view.current):
+        if training_members(view.members, view.current):
             self.reset()
-            first = bool(ranked) and ranked[0].identity == identity
-            return self._evict_overdue(view, limits, now, acts=first and not in_doubt)
+            is_first = bool(ranked) and ranked[0].identity == identity
+            return self._evict_overdue(view, limits, now, acts=is_first and not in_doubt)
         if len(ranked) < limits.min_members or in_doubt:
             self.reset()
             return []
         names = frozenset(member.identity for member in ranked)
-        if (
-            self._complete_since is None
-        ):  # not for each name: a node that crashes repeatedly blocks none
+        # Not at each change: a node that crashes repeatedly must not delay the others.
+        if self._complete_since is None:
             self._returns_until = now + return_seconds
         if self._complete_since is None or names != self._waiting_identities:
             self._complete_since, self._waiting_identities = now, names
@@ -78,34 +77,34 @@ class Proposer:
         if proposal is None or len(proposal.members) < limits.min_members:
             return []
         self.propose_at = max(self._complete_since + proposal.wait_seconds, self._returns_until)
-        if now < self.propose_at or self._proposed == view.revision:
-            return []  # one is pending; a lost race shows as a new revision
+        if now < self.propose_at or self._proposed_revision == view.revision:
+            return []  # not yet, or a proposal is pending; a lost race shows as a new revision
         return [self._propose(view, ranked, proposal.members, limits)]
 
     def _propose(
         self, view: RunView, ranked: list[Member], members: tuple[Member, ...], limits: GroupLimits
     ) -> Propose:
-        self._proposed = view.revision
+        self._proposed_revision = view.revision
         number = 1 + max(view.max_number, *(member.after for member in ranked))
-        described = members if is_large(limits) else ()
+        listed_members = members if is_large(limits) else ()
         return Propose(
             number,
             tuple(member.identity for member in members),
             view.revision,
-            endpoints=tuple(member.endpoint for member in described),
-            orders=tuple(member.order for member in described),
+            endpoints=tuple(member.endpoint for member in listed_members),
+            orders=tuple(member.order for member in listed_members),
         )
 
     def _evict_overdue(
         self, view: RunView, limits: GroupLimits, now: float, *, acts: bool
     ) -> list[Action]:
-        """Evict members that stay in a generation which can take no step, since others have left it.
+        """Evict members that stay in a generation that others have left, and that can take no further step.
 
-        A live lease does not prove that its agent acts. Without the eviction, one unresponsive member would
+        A valid lease does not prove that its agent acts. Without the eviction, one unresponsive member would
         stop all others.
         """
         group = view.current
-        remaining = still_training(view.members, group)
+        remaining = training_members(view.members, group)
         if not acts or group is None or len(remaining) == len(group.members):
             remaining = []
         return [Evict(name) for name in self._overdue.update(remaining, limits, now)]

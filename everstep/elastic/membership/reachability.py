@@ -1,6 +1,6 @@
 """Probes of the connections between nodes, in both directions.
 
-A node that reaches etcd may still not reach its peers, or not be reachable from them: because of a
+A node that reaches etcd may still not reach its peers, or its peers may not reach it, because of a
 security group, a broken port or a network policy. Each agent listens on its own port. A probe
 connects to it, and the peer connects back before it responds, so that one probe tests both directions.
 """
@@ -18,7 +18,7 @@ MAX_MESSAGE_BYTES = 200
 
 
 class ProbeServer:
-    """Server that responds to the probes of other agents, and the client that probes theirs.
+    """Server that responds to the probes of other agents, and client that probes their servers.
 
     Args:
         address: address of this node, as the others reach it.
@@ -42,11 +42,11 @@ class ProbeServer:
         return self._socket
 
     def start(self) -> None:
-        """Start to listen and to answer probes."""
+        """Start to listen and to respond to probes."""
         self._socket = _listen(self._address)
-        bound, self._port = self._socket.getsockname()[:2]
-        if bound == self._address:  # the peer connects back to where a probe comes from
-            self._source = (bound, 0)
+        bound_address, self._port = self._socket.getsockname()[:2]
+        if bound_address == self._address:  # the peer connects back to the source of a probe
+            self._source = (bound_address, 0)
         threading.Thread(
             target=_accept, args=(self._socket,), name="everstep-reachability", daemon=True
         ).start()
@@ -65,8 +65,10 @@ class ProbeServer:
             targets: identities and endpoints.
         """
         with ThreadPoolExecutor(min(PARALLEL_PROBES, len(targets))) as pool:
-            reached = pool.map(lambda target: self._reaches(target[1]), targets)
-        return frozenset(name for (name, _), ok in zip(targets, reached, strict=True) if not ok)
+            results = pool.map(lambda target: self._reaches(target[1]), targets)
+        return frozenset(
+            name for (name, _), is_reached in zip(targets, results, strict=True) if not is_reached
+        )
 
     def _reaches(self, endpoint: str) -> bool:
         host, _, port = endpoint.rpartition(":")
@@ -74,7 +76,9 @@ class ProbeServer:
             with socket.create_connection(
                 (host, int(port)), PROBE_SECONDS, self._source
             ) as connection:
-                connection.settimeout(2 * PROBE_SECONDS)  # the peer's own attempt takes one
+                connection.settimeout(
+                    2 * PROBE_SECONDS
+                )  # the peer's own attempt takes up to PROBE_SECONDS
                 connection.sendall(_line({"port": self._port}))
                 return bool(_read(connection).get("reached"))
         except (OSError, ValueError):
@@ -88,11 +92,11 @@ def _accept(listener: socket.socket) -> None:
         except OSError:  # closed
             return
         arguments = (connection, str(peer[0]))
-        threading.Thread(target=_answer, args=arguments, daemon=True).start()
+        threading.Thread(target=_respond, args=arguments, daemon=True).start()
 
 
-def _answer(connection: socket.socket, host: str) -> None:
-    """Connect back to the prober, at the address that it came from, and report the result.
+def _respond(connection: socket.socket, host: str) -> None:
+    """Connect back to the prober, at the source address of its probe, and report the result.
 
     A connection without a message is the other half of this node's own probe.
     """
@@ -125,7 +129,7 @@ def _line(message: dict[str, object]) -> bytes:
 
 
 def _read(connection: socket.socket) -> dict[str, object]:
-    """Return one message; an empty one if the other end closed the connection without any."""
+    """Return one message; an empty message if the other end closed the connection without sending any."""
     with connection.makefile("rb") as reader:
         message = json.loads(reader.readline(MAX_MESSAGE_BYTES) or b"{}")
     if not isinstance(message, dict):

@@ -2,9 +2,9 @@
 
 torch's own etcd backends use the v2 API, which etcd 3.6 no longer has. They wait ten seconds for a
 lost node's lease and thirty for latecomers, have no operation for leaving, and one drained node ends
-the job. This one forms groups by `everstep.elastic.membership.state_machine`;
-`everstep.elastic.membership.torchrun` registers it. torchrun's own rendezvous returns immediately, with
-this node as the only one: the workers meet the others later, when they are warm (`node_workers`).
+the job. This rendezvous forms groups with `everstep.elastic.membership.state_machine`;
+`everstep.elastic.membership.torchrun` registers it. For torchrun, it returns immediately with this node
+alone: the workers meet the others later, when they are warm (`node_workers`).
 
 `--rdzv_conf` takes: etcd_prefix, protocol, cacert, cert, key (as torch's `etcd`), user,
 password_file, join_window_seconds, lease_seconds and retry_seconds.
@@ -96,7 +96,7 @@ class EtcdV3Handler(RendezvousHandler):
 
     def is_closed(self) -> bool:
         """Return whether the run is over."""
-        return self.ended is not None
+        return self.outcome is not None
 
     def set_closed(self) -> None:
         """Do nothing: an agent that gives up must not end the others' run."""
@@ -116,8 +116,8 @@ class EtcdV3Handler(RendezvousHandler):
         else:
             self._workers.start(self._agent)
             self._agent.start()
-        if self.ended:
-            raise RunOverError(self.ended.reason)
+        if self.outcome:
+            raise RunOverError(self.outcome.reason)
         if self._workers.failure:
             raise self._workers.failure
         self._starts += 1
@@ -135,9 +135,9 @@ class EtcdV3Handler(RendezvousHandler):
     # --- the launcher's interface ---
 
     @property
-    def ended(self) -> RunEnded | None:
-        """End of the run; None while it continues."""
-        return self._workers.ended
+    def outcome(self) -> RunEnded | None:
+        """Outcome of the run; None while it continues."""
+        return self._workers.outcome
 
     @property
     def in_group(self) -> bool:
@@ -166,7 +166,7 @@ class EtcdV3Handler(RendezvousHandler):
             timeout=timedelta(seconds=STORE_TIMEOUT_SECONDS),
         )
         address = f"{self._address}:{store.port}"
-        self._stores = {address: store}  # no client uses the previous one
+        self._stores = {address: store}  # no client uses the previous store
         return address
 
 

@@ -1,10 +1,10 @@
-"""The etcd keys of a run, by which its agents communicate.
+"""The etcd keys of a run, through which its agents communicate.
 
 Under `/everstep/<run>/`:
 
     committed                 generation and step of the newest committed checkpoint
     coordinators/<identity>   a coordinator of a large run, under its agent's lease
-    ended                     how the run ended, kept for a minute
+    ended                     outcome of the run, kept for a minute
     generation                the current generation, agreed by transaction
     instructions/<kind>       the newest instruction of the coordinators
     members/<identity>        a member, under its agent's lease: removed with it
@@ -41,7 +41,7 @@ WATCH_IDLE_SECONDS_PER_MEMBER = 0.1
 WATCH_IDLE_SECONDS = 5.0  # the keys are read again after this time without an event
 COMMIT_SECONDS = 28.0  # timeout of a commit; a worker waits 30 s for the response
 FENCE_SECONDS = 1.0  # timeout of a fence; the lease has lapsed by then
-OUTCOME_SECONDS = 60  # how long the outcome of a run is kept in etcd
+OUTCOME_SECONDS = 60  # time for which etcd keeps the outcome of a run
 
 
 Update = Event | StepProgress
@@ -61,16 +61,16 @@ def watch_idle_seconds(members: int) -> float:
 class RunKeys:
     """The keys of one run, as one agent reads and writes them. Safe to use from any thread.
 
-    Every method raises EtcdUnreachableError if etcd does not respond within the client's time-out.
+    Every method raises EtcdUnreachableError if etcd does not respond within the client's timeout.
     """
 
     def __init__(self, etcd: Etcd, run: str) -> None:
         self._etcd, self._prefix = etcd, f"/everstep/{run}/"
-        self._generation = f"{self._prefix}generation"
-        self._committed = f"{self._prefix}committed"
-        self._outcome = f"{self._prefix}ended"
-        self._read_revision = self._started_revision = 0
-        self._members = 0
+        self._generation_key = f"{self._prefix}generation"
+        self._commit_key = f"{self._prefix}committed"
+        self._outcome_key = f"{self._prefix}ended"
+        self._last_revision = self._started_revision = 0
+        self._member_count = 0
         self._watches_all = self._reads_all = True
         self._watch: Connection | None = None
 
@@ -80,21 +80,23 @@ class RunKeys:
         """Yield the current content of the keys that this agent watches."""
         self._reads_all = self._watches_all
         entries, revision = self._etcd.get(self._prefix, end=self._end())
-        if revision < self._read_revision:  # etcd was wiped, or restored from a backup
+        if revision < self._last_revision:  # etcd was wiped, or restored from a backup
             self._started_revision = revision
         self._started_revision = self._started_revision or revision
-        self._read_revision = revision
+        self._last_revision = revision
         members = self._members_in("members", entries)
-        agreed = next((entry for entry in entries if entry.key == self._generation), None)
-        generation = Generation.from_json(agreed.value) if agreed else None
-        self._members = len(generation.members if generation else members)
+        generation_entry = next(
+            (entry for entry in entries if entry.key == self._generation_key), None
+        )
+        generation = Generation.from_json(generation_entry.value) if generation_entry else None
+        self._member_count = len(generation.members if generation else members)
         for entry in entries:
-            if entry.key in (self._outcome, self._committed):
+            if entry.key in (self._outcome_key, self._commit_key):
                 yield from self._updates("put", entry)
         yield MembershipSnapshot(
             members,
             generation,
-            agreed.modified if agreed else 0,
+            generation_entry.mod_revision if generation_entry else 0,
             self._reads_all,
             self._members_in("coordinators", entries),
             tuple(
@@ -142,7 +144,7 @@ class RunKeys:
         idle_seconds = self._idle_seconds()
         for changes in self._etcd.watch(
             self._prefix,
-            self._read_revision + 1,
+            self._last_revision + 1,
             idle_seconds,
             on_open=self._open,
             end=self._end(),
@@ -153,9 +155,9 @@ class RunKeys:
     def _idle_seconds(self) -> float:
         """Return the maximum silence of the watch: in a large run few agents watch all members."""
         return watch_idle_seconds(
-            min(self._members, GroupLimits().full_view_members)
+            min(self._member_count, GroupLimits().full_view_members)
             if self._reads_all
-            else self._members
+            else self._member_count
         )
 
     # --- writing ---
@@ -173,8 +175,8 @@ class RunKeys:
         return self._etcd.put_while_unchanged(
             self._key_of(member.identity),
             member.to_json(),
-            witness=self._generation,
-            modified=revision,
+            witness=self._generation_key,
+            mod_revision=revision,
             lease=lease,
         )
 
@@ -191,72 +193,82 @@ class RunKeys:
         self._etcd.delete(self._key_of(identity, "coordinators"))
 
     def instruct(self, request: Instruct) -> None:
-        """Write an instruction unless its generation has been replaced or has one already."""
+        """Write an instruction unless its generation has been replaced or already has an instruction."""
         self._etcd.put_while_unchanged(
             self._instruction(request.kind),
             json.dumps({"number": request.number, "reason": request.reason}),
-            witness=self._generation,
-            modified=request.revision,
-            own_modified=request.replaces,
+            witness=self._generation_key,
+            mod_revision=request.revision,
+            own_mod_revision=request.replaces,
         )
 
     def propose(self, generation: Generation, replaces: int) -> bool:
         """Make a generation current if its key still has the revision that it `replaces`."""
-        return self._etcd.put_if_unchanged(self._generation, generation.to_json(), replaces)
+        return self._etcd.put_if_unchanged(self._generation_key, generation.to_json(), replaces)
 
     def fence(
         self, generation: Generation, revision: int, fencer: Member, suspects: Collection[Member]
     ) -> bool:
-        """Remove the keys of suspects and note in the generation that they may not return under them.
+        """Remove the keys of suspects and record in the generation that they may not put them again.
 
         One transaction: it succeeds only if the generation's key still has this revision, and the keys
         of all suspects and of the fencer have not been registered again since. So a member that
         was suspended while it suspected others cannot fence members of a later generation, and if two
-        members suspect each other, only one succeeds. The leases of the suspects are revoked next: under them
-        the keys could be put again.
+        members suspect each other, only one succeeds. Then the leases of the suspects are revoked, because
+        the keys could be put under them again.
 
         Returns:
             False if a condition does not hold.
         """
         names = tuple(member.identity for member in suspects)
         value = replace(generation, fenced=(*generation.fenced, *names)).to_json()
-        deleted = self._etcd.put_and_delete(
-            self._generation,
+        deleted_entries = self._etcd.put_and_delete(
+            self._generation_key,
             value,
-            modified=revision,
-            created={self._key_of(member.identity): member.order for member in (fencer, *suspects)},
-            delete=[self._key_of(name) for name in names],
+            mod_revision=revision,
+            create_revisions={
+                self._key_of(member.identity): member.order for member in (fencer, *suspects)
+            },
+            keys_to_delete=[self._key_of(name) for name in names],
             retry_seconds=FENCE_SECONDS,
         )
-        for entry in deleted or []:
+        for entry in deleted_entries or []:
             self._etcd.revoke(entry.lease)
-        return deleted is not None
+        return deleted_entries is not None
 
     def commit(self, number: int, committed: StepProgress) -> bool:
         """Commit a step for generation `number`.
 
         One transaction: it succeeds only if the keys of the generation and of the newest commit are
-        still those that were read. So commits only advance: a slow request for an earlier step does not
-        replace a later one.
+        unchanged since they were read. So commits only advance: a slow request for an earlier step does not
+        replace a later step.
 
         Returns:
             False if the generation is not current, or a more advanced step is committed already.
         """
         deadline = time.monotonic() + COMMIT_SECONDS
         while (remaining_seconds := deadline - time.monotonic()) > 0:
-            agreed, _ = self._etcd.get(self._generation, retry_seconds=remaining_seconds)
-            if not agreed or Generation.from_json(agreed[0].value).number != number:
+            generation_entries, _ = self._etcd.get(
+                self._generation_key, retry_seconds=remaining_seconds
+            )
+            if not generation_entries:
                 return False
-            newest, _ = self._etcd.get(self._committed, retry_seconds=remaining_seconds)
-            before = _progress(newest[0]) if newest else StepProgress()
-            if before >= committed:  # equal: the response to the same commit was lost
-                return before == committed
-            if self._put_committed(number, committed, agreed[0], newest):
+            if Generation.from_json(generation_entries[0].value).number != number:
+                return False
+            commit_entries, _ = self._etcd.get(self._commit_key, retry_seconds=remaining_seconds)
+            previous = _progress(commit_entries[0]) if commit_entries else StepProgress()
+            if previous >= committed:  # equal: the response to the same commit was lost
+                return previous == committed
+            if self._put_commit(number, committed, generation_entries[0], commit_entries):
                 return True
         return False
 
-    def _put_committed(
-        self, number: int, committed: StepProgress, agreed: KeyValue, newest: list[KeyValue]
+    def _put_commit(
+        self,
+        number: int,
+        committed: StepProgress,
+        generation_entry: KeyValue,
+        commit_entries: list[KeyValue],
     ) -> bool:
         record = {
             "agreed_generation": committed.agreed_generation,
@@ -265,11 +277,11 @@ class RunKeys:
             "run": committed.run,
         }
         return self._etcd.put_while_unchanged(
-            self._committed,
+            self._commit_key,
             json.dumps(record),
-            witness=self._generation,
-            modified=agreed.modified,
-            own_modified=newest[0].modified if newest else 0,
+            witness=self._generation_key,
+            mod_revision=generation_entry.mod_revision,
+            own_mod_revision=commit_entries[0].mod_revision if commit_entries else 0,
             retry_seconds=COMMIT_SECONDS / 2,
         )
 
@@ -278,23 +290,23 @@ class RunKeys:
 
         Args:
             outcome: the outcome.
-            number: generation whose worker reports it, 0 for a worker that was in none yet; refused
-                unless it is the current one. None: not fenced.
+            number: generation whose worker reports the outcome, which must be current; 0 for a worker that was
+                in no generation yet; None for no condition.
         """
         value = json.dumps({"finished": outcome.finished, "reason": outcome.reason})
         if number is None:
-            self._etcd.put(self._outcome, value, self._etcd.grant(OUTCOME_SECONDS))
+            self._etcd.put(self._outcome_key, value, self._etcd.grant(OUTCOME_SECONDS))
             return True
         while True:  # a fence changes the key of a generation that stays current
-            entries, _ = self._etcd.get(self._generation)
+            entries, _ = self._etcd.get(self._generation_key)
             current = Generation.from_json(entries[0].value).number if entries else 0
             if current != number:
                 return False
             if self._etcd.put_while_unchanged(
-                self._outcome,
+                self._outcome_key,
                 value,
-                witness=self._generation,
-                modified=entries[0].modified if entries else 0,
+                witness=self._generation_key,
+                mod_revision=entries[0].mod_revision if entries else 0,
                 lease=self._etcd.grant(OUTCOME_SECONDS),
             ):
                 return True
@@ -302,25 +314,27 @@ class RunKeys:
     # --- entries ---
 
     def _updates(self, kind: Literal["put", "delete"], entry: KeyValue) -> Iterator[Update]:
-        put = kind == "put"
+        is_put = kind == "put"
         if entry.key.startswith(self._key_of("")):
-            yield MemberPut(self._member(entry)) if put else MemberRemoved(self._identity(entry))
+            yield MemberPut(self._member(entry)) if is_put else MemberRemoved(self._identity(entry))
         elif entry.key.startswith(self._key_of("", "coordinators")):
             yield (
                 CoordinatorPut(self._member(entry, "coordinators"))
-                if put
+                if is_put
                 else CoordinatorRemoved(self._identity(entry, "coordinators"))
             )
-        elif put and entry.key.startswith(self._instruction("")):
+        elif is_put and entry.key.startswith(self._instruction("")):
             yield _instruction(entry)
-        elif kind == "put" and entry.key == self._generation:
-            yield GenerationPut(Generation.from_json(entry.value), entry.modified)
-        elif kind == "put" and entry.key == self._committed:
+        elif is_put and entry.key == self._generation_key:
+            yield GenerationPut(Generation.from_json(entry.value), entry.mod_revision)
+        elif is_put and entry.key == self._commit_key:
             yield _progress(entry)
         elif (
-            kind == "put" and entry.key == self._outcome and entry.modified > self._started_revision
+            is_put
+            and entry.key == self._outcome_key
+            and entry.mod_revision > self._started_revision
         ):
-            # One from before this agent's start belongs to an earlier run of the same name.
+            # An outcome from before this agent's start belongs to an earlier run of the same name.
             yield RunEnded(**json.loads(entry.value))
 
     def _key_of(self, identity: str, folder: str = "members") -> str:
@@ -333,13 +347,13 @@ class RunKeys:
         return entry.key.removeprefix(self._key_of("", folder))
 
     def _member(self, entry: KeyValue, folder: str = "members") -> Member:
-        return Member.from_json(self._identity(entry, folder), entry.value, entry.created)
+        return Member.from_json(self._identity(entry, folder), entry.value, entry.create_revision)
 
 
 def _instruction(entry: KeyValue) -> Instruction:
     fields = json.loads(entry.value)
     return Instruction(
-        entry.key.rpartition("/")[2], fields["number"], fields["reason"], entry.modified
+        entry.key.rpartition("/")[2], fields["number"], fields["reason"], entry.mod_revision
     )
 
 

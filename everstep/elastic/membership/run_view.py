@@ -18,10 +18,10 @@ from everstep.elastic.membership.generations import (
     GroupLimits,
     Member,
     can_join,
-    compatible,
+    compatible_members,
     rank,
     trains,
-    waiting,
+    waiting_members,
 )
 
 
@@ -30,13 +30,13 @@ class RunView:
     """The members and the current generation that this agent has observed.
 
     Attributes:
-        members: members by identity. Without a complete view, members of the current generation as
-            they were when it was agreed: a member in the view may be lost.
+        members: members by identity. Without a complete view, the members of the current generation when it
+            was agreed, some of which may be lost.
         is_complete: whether all members are watched.
         current: the generation in etcd.
         revision: revision of the last change of its key.
-        max_number: highest number of all generations ever observed. Numbers must grow beyond it; it is
-            above the current generation's after etcd was restored from a backup.
+        max_number: highest number of all generations ever observed. Numbers must grow beyond it; after
+            etcd was restored from a backup, it is higher than the number of the current generation.
         coordinators: the coordinators of a large run.
         instructions: the newest instructions of the coordinators.
     """
@@ -50,7 +50,7 @@ class RunView:
     instructions: Instructions = field(default_factory=Instructions)
 
     def adopt(self, snapshot: MembershipSnapshot) -> None:
-        """Replace the view by a snapshot, even by a snapshot of an older etcd."""
+        """Replace the view with a snapshot, even with a snapshot of an older etcd."""
         self.is_complete = snapshot.complete
         if snapshot.complete:
             self.members = {member.identity: member for member in snapshot.members}
@@ -89,8 +89,8 @@ class RunView:
             self._adopt_group(generation)
 
     def _adopt_group(self, generation: Generation) -> None:
-        """Replace the members by the members of a generation, as they were when it was agreed."""
-        described = zip(generation.members, generation.endpoints, generation.orders, strict=False)
+        """Replace the members with the members of a generation, as they were when it was agreed."""
+        rows = zip(generation.members, generation.endpoints, generation.orders, strict=False)
         self.members = {
             identity: Member(
                 identity,
@@ -100,25 +100,25 @@ class RunView:
                 order=order,
                 endpoint=endpoint,
             )
-            for identity, endpoint, order in described
+            for identity, endpoint, order in rows
             if identity not in generation.fenced
         }
 
     def ranked_coordinators(self, limits: GroupLimits) -> list[str]:
         """Return the coordinators, the first claim first; none in a small run."""
-        return self.coordinators.ranked(limits) if is_large(limits) else []
+        return self.coordinators.ranked_identities(limits) if is_large(limits) else []
 
     def candidates(self, limits: GroupLimits) -> list[Member]:
         """Return the members that the next generation may include, by rank."""
-        candidates = waiting(self.members, self.current)
-        return compatible(rank(candidates, self.current, self.ranked_coordinators(limits)))
+        candidates = waiting_members(self.members, self.current)
+        return compatible_members(rank(candidates, self.current, self.ranked_coordinators(limits)))
 
     def is_left_out(self, identity: str, limits: GroupLimits) -> bool:
         """Return whether a member waits, but no generation may include it."""
-        members = [m for m in waiting(self.members, self.current) if m.identity == identity]
+        members = [m for m in waiting_members(self.members, self.current) if m.identity == identity]
         return bool(members) and identity not in {m.identity for m in self.candidates(limits)}
 
-    def stopped(self, group: Generation, *, in_doubt: bool) -> list[str]:
+    def stopped_members(self, group: Generation, *, in_doubt: bool) -> list[str]:
         """Return the members that no longer train with a group.
 
         Args:
@@ -126,9 +126,13 @@ class RunView:
             in_doubt: whether a missing key proves nothing; then only a member's own update counts, or
                 its fencing by others.
         """
-        stopped = [name for name in group.members if not trains(self.members.get(name), group)]
-        proven = {*self.members, *(self.current.fenced if self.current else ())}
-        return [name for name in stopped if name in proven] if in_doubt else stopped
+        stopped_names = [
+            name for name in group.members if not trains(self.members.get(name), group)
+        ]
+        certain_names = {*self.members, *(self.current.fenced if self.current else ())}
+        if in_doubt:
+            return [name for name in stopped_names if name in certain_names]
+        return stopped_names
 
     def has_fenced(self, identity: str) -> bool:
         """Return whether the others have removed a member's key because they suspect that it is lost."""
@@ -141,7 +145,7 @@ class RunView:
     def joiners(self, group: Generation) -> list[str]:
         """Return the nodes of the members that wait and could join a group."""
         group_members = self._members_of(group)
-        return [m.node for m in waiting(self.members, group) if can_join(m, group_members)]
+        return [m.node for m in waiting_members(self.members, group) if can_join(m, group_members)]
 
     def _members_of(self, group: Generation) -> list[Member]:
         return [self.members[name] for name in group.members if name in self.members]

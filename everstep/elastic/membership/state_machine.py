@@ -10,11 +10,11 @@ fencing token of everything its members commit.
 Each agent feeds its observations (`Event`) to its own `Membership` and carries out the returned
 `Action`s. There is no leader process: the first waiting member by rank proposes, and a second
 proposer's transaction fails. One rule keeps two groups from training at the same time: *a generation is
-proposed only when every live member of the current one has stopped*, which each does as soon as it
+proposed only when every live member of the current generation has stopped*. Each member stops as soon as it
 learns of a change.
 
 An outage of etcd is not such a change. Leases lapse during it, so members' keys are removed; each
-member puts its own back by a transaction that succeeds only while its generation is still current.
+member puts its own key back by a transaction that succeeds only while its generation is still current.
 Until all members have had time for that, a missing key proves nothing about its member.
 
 In a large run only few *coordinators* watch all members, and instruct the others (`coordinators`).
@@ -57,9 +57,9 @@ from everstep.elastic.membership.generations import (
     Generation,
     GroupLimits,
     Member,
-    still_training,
+    training_members,
 )
-from everstep.elastic.membership.group_changes import GroupChanges, enumerated
+from everstep.elastic.membership.group_changes import GroupChanges, name_list
 from everstep.elastic.membership.lease_suspects import suspects_between_groups, suspects_of_stall
 from everstep.elastic.membership.peer_probes import PeerProbes
 from everstep.elastic.membership.proposer import Proposer
@@ -74,19 +74,19 @@ class Membership:
     limits: GroupLimits
     identity: str | None = None  # identity of the valid registration
     view: RunView = field(default_factory=RunView)
-    _begun_number: int = 0  # the last generation that this agent's workers were assigned to
-    own_generation: Generation | None = None  # the one this agent's workers run in
-    ended: RunEnded | None = None
-    wants: bool = False  # ready, and not yet in a generation
+    _assigned_number: int = 0  # the last generation that this agent's workers were assigned to
+    own_generation: Generation | None = None  # the generation of this agent's workers
+    outcome: RunEnded | None = None
+    wants_group: bool = False  # ready, and not yet in a generation
     leaving: bool = False
     _registering: bool = False
-    _lapsed: str = ""  # identity under which this agent trains although its key was removed
+    _lapsed_identity: str = ""  # identity of a training agent whose key was removed
     _reclaiming: bool = False
-    _away: bool = False  # etcd does not respond
+    _is_etcd_unreachable: bool = False  # etcd does not respond
     _doubt_until: float = float("-inf")
-    _announced: tuple[str, int] = ("", 0)  # last of Stop or Regroup, and its generation
+    _last_request: tuple[str, int] = ("", 0)  # kind of the last Stop or Regroup, and its generation
     _probes: PeerProbes = field(default_factory=PeerProbes)
-    _stepped: int = 0  # the newest generation in which the workers have taken a step
+    _last_step_generation: int = 0  # the newest generation in which the workers have taken a step
     _changes: GroupChanges = field(default_factory=GroupChanges)
     _waits_after: int = 0  # number that this agent's key was last put with
     _proposer: Proposer = field(default_factory=Proposer)
@@ -124,36 +124,37 @@ class Membership:
         """
         actions: list[Action] = []
         for event in events:
-            if isinstance(event, Reachable) and self._away:
-                self._away, self._doubt_until = False, now + self.limits.doubt_seconds
+            if isinstance(event, Reachable) and self._is_etcd_unreachable:
+                self._is_etcd_unreachable = False
+                self._doubt_until = now + self.limits.doubt_seconds
             actions += self._learn(event, now)
         return [*actions, *self._decide(now)]
 
     def wake_at(self, now: float) -> float | None:
         """Return when a `Tick` could change something; None if only an event can."""
-        due = [self._doubt_until]
+        due_times = [self._doubt_until]
         if is_large(self.limits) and self.identity:
-            due += self.view.coordinators.next_due(self.identity, self.current)
+            due_times += self.view.coordinators.next_due(self.identity, self.current)
         if self.own_generation or (is_large(self.limits) and self._has_full_view):
-            due += self._changes.next_due(self.limits)
-        if self.wants and self._proposer.propose_at is not None:
-            due.append(self._proposer.propose_at)
-        elif self.wants and not self.identity:
-            due.append(self._probes.retry_at)
+            due_times += self._changes.next_due(self.limits)
+        if self.wants_group and self._proposer.propose_at is not None:
+            due_times.append(self._proposer.propose_at)
+        elif self.wants_group and not self.identity:
+            due_times.append(self._probes.retry_at)
         if self.identity:
-            due += self._probes.next_due(self.view)
-        due += self._proposer.next_due(self.view, self.limits)
-        return min((moment for moment in due if moment > now), default=None)
+            due_times += self._probes.next_due(self.view)
+        due_times += self._proposer.next_due(self.view, self.limits)
+        return min((moment for moment in due_times if moment > now), default=None)
 
     @property
     def has_progressed(self) -> bool:
         """Whether this agent's workers have taken a step in any generation."""
-        return self._stepped > 0
+        return self._last_step_generation > 0
 
     @property
     def shortage(self) -> Shortage | None:
-        """The watched members that this agent lacks while it waits."""
-        if not self.wants or not self.identity or not self._has_full_view:
+        """The shortage of members for which this agent waits, if any."""
+        if not self.wants_group or not self.identity or not self._has_full_view:
             return None
         return find_shortage(self.view, self.limits)
 
@@ -167,7 +168,11 @@ class Membership:
         if self.own_generation:
             suspects = suspects_of_stall(self.view, self.identity, self.own_generation, self.limits)
             return suspects if stalled else []
-        return suspects_between_groups(self.view, self.identity, self.limits) if self.wants else []
+        return (
+            suspects_between_groups(self.view, self.identity, self.limits)
+            if self.wants_group
+            else []
+        )
 
     # --- events ---
 
@@ -184,7 +189,7 @@ class Membership:
             case LeaseLapsed():
                 self._lapse()
             case Superseded():
-                self._lapsed, self._reclaiming = "", False
+                self._lapsed_identity, self._reclaiming = "", False
             case Probed():
                 return self._take_probe(event, now)
             case BoundsChanged(min_members, max_members):
@@ -196,13 +201,13 @@ class Membership:
     def _observe(self, event: Event) -> None:
         match event:
             case Unreachable():
-                self._away = True
+                self._is_etcd_unreachable = True
             case MembershipSnapshot():
                 self._adopt(event)
             case Progressed(number):
                 self._note_step(number)
             case RunEnded():
-                self.ended = event
+                self.outcome = event
             case _:
                 self.view.observe(event)
         if self.identity and (
@@ -220,28 +225,28 @@ class Membership:
     def _lapse(self) -> None:
         """Record that this agent's key was removed; it may be restored until the others continue without it."""
         if self.own_generation and self.identity:
-            self._lapsed = self.identity
+            self._lapsed_identity = self.identity
         self.identity = None
         self.view.coordinators.forget_claims()
 
     def _become_ready(self) -> list[Action]:
-        group, self.own_generation, self.wants = self.own_generation, None, True
+        group, self.own_generation, self.wants_group = self.own_generation, None, True
         if self.leaving:
-            self.wants, self.identity = False, None
+            self.wants_group, self.identity = False, None
             return [Depart()]
         if not self.identity:
             return []
         if group and self._was_futile(group):
-            actions = self._probes.after_futile(self.view, self.identity, group)
+            actions = self._probes.probe_after_futile(self.view, self.identity, group)
             if actions:
-                return actions  # it waits for the next group when the probe is answered
+                return actions  # it waits for the next group once the probe has a result
         return [self._announce()]
 
     def _was_futile(self, group: Generation) -> bool:
         """Return whether a generation ended without a step although no member was lost."""
-        in_order = self._announced == ("regroup", group.number)
+        in_order = self._last_request == ("regroup", group.number)
         return (
-            self._stepped < group.number
+            self._last_step_generation < group.number
             and not in_order
             and self.view.instructions.reason("stop", group.number) is None
             and all(name in self.members for name in group.members)
@@ -249,29 +254,29 @@ class Membership:
 
     def _note_step(self, number: int) -> None:
         if self.own_generation and self.own_generation.number == number:
-            self._stepped = number
-            self._probes.connectivity.progressed(self.own_generation.members)
+            self._last_step_generation = number
+            self._probes.connectivity.record_step(self.own_generation.members)
 
     def _take_probe(self, probed: Probed, now: float) -> list[Action]:
-        before = self._avoided()
-        self._probes.take(probed, self.identity, now)
+        previous = self._members_to_avoid()
+        self._probes.record(probed, self.identity, now)
         if not self.identity:
-            return self._probes.admit(probed, self.view, now) if self.wants else []
-        if self.wants:
+            return self._probes.admit(probed, self.view, now) if self.wants_group else []
+        if self.wants_group:
             return [self._announce()]
-        return [self._announce_as_is()] if self._avoided() != before else []
+        return [self._announce_change()] if self._members_to_avoid() != previous else []
 
-    def _avoided(self) -> tuple[str, ...]:
+    def _members_to_avoid(self) -> tuple[str, ...]:
         return self._probes.avoided(self.view)
 
     def _become_registered(self, identity: str) -> list[Action]:
-        reclaimed, self._reclaiming, self._lapsed = self._reclaiming, False, ""
+        reclaimed, self._reclaiming, self._lapsed_identity = self._reclaiming, False, ""
         self.identity, self._registering = identity, False
-        return [self._announce()] if reclaimed and self.wants else []
+        return [self._announce()] if reclaimed and self.wants_group else []
 
     def _withdraw(self) -> list[Action]:
         """Leave any group or queue; a leaving node is then done."""
-        self.wants, self.own_generation, self.identity = False, None, None
+        self.wants_group, self.own_generation, self.identity = False, None, None
         self.view.coordinators.forget_claims()
         return [Depart()] if self.leaving else [Withdraw()]
 
@@ -282,27 +287,29 @@ class Membership:
         if self.own_generation is None and self._holds_state():
             return []
         if self.own_generation is None:  # no worker runs here: there is no step to wait for
-            self.wants, self.identity = False, None
+            self.wants_group, self.identity = False, None
             return [Depart()]
-        return [self._announce_as_is()] if self.identity else []
+        return [self._announce_change()] if self.identity else []
 
     def _holds_state(self) -> bool:
         """Return whether waiting workers were in the last generation and may hold the only state."""
         is_member = self.current is not None and self.identity in self.current.ranks
-        return self.wants and is_member
+        return self.wants_group and is_member
 
     def _announce(self) -> Announce:
-        """Announce that this agent waits; update the own view, too, since etcd's event arrives later."""
-        after, avoids = self.view.max_number, self._avoided()
+        """Announce that this agent waits; update its own view, too, since the event of etcd arrives later."""
+        after, avoids = self.view.max_number, self._members_to_avoid()
         self._waits_after = after
         if self.identity in self.members:
             member = self.members[self.identity]
             self.members[self.identity] = replace(member, after=after, avoids=avoids)
         return Announce(after, leaving=False, avoids=avoids)
 
-    def _announce_as_is(self) -> Announce:
+    def _announce_change(self) -> Announce:
         """Announce a change of anything but the generation that this agent waits for."""
-        return Announce(self._waits_for_generation(), leaving=self.leaving, avoids=self._avoided())
+        return Announce(
+            self._waits_for_generation(), leaving=self.leaving, avoids=self._members_to_avoid()
+        )
 
     def _waits_for_generation(self) -> int:
         if not self.view.is_complete:
@@ -313,28 +320,28 @@ class Membership:
     # --- decisions ---
 
     def _decide(self, now: float) -> list[Action]:
-        if self.ended:
-            return self._act_once("ended", [self.ended])
+        if self.outcome:
+            return self._act_once("ended", [self.outcome])
         role = self._coordinate(self.identity, now) if self.identity else []
         return [*role, *self._decide_for_workers(now)]
 
     def _decide_for_workers(self, now: float) -> list[Action]:
-        if self.identity and (probe := self._probes.of_avoided(self.view, self.identity, now)):
+        if self.identity and (probe := self._probes.probe_avoided(self.view, self.identity, now)):
             return [*probe, *self._decide(now)]
         if self.own_generation:
             return self._decide_in_group(self.own_generation, now)
-        if not self.wants:
+        if not self.wants_group:
             return []
         if not self.identity:
             return [] if self._reclaiming else self._register(now)
-        if self.current and self._includes_this(self.current):
-            self.own_generation, self.wants = self.current, False
+        if self.current and self._includes_own_workers(self.current):
+            self.own_generation, self.wants_group = self.current, False
             self._proposer.reset()
-            self._begun_number = self.current.number
+            self._assigned_number = self.current.number
             self._changes.begin(self.own_generation, self.limits, now)
             own_rank = self.own_generation.ranks[self.identity]
-            leave = [self._announce_as_is()] if self.leaving else []
-            return [Begin(self.own_generation, own_rank), *leave, *self._decide(now)]
+            announcement = [self._announce_change()] if self.leaving else []
+            return [Begin(self.own_generation, own_rank), *announcement, *self._decide(now)]
         if not self._has_full_view:
             return []
         return self._proposer.decide(
@@ -355,22 +362,22 @@ class Membership:
             return self._reclaim(group)
         if is_large(self.limits):
             return self._follow_instructions(group)
-        if not self.view.is_complete:  # the limits were lowered: all members are read next
+        if not self.view.is_complete:  # the limits were lowered: all keys are read next
             return []
-        regroups = self._announced == ("regroup", group.number)
-        if cause := self._reason_to_stop(group, now, regroups=regroups):
-            return self._act_once("stop", [Stop(cause)])
-        if cause := self._changes.reason_to_regroup(self.view, group, self.limits, now):
-            return self._act_once("regroup", [Regroup(cause)])
+        regroups = self._last_request == ("regroup", group.number)
+        if reason := self._reason_to_stop(group, now, regroups=regroups):
+            return self._act_once("stop", [Stop(reason)])
+        if reason := self._changes.reason_to_regroup(self.view, group, self.limits, now):
+            return self._act_once("regroup", [Regroup(reason)])
         return []
 
     def _reason_to_stop(self, group: Generation, now: float, *, regroups: bool) -> str:
-        lost = self._changes.lost(self.view, group, in_doubt=self._in_doubt(now))
-        if not lost or self._changes.may_be_ahead(
+        lost_nodes = self._changes.lost_nodes(self.view, group, in_doubt=self._in_doubt(now))
+        if not lost_nodes or self._changes.may_be_ahead(
             self.view, group, self.limits, now, regroups=regroups
         ):
             return ""
-        return f"lost {enumerated(lost)}"
+        return f"lost {name_list(lost_nodes)}"
 
     # --- a large run ---
 
@@ -381,14 +388,14 @@ class Membership:
         actions = self.view.coordinators.claim(identity, self.current, self.limits, now)
         if not self._has_full_view:
             return actions
-        if self.wants and self.view.is_left_out(identity, self.limits):
+        if self.wants_group and self.view.is_left_out(identity, self.limits):
             actions += self.view.coordinators.give_up_role(identity, now)
         return [*actions, *self._instruct(now)]
 
     def _instruct(self, now: float) -> list[Action]:
         """Instruct the members of the current generation to end it if it cannot, or should not, continue."""
         group = self.current
-        if group is None or not still_training(self.members, group):
+        if group is None or not training_members(self.members, group):
             return []
         self._changes.begin(group, self.limits, now)
         request, revision = self.view.instructions.request, self.view.revision
@@ -402,8 +409,8 @@ class Membership:
     def _follow_instructions(self, group: Generation) -> list[Action]:
         instructions = self.view.instructions
         if self.current and self.current.fenced:
-            fenced = [self.view.node(name) for name in self.current.fenced]
-            return self._act_once("stop", [Stop(f"lost {enumerated(fenced)}")])
+            fenced_nodes = [self.view.node(name) for name in self.current.fenced]
+            return self._act_once("stop", [Stop(f"lost {name_list(fenced_nodes)}")])
         if (reason := instructions.reason("stop", group.number)) is not None:
             return self._act_once("stop", [Stop(reason)])
         if (reason := instructions.reason("regroup", group.number)) is not None:
@@ -414,49 +421,49 @@ class Membership:
 
     def _reclaim(self, group: Generation) -> list[Action]:
         """Restore this agent's key; stop if that was refused, or if etcd has lost the generation, too."""
-        if self._reclaiming or self._announced == ("stop", group.number):
+        if self._reclaiming or self._last_request == ("stop", group.number):
             return []  # workers that were stopped need no key until they are ready again
-        if self.view.has_fenced(self._lapsed):
+        if self.view.has_fenced(self._lapsed_identity):
             return self._act_once("stop", [Stop("the others suspected that this node is lost")])
-        if not self._lapsed or not self.view.revision:
+        if not self._lapsed_identity or not self.view.revision:
             reason = "this node's lease has lapsed: the others continue without it"
             return self._act_once("stop", [Stop(reason)])
         self._reclaiming = True
-        after, avoids = group.number - 1, self._avoided()
+        after, avoids = group.number - 1, self._members_to_avoid()
         self._waits_after = after
-        return [Reclaim(self._lapsed, after, self.leaving, self.view.revision, avoids)]
+        return [Reclaim(self._lapsed_identity, after, self.leaving, self.view.revision, avoids)]
 
     def _in_doubt(self, now: float) -> bool:
         """Return whether a key may be missing only because etcd was unavailable."""
-        return self._away or now < self._doubt_until
+        return self._is_etcd_unreachable or now < self._doubt_until
 
     def _act_once(self, kind: str, actions: list[Action]) -> list[Action]:
-        """Return the actions unless returned for this generation before; a Stop outranks a Regroup."""
+        """Return the actions unless they were returned for this generation before; a Stop outranks a Regroup."""
         number = self.own_generation.number if self.own_generation else 0
-        if self._announced == (kind, number) or (
-            kind == "regroup" and self._announced == ("stop", number)
+        if self._last_request == (kind, number) or (
+            kind == "regroup" and self._last_request == ("stop", number)
         ):
             return []
-        self._announced = (kind, number)
+        self._last_request = (kind, number)
         return actions
 
     def _register(self, now: float) -> list[Action]:
         """Register, but only after a probe of the members if there are any."""
         if self._registering:
             return []
-        probe = self._probes.before_registration(self.view, self.limits, now)
+        probe = self._probes.probe_before_registration(self.view, self.limits, now)
         if probe is not None:
             return probe
         self._registering = True
         self._waits_after = self.view.max_number
-        return [Register(self.view.max_number, self._avoided())]
+        return [Register(self.view.max_number, self._members_to_avoid())]
 
-    def _includes_this(self, generation: Generation) -> bool:
+    def _includes_own_workers(self, generation: Generation) -> bool:
         """Return whether a generation newly includes this agent's workers.
 
-        The own key alone does not show it: while it is put back, it is not among the members.
+        This agent's own key alone does not show it: until the key is back, it is not among the members.
         """
-        after = max(self._waits_for_generation(), self._begun_number)
+        after = max(self._waits_for_generation(), self._assigned_number)
         return self.identity in generation.ranks and generation.number > after
 
     def proposal_failed(self) -> None:

@@ -1,9 +1,9 @@
-"""Supervision of one worker: it starts again after a crash while the node's other workers continue.
+"""Supervision of one worker: after a crash it starts again while the node's other workers continue.
 
 torchrun's agent handles a node's workers only together: when one of its processes ends, it ends the
-others and starts all again. So it watches this process instead of the worker. This process forks the
-worker and waits for it. It has imported everything that the worker needs and holds nothing else, so
-the next start takes milliseconds.
+others and starts all again. So torchrun watches this process instead of the worker. This process forks the
+worker and waits for it. It has imported everything that the worker needs and has no other state, so the
+next start takes milliseconds.
 
 The agent decides whether a crashed worker may start again, by the rule of `crashes`.
 """
@@ -22,12 +22,13 @@ from everstep.elastic.accounting.journal import flush_all
 from everstep.elastic.recovery.worker import FAILED, RESTART
 from everstep.elastic.transport import channel
 
-PAUSE_SECONDS = 0.5  # before a restart: on shared processors it would slow down the recovery of the other workers
+PAUSE_SECONDS = 0.5
+"""Pause before a restart, which takes processor time from the recovery of the other workers."""
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def supervise(work: Callable[[], None]) -> None:
-    """Do the work in a child process, and again after a crash; return when it is done.
+    """Run `work` in a child process and restart it after a crash; return when it is done.
 
     End this process with the worker's exit status if it may not start again, or if it requested a restart
     that only torchrun can do.
@@ -36,7 +37,7 @@ def supervise(work: Callable[[], None]) -> None:
         worker, code = _run(work)
         if code == 0:
             return
-        if code in (RESTART, FAILED) or not _may_start_again(worker):
+        if code in (RESTART, FAILED) or not _may_restart(worker):
             _end_as(code)
         time.sleep(PAUSE_SECONDS)
 
@@ -72,19 +73,19 @@ def _work_as_child(work: Callable[[], None], parent: int) -> NoReturn:
     os._exit(code)
 
 
-def _may_start_again(worker: int) -> bool:
+def _may_restart(worker: int) -> bool:
     """Return True if the agent allows a restart; False without a response."""
     path = os.environ.get(AGENT_VARIABLE)
     if not path:
         return False
     try:
-        line = channel.connect(path)
-        line.send({"hello": os.getpid(), "crashed": worker})
+        stream = channel.connect(path)
+        stream.send({"hello": os.getpid(), "crashed": worker})
     except OSError:
         return False
-    while (message := line.receive()) is not None:
+    while (message := stream.receive()) is not None:
         if "again" in message:
-            line.close()
+            stream.close()
             return bool(message["again"])
     return False
 

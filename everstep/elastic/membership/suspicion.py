@@ -6,20 +6,20 @@ member's other observers. If they agree, it fences the suspect through etcd (`Ru
 do the others continue without it.
 
 No clock can tell a lost machine from a slow one, so a suspicion has no more power than the lapse of a
-lease: it removes the member's key, which every rule of `state_machine` tolerates at any moment. A wrong one
-costs a regroup. The rules that make it rare:
+lease: it removes the member's key, which every rule of `state_machine` tolerates at any moment. A false
+suspicion costs a regroup. These rules make it rare:
 
 1. *Silence counts only while the observer itself runs.* Its attention advances by at most `ATTENTION_SECONDS`
    between two steps, and all messages that have arrived are read first. An observer that was starved or
    frozen has no evidence against a peer.
 2. *Only a member whose heartbeats have arrived is suspected.* Where heartbeats cannot pass, the
    lease decides as before.
-3. *One observer is not enough.* If a suspect has several observers, at least two must suspect it, and more than
-   those that hear it. So an isolated node cannot fence others, and at most one of two halves is fenced, since
-   the transaction requires the key of the node that fences.
+3. *One observer is not enough.* If a suspect has several observers, at least two must suspect it, and they must
+   outnumber the observers that hear it. So an isolated node cannot fence others, and at most one of two halves
+   is fenced, since the transaction requires the key of the node that fences.
 4. *Observers take turns* by rank, in case the first is lost, too, or does not reach etcd: there is no leader whose
    loss is special.
-5. *False suspicions make it slower*, for the node concerned: `FalseSuspicions`.
+5. *False suspicions of a node make later suspicions of it slower*: `FalseSuspicions`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,11 +28,12 @@ from dataclasses import dataclass, field
 from everstep.elastic.membership.arrivals import BEAT_SECONDS, Arrivals, FalseSuspicions
 
 MAX_FULL_MESH = 9  # members: in a larger group each has few observers
-FEW_OBSERVERS = 3  # far apart by rank, since neighbours may be lost together
-ATTENTION_SECONDS = 0.2  # counted at most between two steps
+FEW_OBSERVERS = 3
+"""Observers of a member in a large group; they are far apart by rank, since neighbours may be lost together."""
+ATTENTION_SECONDS = 0.2  # maximum time counted between two steps
 ALERT_LEVEL = 0.4  # suspicion level from which each message counts
 CONSULT_SECONDS = 0.05  # interval between two queries about suspects
-OPINION_SECONDS = 0.3  # an older one does not count
+OPINION_SECONDS = 0.3  # an older opinion does not count
 TURN_SECONDS = 0.15  # how long the next observer waits for the one before it
 MAX_NAMED = 8  # suspects in one message, and in one transaction
 
@@ -57,8 +58,8 @@ class ObservedGroup:
         names = [self._at(rank + distance) for distance in self._distances()]
         return [name for name in names if name in self.nodes]
 
-    def observed(self) -> list[str]:
-        """Return the members that send heartbeats to this one."""
+    def observed_members(self) -> list[str]:
+        """Return the members that send heartbeats to this member."""
         rank = self.members.index(self.identity)
         return [self._at(rank - distance) for distance in self._distances()]
 
@@ -79,34 +80,34 @@ class HeartbeatMessage:
     Attributes:
         sender: identity of the sender.
         suspects: members that it suspects.
-        hears: members of the query whose heartbeats arrive at the sender.
-        is_answer: whether it is the answer to a query; answers are not answered.
+        heard_members: members of the query whose heartbeats arrive at the sender.
+        is_response: whether it is the response to a query; no member responds to a response.
     """
 
     sender: str
     suspects: tuple[str, ...] = ()
-    hears: tuple[str, ...] = ()
-    is_answer: bool = False
+    heard_members: tuple[str, ...] = ()
+    is_response: bool = False
 
 
 @dataclass(frozen=True)
 class OutgoingMessage:
     """A message to send."""
 
-    to: str
+    recipient: str
     message: HeartbeatMessage
 
 
 @dataclass
 class Suspicion:
-    """One member's heartbeats and suspects, and the opinions of the other observers about these."""
+    """One member's heartbeats and suspects, and the opinions of the other observers about the suspects."""
 
     _group: ObservedGroup | None = None
     _clock: float | None = None
     _attention: float = 0.0  # seconds in which this member ran
     _arrivals: dict[str, Arrivals] = field(default_factory=dict)
     _suspects: set[str] = field(default_factory=set)
-    _awaited: dict[str, str] = field(default_factory=dict)  # identity of the last suspect, by node
+    _awaited_suspects: dict[str, str] = field(default_factory=dict)  # last identity, by node
     _opinions: dict[tuple[str, str], tuple[bool, float]] = field(default_factory=dict)
     _agreed_since: dict[str, float] = field(default_factory=dict)
     _false_suspicions: dict[str, FalseSuspicions] = field(default_factory=dict)  # by node
@@ -116,16 +117,16 @@ class Suspicion:
     def follow(self, group: ObservedGroup | None) -> None:
         """Observe the members of a generation; None if this member is in none."""
         self._note_returns(group.nodes if group else {})
-        observed = group.observed() if group else []
+        observed_members = group.observed_members() if group else []
         self._group = group
-        self._arrivals = {name: self._arrivals.get(name) or Arrivals() for name in observed}
+        self._arrivals = {name: self._arrivals.get(name) or Arrivals() for name in observed_members}
         self._suspects &= self._arrivals.keys()
 
     def step(self, messages: Iterable[HeartbeatMessage], now: float) -> list[OutgoingMessage]:
         """Process the messages that have arrived, judge the silent members, and return the messages to send.
 
         Args:
-            messages: all that have arrived since the last step.
+            messages: all messages that have arrived since the last step.
             now: any monotonic clock, in seconds.
         """
         elapsed = now - self._clock if self._clock is not None else 0.0
@@ -159,11 +160,11 @@ class Suspicion:
         group = self._group
         if group is None or group.identity not in group.nodes:
             return ()
-        agreed = [name for name in self.suspects if self._is_agreed(group, name)]
+        agreed_suspects = [name for name in self.suspects if self._is_agreed(group, name)]
         self._agreed_since = {
-            name: self._agreed_since.get(name, self._attention) for name in agreed
+            name: self._agreed_since.get(name, self._attention) for name in agreed_suspects
         }
-        return tuple(name for name in agreed if self._is_my_turn(group, name))
+        return tuple(name for name in agreed_suspects if self._is_my_turn(group, name))
 
     # --- one member ---
 
@@ -171,20 +172,20 @@ class Suspicion:
         if message.sender not in group.members:
             return []
         if message.sender in self._arrivals:
-            self._hear(message.sender)
-        for heard, names in ((False, message.suspects), (True, message.hears)):
+            self._record_arrival(message.sender)
+        for is_heard, names in ((False, message.suspects), (True, message.heard_members)):
             for name in names[:MAX_NAMED]:
-                self._opinions[message.sender, name] = heard, self._attention
-        if message.is_answer or not message.suspects:
+                self._opinions[message.sender, name] = is_heard, self._attention
+        if message.is_response or not message.suspects:
             return []
-        hears = tuple(name for name in message.suspects[:MAX_NAMED] if self._hears(name))
-        reply = HeartbeatMessage(group.identity, self.suspects, hears, is_answer=True)
+        heard_members = tuple(name for name in message.suspects[:MAX_NAMED] if self._hears(name))
+        reply = HeartbeatMessage(group.identity, self.suspects, heard_members, is_response=True)
         return [OutgoingMessage(message.sender, reply)]
 
-    def _hear(self, name: str) -> None:
+    def _record_arrival(self, name: str) -> None:
         self._arrivals[name].record(self._attention)
         self._suspects.discard(name)
-        for node in [node for node, awaited in self._awaited.items() if awaited == name]:
+        for node in [node for node, awaited in self._awaited_suspects.items() if awaited == name]:
             self._note_return(node)
 
     def _hears(self, name: str) -> bool:
@@ -201,18 +202,18 @@ class Suspicion:
                 self._attention
             ):
                 self._suspects.add(name)
-                self._awaited[node] = name
+                self._awaited_suspects[node] = name
                 self._suspicions_of(node).record_suspicion(self._attention)
                 self._consult_at = float("-inf")
 
     def _note_returns(self, nodes: Mapping[str, str]) -> None:
         """Record the nodes of suspects that are registered again, under another identity."""
-        for identity, node in nodes.items() if self._awaited else ():
-            if self._awaited.get(node, identity) != identity:
+        for identity, node in nodes.items() if self._awaited_suspects else ():
+            if self._awaited_suspects.get(node, identity) != identity:
                 self._note_return(node)
 
     def _note_return(self, node: str) -> None:
-        del self._awaited[node]
+        del self._awaited_suspects[node]
         self._suspicions_of(node).record_return(self._attention)
 
     def _suspicions_of(self, node: str) -> FalseSuspicions:
@@ -233,8 +234,8 @@ class Suspicion:
             return []
         self._consult_at = now + CONSULT_SECONDS
         others = {name for suspect in self.suspects for name in self._other_members(group, suspect)}
-        question = HeartbeatMessage(group.identity, self.suspects)
-        return [OutgoingMessage(name, question) for name in sorted(others - set(self.suspects))]
+        query = HeartbeatMessage(group.identity, self.suspects)
+        return [OutgoingMessage(name, query) for name in sorted(others - set(self.suspects))]
 
     # --- agreement ---
 
@@ -244,15 +245,15 @@ class Suspicion:
     def _is_agreed(self, group: ObservedGroup, suspect: str) -> bool:
         others = self._other_members(group, suspect)
         opinions = [self._opinion(name, suspect) for name in others if name not in self._suspects]
-        agree, deny = opinions.count(False), opinions.count(True)
-        return (not others or agree > 0) and agree + 1 > deny
+        agreements, denials = opinions.count(False), opinions.count(True)
+        return (not others or agreements > 0) and agreements + 1 > denials
 
     def _opinion(self, name: str, suspect: str) -> bool | None:
         """Return whether another observer hears a suspect; None without a recent opinion."""
-        heard, heard_at = self._opinions.get((name, suspect), (None, float("-inf")))
-        return heard if self._attention - heard_at <= OPINION_SECONDS else None
+        is_heard, heard_at = self._opinions.get((name, suspect), (None, float("-inf")))
+        return is_heard if self._attention - heard_at <= OPINION_SECONDS else None
 
     def _is_my_turn(self, group: ObservedGroup, suspect: str) -> bool:
-        able = [name for name in group.observers(suspect) if name not in self._suspects]
-        position = able.index(group.identity)
+        available = [name for name in group.observers(suspect) if name not in self._suspects]
+        position = available.index(group.identity)
         return self._attention - self._agreed_since[suspect] >= position * TURN_SECONDS

@@ -27,5 +27,7 @@ def register(creator: Creator = EtcdV3Handler) -> None:
 
     The caller's creator takes precedence: without its handler a launcher could not make the node leave.
     """
-    rendezvous_handler_registry._registry.pop(BACKEND, None)  # it refuses a second registration
+    rendezvous_handler_registry._registry.pop(
+        BACKEND, None
+    )  # the registry refuses a second registration
     rendezvous_handler_registry.register(BACKEND, creator)

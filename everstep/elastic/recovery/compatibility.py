@@ -28,15 +28,17 @@ def check_group(link: Link, identity: str) -> int:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
         boot = str(link.rank)
-    sent = torch.tensor([_number(boot), _number(identity)], dtype=torch.int64)
-    boots, identities = zip(*(record.tolist() for record in link.all_gather(sent)), strict=True)
+    own_record = torch.tensor([_hash_number(boot), _hash_number(identity)], dtype=torch.int64)
+    boots, identities = zip(
+        *(record.tolist() for record in link.all_gather(own_record)), strict=True
+    )
     if identities[0] != identities[link.rank]:
         raise IncompatibleWorkerError(
-            "this worker is not like the others of its run: program, model, data set or settings differ",
-            "Run all workers with one image and one command line; this worker's are in its log.",
+            "this worker is not like the others of its run: its program, model, data set or settings differ",
+            "Run all workers with the same image and command line; its log has the values of this worker.",
         )
     return boots.count(boots[link.rank])
 
 
-def _number(text: str) -> int:
+def _hash_number(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")

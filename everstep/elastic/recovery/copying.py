@@ -14,8 +14,8 @@ from everstep.elastic.recovery.state_machine import CopyPlan, StateReport, StepP
 from everstep.elastic.transport.link import Link
 
 MAX_COMPUTED_SPANS = 8  # spans that fit into a report; each lost group adds one or two
-_PROGRESS_NUMBERS = 4  # two of `StepProgress`, each a generation and a step
-_HEAD = _PROGRESS_NUMBERS + 2 * MAX_COMPUTED_SPANS  # before the checksums
+_PROGRESS_NUMBERS = 4  # two `StepProgress`, each a generation and a step
+_HEADER_NUMBERS = _PROGRESS_NUMBERS + 2 * MAX_COMPUTED_SPANS  # numbers before the checksums
 
 
 def checksums(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
@@ -35,8 +35,8 @@ def compare(
     computed = [edge for span in (*report.computed, *unused) for edge in span]
     numbers = [*_pair(report.progress), *_pair(report.committed), *computed, *sums]
     record = torch.tensor(numbers, dtype=torch.int64)
-    gathered = [record] if link.world_size == 1 else link.all_gather(record)
-    return tuple(_report(record.tolist()) for record in gathered)
+    records = [record] if link.world_size == 1 else link.all_gather(record)
+    return tuple(_report(record.tolist()) for record in records)
 
 
 def copy(link: Link, plan: CopyPlan, tensors: Sequence[torch.Tensor]) -> None:
@@ -46,8 +46,8 @@ def copy(link: Link, plan: CopyPlan, tensors: Sequence[torch.Tensor]) -> None:
         PeerLostError: a worker died meanwhile; the tensors to receive are torn.
     """
     outgoing, incoming = [], []
-    for rank, missing in sorted(plan.missing.items()):
-        for tensor in missing:
+    for rank, missing_tensors in sorted(plan.missing_tensors.items()):
+        for tensor in missing_tensors:
             source = plan.source_of(tensor)
             tag = rank * len(tensors) + tensor
             if source == link.rank:
@@ -60,19 +60,19 @@ def copy(link: Link, plan: CopyPlan, tensors: Sequence[torch.Tensor]) -> None:
 def received_bytes(plan: CopyPlan, rank: int, tensors: Sequence[torch.Tensor]) -> Mapping[int, int]:
     """Return the bytes that a rank receives by the plan, by the rank that sends them."""
     received: dict[int, int] = {}
-    for tensor in plan.missing.get(rank, ()):
+    for tensor in plan.missing_tensors.get(rank, ()):
         source = plan.source_of(tensor)
         received[source] = received.get(source, 0) + tensors[tensor].nbytes
     return received
 
 
 def _report(numbers: list[int]) -> StateReport:
-    edges = numbers[_PROGRESS_NUMBERS:_HEAD]
+    edges = numbers[_PROGRESS_NUMBERS:_HEADER_NUMBERS]
     computed: list[Span] = [span for span in zip(edges[::2], edges[1::2], strict=True) if any(span)]
     return StateReport(
         StepProgress(numbers[0], numbers[1]),
         StepProgress(numbers[2], numbers[3]),
-        tuple(numbers[_HEAD:]),
+        tuple(numbers[_HEADER_NUMBERS:]),
         tuple(computed),
     )
 

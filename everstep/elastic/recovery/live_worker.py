@@ -11,8 +11,8 @@ A training loop uses it like this:
             group.lost(str(error))       # rolls back; join again
 
 Two threads: the training loop's, which alone accesses the state machine, and a thread that receives
-the agent's messages. The second one only sets flags and aborts the group's link, which wakes the
-first.
+the agent's messages. The second thread only sets flags and aborts the group's link, which wakes
+the training loop.
 """
 
 import itertools
@@ -64,7 +64,7 @@ from everstep.elastic.transport.link import GroupAddress, Link
 
 log = logging.getLogger(__name__)
 
-ANSWER_SECONDS = 30.0
+RESPONSE_SECONDS = 30.0
 DETACHED_SAVE_SECONDS = 2.0
 """Time that a leaving worker waits for a group that takes its state before it saves the state itself."""
 
@@ -79,7 +79,7 @@ class TrainingState(Protocol):
         """Return every tensor that the next step depends on, in the same order on all workers."""
 
     def restore(self, committed: StepProgress) -> int:
-        """Load the newest checkpoint or initialise the state; return the completed steps. On one worker.
+        """Load the newest checkpoint or initialise the state, on one worker only; return the completed steps.
 
         Args:
             committed: the newest committed checkpoint, which may not be in its place yet.
@@ -88,13 +88,13 @@ class TrainingState(Protocol):
     def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
         """Return a context for `restore`: `on_hung` is called with a reason if the storage hangs."""
 
-    def adopt(self, step: int, computed: tuple[Span, ...], *, keeps: bool) -> None:
+    def adopt(self, step: int, computed: tuple[Span, ...], *, keeps_units: bool) -> None:
         """Record that the tensors now have the values after `step` completed steps.
 
         Args:
             step: completed steps.
             computed: units of the next step that all workers together have computed.
-            keeps: whether this worker's own units are among them; if not, it must discard them.
+            keeps_units: whether this worker's own units are among them; if not, it must discard them.
         """
 
     def computed(self) -> tuple[Span, ...]:
@@ -127,59 +127,57 @@ class LiveGroup:
         self._link: Link | None = None
         self._address: GroupAddress | None = None
         self._state: TrainingState | None = None
-        self._stopped = 0  # the newest generation that the agent has stopped
+        self._stopped_generation = 0  # the newest generation that the agent has stopped
         # The generation that a node wants to join or leave, and the reason.
         self._regroup_request: tuple[int, str] = (0, "")
         self._loss_reason = ""
-        self._neighbours = 1
+        self._machine_workers = 1
         self._unequal_ranks: tuple[int, ...] = ()
         self._received_bytes: Mapping[int, int] = {}
         self._node_leaves = False
-        self._saved_detached = StepProgress()  # progress of the state saved outside a group
-        self._waiting, self._progress_reported = False, 0
+        self._detached_progress = StepProgress()  # progress of the state saved outside a group
+        self._waits_for_assignment, self._progress_reported = False, 0
         self._end: tuple[str, int | None] | None = None
-        self._answers: dict[int, queue.SimpleQueue[bool]] = {}  # by number of the commit request
-        self._requests = itertools.count(1)
+        self._responses: dict[int, queue.SimpleQueue[bool]] = {}  # by number of the commit request
+        self._request_numbers = itertools.count(1)
         self.leaving = False
         threading.Thread(target=self._listen, name="everstep-group", daemon=True).start()
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        stream.send({"hello": os.getpid(), "local_world_size": local})
+        stream.send({"hello": os.getpid(), "local_world_size": _local_world_size()})
 
     # --- interface of the training loop ---
 
     @property
     def generation(self) -> int:
-        """The generation that this worker is in, or was in last."""
+        """The current or last generation of this worker."""
         return self._core.generation
 
     @property
-    def regroup_wanted(self) -> bool:
+    def is_regroup_requested(self) -> bool:
         """Whether a node joins or leaves this generation."""
         return self._regroup_request[0] == self._core.generation
 
     @property
     def regroup_reason(self) -> str:
         """The node that joins, leaves or was lost, as a message."""
-        return self._regroup_request[1] if self.regroup_wanted else self._loss_reason
+        return self._regroup_request[1] if self.is_regroup_requested else self._loss_reason
 
     def join(self, state: TrainingState) -> RankAssignment:
         """Wait for a generation and join it with the state that all its members have."""
         self._state = state
-        first = not self._core.generation and not self._address
-        self.accounting.begin(Activity.IDLE if first else Activity.FORM)
-        if first:
+        is_first = not self._core.generation and not self._address
+        self.accounting.begin(Activity.IDLE if is_first else Activity.FORM)
+        if is_first:
             self._run(self._core.handle(WarmedUp()))
         else:
             self._run([])
         link = self._link
         assert link is not None  # noqa: S101 - the state machine trains only in a group
-        local = int(os.environ.get("LOCAL_RANK", "0"))
         return RankAssignment(
             link.rank,
             link.world_size,
-            local,
+            _local_rank(),
             link.store,
-            self._neighbours,
+            self._machine_workers,
             link.sum,
             link.begin_all_reduce,
             self._unequal_ranks,
@@ -197,7 +195,7 @@ class LiveGroup:
             if isinstance(action, Apply):
                 apply()
                 self.accounting.end_step()
-                self._progressed()
+                self._report_progress()
             elif not isinstance(action, Train):
                 self._carry_out(action)
         return votes > 0
@@ -223,8 +221,8 @@ class LiveGroup:
     def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
         """Commit the snapshot of a step; return False if it is fenced out.
 
-        Refused if another generation is current, or if this worker's state was replaced by another's since:
-        the snapshot may belong to a history that the group has left.
+        The commit is refused if another generation is current, or if another worker's state has replaced this
+        worker's state since: the snapshot may belong to a history that the group has left.
 
         Args:
             snapshot_generation: generation in which the snapshot was taken.
@@ -234,8 +232,8 @@ class LiveGroup:
         number = self._core.fence(snapshot_generation)
         if not number:
             return False
-        request = next(self._requests)
-        reply = self._answers[request] = queue.SimpleQueue()
+        request = next(self._request_numbers)
+        response = self._responses[request] = queue.SimpleQueue()
         message = {
             "commit": number,
             "snapshot_generation": snapshot_generation,
@@ -244,11 +242,11 @@ class LiveGroup:
         }
         self._send({**message, "request": request})
         try:
-            return reply.get(timeout=ANSWER_SECONDS)
-        except queue.Empty:  # the response may still come; it is not one to a later request
+            return response.get(timeout=RESPONSE_SECONDS)
+        except queue.Empty:  # a response that arrives later belongs to this request only
             return False
         finally:
-            del self._answers[request]
+            del self._responses[request]
 
     def finished(self, summary: str) -> None:
         """Announce to all agents that the run is complete."""
@@ -266,9 +264,9 @@ class LiveGroup:
 
     def _run(self, actions: list[Action]) -> None:
         """Execute actions until the state machine returns `Train`."""
-        pending = deque(actions)
+        pending_actions = deque(actions)
         while True:
-            action = pending.popleft() if pending else None
+            action = pending_actions.popleft() if pending_actions else None
             if isinstance(action, Train):
                 return
             try:
@@ -277,9 +275,9 @@ class LiveGroup:
                 self._loss_reason = self._loss_reason or str(error).partition("\n")[0]
                 log.info("generation %d is given up: %s", self.generation, self._loss_reason)
                 event = GroupLost(self._loss_reason)
-                pending.clear()
+                pending_actions.clear()
             if event:
-                pending.extend(self._core.handle(event))
+                pending_actions.extend(self._core.handle(event))
 
     def _perform(self, actions: list[Action]) -> None:
         for action in actions:
@@ -304,18 +302,20 @@ class LiveGroup:
             case Copy(plan):
                 link = self._required_link()
                 self._copy(link, plan)
-                keeps = link.rank in plan.sources
-                self._required_state().adopt(plan.progress.step, plan.computed, keeps=keeps)
+                keeps_units = link.rank in plan.sources
+                self._required_state().adopt(
+                    plan.progress.step, plan.computed, keeps_units=keeps_units
+                )
                 return Copied()
             case RollBack():
-                gradients_kept = self._required_state().roll_back()
-                self.accounting.break_step(gradients_valid=gradients_kept)
+                gradients_valid = self._required_state().roll_back()
+                self.accounting.break_step(gradients_valid=gradients_valid)
             case LeaveGroup():
                 self._leave_group()
         return None
 
     def _give_up_reading(self, reason: str) -> None:
-        """Stop this worker, whose training loop hangs in a system call; another node reads then.
+        """Stop this worker, whose training loop hangs in a system call, so that another node reads the checkpoint.
 
         The agent and the peers are informed first: a process that hangs in the kernel does not end, and keeps its
         connections.
@@ -335,12 +335,12 @@ class LiveGroup:
         self._received_bytes = copying.received_bytes(plan, link.rank, tensors)
 
     def _note_unequal(self, plan: CopyPlan) -> None:
-        self._unequal_ranks = plan.unequal
-        if plan.unequal:
+        self._unequal_ranks = plan.unequal_ranks
+        if plan.unequal_ranks:
             log.error(
                 "the state of rank %s differs from the state of rank %s after the same step, %d: the hardware "
                 "of a node is at fault; the state of the majority is used",
-                ", ".join(map(str, plan.unequal)),
+                ", ".join(map(str, plan.unequal_ranks)),
                 ", ".join(map(str, plan.sources)),
                 plan.progress.step,
             )
@@ -353,11 +353,11 @@ class LiveGroup:
         link = self._new_link(address)
         with self._lock:
             self._link, self._loss_reason = link, ""
-            stale = self._stopped >= address.generation
-        if stale:
+            is_stopped = self._stopped_generation >= address.generation
+        if is_stopped:
             link.abort()
         link.build()
-        self._neighbours = check_group(link, self._required_state().identity())
+        self._machine_workers = check_group(link, self._required_state().identity())
         return Connected()
 
     def _new_link(self, address: GroupAddress) -> Link:
@@ -374,27 +374,28 @@ class LiveGroup:
             link.close()
 
     def _next_assignment(self) -> Event | None:
-        self._waiting = True
+        self._waits_for_assignment = True
         if self._end:
             self._end_process(*self._end)
         message = self._wait_for_assignment()
-        self._waiting = False
-        local, size = _local_rank(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        rank, world = int(message["node"]) * size + local, int(message["nodes"]) * size
+        self._waits_for_assignment = False
+        workers_per_node = _local_world_size()
+        rank = int(message["node"]) * workers_per_node + _local_rank()
+        world_size = int(message["nodes"]) * workers_per_node
         number = int(message["form"])
         self._address = GroupAddress(
-            number, str(message["host"]), int(message["port"]), rank, world
+            number, str(message["host"]), int(message["port"]), rank, world_size
         )
-        return Assigned(number, rank, world, StepProgress(*message["committed"]))
+        return Assigned(number, rank, world_size, StepProgress(*message["committed"]))
 
     def _wait_for_assignment(self) -> dict[str, Any]:
-        """Return the next generation's message; save the state if this node leaves and none comes."""
+        """Return the next generation's message; save the state if this node leaves and no message arrives."""
         while True:
             try:
                 timeout = DETACHED_SAVE_SECONDS if self._has_unsaved_state() else None
                 message = self._assignments.get(timeout=timeout)
             except queue.Empty:
-                self._saved_detached = self._core.progress
+                self._detached_progress = self._core.progress
                 self._required_state().save_detached()
                 self.accounting.begin(Activity.FORM)
             else:
@@ -402,12 +403,12 @@ class LiveGroup:
                     return message
 
     def _has_unsaved_state(self) -> bool:
-        """Return whether this node leaves with a state that no group may have: there are too few members."""
+        """Return whether this node leaves with a state that no group may have, for lack of members."""
         progress = self._core.progress
         return bool(
             self._node_leaves
             and progress.agreed_generation
-            and progress != self._saved_detached
+            and progress != self._detached_progress
             and progress != self._core.committed
         )
 
@@ -420,7 +421,7 @@ class LiveGroup:
         assert self._state is not None  # noqa: S101 - join() sets it first
         return self._state
 
-    def _progressed(self) -> None:
+    def _report_progress(self) -> None:
         if self._progress_reported < self.generation:
             self._progress_reported = self.generation
             self._send({"progressed": self.generation})
@@ -444,7 +445,7 @@ class LiveGroup:
     def _handle_message(self, message: dict[str, Any]) -> None:
         if "ping" in message:
             self._send({"pong": message["ping"]})
-        if "flush" in message:  # in a thread: the writer needs this one for its commit
+        if "flush" in message:  # in a thread: this one must receive the response to the commit
             threading.Thread(target=self._flush, name="everstep-flush", daemon=True).start()
         if "form" in message:
             self._assignments.put(message)
@@ -454,13 +455,13 @@ class LiveGroup:
         if message.get("regroup"):
             self.leaving = self.leaving or bool(message.get("leaving"))
             self._regroup_request = (int(message["generation"]), str(message["regroup"]))
-        if "answer" in message and (waiting := self._answers.get(int(message["request"]))):
-            waiting.put(bool(message["answer"]))
+        if "answer" in message and (response := self._responses.get(int(message["request"]))):
+            response.put(bool(message["answer"]))
         if message.get("stop"):
             self._stop_generation(int(message["generation"]), str(message["stop"]))
         if "end" in message:
             self._end = (str(message["end"]), message.get("code"))
-            if self._waiting or message.get("code") is None:
+            if self._waits_for_assignment or message.get("code") is None:
                 self._end_process(*self._end)
 
     def _flush(self) -> None:
@@ -471,7 +472,7 @@ class LiveGroup:
 
     def _stop_generation(self, generation: int, reason: str) -> None:
         with self._lock:
-            self._stopped = max(self._stopped, generation)
+            self._stopped_generation = max(self._stopped_generation, generation)
             link = self._link if self._core.generation <= generation else None
             if link:
                 self._loss_reason = reason
@@ -486,9 +487,13 @@ class LiveGroup:
 
 def attach_live(device: torch.device, accounting: TimeAccount | None = None) -> LiveGroup | None:
     """Connect to the agent that started this process; return None if no agent did."""
-    line = connect_to_agent()
-    return LiveGroup(line, device, accounting) if line else None
+    stream = connect_to_agent()
+    return LiveGroup(stream, device, accounting) if stream else None
 
 
 def _local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def _local_world_size() -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

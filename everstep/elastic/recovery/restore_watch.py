@@ -1,8 +1,8 @@
-"""Watches the reading of a checkpoint: all other workers of the group wait for it.
+"""Watch over the reading of a checkpoint, for which all other workers of the group wait.
 
-A hung mount never answers, and a process in such a system call cannot be interrupted. So a thread
-watches when the storage last responded. A slow reading is reported; a hung one is given up, so that
-another node reads.
+A hung mount never responds, and a process in such a system call cannot be interrupted. So a thread
+watches when the storage last responded. A slow reading is reported. A worker whose storage hangs gives up, so that
+another node reads the checkpoint.
 """
 
 import contextlib
@@ -18,39 +18,39 @@ REPORT_SECONDS = 60.0
 
 
 @contextlib.contextmanager
-def watched(
+def watch_reading(
     responded_at: Callable[[], float], timeout_seconds: float, on_hung: Callable[[str], object]
 ) -> Iterator[None]:
     """Watch the reading in this block.
 
     Args:
-        responded_at: returns the time of the monotonic clock at which the storage last responded.
+        responded_at: function that returns the time of the monotonic clock at which the storage last responded.
         timeout_seconds: time without a response after which the storage counts as hung.
         on_hung: called once with the reason, from the watching thread.
     """
     started_at, finished = time.monotonic(), threading.Event()
 
     def watch() -> None:
-        report_at, last, silent = started_at + REPORT_SECONDS, started_at, 0.0
-        poll = min(POLL_SECONDS, timeout_seconds / 4)
-        while not finished.wait(poll):
+        report_at, last_poll_at, silent_seconds = started_at + REPORT_SECONDS, started_at, 0.0
+        poll_seconds = min(POLL_SECONDS, timeout_seconds / 4)
+        while not finished.wait(poll_seconds):
             now = time.monotonic()
             # A frozen or starved process sees no responses: only the time in which this thread runs counts.
-            silent = 0.0 if responded_at() > last else silent + min(now - last, 2 * poll)
-            last = now
-            if silent >= timeout_seconds:
-                reason = (
-                    f"the storage of the checkpoints has not responded for {silent:.0f} s: it hangs"
-                )
-                log.error("%s; this worker gives up, and another one reads", reason)
+            has_responded = responded_at() > last_poll_at
+            elapsed = min(now - last_poll_at, 2 * poll_seconds)
+            silent_seconds = 0.0 if has_responded else silent_seconds + elapsed
+            last_poll_at = now
+            if silent_seconds >= timeout_seconds:
+                reason = f"the storage of the checkpoints has not responded for {silent_seconds:.0f} s: it hangs"
+                log.error("%s; this worker gives up, and another worker reads", reason)
                 on_hung(reason)
                 return
             if now >= report_at:
                 report_at += REPORT_SECONDS
                 log.error(
-                    "the checkpoint has been read for %.0f s; its storage answered %.0f s ago; "
+                    "the checkpoint has been read for %.0f s; its storage responded %.0f s ago; "
                     "all workers wait",
-                    *(now - started_at, silent),
+                    *(now - started_at, silent_seconds),
                 )
 
     threading.Thread(target=watch, name="everstep-restore", daemon=True).start()

@@ -1,8 +1,8 @@
 """A worker whose node holds one replica of the model in shards, one for each of its workers.
 
-For a model that does not fit one device (docs/decisions/0012): the workers of a node compute the same samples
+For a model that does not fit on one device (docs/decisions/0012): the workers of a node compute the same samples
 with tensor parallelism, and workers with the same shard, one on each node, sum their gradients and copy their
-state. So to the training loop a rank is a node. `examples/sharded` uses it.
+state. So a rank of the training loop is a node. `examples/sharded` uses it.
 
 A step is applied only after all workers have received the sums of their shards, and a node's state counts only
 if all its shards are of the same step. Gradients of a broken step are not kept: the workers of a node may have
@@ -42,7 +42,7 @@ class ShardedLink(Link):
         address: address of the group of all workers.
         shards: number of workers of each node.
         device: device of the tensors.
-        group: the worker's connection to its agent.
+        group: group whose agent receives the reports of stalls.
 
     Attributes:
         shard: group of the workers with this worker's shard; its rank is the node's.
@@ -89,7 +89,7 @@ class ShardedGroup(LiveGroup):
     """The group of a worker with one shard.
 
     Args:
-        line: connection to the agent.
+        stream: connection to the agent.
         device: device of the model.
         shards: number of workers of each node.
         accounting: account of the worker's time.
@@ -175,7 +175,7 @@ class ShardedGroup(LiveGroup):
                 return Compared(reports_of_shard(reports, self._shards, link.node.rank))
             case Copy(plan):
                 self._copy(self._sharded_link().shard, plan)
-                self._required_state().adopt(plan.progress.step, (), keeps=False)
+                self._required_state().adopt(plan.progress.step, (), keeps_units=False)
                 return Copied()
         return super()._carry_out(action)
 
@@ -207,9 +207,9 @@ def attach_sharded(device: torch.device, accounting: TimeAccount, shards: int) -
     Raises:
         EverstepError: no agent started this process.
     """
-    line = connect_to_agent()
-    if line is None:
+    stream = connect_to_agent()
+    if stream is None:
         raise EverstepError(
             "no agent started this worker", "Start it with `everstep launch --nproc-per-node N`."
         )
-    return ShardedGroup(line, device, shards, accounting)
+    return ShardedGroup(stream, device, shards, accounting)

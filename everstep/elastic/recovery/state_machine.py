@@ -12,15 +12,15 @@ momentum), described by its `StepProgress`. The rules:
    and the batch statistics have changed, and `RollBack` restores the statistics. A sum contains every member's
    share, so an applied step is complete, whichever worker dies afterwards.
 2. *The most advanced complete state wins.* Members of one generation differ by one step at most: some
-   received the last sum, some did not. Those that did send their state to the others; if none did, the
+   received the last sum, some did not. The workers that received it send their state to the others; if none did, the
    step is repeated. So a step is never lost while one worker with it lives, and never applied twice.
-3. *A state is as recent as the generation that last agreed on it*; that outranks its step. A worker
+3. *States are compared by the generation that last agreed on them, then by their steps.* A worker
    that was frozen, fenced out and thawed may have more steps, but of a history that the others have
-   left: it receives theirs.
-4. *A state that is being overwritten counts as none* until the last byte has arrived. A worker that
+   left, so it receives their state.
+4. *A state that is being overwritten counts as no state* until the last byte has arrived. A worker that
    dies while it sends leaves torn states, and torn states are never sent to a worker.
 5. *The disk counts as one more worker.* If no worker has a complete state, or if a committed checkpoint is
-   more advanced than all of them, rank 0 loads the newest one, and the others receive its state. So a
+   more advanced than all of them, rank 0 loads the newest checkpoint, and the others receive its state. So a
    commit is never undone: the committed states of a run are one history.
 6. *Gradients computed for the step in flight are kept* by the workers with the state that the group
    continues from: they have agreed on the division of that step, and on nothing else since. The others
@@ -35,7 +35,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from everstep.elastic.data_order.leftover import Span, merged
+from everstep.elastic.data_order.leftover import Span, merge_spans
 
 
 class Phase(Enum):
@@ -90,16 +90,16 @@ class CopyPlan:
     Attributes:
         progress: progress of the state that all will have.
         sources: ranks with this state, in order.
-        missing: for each other rank, the indices of the tensors that it must receive.
+        missing_tensors: for each other rank, the indices of the tensors that it must receive.
         computed: units of the next step that the sources have computed.
-        unequal: ranks with the same progress and different bytes: memory or arithmetic failed somewhere.
+        unequal_ranks: ranks with the same progress and different bytes: memory or arithmetic failed somewhere.
     """
 
     progress: StepProgress
     sources: tuple[int, ...]
-    missing: Mapping[int, tuple[int, ...]]
+    missing_tensors: Mapping[int, tuple[int, ...]]
     computed: tuple[Span, ...] = ()
-    unequal: tuple[int, ...] = ()
+    unequal_ranks: tuple[int, ...] = ()
 
     def source_of(self, tensor: int) -> int:
         """Return the rank that sends a tensor: sources take turns, so that all their links are used."""
@@ -115,24 +115,28 @@ def plan_copy(reports: Sequence[StateReport]) -> CopyPlan | None:
     Returns:
         None if only the disk has the state.
     """
-    best = max(report.progress for report in reports)
-    if best.agreed_generation == 0 or best < max(report.committed for report in reports):
+    best_progress = max(report.progress for report in reports)
+    if best_progress.agreed_generation == 0 or best_progress < max(
+        report.committed for report in reports
+    ):
         return None
-    advanced = [rank for rank, report in enumerate(reports) if report.progress == best]
-    sums = _majority([reports[rank].sums for rank in advanced])
-    sources = [rank for rank in advanced if reports[rank].sums == sums]
-    missing = {
+    advanced_ranks = [
+        rank for rank, report in enumerate(reports) if report.progress == best_progress
+    ]
+    sums = _majority([reports[rank].sums for rank in advanced_ranks])
+    sources = [rank for rank in advanced_ranks if reports[rank].sums == sums]
+    missing_tensors = {
         rank: tuple(tensor for tensor in range(len(sums)) if _differs(report, sums, tensor))
         for rank, report in enumerate(reports)
         if rank not in sources
     }
-    computed = merged(span for rank in sources for span in reports[rank].computed)
-    unequal = tuple(rank for rank in advanced if rank not in sources)
-    return CopyPlan(best, tuple(sources), missing, computed, unequal)
+    computed = merge_spans(span for rank in sources for span in reports[rank].computed)
+    unequal_ranks = tuple(rank for rank in advanced_ranks if rank not in sources)
+    return CopyPlan(best_progress, tuple(sources), missing_tensors, computed, unequal_ranks)
 
 
 def _majority(sums: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the most frequent checksums; of equally frequent ones the checksums of the lowest rank.
+    """Return the most frequent checksums; in a tie, the checksums of the lowest rank.
 
     Equal progress with different bytes is a fault of one worker's memory or processor. The lowest ranks have
     been in the run for the longest time.
@@ -176,7 +180,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Restored:
-    """Rank 0's state is the newest checkpoint's, or the initial one at step 0."""
+    """Rank 0 has loaded the newest checkpoint, or the initial state of step 0."""
 
     step: int
 
@@ -188,7 +192,7 @@ class Copied:
 
 @dataclass(frozen=True)
 class Summed:
-    """The sum of a step has arrived. `votes`: how many workers want to regroup after it."""
+    """The sum of a step has arrived, with the number of workers that vote to regroup after it."""
 
     votes: int
 
@@ -237,7 +241,7 @@ class Connect:
 
 @dataclass(frozen=True)
 class Compare:
-    """Exchange reports with the whole group; this one still lacks the checksums."""
+    """Exchange reports with the whole group; `report` still lacks the checksums."""
 
     report: StateReport
 
@@ -287,8 +291,8 @@ class Recovery:
         rank: its rank in that generation.
         world_size: number of workers in that generation.
         progress: progress of its state.
-        unbroken_since: the generation since which its state was never replaced by another's: a snapshot
-            taken since then belongs to the group's own history and may still be committed.
+        unbroken_since: the generation since which its state was never replaced by another worker's state: a
+            snapshot taken since then belongs to the group's own history and may still be committed.
         committed: progress of the newest checkpoint when this generation was agreed.
     """
 
@@ -340,7 +344,7 @@ class Recovery:
                 self.unbroken_since = self.generation
                 return self._compare()
             case Copied(), Phase.COPYING:
-                return self._copied()
+                return self._finish_copy()
             case Summed(votes), Phase.TRAINING:
                 return self._apply(votes)
             case RegroupAgreed(), Phase.TRAINING:
@@ -365,19 +369,19 @@ class Recovery:
                 self.phase = Phase.RESTORING
                 return [Restore()]
             return self._compare()  # matches rank 0's second report
-        missing = plan.missing.get(self.rank, ())
+        has_torn_state = bool(plan.missing_tensors.get(self.rank))
         self.phase, self._incoming = Phase.COPYING, plan.progress
-        if self.rank in plan.missing:
+        if self.rank in plan.missing_tensors:
             self.unbroken_since = self.generation
-        if missing:
+        if has_torn_state:
             self.progress = StepProgress()  # torn from here on
         return [Copy(plan)]
 
-    def _copied(self) -> list[Action]:
+    def _finish_copy(self) -> list[Action]:
         """Record that all workers have one state now, agreed by this generation."""
-        copied = self._incoming or self.progress
+        progress = self._incoming or self.progress
         self.phase, self._incoming = Phase.TRAINING, None
-        self.progress = StepProgress(self.generation, copied.step)
+        self.progress = StepProgress(self.generation, progress.step)
         return [Train()]
 
     def _apply(self, votes: int) -> list[Action]:
@@ -389,6 +393,6 @@ class Recovery:
         return [LeaveGroup(), Ready()]
 
     def _roll_back(self) -> list[Action]:
-        training = self.phase is Phase.TRAINING
+        was_training = self.phase is Phase.TRAINING
         self._incoming = None
-        return [*([RollBack()] if training else []), *self._leave_group()]
+        return [*([RollBack()] if was_training else []), *self._leave_group()]

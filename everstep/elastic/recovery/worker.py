@@ -19,7 +19,6 @@ RESTART = 75
 FAILED = 76
 """Exit code of a worker whose failure a restart would repeat; the agent has the reason."""
 
-
 LAST_LINES_SECONDS = 0.5
 """Time for the last lines of the journal before a process ends itself; its disk may hang."""
 
@@ -36,7 +35,7 @@ class Group(Protocol):
         """Whether this worker's own node leaves."""
 
     @property
-    def regroup_wanted(self) -> bool:
+    def is_regroup_requested(self) -> bool:
         """Whether a node joins or leaves, so that the loop should stop after a step that all agree on."""
 
     @property
@@ -81,7 +80,7 @@ class SingleProcessGroup:
 
     generation = 0
     leaving = False
-    regroup_wanted = False
+    is_regroup_requested = False
     regroup_reason = ""
     _state: "TrainingState | None" = None
 
@@ -94,7 +93,7 @@ class SingleProcessGroup:
         if self._state is None:
             with state.watch_reading(lambda reason: end_process(reason, FAILED)):
                 step = state.restore(StepProgress())
-            state.adopt(step, (), keeps=True)
+            state.adopt(step, (), keeps_units=True)
         self._state = state
         return RankAssignment.single()
 
@@ -144,8 +143,8 @@ def end_process(reason: str, code: int = RESTART) -> NoReturn:
 def connect_to_agent() -> channel.MessageStream | None:
     """Connect to the agent that started this process; return None if no agent did.
 
-    If the agent has died meanwhile, end this process: on its own it would be a second writer, or wait
-    for peers that never connect.
+    If the agent has died meanwhile, end this process, which would otherwise be a second writer or wait for peers
+    that never connect.
     """
     path = os.environ.get(AGENT_VARIABLE)
     if not path:

@@ -11,7 +11,7 @@ from everstep.elastic.accounting.time_account import Activity
 from everstep.elastic.data_order.sampler import Ids
 from everstep.elastic.training.microbatches import Microbatch
 from everstep.elastic.training.session import Session
-from everstep.elastic.training.worker import announced
+from everstep.elastic.training.worker import announce_errors
 from everstep.elastic.transport.group import PeerLostError
 from everstep.errors import EverstepError
 
@@ -26,26 +26,32 @@ class Batch:
         number: number of the step, from 1.
         epoch: epoch of the step, from 0.
         size: samples of the global batch.
-        rehearsal: whether it is computed before this worker joins the others, and then discarded.
+        rehearsal: whether the batch is computed before this worker joins the others, and then discarded.
         loss: mean loss over the global batch after `step`; NaN if no loss was passed to `backward`.
     """
 
     def __init__(
-        self, session: Session, ids: Ids, planned: Sequence[Microbatch], *, rehearsal: bool = False
+        self,
+        session: Session,
+        ids: Ids,
+        planned_microbatches: Sequence[Microbatch],
+        *,
+        rehearsal: bool = False,
     ) -> None:
-        self._session, self._planned = session, planned
+        self._session, self._planned_microbatches = session, planned_microbatches
         completed = session.state.step
         self.number, self.epoch = completed + 1, session.order.epoch_of(completed)
         self.size, self.rehearsal = len(ids), rehearsal
         self.loss = float("nan")
         self._current: Microbatch | None = None
-        self._loss: torch.Tensor | None = None  # this worker's share of the current micro-batch's
-        self._computed = self._stepped = self._over = False
+        # This worker's share of the loss of the current micro-batch.
+        self._loss: torch.Tensor | None = None
+        self._computed = self._stepped = self._is_over = False
 
     @property
     def indices(self) -> torch.Tensor:
         """The data set's indices of the current micro-batch, or else of this worker's whole share; int64."""
-        microbatches = [self._current] if self._current else self._planned
+        microbatches = [self._current] if self._current else self._planned_microbatches
         return torch.cat(
             [torch.empty(0, dtype=torch.int64), *(torch.from_numpy(m.ids) for m in microbatches)]
         )
@@ -57,9 +63,9 @@ class Batch:
         """
         if self._computed or self._current:
             raise self._misuse("microbatches() was called twice")
-        for microbatch in self._planned:
+        for microbatch in self._planned_microbatches:
             if not self.rehearsal and not self._session.group_lives():
-                self._over = True
+                self._is_over = True
                 return
             yield self._begin(microbatch)
             self._end(microbatch)
@@ -70,7 +76,7 @@ class Batch:
         accounting = self._session.worker.accounting
         accounting.begin(Activity.DATA)
         self._session.begin_microbatch(microbatch, rehearsal=self.rehearsal)
-        with announced(self._session.worker.group):
+        with announce_errors(self._session.worker.group):
             samples = self._session.load(microbatch.ids, self.epoch)
         accounting.begin(Activity.COMPUTE)
         return samples
@@ -79,7 +85,7 @@ class Batch:
         loss = float(self._loss) if self._loss is not None else 0.0
         if not self.rehearsal and not self._session.end_microbatch(microbatch, loss):
             raise self._misuse(
-                "no gradient arrived: backward() was not called, or nothing needs one"
+                "no gradient arrived: backward() was not called, or no parameter needs a gradient"
             )
         self._current = None
 
@@ -105,7 +111,7 @@ class Batch:
         """
         share = loss * self.weight(samples)
         self._loss = share.detach() + (self._loss if self._loss is not None else 0.0)
-        self._session.note_reported()
+        self._session.note_loss()
         scaler = self._session.scaler
         (scaler.scale(share) if scaler else share).backward()  # type: ignore[no-untyped-call]
 
@@ -113,13 +119,13 @@ class Batch:
         """Sum the gradients of all workers, and apply the step on all of them or on none.
 
         Returns:
-            True if it was applied. False if the group broke or the gradients did not fit: the next batch
-            is the same step; also after a rehearsal.
+            True if it was applied. False after a rehearsal, or if the group broke or the gradients did not fit;
+            the next batch is then the same step.
         """
         if self._stepped:
             raise self._misuse("step() was called twice")
         self._stepped = True
-        if self._over:
+        if self._is_over:
             return False
         if not self._computed:
             raise self._misuse("step() was called before all of microbatches() was consumed")
@@ -134,7 +140,7 @@ class Batch:
 
     def close(self) -> None:
         """Raise an error if the loop continued without `step`."""
-        if not self._stepped and not self._over:
+        if not self._stepped and not self._is_over:
             raise self._misuse("the loop continued without step()")
 
     def __enter__(self) -> Self:
@@ -151,18 +157,18 @@ class Batch:
         """Compute the same step again after a lost group or an out-of-memory error."""
         self._session.interruptible = False
         if isinstance(error, PeerLostError):
-            self._over = True
+            self._is_over = True
             self._session.lose_group(str(error))
             return True
         if isinstance(error, torch.OutOfMemoryError) and self._current:
-            self._over = True
+            self._is_over = True
             traceback.clear_frames(trace)  # they hold the memory that the next attempt needs
             self._session.lower_microbatch(len(self._current.ids))
             return True
         return False
 
     def _misuse(self, problem: str) -> EverstepError:
-        return self._session.failed(
+        return self._session.announce_failure(
             f"step {self.number}: {problem}",
             "Consume batch.microbatches(), run a backward pass for each, then call batch.step() once.",
         )

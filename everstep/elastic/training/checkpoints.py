@@ -1,4 +1,4 @@
-"""The checkpoints of a run: when they are due, where they are written, which one to continue from."""
+"""The checkpoints of a run: when they are due, where they are written, and which of them to continue from."""
 
 import logging
 import time
@@ -21,23 +21,23 @@ from everstep.elastic.checkpoint.writer import Writer
 from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.recovery.worker import Group
 from everstep.elastic.training.options import RunOptions
-from everstep.elastic.training.resume import choose
+from everstep.elastic.training.resume import choose_checkpoint
 from everstep.elastic.training.run_storage import RunStorage
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenCheckpoint:
     """The last committed checkpoint of this worker.
 
     Attributes:
-        at: Unix time of the commit.
-        seconds: time in which it was written.
+        committed_at: Unix time of the commit.
+        seconds: duration of the write.
         size: its size in bytes.
     """
 
-    at: float
+    committed_at: float
     seconds: float
     size: int
 
@@ -68,8 +68,8 @@ class Checkpoints:
         self._storage, self._options, self._fingerprint = storage, options, dict(fingerprint)
         self._group, self._journal = group, journal
         self._saved_at, self._saved_step = time.monotonic(), 0
-        self._led_since, self._writes_since = time.time(), time.monotonic()
-        self._written: Written | None = None
+        self._leads_since, self._writes_since = time.time(), time.monotonic()
+        self._last_written: WrittenCheckpoint | None = None
         self._failures = 0
         self._writer = self._create_writer(storage) if storage else None
 
@@ -79,7 +79,7 @@ class Checkpoints:
                 "checkpoint", step=manifest.step, seconds=round(seconds, 3), bytes=size
             )
             storage.note_commit(manifest)
-            self._written = Written(time.time(), seconds, size)
+            self._last_written = WrittenCheckpoint(time.time(), seconds, size)
 
         return Writer(
             storage.checkpoints,
@@ -102,13 +102,13 @@ class Checkpoints:
         """
         if self._writer is None:
             return {}
-        written = self._written
-        saved = max(written.at if written else 0.0, self._led_since)
+        last_written = self._last_written
+        saved_at = max(last_written.committed_at if last_written else 0.0, self._leads_since)
         return {
-            metrics.CHECKPOINT_TIME: saved if saves else None,
+            metrics.CHECKPOINT_TIME: saved_at if saves else None,
             metrics.CHECKPOINT_INTERVAL: self._options.checkpoint_seconds,
-            metrics.CHECKPOINT_WRITE: written.seconds if written else None,
-            metrics.CHECKPOINT_BYTES: written.size if written else None,
+            metrics.CHECKPOINT_WRITE: last_written.seconds if last_written else None,
+            metrics.CHECKPOINT_BYTES: last_written.size if last_written else None,
             metrics.CHECKPOINT_FAILURES: self._failures,
         }
 
@@ -118,10 +118,10 @@ class Checkpoints:
             self._writer.prepare(state)
 
     def begin_to_save(self, step: int, *, promoted: bool) -> None:
-        """Count the age of the last checkpoint from now; soon due if this worker writes in another's place."""
+        """Count the age of the last checkpoint from now; it is due soon if this worker replaces another writer."""
         age = self._options.checkpoint_seconds - PROMOTED_SAVE_SECONDS if promoted else 0
         self._saved_at, self._saved_step = time.monotonic() - age, step
-        self._led_since, self._writes_since = time.time(), time.monotonic()
+        self._leads_since, self._writes_since = time.time(), time.monotonic()
 
     @property
     def timeout_seconds(self) -> float:
@@ -129,21 +129,21 @@ class Checkpoints:
         return self._options.storage_timeout_seconds
 
     @property
-    def hung(self) -> bool:
-        """Whether a write hangs, in the time since which this worker writes the checkpoints."""
-        return self._writer is not None and self._writer.hung_since(self._writes_since)
+    def is_hung(self) -> bool:
+        """Whether a write hangs, in the time for which this worker has written the checkpoints."""
+        return self._writer is not None and self._writer.is_hung(self._writes_since)
 
     def responded_at(self) -> float:
         """Return the time of the monotonic clock at which the storage last responded."""
         return self._storage.checkpoints.responded_at if self._storage else 0.0
 
-    def due(self, step: int) -> bool:
-        """Return whether the last checkpoint is old enough, and written."""
-        old = (
+    def is_due(self, step: int) -> bool:
+        """Return whether the last checkpoint is old enough and its write is complete."""
+        is_old = (
             time.monotonic() - self._saved_at >= self._options.checkpoint_seconds
             or step - self._saved_step >= self._options.checkpoint_steps
         )
-        if not old or self._writer is None:
+        if not is_old or self._writer is None:
             return False
         if self._writer.busy:
             self._writer.report_if_stuck()
@@ -154,14 +154,14 @@ class Checkpoints:
         step: int,
         tensors: Mapping[str, torch.Tensor],
         extra: Mapping[str, Any],
-        unchanging: set[str],
+        unchanging_names: set[str],
     ) -> None:
-        """Start a checkpoint; tensors named in `unchanging` do not change before `wait_snapshot` has returned."""
+        """Start a checkpoint; the tensors `unchanging_names` do not change before `wait_snapshot` has returned."""
         if self._writer is None:
             return
         self._saved_at, self._saved_step = time.monotonic(), step
         manifest = Manifest(step, self._group.generation, self._fingerprint, extra)
-        self._writer.start(tensors, manifest, unchanging=unchanging)
+        self._writer.start(tensors, manifest, unchanging_names=unchanging_names)
 
     def wait_snapshot(self) -> None:
         """Wait until the snapshot is complete."""
@@ -169,7 +169,7 @@ class Checkpoints:
             self._writer.wait_snapshot()
 
     def wait(self) -> bool:
-        """Wait until no write is in progress; return False if one hangs."""
+        """Wait until no write is in progress; return False if a write hangs."""
         return self._writer is None or self._writer.wait()
 
     def commit(self, generation: int, step: int) -> bool:
@@ -187,24 +187,25 @@ class Checkpoints:
         if self._storage:
             self._storage.note_samples(step, samples)
 
-    def newest(self, committed: StepProgress) -> StoredCheckpoint | None:
-        """Return the newest valid checkpoint of this run; first make a committed one visible.
+    def newest_checkpoint(self, committed: StepProgress) -> StoredCheckpoint | None:
+        """Return the newest valid checkpoint of this run, after making the committed checkpoint visible.
 
         Raises:
-            EverstepError: the committed checkpoint is lost, or all existing ones belong to another run.
+            EverstepError: the committed checkpoint is lost, or all checkpoints belong to another run.
         """
         storage = self._storage
         if storage is None:
             return None
         record = CommitRecord(committed.agreed_generation, committed.step)
-        if record.generation and committed.run != storage.run_id():  # new, or was moved away
+        # The run is new, or its folder was moved away.
+        if record.generation and committed.run != storage.run_id():
             self._journal.note("other_run_committed", step=record.step)
             log.warning(
                 "the newest commit, of step %d, belongs to another run than %s: it is not used",
                 *(record.step, storage.location),
             )
             record = CommitRecord()
-        return choose(
+        return choose_checkpoint(
             storage.checkpoints,
             self._fingerprint,
             self._options.accept_data,

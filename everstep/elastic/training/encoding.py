@@ -1,6 +1,6 @@
 """Encoding of the states of schedulers, gradient scalers, averages and optimizers as tensors and JSON.
 
-A state may contain numbers, texts, containers of these, and tensors. No pickle: a checkpoint is on a
+An encoded state may contain numbers, strings, containers of these, and tensors. No pickle: a checkpoint is on a
 shared volume, and users with write access to it must not be able to run code in the training.
 """
 
@@ -14,7 +14,7 @@ import torch
 from everstep.errors import EverstepError
 
 Tensors = dict[str, torch.Tensor]
-_PLAIN = (str, int, float, bool, type(None))
+_KEY_TYPES = (str, int, float, bool, type(None))
 
 
 def encode(value: object, path: str, tensors: Tensors) -> Any:  # noqa: ANN401 - JSON
@@ -38,7 +38,7 @@ def encode(value: object, path: str, tensors: Tensors) -> Any:  # noqa: ANN401 -
         return encode(value.item(), path, tensors)
     raise EverstepError(
         f"{path} is a {type(value).__name__}, which cannot be part of a checkpoint",
-        "A state_dict may contain numbers, texts, tensors, and lists, tuples and dicts of these.",
+        "A state_dict may contain numbers, strings, tensors, and lists, tuples and dicts of these.",
     )
 
 
@@ -46,10 +46,10 @@ def _encode_mapping(value: Mapping[Any, Any], path: str, tensors: Tensors) -> di
     kind = "counter" if isinstance(value, Counter) else "dict"
     pairs = []
     for key, item in value.items():
-        if not isinstance(key, _PLAIN):
+        if not isinstance(key, _KEY_TYPES):
             raise EverstepError(
                 f"{path} has a key of type {type(key).__name__}, which cannot be part of a checkpoint",
-                "Use texts or numbers as keys of a state_dict.",
+                "Use strings or numbers as keys of a state_dict.",
             )
         pairs.append([key, encode(item, f"{path}.{key}", tensors)])
     return {kind: pairs}

@@ -12,12 +12,12 @@ from everstep.elastic.training.session import Session
 from everstep.elastic.transport.reducer import sum_scalars
 from everstep.errors import EverstepError
 
-CHUNK = 1500  # samples between two votes on whether to regroup
+CHUNK_SAMPLES = 1500  # samples between two votes on whether to regroup
 MAX_BATCH = 256  # samples computed at a time
 
 
 class RegroupError(Exception):
-    """The workers have agreed to regroup in an evaluation; it is repeated in the next group."""
+    """The workers have agreed to regroup during an evaluation, which the next group repeats."""
 
     def __init__(self, leavers: int) -> None:
         super().__init__(leavers)
@@ -42,8 +42,8 @@ class EpochEnd:
         try:
             for callback in callbacks:
                 callback(epoch)
-        except RegroupError as agreed:
-            self._session.regroup(agreed.leavers)
+        except RegroupError as error:
+            self._session.regroup(error.leavers)
             return False
         finally:
             self.running = self._session.interruptible = False
@@ -54,7 +54,7 @@ class EpochEnd:
         self._check()
         worker = self._session.worker
         worker.group.check()
-        votes = [float(worker.group.regroup_wanted), float(worker.group.leaving)]
+        votes = [float(worker.group.is_regroup_requested), float(worker.group.leaving)]
         *sums, regroup, leavers = sum_scalars(
             [*values, *votes], worker.device, worker.assignment.sum
         )
@@ -83,24 +83,24 @@ class EpochEnd:
         model.eval()
         totals: dict[str, float] = {}
         try:
-            for first in range(0, size, CHUNK):
+            for first in range(0, size, CHUNK_SAMPLES):
                 own_share, next_share = (
-                    self.share(np.arange(start, max(start, min(start + CHUNK, size))))
-                    for start in (first, first + CHUNK)
+                    self.share(np.arange(start, max(start, min(start + CHUNK_SAMPLES, size))))
+                    for start in (first, first + CHUNK_SAMPLES)
                 )
                 if expect:
                     expect(own_share, next_share)
-                counted = self._count(own_share, min(bound, MAX_BATCH), load, score)
-                if not len(own_share):  # only the names: all workers sum the same numbers
-                    counted = dict.fromkeys(self._count(np.arange(1), 1, load, score), 0.0)
-                names = sorted(counted)
-                sums = self.sum(*(counted[name] for name in names))
+                own_sums = self._sum_scores(own_share, min(bound, MAX_BATCH), load, score)
+                if not len(own_share):  # zeros under the same names, which the others sum, too
+                    own_sums = dict.fromkeys(self._sum_scores(np.arange(1), 1, load, score), 0.0)
+                names = sorted(own_sums)
+                sums = self.sum(*(own_sums[name] for name in names))
                 totals = {n: totals.get(n, 0.0) + s for n, s in zip(names, sums, strict=True)}
         finally:
             model.train(was_training)
         return {name: total / size for name, total in totals.items()}
 
-    def _count(
+    def _sum_scores(
         self,
         ids: Ids,
         bound: int,
@@ -122,7 +122,7 @@ class EpochEnd:
         if not self.running:
             raise EverstepError(
                 "the workers evaluate together only in a callback of Run.each_epoch",
-                "Decorate the evaluation with @run.each_epoch: it is then repeated if the group changes.",
+                "Decorate the evaluation with @run.each_epoch: the next group then repeats it if the group changes.",
             )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from everstep.elastic.data_order.leftover import Span, merged
+from everstep.elastic.data_order.leftover import Span, merge_spans
 from everstep.elastic.data_order.sampler import Ids
 from everstep.errors import EverstepError
 
@@ -33,7 +33,7 @@ class Microbatch:
     Attributes:
         spans: units of the step, in order.
         ids: samples of these units.
-        last: whether it is the last one of this worker's share.
+        last: whether it is the last micro-batch of this worker's share.
     """
 
     spans: tuple[Span, ...]
@@ -43,7 +43,7 @@ class Microbatch:
 
 def split_spans(spans: Iterable[Span], bound: int | None) -> list[tuple[Span, ...]]:
     """Split units into the fewest groups of at most `bound` units; sizes differ by one at most."""
-    spans = merged(spans)
+    spans = merge_spans(spans)
     units = sum(last - first for first, last in spans)
     if not units:
         return []
@@ -54,12 +54,12 @@ def split_spans(spans: Iterable[Span], bound: int | None) -> list[tuple[Span, ..
 
 def _cut(spans: Iterable[Span], begin: int, end: int) -> tuple[Span, ...]:
     """Return the units from number `begin` to number `end`, counted through all spans."""
-    selected, before = list[Span](), 0
+    selected_spans, preceding_units = list[Span](), 0
     for first, last in spans:
-        shift = first - before
-        selected.append((max(first, begin + shift), min(last, end + shift)))
-        before += last - first
-    return merged(span for span in selected if span[0] < span[1])
+        shift = first - preceding_units
+        selected_spans.append((max(first, begin + shift), min(last, end + shift)))
+        preceding_units += last - first
+    return merge_spans(span for span in selected_spans if span[0] < span[1])
 
 
 class MicrobatchLimit:
@@ -67,7 +67,7 @@ class MicrobatchLimit:
 
     Args:
         bound: the user's bound, in samples; None to find it.
-        folder: folder of the run, where found bounds are saved; None to save none.
+        folder: folder of the run, where found bounds are saved; None to save no bound.
         device: device on which the model computes.
     """
 
@@ -78,21 +78,21 @@ class MicrobatchLimit:
             (n for n in (bound, self._read().get(self._device_name)) if n), default=None
         )
 
-    def lower(self, failed: int) -> int:
-        """Halve the bound after micro-batches of `failed` samples did not fit; return it.
+    def lower(self, failed_samples: int) -> int:
+        """Halve the bound after micro-batches of `failed_samples` samples did not fit; return it.
 
         Raises:
             EverstepError: a single sample does not fit.
         """
-        if failed <= 1:
+        if failed_samples <= 1:
             raise EverstepError(
                 f"one sample does not fit into the memory of this device, {self._device_name}",
                 "Use a smaller model or smaller samples, or a device with more memory.",
             )
-        self.samples = min(failed // 2, self.samples or failed)
+        self.samples = min(failed_samples // 2, self.samples or failed_samples)
         log.warning(
             "%d samples do not fit into the memory of %s: computing at most %d at a time",
-            *(failed, self._device_name, self.samples),
+            *(failed_samples, self._device_name, self.samples),
         )
         self._save(self.samples)
         return self.samples

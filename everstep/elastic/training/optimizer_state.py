@@ -47,15 +47,15 @@ class OptimizerState:
         names: name of each parameter of the model.
 
     Raises:
-        EverstepError: the optimizer has parameters that are not the model's, or none, or its step needs
-            a closure.
+        EverstepError: the optimizer has no parameters, or parameters that are not the model's, or its step
+            needs a closure.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, names: Mapping[nn.Parameter, str]) -> None:
         self.optimizer = optimizer
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         _check_parameters(self._parameters, names)
-        state = dict(optimizer.state) or _trial(optimizer, self._parameters)
+        state = dict(optimizer.state) or _take_trial_step(optimizer, self._parameters)
         self._slots = [
             _Slot(_tensor_name(names[p], key), p, key, torch.empty_like(t, device="meta"), t.device)
             for p in self._parameters
@@ -95,7 +95,7 @@ class OptimizerState:
         """Make the optimizer use the tensors that `tensors()` returned, with these numbers.
 
         Args:
-            numbers: result of `numbers()`; None in a checkpoint of a version that did not save them.
+            numbers: result of `numbers()`; None in a checkpoint without numbers.
             tensors: the tensors that `numbers()` separated.
         """
         hyperparameters: dict[str, Any] = {"materialised": True}
@@ -136,7 +136,7 @@ def _tensor_name(parameter: str, key: str) -> str:
 
 
 @torch.no_grad()
-def _trial(
+def _take_trial_step(
     optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]
 ) -> dict[nn.Parameter, dict[str, Any]]:
     """Return the state after a step with zero gradients, and undo that step."""
@@ -161,11 +161,13 @@ def _trial(
 
 
 def _check_parameters(parameters: list[nn.Parameter], names: Mapping[nn.Parameter, str]) -> None:
-    foreign = [number for number, parameter in enumerate(parameters) if parameter not in names]
-    if not parameters or foreign:
+    foreign_indices = [
+        number for number, parameter in enumerate(parameters) if parameter not in names
+    ]
+    if not parameters or foreign_indices:
         raise EverstepError(
-            f"{len(foreign)} of the optimizer's {len(parameters)} parameters are not the model's"
-            if foreign
+            f"{len(foreign_indices)} of the optimizer's {len(parameters)} parameters are not the model's"
+            if foreign_indices
             else "the optimizer has no parameters",
             "Create the optimizer from model.parameters(), after the model is on its device.",
         )

@@ -42,10 +42,10 @@ class RunOptions:
         global_batch: samples in one step, over all workers.
         epochs: passes over the data set.
         seed: seed of the sample order and of random layers.
-        max_steps: steps after which the run ends; 0: only at the end of its epochs.
+        max_steps: steps after which the run ends; 0 to end only after its epochs.
         mode: `live`, or `exact` for results that do not depend on the group's history.
         shard_size: samples that `exact` computes at a time; its results depend on it.
-        max_microbatch: samples computed at a time, at most; None: all, halved after out-of-memory errors.
+        max_microbatch: maximum number of samples computed at a time; None for all, halved after out-of-memory errors.
         max_grad_norm: norm to which gradients are clipped, or None.
         nonfinite_loss: reaction to a non-finite loss or gradient: `stop` the run, or `skip` the update.
         compress: `bf16` sends gradients in half the bytes; for `live`.
@@ -55,7 +55,7 @@ class RunOptions:
         keep_checkpoints: number of checkpoints to keep.
         storage_timeout_seconds: seconds without a response after which the checkpoints' storage counts as hung.
         accept_data: digest of changed data with which the run may continue, from the error message.
-        accept_older_checkpoint: committed step whose loss is accepted, from the error message; 0: none.
+        accept_older_checkpoint: committed step whose loss is accepted, from the error message; 0 for none.
     """
 
     global_batch: int
@@ -86,8 +86,8 @@ class RunOptions:
         return self.mode == "exact"
 
     @property
-    def microbatch_of_exact(self) -> int:
-        """Samples in one shard of mode `exact`, which is computed at a time."""
+    def exact_shard_size(self) -> int:
+        """Number of samples in one shard of mode `exact`, which are computed together."""
         return min(self.shard_size, self.max_microbatch or self.shard_size)
 
     def _violations(self) -> list[str]:
@@ -121,7 +121,7 @@ def options_from(arguments: Mapping[str, Any]) -> RunOptions:
     """Return the options from keyword arguments.
 
     Raises:
-        EverstepError: a name is unknown, one is missing, or a value is out of bounds.
+        EverstepError: an option is unknown or missing, or a value is out of bounds.
     """
     option_names = [field.name for field in fields(RunOptions)]
     for name in arguments:

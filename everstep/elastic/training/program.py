@@ -1,6 +1,6 @@
 """The version of a training program: workers of two versions would not take the same steps.
 
-The version is computed from the sources and is not a number that must be raised by hand: two images
+The version is computed from the sources instead of being a number to increment by hand: two images
 that were built from the same sources may train together.
 """
 
@@ -24,10 +24,10 @@ def script_version() -> str:
     """Return the version of the script that Python runs, with the elastic library and torch."""
     script = getattr(sys.modules["__main__"], "__file__", None)
     try:
-        digest = hashlib.sha256(Path(script).read_bytes()).hexdigest()[:16] if script else ""
+        script_digest = hashlib.sha256(Path(script).read_bytes()).hexdigest()[:16] if script else ""
     except OSError:
-        digest = ""
-    return f"{digest} {version()}"
+        script_digest = ""
+    return f"{script_digest} {version()}"
 
 
 def digest(*folders: Path) -> str:

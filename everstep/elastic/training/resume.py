@@ -1,7 +1,7 @@
 """The checkpoint that a run continues from, even after its data have changed.
 
 A run whose data changed is another run unless a user accepts the change. The option that accepts it
-names exactly these data: if it stays in a manifest, it accepts no later change.
+names exactly these data: if it stays in a Kubernetes manifest, it accepts no later change.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,10 +23,10 @@ from everstep.errors import EverstepError
 DATA = "data"  # the fingerprint's name for the data's identity
 
 
-def choose(
+def choose_checkpoint(
     store: CheckpointStore,
     fingerprint: Mapping[str, Any],
-    accepted: str,
+    accepted_data: str,
     on_skip: Callable[[SkippedCheckpoint], None],
     record: CommitRecord = NO_COMMIT,
     accept_lost_step: int = 0,
@@ -37,15 +37,15 @@ def choose(
     Args:
         store: store of the checkpoints.
         fingerprint: settings of this run.
-        accepted: digest of the data with which a run of other data may continue, or "".
+        accepted_data: digest of the data with which a run of other data may continue, or "".
         on_skip: called with every checkpoint that failed verification.
         record: record of the run's newest commit.
         accept_lost_step: committed step whose loss the user accepts; 0 for none.
         on_lost: called with an accepted loss.
 
     Raises:
-        EverstepError: there are checkpoints, but of other settings or of data that are not accepted; or
-            the committed one is damaged or missing.
+        EverstepError: the checkpoints belong to other settings or to data that are not accepted, or the
+            committed checkpoint is damaged or missing.
     """
 
     def restore(expected: Mapping[str, Any]) -> StoredCheckpoint | None:
@@ -61,15 +61,17 @@ def choose(
     try:
         return restore(fingerprint)
     except OtherRunError as error:
-        recorded = error.newest.manifest.fingerprint
-        if {**recorded, DATA: ""} != {**fingerprint, DATA: ""}:
+        recorded_fingerprint = error.newest.manifest.fingerprint
+        if {**recorded_fingerprint, DATA: ""} != {**fingerprint, DATA: ""}:
             raise
-        if accepted != contents(fingerprint[DATA]):
-            raise _other_data(error.newest, recorded[DATA], fingerprint[DATA]) from error
-        return restore(recorded)
+        if accepted_data != contents_digest(fingerprint[DATA]):
+            raise _other_data(
+                error.newest, recorded_fingerprint[DATA], fingerprint[DATA]
+            ) from error
+        return restore(recorded_fingerprint)
 
 
-def contents(identity: str) -> str:
+def contents_digest(identity: str) -> str:
     """Return the last word of a data set's identity, which identifies its contents."""
     return identity.rpartition(" ")[2]
 
@@ -94,7 +96,7 @@ def check_shapes(
 def _other_data(checkpoint: StoredCheckpoint, recorded: str, current: str) -> EverstepError:
     return EverstepError(
         f"the data have changed since {checkpoint.location} was written: {recorded} then; {current} now",
-        "Restore the previous data. Or continue with these from that step: pass "
-        f"--accept-data={contents(current)} (in a stack: job.acceptData). "
+        "Restore the previous data. Or continue with the present data from that step: pass "
+        f"--accept-data={contents_digest(current)} (in a stack: job.acceptData). "
         "Or start again: pass --fresh=WORD with any word.",
     )

@@ -30,7 +30,7 @@ from everstep.elastic.training.samples import SampleLoader, size_of
 from everstep.elastic.training.session import Session
 from everstep.elastic.training.steps import SCALARS, ExactSteps, LiveSteps
 from everstep.elastic.training.training_state import RunState, Stateful
-from everstep.elastic.training.worker import Worker, announced, connect, worker_name
+from everstep.elastic.training.worker import Worker, announce_errors, connect, worker_name
 from everstep.elastic.transport.exact_reducer import ExactReducer
 from everstep.elastic.transport.group import PeerLostError, RankAssignment
 from everstep.elastic.transport.reducer import GradientReducer
@@ -38,7 +38,7 @@ from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-REHEARSED_SAMPLES = 8
+REHEARSAL_SAMPLES = 8
 FINISH_SECONDS = 5.0  # time to finish a micro-batch after a lost group, to keep its gradients
 RESERVED_NAMES = ("model", "momentum", "optimizer", "hyperparameters", "exact")
 Callback = TypeVar("Callback", bound=Callable[..., object])
@@ -49,13 +49,13 @@ class Run:
 
     Args:
         model: model on its device, with the same architecture on all workers.
-        optimizer: optimizer of the model's parameters; any whose step needs gradients only.
+        optimizer: optimizer of the model's parameters, whose step needs gradients only.
         dataset: map-style data set, with a length and indices.
         dataset_size: number of samples that the program indexes itself, in place of `dataset`.
         checkpoint: folder of the run, shared by all workers, or `s3://BUCKET/PREFIX`; None to keep the state
             in memory only.
         collate_fn: function that makes a batch of a list of samples; torch's own if None.
-        scheduler: learning-rate scheduler; it takes a step after each applied step.
+        scheduler: learning-rate scheduler, which takes a step after each applied step.
         scaler: gradient scaler; the run unscales, steps and updates.
         states: further objects that belong to the state, by name: averaged weights, metrics.
         fingerprint: settings that must be equal to continue from a checkpoint; None for the run's own.
@@ -90,21 +90,21 @@ class Run:
         rehearse: bool = True,
         **options: Any,  # noqa: ANN401 - checked by RunOptions
     ) -> None:
-        checked = options_from(options)
+        run_options = options_from(options)
         hooks = hooks or RunHooks()
         size = size_of(dataset, dataset_size)
         device = _device_of(model)
-        states = _all_states(states or {}, scheduler, scaler, checked)
+        states = _all_states(states or {}, scheduler, scaler, run_options)
         folder, storage = storage_at(checkpoint)
         worker = _worker(group, device, folder)
         run_fingerprint = {
             DATA: f"{size} samples",
-            **(fingerprint or _fingerprint(checked, model, optimizer)),
+            **(fingerprint or _fingerprint(run_options, model, optimizer)),
         }
         self.model, self.optimizer = model, optimizer
         self._device, self._collate = device, collate_fn
         self._session = self._new_session(
-            _Setup(checked, size, folder, storage, worker, run_fingerprint, hooks),
+            _Setup(run_options, size, folder, storage, worker, run_fingerprint, hooks),
             states,
             identity or program.script_version(),
             hooks.load or SampleLoader(dataset, collate_fn, device),
@@ -130,7 +130,7 @@ class Run:
         options, worker, hooks = setup.options, setup.worker, setup.hooks
         order = SampleOrder(setup.size, options.global_batch, options.epochs, options.seed)
         reducer = _reducer(options, self.model)
-        with announced(worker.group):
+        with announce_errors(worker.group):
             state = setup.run_state(self.model, self.optimizer, states, reducer, identity, order)
         limit = MicrobatchLimit(options.max_microbatch, setup.folder, worker.device)
         return Session(
@@ -195,17 +195,17 @@ class Run:
     # --- callbacks ---
 
     def each_epoch(self, callback: Callback) -> Callback:
-        """Call a function with the number of completed epochs after each one, on all workers.
+        """Call a function with the number of completed epochs after each epoch, on all workers.
 
-        It is called again if the group changes meanwhile. Only there may `sum`, `share` and `evaluate`
-        be called. Usable as a decorator.
+        It is called again if the group changes meanwhile. `sum`, `share` and `evaluate` may be called only in
+        such a function. Usable as a decorator.
         """
         self._callbacks.append(callback)
         return callback
 
     def after_step(self, callback: Callback) -> Callback:
         """Call a function after each applied step, before it may be saved. Usable as a decorator."""
-        self._session.after_step.append(callback)
+        self._session.step_callbacks.append(callback)
         return callback
 
     def sum(self, *values: float) -> list[float]:
@@ -227,11 +227,11 @@ class Run:
         Args:
             dataset: map-style, or a number of samples whose indices are passed to `score`.
             score: called with the parts of a collated batch; returns tensors of one value per sample.
-            expect: called with the indices of this worker's next samples, and of the samples after them.
+            expect: called with the indices of this worker's next samples and of the samples after them.
         """
-        own_indices = isinstance(dataset, int)
-        size = size_of(None, dataset) if own_indices else size_of(dataset, None)
-        load = SampleLoader(None if own_indices else dataset, self._collate, self._device)
+        is_size = isinstance(dataset, int)
+        size = size_of(None, dataset) if is_size else size_of(dataset, None)
+        load = SampleLoader(None if is_size else dataset, self._collate, self._device)
         return self._epoch_end.evaluate(size, load, score, expect)
 
     def note(self, kind: str, **fields: object) -> None:
@@ -251,7 +251,7 @@ class Run:
         self._iterating = True
         session = self._session
         metrics.serve_if_configured(session.reading)
-        with announced(session.worker.group):
+        with announce_errors(session.worker.group):
             if self._rehearses:
                 with session.worker.accounting.attribute_all_to(Activity.START_UP):
                     yield (rehearsal := self._rehearsal())
@@ -282,8 +282,10 @@ class Run:
         """Return whether callbacks are due: after each epoch, and after the last step."""
         session = self._session
         if self.step >= self.total_steps:
-            return session.state.evaluated < session.options.epochs
-        return session.order.ends_epoch(self.step) and session.state.evaluated < self._epochs()
+            return session.state.evaluated_epochs < session.options.epochs
+        return (
+            session.order.ends_epoch(self.step) and session.state.evaluated_epochs < self._epochs()
+        )
 
     def _epochs(self) -> int:
         """Return the completed epochs; the first one counts as completed if the run ends in it."""
@@ -294,7 +296,7 @@ class Run:
         epochs = self._epochs()
         if self._callbacks and not self._epoch_end.run(self._callbacks, epochs):
             return False
-        self._session.state.evaluated = epochs
+        self._session.state.evaluated_epochs = epochs
         return True
 
     def _complete(self) -> None:
@@ -305,7 +307,7 @@ class Run:
         """Return a batch of a few samples: operations that are slow the first time must not delay others."""
         session = self._session
         ids = session.order.batch(0)[
-            : min(REHEARSED_SAMPLES, session.limit.samples or REHEARSED_SAMPLES)
+            : min(REHEARSAL_SAMPLES, session.limit.samples or REHEARSAL_SAMPLES)
         ]
         session.state.reducer.clear()
         return Batch(session, ids, [Microbatch(((0, len(ids)),), ids, last=True)], rehearsal=True)
@@ -361,7 +363,7 @@ class _Setup:
             hooks=self.hooks,
             identity=f"{identity} {fingerprint} {options.overlap}",
             samples=self.size,
-            last=(steps_of_run, options.epochs),
+            totals=(steps_of_run, options.epochs),
         )
 
 
@@ -370,18 +372,18 @@ def _worker(
 ) -> Worker:
     """Return this process as a worker, connected to its agent."""
     accounting = group[1] if group else TimeAccount()
-    joined = group[0] if group else connect(device, accounting)
+    worker_group = group[0] if group else connect(device, accounting)
     path = folder / "journal" / f"{worker_name()}.jsonl" if folder else Path(os.devnull)
-    return Worker(joined, accounting, Journal(path), device, RankAssignment.single())
+    return Worker(worker_group, accounting, Journal(path), device, RankAssignment.single())
 
 
 def _device_of(model: nn.Module) -> torch.device:
-    trained = [p for p in model.parameters() if p.requires_grad]
-    if not trained:
+    trained_parameters = [p for p in model.parameters() if p.requires_grad]
+    if not trained_parameters:
         raise EverstepError("no parameter of the model needs gradients", "Pass the model to train.")
-    if len({parameter.device for parameter in trained}) > 1:
+    if len({parameter.device for parameter in trained_parameters}) > 1:
         raise EverstepError("the model is on several devices", "Move the model to one device.")
-    return trained[0].device
+    return trained_parameters[0].device
 
 
 def _all_states(
@@ -425,13 +427,13 @@ def _fingerprint(
         "seed": options.seed,
     }
     if options.exact:
-        fingerprint |= {"mode": options.mode, "shard_size": options.microbatch_of_exact}
+        fingerprint |= {"mode": options.mode, "shard_size": options.exact_shard_size}
     return fingerprint
 
 
 def _reducer(options: RunOptions, model: nn.Module) -> GradientReducer | ExactReducer:
     if options.exact:
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-        shards = -(-options.global_batch // options.microbatch_of_exact)
+        shards = -(-options.global_batch // options.exact_shard_size)
         return ExactReducer(model, scalars=SCALARS + 1, shards=shards)
     return GradientReducer(model, scalars=SCALARS, compress=options.compress == "bf16")

@@ -46,9 +46,9 @@ def not_writable(folder: Path, error: OSError) -> EverstepError:
 
 
 def run_id(folder: Path) -> str:
-    """Return the identity of the run in this folder; empty if it began without one, or did not begin.
+    """Return the identity of the run in this folder; empty if there is no record, or none in it.
 
-    A commit in etcd contains it: a run of the same name in another folder has another identity.
+    A commit in etcd contains this identity: a run of the same name in another folder has another identity.
     """
     try:
         return str(json.loads((folder / RUN_FILE).read_text()).get("id", ""))
@@ -59,9 +59,9 @@ def run_id(folder: Path) -> str:
 def note_samples(folder: Path, step: int, samples: int) -> None:
     """Record the number of samples from the step after `step` on, if it has changed."""
     record = json.loads((folder / RUN_FILE).read_text())
-    changed = with_samples(record, step, samples)
-    if changed != record:
-        write_json(folder / RUN_FILE, changed)
+    updated_record = with_samples(record, step, samples)
+    if updated_record != record:
+        write_json(folder / RUN_FILE, updated_record)
 
 
 def with_samples(record: Mapping[str, Any], step: int, samples: int) -> dict[str, Any]:
@@ -70,8 +70,8 @@ def with_samples(record: Mapping[str, Any], step: int, samples: int) -> dict[str
     The check of `trainer.verify` depends on it, and a user may have accepted other data.
     """
     changes = record.get("data_changes", [])
-    current = [record["samples"], *(c["samples"] for c in changes if c["step"] <= step)][-1]
-    if current == samples:
+    current_samples = [record["samples"], *(c["samples"] for c in changes if c["step"] <= step)][-1]
+    if current_samples == samples:
         return dict(record)
     return {**record, "data_changes": [*changes, {"step": step, "samples": samples}]}
 

@@ -28,7 +28,7 @@ class RunStorage(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the run: the last part of its place."""
+        """Name of the run: the last part of its path or address."""
 
     @property
     def checkpoints(self) -> CheckpointStore:
@@ -38,7 +38,7 @@ class RunStorage(Protocol):
         """Write the record of a new run; keep the record of a run that continues.
 
         Raises:
-            EverstepError: the place cannot be written.
+            EverstepError: the folder or bucket cannot be written.
         """
 
     def run_id(self) -> str:
@@ -75,9 +75,9 @@ class FolderStorage:
         run_record.note_samples(self._folder, step, samples)
 
     def note_commit(self, manifest: Manifest) -> None:
-        """Append a line to the ledger, in one write; readers skip a torn one, as in a journal."""
-        with contextlib.closing(Journal(self._folder / LEDGER_FILE)) as commits:
-            commits.note("commit", **_ledger_entry(manifest))
+        """Append a line to the ledger, in one write; readers skip a torn line, as in a journal."""
+        with contextlib.closing(Journal(self._folder / LEDGER_FILE)) as ledger:
+            ledger.note("commit", **_ledger_entry(manifest))
 
 
 class BucketStorage:
@@ -107,12 +107,14 @@ class BucketStorage:
         """Record the number of samples from the step after `step` on, if it has changed."""
         while True:
             record, version = self._record()
-            changed = with_samples(record, step, samples)
-            if changed == record or self._bucket.put_if(RUN_FILE, _json(changed), version):
+            updated_record = with_samples(record, step, samples)
+            if updated_record == record:
+                return
+            if self._bucket.put_if(RUN_FILE, _json(updated_record), version):
                 return
 
     def note_commit(self, manifest: Manifest) -> None:
-        """Write an entry of the ledger; a repeated one has the same key and content."""
+        """Write an entry of the ledger; a repeated entry has the same key and content."""
         entry = _ledger_entry(manifest)
         key = f"ledger/{manifest.step:08d}-g{manifest.generation:08d}.json"
         self._bucket.put(key, _json(entry))
@@ -125,7 +127,7 @@ class BucketStorage:
 def storage_at(
     checkpoint: str | os.PathLike[str] | None,
 ) -> tuple[Path | None, RunStorage | None]:
-    """Return the folder of a run, for files besides the checkpoints, and its storage.
+    """Return the folder of a run, if any, for files besides the checkpoints, and its storage.
 
     Raises:
         EverstepError: the address is not valid, or a package is missing.
@@ -133,7 +135,7 @@ def storage_at(
     if checkpoint is None:
         return None, None
     if "://" in (address := os.fspath(checkpoint)):
-        # Only here: the trainer's image, which needs a folder, has no module of optional packages.
+        # Imported only here: the trainer's image, which needs a folder, has no module of optional packages.
         from everstep.elastic.checkpoint.s3_bucket import bucket_at
 
         return None, BucketStorage(bucket_at(address))

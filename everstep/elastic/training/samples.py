@@ -30,7 +30,7 @@ class SampleLoader:
 
     def __call__(self, ids: Ids, epoch: int = 0) -> Any:  # noqa: ANN401 - as the user's data set has them
         """Return these samples as one batch."""
-        del epoch  # a map-style data set has none
+        del epoch  # a map-style data set has no epochs
         if self._dataset is None:
             return torch.from_numpy(ids)
         indices = ids.tolist()
@@ -56,7 +56,7 @@ def size_of(dataset: object, dataset_size: int | None) -> int:
     """Return the number of samples.
 
     Raises:
-        EverstepError: neither argument gives it, both do, or there are none.
+        EverstepError: neither or both arguments are given, or there are no samples.
     """
     if (dataset is None) == (dataset_size is None):
         raise EverstepError(
@@ -68,7 +68,7 @@ def size_of(dataset: object, dataset_size: int | None) -> int:
     ):
         raise EverstepError(
             f"dataset is a {type(dataset).__name__}, which has no length and no indices",
-            "Pass a map-style data set: an iterable one cannot be shared by a changing group.",
+            "Pass a map-style data set: a changing group cannot share an iterable data set.",
         )
     size = dataset_size if dataset_size is not None else len(dataset)  # type: ignore[arg-type]
     if size < 1:

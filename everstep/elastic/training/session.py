@@ -23,13 +23,13 @@ from everstep.elastic.training.microbatches import Microbatch, MicrobatchLimit
 from everstep.elastic.training.options import RunHooks, RunOptions
 from everstep.elastic.training.steps import Steps, Sums
 from everstep.elastic.training.training_state import RunState
-from everstep.elastic.training.worker import Worker, announced, worker_name
+from everstep.elastic.training.worker import Worker, announce_errors, worker_name
 from everstep.elastic.transport.group import PeerLostError, RankAssignment, broadcast_text
 from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-MAX_SKIPPED_STEPS = 10  # consecutive ones: `skip` is for rare steps, not for a diverged model
+MAX_SKIPPED_STEPS = 10  # consecutive steps: `skip` is for rare steps, not for a diverged model
 HUNG = "hung"  # result of a saver whose storage hangs
 READ_AHEAD = 1  # steps whose samples are read while the current one computes
 
@@ -50,11 +50,11 @@ class Session:
         load: function that returns the samples with these ids in an epoch, as the loop needs them.
         job: name of the run, and further fields for the journal's first line.
         scaler: gradient scaler, if any.
-        scheduler: learning-rate scheduler, if any; it takes a step after each applied one.
-        after_step: callbacks after each applied step.
-        attached: whether this worker is in a group, or on its own.
+        scheduler: learning-rate scheduler, if any; it takes a step after each applied step.
+        step_callbacks: callbacks after each applied step.
+        attached: whether this worker is in a group; a process without peers is a group of one.
         interruptible: whether layers may end the computation.
-        skipped: consecutive steps whose update was skipped here: not part of the state.
+        skipped_steps: number of consecutive steps whose update was skipped here; not part of the state.
     """
 
     options: RunOptions
@@ -69,14 +69,14 @@ class Session:
     job: Mapping[str, Any]
     scaler: torch.amp.GradScaler | None = None
     scheduler: Any = None
-    after_step: list[Callable[[], object]] = field(default_factory=list)
+    step_callbacks: list[Callable[[], object]] = field(default_factory=list)
     attached: bool = False
     interruptible: bool = False
-    skipped: int = 0
-    _entered: bool = False
-    _reported: bool = False
-    _began: float = 0.0
-    _steps_done: int = 0  # by this process
+    skipped_steps: int = 0
+    _has_entered: bool = False
+    _has_loss: bool = False
+    _step_began_at: float = 0.0
+    _steps_done: int = 0  # completed by this process
     _last_step: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -88,7 +88,7 @@ class Session:
 
     def join(self) -> None:
         """Wait for a generation and join it; a process on its own restores its state."""
-        if not self._entered:
+        if not self._has_entered:
             self.state.begin()
         self._enter(self.worker.group.join(self.state))
         self.attached = True
@@ -96,10 +96,10 @@ class Session:
     def _enter(self, assignment: RankAssignment) -> None:
         """Enter a generation: set the number of threads, record it in the journal, prepare checkpoints."""
         worker, state = self.worker, self.state
-        promoted = self._entered and assignment.rank == 0 and not worker.leads
+        promoted = self._has_entered and assignment.rank == 0 and not worker.leads
         worker.assignment, worker.saver = assignment, 0
         worker.set_threads(exact=self.options.exact)
-        if not self._entered:
+        if not self._has_entered:
             self._note_start()
             worker.accounting.on_report(self.note_seconds)
         self.note_seconds()
@@ -118,9 +118,9 @@ class Session:
             worker.journal.note("step", **self._last_step, again=True)
         if worker.leads:
             state.checkpoints.prepare(state.all_tensors())
-        if promoted or not self._entered:
+        if promoted or not self._has_entered:
             state.checkpoints.begin_to_save(state.step, promoted=promoted)
-        self._entered = True
+        self._has_entered = True
 
     def lose_group(self, reason: str) -> None:
         """Roll back and leave a broken group."""
@@ -149,7 +149,7 @@ class Session:
 
     def plan(self) -> tuple[Ids, Sequence[Microbatch]]:
         """Start the next step; return the samples of its global batch and this worker's micro-batches."""
-        self._began = time.monotonic()
+        self._step_began_at = time.monotonic()
         self.worker.accounting.begin_step()
         if self.hooks.expect:
             self.hooks.expect(self._upcoming())
@@ -159,10 +159,10 @@ class Session:
     def _upcoming(self) -> list[tuple[int, Ids]]:
         """Return this worker's samples of this step, and of the next one if the group does not change."""
         step = self.state.step
-        last = min(step + 1 + READ_AHEAD, self.total_steps)
+        end = min(step + 1 + READ_AHEAD, self.total_steps)
         return [
             (self.order.epoch_of(number), self.steps.share(number, self.order.batch(number)))
-            for number in range(step, last)
+            for number in range(step, end)
         ]
 
     def begin_microbatch(self, microbatch: Microbatch, *, rehearsal: bool) -> None:
@@ -181,20 +181,20 @@ class Session:
         for parameter in self.state.model.parameters():
             parameter.grad = None
 
-    def failed(self, problem: str, fix: str) -> EverstepError:
+    def announce_failure(self, problem: str, fix: str) -> EverstepError:
         """Announce to all agents that the run has failed permanently; return the error to raise."""
         self.worker.group.failed(problem)
         return EverstepError(problem, fix)
 
-    def note_reported(self) -> None:
+    def note_loss(self) -> None:
         """Record that the losses of this step are known."""
-        self._reported = True
+        self._has_loss = True
 
     def sum_and_apply(self) -> float | None:
         """Sum over all workers and apply the step; return its loss, or None if it must be computed again."""
         try:
-            with announced(self.worker.group):
-                sums = self.steps.sum(reported=self._reported)
+            with announce_errors(self.worker.group):
+                sums = self.steps.sum(has_loss=self._has_loss)
                 return self._apply(sums) if sums else None
         except PeerLostError as error:
             self.lose_group(str(error))
@@ -207,7 +207,7 @@ class Session:
             EverstepError: one sample does not fit, or the shards of `exact` do not.
         """
         state = self.state
-        with announced(self.worker.group):
+        with announce_errors(self.worker.group):
             if self.options.exact:
                 raise EverstepError(
                     f"a shard of {samples} samples does not fit into the memory of this device, and "
@@ -218,9 +218,9 @@ class Session:
         if state.reducer.sending:  # the others have received gradients that are not complete
             self.lose_group(f"{samples} samples did not fit into memory")
             return
-        owed = state.in_flight.discarded()
+        remaining_units = state.in_flight.without_gradients()
         state.reducer.roll_back()
-        state.in_flight = owed
+        state.in_flight = remaining_units
         if self.worker.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -235,7 +235,7 @@ class Session:
             rate = self._learning_rate()
             self._update(sums)
             self.state.step += 1
-            self.state.ledger = self.state.ledger.plus(sums.samples, sums.digest)
+            self.state.ledger = self.state.ledger.with_step(sums.samples, sums.digest)
             self._note_step(sums.loss, rate, samples)
             self.worker.accounting.end_step()
             if sums.hung:
@@ -244,7 +244,7 @@ class Session:
                 self._save_before_regroup(sums.leavers)
 
         self.attached = not self.worker.group.after_sum(sums.votes, apply)
-        return sums.loss if self._reported else math.nan
+        return sums.loss if self._has_loss else math.nan
 
     def _update(self, sums: Sums) -> None:
         state = self.state
@@ -255,9 +255,9 @@ class Session:
         self._take_optimizer_step()
         if self.scheduler is not None:
             self.scheduler.step()
-        for callback in self.after_step:
+        for callback in self.step_callbacks:
             callback()
-        self.skipped = 0
+        self.skipped_steps = 0
 
     def _take_optimizer_step(self) -> None:
         optimizer, scaler = self.state.optimizer, self.scaler
@@ -282,15 +282,15 @@ class Session:
         """
         if self.scaler:  # it skips the update and lowers the scale
             return
-        self.skipped += 1
+        self.skipped_steps += 1
         step = self.state.step + 1
         self.worker.journal.note("nonfinite_step", step=step, loss=str(loss))
-        if self.options.nonfinite_loss == "skip" and self.skipped <= MAX_SKIPPED_STEPS:
+        if self.options.nonfinite_loss == "skip" and self.skipped_steps <= MAX_SKIPPED_STEPS:
             log.warning("step %d is not applied to the model: its loss is %s", step, loss)
             return
         raise EverstepError(
             f"the loss of step {step} is {loss}, or its gradient is not finite: training has diverged",
-            "Lower the learning rate or raise the share of warm-up steps (in our trainer: --learning-rate, "
+            "Lower the learning rate, or raise the share of warm-up steps (in our trainer: --learning-rate, "
             "--warmup-fraction); the checkpoints before this step are valid."
             + (
                 " Or raise the shard size: over a few small samples a normalisation divides by almost nothing."
@@ -303,20 +303,20 @@ class Session:
 
     def save_if_due(self) -> None:
         """Start a checkpoint on rank 0 if the last one is old enough."""
-        if self.attached and self.worker.saves and self.state.checkpoints.due(self.state.step):
+        if self.attached and self.worker.saves and self.state.checkpoints.is_due(self.state.step):
             self._save()
 
     def _change_saver(self) -> None:
-        """Make the worker of the next rank write the checkpoints: the storage of the present one hangs.
+        """Make the worker of the next rank write the checkpoints: the storage of the present writer hangs.
 
-        All workers of the group do so after the same step. The worker with the hung storage trains on.
+        All workers of the group do so after the same step. The worker with the hung storage continues to train.
         """
         worker, checkpoints = self.worker, self.state.checkpoints
         worker.saver = (worker.saver + 1) % worker.assignment.world_size
         worker.journal.note("saver", step=self.state.step, rank=worker.saver)
         if worker.saves:
             log.error(
-                "the storage of the worker that writes the checkpoints hangs: this one writes"
+                "the storage of the worker that writes the checkpoints hangs: this worker writes them now"
             )
             checkpoints.begin_to_save(self.state.step, promoted=True)
 
@@ -334,8 +334,8 @@ class Session:
         """Save the state if workers leave, and note this worker's own departure.
 
         The state survives in the workers that stay. But they may be drained before the next group is
-        formed, and if none stays only a checkpoint is left. So one is written in the background
-        whenever a worker leaves; a departing node waits for its own writes.
+        formed, and if none stays, only a checkpoint is left. So a checkpoint is written in the
+        background whenever a worker leaves; a departing node waits for its own writes.
         """
         if leavers and self.worker.saves:
             self._save()
@@ -370,7 +370,7 @@ class Session:
         )
 
     def _complete_as_saver(self) -> str:
-        """Save the last state and announce the end; return `HUNG` if it cannot be saved in time."""
+        """Save the last state and announce the end of the run; return `HUNG` if it cannot be saved in time."""
         worker, state = self.worker, self.state
         if self.hooks.open() is None:
             self._save()
@@ -387,9 +387,9 @@ class Session:
 
     def note_seconds(self) -> None:
         """Record the seconds of this process by activity, since its start."""
-        spent = self.worker.accounting.spent()
+        seconds = self.worker.accounting.total_seconds()
         processor = round(time.process_time(), 4)
-        self.worker.journal.note("seconds", step=self.state.step, **spent, processor=processor)
+        self.worker.journal.note("seconds", step=self.state.step, **seconds, processor=processor)
 
     def reading(self) -> Reading:
         """Return the values for Prometheus; thread-safe."""
@@ -408,14 +408,14 @@ class Session:
         )
 
     def _progress(self) -> dict[metrics.Metric, float | None]:
-        last = self._last_step
+        last_step = self._last_step
         return {
             metrics.WORKER_STEPS: self._steps_done,
             metrics.STEP: self.state.step,
             metrics.PLANNED_STEPS: self.total_steps,
             metrics.SAMPLES: self.state.ledger.samples,
-            metrics.LOSS: last.get("loss"),
-            metrics.LEARNING_RATE: last.get("learning_rate"),
+            metrics.LOSS: last_step.get("loss"),
+            metrics.LEARNING_RATE: last_step.get("learning_rate"),
         }
 
     def _learning_rate(self) -> float:
@@ -448,9 +448,9 @@ class Session:
             "at": round(time.time(), 4),
             "step": state.step,
             "epoch": self.order.epoch_of(state.step - 1) + 1,
-            "seconds": round(time.monotonic() - self._began, 4),
+            "seconds": round(time.monotonic() - self._step_began_at, 4),
             "images": samples,
-            "loss": round(loss, 5) if self._reported and math.isfinite(loss) else None,
+            "loss": round(loss, 5) if self._has_loss and math.isfinite(loss) else None,
             "learning_rate": round(rate, 6),
             "world_size": worker.assignment.world_size,
             "generation": worker.group.generation,
@@ -463,7 +463,7 @@ def dropout_seed(seed: int, step: int, ids: Ids) -> int:
     """Return the seed of random layers (dropout, stochastic depth) for these samples.
 
     It depends on the samples and not on earlier draws of this process: a worker that joins, or that
-    repeats a step, drops the same.
+    repeats a step, drops the same units.
     """
-    drawn = np.random.SeedSequence([seed, step, int(ids[0])]).generate_state(1, np.uint64)
-    return int(drawn[0]) % 2**63
+    words = np.random.SeedSequence([seed, step, int(ids[0])]).generate_state(1, np.uint64)
+    return int(words[0]) % 2**63

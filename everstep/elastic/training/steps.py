@@ -1,7 +1,7 @@
-"""One step up to its sum: the micro-batches of this worker, and the all-reduce.
+"""One step until its sum: the micro-batches of this worker, and the all-reduce.
 
 `LiveSteps` sums in floating point; its unit is a sample. `ExactSteps` sums integers; its unit is a shard.
-A worker's share is of the units that the group has not computed yet: if the last group broke in this
+A worker computes a share of the units that the group has not computed yet: if the last group broke in this
 step, the survivors' gradients are kept.
 """
 
@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from everstep.elastic.accounting.time_account import Activity
-from everstep.elastic.data_order.leftover import Span, merged, remaining, split_share
+from everstep.elastic.data_order.leftover import Span, merge_spans, remaining_spans, split_share
 from everstep.elastic.data_order.sample_ledger import LIMBS, from_limbs, to_limbs
 from everstep.elastic.data_order.sampler import Ids
 from everstep.elastic.training.in_flight import InFlight
@@ -24,7 +24,7 @@ from everstep.elastic.training.worker import Worker
 from everstep.elastic.transport.exact_reducer import ExactReducer, split_into_shards
 from everstep.elastic.transport.reducer import GradientReducer
 
-SCALARS = 5 + LIMBS  # summed with the gradients; one more if exact
+SCALARS = 5 + LIMBS  # summed with the gradients; one more in mode `exact`
 LOSS_SCALE = 2**32
 MIN_REDIVIDED_SAMPLES = 16
 """Minimum share of a broken step's remaining samples: each micro-batch is normalised separately."""
@@ -66,18 +66,18 @@ class Steps(Protocol):
         """Start a micro-batch, before its forward pass."""
 
     def end(self, microbatch: Microbatch, loss: float) -> bool:
-        """Complete a micro-batch after its backward pass; return False if there was none.
+        """Complete a micro-batch after its backward pass; return False if no gradient arrived.
 
         Args:
-            microbatch: the micro-batch that was begun.
+            microbatch: the micro-batch.
             loss: its share of the mean loss over the global batch.
         """
 
-    def sum(self, *, reported: bool) -> Sums | None:
+    def sum(self, *, has_loss: bool) -> Sums | None:
         """Sum over all workers; return None if the step must be computed again.
 
         Args:
-            reported: whether the losses are known.
+            has_loss: whether the losses are known.
         """
 
 
@@ -94,15 +94,15 @@ class LiveSteps:
     ) -> None:
         self._options, self._state, self._worker = options, state, worker
         self._reducer, self._limit = reducer, limit
-        self._begun = False
+        self._has_begun = False
         self._samples = 0
 
     def plan(self, ids: Ids) -> list[Microbatch]:
         """Start the next step."""
         state = self._state
-        if not state.in_flight.own:
+        if not state.in_flight.own_spans:
             self._reducer.clear()
-        self._begun, self._samples = False, len(ids)
+        self._has_begun, self._samples = False, len(ids)
         spans = split_spans(self._spans(state.step, len(ids)), self._limit.samples)
         return [
             Microbatch(group, ids_in(ids, group), number == len(spans) - 1)
@@ -115,9 +115,9 @@ class LiveSteps:
 
     def _spans(self, step: int, units: int) -> tuple[Span, ...]:
         in_flight = self._state.in_flight if step == self._state.step else InFlight()
-        min_units = MIN_REDIVIDED_SAMPLES if in_flight.group else 1
-        own_share = _share_of(self._worker, units, in_flight.group, min_units)
-        return merged([*own_share, *in_flight.owed])
+        min_units = MIN_REDIVIDED_SAMPLES if in_flight.group_spans else 1
+        own_share = _share_of(self._worker, units, in_flight.group_spans, min_units)
+        return merge_spans([*own_share, *in_flight.owed_spans])
 
     def begin(self, microbatch: Microbatch) -> None:
         """Start a micro-batch; the sums of its gradients start during the backward pass if it is the last."""
@@ -125,34 +125,36 @@ class LiveSteps:
 
     def _begin(self, *, last: bool) -> None:
         assignment, is_alone = self._worker.assignment, self._worker.assignment.world_size == 1
-        early = last and not is_alone and self._worker.overlaps(self._options.overlap)
-        begin = assignment.begin_all_reduce if early else None
+        starts_early = last and not is_alone and self._worker.overlaps(self._options.overlap)
+        begin = assignment.begin_all_reduce if starts_early else None
         self._reducer.begin_microbatch(begin, single=is_alone, last=last)
-        self._begun = self._begun or last
+        self._has_begun = self._has_begun or last
 
     def end(self, microbatch: Microbatch, loss: float) -> bool:
         """Complete a micro-batch."""
         state = self._state
         self._reducer.add_microbatch(len(microbatch.ids) / self._samples)
-        state.in_flight = state.in_flight.plus(microbatch.spans, loss, microbatch.ids, state.step)
+        state.in_flight = state.in_flight.with_units(
+            microbatch.spans, loss, microbatch.ids, state.step
+        )
         return self._reducer.has_gradients
 
-    def sum(self, *, reported: bool) -> Sums | None:
+    def sum(self, *, has_loss: bool) -> Sums | None:
         """Sum over all workers."""
-        if not self._begun:  # a share without samples
+        if not self._has_begun:  # a share without samples
             self._begin(last=True)
             self._reducer.add_microbatch(0.0)
         in_flight, group = self._state.in_flight, self._worker.group
-        hung = self._worker.saves and self._state.checkpoints.hung
-        own_votes = [float(group.regroup_wanted), float(group.leaving), float(hung)]
+        is_hung = self._worker.saves and self._state.checkpoints.is_hung
+        own_votes = [float(group.is_regroup_requested), float(group.leaving), float(is_hung)]
         samples_read = [float(in_flight.samples), *to_limbs(in_flight.digest)]
         self._worker.accounting.begin(Activity.EXCHANGE)
         total, votes, leavers, hung_savers, samples, *limbs = self._reducer.sum(
             [in_flight.loss, *own_votes, *samples_read], self._worker.assignment.sum
         )
         self._state.in_flight = InFlight()
-        unchecked = reported and self._options.nonfinite_loss == "stop"
-        finite = math.isfinite(total) and (unchecked or self._reducer.finite())
+        unchecked = has_loss and self._options.nonfinite_loss == "stop"
+        finite = math.isfinite(total) and (unchecked or self._reducer.is_finite())
         return Sums(
             total,
             finite,
@@ -171,13 +173,13 @@ class ExactSteps:
         self, options: RunOptions, state: RunState, worker: Worker, reducer: ExactReducer
     ) -> None:
         self._state, self._worker, self._reducer = state, worker, reducer
-        self._shard_size = options.microbatch_of_exact
+        self._shard_size = options.exact_shard_size
         self._samples = 0
 
     def plan(self, ids: Ids) -> list[Microbatch]:
         """Start the next step."""
         state = self._state
-        if not state.in_flight.own:
+        if not state.in_flight.own_spans:
             self._reducer.clear()
         self._samples = len(ids)
         shards = split_into_shards(ids, self._shard_size)
@@ -191,7 +193,9 @@ class ExactSteps:
 
     def _spans(self, step: int, units: int) -> tuple[Span, ...]:
         in_flight = self._state.in_flight if step == self._state.step else InFlight()
-        return merged([*_share_of(self._worker, units, in_flight.group, 1), *in_flight.owed])
+        return merge_spans(
+            [*_share_of(self._worker, units, in_flight.group_spans, 1), *in_flight.owed_spans]
+        )
 
     def begin(self, microbatch: Microbatch) -> None:
         """Start a shard."""
@@ -202,25 +206,25 @@ class ExactSteps:
         """Complete a shard."""
         state = self._state
         has_gradients = self._reducer.has_gradients
-        usable = self._reducer.add_shard(len(microbatch.ids)) and math.isfinite(loss)
+        is_usable = self._reducer.add_shard(len(microbatch.ids)) and math.isfinite(loss)
         # Integers have no NaN, so the count of unusable shards informs all workers.
-        scaled_loss = round(loss * LOSS_SCALE) if usable else 0
-        state.in_flight = state.in_flight.plus(
-            microbatch.spans, scaled_loss, microbatch.ids, state.step, unusable=not usable
+        scaled_loss = round(loss * LOSS_SCALE) if is_usable else 0
+        state.in_flight = state.in_flight.with_units(
+            microbatch.spans, scaled_loss, microbatch.ids, state.step, unusable=not is_usable
         )
         return has_gradients
 
-    def sum(self, *, reported: bool) -> Sums | None:
+    def sum(self, *, has_loss: bool) -> Sums | None:
         """Sum over all workers; None if a shard's gradient exceeded its unit."""
-        del reported  # gradients are checked in any case
+        del has_loss  # gradients are checked in any case
         in_flight, group = self._state.in_flight, self._worker.group
-        hung = self._worker.saves and self._state.checkpoints.hung
-        own_votes = [int(group.regroup_wanted), int(group.leaving), int(hung)]
+        is_hung = self._worker.saves and self._state.checkpoints.is_hung
+        own_votes = [int(group.is_regroup_requested), int(group.leaving), int(is_hung)]
         samples_read = [in_flight.samples, *map(round, to_limbs(in_flight.digest))]
         self._worker.accounting.begin(Activity.EXCHANGE)
         scalars = self._reducer.sum(
             self._samples,
-            [round(in_flight.loss), in_flight.unusable, *own_votes, *samples_read],
+            [round(in_flight.loss), in_flight.unusable_shards, *own_votes, *samples_read],
             self._worker.assignment.sum,
         )
         self._state.in_flight = InFlight()
@@ -240,8 +244,8 @@ def _share_of(
 ) -> tuple[Span, ...]:
     """Return this worker's share of a step's units, of which `done_spans` are computed."""
     assignment = worker.assignment
-    missing = remaining(units, done_spans)
-    return split_share(missing, assignment.rank, assignment.world_size, min_units=min_units)
+    missing_spans = remaining_spans(units, done_spans)
+    return split_share(missing_spans, assignment.rank, assignment.world_size, min_units=min_units)
 
 
 def ids_in(ids: Ids, spans: Iterable[Span], unit: int = 1) -> Ids:

@@ -17,7 +17,7 @@ from everstep.elastic.data_order.leftover import Span
 from everstep.elastic.data_order.sample_ledger import SampleLedger
 from everstep.elastic.recovery import copying
 from everstep.elastic.recovery.copying import MAX_COMPUTED_SPANS
-from everstep.elastic.recovery.restore_watch import watched
+from everstep.elastic.recovery.restore_watch import watch_reading
 from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.recovery.worker import end_process
 from everstep.elastic.training.checkpoints import Checkpoints
@@ -34,7 +34,7 @@ RANGES = "exact.ranges"  # the one tensor that only mode `exact` has
 COMPILED = "_orig_mod."  # prefix of the tensor names of a compiled module
 MIN_TEXT_BYTES = 1 << 14
 BYTES_PER_NUMBER = 64  # JSON size of a number of the optimizer state, with its name
-RESERVED = ("evaluated", "samples", "digest", "state")
+RESERVED_KEYS = ("evaluated", "samples", "digest", "state")
 """Keys of a manifest's `extra` that are not metrics."""
 
 
@@ -61,11 +61,11 @@ class RunState:
         hooks: callbacks of the program.
         identity: everything that must be equal on all workers, except names and shapes of tensors.
         samples: size of the data set.
-        last: number of steps and of epochs of the run.
+        totals: number of steps and of epochs of the run.
 
     Attributes:
         step: completed steps.
-        evaluated: completed epochs whose callbacks have run.
+        evaluated_epochs: number of completed epochs whose callbacks have run.
         metrics: numbers that the program keeps with the state.
         ledger: ledger of the samples that the state was trained on.
         in_flight: units of the next step that are computed.
@@ -83,7 +83,7 @@ class RunState:
         hooks: RunHooks,
         identity: str,
         samples: int,
-        last: tuple[int, int],
+        totals: tuple[int, int],
     ) -> None:
         self.model, self.optimizer, self.reducer = model, optimizer, reducer
         self._parameters = {plain_name(name): p for name, p in model.named_parameters()}
@@ -91,9 +91,9 @@ class RunState:
         self.optimizer_state = OptimizerState(optimizer, names)
         self._states, self.checkpoints, self._journal = dict(states), checkpoints, journal
         self._hooks, self._identity = hooks, identity
-        self._samples, self._last = samples, last
+        self._samples, self._totals = samples, totals
         self.device = next(model.parameters()).device
-        self.step = self.evaluated = 0
+        self.step = self.evaluated_epochs = 0
         self.metrics: dict[str, float] = {}
         self.ledger = SampleLedger()
         self.in_flight = InFlight()
@@ -112,38 +112,40 @@ class RunState:
     def identity(self) -> str:
         """Return a text that must be equal on all workers, with the tensors' names, types and shapes."""
         shapes = {n: [str(t.dtype), *t.shape] for n, t in self.all_tensors().items()}
-        return json.dumps([self._identity, *self._last, shapes, self._text_bytes], sort_keys=True)
+        return json.dumps([self._identity, *self._totals, shapes, self._text_bytes], sort_keys=True)
 
     def shared_tensors(self) -> Sequence[torch.Tensor]:
-        """Return every tensor of the state, and all numbers in one more; writable."""
+        """Return every tensor of the state, and all numbers in one more tensor; all are writable."""
         self.checkpoints.wait_snapshot()
         self._copies = [(t, _sendable(t, self.device)) for t in self.all_tensors().values()]
         self._text_buffer = self._pack(self._text({}))
         return [*(sendable for _, sendable in self._copies), self._text_buffer]
 
     @torch.no_grad()
-    def adopt(self, step: int, computed: tuple[Span, ...], *, keeps: bool) -> None:
-        """Record that the tensors have the values after `step` steps, with these units of the next one computed."""
-        self.in_flight = replace(self.in_flight if keeps else InFlight(), group=computed, owed=())
-        if not keeps:
-            for tensor, received in self._copies:
-                if received is not tensor:
-                    tensor.copy_(received)
+    def adopt(self, step: int, computed: tuple[Span, ...], *, keeps_units: bool) -> None:
+        """Record that the tensors have the values after `step` steps, with these units of the next step computed."""
+        self.in_flight = replace(
+            self.in_flight if keeps_units else InFlight(), group_spans=computed, owed_spans=()
+        )
+        if not keeps_units:
+            for tensor, sendable in self._copies:
+                if sendable is not tensor:
+                    tensor.copy_(sendable)
             self._load_text(_unpack(self._text_buffer), self.all_tensors())
         self.step = step
         self._copies = []
 
     def computed(self) -> tuple[Span, ...]:
         """Return the units that this worker has computed of the step in flight."""
-        if len(self.in_flight.own) > MAX_COMPUTED_SPANS:
+        if len(self.in_flight.own_spans) > MAX_COMPUTED_SPANS:
             self.in_flight = InFlight()
-        return self.in_flight.own
+        return self.in_flight.own_spans
 
     def roll_back(self) -> bool:
         """Undo the changes of a step in flight; return whether its gradients are kept."""
         if not self.reducer.roll_back():
             self.in_flight = InFlight()
-        return bool(self.in_flight.own)
+        return bool(self.in_flight.own_spans)
 
     def save_detached(self) -> None:
         """Start a checkpoint outside a group: this node leaves, and no group takes its state."""
@@ -152,19 +154,19 @@ class RunState:
         self.save()
 
     def flush(self) -> None:
-        """Return once no write is in progress; called from another thread than the training's."""
+        """Return once no write is in progress; called from a separate thread."""
         self.checkpoints.wait()
 
     def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
         """Return a context for `restore`: `on_hung` is called with a reason if the storage hangs."""
         checkpoints = self.checkpoints
-        return watched(checkpoints.responded_at, checkpoints.timeout_seconds, on_hung)
+        return watch_reading(checkpoints.responded_at, checkpoints.timeout_seconds, on_hung)
 
     def restore(self, committed: StepProgress) -> int:
         """Load the newest valid checkpoint, or stay at the initial state; return the completed steps."""
         self.in_flight = InFlight()
         if (result := self._hooks.open()) is not None:
-            self.step, self.evaluated = self._last
+            self.step, self.evaluated_epochs = self._totals
             self.metrics.update(result)
             return self.step
         try:
@@ -175,8 +177,8 @@ class RunState:
 
     def _restore_from_storage(self, committed: StepProgress) -> None:
         self.checkpoints.open(self._samples)
-        if newest := self.checkpoints.newest(committed):
-            self._load(newest)
+        if checkpoint := self.checkpoints.newest_checkpoint(committed):
+            self._load(checkpoint)
         elif copying.checksums(self.shared_tensors()) != self._initial_sums:
             # A new process still has the initial state, which is needed without a checkpoint.
             end_process(
@@ -210,9 +212,9 @@ class RunState:
         }
 
     def _extra(self, tensors: Tensors) -> dict[str, Any]:
-        """Return all numbers of the state, as a manifest has them."""
+        """Return all numbers of the state, as a manifest contains them."""
         return {
-            "evaluated": self.evaluated,
+            "evaluated": self.evaluated_epochs,
             **self.metrics,
             "samples": self.ledger.samples,
             "digest": f"{self.ledger.digest:016x}",
@@ -227,8 +229,8 @@ class RunState:
 
     def _load_extra(self, extra: Mapping[str, Any], tensors: Tensors) -> None:
         """Restore all numbers, and make the optimizer and further states use these tensors."""
-        self.evaluated = int(extra["evaluated"])
-        self.metrics = {name: float(v) for name, v in extra.items() if name not in RESERVED}
+        self.evaluated_epochs = int(extra["evaluated"])
+        self.metrics = {name: float(v) for name, v in extra.items() if name not in RESERVED_KEYS}
         self.ledger = SampleLedger(int(extra["samples"]), int(extra["digest"], 16))
         numbers = extra.get("state", {})
         self.optimizer_state.load(numbers.get("optimizer"), tensors)
@@ -244,9 +246,9 @@ class RunState:
                 "at the beginning",
                 "Keep only numbers of a fixed count in a state_dict.",
             )
-        framed = len(text).to_bytes(8, "little") + text
+        frame = len(text).to_bytes(8, "little") + text
         packed = torch.frombuffer(
-            bytearray(framed.ljust(self._text_bytes, b"\0")), dtype=torch.uint8
+            bytearray(frame.ljust(self._text_bytes, b"\0")), dtype=torch.uint8
         )
         return packed.to(self.device)
 
@@ -256,9 +258,9 @@ class RunState:
         """Start a checkpoint of the current step."""
         tensors = self.tensors()
         # Statistics change with the next forward pass, ranges with its sum, further states by the program.
-        unchanging = {f"model.{name}" for name in self._parameters}
-        unchanging |= self.optimizer_state.tensors().keys()
-        self.checkpoints.save(self.step, tensors, self._extra(tensors), unchanging)
+        unchanging_names = {f"model.{name}" for name in self._parameters}
+        unchanging_names |= self.optimizer_state.tensors().keys()
+        self.checkpoints.save(self.step, tensors, self._extra(tensors), unchanging_names)
 
     def sha256(self) -> str:
         """Return the digest of parameters, statistics and the optimizer's tensors."""
@@ -287,7 +289,7 @@ class RunState:
 def plain_name(name: str) -> str:
     """Return the name that a tensor has without `torch.compile`, which wraps a module in `_orig_mod`.
 
-    So a run may continue with a model that is compiled otherwise, or not at all.
+    So a run may continue with a model that is compiled differently, or not at all.
     """
     return name.replace(COMPILED, "")
 
@@ -295,16 +297,16 @@ def plain_name(name: str) -> str:
 def _sendable(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Return the tensor, or a copy of it on the device, dense and aligned, if a group cannot send its memory."""
     tensor = tensor.detach()
-    dense = torch.empty_like(tensor, device="meta").stride() == tensor.stride()
-    aligned = tensor.storage_offset() * tensor.element_size() % 8 == 0
-    if tensor.device == device and dense and aligned:
+    is_dense = torch.empty_like(tensor, device="meta").stride() == tensor.stride()
+    is_aligned = tensor.storage_offset() * tensor.element_size() % 8 == 0
+    if tensor.device == device and is_dense and is_aligned:
         return tensor
     return torch.empty_like(tensor, device=device).copy_(tensor)
 
 
 def _unpack(packed: torch.Tensor) -> bytes:
-    framed = packed.cpu().numpy().tobytes()
-    return framed[8 : 8 + int.from_bytes(framed[:8], "little")]
+    frame = packed.cpu().numpy().tobytes()
+    return frame[8 : 8 + int.from_bytes(frame[:8], "little")]
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:

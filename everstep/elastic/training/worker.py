@@ -50,8 +50,8 @@ class Worker:
     def overlaps(self, choice: str) -> bool:
         """Return whether gradients are summed during the backward pass; equal on all workers of a group.
 
-        Between workers on one machine's processors it gains nothing: the sums take the time that the
-        backward pass then lacks.
+        Between workers on the processors of one machine it gains nothing, because the sums take processor time
+        from the backward pass.
         """
         if choice != "auto":
             return choice == "on"
@@ -89,13 +89,13 @@ def connect(device: torch.device, accounting: TimeAccount) -> Group:
     if world_size > 1:
         raise EverstepError(
             f"WORLD_SIZE is {world_size}, but no agent started this worker",
-            "Start several workers with `python3 -m trainer.launch --rdzv_backend=etcd-v3 ...`.",
+            "Start several workers with `everstep launch --nproc-per-node N ...`.",
         )
     return SingleProcessGroup()
 
 
 @contextmanager
-def announced(group: Group) -> Iterator[None]:
+def announce_errors(group: Group) -> Iterator[None]:
     """Announce an error that ends the run, or only this worker, to the agents."""
     try:
         yield

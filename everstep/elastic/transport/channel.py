@@ -5,7 +5,7 @@ outlive its agent. So the agent passes the relevant changes on, and a worker who
 
 Agent to worker: `form`, `stop`, `regroup`, `node_leaves`, `answer`, `ping`, `flush`, `end`. Worker to agent: `hello`,
 `ready`, `pong`, `stalled`, `progressed`, `commit`, `flushed`, `finished`, `failed`, `incompatible`. A
-worker's supervisor sends `crashed`, answered with `again`.
+worker's supervisor sends `crashed`; the agent responds with `again`.
 """
 
 import contextlib
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 log = logging.getLogger(__name__)
-
 
 Message = Mapping[str, Any]
 
@@ -47,7 +46,8 @@ class MessageStream:
         try:
             line = self._reader.readline()
             return json.loads(line) if line.endswith(b"\n") else None
-        except (OSError, ValueError):  # ValueError: another thread has closed this end, or no JSON
+        # ValueError: another thread has closed this end, or the line is not JSON.
+        except (OSError, ValueError):
             return None
 
     def close(self) -> None:
@@ -60,14 +60,18 @@ class MessageStream:
 
 
 def connect(path: str) -> MessageStream:
-    """Connect to the agent's socket."""
+    """Connect to the agent's socket.
+
+    Raises:
+        OSError: the agent is gone.
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.connect(path)
     return MessageStream(connection)
 
 
 class AgentServer:
-    """The agent's end: accepts workers and passes their messages to a callback.
+    """The agent's end, which accepts workers and passes their messages to a callback.
 
     Args:
         path: path of the socket, which only this user can access.
@@ -101,7 +105,7 @@ class AgentServer:
             return list(self._streams)
 
     def broadcast(self, message: Message) -> None:
-        """Send to every worker; skip those that are gone."""
+        """Send a message to every worker; skip workers that are gone."""
         with self._lock:
             streams = list(self._streams.values())
         for stream in streams:
@@ -109,7 +113,7 @@ class AgentServer:
                 stream.send(message)
 
     def send(self, pid: int, message: Message) -> None:
-        """Send to one worker; do nothing if it is gone."""
+        """Send a message to one worker; do nothing if it is gone."""
         with self._lock:
             stream = self._streams.get(pid)
         if stream:
@@ -122,7 +126,7 @@ class AgentServer:
         The thread that accepts ends before its descriptor is closed: the next socket of this process may get the
         same number, and the thread would take its connections.
         """
-        with contextlib.suppress(OSError):  # it does not listen yet
+        with contextlib.suppress(OSError):  # the socket does not listen yet
             self._socket.shutdown(socket.SHUT_RDWR)
         if self._acceptor.is_alive():
             self._acceptor.join()

@@ -3,13 +3,13 @@
 Floating-point sums depend on their order, which changes with the number of workers. So a global
 batch is split into shards of a fixed size, regardless of the number of workers; each shard's gradient is
 rounded to integer multiples of a unit, and integers are summed, whose sum does not depend on the
-order. The same holds for batch statistics: each shard normalises by its own, and the running ones
-become the average over shards. What must still be equal is the arithmetic of one shard: the same
+order. The same holds for batch statistics: each shard is normalised by its own statistics, and the
+running statistics become the average over shards. What must still be equal is the arithmetic of one shard: the same
 kernels on the same kind of processor, with the same number of threads.
 
 Gradients are summed as 32-bit integers, which are no larger than floats. Each parameter has its own
-unit, a power of two that follows its gradients: the next step's sums may be 64 times the last one's
-largest, and have a resolution 2^25 times finer than that. If a shard does not fit, all workers learn
+unit, a power of two that follows its gradients: sums of the next step may be 64 times the largest
+sum of the last step, of which the unit is a fraction of 2^-25. If a shard does not fit, all workers learn
 it before gradients are sent, choose a coarser unit, and compute the step again. Units depend on sums
 only, so they are the same for any number of workers; they are part of the state that joiners receive
 and checkpoints contain.
@@ -25,13 +25,14 @@ from everstep.elastic.data_order.sampler import Ids
 from everstep.elastic.transport.reducer import AllReduce
 
 BITS = 31  # magnitude bits of a sum
-HEADROOM = 6  # bits by which a step's sums may outgrow the last one's before it is computed again
+HEADROOM = 6
+"""Bits by which sums may exceed the sums of the last step before a step is computed again."""
 MIN_RANGE = -2  # finer units than 2^-33 gain nothing: a tensor may also change from a zero gradient
 FIRST_RANGE = 6
 MAX_RANGE = 20  # exponent limit of a gradient: beyond a million, training has diverged
-# Times the samples of a global batch: thousands, of values up to a thousand.
 STATISTIC_SCALE = 2.0**30
-CHUNK = 2**18  # numbers rounded at a time: they fit the processor's cache
+"""Scale of statistics in a sum: exact for thousands of samples with values up to a thousand."""
+CHUNK_NUMBERS = 2**18  # numbers rounded at a time, which fit the processor's cache
 
 
 def split_into_shards(ids: Ids, shard_size: int) -> list[Ids]:
@@ -52,40 +53,40 @@ class ExactReducer:
         shards: number of shards in a global batch, whose sum must fit.
 
     Attributes:
-        ranges: for each parameter the power of two below which its sums must stay, int32; part of the
+        ranges: for each parameter, the exponent of the power of two below which its sums must stay, int32; part of the
             training state.
     """
 
     def __init__(self, model: torch.nn.Module, scalars: int, shards: int) -> None:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._buffers = list(model.buffers())
-        self._before = [buffer.clone() for buffer in self._buffers]
+        self._saved_buffers = [buffer.clone() for buffer in self._buffers]
         device = self._parameters[0].device
         self._sizes = [parameter.numel() for parameter in self._parameters]
-        self._own = torch.zeros(sum(self._sizes), dtype=torch.int32, device=device)
+        self._own_sums = torch.zeros(sum(self._sizes), dtype=torch.int32, device=device)
         # Sums of integers are exact in float64, too, and there are few of these.
         sizes = [buffer.numel() for buffer in self._buffers]
         sizes += [len(self._parameters), scalars]
         self._own_scalars_flat = torch.zeros(sum(sizes), dtype=torch.float64, device=device)
         *statistics, self._misfits, self._scalars = torch.split(self._own_scalars_flat, sizes)
-        self._statistics = self._shaped(statistics)
+        self._statistics = self._reshape(statistics)
         self._flat_sizes = sizes
         self._lay_out()
-        self._chunk = CHUNK if device.type == "cpu" else 2**24
+        self._chunk = CHUNK_NUMBERS if device.type == "cpu" else 2**24
         self._scratch = torch.empty(self._chunk, dtype=torch.float32, device=device)
-        self._rounded = torch.empty(self._chunk, dtype=torch.int32, device=device)
+        self._rounded_scratch = torch.empty(self._chunk, dtype=torch.int32, device=device)
         self._shards = shards
-        self._empty = True
+        self._is_empty = True
         self._in_flight = self._sending = False
         self.ranges = torch.empty(len(self._parameters), dtype=torch.int32, device=device)
         self.reset_ranges()
 
     def _lay_out(self) -> None:
         """Allocate the send buffers; this worker's own sums are unchanged until all have arrived."""
-        self._total = torch.empty_like(self._own)
+        self._received_sums = torch.empty_like(self._own_sums)
         self._summed_flat = torch.empty_like(self._own_scalars_flat)
 
-    def _shaped(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def _reshape(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return [part.view(buf.shape) for part, buf in zip(parts, self._buffers, strict=True)]
 
     @property
@@ -96,7 +97,7 @@ class ExactReducer:
     @property
     def summed_bytes(self) -> int:
         """Bytes that a worker of a group gives to the sums of one step."""
-        return self._own.nbytes + self._own_scalars_flat.nbytes
+        return self._own_sums.nbytes + self._own_scalars_flat.nbytes
 
     @property
     def sending(self) -> bool:
@@ -111,10 +112,10 @@ class ExactReducer:
         self.ranges.fill_(FIRST_RANGE)
 
     def clear(self) -> None:
-        """Start a step, or begin it again."""
-        self._empty = True
+        """Start a step, or restart it."""
+        self._is_empty = True
         self._own_scalars_flat.zero_()
-        _copy(self._before, self._buffers)
+        _copy(self._saved_buffers, self._buffers)
         self.begin_shard()
 
     def begin_shard(self) -> None:
@@ -130,7 +131,7 @@ class ExactReducer:
         """
         was_in_flight = self._in_flight
         if was_in_flight:
-            _copy(self._buffers, self._before)
+            _copy(self._buffers, self._saved_buffers)
         if self._sending:
             self._lay_out()  # an operation of the old group may still write to the old buffer
         self._in_flight = self._sending = False
@@ -138,7 +139,7 @@ class ExactReducer:
 
     def discard(self) -> None:
         """Discard a step whose sum has arrived: restore the statistics from before it."""
-        _copy(self._buffers, self._before)
+        _copy(self._buffers, self._saved_buffers)
 
     @torch.no_grad()
     def add_shard(self, samples: int) -> bool:
@@ -148,27 +149,30 @@ class ExactReducer:
             False if a gradient is not finite or too large for any unit: the sum is then invalid, and the
             caller must inform the others.
         """
-        largest = []
+        magnitudes = []
         for parameter, gradient, power in zip(
-            self._parameters, torch.split(self._own, self._sizes), self.ranges.tolist(), strict=True
+            self._parameters,
+            torch.split(self._own_sums, self._sizes),
+            self.ranges.tolist(),
+            strict=True,
         ):
             if parameter.grad is not None:
-                largest.append(self._add(parameter.grad, gradient, 2.0 ** (BITS - power)))
+                magnitudes.append(self._add(parameter.grad, gradient, 2.0 ** (BITS - power)))
                 parameter.grad = None
             else:
-                largest.append(parameter.new_zeros(()))
-                if self._empty:
+                magnitudes.append(parameter.new_zeros(()))
+                if self._is_empty:
                     gradient.zero_()
-        self._empty = False
+        self._is_empty = False
         for buffer, before, total in zip(
-            self._buffers, self._before, self._statistics, strict=True
+            self._buffers, self._saved_buffers, self._statistics, strict=True
         ):
             if buffer.is_floating_point():
                 total.add_((buffer.double() * STATISTIC_SCALE).round_() * samples)
             else:  # a counter of batches
                 total.add_(buffer - before)
-        _copy(self._buffers, self._before)
-        return self._fit(torch.stack(largest).double())
+        _copy(self._buffers, self._saved_buffers)
+        return self._check_ranges(torch.stack(magnitudes).double())
 
     @torch.no_grad()
     def sum(self, samples: int, scalars: Sequence[int], all_reduce: AllReduce) -> list[int] | None:
@@ -176,15 +180,15 @@ class ExactReducer:
 
         Args:
             samples: number of samples in the global batch.
-            scalars: this worker's integers, as many as announced.
+            scalars: this worker's integers, as many as the constructor's `scalars`.
             all_reduce: function that sums over all workers.
 
         Returns:
-            None if some shard did not fit: units are coarser now, and the step must be computed again.
+            None if some shard did not fit: the units are coarser now, and the step must be computed again.
         """
         self._scalars.copy_(torch.tensor(scalars, dtype=torch.float64))
-        if self._empty:
-            self._own.zero_()
+        if self._is_empty:
+            self._own_sums.zero_()
         self._sending = True
         all_reduce(self._summed_flat.copy_(self._own_scalars_flat))
         *statistics, misfits, numbers = torch.split(self._summed_flat, self._flat_sizes)
@@ -192,7 +196,7 @@ class ExactReducer:
             self.ranges.add_(HEADROOM * (misfits > 0)).clamp_(max=MAX_RANGE)
             self._sending = False
             return None
-        all_reduce(self._total.copy_(self._own))
+        all_reduce(self._received_sums.copy_(self._own_sums))
         self._in_flight = self._sending = False
         for parameter, summed, power in zip(
             self._parameters, self._sums(), self.ranges.tolist(), strict=True
@@ -200,7 +204,7 @@ class ExactReducer:
             parameter.grad = torch.empty_like(parameter)
             for part, sums in self._chunks(parameter.grad, summed):
                 part.copy_(sums).mul_(2.0 ** (power - BITS))
-        for buffer, summed in zip(self._buffers, self._shaped(statistics), strict=True):
+        for buffer, summed in zip(self._buffers, self._reshape(statistics), strict=True):
             if buffer.is_floating_point():
                 buffer.copy_(summed / (STATISTIC_SCALE * samples))
             else:
@@ -209,15 +213,15 @@ class ExactReducer:
 
     def _sums(self) -> Sequence[torch.Tensor]:
         """Return the received sums by parameter."""
-        return torch.split(self._total, self._sizes)
+        return torch.split(self._received_sums, self._sizes)
 
     def adapt_ranges(self) -> None:
         """Choose the next step's units from the received sums; only after a finite step."""
         bounds = torch.stack([torch.stack(torch.aminmax(summed)) for summed in self._sums()])
         ranges = []
-        for (lowest, highest), power in zip(bounds.tolist(), self.ranges.tolist(), strict=True):
-            grown = max(-lowest, highest).bit_length() - BITS + power + HEADROOM
-            ranges.append(max(MIN_RANGE, min(grown, MAX_RANGE)))
+        for (min_sum, max_sum), power in zip(bounds.tolist(), self.ranges.tolist(), strict=True):
+            new_range = max(-min_sum, max_sum).bit_length() - BITS + power + HEADROOM
+            ranges.append(max(MIN_RANGE, min(new_range, MAX_RANGE)))
         self.ranges.copy_(torch.tensor(ranges))
 
     def _add(self, gradient: torch.Tensor, total: torch.Tensor, scale: float) -> torch.Tensor:
@@ -230,27 +234,26 @@ class ExactReducer:
         for part, sums in self._chunks(gradient, total):
             bounds += torch.aminmax(part)
             scaled = torch.mul(part, scale, out=self._scratch[: len(part)]).round_()
-            if self._empty:
+            if self._is_empty:
                 sums.copy_(scaled)
             else:
-                sums.add_(self._rounded[: len(part)].copy_(scaled))
+                sums.add_(self._rounded_scratch[: len(part)].copy_(scaled))
         return torch.stack(bounds).abs().max()
 
-    def _fit(self, largest: torch.Tensor) -> bool:
+    def _check_ranges(self, magnitudes: torch.Tensor) -> bool:
         """Record parameters whose gradient exceeds its unit; return whether a wider range exists."""
         # The share of a range that one shard may fill: half of it, as a margin for rounding.
         share = 0.5 / self._shards
-        if not bool(
-            (largest < 2.0**MAX_RANGE * share).all()
-        ):  # a non-finite value fails the comparison, too
+        # A non-finite value fails the comparison, too.
+        if not bool((magnitudes < 2.0**MAX_RANGE * share).all()):
             return False
-        self._misfits += (largest >= torch.exp2(self.ranges.double()) * share).to(self._misfits)
+        self._misfits += (magnitudes >= torch.exp2(self.ranges.double()) * share).to(self._misfits)
         return True
 
     def _chunks(
         self, tensor: torch.Tensor, total: torch.Tensor
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Return chunks of both, in memory order: autograd lays gradients out like parameters."""
+        """Return chunks of both tensors in memory order: autograd lays gradients out like parameters."""
         flat = tensor.as_strided((tensor.numel(),), (1,))
         return zip(torch.split(flat, self._chunk), torch.split(total, self._chunk), strict=True)
 

@@ -30,13 +30,13 @@ class RankAssignment:
         rank: rank in the group, from 0; rank 0 writes checkpoints.
         world_size: number of workers in the group.
         local_rank: rank on this node.
-        store: store of a few texts that this generation's workers share; None for a single worker.
+        store: store of a few strings that this generation's workers share; None for a single worker.
         local_peers: number of workers on this machine, including this one and workers in other containers.
-        sum: function that sums a tensor over the group's workers, in place; PeerLostError if one is gone.
+        sum: function that sums a tensor over the group's workers, in place; raises PeerLostError if one is gone.
         begin_all_reduce: function that starts such a sum; the returned function waits for the end. None if not
             supported.
-        unequal_ranks: ranks whose state had the same progress as the others' but different bytes
-            when the group formed: they received the majority's.
+        unequal_ranks: ranks whose state, when the group formed, had the same progress as the state of others but
+            different bytes; they received the state of the majority.
         received_bytes: bytes of the state that this worker received when the group formed, by the rank that sent
             them.
     """
@@ -61,14 +61,14 @@ def broadcast_text(assignment: RankAssignment, key: str, text: str, source: int 
     """Return the `text` of the rank `source` on every rank, under the key `key`."""
     if assignment.store is None:
         return text
-    with peer_losses_raised():
+    with convert_peer_losses():
         if assignment.rank == source:
             assignment.store.set(key, text)
         return str(assignment.store.get(key).decode())
 
 
 @contextlib.contextmanager
-def peer_losses_raised() -> Iterator[None]:
+def convert_peer_losses() -> Iterator[None]:
     """Convert the errors of torch's collectives and stores into a `PeerLostError`."""
     try:
         yield
@@ -77,7 +77,7 @@ def peer_losses_raised() -> Iterator[None]:
 
 
 def choose_interface() -> None:
-    """Make gloo and NCCL use the interface with this pod's address; they would resolve the host name."""
+    """Make gloo and NCCL use the interface with this pod's address; by default they resolve the host name."""
     address = os.environ.get(POD_IP_VARIABLE)
     if not address or "GLOO_SOCKET_IFNAME" in os.environ:
         return

@@ -1,11 +1,11 @@
 """A process group that can be aborted at any moment, even in a collective that waits for a dead peer.
 
-Used by `live_worker`, which builds one for each generation in the same process. It uses torch's
-backends directly and not `torch.distributed`'s default group: that one is global, so after an aborted
+Used by `live_worker`, which builds a group for each generation in the same process. It uses torch's
+backends directly and not `torch.distributed`'s default group: the default group is global, so after an aborted
 attempt to build it, another attempt would be impossible.
 
 Why sockets are shut down: gloo has no abort. A collective whose peer is frozen, or whose machine
-vanished without notice, waits for its time-out; but it fails immediately when a socket to any peer is
+vanished without notice, waits for its timeout; but it fails immediately when a socket to any peer is
 shut down (`sockets`). NCCL has its own abort.
 """
 
@@ -21,12 +21,12 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Backend, PrefixStore, ProcessGroupGloo, Store, TCPStore
 
-from everstep.elastic.transport.group import COLLECTIVE_SECONDS, PeerLostError, peer_losses_raised
+from everstep.elastic.transport.group import COLLECTIVE_SECONDS, PeerLostError, convert_peer_losses
 from everstep.elastic.transport.sockets import group_sockets, shut_down, socket_names
 
 ABORT_TIMEOUT_SECONDS = 1.0  # an aborted collective has ended long before
 STALL_AFTER_SECONDS = 0.2
-"""A wait that is longer than this and than twice the usual one may be for a lost peer."""
+"""A wait that is longer than this, and longer than twice the usual wait, may be for a lost peer."""
 STALL_REPEAT_SECONDS = 0.1
 USUAL_DECAY = 0.9  # decay of the usual wait per collective
 CONNECT_TIMEOUT_SECONDS = 30.0  # peers that were alive a moment ago have connected long before
@@ -34,10 +34,10 @@ CONNECT_TIMEOUT_SECONDS = 30.0  # peers that were alive a moment ago have connec
 
 @dataclass
 class UsualWait:
-    """How long the collectives of a group usually take.
+    """The usual duration of the collectives of a group.
 
     Attributes:
-        seconds: the longest of the last waits; older ones count less.
+        seconds: the longest of the last waits; older waits count less.
     """
 
     seconds: float = 0.0
@@ -48,7 +48,7 @@ class UsualWait:
         return max(STALL_AFTER_SECONDS, 2 * self.seconds)
 
     def observe(self, seconds: float) -> None:
-        """Take a wait into account that has ended."""
+        """Record a wait that has ended."""
         self.seconds = max(seconds, USUAL_DECAY * self.seconds)
 
 
@@ -59,10 +59,10 @@ class GroupAddress:
     Attributes:
         generation: number of the generation.
         host: host of the generation's store.
-        port: its port.
+        port: port of the generation's store.
         rank: rank in the group.
         world_size: number of workers in the group.
-        part: name of a group of some of the generation's workers; empty for the group of all.
+        part: name of a group of a part of the generation's workers; empty for the group of all.
     """
 
     generation: int
@@ -94,7 +94,7 @@ class Link:
         self._aborted, self._built = threading.Event(), threading.Event()
         self._aborted_at = math.inf
         self._sockets: dict[int, str] = {}
-        self._before: frozenset[str] = frozenset()
+        self._earlier_sockets: frozenset[str] = frozenset()
         self._backend: Any = None
         self._failure: RuntimeError | None = None
         self._changed = threading.Condition()
@@ -108,11 +108,11 @@ class Link:
         """Build the group.
 
         The group is built in a thread, since the backends' own wait for a peer that died meanwhile cannot be
-        interrupted: an aborted attempt is left to its time-out.
+        interrupted: an aborted attempt is left to its timeout.
         """
         if self._aborted.is_set():
             raise PeerLostError("the group was given up before it was built")
-        self._before = frozenset(socket_names().values())
+        self._earlier_sockets = frozenset(socket_names().values())
         threading.Thread(target=self._build, name="everstep-build", daemon=True).start()
         with self._changed:
             is_over = self._changed.wait_for(
@@ -138,11 +138,11 @@ class Link:
         """Release the group.
 
         The backend's destructor waits for its threads, endlessly if one of its collectives does not end. So
-        the last reference must be dropped by a thread that no other one waits for.
+        the last reference must be dropped by a thread that no other thread waits for.
         """
-        last = [self._backend]
+        references = [self._backend]
         self._backend = None
-        threading.Thread(target=last.clear, name="everstep-close", daemon=True).start()
+        threading.Thread(target=references.clear, name="everstep-close", daemon=True).start()
 
     def sum(self, tensor: torch.Tensor) -> None:
         """Sum over all workers, in place."""
@@ -155,10 +155,10 @@ class Link:
 
     def all_gather(self, numbers: torch.Tensor) -> list[torch.Tensor]:
         """Return the tensors of all ranks; all have one shape."""
-        sent = numbers.to(self._device)
-        gathered = [torch.empty_like(sent) for _ in range(self.world_size)]
-        self._wait(self._begin(lambda: [self._backend.allgather([gathered], [sent])]))
-        return [tensor.cpu() for tensor in gathered]
+        own_numbers = numbers.to(self._device)
+        results = [torch.empty_like(own_numbers) for _ in range(self.world_size)]
+        self._wait(self._begin(lambda: [self._backend.allgather([results], [own_numbers])]))
+        return [tensor.cpu() for tensor in results]
 
     def send_and_receive(
         self,
@@ -168,7 +168,7 @@ class Link:
         """Send and receive tensors, all at the same time; each with the other rank and a tag for the pair."""
 
         def begin() -> list[Any]:
-            with self._batched():
+            with self._batch():
                 return [
                     *(self._backend.send([tensor], rank, tag) for rank, tag, tensor in outgoing),
                     *(self._backend.recv([tensor], rank, tag) for rank, tag, tensor in incoming),
@@ -177,7 +177,7 @@ class Link:
         self._wait(self._begin(begin))
 
     @contextlib.contextmanager
-    def _batched(self) -> Iterator[None]:
+    def _batch(self) -> Iterator[None]:
         """Start all sends and receives inside as one batch.
 
         NCCL uses the group's communicator for a batch, and a new one for each pair of ranks otherwise: a
@@ -198,13 +198,13 @@ class Link:
             raise PeerLostError("the group was given up")
         if self.world_size == 1:
             return []
-        with peer_losses_raised():
+        with convert_peer_losses():
             return begin()
 
     def _wait(self, works: list[Any]) -> None:
         if not works:
             return
-        with peer_losses_raised():
+        with convert_peer_losses():
             self._wait_until_ended(works)
         if self._aborted.is_set():  # NCCL's kernels end without an error when they are aborted
             raise PeerLostError("the group was given up during the exchange")
@@ -275,7 +275,8 @@ class Link:
             use_libuv=False,  # Debian's torch is built without it
             timeout=timedelta(seconds=CONNECT_TIMEOUT_SECONDS),
         )
-        if self._aborted.is_set():  # perhaps before this connection was there to be shut down
+        # The abort may have come before there was a connection to shut down.
+        if self._aborted.is_set():
             return
         store = PrefixStore(f"live/{address.generation}{address.part}", server)
         self._backend = self._create(PrefixStore("group", store))
@@ -291,6 +292,7 @@ class Link:
             return None
         if self._device.type != "cuda":
             return ProcessGroupGloo(store, rank, size, timedelta(seconds=COLLECTIVE_SECONDS))
+        # Imported only here: torch without CUDA does not have it.
         from torch._C._distributed_c10d import ProcessGroupNCCL
 
         options = ProcessGroupNCCL.Options()
@@ -299,4 +301,4 @@ class Link:
 
     def _connections(self) -> dict[int, str]:
         """Return the connections of this group, by descriptor."""
-        return group_sockets(self._before, (self._address.host, self._address.port))
+        return group_sockets(self._earlier_sockets, (self._address.host, self._address.port))

@@ -5,13 +5,13 @@ step costs one all-reduce, a worker without samples takes part like any other, a
 a worker want to regroup?" is answered for all workers at the same step at no cost.
 
 A worker's own gradients are unchanged until the sum has arrived: if the group breaks before, they are
-kept, and the next group computes only the missing ones. That costs nothing: each gradient is written
-to both places while it is in the processor's cache, and autograd's own memory for it is freed at
-once.
+kept, and the next group computes only the missing gradients. That costs nothing: each gradient is written
+to both places while it is in the processor's cache, and autograd's own memory for it is freed
+immediately.
 
 If the network is slower than the backward pass, gradients need not wait for its end: they are split
 into buckets, the last layers' first, and the sum of each starts as soon as it is complete. The order
-is the same on all workers; one without samples starts them all at the end.
+is the same on all workers; a worker without samples starts all of them at the end.
 
 Why not DistributedDataParallel: it averages over workers, which is wrong for uneven shares, and a
 worker with an empty share would not take part.
@@ -37,8 +37,8 @@ BUCKET_BYTES = 16 << 20  # gradients that one all-reduce sums
 class GradientReducer:
     """Sums of a step over all workers.
 
-    A step: `clear`, then for each microbatch of this worker `begin_microbatch`, the backward pass and
-    `add_microbatch`, then `sum`. After `roll_back`, continue with further microbatches, or clear.
+    A step: `clear`, then for each micro-batch of this worker `begin_microbatch`, the backward pass and
+    `add_microbatch`, then `sum`. After `roll_back`, continue with further micro-batches, or clear.
 
     Args:
         model: its parameters' gradients are summed, so each worker's loss must already be divided by
@@ -62,7 +62,7 @@ class GradientReducer:
         self._all_buffers = list(model.buffers())
         self._buffers = [buffer for buffer in self._all_buffers if buffer.is_floating_point()]
         self._counters = [buffer for buffer in self._all_buffers if not buffer.is_floating_point()]
-        self._before = [buffer.clone() for buffer in self._all_buffers]
+        self._saved_buffers = [buffer.clone() for buffer in self._all_buffers]
         self._averages = [torch.zeros_like(buffer) for buffer in self._buffers]
         self._sizes = [
             *(tensor.numel() for tensor in (*self._parameters, *self._buffers)),
@@ -70,7 +70,7 @@ class GradientReducer:
         ]
         self._compress = compress
         self._buckets = _buckets([p.numel() * 4 for p in self._parameters], bucket_bytes)
-        self._bucket_of = {i: n for n, bucket in enumerate(self._buckets) for i in bucket}
+        self._bucket_numbers = {i: n for n, bucket in enumerate(self._buckets) for i in bucket}
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call] # torch's
                 functools.partial(self._take, index)
@@ -81,14 +81,15 @@ class GradientReducer:
         device = self._parameters[0].device
         self._dtype = _sum_type(self._parameters)
         self._own_gradients = torch.empty(gradient_count, dtype=self._dtype, device=device)
-        self._own = self._views(self._own_gradients)
-        self._have = set[int]()  # parameters with a gradient from this worker
-        self._packed = set[int]()  # parameters whose gradient is in the send buffer
-        self._single, self._last = False, True
+        self._own_views = self._views(self._own_gradients)
+        self._own_indices = set[int]()  # parameters with a gradient from this worker
+        self._packed_indices = set[int]()  # parameters whose gradient is in the send buffer
+        self._is_single, self._is_last = False, True
         self._begin: BeginAllReduce | None = None
-        self._broken: PeerLostError | None = None  # in the backward pass, which is finished first
-        self._missing: list[int] = []
-        self._ends: list[Callable[[], None]] = []
+        # A loss in the backward pass, which is completed first.
+        self._peer_loss: PeerLostError | None = None
+        self._missing_counts: list[int] = []
+        self._waits: list[Callable[[], None]] = []
         self._in_flight = self._in_microbatch = self._sending = False
         self._lay_out()
 
@@ -126,16 +127,16 @@ class GradientReducer:
 
     def clear(self) -> None:
         """Start a step, and save the statistics that its forward pass changes."""
-        self._have.clear()
+        self._own_indices.clear()
         for average in self._averages:
             average.zero_()
-        _copy(self._before, self._all_buffers)
+        _copy(self._saved_buffers, self._all_buffers)
         self._in_flight, self._in_microbatch = True, False
 
     @property
     def has_gradients(self) -> bool:
         """Whether a backward pass has reached a parameter in this step."""
-        return bool(self._have)
+        return bool(self._own_indices)
 
     @property
     def summed_bytes(self) -> int:
@@ -155,79 +156,79 @@ class GradientReducer:
     def begin_microbatch(
         self, begin: BeginAllReduce | None = None, *, single: bool = False, last: bool = True
     ) -> None:
-        """Start a microbatch; its backward pass adds to the gradients of the earlier ones.
+        """Start a micro-batch; its backward pass adds to the gradients of the earlier micro-batches.
 
         Args:
-            begin: if given, starts sums while the backward pass runs, so this is the last microbatch. On
-                all workers or on none.
+            begin: if given, starts sums while the backward pass runs, so this is the last micro-batch. All
+                workers pass it, or none.
             single: whether this worker is the only one.
-            last: whether no further microbatch follows before the sum, unless the group breaks.
+            last: whether no further micro-batch follows before the sum, unless the group breaks.
         """
         for parameter in self._parameters:
             parameter.grad = None
-        self._begin, self._single, self._ends, self._broken = begin, single, [], None
-        self._last = last
-        self._missing = [len(bucket) for bucket in self._buckets]
-        self._packed.clear()
+        self._begin, self._is_single, self._waits, self._peer_loss = begin, single, [], None
+        self._is_last = last
+        self._missing_counts = [len(bucket) for bucket in self._buckets]
+        self._packed_indices.clear()
         self._in_flight = self._in_microbatch = True
 
     def add_microbatch(self, weight: float) -> None:
-        """Complete a microbatch after its backward pass.
+        """Complete a micro-batch after its backward pass.
 
         Args:
-            weight: its share of the step's samples; the weights of all workers' microbatches add up to 1.
+            weight: its share of the step's samples; the weights of all workers' micro-batches add up to 1.
         """
         for average, buffer in zip(self._averages, self._buffers, strict=True):
             average.add_(buffer, alpha=weight)
-        _copy(self._all_buffers, self._before)
+        _copy(self._all_buffers, self._saved_buffers)
         self._in_microbatch = False
 
     def roll_back(self) -> bool:
         """Restore the statistics from before an unfinished step; return whether its gradients are valid.
 
-        They are if all microbatches were completed: an unfinished one has corrupted them.
+        They are valid if all micro-batches were completed; an unfinished micro-batch has corrupted them.
         """
         gradients_valid = self._in_flight and not self._in_microbatch
         if self._in_flight:
-            _copy(self._all_buffers, self._before)
+            _copy(self._all_buffers, self._saved_buffers)
         if self._sending:
             self._lay_out()  # an operation of the old group may still write to the old buffer
-        self._begin, self._ends = None, []
+        self._begin, self._waits = None, []
         self._in_flight = self._in_microbatch = self._sending = False
         return gradients_valid
 
     def discard(self) -> None:
         """Discard a step whose sum has arrived: restore the statistics from before it."""
-        _copy(self._all_buffers, self._before)
+        _copy(self._all_buffers, self._saved_buffers)
 
-    def finite(self) -> bool:
+    def is_finite(self) -> bool:
         """Return True if all summed gradients are finite."""
-        summed = self._own_gradients if self._single else self._flat
+        summed = self._own_gradients if self._is_single else self._flat
         return bool(torch.isfinite(summed.sum()))
 
     def sum(self, scalars: Sequence[float], all_reduce: AllReduce) -> list[float]:
         """Sum over all workers: set the gradients, average the statistics, return the summed scalars.
 
         Args:
-            scalars: this worker's numbers, as many as announced.
+            scalars: this worker's numbers, as many as the constructor's `scalars`.
             all_reduce: function that sums over all workers.
 
         Raises:
             PeerLostError: the sum did not arrive; this worker's gradients are kept.
         """
-        if self._broken:
-            raise self._broken
+        if self._peer_loss:
+            raise self._peer_loss
         self._scalars.copy_(torch.tensor(scalars, dtype=self._dtype))
         _copy(self._statistics, self._averages)
         self._sending = True
         if self._begin is not None:
             self._sum_remaining(self._begin)
-        elif not self._single:
+        elif not self._is_single:
             self._sum_after_backward(all_reduce)
         self._in_flight = self._sending = False
         self._set_gradients()
         _copy(self._buffers, self._statistics)
-        for counter in self._counters:  # batch counters: one per step, however it was divided
+        for counter in self._counters:  # batch counters: one per step, regardless of its division
             counter.add_(1)
         return [float(number) for number in self._scalars.tolist()]
 
@@ -242,91 +243,91 @@ class GradientReducer:
 
     def _set_gradients(self) -> None:
         """Set the parameters' gradients to the received sums."""
-        if self._single:
-            for index, own_gradient in enumerate(self._own):
-                if index not in self._have:
+        if self._is_single:
+            for index, own_gradient in enumerate(self._own_views):
+                if index not in self._own_indices:
                     own_gradient.zero_()
         elif self._compress:
             self._all_gradients.copy_(self._sent_gradients)
-        summed = self._own if self._single else self._gradients
+        summed = self._own_views if self._is_single else self._gradients
         for parameter, gradient in zip(self._parameters, summed, strict=True):
             parameter.grad = gradient.to(parameter.dtype)
 
     def _take(self, index: int, parameter: torch.Tensor) -> None:
-        """Add a parameter's gradient of this microbatch, and start the sums that are ready."""
+        """Add a parameter's gradient of this micro-batch, and start the sums that are ready."""
         gradient, parameter.grad = parameter.grad, None
         if not self._in_microbatch or gradient is None:
             return  # a backward pass outside a step
         if gradient.is_sparse:
             gradient = gradient.to_dense()
-        if index in self._have:
-            self._own[index].add_(gradient)
+        if index in self._own_indices:
+            self._own_views[index].add_(gradient)
         else:
-            self._own[index].copy_(gradient)
-            self._have.add(index)
-        if self._single or not self._last:
+            self._own_views[index].copy_(gradient)
+            self._own_indices.add(index)
+        if self._is_single or not self._is_last:
             return
-        if index in self._packed:
+        if index in self._packed_indices:
             self._repack(index)
             return
         self._pack(index)
-        self._missing[self._bucket_of[index]] -= 1
+        self._missing_counts[self._bucket_numbers[index]] -= 1
         try:
-            while self._begin and not self._broken and self._next_is_complete():
+            while self._begin and not self._peer_loss and self._next_is_complete():
                 self._begin_next(self._begin)
         except PeerLostError as error:
-            self._broken = error
+            self._peer_loss = error
 
     def _pack(self, index: int) -> None:
         """Copy a gradient to the send buffer, or zero if there is none."""
-        if index in self._packed:
+        if index in self._packed_indices:
             return
-        self._packed.add(index)
-        if index in self._have:
-            self._outgoing[index].copy_(self._own[index])
+        self._packed_indices.add(index)
+        if index in self._own_indices:
+            self._outgoing[index].copy_(self._own_views[index])
         else:
             self._outgoing[index].zero_()
 
     def _repack(self, index: int) -> None:
-        """Add a further backward pass of the same microbatch to a gradient that was packed.
+        """Add a further backward pass of the same micro-batch to a gradient that was packed.
 
         Raises:
             EverstepError: its sum over all workers has started already.
         """
-        if self._bucket_of[index] < len(self._ends):
+        if self._bucket_numbers[index] < len(self._waits):
             raise EverstepError(
                 "a second backward pass of one micro-batch cannot be summed while the first one's "
                 "gradients are being sent",
                 "Add the losses before one backward pass, or pass overlap='off'.",
             )
-        self._outgoing[index].copy_(self._own[index])
+        self._outgoing[index].copy_(self._own_views[index])
 
     def _next_is_complete(self) -> bool:
-        return len(self._ends) < len(self._buckets) and not self._missing[len(self._ends)]
+        return len(self._waits) < len(self._buckets) and not self._missing_counts[len(self._waits)]
 
     def _begin_next(self, begin: BeginAllReduce) -> None:
-        bucket = self._buckets[len(self._ends)]
+        bucket = self._buckets[len(self._waits)]
         self._sending = True
         for index in bucket:
             self._pack(index)
         first = sum(self._sizes[: bucket.start])
         size = sum(self._sizes[bucket.start : bucket.stop])
-        self._ends.append(begin(self._sent_gradients[first : first + size]))
+        self._waits.append(begin(self._sent_gradients[first : first + size]))
 
     def _sum_remaining(self, begin: BeginAllReduce) -> None:
         """Start the remaining sums, and wait for all."""
-        while len(self._ends) < len(self._buckets):
+        while len(self._waits) < len(self._buckets):
             self._begin_next(begin)
-        self._ends.append(begin(self._statistics_flat))
-        for end in self._ends:
-            end()
+        self._waits.append(begin(self._statistics_flat))
+        for wait in self._waits:
+            wait()
         self._begin = None
 
 
 def _sum_type(parameters: Sequence[torch.Tensor]) -> torch.dtype:
     """Return the type of the sums: at least float32, so that small gradients are not lost."""
-    double = any(parameter.dtype == torch.float64 for parameter in parameters)
-    return torch.float64 if double else torch.float32
+    has_double = any(parameter.dtype == torch.float64 for parameter in parameters)
+    return torch.float64 if has_double else torch.float32
 
 
 def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
@@ -335,7 +336,7 @@ def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
 
 
 def _buckets(sizes: Sequence[int], min_bytes: int) -> list[range]:
-    """Return ranges of neighbouring parameters of at least this many bytes, the last ones first."""
+    """Return ranges of neighbouring parameters of at least this many bytes, the last parameters first."""
     buckets, stop, size = list[range](), len(sizes), 0
     for index in reversed(range(len(sizes))):
         size += sizes[index]

@@ -1,7 +1,7 @@
 """The sockets of one group among all sockets of this process, and how they are shut down.
 
-A library must not touch connections that it did not open, such as connections to an object store or a logging service
-may be opened while a group is built. gloo has one epoll instance for each group, and registers in it the
+A library must not touch connections that it did not open: connections to an object store or a logging
+service may be connection while a group is built. gloo has one epoll instance for each group, and registers in it the
 group's listening socket and every connection to a peer. The listening socket is new and bound to
 one interface's address, which identifies the instance. The connection to the group's store is
 identified by its peer's address.
@@ -22,27 +22,27 @@ def socket_names() -> dict[int, str]:
     return {fd: name for fd, name in _descriptors() if name.startswith("socket:")}
 
 
-def group_sockets(before: frozenset[str], store: tuple[str, int]) -> dict[int, str]:
-    """Return the connections of a group whose building began when the sockets `before` existed.
+def group_sockets(earlier_sockets: frozenset[str], store: tuple[str, int]) -> dict[int, str]:
+    """Return the connections of a group whose building began when the sockets `earlier_sockets` existed.
 
     Args:
-        before: names of the sockets that existed.
+        earlier_sockets: names of the sockets that existed.
         store: host and port of the group's store.
 
     Returns:
         Descriptor and name of each connection.
     """
     entries = dict(_descriptors())
-    new = {
+    new_sockets = {
         fd: name
         for fd, name in entries.items()
-        if name.startswith("socket:") and name not in before
+        if name.startswith("socket:") and name not in earlier_sockets
     }
-    connections = {fd: name for fd, name in new.items() if _is_connected_to(fd, *store)}
+    connections = {fd: name for fd, name in new_sockets.items() if _is_connected_to(fd, *store)}
     for epoll in (fd for fd, name in entries.items() if name == _EPOLL):
-        watched = [fd for fd in _watched_by(epoll) if fd in new]
-        if any(_listens_on_one_address(fd) for fd in watched):
-            connections |= {fd: new[fd] for fd in watched}
+        watched_descriptors = [fd for fd in _watched_descriptors(epoll) if fd in new_sockets]
+        if any(_listens_on_one_address(fd) for fd in watched_descriptors):
+            connections |= {fd: new_sockets[fd] for fd in watched_descriptors}
     return connections
 
 
@@ -51,9 +51,9 @@ def shut_down(descriptor: int, name: str) -> None:
     with contextlib.suppress(OSError):
         if os.readlink(f"/proc/self/fd/{descriptor}") != name:  # noqa: PTH115 - as below
             return
-        with _opened(descriptor) as connection:
+        with _as_socket(descriptor) as connection:
             if connection.family in (socket.AF_INET, socket.AF_INET6):
-                connection.getpeername()  # a listening one has none and stays
+                connection.getpeername()  # a listening socket has no peer and stays open
                 connection.shutdown(socket.SHUT_RDWR)
 
 
@@ -67,7 +67,7 @@ def _descriptors() -> Iterator[tuple[int, str]]:
             yield number, os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115 - fast
 
 
-def _watched_by(epoll: int) -> Iterator[int]:
+def _watched_descriptors(epoll: int) -> Iterator[int]:
     """Yield the descriptors that an epoll instance watches."""
     with contextlib.suppress(OSError), open(f"/proc/self/fdinfo/{epoll}") as lines:  # noqa: PTH123
         for line in lines:
@@ -76,19 +76,19 @@ def _watched_by(epoll: int) -> Iterator[int]:
 
 
 def _listens_on_one_address(descriptor: int) -> bool:
-    with contextlib.suppress(OSError), _opened(descriptor) as opened:
-        if opened.family not in (socket.AF_INET, socket.AF_INET6):
+    with contextlib.suppress(OSError), _as_socket(descriptor) as connection:
+        if connection.family not in (socket.AF_INET, socket.AF_INET6):
             return False
-        listens = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-        return bool(listens) and opened.getsockname()[0] not in _WILDCARDS
+        listens = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        return bool(listens) and connection.getsockname()[0] not in _WILDCARDS
     return False
 
 
 def _is_connected_to(descriptor: int, host: str, port: int) -> bool:
-    with contextlib.suppress(OSError), _opened(descriptor) as opened:
-        if opened.family not in (socket.AF_INET, socket.AF_INET6):
+    with contextlib.suppress(OSError), _as_socket(descriptor) as connection:
+        if connection.family not in (socket.AF_INET, socket.AF_INET6):
             return False
-        address, peer_port = opened.getpeername()[:2]
+        address, peer_port = connection.getpeername()[:2]
         is_literal = host.replace(".", "").isdigit() or ":" in host
         return bool(
             peer_port == port and (not is_literal or address.removeprefix("::ffff:") == host)
@@ -97,10 +97,10 @@ def _is_connected_to(descriptor: int, host: str, port: int) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(descriptor: int) -> Iterator[socket.socket]:
+def _as_socket(descriptor: int) -> Iterator[socket.socket]:
     """Access a descriptor as a socket without another descriptor: there may be none left."""
-    opened = socket.socket(fileno=descriptor)
+    connection = socket.socket(fileno=descriptor)
     try:
-        yield opened
+        yield connection
     finally:
-        opened.detach()
+        connection.detach()

@@ -176,7 +176,10 @@ def test_an_agent_can_neither_read_nor_write_another_run(pod: Pod, run: str, key
             lambda: etcd.delete(f"/everstep/{run}/{key}"),
             lambda: etcd.get(f"/everstep/{run}/"),
             lambda: etcd.put_while_unchanged(
-                f"/everstep/{run}/{key}", "{}", witness=f"/everstep/{RUN}/generation", modified=0
+                f"/everstep/{run}/{key}",
+                "{}",
+                witness=f"/everstep/{RUN}/generation",
+                mod_revision=0,
             ),
         ):
             with pytest.raises(EtcdRefusedError, match="permission denied"):

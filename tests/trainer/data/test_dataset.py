@@ -7,7 +7,7 @@ from PIL import Image
 
 from everstep.errors import EverstepError
 from trainer import data, prepare
-from trainer.data.device import Prepare
+from trainer.data.device import InputConversion
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_the_error_for_unprepared_data_names_the_command(tmp_path: Path) -> None
 def test_grey_images_become_valid_model_input(folder: Path) -> None:
     train = data.load("imagefolder", folder, "train", 32)
     train.mean, train.deviation = (0.5,), (0.25,)
-    prepare_batch = Prepare(train, torch.device("cpu"), torch.channels_last)
+    prepare_batch = InputConversion(train, torch.device("cpu"), torch.channels_last)
 
     batch = prepare_batch(np.full((2, 8, 8, 1), 255, np.uint8))
 

@@ -42,7 +42,7 @@ def test_a_killed_reader_is_replaced_without_loss(
     try:
         keys = [(0, sample, sample) for sample in range(20)]
         readers.prefetch(0, keys)
-        os.kill(readers.processes[0], signal.SIGKILL)
+        os.kill(readers.process_ids[0], signal.SIGKILL)
 
         images = readers.take(keys)
 
@@ -63,7 +63,7 @@ def test_readers_end_with_their_worker_even_if_it_is_killed(folder: Path) -> Non
         "from trainer.data.loader import Readers\n"
         "readers = Readers(train, test, 1, 8)\n"
         "readers.take([(0, 0, 0)])\n"
-        "print(*readers.processes, flush=True)\n"
+        "print(*readers.process_ids, flush=True)\n"
         "time.sleep(600)\n"
     )
     worker = subprocess.Popen(

@@ -63,7 +63,7 @@ def test_keys_are_read_back_under_their_prefix(etcd: Etcd) -> None:
         ("/keys/a", "1"),
         ("/keys/ä/b", "zwei"),
     ]
-    assert revision >= entries[0].modified
+    assert revision >= entries[0].mod_revision
 
 
 def test_one_of_two_concurrent_replacements_succeeds(etcd: Etcd) -> None:
@@ -71,7 +71,7 @@ def test_one_of_two_concurrent_replacements_succeeds(etcd: Etcd) -> None:
     assert not etcd.put_if_unchanged("/race", "second", 0)
 
     entries, _ = etcd.get("/race")
-    assert etcd.put_if_unchanged("/race", "third", entries[0].modified)
+    assert etcd.put_if_unchanged("/race", "third", entries[0].mod_revision)
 
 
 def test_a_key_is_removed_with_its_lease(etcd: Etcd) -> None:
@@ -205,7 +205,7 @@ class Peer:
 
     def _wait(self) -> None:
         try:
-            self.agent.ready()
+            self.agent.report_ready()
             self.ranks.put(self.agent.next_assignment())
         except (LeftError, RunEndedError) as error:
             self.ranks.put(error)

@@ -5,7 +5,7 @@
     reader  <-- single images, until then --  object store
 
 The order of samples does not change, so a run may continue with or without the cache, and in another
-zone. Each image is verified by the checksum in the index, wherever it comes from.
+zone. Each image is verified by the checksum in the index, regardless of its source.
 
 Why single images: an epoch is a shuffle of all samples, so the first batch needs images of every shard,
 and would wait for the whole data set. Why a separate process: a download competes with the training for

@@ -11,7 +11,7 @@ from everstep.elastic.data_order.sampler import Ids
 from everstep.staging.sources.objects import open_objects
 from trainer.data.cache.arguments import FillerArguments
 from trainer.data.cache.folder import CacheFolder, open_cache_folder
-from trainer.data.cache.plan import Limits, by_need
+from trainer.data.cache.plan import Limits, sort_by_need
 from trainer.data.dataset import PARTS
 
 PROGRAM = (sys.executable, "-m", "trainer.data.cache.filler")
@@ -36,7 +36,7 @@ class Cache:
         program: Sequence[str] = PROGRAM,
     ) -> None:
         self.folder = folder.folder
-        self._train = folder.index(PARTS[0])
+        self._train_index = folder.index(PARTS[0])
         arguments = FillerArguments(folder=str(folder.folder), store=store, limits=limits)
         self._filler = subprocess.Popen(
             [*program, arguments.to_argument()],
@@ -46,18 +46,18 @@ class Cache:
         )
 
     @property
-    def process(self) -> int:
-        """Id of the process that fills the cache."""
+    def process_id(self) -> int:
+        """ID of the process that fills the cache."""
         return self._filler.pid
 
-    def expect(self, upcoming: Sequence[Ids]) -> None:
-        """Send the process the samples of the training part that this worker needs next, in order."""
+    def expect(self, next_ids: Sequence[Ids]) -> None:
+        """Send to the process the samples of the training part that this worker needs next, in order."""
         if self._filler.stdin is None or self._filler.poll() is not None:
             return
-        shards = (int(shard) for ids in upcoming for shard in self._train["shard"][ids])
-        line = " ".join(map(str, by_need(shards)[:MAX_NEEDS])) + "\n"
+        shards = (int(shard) for ids in next_ids for shard in self._train_index["shard"][ids])
+        line = " ".join(map(str, sort_by_need(shards)[:MAX_NEEDS])) + "\n"
         os.set_blocking(self._filler.stdin.fileno(), False)
-        with contextlib.suppress(OSError):  # it is busy, or has ended: this is only a hint
+        with contextlib.suppress(OSError):  # only a hint: the process may be busy, or have ended
             self._filler.stdin.write(line.encode())
 
     def close(self) -> None:

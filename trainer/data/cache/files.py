@@ -17,7 +17,7 @@ from trainer.data.shard_files import MappedFiles, Slice
 log = logging.getLogger(__name__)
 
 CONNECTIONS = 8  # requests of one process at a time
-DAMAGED_ATTEMPTS = 3  # if all have a wrong checksum, the object itself is damaged
+DAMAGED_ATTEMPTS = 3  # downloads of an image; if all are damaged, the object itself is
 
 
 class CachedFiles:
@@ -38,11 +38,11 @@ class CachedFiles:
         connect: Callable[[str], Objects] = open_objects,
     ) -> None:
         self._names, self._store, self._connect = names, store, connect
-        self._mapped = MappedFiles(folder, names)
+        self._mapped_files = MappedFiles(folder, names)
         self._lock = threading.Lock()
-        self._objects: Objects | None = None  # with a warm cache no process needs a client
+        self._objects: Objects | None = None  # a client is not needed if the cache is complete
         self._pool: ThreadPoolExecutor | None = None
-        self._expected: dict[Slice, Future[Encoded]] = {}
+        self._downloads: dict[Slice, Future[Encoded]] = {}
 
     def read(self, image: Slice) -> Encoded:
         """Return the bytes of an image.
@@ -50,34 +50,34 @@ class CachedFiles:
         Raises:
             EverstepError: the store does not have them, forbids them, or does not respond.
         """
-        if (expected := self._expected.pop(image, None)) is not None:
-            return expected.result()
-        if (data := self._cached(image)) is not None:
+        if (download := self._downloads.pop(image, None)) is not None:
+            return download.result()
+        if (data := self._read_cached(image)) is not None:
             return data
         return self._fetch(image)
 
     def expect(self, images: Sequence[Slice]) -> None:
         """Request the images that are not in the cache, several at a time."""
         for image in images:
-            if image not in self._expected and self._cached(image) is None:
+            if image not in self._downloads and self._read_cached(image) is None:
                 self._pool = self._pool or ThreadPoolExecutor(CONNECTIONS, "everstep-images")
-                self._expected[image] = self._pool.submit(self._fetch, image)
+                self._downloads[image] = self._pool.submit(self._fetch, image)
 
-    def _cached(self, image: Slice) -> Encoded | None:
+    def _read_cached(self, image: Slice) -> Encoded | None:
         """Return the bytes if the cache has them; remove a damaged shard, which the next start downloads again."""
         try:
-            return self._mapped.read(image)
+            return self._mapped_files.read(image)
         except FileNotFoundError:
             return None
         except ValueError as error:
             name = self._names[image.shard]
             log.warning("the cached shard %s is damaged and is removed: %s", name, error)
-            self._mapped.discard(image.shard)
+            self._mapped_files.discard(image.shard)
             return None
 
     def _fetch(self, image: Slice) -> Encoded:
         """Return the bytes from the store."""
-        objects, name = self._connected(), self._names[image.shard]
+        objects, name = self._connect_once(), self._names[image.shard]
         for _ in range(DAMAGED_ATTEMPTS):
             content = read_with_retries(
                 lambda: objects.read(name, image.offset, image.bytes), objects.name
@@ -89,7 +89,7 @@ class CachedFiles:
             "Copy the shards again to their own prefix, and do not replace objects during a training.",
         )
 
-    def _connected(self) -> Objects:
+    def _connect_once(self) -> Objects:
         with self._lock:
             self._objects = self._objects or self._connect(self._store)
             return self._objects

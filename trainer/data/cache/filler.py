@@ -2,8 +2,8 @@
 
 Each worker process of a node starts one. The first to get the lock of the cache downloads; the others
 wait, and continue if it ends. It ends with its worker, because its input is then closed: a shard that is
-incomplete then is downloaded again. An error ends the downloads and not the training: readers get what
-they need from the store themselves, and report what the store refuses.
+incomplete then is downloaded again. An error ends the downloads and not the training: readers get their
+images from the store themselves, and report its refusals.
 """
 
 import logging
@@ -24,11 +24,11 @@ from trainer.data.manifest import read_manifest
 log = logging.getLogger("trainer.data.cache")
 
 DAMAGED_ATTEMPTS = 3  # downloads of one damaged shard
-NICE = 10  # decoding and training come first
+NICE = 10  # decoding and training have priority
 
 
 class Needs:
-    """The shards that the worker needs next, as it last sent them: numbers on one line."""
+    """The shards that the worker needs next, in the numbers that it last sent."""
 
     def __init__(self) -> None:
         self._shards: Sequence[int] = ()
@@ -46,21 +46,21 @@ class Needs:
 
 
 def main() -> None:
-    """Download until the cache is complete, then wait for nothing."""
-    for number in (signal.SIGTERM, signal.SIGINT):  # the worker may still finish a step
-        signal.signal(number, signal.SIG_IGN)
+    """Download shards until the cache is complete, then end this process."""
+    for signal_number in (signal.SIGTERM, signal.SIGINT):  # the worker may still finish a step
+        signal.signal(signal_number, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     logging.getLogger("botocore").setLevel(logging.WARNING)  # it logs where credentials come from
     os.nice(NICE)
     arguments, needs = FillerArguments.from_argument(sys.argv[1]), Needs()
-    reading = threading.Thread(target=needs.follow, daemon=True)
-    reading.start()
+    reader_thread = threading.Thread(target=needs.follow, daemon=True)
+    reader_thread.start()
     folder = Path(arguments.folder)
     cache = CacheFolder(folder, read_manifest(folder) or {})
-    with cache.locked():
+    with cache.lock():
         cache.remove_partial()
         if not fill(cache, open_objects(arguments.store), needs, arguments.limits):
-            reading.join()  # with the lock: another process of the node would fail in the same way
+            reader_thread.join()  # with the lock: another process of the node would fail in the same way
     os._exit(0)
 
 
@@ -73,39 +73,39 @@ def fill(cache: CacheFolder, objects: Objects, needs: Needs, limits: Limits) -> 
         needs: shards that the worker needs next.
         limits: size limits of the cache.
     """
-    damaged = 0
+    damaged_downloads = 0
     while True:
         state = cache.state(limits)
         next_steps = plan(state, needs.shards)
-        if not next_steps.fetch:
-            _log_end(cache, len(state.present), state.limit)
+        if not next_steps.downloads:
+            _log_end(cache, len(state.complete_shards), state.limit)
             return True
-        cache.evict(next_steps.evict)
+        cache.evict(next_steps.evictions)
         try:
-            cache.download(next_steps.fetch[0], objects)
+            cache.download(next_steps.downloads[0], objects)
         except DamagedShardError as error:
-            damaged += 1
-            if damaged >= DAMAGED_ATTEMPTS:
-                return _gave_up(error)
+            damaged_downloads += 1
+            if damaged_downloads >= DAMAGED_ATTEMPTS:
+                return _log_failure(error)
         except OSError as error:
-            return _gave_up(error.strerror or error)
+            return _log_failure(error.strerror or error)
         except EverstepError as error:
-            return _gave_up(error.problem)
+            return _log_failure(error.problem)
 
 
-def _gave_up(reason: object) -> bool:
+def _log_failure(reason: object) -> bool:
     log.warning("shards are no longer cached, images are read from the store: %s", reason)
     return False
 
 
-def _log_end(cache: CacheFolder, present: int, limit: int | None) -> None:
-    if present == len(cache.files):
-        log.info("the cache %s is complete: %d shards", cache.folder, present)
+def _log_end(cache: CacheFolder, shard_count: int, limit: int | None) -> None:
+    if shard_count == len(cache.files):
+        log.info("the cache %s is complete: %d shards", cache.folder, shard_count)
         return
     log.info(
         "the cache %s has %d of %d shards, all that fit into %s bytes",
         cache.folder,
-        present,
+        shard_count,
         len(cache.files),
         limit,
     )

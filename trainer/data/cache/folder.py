@@ -29,14 +29,14 @@ import numpy as np
 
 from everstep.errors import EverstepError
 from everstep.staging.sources.objects import Objects, read_with_retries
-from trainer.data.cache.plan import CacheState, Limits, OtherData, within_disk
+from trainer.data.cache.plan import CacheState, Limits, OtherData, limit_to_disk
 from trainer.data.dataset import PARTS
 from trainer.data.manifest import MANIFEST_FILE
 from trainer.data.shards import KIND, Index, check_format
 
 CONNECTIONS = 8  # requests of a download at a time
 PIECE_BYTES = 8 << 20
-PARTIAL = ".partial"
+PARTIAL_SUFFIX = ".partial"
 LOCK = "lock"
 
 
@@ -80,31 +80,31 @@ class CacheFolder:
     def state(self, limits: Limits) -> CacheState:
         """Return the present state of the cache; its limit is the lower of size and disk."""
         sizes = [size for _, size, _, _ in self.files]
-        present = (
+        complete_shards = (
             number
             for number, (name, size, _, _) in enumerate(self.files)
             if _size_of(self.folder / name) == size
         )
         state = CacheState(
             sizes=sizes,
-            present=frozenset(present),
-            others=self._other_data(),
+            complete_shards=frozenset(complete_shards),
+            other_data=self._other_data(),
             limit=limits.bytes or None,
         )
         if not limits.free_percent:
             return state
-        return within_disk(state, self._free_space(limits.free_percent))
+        return limit_to_disk(state, self._free_space(limits.free_percent))
 
     def download(self, number: int, objects: Objects) -> None:
-        """Download one shard; it appears when it is verified.
+        """Download one shard; it appears once it is verified.
 
         Raises:
             EverstepError: the store has no such object, forbids it, or does not respond.
             DamagedShardError: the bytes do not have their checksums.
-            OSError: it cannot be written.
+            OSError: the shard cannot be written.
         """
         name, size, part, shard = self.files[number]
-        partial = self.folder / f"{name}{PARTIAL}"
+        partial = self.folder / f"{name}{PARTIAL_SUFFIX}"
         try:
             with partial.open("wb+") as file:
                 os.truncate(file.fileno(), size)
@@ -118,7 +118,7 @@ class CacheFolder:
 
     def remove_partial(self) -> None:
         """Remove the leftovers of a dead process; only with the lock."""
-        for path in self.folder.glob(f"*{PARTIAL}"):
+        for path in self.folder.glob(f"*{PARTIAL_SUFFIX}"):
             path.unlink(missing_ok=True)
 
     def evict(self, names: Sequence[str]) -> None:
@@ -127,7 +127,7 @@ class CacheFolder:
             shutil.rmtree(self.folder.parent / name, ignore_errors=True)
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Wait until no other process of the node downloads; the lock ends with the process."""
         with (self.folder.parent / LOCK).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -140,22 +140,22 @@ class CacheFolder:
 
     def _other_data(self) -> list[OtherData]:
         """Return the other data sets of the cache, the least recently used first."""
-        others = []
+        entries = []
         for folder in self.folder.parent.iterdir():
             if folder.is_dir() and folder != self.folder:
                 size = sum(max(0, _size_of(path)) for path in folder.iterdir())
-                others.append((folder.stat().st_mtime, OtherData(folder.name, size)))
-        return [other for _, other in sorted(others, key=lambda entry: entry[0])]
+                entries.append((folder.stat().st_mtime, OtherData(folder.name, size)))
+        return [other for _, other in sorted(entries, key=lambda entry: entry[0])]
 
 
 def open_cache_folder(root: Path, objects: Objects) -> CacheFolder:
     """Return the folder of the data set that the store has now; fetch its manifest and indexes.
 
     Raises:
-        EverstepError: the store has none, or the folder cannot be written.
+        EverstepError: the store has no data set, or the folder cannot be written.
     """
     content = read_with_retries(lambda: objects.read(MANIFEST_FILE), objects.name)
-    manifest = _parsed(content, objects.name)
+    manifest = _parse_manifest(content, objects.name)
     folder = root / hashlib.sha256(content).hexdigest()[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -172,11 +172,11 @@ def open_cache_folder(root: Path, objects: Objects) -> CacheFolder:
     return CacheFolder(folder, manifest)
 
 
-def _parsed(content: bytes, name: str) -> Mapping[str, Any]:
+def _parse_manifest(content: bytes, name: str) -> Mapping[str, Any]:
     """Return a manifest of shards.
 
     Raises:
-        EverstepError: it is not one.
+        EverstepError: the content is not such a manifest.
     """
     try:
         manifest = json.loads(content)
@@ -217,7 +217,7 @@ def _fetch_index(path: Path, sha256: str, objects: Objects) -> None:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file atomically; several processes may write the same content."""
-    # Keep partial shards: another process may be downloading them, and removes its own.
+    # Not the suffix of partial shards, which the process that holds the lock removes.
     temporary = path.with_name(f"{path.name}.{os.getpid()}.writing")
     temporary.write_bytes(content)
     temporary.rename(path)
@@ -229,9 +229,9 @@ def _fill(file: int, name: str, size: int, objects: Objects) -> None:
     def copy(first: int) -> None:
         length = min(PIECE_BYTES, size - first)
         content = read_with_retries(lambda: objects.read(name, first, length), objects.name)
-        written = 0
-        while written < length:
-            written += os.pwrite(file, content[written:], first + written)
+        written_bytes = 0
+        while written_bytes < length:
+            written_bytes += os.pwrite(file, content[written_bytes:], first + written_bytes)
 
     with ThreadPoolExecutor(CONNECTIONS, "everstep-download") as pool:
         pieces = [pool.submit(copy, first) for first in range(0, size, PIECE_BYTES)]
@@ -247,7 +247,7 @@ def _verify(file: int, name: str, records: Index) -> None:
     """Compare every image of a shard with its checksum.
 
     Raises:
-        DamagedShardError: one differs.
+        DamagedShardError: a checksum differs.
     """
     if not len(records):
         return  # an empty file cannot be mapped

@@ -1,7 +1,7 @@
 """Plan of a node's next downloads and evictions. Pure functions.
 
 Every batch is a random choice of all samples, so that no shard of the data set is needed less than the
-others for long. Hence shards in use are never evicted for others: if the limit is smaller than the data
+others for a long time. Hence shards in use are never evicted for others: if the limit is smaller than the data
 set, the shards that are there stay, and images of the others are read from the store. Only shards of
 other data sets are removed, the least recently used first.
 """
@@ -30,7 +30,7 @@ class OtherData:
 
     Attributes:
         name: name of its folder.
-        bytes: their size.
+        bytes: size of its shards.
     """
 
     name: str
@@ -43,14 +43,14 @@ class CacheState:
 
     Attributes:
         sizes: bytes of each shard of the data set, by number.
-        present: numbers of the complete ones.
-        others: other data sets, the least recently used first.
+        complete_shards: numbers of the complete shards.
+        other_data: other data sets, the least recently used first.
         limit: maximum bytes of all shards; None for no limit.
     """
 
     sizes: Sequence[int]
-    present: frozenset[int]
-    others: Sequence[OtherData]
+    complete_shards: frozenset[int]
+    other_data: Sequence[OtherData]
     limit: int | None
 
 
@@ -59,15 +59,15 @@ class Plan:
     """Next downloads and evictions.
 
     Attributes:
-        fetch: numbers of shards to download, in order.
-        evict: names of other data sets to remove before that.
+        downloads: numbers of shards to download, in order.
+        evictions: names of other data sets to remove before the downloads.
     """
 
-    fetch: tuple[int, ...]
-    evict: tuple[str, ...] = ()
+    downloads: tuple[int, ...]
+    evictions: tuple[str, ...] = ()
 
 
-def by_need(shards: Iterable[int]) -> list[int]:
+def sort_by_need(shards: Iterable[int]) -> list[int]:
     """Return the shards of upcoming samples, sorted by their number of samples, then by when they are needed.
 
     Args:
@@ -77,58 +77,68 @@ def by_need(shards: Iterable[int]) -> list[int]:
     return sorted(needs, key=lambda shard: -needs[shard])
 
 
-def plan(state: CacheState, needed: Sequence[int]) -> Plan:
+def plan(state: CacheState, needed_shards: Sequence[int]) -> Plan:
     """Return the shards to download, and the data sets to remove for them.
 
     Args:
         state: contents of the cache.
-        needed: numbers of shards that are needed soon, in order; the others follow by number.
+        needed_shards: numbers of shards that are needed soon, in order; the others follow by number.
     """
-    missing = [shard for shard in _order(needed, len(state.sizes)) if shard not in state.present]
-    occupied = sum(state.sizes[shard] for shard in state.present)
-    fetch = (
-        missing if state.limit is None else _fitting(missing, state.sizes, state.limit - occupied)
+    missing_shards = [
+        shard
+        for shard in _order(needed_shards, len(state.sizes))
+        if shard not in state.complete_shards
+    ]
+    occupied_bytes = sum(state.sizes[shard] for shard in state.complete_shards)
+    downloads = (
+        missing_shards
+        if state.limit is None
+        else _select_fitting(missing_shards, state.sizes, state.limit - occupied_bytes)
     )
-    occupied += sum(state.sizes[shard] for shard in fetch)
-    return Plan(tuple(fetch), _to_evict(state, occupied) if fetch else ())
+    occupied_bytes += sum(state.sizes[shard] for shard in downloads)
+    return Plan(tuple(downloads), _choose_evictions(state, occupied_bytes) if downloads else ())
 
 
-def within_disk(state: CacheState, free_space: int) -> CacheState:
+def limit_to_disk(state: CacheState, free_space: int) -> CacheState:
     """Return a state whose limit leaves a part of the disk free.
 
     Args:
         state: contents of the cache.
         free_space: bytes that may still be written; negative if the disk is too full already.
     """
-    occupied = sum(state.sizes[shard] for shard in state.present)
-    usable = occupied + sum(other.bytes for other in state.others) + free_space
-    return replace(state, limit=usable if state.limit is None else min(state.limit, usable))
+    occupied_bytes = sum(state.sizes[shard] for shard in state.complete_shards)
+    usable_bytes = occupied_bytes + sum(other.bytes for other in state.other_data) + free_space
+    return replace(
+        state, limit=usable_bytes if state.limit is None else min(state.limit, usable_bytes)
+    )
 
 
-def _order(needed: Iterable[int], shards: int) -> list[int]:
+def _order(needed_shards: Iterable[int], shards: int) -> list[int]:
     """Return all shards, the needed ones first."""
-    return [shard for shard in dict.fromkeys([*needed, *range(shards)]) if 0 <= shard < shards]
+    return [
+        shard for shard in dict.fromkeys([*needed_shards, *range(shards)]) if 0 <= shard < shards
+    ]
 
 
-def _fitting(shards: Collection[int], sizes: Sequence[int], free: int) -> list[int]:
-    """Return the shards that fit into these bytes, in order; a large one is skipped for smaller ones."""
+def _select_fitting(shards: Collection[int], sizes: Sequence[int], free_bytes: int) -> list[int]:
+    """Return the shards that fit into these bytes, in order; a large shard is skipped for smaller ones."""
     chosen = []
     for shard in shards:
-        if sizes[shard] <= free:
+        if sizes[shard] <= free_bytes:
             chosen.append(shard)
-            free -= sizes[shard]
+            free_bytes -= sizes[shard]
     return chosen
 
 
-def _to_evict(state: CacheState, occupied: int) -> tuple[str, ...]:
-    """Return as few other data sets as necessary for `occupied` bytes of this one."""
+def _choose_evictions(state: CacheState, occupied_bytes: int) -> tuple[str, ...]:
+    """Return as few other data sets as necessary for `occupied_bytes` bytes of this data set."""
     if state.limit is None:
         return ()
-    others = sum(other.bytes for other in state.others)
-    evicted = []
-    for other in state.others:
-        if occupied + others <= state.limit:
+    other_bytes = sum(other.bytes for other in state.other_data)
+    evicted_names = []
+    for other in state.other_data:
+        if occupied_bytes + other_bytes <= state.limit:
             break
-        evicted.append(other.name)
-        others -= other.bytes
-    return tuple(evicted)
+        evicted_names.append(other.name)
+        other_bytes -= other.bytes
+    return tuple(evicted_names)

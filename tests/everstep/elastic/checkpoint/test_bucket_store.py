@@ -49,7 +49,7 @@ def saves() -> Saves:
 def test_a_written_checkpoint_is_restored(saves: Saves) -> None:
     saves.save(8)
 
-    checkpoint = restore.newest(saves.store, RUN)
+    checkpoint = restore.newest_checkpoint(saves.store, RUN)
 
     assert checkpoint is not None
     tensors = checkpoint.load()

@@ -205,7 +205,9 @@ def test_a_writer_that_was_paused_between_commit_and_rename_does_not_remove_the_
         FOLDER, {"w": torch.zeros(4)}, Manifest(100, 1, RUN), commit=commit_then_pause, disk=disk
     )
 
-    checkpoint = restore.newest(FolderStore(FOLDER, disk), RUN, record=CommitRecord(1, 100))
+    checkpoint = restore.newest_checkpoint(
+        FolderStore(FOLDER, disk), RUN, record=CommitRecord(1, 100)
+    )
     assert checkpoint is not None
     assert checkpoint.manifest.step == 100
 
@@ -225,7 +227,9 @@ def test_a_folder_that_becomes_valid_while_it_is_moved_away_is_put_back() -> Non
 
     files.write(FOLDER, {"w": torch.zeros(4)}, Manifest(100, 6, RUN), commit=commit, disk=disk)
 
-    checkpoint = restore.newest(FolderStore(FOLDER, disk), RUN, record=CommitRecord(7, 100))
+    checkpoint = restore.newest_checkpoint(
+        FolderStore(FOLDER, disk), RUN, record=CommitRecord(7, 100)
+    )
     assert checkpoint is not None, "the checkpoint of generation 7 was committed last"
 
 
@@ -252,7 +256,7 @@ def test_a_damaged_folder_of_the_same_step_is_replaced_by_a_new_write() -> None:
 
     write(disk, 100, generation=6)
 
-    checkpoint = restore.newest(FolderStore(FOLDER, disk), RUN)
+    checkpoint = restore.newest_checkpoint(FolderStore(FOLDER, disk), RUN)
     assert checkpoint is not None
     assert checkpoint.manifest.generation == 6
 

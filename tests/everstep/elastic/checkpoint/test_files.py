@@ -31,7 +31,7 @@ def save(
 def test_a_written_checkpoint_is_restored(tmp_path: Path) -> None:
     save(tmp_path, 7, 0.5)
 
-    checkpoint = restore.newest(FolderStore(tmp_path), RUN)
+    checkpoint = restore.newest_checkpoint(FolderStore(tmp_path), RUN)
 
     assert checkpoint is not None
     assert checkpoint.manifest.step == 7
@@ -40,7 +40,7 @@ def test_a_written_checkpoint_is_restored(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
-    assert restore.newest(FolderStore(tmp_path / "no"), RUN) is None
+    assert restore.newest_checkpoint(FolderStore(tmp_path / "no"), RUN) is None
 
 
 def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_files_of_a_killed_writer_are_never_read_and_removed_by_the_next_write(
 ) -> None:
     (tmp_path / ".step-00000003-1-1").mkdir()
 
-    assert restore.newest(FolderStore(tmp_path), RUN) is None
+    assert restore.newest_checkpoint(FolderStore(tmp_path), RUN) is None
     save(tmp_path, 4)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000004"]
 
@@ -122,7 +122,7 @@ def test_a_torn_checkpoint_of_another_model_is_only_skipped(tmp_path: Path) -> N
     folder = save(tmp_path, 1, run={"model": "other", "seed": 1})
     (folder / files.STATE_FILE).write_bytes(b"")
 
-    assert restore.newest(FolderStore(tmp_path), RUN) is None
+    assert restore.newest_checkpoint(FolderStore(tmp_path), RUN) is None
 
 
 def test_the_checkpoint_of_a_fenced_worker_is_never_read_and_removed_by_the_next_write(
@@ -133,7 +133,7 @@ def test_the_checkpoint_of_a_fenced_worker_is_never_read_and_removed_by_the_next
             tmp_path, {"a": torch.ones(1)}, Manifest(1, 1, RUN), commit=lambda manifest: False
         )
 
-    assert restore.newest(FolderStore(tmp_path), RUN) is None
+    assert restore.newest_checkpoint(FolderStore(tmp_path), RUN) is None
     save(tmp_path, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
 
@@ -149,7 +149,7 @@ def test_a_commit_with_a_lost_response_is_completed_on_restore(
 
     files.place_committed(tmp_path, generation=3, step=7)  # etcd has recorded the commit
 
-    restored = restore.newest(FolderStore(tmp_path), RUN)
+    restored = restore.newest_checkpoint(FolderStore(tmp_path), RUN)
     assert restored is not None
     assert restored.manifest.step == 7
 
@@ -166,7 +166,7 @@ def test_an_uncommitted_checkpoint_stays_in_its_staging_folder(
     files.place_committed(tmp_path, generation=4, step=7)
     files.place_committed(tmp_path, generation=3, step=6)
 
-    restored = restore.newest(FolderStore(tmp_path), RUN)
+    restored = restore.newest_checkpoint(FolderStore(tmp_path), RUN)
     assert restored is not None
     assert restored.manifest.step == 6
 

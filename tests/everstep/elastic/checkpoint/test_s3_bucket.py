@@ -51,7 +51,7 @@ def test_a_state_in_several_parts_is_restored(bucket: S3Bucket) -> None:
     store, values = BucketStore(bucket), (PART_BYTES * 5) // (2 * 4)
     save(store, 8, values=values)
 
-    checkpoint = restore.newest(store, RUN)
+    checkpoint = restore.newest_checkpoint(store, RUN)
 
     assert checkpoint is not None
     tensors = checkpoint.load()
@@ -104,7 +104,7 @@ def test_a_completed_upload_whose_response_was_lost_is_recognised(
     monkeypatch.setattr(bucket, "_complete", complete_twice)
     save(BucketStore(bucket), 8, values=PART_BYTES)
 
-    assert restore.newest(BucketStore(bucket), RUN) is not None
+    assert restore.newest_checkpoint(BucketStore(bucket), RUN) is not None
 
 
 def test_an_object_is_put_only_in_place_of_the_expected_version(bucket: S3Bucket) -> None:

@@ -52,7 +52,7 @@ def saves(tmp_path: Path) -> Saves:
 
 
 def newest(folder: Path) -> int:
-    checkpoint = restore.newest(FolderStore(folder), RUN)
+    checkpoint = restore.newest_checkpoint(FolderStore(folder), RUN)
     return checkpoint.manifest.step if checkpoint else -1
 
 
@@ -65,7 +65,7 @@ def test_a_snapshot_is_not_changed_by_later_steps(tmp_path: Path, saves: Saves) 
     saves.may_commit.set()
     saves.writer.wait()
 
-    checkpoint = restore.newest(FolderStore(tmp_path / "checkpoints"), RUN)
+    checkpoint = restore.newest_checkpoint(FolderStore(tmp_path / "checkpoints"), RUN)
     assert checkpoint is not None
     assert torch.equal(checkpoint.load()["weight"], torch.zeros(10))
 
@@ -108,7 +108,7 @@ def test_a_state_of_another_shape_gets_new_memory(tmp_path: Path, saves: Saves) 
     saves.writer.start({"other": torch.ones(2, 2)}, Manifest(2, 1, RUN))
     saves.writer.wait()
 
-    checkpoint = restore.newest(FolderStore(tmp_path / "checkpoints"), RUN)
+    checkpoint = restore.newest_checkpoint(FolderStore(tmp_path / "checkpoints"), RUN)
     assert checkpoint is not None
     assert torch.equal(checkpoint.load()["other"], torch.ones(2, 2))
 
@@ -200,14 +200,14 @@ def test_immutable_tensors_are_copied_later_and_all_others_immediately(
     unchanging_tensor += 1  # the optimizer
     saves.writer.wait()
 
-    checkpoint = restore.newest(FolderStore(tmp_path / "checkpoints"), RUN)
+    checkpoint = restore.newest_checkpoint(FolderStore(tmp_path / "checkpoints"), RUN)
     assert checkpoint is not None
     assert not any(tensor.any() for tensor in checkpoint.load().values())
 
 
 def test_waiting_includes_the_copy_of_the_snapshot(saves: Saves) -> None:
     state = {"weight": torch.ones(300_000)}
-    saves.writer.start(state, Manifest(1, 1, RUN), unchanging={"weight"})
+    saves.writer.start(state, Manifest(1, 1, RUN), unchanging_names={"weight"})
     waiter = threading.Thread(target=saves.writer.wait)
     waiter.start()
     waiter.join(100)

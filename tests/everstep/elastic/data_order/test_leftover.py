@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given
 from hypothesis.strategies import integers, lists, tuples
 
-from everstep.elastic.data_order.leftover import Span, merged, remaining, split_share
+from everstep.elastic.data_order.leftover import Span, merge_spans, remaining_spans, split_share
 from everstep.elastic.data_order.sampler import share
 
 UNITS = 40
@@ -19,7 +19,7 @@ def units(spans: tuple[Span, ...]) -> list[int]:
 
 @given(spans_of_a_step)
 def test_merging_changes_no_unit_and_leaves_gaps_between_spans(spans: list[Span]) -> None:
-    result = merged(spans)
+    result = merge_spans(spans)
 
     assert units(result) == sorted({unit for span in spans for unit in range(*span)})
     assert all(span[1] < next_span[0] for span, next_span in itertools.pairwise(result))

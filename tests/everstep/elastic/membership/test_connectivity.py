@@ -29,7 +29,7 @@ from everstep.elastic.membership.generations import (
     GroupLimits,
     Member,
     can_join,
-    compatible,
+    compatible_members,
 )
 from everstep.elastic.membership.state_machine import Membership
 from tests.everstep.elastic.membership.simulation import World
@@ -145,7 +145,7 @@ def test_the_member_that_most_others_avoid_is_left_out() -> None:
 def test_backoff_grows_to_a_limit() -> None:
     links, seconds = Connectivity(), []
     for _ in range(12):
-        links.failed()
+        links.record_failure()
         seconds.append(links.backoff_seconds())
 
     assert seconds[:4] == [0.0, 0.5, 1.0, 2.0]

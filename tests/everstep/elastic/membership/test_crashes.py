@@ -16,13 +16,13 @@ def test_a_worker_that_has_trained_may_always_restart_alone(
     crashes: Crashes,
 ) -> None:
     for worker in range(3 * CRASHES):
-        crashes.assigned([worker])
-        crashes.proven(worker)
+        crashes.record_assignment([worker])
+        crashes.record_step(worker)
         assert crashes.judge(worker) is Verdict.ALONE
 
 
 def test_a_worker_that_crashes_in_its_first_step_may_restart_alone(crashes: Crashes) -> None:
-    crashes.assigned([1, 2])
+    crashes.record_assignment([1, 2])
 
     assert crashes.judge(1) is Verdict.ALONE
 
@@ -34,14 +34,14 @@ def test_torchrun_restarts_a_worker_that_crashes_in_its_warm_up(crashes: Crashes
 def test_the_run_ends_if_workers_only_crash(crashes: Crashes) -> None:
     verdicts = []
     for worker in range(CRASHES):
-        crashes.assigned([worker])
+        crashes.record_assignment([worker])
         verdicts.append(crashes.judge(worker))
 
     assert verdicts == [Verdict.ALONE] * (CRASHES - 1) + [Verdict.GIVE_UP]
 
 
 def test_a_reused_process_id_starts_a_new_history(crashes: Crashes) -> None:
-    crashes.assigned([7])
+    crashes.record_assignment([7])
     crashes.judge(7)
 
     assert crashes.judge(7) is Verdict.WITH_ALL
@@ -53,9 +53,9 @@ def test_the_run_does_not_end_below_the_limit_of_crashes_since_the_last_step(
 ) -> None:
     crashes, count = Crashes(), 0
     for worker, trains in history:
-        crashes.assigned([worker])
+        crashes.record_assignment([worker])
         if trains:
-            crashes.proven(worker)
+            crashes.record_step(worker)
             count = 0
         else:
             count += 1

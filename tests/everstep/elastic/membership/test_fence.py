@@ -33,7 +33,7 @@ class TransactionalEtcd(Etcd):
 
     def put(self, key: str, value: str, lease: int = 0, **_: Any) -> None:
         self.revision += 1
-        created = self.entries[key].created if key in self.entries else self.revision
+        created = self.entries[key].create_revision if key in self.entries else self.revision
         self.entries[key] = KeyValue(key, value, created, self.revision, lease)
 
     def revoke(self, lease: int, **_: Any) -> None:
@@ -51,8 +51,8 @@ class TransactionalEtcd(Etcd):
     def _holds(self, condition: Mapping[str, str]) -> bool:
         entry = self.entries.get(decode(condition["key"]))
         if condition["target"] == "CREATE":
-            return (entry.created if entry else 0) == int(condition["create_revision"])
-        return (entry.modified if entry else 0) == int(condition["mod_revision"])
+            return (entry.create_revision if entry else 0) == int(condition["create_revision"])
+        return (entry.mod_revision if entry else 0) == int(condition["mod_revision"])
 
     def _execute(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if put := request.get("request_put"):
@@ -86,11 +86,13 @@ class Run:
     def register(self, name: str) -> Member:
         member = Member(name, f"node-{name}", "127.0.0.1")
         self.keys.put_member(member, next(self.leases))
-        return replace(member, order=self.etcd.entries[f"/everstep/run/members/{name}"].created)
+        return replace(
+            member, order=self.etcd.entries[f"/everstep/run/members/{name}"].create_revision
+        )
 
     @property
     def revision(self) -> int:
-        return self.etcd.entries[GENERATION].modified
+        return self.etcd.entries[GENERATION].mod_revision
 
     def current_generation(self) -> Generation:
         return Generation.from_json(self.etcd.entries[GENERATION].value)

@@ -125,7 +125,7 @@ def test_an_agent_whose_port_another_program_uses_still_sends() -> None:
         st.text(),
         st.lists(st.text(), max_size=8).map(tuple),
         st.lists(st.text(), max_size=8).map(tuple),
-        is_answer=st.booleans(),
+        is_response=st.booleans(),
     )
 )
 def test_a_message_survives_its_packet(message: HeartbeatMessage) -> None:

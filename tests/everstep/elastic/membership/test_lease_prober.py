@@ -19,16 +19,16 @@ def prober(members: int) -> LeaseProber:
 
 def test_a_new_stall_is_probed_often() -> None:
     probes = prober(1000)
-    probes.stalled()
+    probes.report_stall()
 
     assert probes._interval_seconds() == pytest.approx(0.1)
 
 
 def test_a_straggler_costs_etcd_at_most_20_requests_a_second() -> None:
     probes = prober(1000)
-    probes.stalled()
+    probes.report_stall()
     probes._stall_began = time.monotonic() - BURST_SECONDS - 1
-    probes.stalled()
+    probes.report_stall()
 
     assert 1000 / probes._interval_seconds() <= 20
 

@@ -30,8 +30,8 @@ class MemoryEtcd(Etcd):
         entries = [entry for key, entry in self.entries.items() if key.startswith(prefix)]
         return entries, self.revision
 
-    def put_if_unchanged(self, key: str, value: str, modified: int) -> bool:
-        return self.put_while_unchanged(key, value, witness=key, modified=modified)
+    def put_if_unchanged(self, key: str, value: str, mod_revision: int) -> bool:
+        return self.put_while_unchanged(key, value, witness=key, mod_revision=mod_revision)
 
     def put_while_unchanged(
         self,
@@ -39,22 +39,22 @@ class MemoryEtcd(Etcd):
         value: str,
         *,
         witness: str,
-        modified: int,
-        own_modified: int | None = None,
+        mod_revision: int,
+        own_mod_revision: int | None = None,
         **_: Any,
     ) -> bool:
         if self.before_put:
             action, self.before_put = self.before_put, None
             action()
         own_revision = self._modified(key)
-        if self._modified(witness) != modified or own_modified not in (None, own_revision):
+        if self._modified(witness) != mod_revision or own_mod_revision not in (None, own_revision):
             return False
         self.revision += 1
         self.entries[key] = KeyValue(key, value, self.revision, self.revision, 0)
         return True
 
     def _modified(self, key: str) -> int:
-        return self.entries[key].modified if key in self.entries else 0
+        return self.entries[key].mod_revision if key in self.entries else 0
 
     def committed_step(self) -> int:
         return int(json.loads(self.entries[COMMITTED_KEY].value)["step"])
@@ -88,8 +88,8 @@ def test_a_commit_that_was_overtaken_between_its_two_requests_is_refused() -> No
 def test_a_commit_of_a_later_generation_outranks_more_steps_of_an_earlier_one() -> None:
     etcd, keys = run_of_generation_1()
     assert keys.commit(1, StepProgress(1, 108))
-    modified = etcd.entries["/everstep/run/generation"].modified
-    assert keys.propose(Generation(2, ("a",), "127.0.0.1:1"), modified)
+    mod_revision = etcd.entries["/everstep/run/generation"].mod_revision
+    assert keys.propose(Generation(2, ("a",), "127.0.0.1:1"), mod_revision)
 
     assert keys.commit(2, StepProgress(2, 104))
     assert etcd.committed_step() == 104
@@ -105,8 +105,8 @@ def test_the_same_commit_may_be_repeated_after_a_lost_response() -> None:
 
 def test_a_commit_whose_generation_ended_between_its_two_requests_is_refused() -> None:
     etcd, keys = run_of_generation_1()
-    modified = etcd.entries["/everstep/run/generation"].modified
-    etcd.before_put = lambda: keys.propose(Generation(2, ("b",), "127.0.0.1:1"), modified)
+    mod_revision = etcd.entries["/everstep/run/generation"].mod_revision
+    etcd.before_put = lambda: keys.propose(Generation(2, ("b",), "127.0.0.1:1"), mod_revision)
 
     assert not keys.commit(1, StepProgress(1, 108))
     assert COMMITTED_KEY not in etcd.entries

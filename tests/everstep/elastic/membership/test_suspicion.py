@@ -276,14 +276,14 @@ def test_a_fence_waits_for_a_witness() -> None:
     assert core.suspects == ("c",)
     assert core.to_fence() == ()
 
-    core.step([HeartbeatMessage("b", hears=("c",), is_answer=True)], now + 0.1)
+    core.step([HeartbeatMessage("b", heard_members=("c",), is_response=True)], now + 0.1)
     assert core.to_fence() == (), "b hears it"
 
-    core.step([HeartbeatMessage("b", suspects=("c",), is_answer=True)], now + 0.2)
-    core.step([HeartbeatMessage("b", suspects=("c",), is_answer=True)], now + 0.4)
-    core.step([HeartbeatMessage("b", suspects=("c",), is_answer=True)], now + 0.6)
+    core.step([HeartbeatMessage("b", suspects=("c",), is_response=True)], now + 0.2)
+    core.step([HeartbeatMessage("b", suspects=("c",), is_response=True)], now + 0.4)
+    core.step([HeartbeatMessage("b", suspects=("c",), is_response=True)], now + 0.6)
     core.to_fence()
-    core.step([HeartbeatMessage("b", suspects=("c",), is_answer=True)], now + 0.8)
+    core.step([HeartbeatMessage("b", suspects=("c",), is_response=True)], now + 0.8)
     assert core.to_fence() == ("c",)
 
 
@@ -292,11 +292,11 @@ def test_a_question_about_a_suspect_is_answered_and_an_answer_is_not() -> None:
     core = members.cores["m0"]
 
     question = HeartbeatMessage("m1", suspects=("m2",))
-    answers = [s.message for s in core.step([question], members.now) if s.message.is_answer]
-    assert answers == [HeartbeatMessage("m0", hears=("m2",), is_answer=True)]
+    answers = [s.message for s in core.step([question], members.now) if s.message.is_response]
+    assert answers == [HeartbeatMessage("m0", heard_members=("m2",), is_response=True)]
 
-    answer = HeartbeatMessage("m1", suspects=("m2",), is_answer=True)
-    assert not [s for s in core.step([answer], members.now) if s.message.is_answer]
+    answer = HeartbeatMessage("m1", suspects=("m2",), is_response=True)
+    assert not [s for s in core.step([answer], members.now) if s.message.is_response]
 
 
 @given(st.integers(2, 60), st.integers(0, 59))
@@ -306,7 +306,7 @@ def test_observers_and_observed_are_the_same_relation(size: int, rank: int) -> N
     name = names[rank % size]
 
     for observer in ObservedGroup(name, names, nodes).observers(name):
-        assert name in ObservedGroup(observer, names, nodes).observed()
+        assert name in ObservedGroup(observer, names, nodes).observed_members()
     observers = ObservedGroup(name, names, nodes).observers(name)
     assert len(set(observers)) == len(observers) >= min(size - 1, 3)
     assert name not in observers

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from everstep.elastic.data_order.leftover import Span, merged, remaining, split_share
+from everstep.elastic.data_order.leftover import Span, merge_spans, remaining_spans, split_share
 from everstep.elastic.membership.events import (
     Begin,
     Leave,
@@ -159,11 +159,11 @@ class LiveWorld(World):
                 worker.computed = ()
                 worker.inbox.append(Restored(len(worker.state)))
             case Copy(plan_copy):
-                if plan_copy.missing.get(worker.core.rank):
+                if plan_copy.missing_tensors.get(worker.core.rank):
                     worker.state = None
                 self.begin(worker, "copy", (plan_copy, worker.state))
             case Train():
-                worker.computed = merged([*worker.computed, *self.share(worker)])
+                worker.computed = merge_spans([*worker.computed, *self.share(worker)])
                 self.begin(
                     worker, "sum", (worker.regroup_in == worker.core.generation, worker.computed)
                 )
@@ -183,7 +183,7 @@ class LiveWorld(World):
 
     def share(self, worker: Worker) -> tuple[Span, ...]:
         """Return the spans of the step in flight that this worker computes."""
-        missing = remaining(self.units(worker), worker.group)
+        missing = remaining_spans(self.units(worker), worker.group)
         return split_share(missing, worker.core.rank, worker.core.world_size)
 
     def roll_back(self, worker: Worker) -> None:

@@ -19,7 +19,7 @@ from everstep.elastic.checkpoint.files import MANIFEST_FILE
 from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.data_order.leftover import Span
 from everstep.elastic.recovery.live_worker import LiveGroup, attach_live
-from everstep.elastic.recovery.restore_watch import watched
+from everstep.elastic.recovery.restore_watch import watch_reading
 from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.training.interrupt import make_interruptible
 from everstep.elastic.transport import channel
@@ -54,10 +54,10 @@ class TrainingState:
     def watch_reading(
         self, on_hung: Callable[[str], object]
     ) -> contextlib.AbstractContextManager[None]:
-        return watched(self.responded_at, self.timeout_seconds, on_hung)
+        return watch_reading(self.responded_at, self.timeout_seconds, on_hung)
 
-    def adopt(self, step: int, computed: tuple[Span, ...], *, keeps: bool) -> None:
-        self.calls.append(("adopt", step, computed, keeps))
+    def adopt(self, step: int, computed: tuple[Span, ...], *, keeps_units: bool) -> None:
+        self.calls.append(("adopt", step, computed, keeps_units))
 
     def computed(self) -> tuple[Span, ...]:
         return self.spans
@@ -371,7 +371,7 @@ def test_a_regroup_request_applies_to_one_generation(agent: AgentStub, group: Li
     group.after_sum(1, lambda: None)
     join_generation(agent, group, state, 6)
 
-    assert not group.regroup_wanted
+    assert not group.is_regroup_requested
     assert not group.leaving
 
 

@@ -24,7 +24,7 @@ def test_a_node_whose_shards_are_of_different_steps_has_no_state() -> None:
         assert plan is not None
         assert plan.progress == StepProgress(1, 5)
         assert plan.sources == (1,)
-        assert plan.missing == {0: (0,) if shard == 0 else ()}
+        assert plan.missing_tensors == {0: (0,) if shard == 0 else ()}
 
 
 def test_shards_of_different_steps_on_all_nodes_are_no_state() -> None:

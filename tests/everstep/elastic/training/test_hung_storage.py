@@ -49,7 +49,7 @@ def test_another_worker_writes_the_checkpoints_when_the_storage_of_the_first_one
 
     assert session.attached, "the worker with the hung storage continues to train"
     assert not session.worker.saves
-    assert not session.state.checkpoints.due(run.step), "it still waits for its own write"
+    assert not session.state.checkpoints.is_due(run.step), "it still waits for its own write"
 
 
 def test_a_run_whose_last_checkpoint_cannot_be_written_ends_with_the_reason(

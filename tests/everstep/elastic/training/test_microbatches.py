@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis.strategies import builds, integers, lists, none, one_of
 
-from everstep.elastic.data_order.leftover import Span, merged, remaining, split_share
-from everstep.elastic.training.in_flight import InFlight, common
+from everstep.elastic.data_order.leftover import Span, merge_spans, remaining_spans, split_share
+from everstep.elastic.training.in_flight import InFlight, intersect_spans
 from everstep.elastic.training.microbatches import MicrobatchLimit, split_spans
 from everstep.errors import EverstepError
 
@@ -31,7 +31,7 @@ def test_each_unit_is_in_one_micro_batch_within_the_bound(
     groups = split_spans(spans, bound)
 
     computed = [unit for group in groups for unit in units(group)]
-    assert computed == units(merged(spans)), "each sample once, in order"
+    assert computed == units(merge_spans(spans)), "each sample once, in order"
     sizes = [len(units(group)) for group in groups]
     if sizes:
         assert max(sizes) - min(sizes) <= 1, (
@@ -65,7 +65,7 @@ def test_common_units_are_those_in_both(spans: list[Span], other_spans: list[Spa
 
 
 def test_discarded_units_on_which_the_group_counts_are_owed() -> None:
-    in_flight = InFlight(own=((0, 4), (8, 12)), group=((0, 6),), loss=2.0, samples=8)
+    in_flight = InFlight(own_spans=((0, 4), (8, 12)), group_spans=((0, 6),), loss=2.0, samples=8)
 
     result = in_flight.discarded()
 

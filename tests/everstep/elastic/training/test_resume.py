@@ -7,7 +7,7 @@ import torch
 from everstep.elastic.checkpoint.files import Manifest, write
 from everstep.elastic.checkpoint.folder_store import FolderStore
 from everstep.elastic.checkpoint.restore import OtherRunError
-from everstep.elastic.training.resume import check_shapes, choose
+from everstep.elastic.training.resume import check_shapes, choose_checkpoint
 from everstep.errors import EverstepError
 
 SAVED_DATA = "8 images in 2 classes, contents aaaa"

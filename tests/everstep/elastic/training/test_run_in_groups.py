@@ -41,7 +41,7 @@ class ScriptedGroup(SingleProcessGroup):
         if self.joins == 1:
             return RankAssignment(0, 2, 0, None, 2, self._sum)
         self.computed.append(state.computed())
-        state.adopt(state.step, state.computed(), keeps=True)  # type: ignore[attr-defined]
+        state.adopt(state.step, state.computed(), keeps_units=True)  # type: ignore[attr-defined]
         return RankAssignment(0, 1, 0, None, 1, self._sum)
 
     def agreed(self) -> None:

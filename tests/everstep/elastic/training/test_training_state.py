@@ -115,7 +115,7 @@ def test_spans_beyond_the_limit_of_a_report_are_discarded() -> None:
     state.in_flight = InFlight(own=tuple((n, n + 1) for n in range(0, 2 * MAX_COMPUTED_SPANS, 2)))
     assert len(state.computed()) == MAX_COMPUTED_SPANS
 
-    state.in_flight = state.in_flight.plus(((99, 100),), 0.0, torch.arange(1).numpy(), 0)
+    state.in_flight = state.in_flight.with_units(((99, 100),), 0.0, torch.arange(1).numpy(), 0)
 
     assert state.computed() == ()
     assert state.in_flight == InFlight(), "the gradients, too: they are one sum"

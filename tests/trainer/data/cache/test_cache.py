@@ -105,5 +105,5 @@ def test_readers_get_the_images_of_the_folder_while_the_cache_is_cold(
         assert not list(cache.folder.glob("*.jpegs")), "the cache was not cold"
     finally:
         train.close()
-        os.kill(cache.process, signal.SIGKILL)
+        os.kill(cache.process_id, signal.SIGKILL)
         cache.close()

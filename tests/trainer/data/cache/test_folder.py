@@ -64,7 +64,7 @@ def test_a_process_that_dies_while_it_downloads_leaves_no_shard(
     name = cache.files[0][0]
     (cache.folder / f"{name}.partial").write_bytes(b"torn")
 
-    assert 0 not in cache.state(Limits()).present
+    assert 0 not in cache.state(Limits()).complete_shards
     cache.remove_partial()
     fill(cache, store, Needs(), Limits())
 
@@ -168,7 +168,7 @@ def test_another_data_set_is_evicted_to_free_space(
     (other_folder / "train-00000.jpegs").write_bytes(bytes(5000))
     limit = sum(size for _, size, _, _ in cache.files)
 
-    assert cache.state(Limits(bytes=limit)).others == [OtherData("other", 5000)]
+    assert cache.state(Limits(bytes=limit)).other_data == [OtherData("other", 5000)]
     assert fill(cache, store, Needs(), Limits(bytes=limit))
 
     assert not other_folder.exists()

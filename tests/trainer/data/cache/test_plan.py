@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import DrawFn, composite, integers, lists, none, sets
 
-from trainer.data.cache.plan import CacheState, OtherData, Plan, by_need, plan, within_disk
+from trainer.data.cache.plan import CacheState, OtherData, Plan, limit_to_disk, plan, sort_by_need
 
 
 @composite
@@ -18,7 +18,7 @@ def states(draw: DrawFn) -> CacheState:
     ]
     used_bytes = sum(sizes[shard] for shard in present) + sum(other.bytes for other in others)
     limit = draw(none() | integers(used_bytes, used_bytes + 500))
-    return CacheState(sizes=sizes, present=present, others=others, limit=limit)
+    return CacheState(sizes=sizes, complete_shards=present, other_data=others, limit=limit)
 
 
 def apply(state: CacheState, decision: Plan) -> CacheState:
@@ -49,10 +49,10 @@ def test_a_shard_is_left_out_only_if_it_does_not_fit(state: CacheState, needed: 
     after = apply(state, plan(state, needed))
     cached_bytes = sum(state.sizes[shard] for shard in after.present)
 
-    for shard in set(range(len(state.sizes))) - after.present:
+    for shard in set(range(len(state.sizes))) - after.complete_shards:
         assert state.limit is not None
         assert cached_bytes + state.sizes[shard] > state.limit
-    assert plan(after, needed).fetch == (), "the cache would never be complete"
+    assert plan(after, needed).downloads == (), "the cache would never be complete"
 
 
 @given(states(), lists(integers(0, 11)))
@@ -72,22 +72,24 @@ def test_no_more_other_data_are_removed_than_necessary(
 
 @given(states(), lists(integers(0, 11)))
 def test_needed_shards_come_first(state: CacheState, needed: list[int]) -> None:
-    fetch = plan(replace(state, limit=None), needed).fetch
+    fetch = plan(replace(state, limit=None), needed).downloads
 
-    missing = dict.fromkeys(s for s in needed if s < len(state.sizes) and s not in state.present)
+    missing = dict.fromkeys(
+        s for s in needed if s < len(state.sizes) and s not in state.complete_shards
+    )
     assert list(fetch[: len(missing)]) == list(missing)
-    assert set(fetch) == set(range(len(state.sizes))) - state.present
+    assert set(fetch) == set(range(len(state.sizes))) - state.complete_shards
 
 
 def test_the_least_recently_used_data_set_is_evicted() -> None:
     state = CacheState(
         sizes=[60],
-        present=frozenset(),
-        others=[OtherData("old", 30), OtherData("recent", 30)],
+        complete_shards=frozenset(),
+        other_data=[OtherData("old", 30), OtherData("recent", 30)],
         limit=100,
     )
 
-    assert plan(state, []) == Plan(fetch=(0,), evict=("old",))
+    assert plan(state, []) == Plan(downloads=(0,), evictions=("old",))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_the_least_recently_used_data_set_is_evicted() -> None:
 def test_shards_with_the_most_samples_come_first_then_the_earliest_needed(
     shards: list[int], order: list[int]
 ) -> None:
-    assert by_need(shards) == order
+    assert sort_by_need(shards) == order
 
 
 @given(states(), integers(-300, 300))
