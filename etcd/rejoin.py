@@ -34,8 +34,8 @@ class StartEtcd:
     """Start etcd.
 
     Attributes:
-        state: `new` cluster or `existing` one, as etcd's `initial_cluster-cluster-state`.
-        members: name -> peer URL, as etcd's `initial_cluster-cluster`.
+        state: `new` cluster or `existing` one, as etcd's `initial-cluster-state`.
+        members: name -> peer URL, as etcd's `initial-cluster`.
     """
 
     state: str
@@ -204,7 +204,7 @@ def _linger(server: NoDataServer, others: Collection[str], sleep: Callable[[floa
 
 
 def _report(action: Wait, polls: int) -> None:
-    """Log the silent_peers peers and the fix, once every `REPORT_POLLS` polls."""
+    """Log the silent peers and the fix, once every `REPORT_POLLS` polls."""
     if polls % REPORT_POLLS == 0:
         print(
             f"waiting for {', '.join(action.silent_peers)}: a member without its data must not start a new "

@@ -156,7 +156,7 @@ class BreakingGroup(SingleProcessGroup):
 
     def __init__(self, *, keeps: bool = True) -> None:
         self._keeps, self._broken = keeps, False
-        self.computed: Any = None
+        self.computed_units: Any = None
 
     def join(self, state: TrainingState) -> RankAssignment:
         assignment = super().join(state)

@@ -118,7 +118,7 @@ def _finished_shards(tasks: Sequence[ShardTask], processes: int) -> Iterator[Sha
     if processes <= 1:
         yield from map(convert_shard, tasks)
         return
-    # Fresh processes: this one may have threads, which a fork would leave behind in any state.
+    # New processes, not forks: a fork would copy the state of other threads and their locks.
     with ProcessPoolExecutor(
         processes, mp_context=get_context("spawn"), initializer=_restore_interrupt
     ) as pool:

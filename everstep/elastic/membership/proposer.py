@@ -29,7 +29,7 @@ class Proposer:
         """Restart the wait: this agent has entered a generation."""
         self._complete_since = self.propose_at = None
 
-    def failed(self) -> None:
+    def repeat(self) -> None:
         """Propose again at the next event."""
         self._proposed_revision = -1
 

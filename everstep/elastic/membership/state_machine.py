@@ -217,7 +217,7 @@ class Membership:
 
     def _adopt(self, snapshot: MembershipSnapshot) -> None:
         if snapshot.revision < self.view.revision:  # etcd was wiped, or restored from a backup
-            self._proposer.failed()
+            self._proposer.repeat()
         self.view.adopt(snapshot)
         if snapshot.complete and self.identity and self.identity not in self.members:
             self._lapse()  # while this agent did not watch
@@ -468,4 +468,4 @@ class Membership:
 
     def proposal_failed(self) -> None:
         """Propose again at the next event: the transaction could not be carried out."""
-        self._proposer.failed()
+        self._proposer.repeat()

@@ -31,9 +31,9 @@ def compare(
     A worker without a state sends zeros and saves the computation.
     """
     sums = checksums(tensors) if report.progress.agreed_generation else (0,) * len(tensors)
-    unused = [(0, 0)] * (MAX_COMPUTED_SPANS - len(report.computed))
-    computed = [edge for span in (*report.computed, *unused) for edge in span]
-    numbers = [*_pair(report.progress), *_pair(report.committed), *computed, *sums]
+    unused = [(0, 0)] * (MAX_COMPUTED_SPANS - len(report.computed_units))
+    edges = [edge for span in (*report.computed_units, *unused) for edge in span]
+    numbers = [*_pair(report.progress), *_pair(report.committed), *edges, *sums]
     record = torch.tensor(numbers, dtype=torch.int64)
     records = [record] if link.world_size == 1 else link.all_gather(record)
     return tuple(_report(record.tolist()) for record in records)
@@ -68,12 +68,14 @@ def received_bytes(plan: CopyPlan, rank: int, tensors: Sequence[torch.Tensor]) -
 
 def _report(numbers: list[int]) -> StateReport:
     edges = numbers[_PROGRESS_NUMBERS:_HEADER_NUMBERS]
-    computed: list[Span] = [span for span in zip(edges[::2], edges[1::2], strict=True) if any(span)]
+    computed_units: list[Span] = [
+        span for span in zip(edges[::2], edges[1::2], strict=True) if any(span)
+    ]
     return StateReport(
         StepProgress(numbers[0], numbers[1]),
         StepProgress(numbers[2], numbers[3]),
         tuple(numbers[_HEADER_NUMBERS:]),
-        tuple(computed),
+        tuple(computed_units),
     )
 
 

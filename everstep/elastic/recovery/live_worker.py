@@ -8,7 +8,7 @@ A training loop uses it like this:
         try:
             train until group.after_sum(...) returns True: the workers regroup
         except PeerLostError as error:
-            group.lost(str(error))       # rolls back; join again
+            group.handle_loss(str(error))       # rolls back; join again
 
 Two threads: the training loop's, which alone accesses the state machine, and a thread that receives
 the agent's messages. The second thread only sets flags and aborts the group's link, which wakes
@@ -88,16 +88,16 @@ class TrainingState(Protocol):
     def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
         """Return a context for `restore`: `on_hung` is called with a reason if the storage hangs."""
 
-    def adopt(self, step: int, computed: tuple[Span, ...], *, keeps_units: bool) -> None:
+    def adopt(self, step: int, computed_units: tuple[Span, ...], *, keeps_units: bool) -> None:
         """Record that the tensors now have the values after `step` completed steps.
 
         Args:
             step: completed steps.
-            computed: units of the next step that all workers together have computed.
+            computed_units: units of the next step that all workers together have computed.
             keeps_units: whether this worker's own units are among them; if not, it must discard them.
         """
 
-    def computed(self) -> tuple[Span, ...]:
+    def computed_units(self) -> tuple[Span, ...]:
         """Return this worker's units of the step in flight, in at most `copying.MAX_COMPUTED_SPANS` spans."""
 
     def roll_back(self) -> bool:
@@ -200,11 +200,11 @@ class LiveGroup:
                 self._carry_out(action)
         return votes > 0
 
-    def agreed(self) -> None:
+    def handle_agreement(self) -> None:
         """Record that the workers have agreed to regroup outside a step."""
         self._perform(self._core.handle(RegroupAgreed()))
 
-    def lost(self, reason: str) -> None:
+    def handle_loss(self, reason: str) -> None:
         """Roll back and leave the group after a failed collective."""
         self._loss_reason = reason.partition("\n")[0]
         self._perform(self._core.handle(GroupLost(self._loss_reason)))
@@ -248,15 +248,15 @@ class LiveGroup:
         finally:
             del self._responses[request]
 
-    def finished(self, summary: str) -> None:
+    def report_completion(self, summary: str) -> None:
         """Announce to all agents that the run is complete."""
         self._send({"finished": summary, "generation": self.generation})
 
-    def failed(self, reason: str) -> None:
+    def report_failure(self, reason: str) -> None:
         """Announce to all agents that the run has failed permanently."""
         self._send({"failed": reason, "generation": self.generation})
 
-    def incompatible(self, reason: str) -> None:
+    def report_incompatibility(self, reason: str) -> None:
         """Report to the agent that this node cannot train with the others; their run continues."""
         self._send({"incompatible": reason})
 
@@ -292,7 +292,9 @@ class LiveGroup:
             case Compare(report):
                 self.accounting.begin(Activity.COPY)
                 shared_tensors = self._required_state().shared_tensors()
-                current_report = replace(report, computed=self._required_state().computed())
+                current_report = replace(
+                    report, computed_units=self._required_state().computed_units()
+                )
                 return Compared(
                     copying.compare(self._required_link(), current_report, shared_tensors)
                 )
@@ -304,7 +306,7 @@ class LiveGroup:
                 self._copy(link, plan)
                 keeps_units = link.rank in plan.sources
                 self._required_state().adopt(
-                    plan.progress.step, plan.computed, keeps_units=keeps_units
+                    plan.progress.step, plan.computed_units, keeps_units=keeps_units
                 )
                 return Copied()
             case RollBack():
@@ -445,7 +447,7 @@ class LiveGroup:
     def _handle_message(self, message: dict[str, Any]) -> None:
         if "ping" in message:
             self._send({"pong": message["ping"]})
-        if "flush" in message:  # in a thread: this one must receive the response to the commit
+        if "flush" in message:  # in a thread: this thread receives the response to the commit
             threading.Thread(target=self._flush, name="everstep-flush", daemon=True).start()
         if "form" in message:
             self._assignments.put(message)

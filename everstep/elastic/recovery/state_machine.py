@@ -10,7 +10,7 @@ momentum), described by its `StepProgress`. The rules:
 
 1. *A step is applied once its sum has arrived*, and not before. Until then only the gradient buffer
    and the batch statistics have changed, and `RollBack` restores the statistics. A sum contains every member's
-   share, so an applied step is complete, whichever worker dies afterwards.
+   share, so an applied step is complete, even if workers die afterwards.
 2. *The most advanced complete state wins.* Members of one generation differ by one step at most: some
    received the last sum, some did not. The workers that received it send their state to the others; if none did, the
    step is repeated. So a step is never lost while one worker with it lives, and never applied twice.
@@ -72,13 +72,13 @@ class StateReport:
         progress: progress of its state; `agreed_generation` is 0 if there is none or it is torn.
         committed: progress of the newest committed checkpoint known to its agent.
         sums: a checksum of each tensor, in the order of the tensors.
-        computed: units of the next step that this worker has computed.
+        computed_units: units of the next step that this worker has computed.
     """
 
     progress: StepProgress
     committed: StepProgress = field(default_factory=StepProgress)
     sums: tuple[int, ...] = ()
-    computed: tuple[Span, ...] = ()
+    computed_units: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,14 @@ class CopyPlan:
         progress: progress of the state that all will have.
         sources: ranks with this state, in order.
         missing_tensors: for each other rank, the indices of the tensors that it must receive.
-        computed: units of the next step that the sources have computed.
+        computed_units: units of the next step that the sources have computed.
         unequal_ranks: ranks with the same progress and different bytes: memory or arithmetic failed somewhere.
     """
 
     progress: StepProgress
     sources: tuple[int, ...]
     missing_tensors: Mapping[int, tuple[int, ...]]
-    computed: tuple[Span, ...] = ()
+    computed_units: tuple[Span, ...] = ()
     unequal_ranks: tuple[int, ...] = ()
 
     def source_of(self, tensor: int) -> int:
@@ -130,9 +130,9 @@ def plan_copy(reports: Sequence[StateReport]) -> CopyPlan | None:
         for rank, report in enumerate(reports)
         if rank not in sources
     }
-    computed = merge_spans(span for rank in sources for span in reports[rank].computed)
+    computed_units = merge_spans(span for rank in sources for span in reports[rank].computed_units)
     unequal_ranks = tuple(rank for rank in advanced_ranks if rank not in sources)
-    return CopyPlan(best_progress, tuple(sources), missing_tensors, computed, unequal_ranks)
+    return CopyPlan(best_progress, tuple(sources), missing_tensors, computed_units, unequal_ranks)
 
 
 def _majority(sums: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -45,7 +45,7 @@ class Group(Protocol):
     def join(self, state: "TrainingState") -> "RankAssignment":
         """Wait for a generation and join it with the state that all its members have."""
 
-    def lost(self, reason: str) -> None:
+    def handle_loss(self, reason: str) -> None:
         """Roll back and leave the group after a failed collective."""
 
     def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
@@ -56,7 +56,7 @@ class Group(Protocol):
             apply: function that runs the optimizer.
         """
 
-    def agreed(self) -> None:
+    def handle_agreement(self) -> None:
         """Record that the workers have agreed to regroup outside a step, for instance in an evaluation."""
 
     def check(self, min_age_seconds: float = 0.0) -> None:
@@ -65,13 +65,13 @@ class Group(Protocol):
     def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
         """Commit the snapshot of a step; return False if it is fenced out."""
 
-    def finished(self, summary: str) -> None:
+    def report_completion(self, summary: str) -> None:
         """Announce to all agents that the run is complete."""
 
-    def failed(self, reason: str) -> None:
+    def report_failure(self, reason: str) -> None:
         """Announce to all agents that the run has failed permanently."""
 
-    def incompatible(self, reason: str) -> None:
+    def report_incompatibility(self, reason: str) -> None:
         """Report to the agent that this node cannot train with the others; their run continues."""
 
 
@@ -97,7 +97,7 @@ class SingleProcessGroup:
         self._state = state
         return RankAssignment.single()
 
-    def lost(self, reason: str) -> None:
+    def handle_loss(self, reason: str) -> None:
         """Roll back: the step is computed again."""
         del reason
         if self._state is not None:
@@ -109,7 +109,7 @@ class SingleProcessGroup:
         apply()
         return False
 
-    def agreed(self) -> None:
+    def handle_agreement(self) -> None:
         """Do nothing: there are no other workers."""
 
     def check(self, min_age_seconds: float = 0.0) -> None:
@@ -121,13 +121,13 @@ class SingleProcessGroup:
         del snapshot_generation, step, run
         return True
 
-    def finished(self, summary: str) -> None:
+    def report_completion(self, summary: str) -> None:
         """Do nothing: there are no agents."""
 
-    def failed(self, reason: str) -> None:
+    def report_failure(self, reason: str) -> None:
         """Do nothing: there are no agents."""
 
-    def incompatible(self, reason: str) -> None:
+    def report_incompatibility(self, reason: str) -> None:
         """Do nothing: there are no agents."""
 
 

@@ -125,7 +125,7 @@ class Session:
     def lose_group(self, reason: str) -> None:
         """Roll back and leave a broken group."""
         group, state = self.worker.group, self.state
-        group.lost(reason)
+        group.handle_loss(reason)
         self.attached = False
         samples = state.in_flight.samples
         self.worker.journal.note("lost", step=state.step, reason=group.regroup_reason, kept=samples)
@@ -142,7 +142,7 @@ class Session:
     def regroup(self, leavers: int) -> None:
         """Leave the group because the workers have agreed to regroup outside a step."""
         self._save_before_regroup(leavers)
-        self.worker.group.agreed()
+        self.worker.group.handle_agreement()
         self.attached = False
 
     # --- steps ---
@@ -183,7 +183,7 @@ class Session:
 
     def announce_failure(self, problem: str, fix: str) -> EverstepError:
         """Announce to all agents that the run has failed permanently; return the error to raise."""
-        self.worker.group.failed(problem)
+        self.worker.group.report_failure(problem)
         return EverstepError(problem, fix)
 
     def note_loss(self) -> None:
@@ -380,7 +380,7 @@ class Session:
                 raise PeerLostError("another generation has taken over and completes the run")
             self.complete_run()
         results = ", ".join(f"{name} {value:.4f}" for name, value in state.metrics.items())
-        worker.group.finished(f"{state.step} steps{results and ', '}{results}")
+        worker.group.report_completion(f"{state.step} steps{results and ', '}{results}")
         return "yes"
 
     # --- records ---

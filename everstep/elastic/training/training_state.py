@@ -122,10 +122,10 @@ class RunState:
         return [*(sendable for _, sendable in self._copies), self._text_buffer]
 
     @torch.no_grad()
-    def adopt(self, step: int, computed: tuple[Span, ...], *, keeps_units: bool) -> None:
+    def adopt(self, step: int, computed_units: tuple[Span, ...], *, keeps_units: bool) -> None:
         """Record that the tensors have the values after `step` steps, with these units of the next step computed."""
         self.in_flight = replace(
-            self.in_flight if keeps_units else InFlight(), group_spans=computed, owed_spans=()
+            self.in_flight if keeps_units else InFlight(), group_spans=computed_units, owed_spans=()
         )
         if not keeps_units:
             for tensor, sendable in self._copies:
@@ -135,7 +135,7 @@ class RunState:
         self.step = step
         self._copies = []
 
-    def computed(self) -> tuple[Span, ...]:
+    def computed_units(self) -> tuple[Span, ...]:
         """Return the units that this worker has computed of the step in flight."""
         if len(self.in_flight.own_spans) > MAX_COMPUTED_SPANS:
             self.in_flight = InFlight()

@@ -100,10 +100,10 @@ def announce_errors(group: Group) -> Iterator[None]:
     try:
         yield
     except IncompatibleWorkerError as error:
-        group.incompatible(str(error))
+        group.report_incompatibility(str(error))
         raise
     except EverstepError as error:
-        group.failed(str(error))
+        group.report_failure(str(error))
         raise
 
 

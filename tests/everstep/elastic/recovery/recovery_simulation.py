@@ -75,7 +75,7 @@ class Worker:
     operation: Operation | None = None
     count: int = 0  # collectives begun in this generation
     in_flight: bool = False
-    computed: tuple[Span, ...] = ()  # spans of the step in flight that it has computed
+    computed_units: tuple[Span, ...] = ()  # spans of the step in flight that it has computed
     group: tuple[Span, ...] = ()  # spans that the group had computed when the generation began
     regroup_in: int = 0  # the generation that a member votes to end
     snapshot: tuple[int, StepProgress, History] | None = None
@@ -156,16 +156,18 @@ class LiveWorld(World):
                 self.begin(worker, "compare", self.report(worker, report))
             case Restore():
                 worker.state = self.etcd.committed[-1][1] if self.etcd.committed else ()
-                worker.computed = ()
+                worker.computed_units = ()
                 worker.inbox.append(Restored(len(worker.state)))
             case Copy(plan_copy):
                 if plan_copy.missing_tensors.get(worker.core.rank):
                     worker.state = None
                 self.begin(worker, "copy", (plan_copy, worker.state))
             case Train():
-                worker.computed = merge_spans([*worker.computed, *self.share(worker)])
+                worker.computed_units = merge_spans([*worker.computed_units, *self.share(worker)])
                 self.begin(
-                    worker, "sum", (worker.regroup_in == worker.core.generation, worker.computed)
+                    worker,
+                    "sum",
+                    (worker.regroup_in == worker.core.generation, worker.computed_units),
                 )
                 worker.in_flight = True
 
@@ -173,7 +175,7 @@ class LiveWorld(World):
         if worker.state is None and report.progress.agreed_generation:
             self.violations.append("a torn state was offered")
         return StateReport(
-            report.progress, report.committed, (hash(worker.state),), worker.computed
+            report.progress, report.committed, (hash(worker.state),), worker.computed_units
         )
 
     def units(self, worker: Worker) -> int:
@@ -202,7 +204,7 @@ class LiveWorld(World):
 
     def apply(self, worker: Worker) -> None:
         assert worker.state is not None, "a step was applied to a torn state"
-        worker.in_flight, worker.computed, worker.group = False, (), ()
+        worker.in_flight, worker.computed_units, worker.group = False, (), ()
         worker.state = (*worker.state, (len(worker.state) + 1, worker.core.generation))
         worker.agent.handle(Progressed(worker.core.generation), self.now)
 
@@ -284,8 +286,8 @@ class LiveWorld(World):
                 if worker.state is None:
                     worker.state = contributions[plan_copy.sources[0]][1]
                 if worker.core.rank not in plan_copy.sources:
-                    worker.computed = ()
-                worker.group = plan_copy.computed
+                    worker.computed_units = ()
+                worker.group = plan_copy.computed_units
                 return Copied()
         if len({state for _, state in contributions}) != 1:
             self.violations.append("a step was summed over different states")

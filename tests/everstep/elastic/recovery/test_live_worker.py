@@ -56,10 +56,10 @@ class TrainingState:
     ) -> contextlib.AbstractContextManager[None]:
         return watch_reading(self.responded_at, self.timeout_seconds, on_hung)
 
-    def adopt(self, step: int, computed: tuple[Span, ...], *, keeps_units: bool) -> None:
-        self.calls.append(("adopt", step, computed, keeps_units))
+    def adopt(self, step: int, computed_units: tuple[Span, ...], *, keeps_units: bool) -> None:
+        self.calls.append(("adopt", step, computed_units, keeps_units))
 
-    def computed(self) -> tuple[Span, ...]:
+    def computed_units(self) -> tuple[Span, ...]:
         return self.spans
 
     def roll_back(self) -> bool:
@@ -189,7 +189,7 @@ def test_a_lost_peer_rolls_the_step_back(agent: AgentStub, group: LiveGroup) -> 
     state = TrainingState()
     join_generation(agent, group, state)
 
-    group.lost("peer")
+    group.handle_loss("peer")
 
     assert state.calls[-1] == "roll back"
     agent.wait_for({"ready": 5})
@@ -202,7 +202,7 @@ def test_gradients_of_the_step_in_flight_are_kept_in_the_next_group(
     join_generation(agent, group, state)
     state.spans = ((0, 4), (6, 8))
 
-    group.lost("peer")
+    group.handle_loss("peer")
     join_generation(agent, group, state, 6)
 
     assert state.calls[2:] == ["roll back", ("adopt", 40, ((0, 4), (6, 8)), True)]

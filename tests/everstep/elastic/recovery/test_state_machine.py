@@ -148,7 +148,7 @@ def test_the_state_of_the_lower_rank_is_used_if_two_states_are_unequal() -> None
 
 def test_results_of_the_step_in_flight_are_kept() -> None:
     reports = [
-        StateReport(StepProgress(2, 10), sums=(1,), computed=spans)
+        StateReport(StepProgress(2, 10), sums=(1,), computed_units=spans)
         for spans in (((0, 2),), ((4, 6),))
     ]
 

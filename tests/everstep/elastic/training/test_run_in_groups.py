@@ -40,14 +40,14 @@ class ScriptedGroup(SingleProcessGroup):
         self.joins += 1
         if self.joins == 1:
             return RankAssignment(0, 2, 0, None, 2, self._sum)
-        self.computed.append(state.computed())
-        state.adopt(state.step, state.computed(), keeps_units=True)  # type: ignore[attr-defined]
+        self.computed_units.append(state.computed_units())
+        state.adopt(state.step, state.computed_units(), keeps_units=True)  # type: ignore[attr-defined]
         return RankAssignment(0, 1, 0, None, 1, self._sum)
 
     def agreed(self) -> None:
         self.wants_regroup = False
 
-    def failed(self, reason: str) -> None:
+    def report_failure(self, reason: str) -> None:
         self.failures.append(reason)
 
     def _sum(self, tensor: torch.Tensor) -> None:

@@ -117,7 +117,7 @@ def test_spans_beyond_the_limit_of_a_report_are_discarded() -> None:
 
     state.in_flight = state.in_flight.with_units(((99, 100),), 0.0, torch.arange(1).numpy(), 0)
 
-    assert state.computed() == ()
+    assert state.computed_units() == ()
     assert state.in_flight == InFlight(), "the gradients, too: they are one sum"
 
 
