@@ -26,11 +26,11 @@ class Notes(Observer):
         self._noted_at = float("-inf")
         self._files = self._bytes = 0
 
-    def listed(self, files: int) -> None:
+    def report_listing(self, files: int) -> None:
         """Record the number of files listed so far."""
         self._note(f"listing the source: {files:,} files")
 
-    def planned(self, plan: Plan) -> None:
+    def report_plan(self, plan: Plan) -> None:
         """Record the plan."""
         self._files = plan.to_copy.files + plan.to_check.files
         self._bytes = plan.to_copy.bytes + plan.to_check.bytes
@@ -39,7 +39,7 @@ class Notes(Observer):
             f"{_amount(self._files, self._bytes)} to copy, {plan.complete.files:,} complete, {free:.1f} GB free"
         )
 
-    def advanced(self, progress: Progress) -> None:
+    def report_progress(self, progress: Progress) -> None:
         """Record the progress."""
         share = progress.bytes / self._bytes if self._bytes else 1.0
         self._note(
