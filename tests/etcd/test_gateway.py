@@ -23,7 +23,7 @@ def test_a_member_without_a_name_has_not_started() -> None:
 
 
 def test_an_unreachable_member_gives_no_response() -> None:
-    with pytest.raises(NoAnswerError, match=r"127\.0\.0\.1:1/v3/cluster/member/list"):
+    with pytest.raises(NoResponseError, match=r"127\.0\.0\.1:1/v3/cluster/member/list"):
         call(CLOSED, "cluster/member/list", {})
 
     assert Peers(addresses=[CLOSED]).members() is None

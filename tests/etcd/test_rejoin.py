@@ -37,15 +37,19 @@ ALL_MEMBERS = [member(index) for index in range(3)]
 
 
 def test_a_new_cluster_starts_if_all_peers_report_that_they_have_no_data() -> None:
-    action = next_action("etcd-0", INITIAL, None, has_data=False, without_data={"etcd-1", "etcd-2"})
+    action = next_action(
+        "etcd-0", INITIAL, None, has_data=False, names_without_data={"etcd-1", "etcd-2"}
+    )
 
     assert action == StartEtcd(state="new", members=INITIAL)
 
 
-@pytest.mark.parametrize("without_data", [[], ["etcd-1"], ["etcd-2"]])
-def test_missing_responses_do_not_prove_a_new_cluster(without_data: list[str]) -> None:
+@pytest.mark.parametrize("names_without_data", [[], ["etcd-1"], ["etcd-2"]])
+def test_missing_responses_do_not_prove_a_new_cluster(names_without_data: list[str]) -> None:
     """A second cluster, started during a fault of DNS or of the network, would lose acknowledged writes."""
-    action = next_action("etcd-0", INITIAL, None, has_data=False, without_data=without_data)
+    action = next_action(
+        "etcd-0", INITIAL, None, has_data=False, names_without_data=names_without_data
+    )
 
     assert isinstance(action, Wait)
     assert set(action.silent_peers) == {"etcd-1", "etcd-2"} - set(names_without_data)
@@ -96,11 +100,17 @@ def test_a_member_without_data_never_starts_under_an_identity_that_has_voted(
     members = [member(index, started=started[index]) for index in range(3) if present[index]]
 
     action = next_action(
-        "etcd-0", INITIAL, None if silent else members, has_data=False, without_data=without_data
+        "etcd-0",
+        INITIAL,
+        None if silent else members,
+        has_data=False,
+        names_without_data=names_without_data,
     )
 
     if isinstance(action, StartEtcd) and silent:
-        assert without_data == {"etcd-1", "etcd-2"}, "every member must report that it has no data"
+        assert names_without_data == {"etcd-1", "etcd-2"}, (
+            "every member must report that it has no data"
+        )
     elif isinstance(action, StartEtcd):
         assert present[0]
         assert not started[0]
@@ -181,7 +191,7 @@ def test_a_change_of_the_membership_waits_for_a_leader_for_a_limited_time() -> N
 
 def test_each_peer_needs_to_report_only_once_that_it_has_no_data() -> None:
     """The first member that has all responses starts etcd, and does not respond until there is a quorum."""
-    peers = ScriptedPeers(None, without_data=[{"etcd-2"}, set(), {"etcd-1"}])
+    peers = ScriptedPeers(None, names_without_data=[{"etcd-2"}, set(), {"etcd-1"}])
 
     assert join("etcd-0", INITIAL, peers, has_data=False, sleep=lambda _: None).state == "new"
 

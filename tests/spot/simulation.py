@@ -43,7 +43,7 @@ class Simulation:
         if not self.metadata_available:
             raise UnavailableError("stalled")
         self.started_events.append(
-            (identifier, sum(not pod.ignored for pod in self.running_pods.values()))
+            (identifier, sum(not pod.is_ignored for pod in self.running_pods.values()))
         )
 
     def node(self) -> WatchedNode:

@@ -43,7 +43,7 @@ def test_a_pod_is_parsed_with_its_grace_period_and_its_end() -> None:
 def test_drains_ignore_daemons_static_pods_and_finished_pods(
     changes: dict[str, Any], ignored: bool
 ) -> None:
-    assert read_pod(pod_document(**changes)).ignored is ignored
+    assert read_pod(pod_document(**changes)).is_ignored is ignored
 
 
 def test_in_a_pod_the_api_server_is_found_by_the_environment(
@@ -75,5 +75,5 @@ def test_a_worker_is_recognized_by_its_label_with_its_deadline() -> None:
 
     worker = read_pod(pod_document(metadata={"labels": labels, "annotations": annotations}))
 
-    assert (worker.worker, worker.deadline) == (True, "2026-11-21T08:20:30Z")
-    assert not read_pod(pod_document()).worker
+    assert (worker.is_worker, worker.deadline) == (True, "2026-11-21T08:20:30Z")
+    assert not read_pod(pod_document()).is_worker

@@ -96,7 +96,7 @@ def test_a_terminating_pod_is_evicted_again_only_if_it_would_outlive_the_machine
 
 
 def test_ignored_pods_are_not_evicted() -> None:
-    node = Simulation(notices=(notice(30),), running_pods=by_name(pod("daemon", ignored=True)))
+    node = Simulation(notices=(notice(30),), running_pods=by_name(pod("daemon", is_ignored=True)))
 
     node.run(node.watcher(), 3)
 
@@ -266,7 +266,7 @@ def test_the_guarantees_hold_during_any_outages(data: st.DataObject) -> None:
         current_node=WatchedNode(unschedulable=cordoned_before, annotations={"owner": "others"}),
         running_pods=by_name(
             *(
-                pod(f"pod-{index}", grace_seconds=grace, worker=index % 2 == 0)
+                pod(f"pod-{index}", grace_seconds=grace, is_worker=index % 2 == 0)
                 for index, grace in enumerate(grace_periods)
             )
         ),

@@ -141,7 +141,7 @@ def test_a_non_finite_gradient_is_detected_although_the_loss_is_finite(
 @pytest.mark.parametrize("classifier", SKIP_OPTIONS[1:], indirect=True)
 def test_the_number_of_skipped_steps_is_limited(classifier: Classifier) -> None:
     tiny_network(classifier).fc.bias.data[0] = math.nan
-    classifier.run._session.skipped = MAX_SKIPPED_STEPS
+    classifier.run._session.skipped_steps = MAX_SKIPPED_STEPS
 
     with pytest.raises(EverstepError, match="the loss of step 1 is nan"):
         train(classifier, 1)
@@ -162,8 +162,8 @@ class BreakingGroup(SingleProcessGroup):
         assignment = super().join(state)
         if not self._broken:
             return RankAssignment(0, 2, 0, None, 2, self._lose)
-        self.computed = state.computed()
-        state.adopt(0, self.computed if self._keeps else (), keeps=self._keeps)
+        self.computed = state.computed_units()
+        state.adopt(0, self.computed if self._keeps else (), keeps_units=self._keeps)
         return assignment
 
     def _lose(self, tensor: torch.Tensor) -> None:

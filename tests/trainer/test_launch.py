@@ -28,7 +28,7 @@ def test_the_command_line_of_a_pod_reaches_the_trainer(tmp_path: Path) -> None:
 
 def test_a_finished_run_is_detected_before_torch_is_imported(tmp_path: Path) -> None:
     options = parse_options(command_line(tmp_path))
-    assert launch.finished_already(options) is None
+    assert launch.find_result(options) is None
     fingerprint = parse(list(options.arguments)).fingerprint
     (tmp_path / "result.json").write_text(
         json.dumps({"accuracy": 0.9, "max_steps": 0, "fingerprint": fingerprint})

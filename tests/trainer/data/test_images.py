@@ -70,7 +70,7 @@ def test_a_crop_has_the_pixels_of_pil_even_if_decoded_at_a_reduced_size(
     render(encode(pixels), random_word, rendered_image)
 
     reduction = jpeg.reduction_for(crop.width, crop.height, size)
-    reduced_crop = crop.reduced(reduction)
+    reduced_crop = crop.reduce(reduction)
     right, bottom = reduced_crop.left + reduced_crop.width, reduced_crop.top + reduced_crop.height
     box = (
         reduction * reduced_crop.left,

@@ -338,7 +338,7 @@ def test_a_probing_neighbour_revokes_only_lapsed_leases(
     deadline = time.monotonic() + 100
     while remaining_peers[0].stops.empty() and time.monotonic() < deadline:
         for peer in remaining_peers:
-            peer.agent.stalled()
+            peer.agent.report_stall()
         time.sleep(0.1)
 
     assert [peer.stops.get(timeout=100) for peer in remaining_peers] == [f"lost {name}"] * 2
@@ -367,7 +367,7 @@ def test_waiting_members_receive_the_end_of_the_run(group: list[Peer]) -> None:
 
     error = group[0].ranks.get(timeout=100)
     assert isinstance(error, RunEndedError)
-    assert error.ended.finished
+    assert error.outcome.finished
 
 
 def test_the_end_of_an_earlier_run_of_the_same_name_is_ignored(etcd: Etcd) -> None:

@@ -92,7 +92,7 @@ def test_wrong_results_are_counted() -> None:
         measurement(ALL_REDUCE, 8, 1.0, wrong=3), measurement(ALL_REDUCE, 16, 1.0, wrong=1)
     )
 
-    assert measured_results.wrong == 4
+    assert measured_results.wrong_results == 4
     assert "4 results were wrong" in report(measured_results)
 
 

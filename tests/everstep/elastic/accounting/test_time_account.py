@@ -21,7 +21,7 @@ def test_time_is_attributed_to_the_innermost_activity() -> None:
     account.begin(Activity.IDLE)
     clock.now += 3
 
-    assert account.spent() == {"start_up": 2, "idle": 3}
+    assert account.total_seconds() == {"start_up": 2, "idle": 3}
 
 
 def test_a_failed_step_counts_as_repeated_work_and_detection() -> None:
@@ -38,7 +38,7 @@ def test_a_failed_step_counts_as_repeated_work_and_detection() -> None:
             account.end_step()
     account.break_step(gradients_valid=False)
 
-    assert account.spent() == {
+    assert account.total_seconds() == {
         "data": 1, "compute": 2, "exchange": 4, "redo": 3, "detect": 4,
     }  # fmt: skip
 
@@ -54,7 +54,7 @@ def test_kept_results_of_a_failed_step_do_not_count_as_repeated_work() -> None:
     clock.now += 2
     account.break_step(gradients_valid=True)
 
-    assert account.spent() == {"data": 1, "compute": 3, "detect": 2}
+    assert account.total_seconds() == {"data": 1, "compute": 3, "detect": 2}
 
 
 def test_a_completed_step_does_not_count_as_repeated_work_if_the_group_fails_after_it() -> None:
@@ -65,7 +65,7 @@ def test_a_completed_step_does_not_count_as_repeated_work_if_the_group_fails_aft
     account.end_step()
     account.break_step(gradients_valid=False)
 
-    assert account.spent() == {"data": 5}
+    assert account.total_seconds() == {"data": 5}
 
 
 def test_a_recovery_lasts_from_the_detection_to_the_next_step() -> None:
@@ -113,7 +113,7 @@ def test_all_activities_of_the_warm_up_count_as_start_up() -> None:
     account.begin(Activity.IDLE)
     clock.now += 1
 
-    assert account.spent() == {"start_up": 5, "idle": 1}
+    assert account.total_seconds() == {"start_up": 5, "idle": 1}
 
 
 def test_a_worker_reports_its_times_periodically_and_only_after_a_step() -> None:
@@ -153,7 +153,7 @@ def test_the_times_always_sum_to_the_wall_clock_time(
         apply(account, operation)
         clock.now += seconds
 
-    times = account.spent()
+    times = account.total_seconds()
 
     assert abs(sum(times.values()) - (clock.now - 100)) < 0.01
     assert all(seconds >= 0 for seconds in times.values())

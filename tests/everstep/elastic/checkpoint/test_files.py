@@ -75,7 +75,7 @@ def test_any_damage_is_detected_and_the_previous_checkpoint_is_used(tmp_path: Pa
             content[random.randrange(len(content))] ^= 1 << random.randrange(8)
         file.write_bytes(content)
         skipped_checkpoints: list[SkippedCheckpoint] = []
-        restored = restore.newest(FolderStore(tmp_path), RUN, skipped_checkpoints.append)
+        restored = restore.newest_checkpoint(FolderStore(tmp_path), RUN, skipped_checkpoints.append)
         assert restored is not None
         assert restored.location == str(previous_folder)
         assert [skip.name for skip in skipped_checkpoints] == [damaged_folder.name]
@@ -102,18 +102,18 @@ def test_a_manifest_of_another_format_is_skipped_with_a_reason(tmp_path: Path) -
     (other_folder / "manifest.json").write_text(json.dumps({"epoch": 3}, indent=1))
     skipped_checkpoints: list[SkippedCheckpoint] = []
 
-    checkpoint = restore.newest(FolderStore(tmp_path), RUN, skipped_checkpoints.append)
+    checkpoint = restore.newest_checkpoint(FolderStore(tmp_path), RUN, skipped_checkpoints.append)
 
     assert checkpoint is not None
     assert checkpoint.manifest.step == 1
-    assert [skip.reason for skip in skipped_checkpoints] == ["its manifest is of another format"]
+    assert [skip.reason for skip in skipped_checkpoints] == ["its manifest has another format"]
 
 
 def test_a_checkpoint_of_another_model_is_an_error_with_the_difference(tmp_path: Path) -> None:
     save(tmp_path, 1, run={"model": "other", "seed": 1})
 
     with pytest.raises(OtherRunError, match="model is 'other' there and 'tiny' here") as error:
-        restore.newest(FolderStore(tmp_path), RUN)
+        restore.newest_checkpoint(FolderStore(tmp_path), RUN)
 
     assert "--fresh" in error.value.fix
 
@@ -185,7 +185,7 @@ def test_every_type_shape_and_memory_layout_is_restored_with_its_values(
 
     files.write(tmp_path, state, Manifest(1, 1, RUN), commit=lambda manifest: True)
 
-    restored = restore.newest(FolderStore(tmp_path), RUN)
+    restored = restore.newest_checkpoint(FolderStore(tmp_path), RUN)
     assert restored is not None
     tensors = restored.load()
     assert tensors.keys() == state.keys()
@@ -208,7 +208,7 @@ def test_a_folder_that_is_not_named_after_its_step_is_skipped(tmp_path: Path) ->
     shutil.copytree(valid_folder, tmp_path / "step-00000099")
     skipped_checkpoints: list[SkippedCheckpoint] = []
 
-    checkpoint = restore.newest(FolderStore(tmp_path), RUN, skipped_checkpoints.append)
+    checkpoint = restore.newest_checkpoint(FolderStore(tmp_path), RUN, skipped_checkpoints.append)
 
     assert checkpoint is not None
     assert checkpoint.location == str(valid_folder)

@@ -91,15 +91,15 @@ def test_training_never_waits_for_a_slow_disk_and_only_the_newest_pending_snapsh
 def test_snapshots_use_their_preallocated_memory(saves: Saves) -> None:
     state = {"weight": torch.ones(3000)}
     saves.writer.prepare(state)
-    assert saves.writer._preparing is not None
-    saves.writer._preparing.join()
-    first_snapshot, second_snapshot = saves.writer._spare
+    assert saves.writer._prepare_thread is not None
+    saves.writer._prepare_thread.join()
+    first_snapshot, second_snapshot = saves.writer._spare_snapshots
 
     saves.save(1)
     saves.save(2)
 
     assert {id(first_snapshot), id(second_snapshot)} == {
-        id(snapshot) for snapshot in saves.writer._spare
+        id(snapshot) for snapshot in saves.writer._spare_snapshots
     }
 
 
@@ -194,7 +194,7 @@ def test_immutable_tensors_are_copied_later_and_all_others_immediately(
 ) -> None:
     unchanging_tensor, changing_tensor = torch.zeros(300_000), torch.zeros(10)
     state = {"steady": unchanging_tensor, "changing": changing_tensor}
-    saves.writer.start(state, Manifest(1, 1, RUN), unchanging={"steady"})
+    saves.writer.start(state, Manifest(1, 1, RUN), unchanging_names={"steady"})
     changing_tensor += 1  # a forward pass
     saves.writer.wait_snapshot()
     unchanging_tensor += 1  # the optimizer
@@ -262,6 +262,6 @@ def test_the_wait_for_a_commit_is_not_mistaken_for_a_hung_disk(tmp_path: Path) -
     writer.start({"w": torch.zeros(4)}, Manifest(8, 1, {}))
     assert commit_waits.wait(100)
 
-    assert not writer.hung_since()
+    assert not writer.is_hung()
     etcd_responds.set()
     writer.wait()

@@ -35,7 +35,9 @@ class LedgerWorld(LiveWorld):
         if kind == "sum" and worker.state is not None:
             step = len(worker.state)
             ids = self.order.batch(step)
-            own_ids = np.concatenate([ids[:0], *(ids[slice(*span)] for span in worker.computed)])
+            own_ids = np.concatenate(
+                [ids[:0], *(ids[slice(*span)] for span in worker.computed_units)]
+            )
             self.samples_read.setdefault(key, {})[worker.core.rank] = (
                 len(own_ids),
                 digest(step, own_ids),
@@ -96,7 +98,7 @@ def ledger_of(state: tuple[Any, ...]) -> SampleLedger:
     """Return the number and digest of the samples of a state, by step."""
     ledger = SampleLedger()
     for _, (_, samples, samples_digest) in state:
-        ledger = ledger.plus(samples, samples_digest)
+        ledger = ledger.with_step(samples, samples_digest)
     return ledger
 
 

@@ -27,16 +27,16 @@ def test_merging_changes_no_unit_and_leaves_gaps_between_spans(spans: list[Span]
 
 @given(spans_of_a_step)
 def test_done_and_remaining_spans_are_the_whole_step(done_spans: list[Span]) -> None:
-    assert sorted([*units(merged(done_spans)), *units(remaining(UNITS, done_spans))]) == list(
-        range(UNITS)
-    )
+    assert sorted(
+        [*units(merge_spans(done_spans)), *units(remaining_spans(UNITS, done_spans))]
+    ) == list(range(UNITS))
 
 
 @given(spans_of_a_step, integers(1, 7), integers(1, 9))
 def test_parts_cover_the_whole_once_are_even_and_not_too_small(
     done_spans: list[Span], world_size: int, min_units: int
 ) -> None:
-    missing_spans = remaining(UNITS, done_spans)
+    missing_spans = remaining_spans(UNITS, done_spans)
     parts = [
         units(split_share(missing_spans, rank, world_size, min_units=min_units))
         for rank in range(world_size)
@@ -52,5 +52,5 @@ def test_parts_cover_the_whole_once_are_even_and_not_too_small(
 @given(integers(0, UNITS), integers(1, 7))
 def test_parts_of_a_new_step_are_the_shares_of_the_workers(count: int, world_size: int) -> None:
     for rank in range(world_size):
-        units_of_rank = units(split_share(remaining(count, ()), rank, world_size))
+        units_of_rank = units(split_share(remaining_spans(count, ()), rank, world_size))
         assert units_of_rank == list(range(count))[share(count, rank, world_size)]

@@ -137,8 +137,8 @@ def test_the_member_that_most_others_avoid_is_left_out() -> None:
     cut_member = member("cut", 0)
     other_members = [member("b", 0, "cut"), member("c", 0, "cut"), member("d", 0)]
 
-    assert [m.identity for m in compatible([cut_member, *other_members])] == ["b", "c", "d"]
-    assert [m.identity for m in compatible([member("x", 0), member("y", 0, "x")])] == ["x"]
+    assert [m.identity for m in compatible_members([cut_member, *other_members])] == ["b", "c", "d"]
+    assert [m.identity for m in compatible_members([member("x", 0), member("y", 0, "x")])] == ["x"]
     assert not can_join(cut_member, other_members)
 
 

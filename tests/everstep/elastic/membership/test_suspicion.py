@@ -67,8 +67,8 @@ class Fleet:
         core, messages = self.cores[name], self.inboxes[name]
         self.inboxes[name] = []
         for sending in core.step(messages, self.now):
-            if (name, sending.to) not in self.cut_links:
-                self.inboxes[sending.to].append(sending.message)
+            if (name, sending.recipient) not in self.cut_links:
+                self.inboxes[sending.recipient].append(sending.message)
         for suspect in core.to_fence() if name not in self.fence_times else ():
             self.fence_times.setdefault(suspect, self.now)
             self.follow()
@@ -287,7 +287,7 @@ def test_a_fence_waits_for_a_witness() -> None:
     assert core.to_fence() == ("c",)
 
 
-def test_a_question_about_a_suspect_is_answered_and_an_answer_is_not() -> None:
+def test_a_question_about_a_suspect_is_responseed_and_an_answer_is_not() -> None:
     members = fleet(3)
     core = members.cores["m0"]
 

@@ -193,12 +193,14 @@ class LiveWorld(World):
         worker.in_flight = False
         draw = self.random.random()
         if draw < 0.2:
-            worker.computed = ()
+            worker.computed_units = ()
         elif draw < 0.4:  # only what it had before this generation, and a unit more
             own_spans = self.share(worker)
             units = self.units(worker)
-            earlier_spans = remaining(units, [*remaining(units, worker.computed), *own_spans])
-            worker.computed = merged(
+            earlier_spans = remaining_spans(
+                units, [*remaining_spans(units, worker.computed_units), *own_spans]
+            )
+            worker.computed_units = merge_spans(
                 [*earlier_spans, *((first, first + 1) for first, _ in own_spans[:1])]
             )
 

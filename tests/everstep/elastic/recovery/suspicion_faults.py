@@ -84,7 +84,7 @@ class SuspicionWorld(PartialFaultWorld):
             (arrival, message) for arrival, message in heart.packets if arrival > self.now
         ]
         for sending in heart.core.step(arrived_messages, self.now):
-            self.send(agent, sending.to, sending.message)
+            self.send(agent, sending.recipient, sending.message)
         suspects = heart.core.to_fence()
         if suspects and group and heart.request is None:
             members = agent.core.members

@@ -296,7 +296,7 @@ def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
     state = TrainingState()
     join_generation(agent, group, state)
     group.after_sum(0, lambda: None)
-    group.lost("peer")  # with one node left there are fewer than the minimum
+    group.handle_loss("peer")  # with one node left there are fewer than the minimum
     join_thread = threading.Thread(target=group.join, args=(state,), daemon=True)
     join_thread.start()
     assert "save" not in state.calls, "a node that stays keeps the state in memory"
@@ -365,7 +365,7 @@ def test_a_regroup_request_applies_to_one_generation(agent: AgentStub, group: Li
     join_generation(agent, group, state)
     agent.exchange.broadcast({"regroup": "d joins", "generation": 5, "leaving": False})
     assert group.commit(5, 1)  # its response follows the request, since the connection is ordered
-    was_wanted = group.regroup_wanted
+    was_wanted = group.is_regroup_requested
     assert was_wanted
 
     group.after_sum(1, lambda: None)
@@ -387,9 +387,9 @@ def test_a_late_response_counts_only_for_its_own_step(
     agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     join_generation(agent, group, TrainingState())
-    monkeypatch.setattr("everstep.elastic.recovery.live_worker.ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("everstep.elastic.recovery.live_worker.RESPONSE_SECONDS", 0.05)
     assert not group.commit(5, STEP_WITHOUT_RESPONSE), "without a response a commit is not allowed"
-    monkeypatch.setattr("everstep.elastic.recovery.live_worker.ANSWER_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr("everstep.elastic.recovery.live_worker.RESPONSE_SECONDS", WAIT_SECONDS)
     agent.late_response = {"answer": True, "request": 1}
 
     assert not group.commit(5, 100), "the permission was for step 98; step 100 is refused"

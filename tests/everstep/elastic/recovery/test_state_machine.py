@@ -127,7 +127,7 @@ def test_the_history_of_the_group_overrides_a_longer_one_of_a_thawed_worker() ->
 def test_a_worker_with_a_different_state_at_the_same_step_gets_the_state_of_the_group() -> None:
     plan = plan_copy([report(2, 10, 1), report(2, 10, 1), report(2, 10, 9)])
 
-    assert plan == CopyPlan(StepProgress(2, 10), (0, 1), {2: (0,)}, unequal=(2,))
+    assert plan == CopyPlan(StepProgress(2, 10), (0, 1), {2: (0,)}, unequal_ranks=(2,))
 
 
 def test_the_state_of_the_majority_is_used_if_states_of_the_same_step_are_unequal() -> None:
@@ -135,15 +135,15 @@ def test_the_state_of_the_majority_is_used_if_states_of_the_same_step_are_unequa
 
     assert plan is not None
     assert plan.sources == (1, 3), "rank 0 alone is more probably at fault than two others"
-    assert plan.unequal == (0,), "a worker that is only behind is none of them"
-    assert plan.missing == {0: (0,), 2: (0,)}
+    assert plan.unequal_ranks == (0,), "a worker that is only behind is none of them"
+    assert plan.missing_tensors == {0: (0,), 2: (0,)}
 
 
 def test_the_state_of_the_lower_rank_is_used_if_two_states_are_unequal() -> None:
     plan = plan_copy([report(2, 10, 9), report(2, 10, 1)])
 
     assert plan is not None
-    assert (plan.sources, plan.unequal) == ((0,), (1,))
+    assert (plan.sources, plan.unequal_ranks) == ((0,), (1,))
 
 
 def test_results_of_the_step_in_flight_are_kept() -> None:
@@ -155,19 +155,19 @@ def test_results_of_the_step_in_flight_are_kept() -> None:
     plan = plan_copy([*reports, report(0, 0)])
 
     assert plan is not None
-    assert plan.computed == ((0, 2), (4, 6))
+    assert plan.computed_units == ((0, 2), (4, 6))
 
 
 def test_results_of_a_worker_from_an_older_group_are_not_kept() -> None:
-    group_report = StateReport(StepProgress(3, 10), sums=(1,), computed=((0, 2),))
+    group_report = StateReport(StepProgress(3, 10), sums=(1,), computed_units=((0, 2),))
     # The others have taken over the share of the thawed worker.
-    thawed_report = StateReport(StepProgress(2, 10), sums=(1,), computed=((2, 4),))
+    thawed_report = StateReport(StepProgress(2, 10), sums=(1,), computed_units=((2, 4),))
 
     plan = plan_copy([group_report, thawed_report])
 
     assert plan is not None
     assert plan.sources == (0,)
-    assert plan.computed == ((0, 2),)
+    assert plan.computed_units == ((0, 2),)
 
 
 def test_a_checkpoint_ahead_of_all_workers_is_restored() -> None:
@@ -407,8 +407,8 @@ def describe(world: LiveWorld) -> str:
     for agent in world.alive():
         worker = agent.worker
         lines.append(
-            f"{agent.lease_identity}: agent generation={agent.core.own_generation} wants={agent.core.wants}; worker "
-            f"{worker.core.phase} gen {worker.core.generation} op "
+            f"{agent.lease_identity}: agent generation={agent.core.own_generation} "
+            f"wants={agent.core.wants_group}; worker {worker.core.phase} gen {worker.core.generation} op "
             f"{worker.operation and (worker.operation.kind, sorted(worker.operation.contributions))}"
         )
     return "\n".join(lines)

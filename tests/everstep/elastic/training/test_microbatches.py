@@ -46,9 +46,9 @@ def test_the_weights_of_all_workers_sum_to_one(
     batch: int, done_spans: list[Span], workers: int, bound: int
 ) -> None:
     kept_spans = tuple((first, min(last, batch)) for first, last in done_spans if first < batch)
-    computed = list(units(merged(kept_spans)))
+    computed = list(units(merge_spans(kept_spans)))
     for rank in range(workers):
-        share = split_share(remaining(batch, kept_spans), rank, workers)
+        share = split_share(remaining_spans(batch, kept_spans), rank, workers)
         computed += [unit for group in split_spans(share, bound) for unit in units(group)]
 
     weight = sum(1 / batch for _ in computed)
@@ -59,18 +59,20 @@ def test_the_weights_of_all_workers_sum_to_one(
 
 @given(SPANS, SPANS)
 def test_common_units_are_those_in_both(spans: list[Span], other_spans: list[Span]) -> None:
-    assert units(common(spans, other_spans)) == sorted(
-        set(units(merged(spans))) & set(units(merged(other_spans)))
+    assert units(intersect_spans(spans, other_spans)) == sorted(
+        set(units(merge_spans(spans))) & set(units(merge_spans(other_spans)))
     )
 
 
 def test_discarded_units_on_which_the_group_counts_are_owed() -> None:
     in_flight = InFlight(own_spans=((0, 4), (8, 12)), group_spans=((0, 6),), loss=2.0, samples=8)
 
-    result = in_flight.discarded()
+    result = in_flight.without_gradients()
 
-    assert result == InFlight(group=((0, 6),), owed=((0, 4),))
-    assert result.plus(((0, 4),), 1.0, torch.arange(4).numpy(), 0).discarded() == result
+    assert result == InFlight(group_spans=((0, 6),), owed_spans=((0, 4),))
+    assert (
+        result.with_units(((0, 4),), 1.0, torch.arange(4).numpy(), 0).without_gradients() == result
+    )
 
 
 def test_a_bound_is_halved_and_remembered_for_the_device_type(tmp_path: Path) -> None:

@@ -24,7 +24,9 @@ def folder(tmp_path: Path) -> Path:
 def run(
     folder: Path, data: str = CURRENT_DATA, accept_data: str = "", model: str = "resnet18"
 ) -> Any:
-    return choose(FolderStore(folder), {"model": model, "data": data}, accept_data, lambda _: None)
+    return choose_checkpoint(
+        FolderStore(folder), {"model": model, "data": data}, accept_data, lambda _: None
+    )
 
 
 def test_changed_data_are_refused_with_the_difference_and_the_option_that_accepts_them(

@@ -27,12 +27,12 @@ class ScriptedGroup(SingleProcessGroup):
 
     def __init__(self, fails: Callable[[int], bool]) -> None:
         self._fails, self.sums, self.joins = fails, 0, 0
-        self.computed: list[Any] = []
+        self.computed_units: list[Any] = []
         self.wants_regroup = False
         self.failures: list[str] = []
 
     @property
-    def regroup_wanted(self) -> bool:  # type: ignore[override]
+    def is_regroup_requested(self) -> bool:  # type: ignore[override]
         return self.wants_regroup
 
     def join(self, state: TrainingState) -> RankAssignment:
@@ -44,7 +44,7 @@ class ScriptedGroup(SingleProcessGroup):
         state.adopt(state.step, state.computed_units(), keeps_units=True)  # type: ignore[attr-defined]
         return RankAssignment(0, 1, 0, None, 1, self._sum)
 
-    def agreed(self) -> None:
+    def handle_agreement(self) -> None:
         self.wants_regroup = False
 
     def report_failure(self, reason: str) -> None:
@@ -107,7 +107,7 @@ def test_computed_micro_batches_stay_valid_when_a_group_breaks(mode: str) -> Non
     assert sizes == [2, 1]
     if mode == "live":
         assert sorted(computed) == list(range(SIZE)), "each sample is computed once"
-    assert group.computed
+    assert group.computed_units
     assert run._session.state.ledger == undisturbed_run._session.state.ledger
     for parameter, expected in zip(model.parameters(), undisturbed_model.parameters(), strict=True):
         assert torch.allclose(parameter, expected, atol=1e-6)
@@ -123,7 +123,7 @@ def test_kept_units_are_computed_again_after_an_out_of_memory_error() -> None:
         memory_layer.bound = 5 if number else 0  # memory is short in the second group only
         compute(batch, model)
 
-    assert group.computed == [((0, SIZE // 2),)]
+    assert group.computed_units == [((0, SIZE // 2),)]
     assert run._session.state.ledger == undisturbed_run._session.state.ledger, (
         "each sample counts once"
     )

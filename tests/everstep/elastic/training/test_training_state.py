@@ -55,7 +55,7 @@ def copy_state(source: RunState, target: RunState) -> None:
     for tensor, target_tensor in zip(source_tensors, target_tensors, strict=True):
         assert tensor.shape == target_tensor.shape
         target_tensor.copy_(tensor)
-    target.adopt(source.step, (), keeps=False)
+    target.adopt(source.step, (), keeps_units=False)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -112,8 +112,10 @@ def test_the_identity_depends_on_settings_shapes_and_program() -> None:
 
 def test_spans_beyond_the_limit_of_a_report_are_discarded() -> None:
     state = state_of(start_run("SGD")[0])
-    state.in_flight = InFlight(own=tuple((n, n + 1) for n in range(0, 2 * MAX_COMPUTED_SPANS, 2)))
-    assert len(state.computed()) == MAX_COMPUTED_SPANS
+    state.in_flight = InFlight(
+        own_spans=tuple((n, n + 1) for n in range(0, 2 * MAX_COMPUTED_SPANS, 2))
+    )
+    assert len(state.computed_units()) == MAX_COMPUTED_SPANS
 
     state.in_flight = state.in_flight.with_units(((99, 100),), 0.0, torch.arange(1).numpy(), 0)
 

@@ -365,14 +365,14 @@ def test_only_missing_state_is_copied_bitwise(port: int) -> None:
         tensors = state(0 if link.rank == 2 else 1)
         progress = StepProgress(4, 9 if link.rank == 2 else 10)
         computed = ((link.rank, link.rank + 1), (6 + link.rank, 9))
-        reports = copying.compare(link, StateReport(progress, computed=computed), tensors)
-        assert [report.computed for report in reports] == [
+        reports = copying.compare(link, StateReport(progress, computed_units=computed), tensors)
+        assert [report.computed_units for report in reports] == [
             ((n, n + 1), (6 + n, 9)) for n in range(3)
         ]
         plan = plan_copy(reports)
         assert plan is not None
         assert plan.sources == (0, 1)
-        assert plan.missing == {2: (0, 1)}, "equal tensors are not sent"
+        assert plan.missing_tensors == {2: (0, 1)}, "equal tensors are not sent"
         copying.copy(link, plan, tensors)
         assert copying.received_bytes(plan, link.rank, tensors) == (
             {0: 4 * 4 * 3 * 3 * 3, 1: 4 * 7} if link.rank == 2 else {}

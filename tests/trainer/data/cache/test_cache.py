@@ -60,7 +60,7 @@ def wait_for_end(process: int) -> bool:
 
 
 def test_the_cache_is_filled_and_its_process_ends(caches: list[Cache], shards: Path) -> None:
-    assert all(wait_for_end(cache.process) for cache in caches)
+    assert all(wait_for_end(cache.process_id) for cache in caches)
 
     for path in shards.iterdir():
         assert (caches[0].folder / path.name).read_bytes() == path.read_bytes()
@@ -71,11 +71,11 @@ def test_the_cache_is_filled_and_its_process_ends(caches: list[Cache], shards: P
 def test_another_process_continues_if_the_first_is_killed(
     caches: list[Cache], shards: Path
 ) -> None:
-    os.kill(caches[0].process, signal.SIGKILL)
+    os.kill(caches[0].process_id, signal.SIGKILL)
 
     caches[1].expect([np.arange(10)])
 
-    assert wait_for_end(caches[1].process)
+    assert wait_for_end(caches[1].process_id)
     assert {path.name for path in caches[1].folder.iterdir()} == {p.name for p in shards.iterdir()}
 
 

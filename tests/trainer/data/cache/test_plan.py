@@ -25,14 +25,16 @@ def apply(state: CacheState, decision: Plan) -> CacheState:
     """Return the cache after a plan."""
     return replace(
         state,
-        present=state.present | set(decision.fetch),
-        others=[other for other in state.others if other.name not in decision.evict],
+        complete_shards=state.complete_shards | set(decision.downloads),
+        other_data=[other for other in state.other_data if other.name not in decision.evictions],
     )
 
 
 def occupied_bytes(state: CacheState) -> int:
     """Return the number of bytes that all shards occupy."""
-    return sum(state.sizes[shard] for shard in state.present) + sum(o.bytes for o in state.others)
+    return sum(state.sizes[shard] for shard in state.complete_shards) + sum(
+        o.bytes for o in state.other_data
+    )
 
 
 @given(states(), lists(integers(-2, 14)))
@@ -40,14 +42,14 @@ def test_a_cache_never_exceeds_its_limit(state: CacheState, needed: list[int]) -
     decision = plan(state, needed)
 
     assert state.limit is None or occupied_bytes(apply(state, decision)) <= state.limit
-    assert len(set(decision.fetch)) == len(decision.fetch)
-    assert not set(decision.fetch) & state.present, "a shard would be downloaded twice"
+    assert len(set(decision.downloads)) == len(decision.downloads)
+    assert not set(decision.downloads) & state.complete_shards, "a shard would be downloaded twice"
 
 
 @given(states(), lists(integers(0, 11)))
 def test_a_shard_is_left_out_only_if_it_does_not_fit(state: CacheState, needed: list[int]) -> None:
     after = apply(state, plan(state, needed))
-    cached_bytes = sum(state.sizes[shard] for shard in after.present)
+    cached_bytes = sum(state.sizes[shard] for shard in after.complete_shards)
 
     for shard in set(range(len(state.sizes))) - after.complete_shards:
         assert state.limit is not None
@@ -61,11 +63,12 @@ def test_no_more_other_data_are_removed_than_necessary(
 ) -> None:
     decision = plan(state, needed)
 
-    assert list(decision.evict) == [other.name for other in state.others][: len(decision.evict)], (
-        "the most recently used would be removed first"
-    )
-    if decision.evict:
-        without_last = replace(decision, evict=decision.evict[:-1])
+    assert (
+        list(decision.evictions)
+        == [other.name for other in state.other_data][: len(decision.evictions)]
+    ), "the most recently used would be removed first"
+    if decision.evictions:
+        without_last = replace(decision, evictions=decision.evictions[:-1])
         assert state.limit is not None
         assert occupied_bytes(apply(state, without_last)) > state.limit
 
@@ -105,7 +108,7 @@ def test_shards_with_the_most_samples_come_first_then_the_earliest_needed(
 @given(states(), integers(-300, 300))
 def test_a_part_of_the_disk_stays_free(state: CacheState, free_space: int) -> None:
     """`free_space` is the number of bytes that may still be written; it is negative if the disk is too full."""
-    after = apply(state, plan(within_disk(state, free_space), []))
+    after = apply(state, plan(limit_to_disk(state, free_space), []))
 
     assert occupied_bytes(after) - occupied_bytes(state) <= max(0, free_space)
     assert state.limit is None or occupied_bytes(after) <= state.limit
