@@ -33,7 +33,7 @@ from everstep.elastic.accounting.journal import Reader
 from everstep.progress import Lines, Silent
 from tests.e2e.object_server import HOLD, REQUESTS, SHARD
 from tests.e2e.test_clouds import holds_now
-from tests.trainer.data.photographs import make
+from tests.trainer.data.photographs import write_photographs
 from trainer.data import convert
 from trainer.data.shard import Resizing
 
@@ -170,7 +170,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setenv("CLOUDTWIN_STATE", str(tmp_path / "state" / "twins"))
     monkeypatch.setattr(convert, "MIN_SAMPLES", 16)
     store = tmp_path / "store"
-    make(tmp_path / "photographs", per_class=100)
+    write_photographs(tmp_path / "photographs", per_class=100)
     convert.convert(tmp_path / "photographs", store / PREFIX, Resizing(short_side=32), 1, Silent())
     (store / REQUESTS).touch()
     twin = Twin.open(TWIN, OPTIONS)
