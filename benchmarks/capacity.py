@@ -48,11 +48,11 @@ SLACKS = (1.1, 1.25, 1.5, 2.0)
 """Deadlines, as multiples of the shortest duration."""
 
 POLICIES: Sequence[Policy] = (latest_start, uniform_progress, greedy, always)
-PRICED = (("g5.xlarge", "us-east-1"), ("Standard_NC24ads_A100_v4", "eastus"))
-"""Machines whose prices are used: spot at half of the price on demand, and at less than a fifth."""
+MACHINE_TYPES = (("g5.xlarge", "us-east-1"), ("Standard_NC24ads_A100_v4", "eastus"))
+"""Machine types and regions whose prices are used: spot costs half of the on-demand price, and less than a fifth."""
 
 WORST_REGION = 0.29
-"""Share of the time without a machine in the worst region of the two-month traces, all its zones together."""
+"""Share of the time in which no zone of the worst region in the two-month traces has a machine."""
 
 SLOW_BOOT = Cost(600.0, "twice the assumption of everstep.capacity.job")
 PLACEMENT = PlacementConfig(machines=MACHINES)
@@ -81,27 +81,29 @@ def histories(model: MarketModel, count: int, seed: int, hours: float) -> list[C
 
 
 def fit_rows(histories: Sequence[CapacityHistory]) -> Iterator[Row]:
-    """Yield the statistics of histories beside the published ones."""
-    described = [describe(statistics) for statistics in histories]
+    """Yield the statistics of histories beside the published statistics."""
+    descriptions = [describe(history) for history in histories]
     for zone, published in enumerate(PUBLISHED.zones):
-        means = [statistics.means[zone] for statistics in described]
-        none = [statistics.none_shares[zone] for statistics in described]
-        rates = [statistics.changes_per_hour[zone] for statistics in described]
+        means = [statistics.means[zone] for statistics in descriptions]
+        none_shares = [statistics.none_shares[zone] for statistics in descriptions]
+        rates = [statistics.changes_per_hour[zone] for statistics in descriptions]
         expected = f"{published.mean_share * MACHINES:.1f}"
         yield Row(f"zone {zone + 1}: mean machines", spread(means, ".1f"), expected)
-        yield Row(f"zone {zone + 1}: none", spread(none, ".0%"), f"{published.none_share:.0%}")
+        yield Row(
+            f"zone {zone + 1}: none", spread(none_shares, ".0%"), f"{published.none_share:.0%}"
+        )
         yield Row(f"zone {zone + 1}: changes an hour", spread(rates, ".2f"), "0.29-1.05")
     yield Row(
         "best zone: mean machines",
-        spread([statistics.best_mean for statistics in described], ".1f"),
+        spread([statistics.best_mean for statistics in descriptions], ".1f"),
         "13.3",
     )
     yield Row(
         "best zone: none",
-        spread([statistics.none_anywhere for statistics in described], ".0%"),
+        spread([statistics.none_anywhere for statistics in descriptions], ".0%"),
         "13%",
     )
-    moves = [statistics.best_zone_moves for statistics in described]
+    moves = [statistics.best_zone_moves for statistics in descriptions]
     yield Row(f"best zone: moves in {histories[0].hours:.0f} h", spread(moves, ".0f"), "about 30")
 
 
@@ -133,7 +135,7 @@ def following_rows(histories: Sequence[CapacityHistory], job: JobModel = ENDLESS
 
 def deadline_rows(model: MarketModel, count: int, seed: int) -> Iterator[Row]:
     """Yield, for each price and deadline, the cost of each policy over the optimum in hindsight."""
-    for name, region in PRICED:
+    for name, region in MACHINE_TYPES:
         price = prices.machine(name, region)
         assert price.spot is not None
         assert price.on_demand is not None
@@ -155,10 +157,12 @@ def _deadline(
     optimum = [cheapest(item, job, deadline) for item in track(sample, title, count)]
     for policy in POLICIES:
         outcomes = [meet(item, job, deadline, policy) for item in sample]
-        met = sum(item.complete and item.seconds <= deadline for item in outcomes)
-        over = [item.usd / lowest - 1 for item, lowest in zip(outcomes, optimum, strict=True)]
+        in_time = sum(item.complete and item.seconds <= deadline for item in outcomes)
+        excess = [item.usd / lowest - 1 for item, lowest in zip(outcomes, optimum, strict=True)]
         target = "all in time, 15%" if policy is latest_start else ""
-        text = f"{met} of {count} in time, {spread(over, '.1%')} over, mean {mean(over):.1%}"
+        text = (
+            f"{in_time} of {count} in time, {spread(excess, '.1%')} over, mean {mean(excess):.1%}"
+        )
         yield Row(f"{title}: {policy.__name__}", text, target)
 
 
@@ -177,7 +181,7 @@ def spread(values: Sequence[float], form: str) -> str:
 def tables(count: int, seed: int) -> dict[str, list[Row]]:
     """Return all tables by title."""
     model = fit()
-    together = fit(replace(PUBLISHED, none_anywhere=WORST_REGION))
+    worst_model = fit(replace(PUBLISHED, none_anywhere=WORST_REGION))
     return {
         f"Fit: {count} histories of {FIT_HOURS:.0f} h": [
             *fit_rows(histories(model, count, seed, FIT_HOURS))
@@ -189,7 +193,7 @@ def tables(count: int, seed: int) -> dict[str, list[Row]]:
             *following_rows(histories(model, count, seed, HOURS), replace(ENDLESS, boot=SLOW_BOOT))
         ],
         f"The same if no zone has a machine for {WORST_REGION:.0%} of the time": [
-            *following_rows(histories(together, count, seed, HOURS))
+            *following_rows(histories(worst_model, count, seed, HOURS))
         ],
         f"Deadlines: {count} histories, {JOB_HOURS:g} h of {MACHINES} machines": [
             *deadline_rows(model, count, seed)
@@ -210,10 +214,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--histories", type=int, default=100)
+    parser.add_argument("--histories", type=int, default=100, help="number of histories")
     parser.add_argument("--seed", type=int, default=1000, help="seed of the first history")
     parser.add_argument("--plot", type=Path, help="write a picture of one week instead")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
     options = parser.parse_args()
     if options.plot:
         options.plot.write_text(week(options.seed))

@@ -50,9 +50,8 @@ RUN = {"benchmark": "checkpoint"}
 GENERATION = 1
 RECORD_FILE = "committed"  # replaces etcd: the newest committed step
 TORTURE_TENSORS, TORTURE_NUMBERS = 24, 100_000  # 10 MB per state: a save takes about 20 ms
-SAVES_BEFORE_A_KILL = (
-    3  # a kill falls at any time within this many saves, including the gaps between them
-)
+# A kill occurs at a random time during this number of saves, including the gaps between them.
+SAVES_BEFORE_A_KILL = 3
 
 
 def main() -> None:
@@ -66,7 +65,7 @@ def main() -> None:
     parser.add_argument("--flips", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--folder", type=Path, help="folder on the disk to measure (default: a temporary one)"
+        "--folder", type=Path, help="folder on the disk to measure (default: a temporary folder)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object only")
     options = parser.parse_args()
@@ -121,9 +120,9 @@ def stall(folder: Path, rounds: int) -> dict[str, Any]:
         )
         durations["work"].append(timed(work))
         started_at = time.monotonic()
-        stalled = save(number)
+        start_seconds = save(number)
         durations["work_meanwhile"].append(timed(work))
-        durations["stall"].append(stalled + timed(writer.wait_snapshot))
+        durations["stall"].append(start_seconds + timed(writer.wait_snapshot))
         writer.wait()
         durations["durable_meanwhile"].append(written_at[-1] - started_at)
         started_at = time.monotonic()
@@ -131,11 +130,11 @@ def stall(folder: Path, rounds: int) -> dict[str, Any]:
         writer.wait()
         durations["durable"].append(written_at[-1] - started_at)
         writer.start(state, manifest_of(number + 1), unchanging_names=state.keys())
-        stalled = save(number + 2)
+        start_seconds = save(number + 2)
         work()
-        durations["while_writing"].append(stalled + timed(writer.wait_snapshot))
+        durations["while_writing"].append(start_seconds + timed(writer.wait_snapshot))
         writer.wait()
-    megabytes = sum(t.numel() * t.element_size() for t in state.values()) / 1e6
+    megabytes = sum(tensor.nbytes for tensor in state.values()) / 1e6
     return {
         "megabytes": round(megabytes, 1),
         "rounds": rounds,
@@ -173,9 +172,12 @@ def timed(action: Callable[[], object]) -> float:
 
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Return median and range in milliseconds."""
-    ordered = sorted(1000 * value for value in values)
-    middle = statistics.median(ordered)
-    return {"median": round(middle, 1), "min": round(ordered[0], 1), "max": round(ordered[-1], 1)}
+    milliseconds = [1000 * value for value in values]
+    return {
+        "median": round(statistics.median(milliseconds), 1),
+        "min": round(min(milliseconds), 1),
+        "max": round(max(milliseconds), 1),
+    }
 
 
 def stall_lines(results: dict[str, Any]) -> list[str]:
@@ -195,7 +197,7 @@ def manifest_of(step: int) -> Manifest:
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoredCheckpoint:
     """The checkpoint that a separate process found on the disk."""
 
     step: int  # -1: nothing
@@ -213,20 +215,20 @@ def torture(folder: Path, kills: int, flips: int, seed: int) -> dict[str, Any]:
     for number in track(range(kills), "kills", kills):
         step = kill_once(context, folder, step, rng)
         phases[phase(folder)] += 1
-        result, committed = restored(context, folder), newest_committed(folder)
-        if result.step < committed or not result.is_consistent:
-            violations.append(f"kill {number}: {result}, committed was {committed}")
-        step = max(result.step, committed, step)
-    detected = 0
+        result, committed_step = restore_in_process(context, folder), newest_committed(folder)
+        if result.step < committed_step or not result.is_consistent:
+            violations.append(f"kill {number}: {result}, the committed step was {committed_step}")
+        step = max(result.step, committed_step, step)
+    detected_flips = 0
     for number in track(range(flips), "flips", flips):
         fault = flip_once(context, folder, rng)
-        detected += not fault
+        detected_flips += not fault
         violations += [f"flip {number}: {fault}"] * bool(fault)
     return {
         "kills": kills,
         "kills_by_phase": dict(phases),
         "flips": flips,
-        "flips_detected": detected,
+        "flips_detected": detected_flips,
         "wrong": violations,
     }
 
@@ -260,20 +262,20 @@ def save_in_a_loop(folder: str, step: int, sender: Connection) -> None:
         keep=2,
     )
 
-    torch.set_num_threads(1)  # on a busy machine several threads would mostly wait for each other
+    torch.set_num_threads(1)  # on a busy machine, several threads would mostly wait for each other
 
     def save(step: int) -> None:
         writer.start(content(step), manifest_of(step))
         writer.wait()
 
-    save(step + 1)  # the first one also allocates memory
+    save(step + 1)  # the first save also allocates memory
     sender.send("begun")
     for step_after in itertools.count(step + 2):
         save(step_after)
 
 
 def kill_once(context: Any, folder: Path, step: int, rng: random.Random) -> int:  # noqa: ANN401 - a context
-    """Kill a process that saves from a step on at a random time; return a step that it has completed."""
+    """Kill a process that saves steps after `step` at a random time; return a step that it has completed."""
     receiver, sender = context.Pipe()
     victim = context.Process(target=save_in_a_loop, args=(str(folder), step, sender))
     victim.start()
@@ -284,13 +286,13 @@ def kill_once(context: Any, folder: Path, step: int, rng: random.Random) -> int:
     return step
 
 
-_typical: list[float] = []
+_save_seconds: list[float] = []
 
 
 def typical_save_seconds(folder: Path) -> float:
     """Return the duration of one save on this machine; measured once."""
-    if not _typical:
-        tried = [
+    if not _save_seconds:
+        durations = [
             timed(
                 lambda: checkpoint.write(
                     folder / "typical", content(1), manifest_of(1), commit=lambda _: True
@@ -298,8 +300,8 @@ def typical_save_seconds(folder: Path) -> float:
             )
             for _ in range(5)
         ]
-        _typical.append(statistics.median(tried))
-    return _typical[0]
+        _save_seconds.append(statistics.median(durations))
+    return _save_seconds[0]
 
 
 def phase(folder: Path) -> str:
@@ -313,8 +315,8 @@ def phase(folder: Path) -> str:
             if (staging_folders[0] / STATE_FILE).exists()
             else "before the state file"
         )
-    committed = staging_folders[0].name[1:14] == f"step-{newest_committed(folder):08d}"
-    return "after its commit" if committed else "before its commit"
+    is_committed = staging_folders[0].name[1:14] == f"step-{newest_committed(folder):08d}"
+    return "after its commit" if is_committed else "before its commit"
 
 
 def newest_committed(folder: Path) -> int:
@@ -325,54 +327,56 @@ def newest_committed(folder: Path) -> int:
         return -1
 
 
-def restored(context: Any, folder: Path) -> Restored:  # noqa: ANN401 - as above
+def restore_in_process(context: Any, folder: Path) -> RestoredCheckpoint:  # noqa: ANN401 - a context
     """Return the checkpoint that another process restores."""
     receiver, sender = context.Pipe()
     process = context.Process(target=restore, args=(str(folder), sender))
     process.start()
-    checkpoint: Restored = receiver.recv()
+    result: RestoredCheckpoint = receiver.recv()
     process.join()
-    return checkpoint
+    return result
 
 
 def restore(folder: str, sender: Connection) -> None:
-    """Restore as rank 0 of a new group: complete the committed checkpoint, load the newest valid one."""
+    """Restore as rank 0 of a new group: complete the committed checkpoint and load the newest valid checkpoint."""
     torch.set_num_threads(1)
     logging.disable()  # damaged checkpoints are expected here
     checkpoint.place_committed(Path(folder), GENERATION, newest_committed(Path(folder)))
     skipped: list[object] = []
     newest_valid = newest_checkpoint(FolderStore(Path(folder)), RUN, skipped.append)
     if newest_valid is None:
-        sender.send(Restored(-1, is_consistent=True, skipped=len(skipped)))
+        sender.send(RestoredCheckpoint(-1, is_consistent=True, skipped=len(skipped)))
         return
     expected, state = content(newest_valid.manifest.step), newest_valid.load()
     is_complete = expected.keys() == state.keys() and all(
         torch.equal(expected[name], state[name]) for name in expected
     )
-    sender.send(Restored(newest_valid.manifest.step, is_complete, len(skipped)))
+    sender.send(RestoredCheckpoint(newest_valid.manifest.step, is_complete, len(skipped)))
 
 
-def flip_once(context: Any, folder: Path, rng: random.Random) -> str:  # noqa: ANN401 - as above
+def flip_once(context: Any, folder: Path, rng: random.Random) -> str:  # noqa: ANN401 - a context
     """Change one byte of the newest checkpoint, restore, and undo the change; return the fault, or ""."""
-    latest, before = sorted(folder.glob("step-*"), reverse=True)[:2]
-    file = latest / rng.choice([STATE_FILE, STATE_FILE, MANIFEST_FILE])
+    newest_folder, previous_folder = sorted(folder.glob("step-*"), reverse=True)[:2]
+    file = newest_folder / rng.choice([STATE_FILE, STATE_FILE, MANIFEST_FILE])
     offset, mask = rng.randrange(file.stat().st_size), rng.randrange(1, 256)
     flip(file, offset, mask)
-    result = restored(context, folder)
+    result = restore_in_process(context, folder)
     flip(file, offset, mask)
     is_correct = (
-        result.is_consistent and result.skipped == 1 and before.name == f"step-{result.step:08d}"
+        result.is_consistent
+        and result.skipped == 1
+        and previous_folder.name == f"step-{result.step:08d}"
     )
     return "" if is_correct else f"byte {offset} of {file.name} xor {mask}: {result}"
 
 
 def flip(file: Path, offset: int, mask: int) -> None:
     """Change one byte; a second call undoes it."""
-    with file.open("r+b") as opened:
-        opened.seek(offset)
-        (byte,) = opened.read(1)
-        opened.seek(offset)
-        opened.write(bytes([byte ^ mask]))
+    with file.open("r+b") as stream:
+        stream.seek(offset)
+        (byte,) = stream.read(1)
+        stream.seek(offset)
+        stream.write(bytes([byte ^ mask]))
 
 
 if __name__ == "__main__":

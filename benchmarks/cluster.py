@@ -2,7 +2,7 @@
 
     sudo .venv/bin/python benchmarks/cluster.py [--gpu-machines 3] [--idle-seconds 60]
 
-Starts a separate twin and removes it at the end. Nothing else should run on the machine meanwhile; its load
+Starts a separate twin and removes it at the end. No other program should run on the machine at the same time; its load
 is printed with the figures.
 """
 

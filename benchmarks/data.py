@@ -104,7 +104,7 @@ def render(rng: np.random.Generator) -> Image.Image:
     """
     rows, columns = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32)
     image = np.full((HEIGHT, WIDTH, 3), 110, np.float32)
-    rough = rng.normal(scale=20, size=(HEIGHT, WIDTH)).astype(np.float32)
+    roughness = rng.normal(scale=20, size=(HEIGHT, WIDTH)).astype(np.float32)
     for _ in range(LEAVES):
         radius = MIN_RADIUS / np.sqrt(rng.uniform((MIN_RADIUS / MAX_RADIUS) ** 2, 1))
         across, down = rng.uniform(0, WIDTH), rng.uniform(0, HEIGHT)
@@ -112,15 +112,17 @@ def render(rng: np.random.Generator) -> Image.Image:
             slice(max(0, int(down - radius)), int(down + radius) + 1),
             slice(max(0, int(across - radius)), int(across + radius) + 1),
         )
-        right, below = columns[box] - across, rows[box] - down
-        light = rng.uniform(20, 235) + rng.normal(scale=12, size=3)
+        offset_x, offset_y = columns[box] - across, rows[box] - down
+        brightness = rng.uniform(20, 235) + rng.normal(scale=12, size=3)
         slope = rng.normal(scale=0.25, size=2)
-        shade = slope[0] * right + slope[1] * below + rng.uniform() * rough[box]
-        in_disc = np.hypot(right, below) < radius
-        image[box][in_disc] = (light + shade[..., None])[in_disc]
-    blurred = Image.fromarray(np.clip(image, 0, 255).astype(np.uint8)).filter(GaussianBlur(0.7))
+        shade = slope[0] * offset_x + slope[1] * offset_y + rng.uniform() * roughness[box]
+        in_disc = np.hypot(offset_x, offset_y) < radius
+        image[box][in_disc] = (brightness + shade[..., None])[in_disc]
+    blurred_image = Image.fromarray(np.clip(image, 0, 255).astype(np.uint8)).filter(
+        GaussianBlur(0.7)
+    )
     grain = rng.normal(scale=6, size=(HEIGHT, WIDTH, 1))
-    return Image.fromarray(np.clip(np.asarray(blurred) + grain, 0, 255).astype(np.uint8))
+    return Image.fromarray(np.clip(np.asarray(blurred_image) + grain, 0, 255).astype(np.uint8))
 
 
 def throughput(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
@@ -151,7 +153,7 @@ def make_methods(folder: Path) -> dict[str, Callable[[int], int]]:
     shards = load("imagefolder", folder / "shards", "train", SIZE)
     prepare = InputConversion(files, torch.device("cpu"), torch.channels_last)
 
-    def of_dataset(
+    def dataset_reader(
         dataset: Dataset, finish: Callable[[np.ndarray], object]
     ) -> Callable[[int], int]:
         def read(epoch: int) -> int:
@@ -164,10 +166,10 @@ def make_methods(folder: Path) -> dict[str, Callable[[int], int]]:
 
     return {
         "reference": reference(sorted((folder / "photographs" / "train").rglob("*.jpg"))),
-        "files": of_dataset(files, prepare),
-        "shards": of_dataset(shards, prepare),
-        "files uint8": of_dataset(files, lambda images: images),
-        "shards uint8": of_dataset(shards, lambda images: images),
+        "files": dataset_reader(files, prepare),
+        "shards": dataset_reader(shards, prepare),
+        "files uint8": dataset_reader(files, lambda images: images),
+        "shards uint8": dataset_reader(shards, lambda images: images),
     }
 
 
@@ -218,7 +220,7 @@ def quality(files: Path, dataset: Dataset, width: int, height: int) -> dict[str,
     psnr_by_kind = {}
     for kind, (images, parts) in kinds.items():
         values = [
-            psnr(image, by_pil(Path(source.name(number)), part, width, height))
+            psnr(image, pil_pixels(Path(source.name(number)), part, width, height))
             for number, (image, part) in enumerate(zip(images, parts, strict=True))
         ]
         psnr_by_kind[f"{kind}_median"] = round(statistics.median(values), 1)
@@ -226,7 +228,7 @@ def quality(files: Path, dataset: Dataset, width: int, height: int) -> dict[str,
     return psnr_by_kind
 
 
-def by_pil(path: Path, crop: Crop, width: int, height: int) -> np.ndarray:
+def pil_pixels(path: Path, crop: Crop, width: int, height: int) -> np.ndarray:
     """Return PIL's pixels of a crop of a width x height image, scaled as torchvision does."""
     across, down = WIDTH / width, HEIGHT / height
     box = (
@@ -236,14 +238,14 @@ def by_pil(path: Path, crop: Crop, width: int, height: int) -> np.ndarray:
         (crop.top + crop.height) * down,
     )
     with Image.open(path) as image:
-        scaled = image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box)
-    pixels = np.asarray(scaled)
+        scaled_image = image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box)
+    pixels = np.asarray(scaled_image)
     return pixels[:, ::-1] if crop.mirrored else pixels
 
 
-def psnr(of_dataset: np.ndarray, reference: np.ndarray) -> float:
+def psnr(pixels: np.ndarray, reference: np.ndarray) -> float:
     """Return the peak signal-to-noise ratio in decibels."""
-    error = np.mean((of_dataset.astype(np.float64) - reference) ** 2)
+    error = np.mean((pixels.astype(np.float64) - reference) ** 2)
     return float(10 * np.log10(255**2 / max(error, 1e-9)))
 
 

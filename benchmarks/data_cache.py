@@ -3,7 +3,7 @@
     python3 -m benchmarks.data_cache            # a table; needs `make build/servers/minio`
     python3 -m benchmarks.data_cache --json     # the same for a program
 
-In every round each way reads the same batches of one epoch with the same readers, in turn, so that other
+In every round, each mode reads the same batches of one epoch with the same readers. The modes take turns, so that other
 load on the machine affects all of them:
 
     folder   shards in a folder
@@ -44,12 +44,12 @@ from trainer.data.shard import Resizing
 SIZE, BATCH, SEED = 224, 32, 7
 BUCKET, PREFIX = "photographs", "shards"
 FILL_SECONDS = 600.0
-WAYS = ("folder", "cold", "warm")
+MODES = ("folder", "cold", "warm")
 
 
 @dataclass(frozen=True)
 class Result:
-    """One way in one round.
+    """The result of one mode in one round.
 
     Attributes:
         first_batch_seconds: time from opening the data to the first batch.
@@ -74,7 +74,7 @@ def main() -> None:
         folder = Path(scratch)
         make_images(folder / "photographs", options.images)
         convert(folder / "photographs", folder / "shards", Resizing(), 1, Silent())
-        with stored(folder) as address:
+        with shard_store(folder) as address:
             rounds = [
                 one_round(folder, address, options.readers)
                 for _ in track(range(options.rounds), "rounds", options.rounds)
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def stored(folder: Path) -> Iterator[str]:
+def shard_store(folder: Path) -> Iterator[str]:
     """Run MinIO with the shards; yield the address of the prefix."""
     (folder / "minio").mkdir()
     with servers.minio(folder / "minio") as address:
@@ -105,7 +105,7 @@ def one_round(folder: Path, store: str, readers: int) -> dict[str, Result]:
     shutil.rmtree(folder / "cache", ignore_errors=True)
     return {
         mode: measure(folder / ("shards" if mode == "folder" else "cache"), mode, store, readers)
-        for mode in WAYS
+        for mode in MODES
     }
 
 
@@ -113,9 +113,9 @@ def measure(folder: Path, mode: str, store: str, readers: int) -> Result:
     """Read one epoch."""
     started_at = time.perf_counter()
     cache = None if mode == "folder" else data.open_cache(store, folder, data.Limits())
-    opened = cache.folder if cache else folder
+    data_folder = cache.folder if cache else folder
     parts = [
-        data.load("imagefolder", opened, part, SIZE, store=store if cache else "")
+        data.load("imagefolder", data_folder, part, SIZE, store=store if cache else "")
         for part in ("train", "test")
     ]
     train, _ = data.read_ahead(parts[0], parts[1], readers, BATCH)
@@ -124,16 +124,16 @@ def measure(folder: Path, mode: str, store: str, readers: int) -> Result:
     )
     try:
         read(train, batches[:2], 1)
-        first = time.perf_counter() - started_at
+        first_seconds = time.perf_counter() - started_at
         read(train, batches[1:], len(batches) - 1)
-        later_seconds = time.perf_counter() - started_at - first
+        later_seconds = time.perf_counter() - started_at - first_seconds
     finally:
         if isinstance(train, Loader):
             train.close()
         if cache:
             wait_until_filled(cache)
             cache.close()
-    return Result(first, sum(map(len, batches[1:])) / later_seconds)
+    return Result(first_seconds, sum(map(len, batches[1:])) / later_seconds)
 
 
 def wait_until_filled(cache: data.Cache) -> None:
@@ -146,7 +146,7 @@ def wait_until_filled(cache: data.Cache) -> None:
 
 
 def read(train: Dataset, batches: list[np.ndarray], count: int) -> None:
-    """Read `count` batches, each with the next one ahead."""
+    """Read `count` batches, and prefetch the next batch before each."""
     for number in range(count):
         upcoming = [data.BatchRequest(ids=ids, seed=SEED) for ids in batches[number : number + 2]]
         train.prefetch(upcoming)
@@ -154,7 +154,7 @@ def read(train: Dataset, batches: list[np.ndarray], count: int) -> None:
 
 
 def summary(rounds: list[dict[str, Result]]) -> dict[str, dict[str, float]]:
-    """Return the medians of each way, and of its ratios to the folder of the same round."""
+    """Return the medians of each mode, and of its ratios to the folder of the same round."""
     return {
         mode: {
             "first_batch_seconds": median([result[mode].first_batch_seconds for result in rounds]),
@@ -172,7 +172,7 @@ def summary(rounds: list[dict[str, Result]]) -> dict[str, dict[str, float]]:
                 ]
             ),
         }
-        for mode in WAYS
+        for mode in MODES
     }
 
 

@@ -4,14 +4,14 @@
 
 Events take turns until each has completed its rounds; the victim rotates over all nodes, including rank 0:
 
-    kill     SIGKILL to the worker process alone; its node stays and starts another
+    kill     SIGKILL to the worker process alone; its node stays and starts a new process
     vanish   SIGKILL to all processes of a node, without notice
     freeze   SIGSTOP to all processes of a node
     drain    SIGTERM to the node's agent, as a kubelet does
 
-After each the node comes back, which is the measurement of `join`. `next` is from the event to the end of
-the survivors' first step without the victim, including that step itself; `extra` is the gap between two consecutive
-steps minus the duration of the second one.
+After each event the node returns, which is the measurement of `join`. `next_step` is the time from the event to the end
+of the survivors' first step without the victim, including that step itself. `extra` is the gap between two consecutive
+steps minus the duration of the second step.
 """
 
 import argparse
@@ -36,8 +36,8 @@ class GroupChange:
     """One change of the group, in seconds."""
 
     next_step: float  # event to the end of the new group's first step
-    extra: float  # gap between the steps around the change minus the duration of the second one
-    repeated: int  # repeated steps
+    extra: float  # gap between the steps around the change minus the duration of the second step
+    repeated_steps: int
 
 
 def main() -> None:
@@ -83,8 +83,8 @@ def measure(nodes: Nodes, events: Sequence[str], rounds: int) -> None:
             loss, join = measure_event(nodes, kind, NAMES[number % 3])
             changes[kind].append(loss)
             changes["join"].append(join)
-    for kind, measured in changes.items():
-        report(kind, measured)
+    for kind, group_changes in changes.items():
+        report(kind, group_changes)
     steps = [float(e["seconds"]) for e in nodes.journal("step")]
     print(f"a single step: median {statistics.median(steps):.3f} s, {len(steps)} steps")
 
@@ -92,15 +92,15 @@ def measure(nodes: Nodes, events: Sequence[str], rounds: int) -> None:
 def measure_event(nodes: Nodes, kind: str, name: str) -> tuple[GroupChange, GroupChange]:
     """Measure one event and the node's return."""
     nodes.next_step(time.time() - 1, 3, START_SECONDS)
-    act: dict[str, Callable[[], None]] = {
+    actions: dict[str, Callable[[], None]] = {
         "kill": lambda: os.kill(nodes.worker(name), signal.SIGKILL),
         "vanish": lambda: nodes.signal_all(name, signal.SIGKILL),
         "freeze": lambda: nodes.signal_all(name, signal.SIGSTOP),
         "drain": lambda: nodes.signal_agent(name, signal.SIGTERM),
     }
     event_time = time.time()
-    act[kind]()
-    after = nodes.next_step(event_time, 2, START_SECONDS)
+    actions[kind]()
+    first_step = nodes.next_step(event_time, 2, START_SECONDS)
     time.sleep(1)
     returned_at = time.time()
     if kind == "freeze":
@@ -108,20 +108,20 @@ def measure_event(nodes: Nodes, kind: str, name: str) -> tuple[GroupChange, Grou
     elif kind != "kill":
         nodes.start(name)
     # Only a later group counts: a worker that was frozen when a sum had arrived records that step when it is thawed.
-    joined = nodes.next_step_where(
-        lambda step: step["world_size"] == 3 and step["generation"] > after["generation"],
+    joined_step = nodes.next_step_where(
+        lambda step: step["world_size"] == 3 and step["generation"] > first_step["generation"],
         START_SECONDS,
         "all three train again",
     )
-    return change(nodes, event_time, after), change(nodes, returned_at, joined)
+    return change(nodes, event_time, first_step), change(nodes, returned_at, joined_step)
 
 
-def change(nodes: Nodes, event_time: float, first: JournalEntry) -> GroupChange:
-    """Return the change that ended with this step."""
-    before = [e for e in nodes.journal("step") if e["at"] < first["at"]]
-    gap = first["at"] - before[-1]["at"]
-    repeated = max(e["step"] for e in before) + 1 - first["step"]
-    return GroupChange(first["at"] - event_time, gap - first["seconds"], repeated)
+def change(nodes: Nodes, event_time: float, first_step: JournalEntry) -> GroupChange:
+    """Return the change that ended with the first step of the new group."""
+    earlier_steps = [step for step in nodes.journal("step") if step["at"] < first_step["at"]]
+    gap = first_step["at"] - earlier_steps[-1]["at"]
+    repeated_steps = max(step["step"] for step in earlier_steps) + 1 - first_step["step"]
+    return GroupChange(first_step["at"] - event_time, gap - first_step["seconds"], repeated_steps)
 
 
 def report(kind: str, changes: Sequence[GroupChange]) -> None:
@@ -134,9 +134,9 @@ def report(kind: str, changes: Sequence[GroupChange]) -> None:
             f"{name} median {statistics.median(values):.3f} s, p95 {p95:.3f}, "
             f"{values[0]:.3f} to {values[-1]:.3f}"
         )
-    repeated = [change.repeated for change in changes]
+    repeated_steps = sum(change.repeated_steps for change in changes)
     print(
-        f"{kind:7} {len(changes):3} times: {'; '.join(parts)}; steps repeated {sum(repeated)}",
+        f"{kind:7} {len(changes):3} times: {'; '.join(parts)}; steps repeated {repeated_steps}",
         flush=True,
     )
 

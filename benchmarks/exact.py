@@ -49,12 +49,15 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["resnet18", "efficientnet_b0"])
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument(
-        "--seed", type=int, default=0, help="seed of the first schedule; the others count up"
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the first schedule; each further schedule adds 1",
     )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        right = report_outcomes(
+        all_equal = report_outcomes(
             run_schedules(Path(scratch), options),
             sentence,
             lambda outcome: outcome.equal,
@@ -62,7 +65,7 @@ def main() -> None:
             count=len(options.models) * options.schedules,
             as_json=options.json,
         )
-    sys.exit(0 if right else 1)
+    sys.exit(0 if all_equal else 1)
 
 
 def sentence(outcome: ExactOutcome) -> str:
@@ -79,19 +82,22 @@ def run_schedules(folder: Path, options: argparse.Namespace) -> Iterator[ExactOu
     data = small_data(folder, samples=600)
     with running_etcd(folder) as etcd:
         for model in options.models:
-            line = ["--model", model, "--dataset", "fashion-mnist", "--data", str(data)]
-            line += ["--global-batch", "24", "--shard-size", "4", "--mode", "exact"]
-            line += ["--max-steps", str(options.steps), "--checkpoint-seconds", "1"]
-            expected, _ = wait_finished(start_job(folder, etcd, line, f"{model}-alone", NAMES[:1]))
+            arguments = ["--model", model, "--dataset", "fashion-mnist", "--data", str(data)]
+            arguments += ["--global-batch", "24", "--shard-size", "4", "--mode", "exact"]
+            arguments += ["--max-steps", str(options.steps), "--checkpoint-seconds", "1"]
+            nodes = start_job(folder, etcd, arguments, f"{model}-alone", NAMES[:1])
+            expected, _ = wait_finished(nodes)
             print(f"{model} undisturbed: {expected}", file=sys.stderr, flush=True)
             for seed in range(options.seed, options.seed + options.schedules):
-                yield run_schedule(folder, etcd, line, seed, expected)
+                yield run_schedule(folder, etcd, arguments, seed, expected)
 
 
-def start_job(folder: Path, etcd: str, line: list[str], job: str, names: Sequence[str]) -> Nodes:
-    """Start a job on these nodes."""
+def start_job(
+    folder: Path, etcd: str, arguments: list[str], job: str, names: Sequence[str]
+) -> Nodes:
+    """Start a job on the nodes with these names."""
     (folder / job).mkdir()
-    nodes = Nodes(folder / job, etcd, line, job=job, max_members=len(NAMES))
+    nodes = Nodes(folder / job, etcd, arguments, job=job, max_members=len(NAMES))
     for name in names:
         nodes.start(name)
     return nodes
@@ -109,15 +115,15 @@ def wait_finished(nodes: Nodes) -> tuple[str, list[int]]:
 
 
 def run_schedule(
-    folder: Path, etcd: str, line: list[str], seed: int, expected: str
+    folder: Path, etcd: str, arguments: list[str], seed: int, expected: str
 ) -> ExactOutcome:
     """Run one seeded schedule."""
     rng = random.Random(seed)  # noqa: S311 - a schedule is not secret
-    model = line[1]
-    first = NAMES[: rng.randint(1, len(NAMES))]
-    nodes = start_job(folder, etcd, line, f"{model}-{seed}", first)
+    model = arguments[1]
+    first_names = NAMES[: rng.randint(1, len(NAMES))]
+    nodes = start_job(folder, etcd, arguments, f"{model}-{seed}", first_names)
     try:
-        events = disturb(nodes, rng, list(first))
+        events = disturb(nodes, rng, list(first_names))
     except BaseException:
         nodes.close()
         raise
@@ -129,18 +135,18 @@ def run_schedule(
 
 def disturb(nodes: Nodes, rng: random.Random, running_nodes: list[str]) -> dict[str, int]:
     """Remove, return and add nodes until the run is complete; return the number of events by kind."""
-    missing: dict[str, str] = {}
+    event_by_missing_node: dict[str, str] = {}
     events: dict[str, int] = {}
     deadline = time.monotonic() + RUN_SECONDS
     disturbed_at = 0.0
-    while trained_on(nodes, disturbed_at) and time.monotonic() < deadline:
+    while wait_for_step(nodes, disturbed_at) and time.monotonic() < deadline:
         time.sleep(rng.uniform(0, 1.5))
         disturbed_at = time.time()
         stopped_nodes = [name for name in NAMES if name not in running_nodes]
         if stopped_nodes and (len(running_nodes) == 1 or rng.random() < 0.5):
             name = rng.choice(stopped_nodes)
             running_nodes.append(name)
-            if missing.pop(name, "") == "freeze":
+            if event_by_missing_node.pop(name, "") == "freeze":
                 kind = "thaw"
                 nodes.signal_all(name, signal.SIGCONT)
             else:
@@ -151,18 +157,20 @@ def disturb(nodes: Nodes, rng: random.Random, running_nodes: list[str]) -> dict[
             act(nodes, kind, name)
             if kind != "kill":
                 running_nodes.remove(name)
-                missing[name] = kind
+                event_by_missing_node[name] = kind
         events[kind] = events.get(kind, 0) + 1
-    for name, kind in missing.items():
+    for name, kind in event_by_missing_node.items():
         if kind == "freeze":
             nodes.signal_all(name, signal.SIGCONT)
     return events
 
 
-def trained_on(nodes: Nodes, after: float) -> bool:
-    """Wait for a step that was completed after a moment; return False if the run is complete instead."""
+def wait_for_step(nodes: Nodes, event_time: float) -> bool:
+    """Wait for a step that ends after a time; return False if the run is complete instead."""
     wait_until(
-        lambda: any_result(nodes.run) or any(step["at"] > after for step in nodes.journal("step")),
+        lambda: (
+            any_result(nodes.run) or any(step["at"] > event_time for step in nodes.journal("step"))
+        ),
         RUN_SECONDS,
         "the run continues",
     )

@@ -3,7 +3,7 @@
     python benchmarks/formation.py [--members 1000] [--watched 8] [--puts-per-second 5000] [--rounds 5] [--json]
 
 A simulation with real decisions, in which each member watches all others, as in runs of up to 64 nodes
-(`benchmarks.scale` measures larger ones). Some members, including rank 0, use the `Membership` class of the
+(`benchmarks.scale` measures larger groups). Some members, including rank 0, use the `Membership` class of the
 agent, and their decisions take the time measured on this machine. etcd is simulated by a list that accepts a
 fixed number of changes per second and notifies all members at the same time. The other members only write their
 keys. Every member has its own machine, so their times overlap.
@@ -39,7 +39,7 @@ from everstep.elastic.membership.state_machine import Membership
 class Store:
     """Simulated etcd: the changes and their times in simulated seconds."""
 
-    interval: float  # between two changes
+    interval: float  # seconds between two changes
     changes: list[tuple[float, Event]] = field(default_factory=list)
     members: dict[str, Member] = field(default_factory=dict)
     revision: int = 0
@@ -93,20 +93,20 @@ class RealMember:
         self.now += time.perf_counter() - start
         self.decisions += 1
         for action in actions:
-            self._carry_out(action)
+            self._execute(action)
 
     def receive(self) -> bool:
-        """Apply all changes until now, else wait for the next one; return True if there was one."""
+        """Apply all changes until now, or wait for the next change; return False if there is no change."""
         pending = self.store.changes[self.received :]
         if not pending:
             return False
         self.now = max(self.now, pending[0][0])
-        arrived = [event for due, event in pending if due <= self.now]
-        self.received += len(arrived)
-        self.decide(*arrived)
+        events = [event for due, event in pending if due <= self.now]
+        self.received += len(events)
+        self.decide(*events)
         return True
 
-    def _carry_out(self, action: Action) -> None:
+    def _execute(self, action: Action) -> None:
         match action:
             case Register(after):
                 self.store.count("lease")
@@ -131,7 +131,7 @@ class FormationResult:
 
     Attributes:
         seconds: time until the last of the watched members began.
-        decisions: number of decisions of the busiest of them.
+        decisions: maximum number of decisions of a watched member.
         requests: number of requests to etcd by kind, of all members; without renewals and the two reads
             at a start.
     """
@@ -158,15 +158,15 @@ def run(count: int, watched: int, puts_per_second: float) -> dict[str, Formation
         store.put(member(name, 0), 0.0)
     first = settle(agents, 1)
 
-    lost, *others = agents
+    lost_agent, *other_agents = agents
     started_at = max(agent.now for agent in agents)
-    store.change(MemberRemoved(lost.identity), started_at)
-    for agent in others:
+    store.change(MemberRemoved(lost_agent.identity), started_at)
+    for agent in other_agents:
         agent.receive()
         agent.decide(Ready())
     for name in other_members:
         store.put(member(name, 1), started_at)
-    return {"at the start": first, "after the loss of rank 0": settle(others, 2, started_at)}
+    return {"at the start": first, "after the loss of rank 0": settle(other_agents, 2, started_at)}
 
 
 def settle(agents: list[RealMember], number: int, started_at: float = 0.0) -> FormationResult:

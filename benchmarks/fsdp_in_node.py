@@ -1,8 +1,8 @@
-"""FSDP2 over the processes of a node and our own sum across nodes, compared with one process that has the whole model.
+"""FSDP2 over the processes of a node and Everstep's sum across nodes, compared with an unsharded model in one process.
 
     python -m benchmarks.fsdp_in_node
 
-Two nodes of two processes train on processors, with gloo. In the middle all node groups are built again, as after the
+Two nodes of two processes train on CPUs, with gloo. In the middle, all node groups are built again, as after the
 loss of a process: torch cannot replace the group of a sharded model, so a new model is sharded and gets the tensors.
 """
 
@@ -20,13 +20,13 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.functional import mse_loss
 
-NODES, LOCAL, STEPS, SAMPLES, FEATURES = 2, 2, 10, 64, 16
+NODES, NODE_PROCESSES, STEPS, SAMPLES, FEATURES = 2, 2, 10, 64, 16
 TOLERANCE = 1e-6
 TIMEOUT = timedelta(seconds=120)
 
 
 def blocks() -> nn.Sequential:
-    """Return the whole model, equal in all processes."""
+    """Return the unsharded model, equal in all processes."""
     torch.manual_seed(0)
     sizes = [(FEATURES, 4 * FEATURES)] * 2
     return nn.Sequential(
@@ -52,20 +52,22 @@ class Worker:
     def __init__(self, port: int, node: int, rank: int) -> None:
         self._store = TCPStore("127.0.0.1", port, is_master=False, use_libuv=False, timeout=TIMEOUT)
         self._node, self._rank, self._groups = node, rank, 0
-        across = PrefixStore(f"shard-{rank}", self._store)
-        self._shard_group: Any = ProcessGroupGloo(across, node, NODES, TIMEOUT)
+        shard_store = PrefixStore(f"shard-{rank}", self._store)
+        self._shard_group: Any = ProcessGroupGloo(shard_store, node, NODES, TIMEOUT)
         self.build()
 
     def build(self) -> None:
-        """Build the node's group, shard a new model over it, and give it the tensors of the former one."""
+        """Build the node's group, shard a new model over it, and copy the tensors of the former model."""
         parts, moments = self.parts() if self._groups else ([], [])
         if self._groups:
             distributed.destroy_process_group()
         self._groups += 1
         store = PrefixStore(f"node-{self._node}-{self._groups}", self._store)
-        distributed.init_process_group("gloo", store=store, rank=self._rank, world_size=LOCAL)
+        distributed.init_process_group(
+            "gloo", store=store, rank=self._rank, world_size=NODE_PROCESSES
+        )
         self.model = blocks()
-        mesh = init_device_mesh("cpu", (LOCAL,))
+        mesh = init_device_mesh("cpu", (NODE_PROCESSES,))
         for module in (*self.model, self.model):
             fully_shard(module, mesh=mesh)
         for module in self.model.modules():  # the settings do not apply to the modules inside
@@ -89,12 +91,12 @@ class Worker:
 
     def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
         """Train on this process's samples, in two micro-batches."""
-        share = SAMPLES // (NODES * LOCAL)
-        first = (self._node * LOCAL + self._rank) * share
-        for last, start in enumerate((first, first + share // 2)):
+        share = SAMPLES // (NODES * NODE_PROCESSES)
+        first_sample = (self._node * NODE_PROCESSES + self._rank) * share
+        for is_last, start in enumerate((first_sample, first_sample + share // 2)):
             shard = slice(start, start + share // 2)
             assert isinstance(self.model, FSDPModule)
-            self.model.set_requires_gradient_sync(bool(last))
+            self.model.set_requires_gradient_sync(bool(is_last))
             loss = mse_loss(self.model(inputs[shard]), targets[shard])
             (loss * (share / 2 / SAMPLES)).backward()  # type: ignore[no-untyped-call]  # torch has no type
         for parameter in self.model.parameters():
@@ -105,16 +107,16 @@ class Worker:
 
     @torch.no_grad()
     def difference(self, unsharded: nn.Module) -> float:
-        """Return the greatest difference of a parameter from the whole model's."""
+        """Return the greatest difference of a parameter from the unsharded model's."""
         pairs = zip(self.model.parameters(), unsharded.parameters(), strict=True)
         return max(
-            float((local(shard) - expected.chunk(LOCAL)[self._rank]).abs().max())
+            float((local(shard) - expected.chunk(NODE_PROCESSES)[self._rank]).abs().max())
             for shard, expected in pairs
         )
 
 
 def work(port: int, node: int, rank: int) -> None:
-    """Train with shards, and beside it the whole model; exit with 1 if they differ."""
+    """Train the sharded and the unsharded model; exit with 1 if they differ."""
     unsharded, worker = copy.deepcopy(blocks()), Worker(port, node, rank)
     optimizer = optimizer_of(unsharded)
     inputs = torch.randn(SAMPLES, FEATURES, generator=torch.Generator().manual_seed(1))
@@ -127,21 +129,26 @@ def work(port: int, node: int, rank: int) -> None:
         optimizer.step()
         optimizer.zero_grad()
     difference = worker.difference(unsharded)
-    held = sum(part.numel() for part in worker.parts()[0])
+    shard_size = sum(part.numel() for part in worker.parts()[0])
     size = sum(parameter.numel() for parameter in unsharded.parameters())
-    print(f"node {node}, process {rank}: {held} of {size} parameters, difference {difference:.1e}")
+    print(
+        f"node {node}, process {rank}: {shard_size} of {size} parameters, difference {difference:.1e}"
+    )
     distributed.destroy_process_group()
     sys.exit(difference > TOLERANCE)
 
 
 def main() -> int:
-    """Run all processes; return 1 if a shard differs from the whole model."""
+    """Run all processes; return 1 if a shard differs from the unsharded model."""
     store = TCPStore(
         "127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=False, timeout=TIMEOUT
     )
     spawn = multiprocessing.get_context("spawn")
-    places = [(node, rank) for node in range(NODES) for rank in range(LOCAL)]
-    processes = [spawn.Process(target=work, args=(store.port, *place)) for place in places]
+    processes = [
+        spawn.Process(target=work, args=(store.port, node, rank))
+        for node in range(NODES)
+        for rank in range(NODE_PROCESSES)
+    ]
     for process in processes:
         process.start()
     for process in processes:

@@ -32,7 +32,7 @@ from everstep.goodput import (
 )
 
 HOURS = 350  # the published traces last 271 to 428
-CHANGES_PER_HOUR = (0.29, 1.05)  # the least and the most volatile of them
+CHANGES_PER_HOUR = (0.29, 1.05)  # least and most volatile of the published traces
 FLEETS = (4, 16)  # machines of the published traces
 IMAGENET_IMAGES = 1_281_167
 LIVE_CHECKPOINT_SECONDS = 30.0
@@ -108,14 +108,15 @@ def designs(workload: Workload, gigabits: float) -> list[Design]:
 
 
 def history(seed: int, machines: int, per_hour: float, hours: float) -> Iterator[MachineChange]:
-    """Return a market's changes as a group experiences them, always without notice."""
+    """Yield a market's changes as a group experiences them, always without notice."""
     parameters = market.MarketParameters(changes_per_hour=per_hour)
     changes = market.changes(str(seed), machines, parameters)
     for before, after in pairwise(
         takewhile(lambda change: change.at_seconds <= hours * 3600, changes)
     ):
-        moved = after.machines - before.machines
-        yield MachineChange(after.at_seconds, Cause.JOIN if moved > 0 else Cause.LOSS, abs(moved))
+        difference = after.machines - before.machines
+        cause = Cause.JOIN if difference > 0 else Cause.LOSS
+        yield MachineChange(after.at_seconds, cause, abs(difference))
 
 
 def simulate(
@@ -124,7 +125,8 @@ def simulate(
     """Simulate all designs over the same markets, from the least to the most volatile."""
     lowest, highest = CHANGES_PER_HOUR
     rates = [
-        lowest + (highest - lowest) * i / max(options.seeds - 1, 1) for i in range(options.seeds)
+        lowest + (highest - lowest) * seed / max(options.seeds - 1, 1)
+        for seed in range(options.seeds)
     ]
     histories = [
         list(history(seed, machines, rate, options.hours)) for seed, rate in enumerate(rates)
@@ -158,7 +160,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"minimum": min(values), "median": median(values), "maximum": max(values)}
 
 
-GENERAL = (
+ASSUMPTIONS = (
     "a simulation: no machine was lost for it",
     f"{CHANGES_PER_HOUR[0]} to {CHANGES_PER_HOUR[1]} changes an hour, of a market fitted to skypilot-org/spot-traces",
     "changes within the five-minute sampling interval of those traces are not included",
@@ -178,7 +180,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=25, help="markets for each fleet")
     parser.add_argument("--hours", type=float, default=HOURS, help="length of each history")
     parser.add_argument("--gigabits", type=float, default=10, help="network of a machine, Gbit/s")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
     options = parser.parse_args()
     rows = [
         row
@@ -188,7 +190,9 @@ def main() -> None:
     ]
     workloads = [asdict(workload) for workload in WORKLOADS]
     if options.json:
-        print(json.dumps({"assumed": GENERAL, "workloads": workloads, "results": rows}, indent=1))
+        print(
+            json.dumps({"assumed": ASSUMPTIONS, "workloads": workloads, "results": rows}, indent=1)
+        )
         return
     print(f"{'model':16} {'machines':>8}  {'design':38} {'goodput (range)':24} of machines' time")
     for row in rows:
@@ -197,7 +201,7 @@ def main() -> None:
             f"{format_spread(row['goodput']):24} {format_spread(row['machine_goodput'])}"
         )
     print("\nAssumed:")
-    for line in (*GENERAL, *(f"{workload.name}: {workload.source}" for workload in WORKLOADS)):
+    for line in (*ASSUMPTIONS, *(f"{workload.name}: {workload.source}" for workload in WORKLOADS)):
         print(f"  - {line}")
     print("  - each cost with its source: --json")
 

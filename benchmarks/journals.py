@@ -1,7 +1,7 @@
 """Measure memory and time of reading a run's journals by their number of steps: `python -m benchmarks.journals`.
 
-Writes the journals of a run of many steps, reads them as `everstep follow` does, then measures polls while
-one line a poll is appended: reading, folding and the whole report.
+Writes the journals of a run of many steps, reads them as `everstep follow` does, then measures polls, with one new
+line for each poll: reading, folding and the whole report.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from everstep.cli.report.report import build
 POLLS = 20
 STEP_SECONDS = 0.2
 CHANGE_STEPS = 20_000  # steps between two changes of the group
-SECONDS_EVERY = 25  # steps between two lines with a worker's seconds
+SECONDS_INTERVAL = 25  # steps between two lines with a worker's seconds
 
 
 def main() -> None:
@@ -40,25 +40,25 @@ def measure(run: Path, steps: int) -> dict[str, float]:
     journal = run / "journal" / "worker-0.jsonl"
     journal.parent.mkdir()
     write(journal, steps)
-    before, started_at = resident(), time.process_time()
+    memory_before, started_at = resident_megabytes(), time.process_time()
     reader = FolderReader(run, run / "events.jsonl")
     report = build(reader.read())
-    first = time.process_time() - started_at
+    first_seconds = time.process_time() - started_at
     assert report.steps == steps, report.steps
-    polls = []
+    poll_seconds = []
     for poll in range(1, POLLS + 1):
         with journal.open("a") as file:
             file.write(step_line(steps + poll))
         started_at = time.process_time()
         build(reader.read())
-        polls.append(time.process_time() - started_at)
+        poll_seconds.append(time.process_time() - started_at)
     return {
         "steps": steps,
         "journal_mb": round(journal.stat().st_size / 1e6, 1),
-        "first_reading_seconds": round(first, 2),
-        "memory_mb": round(resident() - before, 1),
-        "poll_seconds_median": round(statistics.median(polls), 4),
-        "poll_seconds_max": round(max(polls), 4),
+        "first_reading_seconds": round(first_seconds, 2),
+        "memory_mb": round(resident_megabytes() - memory_before, 1),
+        "poll_seconds_median": round(statistics.median(poll_seconds), 4),
+        "poll_seconds_max": round(max(poll_seconds), 4),
     }
 
 
@@ -69,7 +69,7 @@ def write(path: Path, steps: int) -> None:
         file.write(json.dumps({**start, "generation": 1, "total_steps": steps}) + "\n")
         for step in range(1, steps + 1):
             file.write(step_line(step))
-            if step % SECONDS_EVERY == 0:
+            if step % SECONDS_INTERVAL == 0:
                 line = {"at": step * STEP_SECONDS, "kind": "seconds", "step": step}
                 file.write(json.dumps({**line, "compute": step * STEP_SECONDS}) + "\n")
 
@@ -91,7 +91,7 @@ def step_line(step: int) -> str:
     return json.dumps(line) + "\n"
 
 
-def resident() -> float:
+def resident_megabytes() -> float:
     """Return this process's memory in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / 1e6

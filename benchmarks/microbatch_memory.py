@@ -38,13 +38,13 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 class OneOfMany(SingleProcessGroup):
-    """The group of a worker that computes its share as if there were others."""
+    """The group of a worker that computes its share as if there were other workers."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
 
     def join(self, state: TrainingState) -> RankAssignment:
-        """Return the rank of the first of the workers."""
+        """Return the rank assignment of the first worker."""
         super().join(state)
         return RankAssignment(0, self._workers, 0, None, self._workers, lambda _: None)
 
@@ -64,11 +64,11 @@ class SavedActivations:
     def keep(self, tensor: torch.Tensor) -> "_SavedTensor":
         """Count a tensor until autograd releases it."""
         storage = tensor.untyped_storage()
-        saved = _SavedTensor(tensor)
+        saved_tensor = _SavedTensor(tensor)
         if storage.data_ptr() not in self._parameters:
             self._add(storage.data_ptr(), storage.nbytes())
-            weakref.finalize(saved, self._release, storage.data_ptr(), storage.nbytes())
-        return saved
+            weakref.finalize(saved_tensor, self._release, storage.data_ptr(), storage.nbytes())
+        return saved_tensor
 
     def _add(self, storage: int, size: int) -> None:
         self._uses[storage] += 1
@@ -90,7 +90,7 @@ class _SavedTensor:
 
 
 def main() -> None:
-    """Print the peaks for each mode, and how much larger the last is than the first."""
+    """Print the peaks for each mode, and the ratio of the last peak to the first."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -103,7 +103,10 @@ def main() -> None:
     peaks: dict[str, list[int]] = {mode: [] for mode in MODES}
     for mode, workers in track(cases, "cases", len(cases)):
         peaks[mode].append(measure(options, MODES[mode], workers))
-    report = {mode: {"bytes": p, "ratio": round(p[-1] / p[0], 3)} for mode, p in peaks.items()}
+    report = {
+        mode: {"bytes": values, "ratio": round(values[-1] / values[0], 3)}
+        for mode, values in peaks.items()
+    }
     if options.json:
         print(json.dumps({"workers": WORKERS, **report}, indent=1))
     else:
@@ -126,15 +129,15 @@ def measure(options: argparse.Namespace, mode: dict[str, Any], workers: int) -> 
         overlap="off",
         **{name: share if value is True else value for name, value in mode.items()},
     )
-    saved = SavedActivations(model)
+    activations = SavedActivations(model)
     batch = next(iter(run))
     for indices in batch.microbatches():
-        with torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda k: k.tensor):
+        with torch.autograd.graph.saved_tensors_hooks(activations.keep, lambda saved: saved.tensor):
             images = torch.randn(len(indices), 3, options.size, options.size)
             loss = nn.functional.cross_entropy(model(images), indices % 10)
         batch.backward(loss)
         del loss
-    return saved.peak
+    return activations.peak
 
 
 def lines(peaks: dict[str, list[int]]) -> Sequence[str]:

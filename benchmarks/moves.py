@@ -10,8 +10,8 @@ Brings up `eks-prod` on the twin with a pool in each of three zones, replays a g
 2. each move, its reason, and what it cost the group;
 3. duration and goodput beside the simulator's for the same history, work and times of the policy.
 
-The three workers share this machine's cores, so a file on the volume makes each worker take the same time for a
-sample, whatever else runs. Work then grows with the number of machines, as it does where each has its own.
+The three workers share this machine's cores. A file on the volume therefore makes each worker take the same time for a
+sample under any load. Throughput then grows with the number of machines, as on separate machines.
 """
 
 import argparse
@@ -66,14 +66,14 @@ GAP_SECONDS = 900.0
 SEED = 31861
 SPEED = 30.0
 SAMPLE_SECONDS = 0.02
-"""Time of one worker for one sample; about four times what it computes."""
+"""Time of one worker for one sample, about four times its time of computation."""
 
 GLOBAL_BATCH = 120
 CHECKPOINT_SECONDS = 5.0
 UP_SECONDS, TRAIN_SECONDS, END_SECONDS = 900, 600, 3600
 
 POLICY_SECONDS = {"shortSeconds": 600.0, "moveIntervalSeconds": 3600.0, "retrySeconds": 1800.0}
-"""Times of the policy that are compressed with the market: its defaults."""
+"""Defaults of the policy's times, which are compressed like the market."""
 
 MACHINE_SECONDS = {
     "startSeconds": 30.0,
@@ -126,7 +126,7 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """The simulator's value as a multiple of the measured one."""
+        """The simulated value as a multiple of the measured value."""
         return self.simulated / self.measured if self.measured else float("inf")
 
 
@@ -167,7 +167,7 @@ def predict(
     step_seconds: float,
     start_seconds: float,
 ) -> Outcome:
-    """Return the simulator's expectation for a group that begins with the history; times are real ones.
+    """Return the simulator's expectation for a group that begins with the history, in real seconds.
 
     Args:
         history: the history; its last tick lasts until the job is complete.
@@ -177,8 +177,8 @@ def predict(
         start_seconds: time from the request of a machine until it trains.
     """
     gap = history.gap_seconds / speed
-    longer = history.machines + history.machines[-1:] * len(history.machines)
-    compressed = CapacityHistory(history.zones, gap, longer)
+    machines = history.machines + history.machines[-1:] * len(history.machines)
+    compressed_history = CapacityHistory(history.zones, gap, machines)
     costs = live_design(
         state_bytes=STATE_BYTES,
         step_seconds=step_seconds,
@@ -192,7 +192,7 @@ def predict(
         short_seconds=POLICY_SECONDS["shortSeconds"] / speed,
         move_interval_seconds=POLICY_SECONDS["moveIntervalSeconds"] / speed,
     )
-    return simulate(compressed, job, terms_of(job, gap), placement, never)
+    return simulate(compressed_history, job, terms_of(job, gap), placement, never)
 
 
 @dataclass
@@ -233,22 +233,22 @@ class MovingStack(LifeCycle):
         )  # fmt: skip
 
     def up(self) -> None:
-        """Bring the stack up; the file that paces workers is on the volume before they start."""
-        up = threading.Thread(
+        """Bring the stack up, and write the file that paces workers to the volume before they start."""
+        thread = threading.Thread(
             target=self.record,
             args=("up", "up", "--detach", "--stack", STACK, "--twin"),
             kwargs={"seconds": UP_SECONDS},
         )
-        up.start()
-        written = False
-        while up.is_alive():
-            if not written and (volume := shared_volume(self.twin)) and volume.is_dir():
+        thread.start()
+        is_written = False
+        while thread.is_alive():
+            if not is_written and (volume := shared_volume(self.twin)) and volume.is_dir():
                 (volume / "pace").mkdir(exist_ok=True)
                 (volume / "pace" / "sitecustomize.py").write_text(PACE)
-                written = True
+                is_written = True
             time.sleep(0.2)
         result = self.results["up"]
-        if result.returncode or not written:
+        if result.returncode or not is_written:
             sys.exit(f"the stack did not come up\n{result.stdout[-2000:]}\n{result.stderr[-4000:]}")
 
     def compress_policy(self) -> None:
@@ -283,7 +283,7 @@ class MovingStack(LifeCycle):
                 process.terminate()
 
     def train(self, history: CapacityHistory) -> float:
-        """Replay the history until the job ends; return when the replay began."""
+        """Replay the history until the job ends; return the time at which the replay began."""
         trace = self.folder / "market.json"
         data = {"metadata": {"gap_seconds": history.gap_seconds}, "data": history.by_zone()}
         trace.write_text(json.dumps(data))
@@ -308,17 +308,17 @@ def joins(run: RunRecord, machines: dict[str, Machine]) -> list[float]:
     seconds = []
     for move in run.moves:
         nodes = {name for name, machine in machines.items() if machine.zone == move.to}
-        first = (
+        join_times = (
             step.at for step in run.steps
             if step.at > move.began and nodes & set(run.members(step.generation).values())
         )  # fmt: skip
-        if (joined_at := next(first, None)) is not None:
+        if (joined_at := next(join_times, None)) is not None:
             seconds.append(joined_at - move.began)
     return seconds
 
 
 def training_at(run: RunRecord, time: float) -> int:
-    """Return the size of the group that trained at a time; 0 if its next step is of another group."""
+    """Return the size of the group that trained at a time; 0 if the next step belongs to another group."""
     before, after = run.step_before(time), run.step_after(time)
     if before is None or after is None or before.generation != after.generation:
         return 0
@@ -335,10 +335,12 @@ def compare(
 ) -> tuple[list[Comparison], Outcome]:
     """Return the figures of the run since `started_at` beside the simulator's, and the simulator's outcome.
 
-    The group was complete when the replay began, so the simulated one starts earlier by the start of a machine.
+    The group was complete when the replay began. The simulated group therefore starts earlier, by the time in which a
+    machine starts.
     """
-    complete = [step.seconds / step.count for step in run.steps if step.world_size == MACHINES]
-    step_seconds = median(complete)
+    step_seconds = median(
+        step.seconds / step.count for step in run.steps if step.world_size == MACHINES
+    )
     steps = max(step.step for step in run.steps) - run.highest_step(started_at)
     work = steps * step_seconds * MACHINES
     outcome = predict(
@@ -354,7 +356,7 @@ def compare(
 
 
 def finished_after(outcome: Outcome, history: CapacityHistory, speed: float) -> float:
-    """Return the simulated duration; the simulator rounds it up to a whole tick, on average by a half."""
+    """Return the simulated duration without half a tick, by which the simulator rounds it up on average."""
     return outcome.seconds - history.gap_seconds / speed / 2
 
 
@@ -391,22 +393,22 @@ def result(stack: MovingStack, history: CapacityHistory, started_at: float) -> R
     """Return the figures of a run that has ended."""
     report, run = stack.query("report"), stack.read()
     machines = MachineLog(stack.twin / "machines.json").observed
-    verified, exactly_once = verify(stack.run_folder)
+    verification, exactly_once = verify(stack.run_folder)
     start_seconds = median(joins(run, machines) or [0.0])
     billed = report["money"]["machine_hours"] * HOUR_SECONDS
-    before = MACHINES * (started_at - run.starts[0].at)
-    compared, outcome = compare(
-        run, history, started_at, stack.speed, max(billed - before, 1.0), start_seconds
+    billed_before = MACHINES * (started_at - run.starts[0].at)
+    comparisons, outcome = compare(
+        run, history, started_at, stack.speed, max(billed - billed_before, 1.0), start_seconds
     )
     moves = [
         move | {"training_in_the_old_zone": training_at(run, move["began"])}
         for move in report["moves"]
     ]
     return Result(
-        verified=verified,
+        verified=verification,
         exactly_once=exactly_once,
         moves=moves,
-        compared=compared,
+        compared=comparisons,
         simulated_moves=outcome.moves,
         start_seconds=start_seconds,
         load=os.getloadavg()[2],
@@ -430,9 +432,11 @@ def parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=SEED, help="seed of the history")
-    parser.add_argument("--speed", type=float, default=SPEED)
+    parser.add_argument(
+        "--speed", type=float, default=SPEED, help="seconds of the history in a real second"
+    )
     parser.add_argument("--keep", type=Path, help="copy the run and its page into this folder")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
     return parser.parse_args()
 
 

@@ -69,11 +69,11 @@ def measure(
         environment = {**os.environ, "EVERSTEP_STATE": state}
         for number in track(range(rounds + 1), "rounds", rounds + 1):
             for stack in stacks:
-                previewed = run([str(EVERSTEP), "preview", "--stack", stack, "--twin"], environment)
-                imported = run([sys.executable, "-c", program_imports(stack)], environment)
+                preview = run([str(EVERSTEP), "preview", "--stack", stack, "--twin"], environment)
+                import_run = run([sys.executable, "-c", program_imports(stack)], environment)
                 if number:
-                    previews[stack].append(previewed)
-                    imports[stack].append(imported)
+                    previews[stack].append(preview)
+                    imports[stack].append(import_run)
     return previews, imports
 
 
@@ -92,9 +92,9 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Measurement:
     """Run a command to its end and measure it, including processes that outlive it briefly.
 
     Raises:
-        SystemExit: The command failed; the message is its output.
+        SystemExit: the command failed; the message is its output.
     """
-    before, started_at = spent(), time.monotonic()
+    seconds_before, started_at = children_seconds(), time.monotonic()
     result = subprocess.run(
         command, env=environment, cwd=PROJECT, capture_output=True, text=True, check=False
     )
@@ -102,10 +102,10 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Measurement:
     reap()
     if result.returncode:
         raise SystemExit(f"{' '.join(command)}\n{result.stdout}{result.stderr}")
-    return Measurement(wall, spent() - before)
+    return Measurement(wall, children_seconds() - seconds_before)
 
 
-def spent() -> float:
+def children_seconds() -> float:
     """Return the user and system processor time of all ended children in seconds."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
@@ -128,7 +128,7 @@ def reap() -> None:
 
 def summarise(previews: Sequence[Measurement], imports: Sequence[Measurement]) -> dict[str, object]:
     """Return the figures of one stack."""
-    share = [
+    shares = [
         measurement.processor / preview.processor
         for measurement, preview in zip(imports, previews, strict=True)
     ]
@@ -138,17 +138,17 @@ def summarise(previews: Sequence[Measurement], imports: Sequence[Measurement]) -
         "program_imports_processor_seconds": spread(
             measurement.processor for measurement in imports
         ),
-        "program_imports_share": round(statistics.median(share), 2),
+        "program_imports_share": round(statistics.median(shares), 2),
     }
 
 
 def spread(values: Iterable[float]) -> dict[str, float]:
     """Return the median and the range."""
-    ordered = sorted(values)
+    numbers = list(values)
     return {
-        "median": round(statistics.median(ordered), 2),
-        "min": round(ordered[0], 2),
-        "max": round(ordered[-1], 2),
+        "median": round(statistics.median(numbers), 2),
+        "min": round(min(numbers), 2),
+        "max": round(max(numbers), 2),
     }
 
 
@@ -156,12 +156,12 @@ def show(figures: Mapping[str, Mapping[str, object]], load: float) -> None:
     """Print a table."""
     print(f"load before: {load:.2f}; seconds, median (range)")
     for stack, stack_figures in figures.items():
-        shown = {
+        texts = {
             key.removesuffix("_seconds"): f"{value['median']} ({value['min']} to {value['max']})"
             for key, value in stack_figures.items()
             if isinstance(value, dict)
         }
-        line = ", ".join(f"{key.replace('_', ' ')} {text}" for key, text in shown.items())
+        line = ", ".join(f"{key.replace('_', ' ')} {text}" for key, text in texts.items())
         print(
             f"{stack}: {line}; imports are {stack_figures['program_imports_share']:.0%} of the processor time"
         )

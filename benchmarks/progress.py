@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-LINE_EVERY_SECONDS = 30.0  # interval of progress lines in a log
+LINE_INTERVAL_SECONDS = 30.0  # interval of progress lines in a log
 
 Round = TypeVar("Round")
 
@@ -62,11 +62,12 @@ def track_with_bar(
 
 def track_with_lines(rounds: Iterable[Round], title: str, count: int) -> Iterator[Round]:
     """Yield the rounds with progress lines on standard error."""
-    started_at = reported = time.monotonic()
+    started_at = reported_at = time.monotonic()
     for completed, item in enumerate(rounds):
         now = time.monotonic()
-        if completed and now - reported >= LINE_EVERY_SECONDS:
-            reported, remaining_seconds = now, (now - started_at) / completed * (count - completed)
+        if completed and now - reported_at >= LINE_INTERVAL_SECONDS:
+            reported_at = now
+            remaining_seconds = (now - started_at) / completed * (count - completed)
             print(
                 f"{title}: {completed} of {count}, about {remaining_seconds:.0f} s left",
                 file=sys.stderr,

@@ -5,7 +5,7 @@
 
 A seeded plan removes and returns machines, one change about every 18 s; a real spot fleet has about one per hour.
 
-    kill     SIGKILL to a worker process alone; its node stays and starts another
+    kill     SIGKILL to a worker process alone; its node stays and starts a new process
     vanish   SIGKILL to all processes of a node, without notice
     freeze   SIGSTOP to every process of a node; `thaw` continues them
     drain    SIGTERM to the node's agent, as a kubelet does
@@ -63,26 +63,27 @@ def plan(seed: int, seconds: float, events: int) -> list[PlannedEvent]:
     Pure: the same seed returns the same plan. Kinds of loss take turns in random order, so that each
     occurs in a short history as well.
     """
-    chance = random.Random(seed)  # noqa: S311 - reproducible on purpose
-    absent: dict[str, tuple[float, str]] = {}
+    rng = random.Random(seed)  # noqa: S311 - reproducible on purpose
+    absences: dict[str, tuple[float, str]] = {}
     kinds: list[str] = []
-    planned: list[PlannedEvent] = []
+    planned_events: list[PlannedEvent] = []
     for number in range(events):
-        event_time = seconds * (number + chance.uniform(0.3, 0.7)) / events
-        returnable = [
-            name for name, (since, _) in absent.items() if event_time - since >= MIN_AWAY_SECONDS
+        event_time = seconds * (number + rng.uniform(0.3, 0.7)) / events
+        returnable_nodes = [
+            name for name, (since, _) in absences.items() if event_time - since >= MIN_AWAY_SECONDS
         ]
-        present = [name for name in NAMES if name not in absent]
-        if returnable and (len(present) == 1 or chance.random() < 0.6):
-            name = chance.choice(returnable)
-            planned.append(PlannedEvent(event_time, RETURN_KINDS[absent.pop(name)[1]], name))
-        elif len(present) > 1:
-            kinds = kinds or chance.sample(("kill", "vanish", "freeze", "drain"), 4)
-            kind, name = kinds.pop(), chance.choice(present)
-            planned.append(PlannedEvent(event_time, kind, name))
+        present_nodes = [name for name in NAMES if name not in absences]
+        if returnable_nodes and (len(present_nodes) == 1 or rng.random() < 0.6):
+            name = rng.choice(returnable_nodes)
+            kind = RETURN_KINDS[absences.pop(name)[1]]
+            planned_events.append(PlannedEvent(event_time, kind, name))
+        elif len(present_nodes) > 1:
+            kinds = kinds or rng.sample(("kill", "vanish", "freeze", "drain"), 4)
+            kind, name = kinds.pop(), rng.choice(present_nodes)
+            planned_events.append(PlannedEvent(event_time, kind, name))
             if kind in RETURN_KINDS:
-                absent[name] = (event_time, kind)
-    return planned
+                absences[name] = (event_time, kind)
+    return planned_events
 
 
 class History:
@@ -91,20 +92,20 @@ class History:
     def __init__(self, nodes: Nodes, events: Path) -> None:
         self._nodes, self._events = nodes, events
 
-    def run(self, planned: Sequence[PlannedEvent], seconds: float) -> tuple[float, float]:
+    def run(self, planned_events: Sequence[PlannedEvent], seconds: float) -> tuple[float, float]:
         """Wait until all nodes train, run the plan, and return its start and end in Unix seconds."""
         for name in NAMES:
             self._nodes.start(name)
         self._nodes.next_step(0, len(NAMES), START_SECONDS)
         started_at = time.time()
-        for event in track(planned, "events", len(planned)):
+        for event in track(planned_events, "events", len(planned_events)):
             time.sleep(max(0.0, started_at + event.at - time.time()))
             self._apply(event)
         time.sleep(max(0.0, started_at + seconds - time.time()))
         return started_at, time.time()
 
     def end(self) -> None:
-        """Drain all nodes; the last one saves its state."""
+        """Drain all nodes; the last node saves its state."""
         for name in NAMES:
             self._nodes.signal_all(name, signal.SIGCONT)
             self._nodes.signal_agent(name, signal.SIGTERM)
@@ -113,7 +114,7 @@ class History:
 
     def _apply(self, event: PlannedEvent) -> None:
         nodes, name = self._nodes, event.node
-        if event.kind == "kill":  # a node that has just come back may have no worker yet
+        if event.kind == "kill":  # a node that has just returned may have no worker yet
             name = next(iter(sorted(self._training(), key=lambda other: other != name)))
         actions: dict[str, Callable[[], None]] = {
             "kill": lambda: os.kill(nodes.worker(name), signal.SIGKILL),
@@ -131,13 +132,13 @@ class History:
 
     def _training(self) -> set[str]:
         """Return the nodes whose workers took the last step."""
-        newest = self._nodes.journal("step")[-1]["generation"]
-        groups = self._nodes.journal("generation")
-        return {str(entry["file"]) for entry in groups if entry["generation"] == newest}
+        generation = self._nodes.journal("step")[-1]["generation"]
+        entries = self._nodes.journal("generation")
+        return {str(entry["file"]) for entry in entries if entry["generation"] == generation}
 
 
 def goodput_after_start(run: RunRecord, started_at: float, ended_at: float) -> float:
-    """Return the goodput of the history without the first start-up: time of counted steps over its duration."""
+    """Return the share of counted steps in the duration of the history, which excludes the first start-up."""
     steps = counted_steps(run.steps).values()
     counted_seconds = sum(step.seconds for step in steps if started_at < step.at <= ended_at)
     return counted_seconds / (ended_at - started_at)
@@ -165,10 +166,10 @@ def verify(run: Path) -> str:
 
 
 def main() -> None:
-    """Run a history and report where the time went."""
+    """Run a history and report its goodput."""
     options = parse()
     seconds = options.minutes * 60
-    planned = plan(options.seed, seconds, options.events)
+    planned_events = plan(options.seed, seconds, options.events)
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -187,7 +188,7 @@ def main() -> None:
             nodes = Nodes(folder, etcd, command_line)
             history = History(nodes, folder / "events.jsonl")
             try:
-                started_at, ended_at = history.run(planned, seconds)
+                started_at, ended_at = history.run(planned_events, seconds)
                 loads = (load, os.getloadavg()[2])
                 history.end()
             finally:
@@ -227,7 +228,7 @@ def show(
     run: RunRecord,
     started_at: float,
     ended_at: float,
-    verified: str,
+    verification: str,
     loads: tuple[float, float],
     *,
     as_json: bool,
@@ -240,7 +241,7 @@ def show(
         "events": dict(Counter(event.kind for event in run.events)),
         "load_before": round(loads[0], 2),
         "load_of_the_last_15_minutes": round(loads[1], 2),
-        "verified": verified,
+        "verified": verification,
     }
     if as_json:
         print(json.dumps({**figures, "report": report.to_json()}, indent=1))

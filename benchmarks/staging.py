@@ -1,4 +1,4 @@
-"""Measure the staging of data: planning many small files, copying large ones, random kills.
+"""Measure the staging of data: plans of many small files, copies of large files, random kills.
 
     python3 -m benchmarks.staging plan --files 1000000        # at most 60 s and 500 MB
     python3 -m benchmarks.staging copy --gib 4 --rounds 5     # at least 80 % of the disk's rate
@@ -6,11 +6,12 @@
     python3 -m benchmarks.staging plan --json
 
 `plan` lists generated names, as a bucket would, and plans them twice: for an empty destination, and with the records
-of a complete one. Each pass is a separate process; its memory is the peak of its resident set. Requests to a store
-are not included: S3 lists 1,000 objects per request.
+of a complete destination. Each pass is a separate process; its memory is the peak of its resident set. Requests to a
+store are not included: S3 lists 1,000 objects per request.
 
 `copy` compares `everstep data stage` of a folder with `cp` followed by `sync -f`, alternately, on the disk of --folder.
-The files are written before, and are in the page cache if memory suffices; staging also computes their SHA-256.
+The files are written before the measurement, and are in the page cache if memory suffices; staging also computes their
+SHA-256.
 """
 
 import argparse
@@ -82,19 +83,27 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         measure = {"plan": measure_plans, "copy": measure_copies, "kills": measure_kills}
         result = measure[options.measurement](Path(folder), options)
-    print(json.dumps(result) if options.json else "\n".join(f"{k}: {v}" for k, v in result.items()))
+    print(
+        json.dumps(result)
+        if options.json
+        else "\n".join(f"{name}: {value}" for name, value in result.items())
+    )
     return int(bool(result.get("wrong") or result.get("missing")))
 
 
 def measure_plans(folder: Path, options: argparse.Namespace) -> dict[str, object]:
     """Return time and peak memory of a plan for an empty destination, and with all records."""
-    first = _pass(folder, options.files)
+    first_figures = _pass(folder, options.files)
     destination = folder / "data"
     with locked_state(destination) as state:
         entries = spool.read(state.listing, Entry)
         spool.write(state.records, (Record(*entry[:3], "0" * 64) for entry in entries))
-    repeated = _pass(folder, options.files)
-    return {"files": options.files, "empty destination": first, "with records": repeated}
+    record_figures = _pass(folder, options.files)
+    return {
+        "files": options.files,
+        "empty destination": first_figures,
+        "with records": record_figures,
+    }
 
 
 def _pass(folder: Path, files: int) -> dict[str, float]:
@@ -102,15 +111,15 @@ def _pass(folder: Path, files: int) -> dict[str, float]:
     result = subprocess.run(
         [*command, "--pass", str(folder / "data")], check=True, capture_output=True, text=True
     )
-    measured: dict[str, float] = json.loads(result.stdout)
-    return measured
+    figures: dict[str, float] = json.loads(result.stdout)
+    return figures
 
 
 def plan_once(destination: Path, files: int) -> dict[str, float]:
     """Plan in this process; return seconds, processor seconds and the peak of its memory in MB."""
     started_at = time.monotonic()
-    planned = plan(GeneratedSource(files), destination, Options(), Unlimited())
-    assert planned.to_copy.files == files
+    staging_plan = plan(GeneratedSource(files), destination, Options(), SilentObserver())
+    assert staging_plan.to_copy.files == files
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "seconds": round(time.monotonic() - started_at, 1),
@@ -119,8 +128,8 @@ def plan_once(destination: Path, files: int) -> dict[str, float]:
     }
 
 
-class Unlimited(Observer):
-    """Receives nothing."""
+class SilentObserver(Observer):
+    """An observer that shows nothing."""
 
 
 def measure_copies(folder: Path, options: argparse.Namespace) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Measure false suspicions: how many a loaded machine causes, and the cost of each. Real agents, workers and etcd.
+"""Measure false suspicions on a loaded machine, their number and the cost of each, with real agents, workers and etcd.
 
     python3 -m benchmarks.suspicion --minutes 60 --load 10
     python3 -m benchmarks.suspicion --provoke 20
@@ -6,10 +6,10 @@
 Three nodes train on this machine.
 
     --minutes   next to busy processes, without any fault: every fence is a false suspicion
-    --provoke  with provoked false suspicions: an agent is stopped, and its worker not, until the others fence its node
+    --provoke   an agent is stopped, without its worker, until the other agents fence its node
 
-The cost is the time between steps, from the event to the first step of all three: the changes of the group, without
-the steps themselves. At the end `trainer.verify` checks that every sample was trained exactly once.
+The cost is the time between steps, from the event to the first step of all three nodes: the changes of the group,
+without the steps themselves. At the end, `trainer.verify` checks that every sample was trained exactly once.
 """
 
 import argparse
@@ -53,7 +53,7 @@ class Figures:
     Attributes:
         minutes: duration of the observation without faults.
         load: average number of running processes at its end.
-        steps: number of steps of all workers together.
+        steps: total number of steps of all workers.
         false_suspicions: fences without a fault.
         costs: seconds of each provoked false suspicion.
         verified: last line of `trainer.verify`.
@@ -72,10 +72,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=0.0)
+    parser.add_argument(
+        "--minutes", type=float, default=0.0, help="duration of the observation (%(default)s)"
+    )
     parser.add_argument("--load", type=int, default=10, help="busy processes (%(default)s)")
-    parser.add_argument("--provoke", type=int, default=0)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--provoke", type=int, default=0, help="number of provoked suspicions (%(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         figures, exactly_once = observe(Path(scratch), options)
@@ -84,7 +88,7 @@ def main() -> None:
 
 
 def observe(folder: Path, options: argparse.Namespace) -> tuple[Figures, bool]:
-    """Run three nodes; return its figures, and whether each sample was trained exactly once."""
+    """Run three nodes; return the figures, and whether each sample was trained exactly once."""
     data = small_data(folder, samples=3000)
     arguments = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(data)]
     arguments += ["--global-batch", "12", "--epochs", "100000", "--checkpoint-seconds", "5"]
@@ -103,19 +107,20 @@ def observe(folder: Path, options: argparse.Namespace) -> tuple[Figures, bool]:
                 nodes.exit_code(name, START_SECONDS)
         finally:
             nodes.close()
-        verified, exactly_once = verify(nodes.run)
-    return Figures(options.minutes, load, steps, false_suspicions, costs, verified), exactly_once
+        verification, exactly_once = verify(nodes.run)
+    figures = Figures(options.minutes, load, steps, false_suspicions, costs, verification)
+    return figures, exactly_once
 
 
-def wait_under_load(folder: Path, minutes: float, busy: int) -> tuple[int, float]:
+def wait_under_load(folder: Path, minutes: float, busy_count: int) -> tuple[int, float]:
     """Return the number of fences next to busy processes, and the load at the end."""
-    before = len(fences(folder))
-    with busy_processes(busy if minutes else 0):
+    earlier_fences = len(fences(folder))
+    with busy_processes(busy_count if minutes else 0):
         intervals = round(60 * minutes / POLL_SECONDS)
         for _ in track(range(intervals), "intervals", intervals) if intervals else ():
             time.sleep(POLL_SECONDS)
         load = os.getloadavg()[0]
-        return len(fences(folder)) - before, load
+        return len(fences(folder)) - earlier_fences, load
 
 
 def provoke_all(nodes: Nodes, folder: Path, count: int) -> Iterator[float]:
@@ -127,7 +132,7 @@ def provoke_all(nodes: Nodes, folder: Path, count: int) -> Iterator[float]:
 
 
 def provoke(nodes: Nodes, folder: Path, name: str) -> float:
-    """Stop an agent until the others fence its node; return the time between the steps around that."""
+    """Stop an agent until the others fence its node; return the time between the steps around the fence."""
     fence_count = len(fences(folder))
     started_at = time.time()
     nodes.signal_agent(name, signal.SIGSTOP)
@@ -135,23 +140,23 @@ def provoke(nodes: Nodes, folder: Path, name: str) -> float:
         wait_until(lambda: len(fences(folder)) > fence_count, FENCE_SECONDS, f"{name} is fenced")
     finally:
         nodes.signal_agent(name, signal.SIGCONT)
-    newest = max(
+    last_generation = max(
         int(step["generation"]) for step in nodes.journal("step") if step["at"] < started_at
     )
-    returned = nodes.next_step_where(
-        lambda step: step["world_size"] == len(NAMES) and step["generation"] > newest,
+    first_step = nodes.next_step_where(
+        lambda step: step["world_size"] == len(NAMES) and step["generation"] > last_generation,
         START_SECONDS,
         "all three train again",
     )
-    return between_steps(nodes.journal("step"), started_at, returned["at"])
+    return between_steps(nodes.journal("step"), started_at, first_step["at"])
 
 
 def between_steps(steps: Sequence[JournalEntry], begin: float, end: float) -> float:
     """Return the seconds that are part of no step, between two times."""
-    ordered = sorted(steps, key=lambda step: float(step["at"]))
+    sorted_steps = sorted(steps, key=lambda step: float(step["at"]))
     return sum(
         max(0.0, float(later["at"]) - float(earlier["at"]) - float(later["seconds"]))
-        for earlier, later in itertools.pairwise(ordered)
+        for earlier, later in itertools.pairwise(sorted_steps)
         if begin < later["at"] <= end
     )
 

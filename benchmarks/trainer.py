@@ -1,4 +1,4 @@
-"""Measure how fast the trainer trains and recovers: three agents on loopback and a real etcd.
+"""Measure the trainer's throughput, recovery and accuracy: three agents on loopback and a real etcd.
 
     python3 -m benchmarks.trainer throughput              # images/s with 1, 2 and 3 workers
     python3 -m benchmarks.trainer recovery --rounds 5     # each event, median and maximum
@@ -51,14 +51,10 @@ def begin(
     *further_options: str,
 ) -> Nodes:
     """Start the nodes of one job."""
-    fixed = ["--model", "resnet18", "--dataset", "fashion-mnist", "--data", str(folder / "data")]
-    fixed += [
-        "--global-batch",
-        str(options.global_batch),
-        "--learning-rate",
-        str(options.learning_rate),
-    ]
-    nodes = Nodes(folder, etcd, [*fixed, *further_options])
+    arguments = ["--model", "resnet18", "--dataset", "fashion-mnist"]
+    arguments += ["--data", str(folder / "data"), "--global-batch", str(options.global_batch)]
+    arguments += ["--learning-rate", str(options.learning_rate)]
+    nodes = Nodes(folder, etcd, [*arguments, *further_options])
     for name in names:
         nodes.start(name)
     return nodes
@@ -73,10 +69,10 @@ def throughput(folder: Path, etcd: str, options: argparse.Namespace) -> None:
         try:
             for name in NAMES[:count]:
                 nodes.exit_code(name, START_SECONDS)
-            steps = [e for e in nodes.journal("step") if e["world_size"] == count][2:]
+            steps = [step for step in nodes.journal("step") if step["world_size"] == count][2:]
         finally:
             nodes.close()
-        speed = sum(e["images"] for e in steps) / sum(e["seconds"] for e in steps)
+        speed = sum(step["images"] for step in steps) / sum(step["seconds"] for step in steps)
         print(
             f"{count} worker(s): {speed:.0f} images/s over {len(steps)} steps of {options.global_batch}"
         )
@@ -91,36 +87,42 @@ def recovery(folder: Path, etcd: str, options: argparse.Namespace) -> None:
         "freeze": lambda name: nodes.signal_all(name, signal.SIGSTOP),
     }
     try:
-        for kind, act in events.items():
+        for kind, inject in events.items():
             rounds = [
-                _measure_event(nodes, kind, act, NAMES[number % 3])
+                _measure_event(nodes, kind, inject, NAMES[number % 3])
                 for number in track(range(options.rounds), kind, options.rounds)
             ]
-            seconds, lost, joins = zip(*rounds, strict=True)
+            seconds, repeated_steps, joins = zip(*rounds, strict=True)
             print(
                 f"{kind}: next step after {statistics.median(seconds):.1f} s (worst {max(seconds):.1f}), "
-                f"steps repeated {max(lost)}; pause when it came back {statistics.median(joins):.1f} s"
+                f"steps repeated {max(repeated_steps)}; pause at the return {statistics.median(joins):.1f} s"
             )
     finally:
         nodes.close()
 
 
 def _measure_event(
-    nodes: Nodes, kind: str, act: Callable[[str], None], name: str
+    nodes: Nodes, kind: str, inject: Callable[[str], None], name: str
 ) -> tuple[float, int, float]:
     """Measure one event and the return: seconds to the next step, repeated steps, pause at the join."""
     nodes.next_step(time.time() - 5, 3, START_SECONDS)
     event_time = time.time()
-    act(name)
-    after = nodes.next_step(event_time, 2, START_SECONDS)
-    highest = max(e["step"] for e in nodes.journal("step") if e["at"] < after["at"])
+    inject(name)
+    first_step = nodes.next_step(event_time, 2, START_SECONDS)
+    highest_step = max(
+        step["step"] for step in nodes.journal("step") if step["at"] < first_step["at"]
+    )
     if kind == "freeze":
         nodes.signal_all(name, signal.SIGCONT)
     else:
         nodes.start(name)
-    joined = nodes.next_step(after["at"], 3, START_SECONDS)
-    last_alone = max(e["at"] for e in nodes.journal("step") if e["at"] < joined["at"])
-    return after["at"] - event_time, highest + 1 - after["step"], joined["at"] - last_alone
+    joined_step = nodes.next_step(first_step["at"], 3, START_SECONDS)
+    last_alone = max(step["at"] for step in nodes.journal("step") if step["at"] < joined_step["at"])
+    return (
+        first_step["at"] - event_time,
+        highest_step + 1 - first_step["step"],
+        joined_step["at"] - last_alone,
+    )
 
 
 def accuracy(folder: Path, etcd: str, options: argparse.Namespace) -> None:

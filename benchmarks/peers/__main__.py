@@ -46,8 +46,8 @@ class Disturbance:
 
     Attributes:
         next_step: seconds to the end of the survivors' next step; infinite if none came in time.
-        lost: steps that were computed again or dropped by the survivors.
-        join: seconds between the last step before the node's return and the first one with it.
+        lost: number of steps that were computed again or dropped by the survivors.
+        join: seconds between the last step before the node's return and the first step with it.
     """
 
     next_step: float
@@ -64,11 +64,11 @@ class Figures:
 
     Attributes:
         event: the event, in EVENTS.
-        disturbance: its times.
+        disturbance: times of the event.
         step_seconds: duration of an undisturbed step.
         samples: number of samples of the complete epochs.
-        samples_twice: number of these that were trained more than once.
-        samples_missing: number of these that no committed step trained.
+        samples_twice: number of these samples that were trained more than once.
+        samples_missing: number of these samples that no committed step trained.
     """
 
     event: str
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def measure(contestant: Contestant, event: str, number: int) -> Figures:
-    """Start three nodes and disturb one of them, another one in each round."""
+    """Start three nodes and disturb one of them, in each round a different node."""
     with (
         tempfile.TemporaryDirectory(prefix="peers-") as scratch,
         contestant.machines(folder := Path(scratch)) as machines,
@@ -123,7 +123,7 @@ def measure(contestant: Contestant, event: str, number: int) -> Figures:
 
 def disturb(folder: Path, event: str, victim: Machine) -> Disturbance:
     """Apply an event and bring the node back."""
-    before = max(line.step for line in read_commits(folder))
+    last_step = max(line.step for line in read_commits(folder))
     {
         "kill": victim.kill_worker,
         "freeze": lambda: victim.signal_all(signal.SIGSTOP),
@@ -132,42 +132,42 @@ def disturb(folder: Path, event: str, victim: Machine) -> Disturbance:
     disturbed_at = time.time()  # only now have all processes of the node stopped
     survivors = {name for name in NAMES if name != victim.name}
     try:
-        first = wait_for_step(folder, disturbed_at, survivors)
+        first_line = wait_for_step(folder, disturbed_at, survivors)
         time.sleep(1)
         returned_at = time.time()
         if event == "freeze":
             victim.signal_all(signal.SIGCONT)
         elif event == "drain":
             victim.start()
-        joined = wait_for_group(folder, returned_at, len(NAMES), EVENT_SECONDS)
+        join_line = wait_for_group(folder, returned_at, len(NAMES), EVENT_SECONDS)
     except AssertionError:  # the wait timed out
         return NEVER
-    last_alone = max(line.at for line in read_commits(folder) if line.at < joined.at)
-    lost = max(0, before + 1 - first.step)
-    return Disturbance(first.at - disturbed_at, lost, joined.at - last_alone)
+    last_alone = max(line.at for line in read_commits(folder) if line.at < join_line.at)
+    lost_steps = max(0, last_step + 1 - first_line.step)
+    return Disturbance(first_line.at - disturbed_at, lost_steps, join_line.at - last_alone)
 
 
-def wait_for_step(folder: Path, after: float, nodes: Iterable[str]) -> JournalLine:
-    """Return the first step that one of these nodes began after a moment and committed."""
-    allowed = set(nodes)
+def wait_for_step(folder: Path, start: float, nodes: Iterable[str]) -> JournalLine:
+    """Return the first step that one of these nodes began after a time and committed."""
+    names = set(nodes)
 
     def first_line() -> JournalLine | None:
         steps = [
             line
             for line in read_commits(folder)
-            if line.node in allowed and line.at - (line.seconds or 0.0) > after
+            if line.node in names and line.at - (line.seconds or 0.0) > start
         ]
         return min(steps, key=_time, default=None)
 
     return wait_until(first_line, EVENT_SECONDS, "the survivors take a step")
 
 
-def wait_for_group(folder: Path, after: float, size: int, seconds: float) -> JournalLine:
-    """Return the first step that a group of this size committed after a moment."""
+def wait_for_group(folder: Path, start: float, size: int, seconds: float) -> JournalLine:
+    """Return the first step that a group of this size committed after a time."""
 
     def first_line() -> JournalLine | None:
         steps = [
-            line for line in read_commits(folder) if line.at > after and line.world_size == size
+            line for line in read_commits(folder) if line.at > start and line.world_size == size
         ]
         return min(steps, key=_time, default=None)
 
@@ -175,28 +175,28 @@ def wait_for_group(folder: Path, after: float, size: int, seconds: float) -> Jou
 
 
 def figures(lines: Sequence[JournalLine], event: str, disturbance: Disturbance) -> Figures:
-    """Count samples and take the median duration of a step.
+    """Return the counts of samples and the median duration of a step.
 
-    A step that was computed again counts once, as it was computed last: the state of the first was discarded.
+    A step that was computed again counts once, with its last samples: the first result was discarded.
     The last two epochs do not count: nodes that draw their own samples may be one epoch apart.
     """
     commits = {line.step: line for line in sorted(lines, key=_time) if line.seconds is not None}
-    computed = {(line.step, line.node): line for line in sorted(lines, key=_time)}
+    last_lines = {(line.step, line.node): line for line in sorted(lines, key=_time)}
     counts = Counter(
         sample
-        for line in computed.values()
+        for line in last_lines.values()
         if line.step in commits and line.world_size == commits[line.step].world_size
         for sample in line.samples
     )
-    complete = max(0, max(counts, default=0) // SAMPLES - 1) * SAMPLES
-    trained = Counter({sample: count for sample, count in counts.items() if sample < complete})
+    sample_count = max(0, max(counts, default=0) // SAMPLES - 1) * SAMPLES
+    counts = Counter({sample: count for sample, count in counts.items() if sample < sample_count})
     return Figures(
         event=event,
         disturbance=disturbance,
         step_seconds=statistics.median(line.seconds for line in lines if line.seconds is not None),
-        samples=complete,
-        samples_twice=sum(1 for count in trained.values() if count > 1),
-        samples_missing=complete - len(trained),
+        samples=sample_count,
+        samples_twice=sum(1 for count in counts.values() if count > 1),
+        samples_missing=sample_count - len(counts),
     )
 
 

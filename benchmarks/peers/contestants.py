@@ -15,7 +15,7 @@ from tests.trainer.elastic.nodes import running_etcd
 
 NAMES = tuple(f"n{number}" for number in range(3))
 LIGHTHOUSE = {"min_replicas": 1, "quorum_tick_ms": 100, "join_timeout_ms": 10000}
-"""As in the README of torchft 0.2.0; it counts a replica as dead 5 s after its last heartbeat."""
+"""Options as in the README of torchft 0.2.0, which counts a replica as dead 5 s after its last heartbeat."""
 
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Without it, workers that restart read addresses of their last attempt (pytorch/pytorch#135712, read 2026-11-23)."""
@@ -28,8 +28,8 @@ class Contestant:
     """A system under comparison.
 
     Attributes:
-        name: printed name.
-        machines: context manager that runs its services in a folder and yields its machines, not started.
+        name: name in the output.
+        machines: context manager that runs its services in a folder and yields its machines, which are not started.
     """
 
     name: str

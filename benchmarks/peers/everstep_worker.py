@@ -28,7 +28,8 @@ def main() -> None:
         checkpoint_steps=SAVE_STEPS,
     )
     journal = StepJournal.of_this_node()
-    drawn: dict[int, set[int]] = {}  # step -> samples: a survivor adds the samples of lost workers
+    # Step -> samples: a survivor adds the samples of lost workers.
+    step_samples: dict[int, set[int]] = {}
     for batch in run:
         journal.begin()
         for indices in batch.microbatches():
@@ -37,8 +38,8 @@ def main() -> None:
             batch.step()
             continue
         indices = {batch.epoch * SAMPLES + index for index in batch.indices.tolist()}
-        drawn = {batch.number: drawn.get(batch.number, set()) | indices}
-        journal.computed(batch.number, run.world_size, sorted(drawn[batch.number]))
+        step_samples = {batch.number: step_samples.get(batch.number, set()) | indices}
+        journal.computed(batch.number, run.world_size, sorted(step_samples[batch.number]))
         if batch.step():
             journal.committed()
 

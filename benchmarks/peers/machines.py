@@ -22,7 +22,7 @@ class Machine:
         name: name of the node, such as n0.
         folder: folder of journals and logs.
         command: command of the node's launcher.
-        environment: added to a minimal one.
+        environment: variables to add to a minimal environment.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Machine:
         self._launcher: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the launcher; the former one must have been killed."""
+        """Start the launcher; an earlier launcher must have been killed."""
         if self._launcher:
             self._launcher.wait(30)
         with (self._folder / f"{self.name}.log").open("ab") as log:
@@ -65,12 +65,12 @@ class Machine:
             self._launcher.terminate()
 
     def signal_all(self, number: signal.Signals) -> None:
-        """Send a signal to every process, including those started meanwhile."""
+        """Send a signal to every process, including processes that start during the call."""
         if self._launcher:
             signal_all(partial(processes_of, self._launcher.pid), number)
 
     def close(self) -> None:
-        """Kill everything and wait for the end."""
+        """Kill all processes and wait for their end."""
         if self._launcher:
             self.signal_all(signal.SIGSTOP)  # a stopped process cannot start another
             self.signal_all(signal.SIGKILL)

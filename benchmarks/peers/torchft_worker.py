@@ -57,19 +57,19 @@ def main() -> None:
     )
     optimizer = Optimizer(manager, local_optimizer)
     journal = StepJournal.of_this_node()
-    batches_read = 0  # batches of this replica's own shard of the samples: every third one
+    batches_read = 0  # batches of this replica's shard, which has every third batch of the samples
     while True:
         journal.begin()
-        first = (batches_read * NODES + node) * SHARE
-        samples = range(first, first + SHARE)
+        first_sample = (batches_read * NODES + node) * SHARE
+        samples = range(first_sample, first_sample + SHARE)
         batches_read += 1
-        before = manager.current_step()
+        last_step = manager.current_step()
         optimizer.zero_grad()
         loss_of(model, samples).backward()  # type: ignore[no-untyped-call]
         average_gradients(manager, model)
-        journal.computed(before + 1, manager.num_participants(), samples)
+        journal.computed(last_step + 1, manager.num_participants(), samples)
         optimizer.step()
-        if manager.current_step() > before:
+        if manager.current_step() > last_step:
             journal.committed()
 
 

@@ -1,4 +1,4 @@
-"""A worker of torchrun: DistributedDataParallel, checkpoints on a shared folder, restarts from the last."""
+"""A worker of torchrun: DistributedDataParallel, and restarts from the last checkpoint in a shared folder."""
 
 import os
 from datetime import timedelta
@@ -27,7 +27,7 @@ def main() -> None:
     optimizer = build_optimizer(model)
     path = Path(os.environ["PEERS_FOLDER"]) / "checkpoint.pt"
     step = restore(path, model, optimizer)
-    replicated = nn.parallel.DistributedDataParallel(model)
+    ddp_model = nn.parallel.DistributedDataParallel(model)
     journal = StepJournal.of_this_node()
     while True:
         journal.begin()
@@ -35,7 +35,7 @@ def main() -> None:
         bounds = [batch.start + len(batch) * index // world_size for index in (rank, rank + 1)]
         samples = range(*bounds)
         optimizer.zero_grad()
-        loss_of(replicated, samples).backward()  # type: ignore[no-untyped-call]
+        loss_of(ddp_model, samples).backward()  # type: ignore[no-untyped-call]
         step += 1
         journal.computed(step, world_size, samples)
         optimizer.step()
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Load the checkpoint; return its completed steps, 0 if there is none."""
+    """Load the checkpoint; return its number of completed steps, 0 without a checkpoint."""
     if not path.exists():
         return 0
     state = torch.load(path, weights_only=True)

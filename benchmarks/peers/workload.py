@@ -66,8 +66,8 @@ class JournalLine:
         at: seconds since 1970.
         node: name of the node, such as n0.
         step: number of the step, from 1.
-        world_size: number of nodes that take it together.
-        samples: their numbers, counted through all epochs: epoch x SAMPLES + index.
+        world_size: number of nodes that take the step together.
+        samples: numbers of the samples, counted through all epochs: epoch x SAMPLES + index.
         seconds: time from the beginning of the step to its commit; None before the commit.
     """
 
@@ -82,8 +82,8 @@ class JournalLine:
 class StepJournal:
     """A node's lines: two for each step, before and after its commit.
 
-    A worker may be killed after its gradients have become part of a step and before it knows of the commit. So the
-    samples of a committed step are those that its workers recorded before the commit.
+    A worker may be killed after its gradients have become part of a step and before it knows of the commit. The
+    samples of a committed step are therefore the samples that its workers recorded before the commit.
 
     Args:
         path: the file.
@@ -122,7 +122,7 @@ class StepJournal:
 
 
 def read(folder: Path) -> Iterator[JournalLine]:
-    """Yield the complete lines of all nodes; a kill may have torn the last one."""
+    """Yield the complete lines of all nodes; a kill may have truncated the last line."""
     for path in sorted(folder.glob("*.jsonl")):
         for text in path.read_text(encoding="utf-8").splitlines():
             with contextlib.suppress(ValueError):
