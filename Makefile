@@ -9,8 +9,8 @@ ELASTIC := tests/trainer/elastic tests/chaos
 CLOUDS := twin/tests/providers twin/tests/capacity tests/spot/on_twin twin/tests/nodes/machine/test_cloud_machines.py
 PATH_TESTS := tests/e2e/test_up_train_evict_down.py
 STACK_TESTS := $(addprefix tests/e2e/test_,clouds.py data_cache.py guides.py pools.py)
-# One of the two halves of `make test-twin`, which take about the same time. The other one must have all tests that compare
-# or change what the machines of the host share: mounts, links, names of network namespaces.
+# One of the two halves of `make test-twin`, which take about the same time. The other half must have all tests that compare
+# or change resources that the machines of the host share: mounts, links, names of network namespaces.
 ENGINE := twin/tests/pulumi twin/tests/providers/kubernetes tests/program tests/e2e/test_missing_images.py \
   tests/github tests/monitoring twin/tests/images twin/tests/toolchain
 
@@ -25,7 +25,7 @@ up: .venv/.runtime  ## Build what is missing, start real Kubernetes, train throu
 down: .venv/.runtime  ## Destroy the stack and leave nothing on this machine
 	$(EVERSTEP) down
 
-test: test-unit test-twin test-e2e  ## Run every test but those of test-elastic, test-chaos, test-examples, test-clouds and test-stacks
+test: test-unit test-twin test-e2e  ## Run all tests except test-elastic, test-chaos, test-examples, test-clouds and test-stacks
 
 test-unit: .venv/.development  ## Run the tests that need neither root nor network (under a minute)
 	OMP_NUM_THREADS=1 .venv/bin/pytest -m "not twin and not e2e and not browser" --numprocesses=2 --dist=loadfile
@@ -191,7 +191,7 @@ clean:           ## Remove the virtual environment (the cache of built programs 
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes -r requirements/docs.txt
 	@touch $@
 
-# The scanner's dependencies exclude ours, so it has an environment of its own.
+# The scanner's dependencies conflict with the project's, so that it has a separate environment.
 build/scan/.installed: .venv/.uv requirements/scan.txt
 	.venv/bin/uv venv --quiet --allow-existing --python .venv/bin/python build/scan
 	.venv/bin/uv pip install --quiet --python build/scan --require-hashes -r requirements/scan.txt

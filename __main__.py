@@ -1,4 +1,4 @@
-"""The Pulumi program: configuration -> components -> outputs.
+"""The Pulumi program: reads the configuration, declares the components and exports the outputs.
 
 With EVERSTEP_PART=registry it declares only the registry, to which images are pushed before the first `up`;
 `everstep up --target registry` sets it and limits the update to it.

@@ -8,8 +8,8 @@ Workers are local processes connected over loopback. Each has all variants, whic
 of a few steps, so that other load on the machine affects all of them: `plain` (one worker, no
 all-reduce), `ddp` (torch's defaults), `live` and `exact` (the trainer's steps, in a group that is
 formed once). Model, precision, optimizer,
-order of samples, augmentation and normalisation are the same. A ratio is taken within each round,
-against `ddp`; the output has the median over rounds, and the range of the middle half. `effort` is
+order of samples, augmentation and normalisation are the same. A ratio is computed within each round,
+against `ddp`; the output has the median over rounds, and the quartiles. `effort` is
 the same ratio of the processor time of worker 0, which other load disturbs less; it does not include
 waits.
 
@@ -88,7 +88,7 @@ def main() -> None:
     reports = []
     with tempfile.TemporaryDirectory() as scratch:
         for size in options.sizes:
-            data = synthetic(Path(scratch) / f"data-{size}", size)
+            data = random_data(Path(scratch) / f"data-{size}", size)
             for count in options.workers:
                 run = Path(scratch) / f"{size}-{count}"
                 reports.append(measure(context, options, data, run, size, count))
@@ -98,7 +98,7 @@ def main() -> None:
         print(json.dumps(reports, indent=1))
 
 
-def synthetic(folder: Path, size: int) -> Path:
+def random_data(folder: Path, size: int) -> Path:
     """Prepare a data set of random images: one channel at the size of Fashion-MNIST, else three."""
     folder.mkdir()
     numbers = np.random.default_rng(0)
@@ -123,7 +123,7 @@ def synthetic(folder: Path, size: int) -> Path:
     return folder
 
 
-# --- parent process: one group of each kind, and the reports of its workers ---
+# --- parent process ---
 
 
 def measure(
@@ -152,7 +152,7 @@ def measure(
         settings["overlap"] = [*settings["live"], "--overlap", "on", "--run", str(run / "overlap")]
     port = free_port()
     with contextlib.ExitStack() as stack:
-        sockets = {mode: stack.enter_context(formed_once(run, mode, count)) for mode in settings}
+        sockets = {mode: stack.enter_context(static_group(run, mode, count)) for mode in settings}
         receiver, sender = context.Pipe()
         workers = [
             context.Process(
@@ -176,7 +176,7 @@ def measure(
 
 
 @contextlib.contextmanager
-def formed_once(run: Path, mode: str, count: int) -> Iterator[list[str]]:
+def static_group(run: Path, mode: str, count: int) -> Iterator[list[str]]:
     """Run minimal agents for a group that never changes, and yield their sockets."""
     store = TCPStore(
         "127.0.0.1",
@@ -228,8 +228,12 @@ def summarise(
         variants[name] = {"images_per_second": quartiles([images / wall for wall, _ in durations])}
         for base in [name for name in ("ddp", "plain") if name in seconds]:
             pairs = list(zip(seconds[base], durations, strict=True))
-            variants[name][f"ratio_to_{base}"] = quartiles([b[0] / a[0] for b, a in pairs])
-            variants[name][f"effort_to_{base}"] = quartiles([a[1] / b[1] for b, a in pairs])
+            variants[name][f"ratio_to_{base}"] = quartiles(
+                [base_times[0] / times[0] for base_times, times in pairs]
+            )
+            variants[name][f"effort_to_{base}"] = quartiles(
+                [times[1] / base_times[1] for base_times, times in pairs]
+            )
     return {
         "model": options.model,
         "pixels": size,
@@ -298,12 +302,11 @@ def work(
     if task.count == 1:
         variants["plain"] = with_threads(threads, PlainLoop(reference, task, ddp=False))
     variants["ddp"] = with_threads(threads, PlainLoop(reference, task, ddp=True))
-    variants["live"] = with_threads(threads, own_steps(reference))
+    variants["live"] = with_threads(threads, trainer_steps(reference))
     if "overlap" in trainers:
-        variants["overlap"] = with_threads(threads, own_steps(trainers["overlap"]))
-    variants["exact"] = with_threads(
-        1, own_steps(trainers["exact"])
-    )  # the last bits depend on the number of threads
+        variants["overlap"] = with_threads(threads, trainer_steps(trainers["overlap"]))
+    # The last bits depend on the number of threads.
+    variants["exact"] = with_threads(1, trainer_steps(trainers["exact"]))
     for block in variants.values():
         block(2)
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
@@ -312,9 +315,10 @@ def work(
     for number in track(rounds, "rounds", len(rounds)) if task.rank == 0 else rounds:
         for name in (*names[number % len(names) :], *names[: number % len(names)]):
             dist.barrier()
-            started_at, busy = time.monotonic(), time.process_time()
+            started_at, processor_start = time.monotonic(), time.process_time()
             variants[name](task.steps)
-            seconds[name].append((time.monotonic() - started_at, time.process_time() - busy))
+            wall = time.monotonic() - started_at
+            seconds[name].append((wall, time.process_time() - processor_start))
     dist.barrier()
     if task.rank == 0:
         sender.send(seconds)
@@ -344,8 +348,8 @@ def trainer_in_a_group(settings: Settings, path: str) -> Classifier:
     return assemble(settings, connect(device, accounting), accounting, device)
 
 
-def own_steps(trainer: Classifier) -> Block:
-    """Return the trainer's own loop, without its evaluations; it joins its group in the first block."""
+def trainer_steps(trainer: Classifier) -> Block:
+    """Return the trainer's loop without its evaluations; the trainer joins its group in the first block."""
     batches = iter(trainer.run)
 
     def block(steps: int) -> None:
@@ -358,15 +362,15 @@ def own_steps(trainer: Classifier) -> Block:
 class PlainLoop:
     """An ordinary training loop over the same data and model."""
 
-    def __init__(self, like: Classifier, task: WorkerTask, *, ddp: bool) -> None:
-        self._like, self._task, self._step = like, task, 0
-        settings = like.settings
+    def __init__(self, trainer: Classifier, task: WorkerTask, *, ddp: bool) -> None:
+        self._trainer, self._task, self._step = trainer, task, 0
+        settings = trainer.settings
         self._order = SampleOrder(
-            len(like.train_set), settings.global_batch, settings.epochs, settings.seed
+            len(trainer.train_set), settings.global_batch, settings.epochs, settings.seed
         )
         torch.manual_seed(settings.seed)
-        model = models.build(settings.model, like.train_set.class_count)
-        model = model.to(memory_format=like.precision.memory_format)
+        model = models.build(settings.model, trainer.train_set.class_count)
+        model = model.to(memory_format=trainer.precision.memory_format)
         groups = models.parameter_groups(model, settings.weight_decay)
         self._optimizer = torch.optim.SGD(
             groups, lr=settings.learning_rate, momentum=MOMENTUM, nesterov=True
@@ -376,24 +380,24 @@ class PlainLoop:
     def __call__(self, steps: int) -> None:
         """Take a number of steps."""
         for _ in range(steps):
-            self._take()
+            self._take_step()
 
-    def _take(self) -> None:
-        like, task = self._like, self._task
+    def _take_step(self) -> None:
+        trainer, task = self._trainer, self._task
         for parameters in self._optimizer.param_groups:
-            parameters["lr"] = like.schedule.rate(self._step)
+            parameters["lr"] = trainer.schedule.rate(self._step)
         ids = self._order.batch(self._step)
         own_ids = ids[share(len(ids), task.rank, task.count)]
         epoch = self._order.epoch_of(self._step)
-        images, labels = like.train_set.train_batch(own_ids, like.settings.seed, epoch)
+        images, labels = trainer.train_set.train_batch(own_ids, trainer.settings.seed, epoch)
         self._model.train()
         self._optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=like.precision.dtype is not None):
-            outputs = self._model(like.convert_input(images))
+        with torch.autocast("cpu", torch.bfloat16, enabled=trainer.precision.dtype is not None):
+            outputs = self._model(trainer.convert_input(images))
         loss = nn.functional.cross_entropy(
             outputs.float(),
             torch.from_numpy(labels),
-            label_smoothing=like.settings.label_smoothing,
+            label_smoothing=trainer.settings.label_smoothing,
         )
         loss.backward()  # type: ignore[no-untyped-call] # torch's own annotation is missing
         self._optimizer.step()

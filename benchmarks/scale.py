@@ -1,4 +1,4 @@
-"""Measure what membership costs etcd and the agents, by the number of members.
+"""Measure the cost of membership for etcd and the agents, by the number of members.
 
     python -m benchmarks.scale --members 10 100
     python -m benchmarks.scale --members 10 100 300 1000 --json
@@ -10,11 +10,11 @@ each number of members, after their group has formed:
     regroup    a member removes its key; the others form the next group
     loss       a member vanishes without notice; the others form the next group when its lease has ended
     arrivals   --arrivals nodes arrive at the same time
-    straggler  the workers of all members wait for one, after the first seconds of frequent probes
+    straggler  the workers of all members wait for one worker, after the first seconds of frequent probes
 
 The processor time of etcd and of the agents is read from /proc, the requests from etcd's own metrics.
-All share this machine's cores, so the wall-clock time includes the agents' work, which in a real run
-each node does for itself. With --extrapolate-to, a power of the number of members is fitted to the two
+All processes share this machine's cores, so that the wall-clock time includes the work of all agents; in a real run,
+each agent has its own node. With --extrapolate-to, a power of the number of members is fitted to the two
 largest measurements.
 """
 
@@ -36,14 +36,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.progress import track
-from benchmarks.scale_agents import Begun, serve
+from benchmarks.scale_agents import NodeGeneration, serve
 from everstep.elastic.membership.generations import GroupLimits
 from tests.processes import stat_fields
 from tests.trainer.elastic.nodes import etcd_process
 
 PROCESSES = 4  # processes that share the agents
-REMOVED = 2  # members that `regroup` and `loss` remove; a group may begin without them
-MIN_MEMBERS = 2 + REMOVED
+REMOVED_MEMBERS = 2  # members that `regroup` and `loss` remove; a group may begin without them
+MIN_MEMBERS = 2 + REMOVED_MEMBERS
 START_SECONDS = 300.0
 START_TOGETHER = 6 * PROCESSES  # a multiple of PROCESSES, so that a name determines its process
 STARTS_PER_SECOND = 25.0
@@ -51,10 +51,10 @@ REGROUP_SECONDS = 300.0
 BURST_SECONDS = 8.0  # first part of a stall, with frequent probes
 POLL_SECONDS = 0.05
 TICKS = os.sysconf("SC_CLK_TCK")
-STARTED = re.compile(
+REQUESTS_PATTERN = re.compile(
     r'^grpc_server_started_total\{[^}]*grpc_method="(\w+)"[^}]*\} (\S+)$', re.MULTILINE
 )
-WATCH_SENT = re.compile(
+WATCH_MESSAGES_PATTERN = re.compile(
     r'^grpc_server_msg_sent_total\{[^}]*grpc_method="Watch"[^}]*\} (\S+)$', re.MULTILINE
 )
 
@@ -68,25 +68,25 @@ class Usage:
         etcd: processor time of etcd, in seconds.
         agents: processor time of all agents, in seconds.
         requests: number of requests by gRPC method.
-        watched: number of messages that etcd has sent to watchers.
+        watch_messages: number of messages that etcd has sent to watchers.
     """
 
     at: float
     etcd: float
     agents: float
     requests: dict[str, int]
-    watched: int
+    watch_messages: int
 
 
 class Fleet:
     """An etcd and the processes of its agents."""
 
     def __init__(self, folder: Path, members: int, arrivals: int) -> None:
-        self._undo = ExitStack()
-        self._endpoint, etcd = self._undo.enter_context(etcd_process(folder))
+        self._exit_stack = ExitStack()
+        self._endpoint, etcd = self._exit_stack.enter_context(etcd_process(folder))
         self._etcd_pid = etcd.pid
         self._names = [f"node-{number:05}" for number in range(members)]
-        limits = GroupLimits(min_members=members - REMOVED, max_members=members + arrivals)
+        limits = GroupLimits(min_members=members - REMOVED_MEMBERS, max_members=members + arrivals)
         context = multiprocessing.get_context("spawn")
         self._hosts: list[tuple[Connection, int]] = []
         for _ in range(min(PROCESSES, members)):
@@ -94,12 +94,12 @@ class Fleet:
             arguments = (child_end, self._endpoint, "scale", limits)
             process = context.Process(target=serve, args=arguments, daemon=True)
             process.start()
-            self._undo.callback(process.kill)
+            self._exit_stack.callback(process.kill)
             self._hosts.append((parent_end, process.pid or 0))
 
     def close(self) -> None:
         """Stop all processes."""
-        self._undo.close()
+        self._exit_stack.close()
 
     def start(self) -> None:
         """Start all members."""
@@ -130,18 +130,23 @@ class Fleet:
         """Make the workers wait for a straggler, or stop waiting."""
         self._all("stall", stalled)
 
-    def wait_until_formed(self, size: int, after: int, seconds: float) -> Begun:
-        """Wait until a generation above `after` has begun on all of its `size` members; return the last beginning.
+    def wait_until_formed(self, size: int, last_number: int, seconds: float) -> NodeGeneration:
+        """Wait until a generation above `last_number` has begun on all of its `size` members.
+
+        Returns:
+            The generation on the member on which it began last.
 
         Raises:
-            TimeoutError: it did not form in time.
+            TimeoutError: no such generation began in time.
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            nodes: list[Begun] = [node for host in self._all("begun") for node in host]
-            agreed = {(node.number, node.size) for node in nodes}
-            is_formed = len(nodes) == size and len(agreed) == 1 and nodes[0].size == size
-            if is_formed and nodes[0].number > after:
+            nodes: list[NodeGeneration] = [
+                node for host in self._all("generations") for node in host
+            ]
+            generations = {(node.number, node.size) for node in nodes}
+            is_formed = len(nodes) == size and len(generations) == 1 and nodes[0].size == size
+            if is_formed and nodes[0].number > last_number:
                 return max(nodes, key=lambda node: node.at)
             time.sleep(POLL_SECONDS)
         sizes = sorted({(node.number, node.size) for node in nodes})
@@ -160,8 +165,8 @@ class Fleet:
             time.monotonic(),
             _processor_seconds(self._etcd_pid),
             sum(_processor_seconds(pid) for _, pid in self._hosts),
-            {method: round(float(count)) for method, count in STARTED.findall(metrics)},
-            sum(round(float(count)) for count in WATCH_SENT.findall(metrics)),
+            {method: round(float(count)) for method, count in REQUESTS_PATTERN.findall(metrics)},
+            sum(round(float(count)) for count in WATCH_MESSAGES_PATTERN.findall(metrics)),
         )
 
 
@@ -220,17 +225,17 @@ def _phases(
     fleet: Fleet, members: int, arrivals: int, seconds: float
 ) -> Iterator[tuple[str, Callable[[], dict[str, float]]]]:
     """Yield the names and functions of the measurements, in order."""
-    formed = Begun()
+    newest = NodeGeneration()
 
-    def change(act: Callable[[], None], size: int, limit: float) -> dict[str, float]:
-        nonlocal formed
-        number, before = formed.number, fleet.usage()
-        act()
-        formed = fleet.wait_until_formed(size, number, limit)
+    def change(action: Callable[[], None], size: int, limit: float) -> dict[str, float]:
+        nonlocal newest
+        number, before = newest.number, fleet.usage()
+        action()
+        newest = fleet.wait_until_formed(size, number, limit)
         after = fleet.usage()
         return {
-            "wall_seconds": round(formed.at - before.at, 2),
-            "generations": formed.number - number,
+            "wall_seconds": round(newest.at - before.at, 2),
+            "generations": newest.number - number,
             **_difference(before, after),
         }
 
@@ -271,7 +276,7 @@ def _difference(before: Usage, after: Usage) -> dict[str, float]:
         "etcd_seconds": round(after.etcd - before.etcd, 2),
         "agents_seconds": round(after.agents - before.agents, 2),
         "requests": sum(after.requests.values()) - sum(before.requests.values()),
-        "watched": after.watched - before.watched,
+        "watched": after.watch_messages - before.watch_messages,
     }
 
 
@@ -292,7 +297,7 @@ def _rates(before: Usage, after: Usage) -> dict[str, float]:
 
 
 def extrapolate(results: Sequence[dict[str, Any]], members: int) -> dict[str, Any]:
-    """Return the figures for more members by the power that fits the two largest measurements."""
+    """Return the figures for `members` by the power that fits the two largest measurements."""
     if len(results) < 2:
         raise SystemExit("Error: --extrapolate-to needs at least two numbers of --members.")
     smaller, larger = results[-2:]
@@ -300,13 +305,13 @@ def extrapolate(results: Sequence[dict[str, Any]], members: int) -> dict[str, An
     for phase, figures in larger.items():
         if isinstance(figures, dict):
             result[phase] = {
-                name: _fitted(smaller, larger, members, smaller[phase].get(name, 0), value)
+                name: _extrapolate(smaller, larger, members, smaller[phase].get(name, 0), value)
                 for name, value in figures.items()
             }
     return result
 
 
-def _fitted(
+def _extrapolate(
     smaller: dict[str, Any], larger: dict[str, Any], members: int, low: float, high: float
 ) -> float:
     if low <= 0 or high <= 0:

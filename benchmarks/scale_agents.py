@@ -1,6 +1,6 @@
 """Many real agents in one process, for `benchmarks.scale`.
 
-The agents, their threads and their etcd client are the real ones. Only the workers are light: they
+The agents, their threads and their etcd client are real. Only the workers are simulated: they
 take a step as soon as their generation begins, and are ready again as soon as they are stopped.
 """
 
@@ -23,13 +23,13 @@ STALL_INTERVAL_SECONDS = 0.1  # interval between two reports of workers that wai
 
 
 @dataclass(frozen=True)
-class Begun:
+class NodeGeneration:
     """The newest generation of one agent's workers.
 
     Attributes:
         number: number of the generation.
-        size: its number of members.
-        at: the time at which it began, in seconds of the monotonic clock.
+        size: number of its members.
+        at: time at which it began, in seconds of the monotonic clock.
     """
 
     number: int = 0
@@ -37,11 +37,11 @@ class Begun:
     at: float = 0.0
 
 
-class LightNode:
+class SimulatedNode:
     """An agent whose workers do nothing."""
 
     def __init__(self, name: str, endpoint: str, run: str, limits: GroupLimits) -> None:
-        self.begun = Begun()
+        self.generation = NodeGeneration()
         self.agent = Agent(
             Etcd(EtcdOptions(endpoints=(endpoint,))),
             run,
@@ -61,7 +61,7 @@ class LightNode:
         self.agent.report_ready()
 
     def vanish(self) -> None:
-        """Stop all threads without notice: only the lease's end shows it."""
+        """Stop all threads without notice: only the end of the lease shows the loss."""
         self.agent._stop_threads()
 
     def _leave_group(self, reason: str) -> None:
@@ -72,7 +72,7 @@ class LightNode:
         try:
             while True:
                 group = self.agent.next_assignment().generation
-                self.begun = Begun(group.number, len(group.members), time.monotonic())
+                self.generation = NodeGeneration(group.number, len(group.members), time.monotonic())
                 self.agent.report_progress(group.number)
         except EverstepError:  # this agent was closed
             return
@@ -83,14 +83,14 @@ class AgentHost:
 
     def __init__(self, endpoint: str, run: str, limits: GroupLimits) -> None:
         self._arguments = endpoint, run, limits
-        self._nodes: dict[str, LightNode] = {}
+        self._nodes: dict[str, SimulatedNode] = {}
         self._stalled = threading.Event()
         threading.Thread(target=self._report_stalls, daemon=True).start()
 
     def start(self, names: list[str]) -> None:
         """Start agents."""
         for name in names:
-            self._nodes[name] = LightNode(name, *self._arguments)
+            self._nodes[name] = SimulatedNode(name, *self._arguments)
             self._nodes[name].start()
 
     def close(self, name: str) -> None:
@@ -108,9 +108,9 @@ class AgentHost:
         else:
             self._stalled.clear()
 
-    def begun(self) -> list[Begun]:
+    def generations(self) -> list[NodeGeneration]:
         """Return the newest generation of each node."""
-        return [node.begun for node in self._nodes.values()]
+        return [node.generation for node in self._nodes.values()]
 
     def _report_stalls(self) -> None:
         while self._stalled.wait():
@@ -128,7 +128,7 @@ def serve(commands: Connection, endpoint: str, run: str, limits: GroupLimits) ->
         "close": host.close,
         "vanish": host.vanish,
         "stall": host.stall,
-        "begun": host.begun,
+        "generations": host.generations,
     }
     while True:
         try:

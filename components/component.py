@@ -1,8 +1,8 @@
 """The base class of all components: their type token, their children's options, their order.
 
-Pulumi waits for a component's `depends_on` when it creates, but does not write that order into the
-state of the component's children, so that `destroy` would not keep it. A `Component` therefore passes
-it to each child explicitly; the order of deletion is then the exact reverse of the order of creation.
+Pulumi waits for a component's `depends_on` when it creates resources, but does not record that order in the
+state of the component's children, so that `destroy` would not follow it. A `Component` therefore passes its
+dependencies to each child; the order of deletion is then the exact reverse of the order of creation.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Component(pulumi.ComponentResource):
     def child(
         self,
         *,
-        after: Sequence[pulumi.Resource] = (),
+        depends_on: Sequence[pulumi.Resource] = (),
         delete_before_replace: bool | None = None,
         replace_on_changes: Sequence[str] = (),
         ignore_changes: Sequence[str] = (),
@@ -38,21 +38,21 @@ class Component(pulumi.ComponentResource):
         retain_on_delete: bool = False,
         timeout: str | None = None,
     ) -> pulumi.ResourceOptions:
-        """Return the options of a child: its parent, the component's dependencies, and `after`.
+        """Return the options of a child: its parent, the component's dependencies and its own.
 
         Args:
-            after: further resources or components that must exist before the child.
-            delete_before_replace: True for objects with a fixed name: the old and the new one cannot coexist.
+            depends_on: further resources or components that must exist before the child.
+            delete_before_replace: True for objects with a fixed name, whose old and new version cannot coexist.
             replace_on_changes: property paths whose change replaces the object.
-            ignore_changes: property paths that others may change.
-            protect: whether Pulumi refuses to delete it.
-            retain_on_delete: whether it is kept in the cloud when the stack no longer declares it.
-            timeout: time that its creation, update and deletion may each take, such as `30m`;
+            ignore_changes: property paths that other programs may change.
+            protect: whether Pulumi refuses to delete the child.
+            retain_on_delete: whether the child is kept in the cloud when the stack no longer declares it.
+            timeout: maximum duration of the child's creation, of its update and of its deletion, such as `30m`;
                 None: the provider's default.
         """
         return pulumi.ResourceOptions(
             parent=self,
-            depends_on=_combined(self._depends_on, after),
+            depends_on=_combined(self._depends_on, depends_on),
             delete_before_replace=delete_before_replace,
             replace_on_changes=list(replace_on_changes),
             ignore_changes=list(ignore_changes),
@@ -66,14 +66,14 @@ class Component(pulumi.ComponentResource):
         )
 
 
-def _combined(depends_on: DependsOn | None, after: Sequence[pulumi.Resource]) -> DependsOn:
+def _combined(inherited: DependsOn | None, added: Sequence[pulumi.Resource]) -> DependsOn:
     """Return one list of dependencies; an output of resources stays an output."""
-    if depends_on is None:
-        return [*after]
-    if isinstance(depends_on, (pulumi.Resource, Sequence)):
-        return [*_as_list(depends_on), *after]
-    output = pulumi.Output.from_input(depends_on)  # type: ignore[arg-type]  # Awaitables are valid
-    return output.apply(lambda resources: [*_as_list(resources), *after])
+    if inherited is None:
+        return [*added]
+    if isinstance(inherited, (pulumi.Resource, Sequence)):
+        return [*_as_list(inherited), *added]
+    output = pulumi.Output.from_input(inherited)  # type: ignore[arg-type]  # Awaitables are valid
+    return output.apply(lambda resources: [*_as_list(resources), *added])
 
 
 def _as_list(

@@ -57,7 +57,7 @@ class Total:
 
     Attributes:
         usd: the sum of the known prices.
-        unknown: items without a known price, which make the true sum higher.
+        unknown: names of the items without a known price, which make the true sum higher.
     """
 
     usd: float
@@ -74,10 +74,10 @@ class Cost:
     """The cost of a stack.
 
     Attributes:
-        items: its items.
+        items: items that are billed by the hour.
         as_of: date of the price table, YYYY-MM-DD.
         notes: caveats: other regions, usage-based costs.
-        between_zones: USD for a GB that is sent from one zone to another and received there.
+        between_zones: price of traffic between zones in USD per GB, sent and received.
     """
 
     items: tuple[CostItem, ...]
@@ -87,13 +87,13 @@ class Cost:
 
     def total(self, *, spot: bool, maximum: bool = False) -> Total:
         """Return the sum at spot or on-demand prices, while training or with the maximum nodes."""
-        priced = [
+        prices_by_item = [
             (item, item.maximum if maximum else item.count, item.spot if spot else item.on_demand)
             for item in self.items
         ]
-        billed = [(item, count, price) for item, count, price in priced if count]
-        known_costs = (count * price for _, count, price in billed if price is not None)
-        unknown = {item.name: None for item, _, price in billed if price is None}
+        billed_items = [(item, count, price) for item, count, price in prices_by_item if count]
+        known_costs = (count * price for _, count, price in billed_items if price is not None)
+        unknown = {item.name: None for item, _, price in billed_items if price is None}
         return Total(usd=round(sum(known_costs), 4), unknown=tuple(unknown))
 
 
@@ -111,7 +111,7 @@ class PoolPrice:
         label: its name in the label of its nodes; empty for a pool of `gpuPool`.
         price: price under the pool's capacity type; None if unknown.
         on_demand: on-demand price; None if unknown.
-        disk: share of the disk in both; None if unknown, and then not in them.
+        disk: price of the disk, which both prices include; None if it is unknown and not included.
         disk_name: name of the disk.
     """
 
@@ -220,7 +220,7 @@ def _pool_price(
 
 
 def estimate(config: StackConfig) -> Cost:
-    """Return the cost of a stack; a stack on existing machines has no cost of its own."""
+    """Return the cost of a stack, which is 0 on existing machines."""
     cluster = config.cluster
     if isinstance(cluster, EksConfig):
         items = [*_eks(cluster, config), *_fsx(config)]
@@ -235,13 +235,13 @@ def estimate(config: StackConfig) -> Cost:
 def _cost(
     items: Iterable[CostItem],
     region: str,
-    listed: str,
+    price_region: str,
     between_zones: str,
     further_notes: Sequence[str] = (),
 ) -> Cost:
     """Return the cost of the items, with notes on costs that are not included."""
-    other_region = f"services and storage are priced as in {listed}; {region} may differ"
-    notes = (USAGE_NOTE,) if region == listed else (other_region, USAGE_NOTE)
+    other_region = f"services and storage are priced as in {price_region}; {region} may differ"
+    notes = (USAGE_NOTE,) if region == price_region else (other_region, USAGE_NOTE)
     return Cost(
         items=tuple(items),
         as_of=prices.AS_OF,
@@ -256,12 +256,13 @@ def _between_zones(cluster: EksConfig, config: StackConfig) -> list[str]:
     price = f"{2 * one_way:g} USD per GB ({one_way:g} in each direction)"
     storage = config.storage
     existing = storage.existing if isinstance(storage, FsxConfig) else None
-    home = existing.zone if existing else cluster.file_system_zone
-    remote = [zone for zone in cluster.gpu_zones if zone != home]
+    storage_zone = existing.zone if existing else cluster.file_system_zone
+    other_zones = [zone for zone in cluster.gpu_zones if zone != storage_zone]
     notes = []
-    if remote:
+    if other_zones:
         notes.append(
-            f"workers in {' or '.join(remote)} read and write the file system in {home} across zones: {price}"
+            f"workers in {' or '.join(other_zones)} read and write the file system in {storage_zone} across zones: "
+            f"{price}"
         )
     if config.job.spread_zones:
         notes.append(f"job.spreadZones lets gradients cross zones in every step: {price}")
@@ -299,7 +300,7 @@ def _eks_gpu(pool: EksPool, nodes: int, region: str, config: StackConfig) -> lis
 
     Args:
         pool: the pool.
-        nodes: its nodes while training.
+        nodes: number of its nodes while training.
         region: AWS region.
         config: the configuration of the stack.
     """
@@ -317,10 +318,10 @@ def _eks_gpu(pool: EksPool, nodes: int, region: str, config: StackConfig) -> lis
 def _training_nodes(cluster: EksConfig | AksConfig, config: StackConfig) -> list[int]:
     """Return the GPU nodes of each pool while training: with autoscaling, one for each worker.
 
-    Workers are counted in the pools in their order, each up to its maximum. By default all are in
-    the zone of the first.
+    Workers fill the pools in their order, each up to its maximum. By default, only pools in the zone of the first
+    pool get workers.
     """
-    pools = [_Sizes.of(pool) for pool in cluster.pools]
+    pools = [_Sizes.from_pool(pool) for pool in cluster.pools]
     if not cluster.autoscaling.enabled:
         return [min(pool.nodes, pool.maximum) for pool in pools]
     remaining, counts = config.job.replicas, []
@@ -342,7 +343,7 @@ class _Sizes:
     fallback: bool = False
 
     @classmethod
-    def of(cls, pool: EksPool | AksPool) -> "_Sizes":
+    def from_pool(cls, pool: EksPool | AksPool) -> "_Sizes":
         """Return the sizes of a pool."""
         if isinstance(pool, EksPool):
             return cls(pool.settings.nodes, pool.settings.max_nodes, (pool.zone,))
@@ -361,7 +362,7 @@ def _fsx(config: StackConfig) -> list[CostItem]:
 
 
 def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
-    """Return the items of a cluster on AKS, whose workers are priced in the first pools."""
+    """Return the items of a cluster on AKS."""
     system, location = cluster.system_pool, cluster.location
     counts = (system.nodes, system.max_nodes)
     gateways = 0 if cluster.network.subnet_id else 1
@@ -398,7 +399,7 @@ def _aks_gpu(pool: AksPool, nodes: int, location: str, config: StackConfig) -> l
 
 @dataclass(frozen=True)
 class _Price:
-    """One machine's prices, USD per hour; None where unknown."""
+    """The prices of a machine in USD per hour; an unknown price is None."""
 
     on_demand: float | None
     spot: float | None
@@ -407,7 +408,7 @@ class _Price:
 def _highest_price(machines: Sequence[str], region: str, config: StackConfig) -> _Price:
     """Return the highest price of several types, because the cloud may choose any of them.
 
-    It is unknown if one of the prices is.
+    The result is unknown if one of the prices is unknown.
     """
     prices = [machine_price(machine, region, config.cost.prices) for machine in machines]
     return _Price(
@@ -425,14 +426,14 @@ def _pool(
     component: str, name: str, counts: tuple[int, int], price: _Price, *, spot: bool
 ) -> CostItem:
     count, maximum = counts
-    discounted = price.spot if spot else price.on_demand
+    spot_price = price.spot if spot else price.on_demand
     return CostItem(
         component=component,
         name=name,
         count=count,
         maximum=maximum,
         on_demand=price.on_demand,
-        spot=discounted,
+        spot=spot_price,
     )
 
 
@@ -451,15 +452,15 @@ def _fixed(component: str, name: str, count: int, price: float | None) -> CostIt
 
 def as_text(cost: Cost) -> str:
     """Return a text table for a terminal or a comment, with sums and notes below it."""
-    billed = [item for item in cost.items if item.maximum]
-    rows = [("component", "item", "count", "on demand", "spot"), *map(_row, billed)]
+    billed_items = [item for item in cost.items if item.maximum]
+    rows = [("component", "item", "count", "on demand", "spot"), *map(_row, billed_items)]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     text = [_aligned(row, widths) for row in rows]
-    if billed:
+    if billed_items:
         text.insert(1, "-" * len(text[0]))
         text += ["", *_sums(cost)]
     notes = [f"Prices of {cost.as_of}.", *(f"{note[0].upper()}{note[1:]}." for note in cost.notes)]
-    return "\n".join([*(text if billed else []), *([""] if billed else []), *notes])
+    return "\n".join([*(text if billed_items else []), *([""] if billed_items else []), *notes])
 
 
 def _row(item: CostItem) -> tuple[str, str, str, str, str]:
@@ -490,10 +491,10 @@ def _sums(cost: Cost) -> list[str]:
         lines.append(
             f"{title}: {spot} USD/hour with spot nodes, {on_demand} on demand ({month} a month)"
         )
-    missing = cost.total(spot=True, maximum=True).unknown
-    if missing:
-        unpriced = ", ".join(missing)
-        lines.append(f"No price is known for {unpriced}: set everstep:cost.prices to count it.")
+    unknown = cost.total(spot=True, maximum=True).unknown
+    if unknown:
+        items = ", ".join(unknown)
+        lines.append(f"No price is known for {items}: set everstep:cost.prices to count it.")
     return lines
 
 

@@ -48,7 +48,7 @@ class Cluster:
         name: name of the cluster in the cloud; None without a cloud.
         endpoint: address of the API server; None if only the kubeconfig contains it.
         efa_interfaces: number of Elastic Fabric Adapters of a GPU node; 0 without EFA.
-        gpu_zones: zone labels of the GPU nodes, the preferred pool's first; empty if it is not known.
+        gpu_zones: zone labels of the GPU nodes, the preferred pool's first; empty if they are not known.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
     """
 
@@ -83,8 +83,8 @@ class VolumeSource:
         service_account_annotations: annotations of the ServiceAccount whose pods mount it.
         service_account_labels: labels of that ServiceAccount.
         pod_labels: labels of the pods that mount it.
-        prerequisites: resources that must exist before the first mount and until after the last
-            one: a CSI driver, a role, a federated credential.
+        prerequisites: resources that must exist from before the first mount until after the last mount: a CSI
+            driver, a role, a federated credential.
     """
 
     spec: Mapping[str, Any]
@@ -168,7 +168,7 @@ class Environment:
         cluster: the cluster.
         volume: the volume that the workers share.
         registry: host and path of the image registry, without an image's name; None if there is none.
-        data_access: identity that may read `data.source` or `data.cache.source`; None if they need none.
+        data_access: identity that may read `data.source` or `data.cache.source`; None if no identity is needed.
         outputs: stack outputs of the environment, in addition to the outputs of all stacks.
     """
 

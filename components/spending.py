@@ -1,6 +1,6 @@
-"""The deadline, the budget and the prices of the job, as its ElasticJob carries them.
+"""The deadline, the budget and the prices of the job, in the format of its ElasticJob.
 
-The controller has no price table: it counts machine time at the prices written here.
+The controller has no price table: it multiplies machine time by these prices.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def _deadline(text: str | None) -> dict[str, Any]:
 
 
 def _pools(config: StackConfig) -> Iterator[dict[str, Any]]:
-    """Yield the price of each kind of machine that the controller can tell apart, the highest of several."""
+    """Yield the highest price of each combination of pool and capacity type."""
     prices: dict[tuple[str, bool], float] = {}
     for pool in cost.pool_prices(config):
         if pool.price is not None:

@@ -1,9 +1,9 @@
 """TrainingStack: declares all workloads of a stack and their order.
 
-Order of creation: namespace, quota and network policies, services of the GPU nodes, storage, etcd,
-controller, data preparation, job. Deletion is the reverse, so that the job's pods end before the
+The order of creation is: namespace, quota and network policies, services of the GPU nodes, storage, etcd,
+controller, data preparation, job. The order of deletion is the reverse, so that the job's pods end before the
 controller that cleans up after them, and no pod uses the claim when it is deleted. Each component
-waits for all earlier ones, although some could be created in parallel: that costs a few seconds, and
+waits for all earlier components, although some could be created in parallel: this costs a few seconds, but
 an interrupted `up` always leaves a prefix of the complete stack.
 """
 
@@ -46,7 +46,7 @@ class TrainingStackArgs:
         cluster: the cluster on which it runs.
         volume: the volume that the workers share.
         logins: users of the registries in `platform.registryLogins`, with their passwords.
-        data_access: identity that may read `data.source` or `data.cache.source`; None if they need none.
+        data_access: identity that may read `data.source` or `data.cache.source`; None if no identity is needed.
     """
 
     config: StackConfig
@@ -123,7 +123,7 @@ class TrainingStack(Component):
             GovernanceArgs(
                 pods=config.quota.pods, gpus=config.quota.gpus, namespace=self._namespace_name
             ),
-            self.child(after=[self._namespace]),
+            self.child(depends_on=[self._namespace]),
         )
         guards = [governance, *self._declare_logins()]
         if not config.network_policies:
@@ -138,7 +138,7 @@ class TrainingStack(Component):
                     store_readers=self._store_readers,
                 ),
             ),
-            self.child(after=[self._namespace]),
+            self.child(depends_on=[self._namespace]),
         )
         return [*guards, policies]
 
@@ -154,7 +154,9 @@ class TrainingStack(Component):
         if not self._args.logins:
             return []
         args = PullSecretArgs(logins=self._args.logins, namespace=self._namespace_name)
-        return [PullSecret(f"{self.name}-registries", args, self.child(after=[self._namespace]))]
+        return [
+            PullSecret(f"{self.name}-registries", args, self.child(depends_on=[self._namespace]))
+        ]
 
     def _declare_node_services(self) -> list[NodeServices]:
         args = NodeServicesArgs(
@@ -165,14 +167,14 @@ class TrainingStack(Component):
         )
         if not is_needed(args):
             return []
-        opts = self.child(after=self._guards)
+        opts = self.child(depends_on=self._guards)
         return [NodeServices(f"{self.name}-nodes", args, opts)]
 
     def _declare_storage(self) -> SharedClaim:
         return SharedClaim(
             f"{self.name}-storage",
             SharedClaimArgs(source=self._args.volume, namespace=self._namespace_name),
-            self.child(after=[*self._guards, *self._services]),
+            self.child(depends_on=[*self._guards, *self._services]),
         )
 
     def _declare_etcd(self) -> Etcd:
@@ -185,7 +187,7 @@ class TrainingStack(Component):
                 storage=self._storage.storage,
                 run=self._args.config.job.name,
             ),
-            self.child(after=[self._storage]),
+            self.child(depends_on=[self._storage]),
         )
 
     def _declare_controller(self) -> ElasticController:
@@ -197,11 +199,11 @@ class TrainingStack(Component):
                 system_namespace=self._system_namespace,
                 placement=self._args.cluster.system_pool,
             ),
-            self.child(after=[self._etcd]),
+            self.child(depends_on=[self._etcd]),
         )
 
     def _declare_monitoring(self) -> None:
-        """Declare what a Prometheus operator needs; the cluster must have one."""
+        """Declare the objects for a Prometheus operator, which the cluster must already run."""
         config = self._args.config
         if config.platform.monitoring.kind == "none":
             return
@@ -210,10 +212,10 @@ class TrainingStack(Component):
             namespace=self._namespace_name,
             system_namespace=self._system_namespace,
         )
-        Monitoring(f"{self.name}-monitoring", args, self.child(after=[self._controller]))
+        Monitoring(f"{self.name}-monitoring", args, self.child(depends_on=[self._controller]))
 
     def _declare_data(self) -> DataPrep | None:
-        """Declare the preparation of the data set; a program of the user has its own, a cache needs none."""
+        """Declare the preparation of the data set, which a user's program and a cache do not need."""
         config = self._args.config
         if config.job.command or config.data.cache:
             return None
@@ -227,7 +229,7 @@ class TrainingStack(Component):
                 storage=self._storage.storage,
                 access=self._args.data_access,
             ),
-            self.child(after=[self._controller]),
+            self.child(depends_on=[self._controller]),
         )
 
     def _declare_job(self) -> ElasticTrainingJob:
@@ -251,7 +253,7 @@ class TrainingStack(Component):
                 scales_from_zero=self._args.cluster.scales_from_zero,
                 spending=job_spending(config),
             ),
-            self.child(after=[self._data or self._controller, *self._prerequisites]),
+            self.child(depends_on=[self._data or self._controller, *self._prerequisites]),
         )
 
     @property
@@ -270,7 +272,7 @@ class TrainingStack(Component):
             "controller": self._controller.image,
             "etcdEndpoint": self._etcd.endpoint,
             "kubeconfig": cluster.kubeconfig,
-            shared_platform.OUTPUT: shared_platform.exported(
+            shared_platform.OUTPUT: shared_platform.platform_output(
                 config, cluster, self._storage.storage, self._namespace_name, self._etcd.endpoint
             ),
         }

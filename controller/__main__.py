@@ -45,7 +45,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--metrics-port",
         type=int,
         default=CONTROLLER_METRICS_PORT,
-        help="port of /metrics and /healthz; 0 takes any (default: %(default)s)",
+        help="port of /metrics and /healthz; 0 takes any free port (default: %(default)s)",
     )
     parser.add_argument(
         "--leader-elect",
@@ -85,8 +85,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         level=logging.DEBUG if options.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    for noisy in ("kopf", "urllib3", "kubernetes"):
-        logging.getLogger(noisy).setLevel(logging.INFO if options.verbose else logging.WARNING)
+    for logger_name in ("kopf", "urllib3", "kubernetes"):
+        logging.getLogger(logger_name).setLevel(
+            logging.INFO if options.verbose else logging.WARNING
+        )
     return Process(options).run()
 
 
@@ -96,7 +98,7 @@ class Process:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.stop = threading.Event()
-        self.lost = False
+        self.lease_lost = False
         self.metrics = Metrics()
         configuration = partial(client_configuration, options.kubeconfig)
         self.client = KubernetesClient(client.ApiClient(configuration()))
@@ -121,18 +123,18 @@ class Process:
             self.candidate, self.stop, self.operator.record_heartbeat
         ):
             return 0
-        self.metrics.leads.set(1)
+        self.metrics.leader.set(1)
         asyncio.run(self._lead())
         server.shutdown()
-        if self.options.leader_elect and not self.lost:
+        if self.options.leader_elect and not self.lease_lost:
             self.candidate.release()
-        return 1 if self.lost else 0
+        return 1 if self.lease_lost else 0
 
     async def _lead(self) -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
         def on_lost() -> None:
-            self.lost = True
+            self.lease_lost = True
             loop.call_soon_threadsafe(stop.set)
 
         if self.options.leader_elect:

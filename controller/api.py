@@ -21,10 +21,10 @@ from controller.status import Status
 from controller.timestamps import parse_time
 from everstep.catalog.names import PLACEMENT_ANNOTATION, SCALING_ANNOTATION, WORKER_CONTAINER
 
-DEFAULT_GRACE_SECONDS = 30  # Kubernetes' own
-DEFAULT_BACKOFF_LIMIT = 6  # the same as a Kubernetes Job's
+DEFAULT_GRACE_SECONDS = 30  # default of Kubernetes
+DEFAULT_BACKOFF_LIMIT = 6  # default of a Kubernetes Job
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-DNS_LABEL_LENGTH = 63  # RFC 1035; a worker's headless Service has the name of its pod
+DNS_LABEL_LENGTH = 63  # limit of RFC 1035; a worker's headless Service has the name of its pod
 
 
 class CleanPodPolicy(StrEnum):
@@ -96,12 +96,11 @@ class ElasticJob:
     """An ElasticJob.
 
     Attributes:
-        spec: the object's spec, or the last valid one if that is invalid; None if there was never a
-            valid one.
+        spec: the object's spec, or the last valid spec if it is invalid; None if no spec was ever valid.
         faults: faults of the object's current spec, each with its fix; empty for a valid spec.
         created: time at which the object was created; None in a test without one.
         scaling: source of the number of workers.
-        placement: zones of the workers; None if they may be in any.
+        placement: zones of the workers; None if they may be in any zone.
     """
 
     name: str
@@ -268,12 +267,12 @@ def _faults_of_run_policy(source: Mapping[str, Any]) -> list[str]:
 
 
 def _faults_of_name(name: str, max_workers: int) -> list[str]:
-    longest = f"{name}-worker-{max(max_workers, 1) - 1}"
-    if DNS_LABEL.fullmatch(name) and len(longest) <= DNS_LABEL_LENGTH:
+    longest_name = f"{name}-worker-{max(max_workers, 1) - 1}"
+    if DNS_LABEL.fullmatch(name) and len(longest_name) <= DNS_LABEL_LENGTH:
         return []
     return [
         (
-            f"metadata.name is {name!r}; its workers and their Services are named like {longest!r}, which must be "
+            f"metadata.name is {name!r}; its workers and their Services are named like {longest_name!r}, which must be "
             f"at most {DNS_LABEL_LENGTH} lower-case letters, digits and '-', beginning with a letter; create "
             "the job again with such a name"
         )

@@ -2,8 +2,8 @@
 
 Pure. The count considers a node's health, node selectors, excluded values of labels, taints, resource requests,
 and required anti-affinity between pods by hostname. It ignores other node affinity, volumes and pods of other
-namespaces: the scheduler's decision about the pod itself is what counts (see `scaling`). Therefore
-the controller needs no permissions beyond nodes and the pods of its namespace.
+namespaces, because the scheduler makes the decision about each pod (see `scaling`). The controller therefore needs
+no permissions beyond nodes and the pods of its namespace.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,32 +43,34 @@ def _count_on_node(node: Node, pod: Json, pods: Sequence[Json]) -> int:
     spec = pod["spec"]
     if not (
         node.schedulable
-        and _selected(node, spec)
+        and _matches_selectors(node, spec)
         and tolerates_all(spec.get("tolerations") or (), node.taints)
     ):
         return 0
-    excluded = _anti_affinity_labels(pod)
-    if any(_has_labels(labels, other) for labels in excluded for other in pods):
+    excluded_labels = _anti_affinity_labels(pod)
+    if any(_has_labels(labels, other) for labels in excluded_labels for other in pods):
         return 0
     requested = requests(spec) | {"pods": Decimal(1)}
     pod_requests = [requests(other["spec"]) | {"pods": Decimal(1)} for other in pods]
-    free = {
+    free_space = {
         name: _quantity(node.allocatable.get(name, "0"))
         - sum(quantities.get(name, Decimal(0)) for quantities in pod_requests)
         for name in requested
     }
-    fitting = min(int(free[name] // value) for name, value in requested.items() if value > 0)
-    one_per_node = any(_has_labels(labels, pod) for labels in excluded)
-    return max(min(fitting, 1) if one_per_node else fitting, 0)
+    copies = min(int(free_space[name] // value) for name, value in requested.items() if value > 0)
+    one_per_node = any(_has_labels(labels, pod) for labels in excluded_labels)
+    return max(min(copies, 1) if one_per_node else copies, 0)
 
 
 def requests(spec: Json) -> dict[str, Decimal]:
-    """Return a pod's resource requests; a limit without a request counts as one."""
+    """Return a pod's resource requests; a limit without a request counts as a request."""
     total: dict[str, Decimal] = {}
     for container in spec.get("containers") or ():
         for name, value in _container_requests(container).items():
             total[name] = total.get(name, Decimal(0)) + value
-    for container in spec.get("initContainers") or ():  # these run one at a time, before the others
+    for container in (
+        spec.get("initContainers") or ()
+    ):  # init containers run one at a time, before the others
         for name, value in _container_requests(container).items():
             total[name] = max(total.get(name, Decimal(0)), value)
     for name, value in _quantities(spec.get("overhead")).items():
@@ -89,12 +91,12 @@ def _quantity(text: str) -> Decimal:
     return Decimal(parse_quantity(text))  # type: ignore[no-untyped-call]  # the package has no types
 
 
-def _selected(node: Node, spec: Json) -> bool:
+def _matches_selectors(node: Node, spec: Json) -> bool:
     selector = spec.get("nodeSelector") or {}
-    selected = all(node.labels.get(key) == value for key, value in selector.items())
+    matches = all(node.labels.get(key) == value for key, value in selector.items())
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     terms = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()
-    return selected and (not terms or any(not _excludes(term, node) for term in terms))
+    return matches and (not terms or any(not _excludes(term, node) for term in terms))
 
 
 def _excludes(term: Json, node: Node) -> bool:
@@ -106,7 +108,7 @@ def _excludes(term: Json, node: Node) -> bool:
 
 
 def _anti_affinity_labels(pod: Json) -> list[Json]:
-    """Return the labels of pods that this one cannot share a node with; rules by labels only."""
+    """Return the labels of the pods with which this pod cannot share a node; only terms by labels count."""
     affinity = (pod["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
     terms = affinity.get(REQUIRED) or ()
     return [

@@ -31,7 +31,7 @@ from everstep.catalog.names import (
 CONFLICT, NOT_FOUND, INVALID, BAD_REQUEST = 409, 404, 422, 400
 TIMEOUT_SECONDS = (5, 30)  # timeouts of the connection and of the response
 Json = Any  # the body of a response
-JOBS = f"/apis/{ELASTICJOB_API_VERSION}"
+JOBS_PATH = f"/apis/{ELASTICJOB_API_VERSION}"
 
 
 class ApiError(Exception):
@@ -51,7 +51,7 @@ class ApiError(Exception):
 def client_configuration(kubeconfig: str | None) -> client.Configuration:
     """Return the address and the credentials of the API server.
 
-    They are from the given kubeconfig, else the pod's service account, else $KUBECONFIG.
+    The source is the given kubeconfig, else the pod's service account, else $KUBECONFIG.
     """
     configuration = client.Configuration()
     load = cast("Any", config)  # the package has no types here
@@ -79,38 +79,38 @@ class KubernetesClient:
         path: str,
         body: object = None,
         query: Mapping[str, str] | None = None,
-        content: str = "application/json",
+        content_type: str = "application/json",
     ) -> Json:
         """Make a call and return the JSON of the response.
 
         Raises:
             ApiError: the response has an error status.
         """
-        prepared = self.api.param_serialize(
+        parameters = self.api.param_serialize(
             method=method,
             resource_path=path,
             query_params=list((query or {}).items()),
-            header_params={"Accept": "application/json", "Content-Type": content},
+            header_params={"Accept": "application/json", "Content-Type": content_type},
             body=body,
             auth_settings=["BearerToken"],
         )
-        response = self.api.call_api(*prepared, _request_timeout=TIMEOUT_SECONDS)
+        response = self.api.call_api(*parameters, _request_timeout=TIMEOUT_SECONDS)
         text = _text(response)
         if 200 <= response.status < 300:
             return json.loads(text)
         raise ApiError(response.status, _message(text))
 
     def jobs(self, namespace: str | None) -> list[Any]:
-        """Return all ElasticJobs of a namespace, or of all."""
+        """Return all ElasticJobs of a namespace, or of all namespaces."""
         scope = f"/namespaces/{namespace}" if namespace else ""
-        items: list[Any] = self.request("GET", f"{JOBS}{scope}/{ELASTICJOB_PLURAL}")["items"]
+        items: list[Any] = self.request("GET", f"{JOBS_PATH}{scope}/{ELASTICJOB_PLURAL}")["items"]
         return items
 
     def job(self, namespace: str, name: str) -> Json:
         """Return an ElasticJob's JSON; None if it does not exist."""
-        return self._find(f"{JOBS}/namespaces/{namespace}/{ELASTICJOB_PLURAL}/{name}")
+        return self._find(f"{JOBS_PATH}/namespaces/{namespace}/{ELASTICJOB_PLURAL}/{name}")
 
-    def owned(self, kind: str, job_name: str, namespace: str, uid: str) -> list[Any]:
+    def owned_objects(self, kind: str, job_name: str, namespace: str, uid: str) -> list[Any]:
         """Return the `pods` or `services` that a job controls."""
         selector = _selector(pods.selector(job_name))
         path = f"/api/v1/namespaces/{namespace}/{kind}"
@@ -140,8 +140,8 @@ class KubernetesClient:
         node_selector = pod["spec"].get("nodeSelector") or {}
         selector = {"labelSelector": _selector(node_selector)}
         unfinished = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-        # Nodes first: a pod scheduled in between is counted, and the resources of a pod that ends in
-        # between are found by the next pass.
+        # Nodes are read first: a pod that is scheduled in between is counted, and the next pass finds the resources
+        # of a pod that ends in between.
         nodes = [read_node(item) for item in self._list("/api/v1/nodes", selector)]
         namespace_pods = self._list(f"/api/v1/namespaces/{job.namespace}/pods", unfinished)
         return count_schedulable(pod, nodes, namespace_pods)
@@ -156,7 +156,7 @@ class KubernetesClient:
         if job.spec is None or job.faults or job.spec.source == job.status.last_valid_spec:
             return None
         if key not in self._rejections:
-            self._rejections.clear()  # passes of one job follow each other, so one entry is enough
+            self._rejections.clear()  # a lost entry costs only another dry run
             self._rejections[key] = self._dry_run(job)
         return self._rejections[key]
 
@@ -174,7 +174,7 @@ class KubernetesClient:
     def write_status(self, source: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """Write a job's status, unless it has changed since it was read (ApiError 409)."""
         metadata = source["metadata"]
-        path = f"{JOBS}/namespaces/{metadata['namespace']}/{ELASTICJOB_PLURAL}/{metadata['name']}/status"
+        path = f"{JOBS_PATH}/namespaces/{metadata['namespace']}/{ELASTICJOB_PLURAL}/{metadata['name']}/status"
         self.request("PUT", path, {**source, "status": status})
 
     def create(self, kind: str, namespace: str, body: Mapping[str, Any]) -> None:
@@ -188,7 +188,7 @@ class KubernetesClient:
         change = {"metadata": {"uid": pod.uid, "annotations": annotations}}
         path = f"/api/v1/namespaces/{job.namespace}/pods/{pod.name}"
         try:
-            self.request("PATCH", path, change, content="application/merge-patch+json")
+            self.request("PATCH", path, change, content_type="application/merge-patch+json")
         except ApiError as error:
             if error.code not in (NOT_FOUND, CONFLICT):  # 409: another pod has that name now
                 raise
@@ -211,7 +211,7 @@ class KubernetesClient:
 
     def delete_job(self, job: ElasticJob) -> None:
         """Delete a job and, through the garbage collector, all that it owns."""
-        path = f"{JOBS}/namespaces/{job.namespace}/{ELASTICJOB_PLURAL}/{job.name}"
+        path = f"{JOBS_PATH}/namespaces/{job.namespace}/{ELASTICJOB_PLURAL}/{job.name}"
         self._delete(path, {"preconditions": {"uid": job.uid}, "propagationPolicy": "Background"})
 
     def record_event(self, job: ElasticJob, event: Event, now: datetime) -> None:

@@ -12,7 +12,7 @@ from everstep.capacity.placement import State
 from everstep.catalog.metrics import WORKER_STEPS
 from everstep.catalog.names import PLACEMENT_ANNOTATION
 
-EVENT_OF_STATE = {
+STATE_EVENTS = {
     State.SETTLED: "ZoneSettled",
     State.SHORT: "ZoneShort",
     State.SEARCHING: "ZonesSearched",
@@ -78,14 +78,14 @@ def _placement_events(old: PlacementState | None, new: PlacementState | None) ->
     last_move = new.moves[-1] if new.moves and new.move is None else None
     if last_move and old and old.move:
         seconds = ((last_move.ended or last_move.began) - last_move.began).total_seconds()
-        direction = f"from {last_move.origin} to {last_move.to}"
+        direction = f"from {last_move.origin} to {last_move.destination}"
         text = f"moved {direction} in {seconds:.0f} s: {last_move.reason}"
         if last_move.abandoned:
             text = f"gave up the move {direction} after {seconds:.0f} s: too few workers ran there"
         reason = "MoveAbandoned" if last_move.abandoned else "Moved"
         events.append(Event(reason=reason, message=text, warning=last_move.abandoned))
     if old is None or (new.state, new.zone) != (old.state, old.zone):
-        reason, message = EVENT_OF_STATE[new.state], f"{new.zone}: {new.reason}"
+        reason, message = STATE_EVENTS[new.state], f"{new.zone}: {new.reason}"
         events.append(Event(reason=reason, message=message))
     return events
 
@@ -96,9 +96,9 @@ def _unjoined_events(old: PlacementState | None, new: PlacementState) -> list[Ev
     if move is None or not move.unjoined or (previous_move and previous_move.unjoined):
         return []
     text = (
-        f"{count(move.unjoined, 'worker')} in {move.to} did not complete a step in time: the workers of {move.origin} "
-        "leave, and the group resumes from its checkpoint if none has joined; read the log of the new workers, or "
-        f"raise joinSeconds in the annotation {PLACEMENT_ANNOTATION} if they need longer. A program that does not "
-        f"export {WORKER_STEPS.name} is always awaited for that long"
+        f"{count(move.unjoined, 'worker')} in {move.destination} did not complete a step in time: the workers of "
+        f"{move.origin} leave, and the group resumes from its checkpoint if none has joined; read the log of the new "
+        f"workers, or raise joinSeconds in the annotation {PLACEMENT_ANNOTATION} if they need longer. A program that "
+        f"does not export {WORKER_STEPS.name} is always awaited for that long"
     )
     return [Event(reason="WorkersNotJoined", message=text, warning=True)]

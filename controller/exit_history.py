@@ -1,10 +1,10 @@
 """The exit history of each worker: how often it ended, why, and when it may be replaced.
 
-A pod's history is deleted with it; these records remain, in the job's status. They are written
-before a failed pod is deleted, which loses no failure, and by the pod's uid, so that none is
-counted twice, whenever the controller stops in between.
+A pod's history is deleted with it; these records remain, in the job's status. A record is written
+before its failed pod is deleted, so that no failure is lost. It contains the pod's uid, so that no failure is
+counted twice, even if the controller stops in between.
 
-A *failure* is caused by the trainer: an exit code from 1 to 127, a crash, or no memory left. It
+A *failure* is caused by the trainer: an exit code from 1 to 127, a crash, or a lack of memory. It
 counts against the back-off limit. A *disruption* is caused by the node: a signal, an eviction, a
 deletion, a lost node. It does not count, since on spot nodes it is unrelated to the training. A
 pod that is repeatedly disrupted right after its start is still replaced ever more slowly.
@@ -25,9 +25,7 @@ SIGNAL_EXIT_CODES = frozenset({130, 137, 138, 143})  # SIGINT, SIGKILL, the trai
 STEADY_SECONDS = 300  # a run of this length resets the counts of earlier exits
 FIRST_DELAY_SECONDS = 2.0
 MAX_DELAY_SECONDS = 300.0
-MAX_FAILURE_DELAY_SECONDS = (
-    3600.0  # for a worker that fails without a disruption: its node or program is faulty
-)
+MAX_FAILURE_DELAY_SECONDS = 3600.0  # limit for a faulty node or program
 
 
 class Cause(StrEnum):
@@ -46,7 +44,7 @@ class WorkerRecord:
 
     Attributes:
         pod: uid of the newest pod.
-        ended: True if the exit of that pod is counted below.
+        ended: True if the exit of that pod is counted in this record.
         restarts: number of replacements, including the next one if it is due.
         failures: consecutive failures without a steady run in between.
         quick_exits: consecutive exits of any kind without a steady run in between.
@@ -111,29 +109,32 @@ class WorkerExit:
 
 
 def update_records(
-    records: Mapping[int, WorkerRecord], pods: Sequence["Pod"], lost: frozenset[str], now: datetime
+    records: Mapping[int, WorkerRecord],
+    pods: Sequence["Pod"],
+    lost_uids: frozenset[str],
+    now: datetime,
 ) -> tuple[dict[int, WorkerRecord], list[WorkerExit]]:
     """Update the records from the observed pods.
 
     Args:
         records: records in the status, by index.
         pods: the job's pods, at most one for each index.
-        lost: uids of pods on lost nodes.
+        lost_uids: uids of pods on lost nodes.
         now: the current time, from which the back-off of a failure counts.
 
     Returns:
         The updated records, and the exits that are new in them.
     """
-    updated, exits = dict(records), list[WorkerExit]()
+    new_records, exits = dict(records), list[WorkerExit]()
     by_index = {pod.index: pod for pod in pods}
     for index, record in records.items():
         pod = by_index.get(index)
         if (pod is None or pod.uid != record.pod) and not record.ended and not record.succeeded:
             message = f"worker {index}'s pod was deleted"
-            updated[index], deleted = _record_exit(record, index, Cause.DELETED, message)
-            exits.append(deleted)
+            new_records[index], deletion = _record_exit(record, index, Cause.DELETED, message)
+            exits.append(deletion)
     for index, pod in by_index.items():
-        record = updated.get(index) or WorkerRecord(pod=pod.uid)
+        record = new_records.get(index) or WorkerRecord(pod=pod.uid)
         if record.pod != pod.uid:
             record = replace(
                 record,
@@ -142,10 +143,11 @@ def update_records(
                 not_before=None,
                 cause=record.cause if record.restarts else "",
             )
-        updated[index], new_exit = _update_record(record, pod, lost=pod.uid in lost, now=now)
+        lost = pod.uid in lost_uids
+        new_records[index], new_exit = _update_record(record, pod, lost=lost, now=now)
         if new_exit:
             exits.append(new_exit)
-    return updated, exits
+    return new_records, exits
 
 
 def _update_record(
@@ -166,7 +168,7 @@ def _update_record(
 def _record_exit(
     record: WorkerRecord, index: int, cause: Cause, message: str
 ) -> tuple[WorkerRecord, WorkerExit]:
-    updated = replace(
+    new_record = replace(
         record,
         ended=True,
         restarts=record.restarts + 1,
@@ -174,7 +176,7 @@ def _record_exit(
         exit_code=None,
         not_before=None,
     )
-    return updated, WorkerExit(index=index, cause=cause, message=message)
+    return new_record, WorkerExit(index=index, cause=cause, message=message)
 
 
 def _record_failure(
@@ -182,26 +184,27 @@ def _record_failure(
 ) -> tuple[WorkerRecord, WorkerExit]:
     cause = cause_of(pod)
     message = f"{pod.name} {describe_exit(pod)}"
-    updated, worker_exit = _record_exit(record, pod.index, cause, message)
-    updated = replace(updated, exit_code=pod.exit_code)
+    new_record, worker_exit = _record_exit(record, pod.index, cause, message)
+    new_record = replace(new_record, exit_code=pod.exit_code)
     if pod.terminating:  # the exit code of a deleted pod is unrelated to the training
-        return updated, worker_exit
-    steady = _run_seconds(pod) >= STEADY_SECONDS
-    updated = replace(
-        updated,
-        failures=(0 if steady else record.failures) + (cause is Cause.FAILED),
-        quick_exits=0 if steady else record.quick_exits + 1,
-        failed_on=(pod.node or "") if cause is Cause.FAILED else "" if steady else record.failed_on,
+        return new_record, worker_exit
+    was_steady = _run_seconds(pod) >= STEADY_SECONDS
+    last_failed_on = "" if was_steady else record.failed_on
+    new_record = replace(
+        new_record,
+        failures=(0 if was_steady else record.failures) + (cause is Cause.FAILED),
+        quick_exits=0 if was_steady else record.quick_exits + 1,
+        failed_on=(pod.node or "") if cause is Cause.FAILED else last_failed_on,
     )
     # The first disruption after a steady run has no delay: every second costs an idle GPU.
     free_exits = 0 if cause is Cause.FAILED else 1
-    longest = MAX_FAILURE_DELAY_SECONDS if cause is Cause.FAILED else MAX_DELAY_SECONDS
-    delay = delay_seconds(updated.quick_exits - free_exits, longest)
+    max_delay = MAX_FAILURE_DELAY_SECONDS if cause is Cause.FAILED else MAX_DELAY_SECONDS
+    delay = delay_seconds(new_record.quick_exits - free_exits, max_delay)
     if delay:
-        # From now, not from the exit: a kubelet may report that seconds later, and the log must
+        # The delay begins now, not at the exit: a kubelet may report the exit seconds later, and the log must
         # stay readable for the whole delay.
-        updated = replace(updated, not_before=now + timedelta(seconds=delay))
-    return updated, worker_exit
+        new_record = replace(new_record, not_before=now + timedelta(seconds=delay))
+    return new_record, worker_exit
 
 
 def cause_of(pod: "Pod") -> Cause:
@@ -224,11 +227,11 @@ def describe_exit(pod: "Pod") -> str:
     return f"ended without an exit code ({pod.reason or 'no reason given'})"
 
 
-def delay_seconds(exits: int, longest: float = MAX_DELAY_SECONDS) -> float:
-    """Return the delay after a number of consecutive exits: 0, 2, 4, 8 s and so on, up to `longest`."""
+def delay_seconds(exits: int, max_delay: float = MAX_DELAY_SECONDS) -> float:
+    """Return the delay after a number of consecutive exits: 0, 2, 4, 8 s and so on, up to `max_delay`."""
     if exits < 1:
         return 0.0
-    return min(FIRST_DELAY_SECONDS * 2.0 ** min(exits - 1, 30), longest)
+    return min(FIRST_DELAY_SECONDS * 2.0 ** min(exits - 1, 30), max_delay)
 
 
 def _run_seconds(pod: "Pod") -> float:

@@ -1,10 +1,10 @@
 """The workers that have joined the group, from their metrics: each counts the steps that it has completed itself.
 
-That a pod runs says nothing: its program still loads libraries, waits for the group's next step and copies the
-state. On a busy machine this takes minutes. A worker that has completed a step has the state.
+A running pod has not necessarily joined: its program still loads libraries, waits for the group's next step and copies
+the state. On a busy machine this takes minutes. A worker that has completed a step has the state.
 
-Why not a readiness probe: pods of other programs have none, and a worker that waits for its group would be taken
-out of the Services by which the others find it.
+A readiness probe is not an alternative: pods of users' programs have none, and it would remove a worker that waits for
+its group from the Services through which the other workers find it.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,18 +32,18 @@ def has_joined(text: str, pod: Pod) -> bool:
 
 @dataclass
 class JoinReader:
-    """Reader of the workers that have joined, of all jobs. A worker that has joined is not probed again.
+    """Reader that finds the workers of all jobs that have joined their group.
 
-    A restarted controller probes all of them again.
+    A worker that has joined is probed again only by a restarted controller.
 
     Attributes:
         scrape: returns the metrics at the address of a pod.
     """
 
     scrape: Callable[[str], str] = scrape
-    _joined: dict[str, frozenset[Process]] = field(default_factory=dict)
+    _joined_processes: dict[str, frozenset[Process]] = field(default_factory=dict)
 
-    def joined(self, uid: str, pods: Iterable[Pod]) -> frozenset[str]:
+    def joined_pods(self, uid: str, pods: Iterable[Pod]) -> frozenset[str]:
         """Return the uids of the pods that are known to have joined the group.
 
         Args:
@@ -51,21 +51,23 @@ class JoinReader:
             pods: the pods that are awaited.
         """
         running = {(pod.uid, pod.started): pod for pod in pods if pod.phase == "Running"}
-        known_processes = self._joined.get(uid, frozenset()) & running.keys()
-        unknown = {
+        known_processes = self._joined_processes.get(uid, frozenset()) & running.keys()
+        unknown_processes = {
             process: pod for process, pod in running.items() if process not in known_processes
         }
         with ThreadPoolExecutor(PARALLEL_REQUESTS) as threads:
-            have_joined = threads.map(self._has_joined, unknown.values())
+            results = threads.map(self._has_joined, unknown_processes.values())
         known_processes |= {
-            process for process, joined in zip(unknown, have_joined, strict=True) if joined
+            process
+            for process, has_joined in zip(unknown_processes, results, strict=True)
+            if has_joined
         }
-        self._joined[uid] = known_processes
+        self._joined_processes[uid] = known_processes
         return frozenset(pod_uid for pod_uid, _ in known_processes)
 
     def forget(self, uid: str) -> None:
         """Forget a job whose move has ended."""
-        self._joined.pop(uid, None)
+        self._joined_processes.pop(uid, None)
 
     def _has_joined(self, pod: Pod) -> bool:
         try:

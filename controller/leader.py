@@ -1,9 +1,8 @@
 """Leader election with a Lease: one of several controllers acts, the others stand by.
 
-kopf's peering needs a custom resource, and two peers of equal priority stop each other. A
-`coordination.k8s.io` Lease is what Kubernetes' own controllers use. Two leaders at the same time do
-no harm for a moment: pods have fixed names, and a status is written only if it has not
-changed since it was read.
+kopf's peering needs a custom resource, and two peers of equal priority stop each other. Kubernetes' own
+controllers use a `coordination.k8s.io` Lease, too. Two simultaneous leaders do no harm for a moment:
+pods have fixed names, and a status is written only if it has not changed since it was read.
 """
 
 import logging
@@ -52,7 +51,7 @@ class Candidate:
                 self.client.request("POST", path, {**body, "spec": self._lease_spec({})})
                 return True
             spec = lease.get("spec") or {}
-            if not self._available(lease["metadata"]["resourceVersion"], spec):
+            if not self._is_available(lease["metadata"]["resourceVersion"], spec):
                 return False
             self.client.request(
                 "PUT", f"{path}/{LEASE_NAME}", {**lease, "spec": self._lease_spec(spec)}
@@ -83,7 +82,7 @@ class Candidate:
                 return None
             raise
 
-    def _available(self, version: str, spec: dict[str, Any]) -> bool:
+    def _is_available(self, version: str, spec: dict[str, Any]) -> bool:
         holder = spec.get("holderIdentity")
         if not holder or holder == self.identity:
             return True
@@ -105,10 +104,12 @@ class Candidate:
         }
 
 
-def wait_to_lead(candidate: Candidate, stop: threading.Event, beat: Callable[[], None]) -> bool:
+def wait_to_lead(
+    candidate: Candidate, stop: threading.Event, record_heartbeat: Callable[[], None]
+) -> bool:
     """Wait until the candidate holds the lease; return False if `stop` is set before."""
     while not stop.is_set():
-        beat()
+        record_heartbeat()
         try:
             if candidate.try_to_lead():
                 log.info("%s is the leader", candidate.identity)
@@ -119,18 +120,18 @@ def wait_to_lead(candidate: Candidate, stop: threading.Event, beat: Callable[[],
     return False
 
 
-def keep_leading(candidate: Candidate, stop: threading.Event, lost: Callable[[], None]) -> None:
-    """Renew the lease until `stop` is set; call `lost` once it has expired or is held by another one."""
-    renewed = candidate.clock()
+def keep_leading(candidate: Candidate, stop: threading.Event, on_lost: Callable[[], None]) -> None:
+    """Renew the lease until `stop` is set; call `on_lost` once it has expired or another candidate holds it."""
+    renewed_at = candidate.clock()
     while not stop.wait(RENEW_SECONDS):
         try:
-            held = candidate.try_to_lead()
+            is_leader = candidate.try_to_lead()
         except Exception as error:  # not fatal: the lease is held until it expires
             log.warning("the lease was not renewed: %s", error)
-            held = candidate.clock() - renewed < LEASE_SECONDS - RENEW_SECONDS
+            is_leader = candidate.clock() - renewed_at < LEASE_SECONDS - RENEW_SECONDS
         else:
-            renewed = candidate.clock()
-        if not held:
+            renewed_at = candidate.clock()
+        if not is_leader:
             log.error("the lease is lost; another controller is the leader")
-            lost()
+            on_lost()
             return

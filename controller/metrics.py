@@ -18,7 +18,7 @@ from everstep.catalog import metrics
 REQUEST_SECONDS = 10.0
 """Time for one request; a client that sends nothing must not occupy its thread indefinitely."""
 
-M = TypeVar("M", Counter, Gauge, Histogram)
+MetricT = TypeVar("MetricT", Counter, Gauge, Histogram)
 Environ = dict[str, Any]
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 
@@ -35,14 +35,14 @@ class Metrics:
         self.desired_workers = self._make(Gauge, metrics.DESIRED_WORKERS)
         self.running_workers = self._make(Gauge, metrics.RUNNING_WORKERS)
         self.zone = self._make(Gauge, metrics.ZONE)
-        self.spent = self._make(Gauge, metrics.SPENT_USD)
+        self.spent_usd = self._make(Gauge, metrics.SPENT_USD)
         self.budget = self._make(Gauge, metrics.BUDGET_USD)
         self.on_demand = self._make(Gauge, metrics.ON_DEMAND_WORKERS)
         self.moves = self._make(Counter, metrics.MOVES)
         self.restarts = self._make(Counter, metrics.RESTARTS)
         self.passes = self._make(Histogram, metrics.RECONCILE_SECONDS)
         self.errors = self._make(Counter, metrics.RECONCILE_ERRORS)
-        self.leads = self._make(Gauge, metrics.LEADER)
+        self.leader = self._make(Gauge, metrics.LEADER)
         self._conditions: dict[tuple[str, str], frozenset[str]] = {}
         self._zones: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
@@ -51,7 +51,7 @@ class Metrics:
         for kind in ConditionType:
             self.jobs.labels(kind)
 
-    def _make(self, kind: type[M], metric: metrics.Metric) -> M:
+    def _make(self, kind: type[MetricT], metric: metrics.Metric) -> MetricT:
         return kind(metric.base, metric.description, metric.labels, registry=self.registry)
 
     def observe_job(self, key: tuple[str, str], status: Status, spec: Spec | None) -> None:
@@ -66,36 +66,36 @@ class Metrics:
             condition.type for condition in status.conditions if condition.is_true
         )
         with self._lock:
-            before = self._conditions.get(key, frozenset())
+            previous = self._conditions.get(key, frozenset())
             self._conditions[key] = true_conditions
-        self._move(before, true_conditions)
+        self._update_job_counts(previous, true_conditions)
         for kind in ConditionType:
             self.conditions.labels(*key, kind).set(kind in true_conditions)
-        trains = spec is not None and not has_finished(status) and not spec.run_policy.suspend
-        replicas = spec.replicas if spec and trains else 0
-        scaling = status.scaling if trains else None
+        is_active = spec is not None and not has_finished(status) and not spec.run_policy.suspend
+        replicas = spec.replicas if spec and is_active else 0
+        scaling = status.scaling if is_active else None
         self.replicas.labels(*key).set(replicas)
         self.min_replicas.labels(*key).set(spec.min_replicas if spec and replicas else 0)
         self.desired_workers.labels(*key).set(scaling.desired if scaling else replicas)
         self.running_workers.labels(*key).set(status.active)
-        self._observe_zone(key, status.placement.zone if status.placement and trains else None)
+        self._observe_zone(key, status.placement.zone if status.placement and is_active else None)
         self._observe_spending(key, status, spec)
 
     def count_moves(self, key: tuple[str, str], old: Status, new: Status) -> None:
-        """Count the moves that a written status has and the one before does not."""
+        """Count the moves that a written status has and the previous status does not have."""
         if new.placement is None:
             return
-        before = old.placement.move_count if old.placement else 0
-        self.moves.labels(*key).inc(new.placement.move_count - before)
+        old_count = old.placement.move_count if old.placement else 0
+        self.moves.labels(*key).inc(new.placement.move_count - old_count)
 
     def _observe_spending(self, key: tuple[str, str], status: Status, spec: Spec | None) -> None:
-        """Export the spending of a job with limits or prices; of another job, none."""
+        """Export the spending of a job with limits or prices, and no spending of other jobs."""
         spending, budget = (
             status.spending,
             spec.spending.budget_usd if spec and spec.spending else None,
         )
         values = {
-            self.spent: spending.usd if spending else None,
+            self.spent_usd: spending.usd if spending else None,
             self.on_demand: spending.on_demand if spending else None,
             self.budget: budget,
         }
@@ -107,33 +107,33 @@ class Metrics:
 
     def _observe_zone(self, key: tuple[str, str], zone: str | None) -> None:
         with self._lock:
-            before = self._zones.pop(key, None)
+            previous = self._zones.pop(key, None)
             if zone is not None:
                 self._zones[key] = zone
-        if before is not None and before != zone:
-            self.zone.remove(*key, before)
+        if previous is not None and previous != zone:
+            self.zone.remove(*key, previous)
         if zone is not None:
             self.zone.labels(*key, zone).set(1)
 
     def forget(self, key: tuple[str, str]) -> None:
         """Stop counting a deleted job."""
         with self._lock:
-            before = self._conditions.pop(key, frozenset())
-        self._move(before, frozenset())
+            previous = self._conditions.pop(key, frozenset())
+        self._update_job_counts(previous, frozenset())
         self._observe_zone(key, None)
         self.moves.remove(*key)
         for gauge in (
             self.replicas, self.min_replicas, self.desired_workers, self.running_workers,
-            self.spent, self.budget, self.on_demand,
+            self.spent_usd, self.budget, self.on_demand,
         ):  # fmt: skip
             gauge.remove(*key)
         for kind in ConditionType:
             self.conditions.remove(*key, kind)
 
-    def _move(self, before: frozenset[str], after: frozenset[str]) -> None:
-        for kind in before - after:
+    def _update_job_counts(self, old: frozenset[str], new: frozenset[str]) -> None:
+        for kind in old - new:
             self.jobs.labels(kind).dec()
-        for kind in after - before:
+        for kind in new - old:
             self.jobs.labels(kind).inc()
 
 

@@ -35,14 +35,14 @@ class Pod:
             exited with 0 without a signal; `Failed` is every other end.
         exit_code: exit code of the training container; None if it is unknown.
         disrupted: True if the node caused the end.
-        waiting_reason: reason why it does not run yet; empty if Kubernetes gives none.
+        waiting_reason: reason why it does not run yet; empty if Kubernetes gives no reason.
         crash_looping: True if the kubelet restarts it repeatedly.
-        bounds: value of its bounds annotation, `min:max`; empty if there is none.
-        zone: zone in which it was created; empty if it may run in any.
+        bounds: value of its bounds annotation, `min:max`; empty without the annotation.
+        zone: zone in which it was created; empty if it may run in any zone.
         interrupted: True if its node has an interruption notice.
         on_demand: True if it was created for an on-demand machine.
-        bound: time at which it got its node; None if it is not known.
-        address: its IP address; empty if there is none.
+        bound_since: time since which it has had a node; None if it is not known.
+        address: IP address of the pod; empty until it has one.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Pod:
     zone: str = ""
     interrupted: bool = False
     on_demand: bool = False
-    bound: datetime | None = None
+    bound_since: datetime | None = None
     address: str = ""
 
     @property
@@ -80,7 +80,7 @@ class Placeholder:
 
     Attributes:
         zone: zone in which it requests a machine.
-        bound_since: time since which it has had a node; None if there is none.
+        bound_since: time since which it has had a node; None without a node.
         ended: True if it has ended or is being deleted.
     """
 
@@ -104,7 +104,7 @@ class Node:
     """A node.
 
     Attributes:
-        unready_since: None while it is Ready.
+        unready_since: time since which it has not been Ready; None while it is Ready.
         cordoned: True if it is unschedulable.
         allocatable: resources for pods, as Kubernetes quantities ("500m", "2Gi").
     """
@@ -152,10 +152,12 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
     container = _worker_status(status)
     state = container.get("state") or {}
     terminated = state.get("terminated") or {}
-    last = (container.get("lastState") or {}).get("terminated") or {}
+    last_terminated = (container.get("lastState") or {}).get("terminated") or {}
     selector = source.get("spec", {}).get("nodeSelector") or {}
     crash_looping = (state.get("waiting") or {}).get("reason") == "CrashLoopBackOff"
-    exit_code = terminated.get("exitCode", last.get("exitCode") if crash_looping else None)
+    exit_code = terminated.get(
+        "exitCode", last_terminated.get("exitCode") if crash_looping else None
+    )
     return Pod(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -179,7 +181,7 @@ def read_pod(source: Mapping[str, Any]) -> Pod:
         zone=selector.get(ZONE_LABEL, ""),
         interrupted=DEADLINE_ANNOTATION in (metadata.get("annotations") or {}),
         on_demand=selector.get(CAPACITY_LABEL) == ON_DEMAND,
-        bound=_bound_since(source),
+        bound_since=_bound_since(source),
         address=status.get("podIP", ""),
     )
 
@@ -197,7 +199,7 @@ def read_placeholder(source: Mapping[str, Any]) -> Placeholder:
 
 
 def _bound_since(source: Mapping[str, Any]) -> datetime | None:
-    """Return the time since which a pod has had a node; None if there is none."""
+    """Return the time since which a pod has had a node; None without a node."""
     if not source.get("spec", {}).get("nodeName"):
         return None
     conditions = (source.get("status") or {}).get("conditions") or ()
@@ -235,8 +237,8 @@ def _disrupted(status: Mapping[str, Any]) -> bool:
 def _worker_status(status: Mapping[str, Any]) -> Mapping[str, Any]:
     for container in status.get("containerStatuses") or ():
         if container["name"] == WORKER_CONTAINER:
-            status_of_worker: Mapping[str, Any] = container
-            return status_of_worker
+            worker_status: Mapping[str, Any] = container
+            return worker_status
     return {}
 
 

@@ -8,7 +8,7 @@ from controller import exit_history
 from controller.actions import Deletion
 from controller.api import ElasticJob
 from controller.objects import Node, Placeholder, Pod
-from controller.placement import Observed, PlacementPlan, plan_placement
+from controller.placement import ObservedPlacement, PlacementPlan, plan_placement
 from controller.placement_state import PlacementState
 from controller.scaling import (
     RaiseBasis,
@@ -25,7 +25,7 @@ from everstep.capacity.on_demand import Purchase
 from everstep.catalog.names import ZONE_LABEL
 
 DEFAULT_TIMEOUTS = Timeouts()
-NODE_GRACE_SECONDS = 30  # added to the 40 s in which Kubernetes marks a silent node as not Ready
+NODE_GRACE_SECONDS = 30  # added to the 40 s after which Kubernetes marks a silent node as not Ready
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class ObservedState:
 
     Attributes:
         services: names of the job's Services.
-        lost: pods whose node is lost; the rules treat them as absent.
+        lost_pods: pods whose node is lost; the rules treat them as absent.
         last_error: error of the last pass's actions; empty if they succeeded.
         status: the job's status, with the records of its workers updated from the pods.
         exits: exits of workers that are new in this status.
@@ -48,7 +48,7 @@ class ObservedState:
     job: ElasticJob
     pods: tuple[Pod, ...]
     services: frozenset[str]
-    lost: tuple[Pod, ...]
+    lost_pods: tuple[Pod, ...]
     now: datetime
     last_error: str
     status: Status
@@ -61,47 +61,51 @@ class ObservedState:
 
     @property
     def purchase(self) -> Purchase | None:
-        """Workers to have on demand; None if that is left to the cluster autoscaler."""
+        """Workers to run on demand; None if the cluster autoscaler decides."""
         return self.spending.purchase if self.spending else None
 
     @property
-    def bought(self) -> int:
-        """Number of workers to have on demand."""
+    def on_demand_workers(self) -> int:
+        """Number of workers to run on demand."""
         return self.purchase.on_demand if self.purchase else 0
 
     @property
     def suspended(self) -> bool:
         """True if the job must have no workers: no capacity does not count while workers are on demand."""
         spec = self.job.spec
-        return spec is not None and spec.suspended and (spec.run_policy.suspend or not self.bought)
+        return (
+            spec is not None
+            and spec.suspended
+            and (spec.run_policy.suspend or not self.on_demand_workers)
+        )
 
     @property
-    def present(self) -> list[Pod]:
+    def present_pods(self) -> list[Pod]:
         """Pods whose node is not lost, by index."""
-        return [pod for pod in self.pods if pod not in self.lost]
+        return [pod for pod in self.pods if pod not in self.lost_pods]
 
     @property
-    def running(self) -> list[Pod]:
+    def running_pods(self) -> list[Pod]:
         """Running pods that are not terminating."""
-        return [pod for pod in self.present if pod.phase == "Running" and not pod.terminating]
+        return [pod for pod in self.present_pods if pod.phase == "Running" and not pod.terminating]
 
     @property
-    def active(self) -> list[Pod]:
+    def active_pods(self) -> list[Pod]:
         """Pending and running pods that are not terminating."""
-        return [pod for pod in self.present if not pod.ended and not pod.terminating]
+        return [pod for pod in self.present_pods if not pod.ended and not pod.terminating]
 
     @property
-    def staying(self) -> list[Pod]:
-        """Pods of `present` that are not in the zone which the group leaves."""
+    def staying_pods(self) -> list[Pod]:
+        """Pods of `present_pods` that are not in the zone that the group leaves."""
         move = self.status.placement.move if self.status.placement else None
-        return [pod for pod in self.present if move is None or pod.zone != move.left]
+        return [pod for pod in self.present_pods if move is None or pod.zone != move.leaving_zone]
 
     def with_spending(
         self, share: float | None, nodes: Mapping[str, Node | None]
     ) -> "ObservedState":
-        """Return the state with what was spent and what to buy; a job without budget left is suspended.
+        """Return the state with the spending of the job and its plan; a used-up budget suspends the job.
 
-        The rules then treat it like a job that its owner has suspended.
+        The rules then treat the job like a job that its owner has suspended.
         """
         spec, created = self.job.spec, self.job.created or self.now
         if spec is None or spec.spending is None:
@@ -110,10 +114,12 @@ class ObservedState:
         observed = ObservedSpending(
             settings=spec.spending,
             created=created,
-            wanted=spec.max_replicas if self.job.scaling is Scaling.CAPACITY else spec.replicas,
+            wanted_workers=spec.max_replicas
+            if self.job.scaling is Scaling.CAPACITY
+            else spec.replicas,
             min_workers=spec.min_replicas,
             grace_seconds=spec.grace_seconds,
-            pods=self.present,
+            pods=self.present_pods,
             nodes=nodes,
             share=share,
             runs=not (spec.suspended or has_ended),
@@ -137,12 +143,14 @@ class ObservedState:
         ends = status.training_ended or any(worker.succeeded for worker in status.workers.values())
         if settings is None or spec is None or spec.suspended or ends:
             return self
-        observed = Observed(
+        observed = ObservedPlacement(
             settings=settings,
-            wanted=spec.max_replicas if self.job.scaling is Scaling.CAPACITY else spec.replicas,
+            wanted_workers=spec.max_replicas
+            if self.job.scaling is Scaling.CAPACITY
+            else spec.replicas,
             min_workers=spec.min_replicas,
             max_workers=spec.max_replicas,
-            pods=self.present,
+            pods=self.present_pods,
             placeholders=self.placeholders,
             now=self.now,
             starting_since=self._starting_since(),
@@ -154,16 +162,16 @@ class ObservedState:
         return state.waking_at(*placement.wake_times)
 
     def _starting_since(self) -> datetime | None:
-        """Return since when the job's first machines may be on their way; None if they are not."""
+        """Return the time since which the job waits for its first machines; None if it does not wait for them."""
         scaling = self.job.status.scaling
-        none_came = scaling is not None and scaling.desired == 0
+        has_no_machines = scaling is not None and scaling.desired == 0
         has_run = any(record.restarts for record in self.status.workers.values())
-        return None if none_came or has_run else self.status.start or self.now
+        return None if has_no_machines or has_run else self.status.start or self.now
 
     def with_capacity_scaling(self, schedulable: int, timeouts: Timeouts) -> "ObservedState":
         """Return the state with the spec's replicas replaced by the number that fits the capacity.
 
-        The rules then treat this number like one in the spec.
+        The rules then treat this number like a number in the spec.
         """
         spec = self.job.spec
         if spec is None or spec.suspended or self.status.training_ended is not None:
@@ -173,7 +181,7 @@ class ObservedState:
         requested = ReplicaRange(
             replicas=spec.replicas, min_replicas=spec.min_replicas, max_replicas=spec.max_replicas
         )
-        active = [pod for pod in self.staying if pod in self.active and not pod.on_demand]
+        active = [pod for pod in self.staying_pods if pod in self.active_pods and not pod.on_demand]
         pending_since = tuple(pod.created for pod in active if pod.node is None)
         scheduled = len(active) - len(pending_since)
         capacity = WorkerCapacity(
@@ -201,7 +209,7 @@ class ObservedState:
             return None
         machines, previous = move.target, self.job.status.scaling
         if move.abandoned:
-            machines = sum(pod.zone == placement.zone for pod in self.running)
+            machines = sum(pod.zone == placement.zone for pod in self.running_pods)
         desired = min(max(machines, requested.min_replicas), requested.max_replicas)
         if previous is not None and previous.desired == desired:
             return replace(previous, replicas=requested.replicas)
@@ -218,14 +226,14 @@ class ObservedState:
 
         Kubernetes waits for the kubelet's confirmation that a pod's processes have ended, which the
         kubelet of a lost node never sends. A forced deletion is safe if the Node object is gone or
-        tainted as out of service. On a node that is only unreachable, the processes may continue; a
+        tainted as out of service. On a node that is only unreachable, the processes may continue. A
         StatefulSet would have to wait, but membership is fenced in etcd: a worker whose lease has
         expired is not a member, and its results reach no other worker. An unreachable node is
         therefore considered lost after a grace period.
         """
         return tuple(
             Deletion(pod=pod, reason=f"its node {pod.node} is lost", force=True)
-            for pod in self.lost
+            for pod in self.lost_pods
         )
 
     def with_condition(
@@ -284,24 +292,24 @@ def observe(
         share: completed share of its training; None if it is not known.
         joined: uids of the pods that are known to have joined the group.
     """
-    ordered = tuple(sorted((_with_zone(pod, nodes) for pod in pods), key=lambda pod: pod.index))
-    lost, wake_times = _lost_pods(ordered, nodes, now)
+    sorted_pods = tuple(sorted((_with_zone(pod, nodes) for pod in pods), key=lambda pod: pod.index))
+    lost_pods, wake_times = _lost_pods(sorted_pods, nodes, now)
     records, exits = exit_history.update_records(
-        job.status.workers, ordered, frozenset(pod.uid for pod in lost), now
+        job.status.workers, sorted_pods, frozenset(pod.uid for pod in lost_pods), now
     )
     status = replace(
         job.status,
         workers=records,
         observed_generation=job.generation,
         scaling=None,
-        placement=_kept_placement(job),
+        placement=_stored_placement(job),
         spending=None,
     )
     state = ObservedState(
         job=job,
-        pods=ordered,
+        pods=sorted_pods,
         services=services,
-        lost=lost,
+        lost_pods=lost_pods,
         now=now,
         last_error=last_error,
         status=status,
@@ -316,8 +324,8 @@ def observe(
     return state.with_capacity_scaling(schedulable, timeouts)
 
 
-def _kept_placement(job: ElasticJob) -> PlacementState | None:
-    """Return the stored zone of a job that still has zones, or whose newest annotation is faulty."""
+def _stored_placement(job: ElasticJob) -> PlacementState | None:
+    """Return the stored placement of a job that still has zones, or has a faulty annotation."""
     return job.status.placement if job.placement or job.faults else None
 
 
@@ -330,7 +338,7 @@ def _with_zone(pod: Pod, nodes: Mapping[str, Node | None]) -> Pod:
 def _lost_pods(
     pods: Sequence[Pod], nodes: Mapping[str, Node | None], now: datetime
 ) -> tuple[tuple[Pod, ...], tuple[datetime, ...]]:
-    """Return the pods on lost nodes, and when further nodes will be considered lost."""
+    """Return the pods on lost nodes, and the times at which further nodes will be considered lost."""
     lost, wake_times = list[Pod](), list[datetime]()
     for pod in pods:
         if pod.node is None or pod.node not in nodes or (pod.ended and not pod.terminating):

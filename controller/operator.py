@@ -1,4 +1,4 @@
-"""The event loop around `reconcile`: kopf watches, a queue orders, threads make the passes.
+"""The event loop around `reconcile`: kopf watches objects, a queue orders jobs, and threads run the passes.
 
 Only kopf's event handlers are used: its other handlers would write annotations and finalizers into
 the user's objects. Every event about a job, one of its pods or a node queues the job for a pass.
@@ -36,7 +36,7 @@ HANG_SECONDS = 120.0  # an event loop without a heartbeat for this long hangs
 
 @dataclass
 class Operator:
-    """Operator of all jobs of a namespace (None: of every namespace)."""
+    """Operator of all jobs of `namespace`, or of every namespace if it is None."""
 
     reconciler: Reconciler
     namespace: str | None

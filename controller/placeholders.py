@@ -1,8 +1,8 @@
 """Placeholders: pods that request a worker's machine in another zone and do nothing with it.
 
-Only a pending pod shows whether a zone has machines: a cluster autoscaler adds a node for it, or not. A
+Only a pending pod shows whether a zone has machines: a cluster autoscaler adds a node for it, or does not. A
 placeholder has the selectors, tolerations and resources of a worker, a zone, and a priority below all other
-pods of Everstep. Its image is the worker's, which the node then has when the group moves there.
+pods of Everstep. It uses the worker's image, so that the node already has the image when the group moves there.
 """
 
 from collections.abc import Mapping
@@ -20,13 +20,19 @@ from everstep.catalog.names import (
 )
 
 HOSTNAME = "kubernetes.io/hostname"
-COPIED = ("tolerations", "schedulerName", "runtimeClassName", "imagePullSecrets", "securityContext")
-COPIED_OF_CONTAINER = ("name", "image", "imagePullPolicy", "resources", "securityContext")
+POD_FIELDS = (
+    "tolerations",
+    "schedulerName",
+    "runtimeClassName",
+    "imagePullSecrets",
+    "securityContext",
+)
+CONTAINER_FIELDS = ("name", "image", "imagePullPolicy", "resources", "securityContext")
 GRACE_SECONDS = 1  # `sleep` ignores SIGTERM as the first process; 0 would free the node too early
 
 
 def placeholder_name(job_name: str, zone: str, number: int) -> str:
-    """Return the name of a placeholder; fixed, so that none is created twice."""
+    """Return the name of a placeholder, which is fixed so that no placeholder is created twice."""
     return f"{job_name}-placeholder-{zone}-{number}"
 
 
@@ -50,20 +56,20 @@ def render_placeholder(job: ElasticJob, spec: Spec, zone: str, number: int) -> d
             "ownerReferences": [owner_reference(job)],
         },
         "spec": {
-            **{key: worker[key] for key in COPIED if key in worker},
+            **{key: worker[key] for key in POD_FIELDS if key in worker},
             "nodeSelector": {**(worker.get("nodeSelector") or {}), ZONE_LABEL: zone},
             "affinity": _affinity(job.name, worker.get("affinity") or {}),
             "priorityClassName": PLACEHOLDER_PRIORITY_CLASS,
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "containers": [_idle(container) for container in worker["containers"]],
+            "containers": [_idle_container(container) for container in worker["containers"]],
         },
     }
 
 
 def _affinity(job_name: str, affinity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the worker's rules for nodes, and one placeholder per node if workers have a rule for pods."""
+    """Return the worker's node affinity, and an anti-affinity between placeholders if workers have one."""
     nodes = {key: affinity[key] for key in ("nodeAffinity",) if key in affinity}
     if "podAntiAffinity" not in affinity:
         return nodes
@@ -74,6 +80,6 @@ def _affinity(job_name: str, affinity: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _idle(container: Mapping[str, Any]) -> dict[str, Any]:
-    copied = {key: container[key] for key in COPIED_OF_CONTAINER if key in container}
-    return {**copied, "command": ["sleep", "infinity"]}
+def _idle_container(container: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {key: container[key] for key in CONTAINER_FIELDS if key in container}
+    return {**fields, "command": ["sleep", "infinity"]}

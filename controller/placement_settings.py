@@ -19,13 +19,13 @@ class PlacementSettings:
 
     Attributes:
         zones: values of the nodes' zone label, in order of preference.
-        start_seconds: time after which a worker without a node counts as refused by its zone.
+        start_seconds: time after which a zone is assumed to have no machine for a worker without a node.
         short_seconds: time with too few machines after which other zones are tried.
-        answer_seconds: time in which a zone that gave a machine may give another one.
+        answer_seconds: time in which a zone that gave a machine may give another machine.
         retry_seconds: time after which a zone that gave too few machines is tried again.
         move_interval_seconds: minimum time between two moves.
-        join_seconds: time for which the old zone's workers wait until a worker that runs in the new zone has joined.
-        move_seconds: time after which a move whose workers do not all run is ended.
+        join_seconds: maximum time for which the old zone's workers wait for a running worker of the new zone to join.
+        move_seconds: time after which a move ends although not all its workers run.
     """
 
     zones: tuple[str, ...]

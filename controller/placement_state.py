@@ -8,7 +8,7 @@ from typing import Any
 from controller.timestamps import format_time, parse_time
 from everstep.capacity.placement import State
 
-KEPT_MOVES = 10  # moves kept in the status, which has to stay small
+MAX_MOVES = 10  # limit for the moves in the status, which has to stay small
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,18 +17,18 @@ class Move:
 
     Attributes:
         began: time of the decision.
-        origin: zone of the group before.
-        to: zone of the group after.
+        origin: zone of the group before the move.
+        destination: zone of the group after the move.
         target: machines that the new zone offered.
         reason: reason for the move.
-        abandoned: True if the group went back because its workers did not run in the new zone.
+        abandoned: True if the group returned because its workers did not run in the new zone.
         unjoined: workers of the new zone that had not joined when the workers of the old zone had to leave.
         ended: time at which no worker was left in the zone that the group leaves; None before.
     """
 
     began: datetime
     origin: str
-    to: str
+    destination: str
     target: int
     reason: str
     abandoned: bool = False
@@ -36,9 +36,9 @@ class Move:
     ended: datetime | None = None
 
     @property
-    def left(self) -> str:
+    def leaving_zone(self) -> str:
         """The zone that the group leaves."""
-        return self.to if self.abandoned else self.origin
+        return self.destination if self.abandoned else self.origin
 
     @classmethod
     def from_json(cls, source: Mapping[str, Any]) -> "Move":
@@ -48,7 +48,7 @@ class Move:
         return cls(
             began=started_at,
             origin=source["from"],
-            to=source["to"],
+            destination=source["to"],
             target=source["target"],
             reason=source["reason"],
             abandoned=source.get("abandoned", False),
@@ -61,7 +61,7 @@ class Move:
         fixed = {
             "began": format_time(self.began),
             "from": self.origin,
-            "to": self.to,
+            "to": self.destination,
             "target": self.target,
             "reason": self.reason,
         }
@@ -74,11 +74,11 @@ class Move:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TooFew:
-    """The answer of a zone that gave too few machines for a move.
+class InsufficientOffer:
+    """The offer of a zone that gave too few machines for a move.
 
     Attributes:
-        machines: machines that it gave.
+        machines: number of machines that the zone gave.
         retry_at: time of the next request.
     """
 
@@ -94,11 +94,11 @@ class PlacementState:
         zone: zone of the group; new workers are created there.
         state: state of the policy.
         since: time of the last change of the zone or the state.
-        reason: reason for the state, and what would help.
+        reason: reason for the state, and a possible fix.
         short_since: time since which the zone has had too few machines; None while it has enough.
         moves: the newest moves, in order.
         move_count: number of all moves.
-        too_few: newest insufficient answers of other zones.
+        insufficient_offers: newest insufficient offer of each other zone.
     """
 
     zone: str
@@ -108,11 +108,11 @@ class PlacementState:
     short_since: datetime | None = None
     moves: tuple[Move, ...] = ()
     move_count: int = 0
-    too_few: Mapping[str, TooFew] = field(default_factory=dict)
+    insufficient_offers: Mapping[str, InsufficientOffer] = field(default_factory=dict)
 
     @property
     def move(self) -> Move | None:
-        """The move under way; None if there is none."""
+        """The current move; None if the group does not move."""
         return self.moves[-1] if self.moves and self.moves[-1].ended is None else None
 
     @property
@@ -134,7 +134,7 @@ class PlacementState:
             short_since=parse_time(source.get("shortSince")),
             moves=tuple(Move.from_json(move) for move in source.get("moves") or ()),
             move_count=source.get("moveCount", 0),
-            too_few=dict(_too_few(source.get("tooFew") or ())),
+            insufficient_offers=dict(_insufficient_offers(source.get("tooFew") or ())),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -152,19 +152,23 @@ class PlacementState:
             "tooFew": [
                 {
                     "zone": zone,
-                    "machines": answer.machines,
-                    "retryAt": format_time(answer.retry_at),
+                    "machines": offer.machines,
+                    "retryAt": format_time(offer.retry_at),
                 }
-                for zone, answer in sorted(self.too_few.items())
+                for zone, offer in sorted(self.insufficient_offers.items())
             ],
         }
         return fixed | {key: value for key, value in optional.items() if value}
 
 
-def _too_few(source: Iterable[Mapping[str, Any]]) -> list[tuple[str, TooFew]]:
-    answers = []
+def _insufficient_offers(
+    source: Iterable[Mapping[str, Any]],
+) -> list[tuple[str, InsufficientOffer]]:
+    offers = []
     for item in source:
         retry_at = parse_time(item["retryAt"])
         assert retry_at is not None  # noqa: S101  (this controller wrote it)
-        answers.append((item["zone"], TooFew(machines=item["machines"], retry_at=retry_at)))
-    return answers
+        offers.append(
+            (item["zone"], InsufficientOffer(machines=item["machines"], retry_at=retry_at))
+        )
+    return offers

@@ -34,6 +34,6 @@ RULES: tuple[Callable[[ObservedState], Plan | None], ...] = (
 
 def plan(state: ObservedState) -> Plan:
     """Return the changes of one reconcile pass."""
-    chosen = next(candidate for rule in RULES if (candidate := rule(state)) is not None)
-    chosen = with_placement(state, chosen)
-    return replace(chosen, events=(*condition_events(state, chosen.status), *chosen.events))
+    changes = next(candidate for rule in RULES if (candidate := rule(state)) is not None)
+    changes = with_placement(state, changes)
+    return replace(changes, events=(*condition_events(state, changes.status), *changes.events))

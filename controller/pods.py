@@ -32,7 +32,7 @@ POD_RESTART_POLICY = {
 
 
 def selector(job_name: str) -> dict[str, str]:
-    """Return the labels that all pods and Services of a job carry."""
+    """Return the labels of all pods and Services of a job."""
     return {
         GROUP_NAME_LABEL: ELASTICJOB_GROUP,
         JOB_NAME_LABEL: job_name,
@@ -41,7 +41,7 @@ def selector(job_name: str) -> dict[str, str]:
 
 
 def labels(job_name: str, index: int) -> dict[str, str]:
-    """Return the labels of one worker's pod; its Service selects by them."""
+    """Return the labels of one worker's pod, by which its Service selects it."""
     return {**selector(job_name), REPLICA_INDEX_LABEL: str(index)}
 
 
@@ -67,12 +67,12 @@ def render_pod(
     *,
     on_demand: bool = False,
 ) -> dict[str, Any]:
-    """Return the manifest of a worker's pod, which runs in a zone (None: in any).
+    """Return the manifest of a worker's pod, which runs in `zone` (None: in any zone).
 
     Without a policy for on-demand machines, it may run on machines of either kind.
     """
     template = deepcopy(dict(spec.template))
-    declared = template.get("metadata") or {}
+    template_metadata = template.get("metadata") or {}
     pod_spec = template.get("spec") or {}
     record = job.status.workers.get(index)
     if record and record.failures > spec.backoff_limit and record.failed_on:
@@ -90,9 +90,9 @@ def render_pod(
     for container in pod_spec["containers"]:
         container["args"] = arguments(job.name, spec) + list(container.get("args") or ())
     metadata = _metadata(job, index)
-    metadata["labels"] = {**(declared.get("labels") or {}), **metadata["labels"]}
+    metadata["labels"] = {**(template_metadata.get("labels") or {}), **metadata["labels"]}
     metadata["annotations"] = {
-        **(declared.get("annotations") or {}),
+        **(template_metadata.get("annotations") or {}),
         BOUNDS_ANNOTATION: spec.bounds,
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
@@ -104,7 +104,7 @@ def buys_on_demand(spec: Spec) -> bool:
 
 
 def exclude_on_demand(pod_spec: dict[str, Any]) -> None:
-    """Require a machine that was not bought on demand; such a machine has a label, a spot machine need not."""
+    """Exclude on-demand machines by their label, since spot machines may have no label."""
     expression = {"key": CAPACITY_LABEL, "operator": "NotIn", "values": [ON_DEMAND]}
     affinity = pod_spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     required = affinity.setdefault(REQUIRED, {"nodeSelectorTerms": [{}]})

@@ -35,10 +35,10 @@ class RetryError(Exception):
 
 @dataclass(frozen=True)
 class Reconciler:
-    """Reconciler of jobs. Safe to use from several threads for different jobs.
+    """Reconciler of jobs, which several threads may use for different jobs.
 
-    `last_errors` has the error of each job's last pass, for its status. It may be lost: the next
-    attempt finds the error again.
+    `last_errors` contains the error of each job's last pass, for its status. An error may be lost: the next
+    attempt finds it again.
     """
 
     client: KubernetesClient
@@ -50,7 +50,7 @@ class Reconciler:
     joining: JoinReader = field(default_factory=JoinReader)
 
     def reconcile(self, key: Key) -> float | None:
-        """Make one pass; return the seconds until the next one without an event, or None if unknown.
+        """Run one pass; return the seconds until the next pass without an event, or None if it needs an event.
 
         Raises:
             RetryError: the job changed during the pass, or the API server refused an action.
@@ -67,24 +67,24 @@ class Reconciler:
         if rejection:
             job = read_job(source, rejection)
         now = self.now().replace(microsecond=0)  # the resolution of the status
-        planned = self._decide(job, now)
-        self.metrics.observe_job(key, planned.status, job.spec)
-        status = planned.status.to_json()
+        changes = self._decide(job, now)
+        self.metrics.observe_job(key, changes.status, job.spec)
+        status = changes.status.to_json()
         if status != (source.get("status") or {}):
             self._write(source, status)
-            for worker_exit in planned.exits:
+            for worker_exit in changes.exits:
                 self.metrics.restarts.labels(worker_exit.cause).inc()
-            self.metrics.count_moves(key, job.status, planned.status)
-        self._act(key, job, planned, now)
-        if planned.requeue_at is None:
+            self.metrics.count_moves(key, job.status, changes.status)
+        self._act(key, job, changes, now)
+        if changes.requeue_at is None:
             return None
-        return max((planned.requeue_at - self.now()).total_seconds(), 0.0)
+        return max((changes.requeue_at - self.now()).total_seconds(), 0.0)
 
     def _decide(self, job: ElasticJob, now: datetime) -> Plan:
-        items = self.client.owned("pods", job.name, job.namespace, job.uid)
+        items = self.client.owned_objects("pods", job.name, job.namespace, job.uid)
         pods = [read_pod(item) for item in items]
-        services = self.client.owned("services", job.name, job.namespace, job.uid)
-        # Nodes are read after the pods: the node of a pod existed before it, so that a missing one
+        services = self.client.owned_objects("services", job.name, job.namespace, job.uid)
+        # Nodes are read after the pods: the node of a pod existed before the pod, so that a missing node
         # has been deleted.
         nodes = self.client.nodes(pod.node for pod in pods if pod.node)
         names = frozenset(item["metadata"]["name"] for item in services)
@@ -94,7 +94,7 @@ class Reconciler:
         )
         schedulable = self.client.count_schedulable(job) if follows_capacity else None
         placeholders = self._placeholders(job)
-        share, joined = self._share(job, pods, now), self._joined(job, pods)
+        share, joined = self._share(job, pods, now), self._joined_pods(job, pods)
         return plan(
             observe(
                 job, pods, names, nodes, now, last_error, schedulable, self.timeouts, placeholders,
@@ -109,13 +109,15 @@ class Reconciler:
             return None
         return self.progress.share(job.uid, pods, now)
 
-    def _joined(self, job: ElasticJob, pods: list[Pod]) -> frozenset[str]:
+    def _joined_pods(self, job: ElasticJob, pods: list[Pod]) -> frozenset[str]:
         """Return the uids of the workers that have joined the group, of a job that moves."""
         placement = job.status.placement
         if placement is None or placement.move is None or has_finished(job.status):
             self.joining.forget(job.uid)
             return frozenset()
-        return self.joining.joined(job.uid, [pod for pod in pods if pod.zone == placement.zone])
+        return self.joining.joined_pods(
+            job.uid, [pod for pod in pods if pod.zone == placement.zone]
+        )
 
     def _placeholders(self, job: ElasticJob) -> list[Placeholder]:
         """Return the placeholders of a job that has, or had, zones."""
@@ -131,33 +133,33 @@ class Reconciler:
                 raise RetryError("the job was changed or deleted") from error
             raise
 
-    def _act(self, key: Key, job: ElasticJob, planned: Plan, now: datetime) -> None:
-        for event in planned.events:
+    def _act(self, key: Key, job: ElasticJob, changes: Plan, now: datetime) -> None:
+        for event in changes.events:
             self._record(job, event, now)
         try:
-            self._delete(job, planned, now)
-            for index in planned.create_services:
+            self._delete(job, changes, now)
+            for index in changes.create_services:
                 self.client.create("services", job.namespace, render_service(job, index))
-            for index in planned.create_pods:
-                self._create_pod(job, index, planned, now)
-            for pod in planned.update_bounds:
+            for index in changes.create_pods:
+                self._create_pod(job, index, changes, now)
+            for pod in changes.update_bounds:
                 self.client.update_bounds(job, pod)
-            for request in planned.create_placeholders:
+            for request in changes.create_placeholders:
                 self._create_placeholder(job, request)
-            if planned.delete_job:
+            if changes.delete_job:
                 self.client.delete_job(job)
         except ApiError as error:
             raise self._retry(key, job, error, now) from error
         self.last_errors.pop(key, None)
 
-    def _delete(self, job: ElasticJob, planned: Plan, now: datetime) -> None:
-        for placeholder in planned.delete_placeholders:
+    def _delete(self, job: ElasticJob, changes: Plan, now: datetime) -> None:
+        for placeholder in changes.delete_placeholders:
             self.client.delete_placeholder(job.namespace, placeholder)
-        for deletion in planned.delete_pods:
+        for deletion in changes.delete_pods:
             self.client.delete_pod(job.namespace, deletion)
             message = f"deleted {deletion.pod.name}: {deletion.reason}"
             self._record(job, Event(reason="WorkerDeleted", message=message), now)
-        for name in planned.delete_services:
+        for name in changes.delete_services:
             self.client.delete_service(job.namespace, name)
 
     def _create_placeholder(self, job: ElasticJob, request: PlaceholderRequest) -> None:
@@ -165,11 +167,11 @@ class Reconciler:
         body = render_placeholder(job, job.spec, request.zone, request.number)
         self.client.create("pods", job.namespace, body)
 
-    def _create_pod(self, job: ElasticJob, index: int, planned: Plan, now: datetime) -> None:
+    def _create_pod(self, job: ElasticJob, index: int, changes: Plan, now: datetime) -> None:
         assert job.spec is not None, "only for a valid spec"  # noqa: S101
-        placement = planned.status.placement
+        placement = changes.status.placement
         zone = placement.zone if placement else None
-        on_demand = index in planned.create_on_demand
+        on_demand = index in changes.create_on_demand
         body = render_pod(job, job.spec, index, zone, on_demand=on_demand)
         self.client.create("pods", job.namespace, body)
         self._record(

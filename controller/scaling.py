@@ -1,12 +1,12 @@
 """The desired number of workers of a job that follows the capacity of spot nodes, with hysteresis.
 
-Pure. The scheduler decides what fits: a worker that stays unscheduled for some time is no longer
+Pure. The scheduler decides whether a worker fits: a worker that stays unscheduled for some time is no longer
 desired. The count of schedulable workers only determines when to try again, because the scheduler reports
 nothing about capacity that no pod requests. Constraints that this count ignores (pods of other
 namespaces, a zonal volume, a quota) make a raise fail, and each failure doubles the delay before
-the next one. Capacity that does not exist yet must be requested now and then: a cluster autoscaler
-adds nodes only for pending pods. A request that was met is followed by one for twice as many workers, until
-one is not met: when a zone has machines again, the job soon has all of them.
+the next raise. Capacity that does not exist yet must be requested now and then: a cluster autoscaler
+adds nodes only for pending pods. After a request that was met, twice as many workers are requested, until
+a request is not met: when a zone has machines again, the job soon has all of them.
 
 The spec's `replicas` is never written: it belongs to the job's owner, and the next `pulumi up` would
 revert it. The desired number is in the job's status.
@@ -81,14 +81,14 @@ class WorkerCapacity:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingState:
-    """The part of the job's status that one pass passes on to the next.
+    """The part of the job's status about its number of workers.
 
     Attributes:
         desired: desired workers; 0 suspends the job until there is capacity.
         since: time of the last change of `desired`.
-        replicas: the spec's number when it was last followed; a different one is an edit.
-        reason: explanation of this number.
-        capacity_since: since when capacity for more has existed without interruption; None without.
+        replicas: the spec's number when it was last followed; a different number is an edit.
+        reason: explanation of `desired`.
+        capacity_since: time since which capacity for more workers has existed; None without such capacity.
         basis: basis of the last raise, until its workers are scheduled or not.
         failed_raises: consecutive raises whose expected capacity did not exist.
         met_requests: consecutive requests after which all workers had a node.
@@ -105,7 +105,7 @@ class ScalingState:
 
     @classmethod
     def from_json(cls, source: Mapping[str, Any] | None) -> "ScalingState | None":
-        """Parse the JSON in a job's status; None if there is none, or of an older controller."""
+        """Parse the JSON in a job's status; None if it is missing or was written by an older controller."""
         since = parse_time((source or {}).get("since"))
         if not source or since is None or "desired" not in source:
             return None
@@ -142,7 +142,7 @@ def desired_replicas(
     now: datetime,
     timeouts: Timeouts,
 ) -> tuple[ScalingState, datetime | None]:
-    """Return the desired number of workers, and when it may change without an event.
+    """Return the desired number of workers, and the time at which it may change without an event.
 
     The number is 0 or from `min_replicas` to `max_replicas`. An edit of the spec takes effect immediately,
     a loss of capacity when a worker has been pending for some time, a gain when it has lasted.
@@ -178,8 +178,8 @@ def _settle_raise(state: ScalingState, capacity: WorkerCapacity) -> ScalingState
     """Mark a raise as successful once all workers are scheduled."""
     if state.basis is RaiseBasis.NONE or capacity.scheduled < state.desired:
         return state
-    met = state.met_requests + (state.basis is RaiseBasis.REQUEST)
-    return replace(state, basis=RaiseBasis.NONE, failed_raises=0, met_requests=met)
+    met_requests = state.met_requests + (state.basis is RaiseBasis.REQUEST)
+    return replace(state, basis=RaiseBasis.NONE, failed_raises=0, met_requests=met_requests)
 
 
 def _lower(
@@ -189,7 +189,7 @@ def _lower(
     now: datetime,
     timeouts: Timeouts,
 ) -> ScalingState | None:
-    """Return a state without overdue pending workers, or with none below the minimum; else None."""
+    """Return the state without overdue pending workers, or with 0 below the minimum; None without a change."""
     overdue = now - timedelta(seconds=timeouts.down_seconds)
     unscheduled = sum(since <= overdue for since in capacity.pending_since)
     # Scheduled workers stay desired: an edit may have left fewer desired workers than pods.
@@ -217,7 +217,7 @@ def _raise(
     now: datetime,
     timeouts: Timeouts,
 ) -> ScalingState | None:
-    """Return a state with more workers if capacity has lasted or a request is due; else None."""
+    """Return the state with more workers if capacity has lasted or a request is due; else None."""
     since = _capacity_since(state, requested, capacity, now)
     if since is not None and since + _raise_delay(state, timeouts) <= now:
         desired = min(capacity.scheduled + capacity.schedulable, requested.max_replicas)
@@ -230,8 +230,8 @@ def _raise(
         )
     if not _may_request(state, requested, capacity) or _request_time(state, timeouts) > now:
         return None
-    added = 2 ** min(state.met_requests, 30)
-    desired = min(max(state.desired + added, requested.min_replicas), requested.max_replicas)
+    increase = 2 ** min(state.met_requests, 30)
+    desired = min(max(state.desired + increase, requested.min_replicas), requested.max_replicas)
     reason = f"{state.desired} had a node, and {desired - state.desired} more are requested"
     return replace(state, desired=desired, since=now, basis=RaiseBasis.REQUEST, reason=reason)
 
@@ -239,7 +239,7 @@ def _raise(
 def _capacity_since(
     state: ScalingState, requested: ReplicaRange, capacity: WorkerCapacity, now: datetime
 ) -> datetime | None:
-    """Return since when more workers than desired could train; None if they could not."""
+    """Return the time since which more workers than desired could train; None if they could not."""
     possible = min(capacity.scheduled + capacity.schedulable, requested.max_replicas)
     if possible <= state.desired or possible < requested.min_replicas:
         return None
@@ -247,12 +247,12 @@ def _capacity_since(
 
 
 def _may_request(state: ScalingState, requested: ReplicaRange, capacity: WorkerCapacity) -> bool:
-    """Return True if a worker may be added without capacity: none is pending already."""
+    """Return True if a worker may be added without capacity, which requires that no pod is pending."""
     return state.desired < requested.max_replicas and not capacity.pending_since
 
 
 def _request_time(state: ScalingState, timeouts: Timeouts) -> datetime:
-    """Return when more workers may be requested: soon if the last request was met."""
+    """Return the time at which more workers may be requested: soon if the last request was met."""
     seconds = timeouts.up_seconds if state.met_requests else timeouts.request_seconds
     return state.since + timedelta(seconds=min(seconds, timeouts.request_seconds))
 

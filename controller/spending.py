@@ -1,12 +1,12 @@
 """The deadline and the budget of a job: `everstep.capacity.on_demand` decides, this module counts and observes.
 
 Pure. Money is counted from the machines that the job's pods occupy, each at the price of its pool, from the time at
-which a pod gets a node until it ends or is gone. The job's status has the amount, and the machines that are billed
-since then. So a controller may stop at any moment, and the next one counts the time in between.
+which a pod gets a node until it ends or is gone. The job's status contains the amount, and the machines that are billed
+since then. A controller may therefore stop at any moment, and the next controller counts the time in between.
 
-The policy needs to know how much work is left. A worker exports its completed and its planned steps; together with
-the machine time in which that share grew, they give the machine time of the whole training. The count begins with
-the first known share, because the start of the first workers says nothing about the rest.
+The policy needs to know how much work remains. A worker exports its completed and its planned steps. Together with
+the machine time in which the completed share grew, they determine the machine time of the whole training. The count
+begins with the first known share, because the start of the first workers is not representative.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,15 +29,15 @@ PASS_SECONDS = 60.0
 """Interval of the regular passes: spending is written and the policy decides at least this often."""
 
 START_SECONDS = 312.0
-"""From the request of a machine until it trains, as `everstep plan` assumes."""
+"""Time from the request of a machine until it trains, as `everstep plan` assumes."""
 
 JOIN_SECONDS = 60.0
 """Time for which a spot worker has to run before it replaces an on-demand worker."""
 
 MIN_SHARE = 0.005
-"""Share of the training from which its machine time is estimated; before, a step more or less matters."""
+"""Minimum share of the training from which its machine time is estimated: below, a single step distorts it."""
 
-NOTHING = Purchase(0, use_spot=True, reason="")
+NO_PURCHASE = Purchase(0, use_spot=True, reason="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,8 @@ class ObservedSpending:
     Attributes:
         settings: limits and prices.
         created: time at which the job was created.
-        wanted: workers that the job wants.
-        min_workers: workers below which it does not train.
+        wanted_workers: number of workers that the job should have.
+        min_workers: minimum number of workers that train.
         grace_seconds: time in which a worker ends after its deletion.
         pods: pods of its workers whose node is not lost.
         nodes: nodes of these pods, by name.
@@ -59,7 +59,7 @@ class ObservedSpending:
 
     settings: SpendingSettings
     created: datetime
-    wanted: int
+    wanted_workers: int
     min_workers: int
     grace_seconds: float
     pods: Sequence[Pod]
@@ -69,8 +69,8 @@ class ObservedSpending:
     now: datetime
 
     @property
-    def spot(self) -> list[Pod]:
-        """Running spot pods that stay."""
+    def spot_pods(self) -> list[Pod]:
+        """Running spot pods that have neither a deletion nor an interruption notice."""
         return [
             pod
             for pod in self.pods
@@ -78,28 +78,28 @@ class ObservedSpending:
         ]
 
     @property
-    def joined(self) -> int:
-        """Spot pods that have run for long enough to train."""
-        return sum(self.joins_at(pod) <= self.now for pod in self.spot)
+    def training_spot(self) -> int:
+        """Number of spot pods that have run for long enough to train."""
+        return sum(self.joins_at(pod) <= self.now for pod in self.spot_pods)
 
     def joins_at(self, pod: Pod) -> datetime:
         """Return the time from which a running pod counts as training."""
         return (pod.started or self.now) + timedelta(seconds=JOIN_SECONDS)
 
     @property
-    def starting(self) -> int:
-        """Spot pods that have a machine and do not train yet."""
+    def starting_spot(self) -> int:
+        """Number of spot pods that have a machine and do not train yet."""
         bound = sum(
             pod.phase == "Pending"
             and pod.node is not None
             and not (pod.on_demand or pod.terminating)
             for pod in self.pods
         )
-        return bound + len(self.spot) - self.joined
+        return bound + len(self.spot_pods) - self.training_spot
 
     @property
     def on_demand(self) -> int:
-        """On-demand pods that stay, including pods that wait for a machine."""
+        """Number of on-demand pods that stay, including pods that wait for a machine."""
         return sum(pod.on_demand and not pod.terminating and not pod.ended for pod in self.pods)
 
 
@@ -109,7 +109,7 @@ class SpendingPlan:
 
     Attributes:
         state: the new state, for the status.
-        purchase: workers to have on demand; None if that is left to the cluster autoscaler.
+        purchase: workers to run on demand; None if the cluster autoscaler decides.
         wake_times: times at which something is due without an event.
     """
 
@@ -119,88 +119,91 @@ class SpendingPlan:
 
 
 def plan_spending(observed: ObservedSpending, previous: SpendingState | None) -> SpendingPlan:
-    """Count what was spent, and decide how many workers to have on demand."""
+    """Count the spending, and decide how many workers to run on demand."""
     spending_state = count(observed, previous)
-    spending_state = replace(spending_state, deadline=observed.settings.due(observed.created))
+    spending_state = replace(
+        spending_state, deadline=observed.settings.deadline_of(observed.created)
+    )
     used_up = not within_budget(
         _terms(observed, spending_state), spending_state.usd, _reserve_usd(observed)
     )
-    decided = replace(
+    new_state = replace(
         spending_state,
         used_up=used_up,
         fixed_usd_per_hour=0.0 if used_up else spending_state.fixed_usd_per_hour,
         starved_since=_starved_since(observed, spending_state),
     )
-    purchase = _purchase(observed, decided)
-    decided = replace(
-        decided,
+    purchase = _purchase(observed, new_state)
+    new_state = replace(
+        new_state,
         on_demand=purchase.on_demand,
         use_spot=purchase.use_spot,
-        reason=_reason(observed, decided, purchase),
+        reason=_reason(observed, new_state, purchase),
     )
-    state = previous if previous and not _is_due(previous, decided) else decided
+    state = previous if previous and not _is_due(previous, new_state) else new_state
     return SpendingPlan(
         state=state,
         purchase=purchase if observed.settings.on_demand else None,
-        wake_times=tuple(_wake_times(observed, decided)),
+        wake_times=tuple(_wake_times(observed, new_state)),
     )
 
 
 def count(observed: ObservedSpending, previous: SpendingState | None) -> SpendingState:
     """Return the state with everything counted until now, and the machines that are billed from now on."""
     now = observed.now
-    before = previous or SpendingState(counted_at=now)
-    billed = [*_billed_before(observed, before), *_billed_first(observed, previous)]
-    fixed = before.fixed_usd_per_hour * max((now - before.counted_at) / HOUR, 0.0)
+    last_state = previous or SpendingState(counted_at=now)
+    billed_machines = [*_billed_again(observed, last_state), *_billed_first(observed, previous)]
+    fixed_usd = last_state.fixed_usd_per_hour * max((now - last_state.counted_at) / HOUR, 0.0)
     by_capacity = {
         kind: sum(
-            (seconds for machine, seconds in billed if machine.on_demand is kind), timedelta()
+            (seconds for machine, seconds in billed_machines if machine.on_demand is kind),
+            timedelta(),
         )
         for kind in (False, True)
     }
     return replace(
-        before,
-        counted_at=max(now, before.counted_at),
-        usd=before.usd
-        + fixed
-        + sum(machine.usd_per_hour * (time / HOUR) for machine, time in billed),
-        spot_seconds=before.spot_seconds + by_capacity[False].total_seconds(),
-        on_demand_seconds=before.on_demand_seconds + by_capacity[True].total_seconds(),
-        machines=tuple(_machine(observed, pod) for pod in _occupying(observed)),
+        last_state,
+        counted_at=max(now, last_state.counted_at),
+        usd=last_state.usd
+        + fixed_usd
+        + sum(machine.usd_per_hour * (time / HOUR) for machine, time in billed_machines),
+        spot_seconds=last_state.spot_seconds + by_capacity[False].total_seconds(),
+        on_demand_seconds=last_state.on_demand_seconds + by_capacity[True].total_seconds(),
+        machines=tuple(_machine(observed, pod) for pod in _pods_with_machines(observed)),
         fixed_usd_per_hour=observed.settings.fixed_usd_per_hour if observed.runs else 0.0,
         workers=sum(pod.phase == "Running" and not pod.terminating for pod in observed.pods),
-        share=_with_share(observed, before),
+        share=_with_share(observed, last_state),
     )
 
 
-def _occupying(observed: ObservedSpending) -> list[Pod]:
+def _pods_with_machines(observed: ObservedSpending) -> list[Pod]:
     """Return the pods that occupy a machine."""
     return [pod for pod in observed.pods if pod.node is not None and not pod.ended]
 
 
-def _billed_before(
-    observed: ObservedSpending, before: SpendingState
+def _billed_again(
+    observed: ObservedSpending, last_state: SpendingState
 ) -> Iterator[tuple[Machine, timedelta]]:
-    """Yield the machines that were billed already, each with its time since then."""
+    """Yield the machines of the last count, each with its billed time since then."""
     pods = {pod.uid: pod for pod in observed.pods}
-    for machine in before.machines:
+    for machine in last_state.machines:
         pod = pods.get(machine.pod)
         end = pod.finished if pod and pod.ended and pod.finished else observed.now
-        yield machine, max(min(end, observed.now) - before.counted_at, timedelta())
+        yield machine, max(min(end, observed.now) - last_state.counted_at, timedelta())
 
 
 def _billed_first(
     observed: ObservedSpending, previous: SpendingState | None
 ) -> Iterator[tuple[Machine, timedelta]]:
-    """Yield the machines that are billed for the first time, each with its time since the last count.
+    """Yield the machines that are billed for the first time, each with its billed time since the last count.
 
-    Some have ended already, if no controller ran meanwhile.
+    If no controller ran in between, some of their pods have already ended.
     """
     counted_pods = {machine.pod for machine in previous.machines} if previous else set()
     for pod in observed.pods:
         if pod.node is None or pod.uid in counted_pods:
             continue
-        start = pod.bound or pod.started or pod.created
+        start = pod.bound_since or pod.started or pod.created
         start = max(start, previous.counted_at) if previous else start
         end = (pod.finished or start) if pod.ended else observed.now
         yield _machine(observed, pod), max(end - start, timedelta())
@@ -217,28 +220,32 @@ def _machine(observed: ObservedSpending, pod: Pod) -> Machine:
     )
 
 
-def _with_share(observed: ObservedSpending, before: SpendingState) -> Share | None:
+def _with_share(observed: ObservedSpending, last_state: SpendingState) -> Share | None:
     """Return the completed share of the training with the machine time in which it grew."""
-    newest = before.share.now if observed.share is None and before.share else observed.share
-    if newest is None:
+    newest_share = (
+        last_state.share.newest_share
+        if observed.share is None and last_state.share
+        else observed.share
+    )
+    if newest_share is None:
         return None
-    if before.share is None:
-        return Share(first=newest, now=newest)
-    passed = max((observed.now - before.counted_at).total_seconds(), 0.0)
+    if last_state.share is None:
+        return Share(first_share=newest_share, newest_share=newest_share)
+    elapsed = max((observed.now - last_state.counted_at).total_seconds(), 0.0)
     return replace(
-        before.share,
-        now=newest,
-        machine_seconds=before.share.machine_seconds + before.workers * passed,
+        last_state.share,
+        newest_share=newest_share,
+        machine_seconds=last_state.share.machine_seconds + last_state.workers * elapsed,
     )
 
 
 def _terms(observed: ObservedSpending, state: SpendingState) -> Terms:
-    """Return the known terms of the job; if its work is unknown, it counts as a job without a deadline."""
+    """Return the terms of the job; a job whose work is unknown counts as a job without a deadline."""
     work = _work(observed, state)
     due = state.deadline if work is not None else None
     return Terms(
         work=work or 1.0,
-        machines=max(observed.wanted, 1),
+        machines=max(observed.wanted_workers, 1),
         min_machines=observed.min_workers,
         start_seconds=START_SECONDS,
         pass_seconds=PASS_SECONDS,
@@ -248,63 +255,65 @@ def _terms(observed: ObservedSpending, state: SpendingState) -> Terms:
 
 
 def _work(observed: ObservedSpending, state: SpendingState) -> float | None:
-    """Return the machine-seconds of the whole training; None as long as they are not known.
+    """Return the machine-seconds of the whole training; None until they are known.
 
     A job whose workers export nothing until half of its time has passed is assumed to need the remaining time.
     """
     share = state.share
-    if share and share.now - share.first >= MIN_SHARE and share.machine_seconds > 0:
-        return share.machine_seconds / (share.now - share.first)
+    if share and share.newest_share - share.first_share >= MIN_SHARE and share.machine_seconds > 0:
+        return share.machine_seconds / (share.newest_share - share.first_share)
     if state.deadline is None:
         return None
     remaining_seconds = (state.deadline - observed.now).total_seconds()
-    passed = (observed.now - observed.created).total_seconds()
+    elapsed_seconds = (observed.now - observed.created).total_seconds()
     return (
         None
-        if passed < remaining_seconds
-        else max(remaining_seconds, 0.0) * max(observed.wanted, 1) + 1.0
+        if elapsed_seconds < remaining_seconds
+        else max(remaining_seconds, 0.0) * max(observed.wanted_workers, 1) + 1.0
     )
 
 
 def _progress(observed: ObservedSpending, state: SpendingState) -> Progress:
     share, work = state.share, _work(observed, state)
-    is_measured = share is not None and share.now - share.first >= MIN_SHARE
+    is_measured = share is not None and share.newest_share - share.first_share >= MIN_SHARE
     starved = state.starved_since
     return Progress(
         seconds=(observed.now - observed.created).total_seconds(),
-        work_done=share.now * work if share and work and is_measured else 0.0,
-        spot=observed.joined,
+        work_done=share.newest_share * work if share and work and is_measured else 0.0,
+        spot=observed.training_spot,
         on_demand=observed.on_demand,
         none_for_seconds=(observed.now - starved).total_seconds() if starved else 0.0,
-        starting=observed.starting,
+        starting=observed.starting_spot,
     )
 
 
 def _purchase(observed: ObservedSpending, state: SpendingState) -> Purchase:
     policy = observed.settings.on_demand
     if policy is None or state.used_up or not observed.runs:
-        return NOTHING
+        return NO_PURCHASE
     return POLICIES[policy](_terms(observed, state), _progress(observed, state))
 
 
 def _starved_since(observed: ObservedSpending, state: SpendingState) -> datetime | None:
-    if not observed.runs or len(observed.spot) >= observed.min_workers:
+    if not observed.runs or len(observed.spot_pods) >= observed.min_workers:
         return None
     return state.starved_since or observed.now
 
 
 def _reserve_usd(observed: ObservedSpending) -> float:
-    """Return the price of the whole group until the next pass and the end of its workers after it.
+    """Return the maximum price of the group until the next pass and the end of its workers after it.
 
-    The group is priced as it may become: a budget that is used up must stay so when the workers have left.
+    Without this reserve, the spending could exceed the budget before the workers have left.
     """
     settings = observed.settings
-    usd_per_hour = settings.fixed_usd_per_hour + observed.wanted * settings.highest_usd_per_hour
+    usd_per_hour = (
+        settings.fixed_usd_per_hour + observed.wanted_workers * settings.highest_usd_per_hour
+    )
     return usd_per_hour * (timedelta(seconds=PASS_SECONDS + observed.grace_seconds) / HOUR)
 
 
 def _reason(observed: ObservedSpending, state: SpendingState, purchase: Purchase) -> str:
-    """Return the reason of a purchase, and since when a deadline is missed."""
+    """Return the reason of a purchase, with a note if the deadline has passed."""
     if state.used_up:
         return used_up_message(observed.settings)
     if observed.runs and state.deadline and state.deadline <= observed.now:
@@ -313,24 +322,24 @@ def _reason(observed: ObservedSpending, state: SpendingState, purchase: Purchase
 
 
 def used_up_message(settings: SpendingSettings) -> str:
-    """Return why a job is suspended, and what to do; without the amount, which grows until the workers have left."""
+    """Return the reason of a suspension and its fix; without the amount, which grows until the workers have left."""
     return (
         f"the budget of {settings.budget_usd:.2f} USD is used up; raise job.budgetUsd, and training resumes from its "
         "checkpoint"
     )
 
 
-def _is_due(previous: SpendingState, decided: SpendingState) -> bool:
-    """Return True if the state has to be written: something changed, or a pass interval has gone by.
+def _is_due(previous: SpendingState, new_state: SpendingState) -> bool:
+    """Return True if the state has to be written: a decision changed, or a pass interval has passed.
 
     A status that changed in every pass would cause the next pass.
     """
-    passed = (decided.counted_at - previous.counted_at).total_seconds()
-    return passed >= PASS_SECONDS or _decisions(previous) != _decisions(decided)
+    elapsed = (new_state.counted_at - previous.counted_at).total_seconds()
+    return elapsed >= PASS_SECONDS or _decisions(previous) != _decisions(new_state)
 
 
 def _decisions(state: SpendingState) -> SpendingState:
-    """Return the fields whose changes are written immediately: all but amounts, times and the reason."""
+    """Return the state without amounts, times and the reason, whose changes are not written immediately."""
     since = state.counted_at if state.starved_since else None
     epoch = datetime.min  # noqa: DTZ901  (a constant, which is never compared with a time)
     return replace(
@@ -348,7 +357,7 @@ def _decisions(state: SpendingState) -> SpendingState:
 def _wake_times(observed: ObservedSpending, state: SpendingState) -> Iterator[datetime]:
     """Yield the times at which the budget is used up and at which a worker has joined."""
     if observed.settings.on_demand:
-        yield from (observed.joins_at(pod) for pod in observed.spot)
+        yield from (observed.joins_at(pod) for pod in observed.spot_pods)
     if state.deadline:
         yield state.deadline
     budget = observed.settings.budget_usd

@@ -1,7 +1,7 @@
 """The deadline, the budget and the prices of a job: the key `spending` of an ElasticJob's spec.
 
-Upstream's API does not have this key. The prices are written by the Pulumi program, from the price table, so that
-the controller has none of its own. Faults are values, like faults in the rest of the spec.
+Upstream's API does not have this key. The Pulumi program writes the prices of its price table, so that
+the controller has no price table. Faults are values, like faults in the rest of the spec.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class PoolPrice:
     """The price of one machine of a pool.
 
     Attributes:
-        pool: value of its nodes' label GPU_POOL_LABEL; empty if they have none.
+        pool: value of its nodes' label GPU_POOL_LABEL; empty if they have no such label.
         on_demand: True if its machines are bought on demand.
         usd_per_hour: price of one machine.
     """
@@ -39,10 +39,10 @@ class SpendingSettings:
 
     Attributes:
         on_demand: policy for on-demand machines; None leaves them to the cluster autoscaler.
-        deadline_seconds: time since the job's creation by which it has to be complete; None if there is none.
-        deadline: absolute deadline.
+        deadline_seconds: time from the job's creation to its deadline; None if there is no such limit.
+        deadline: absolute deadline; None if there is no such limit.
         budget_usd: amount that must not be exceeded; None without a budget.
-        fixed_usd_per_hour: price of all that is billed besides the job's machines.
+        fixed_usd_per_hour: price of all billed resources besides the job's machines.
         pools: prices of the machines.
     """
 
@@ -55,10 +55,10 @@ class SpendingSettings:
 
     @property
     def has_deadline(self) -> bool:
-        """True if the job has to be complete by a time."""
+        """True if the job has a deadline of either kind."""
         return self.deadline is not None or self.deadline_seconds is not None
 
-    def due(self, created: datetime) -> datetime | None:
+    def deadline_of(self, created: datetime) -> datetime | None:
         """Return the time by which a job has to be complete; None without a deadline."""
         if self.deadline_seconds is None:
             return self.deadline
@@ -69,12 +69,12 @@ class SpendingSettings:
         on_demand = labels.get(CAPACITY_LABEL) == ON_DEMAND
         pool = labels.get(GPU_POOL_LABEL, "")
         prices = [price.usd_per_hour for price in self.pools if price.on_demand is on_demand]
-        exact = [
+        pool_prices = [
             price.usd_per_hour
             for price in self.pools
             if (price.pool, price.on_demand) == (pool, on_demand)
         ]
-        return max(exact or prices or [self.highest_usd_per_hour])
+        return max(pool_prices or prices or [self.highest_usd_per_hour])
 
     @property
     def highest_usd_per_hour(self) -> float:
@@ -84,8 +84,10 @@ class SpendingSettings:
             OnDemand.ALWAYS: (True,),
         }.get(self.on_demand or OnDemand.FALLBACK, (False, True))
         prices = [price.usd_per_hour for price in self.pools]
-        usable = [price.usd_per_hour for price in self.pools if price.on_demand in usable_kinds]
-        return max(usable or prices or [0.0])
+        usable_prices = [
+            price.usd_per_hour for price in self.pools if price.on_demand in usable_kinds
+        ]
+        return max(usable_prices or prices or [0.0])
 
 
 def read_spending(source: object) -> tuple[SpendingSettings | None, tuple[str, ...]]:

@@ -19,7 +19,7 @@ class Machine:
         pod: uid of the pod.
         pool: value of the node's label of its pool; empty if there is none.
         on_demand: True if it was bought on demand.
-        usd_per_hour: its price.
+        usd_per_hour: price of the machine.
     """
 
     pod: str
@@ -30,16 +30,16 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """The completed share of the training, and the machine time since it was known first.
+    """The completed share of the training, and the machine time in which it grew.
 
     Attributes:
-        first: the share that was known first.
-        now: the newest share.
+        first_share: the first known share, from 0 to 1.
+        newest_share: the newest share, from 0 to 1.
         machine_seconds: time of running workers in between.
     """
 
-    first: float
-    now: float
+    first_share: float
+    newest_share: float
     machine_seconds: float = 0.0
 
 
@@ -54,14 +54,14 @@ class SpendingState:
         on_demand_seconds: billed time of on-demand machines.
         machines: machines that are billed since then.
         fixed_usd_per_hour: price of everything else that is billed since then.
-        workers: workers that have run since then.
-        on_demand: workers to have on demand.
-        use_spot: whether to have spot workers as well.
+        workers: number of running workers since then.
+        on_demand: desired number of on-demand workers.
+        use_spot: whether the job should have spot workers as well.
         reason: reason of the decision, and a possible fix.
-        deadline: time by which the job has to be complete; None if there is none.
+        deadline: time by which the job has to be complete; None without a deadline.
         share: completed share of the training; None if it is not known.
-        starved_since: time since when too few spot workers train; None while enough do.
-        used_up: whether the budget does not suffice for more.
+        starved_since: time since which too few spot workers have trained; None while enough train.
+        used_up: whether the budget is used up.
     """
 
     counted_at: datetime
@@ -157,15 +157,15 @@ def _share(source: Mapping[str, Any] | None) -> Share | None:
     if not source:
         return None
     return Share(
-        first=source["first"],
-        now=source["now"],
+        first_share=source["first"],
+        newest_share=source["now"],
         machine_seconds=source.get("machineSeconds", 0.0),
     )
 
 
 def _share_json(share: Share) -> dict[str, Any]:
     return {
-        "first": round(share.first, DIGITS),
-        "now": round(share.now, DIGITS),
+        "first": round(share.first_share, DIGITS),
+        "now": round(share.newest_share, DIGITS),
         "machineSeconds": round(share.machine_seconds, DIGITS),
     }

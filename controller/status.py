@@ -1,7 +1,7 @@
 """The status of an ElasticJob, as the API server stores it.
 
 It is the controller's only persistent state: it has the failures of each worker and the last valid spec, so
-that a restarted controller continues where the old one stopped. It has no time that changes in
+that a restarted controller continues where the old controller stopped. It has no time that changes in
 every pass (upstream's `lastReconcileTime`), since the status is written only when it changes.
 """
 
@@ -25,7 +25,7 @@ class ConditionType(StrEnum):
     RUNNING = "Running"
     RESTARTING = "Restarting"
     SUSPENDED = "Suspended"
-    PLACED = "Placed"  # only of a job with zones
+    PLACED = "Placed"  # only for a job with zones
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
@@ -80,7 +80,7 @@ class Status:
         last_valid_spec: JSON of the newest valid spec.
         scaling: desired number of workers of a job that follows capacity; else None.
         placement: zone and moves of a job with zones; else None.
-        spending: money and on-demand workers of a job with limits; else None.
+        spending: spending and on-demand workers of a job with limits; else None.
     """
 
     conditions: tuple[Condition, ...] = ()
@@ -163,7 +163,7 @@ class Status:
     ) -> "Status":
         """Return the status with a condition set.
 
-        The transition time changes only with the condition's value, the update time also with its
+        The transition time changes only with the condition's value; the update time also changes with its
         reason or message.
         """
         current = self.condition(kind)
@@ -173,23 +173,23 @@ class Status:
             message,
         ):
             return self
-        changed = current is None or current.is_true != is_true
+        has_changed = current is None or current.is_true != is_true
         new = Condition(
             type=kind,
             is_true=is_true,
             reason=reason,
             message=message,
             last_update=now,
-            last_transition=now if changed or current is None else current.last_transition,
+            last_transition=now if has_changed or current is None else current.last_transition,
         )
-        others = (
+        conditions = (
             (*self.conditions, new)
             if current is None
             else tuple(
                 new if condition.type == kind else condition for condition in self.conditions
             )
         )
-        return replace(self, conditions=others)
+        return replace(self, conditions=conditions)
 
     def with_condition_cleared(
         self, kind: ConditionType, *, reason: str, message: str, now: datetime

@@ -1,7 +1,6 @@
 """The metrics of a worker, read from its pod.
 
-Nothing else that the controller can read has them: workers have no access to the API server, and etcd has
-only the group.
+The pod is their only source: workers have no access to the API server, and etcd contains only the group.
 """
 
 import socket
@@ -19,11 +18,11 @@ MAX_BYTES = 1 << 20
 def scrape(address: str, port: int = WORKER_METRICS_PORT, seconds: float = TIMEOUT_SECONDS) -> str:
     """Return the response of the first process of a worker to a scrape, with its headers.
 
-    Workers run programs of users. A client of HTTP would follow their redirects, and its timeout begins again with
+    Workers run programs of users. An HTTP client would follow their redirects, and its timeout would begin again with
     each byte.
 
     Raises:
-        OSError: it does not respond in time, or without end.
+        OSError: the worker does not respond in time, or its response is too long.
     """
     end = time.monotonic() + seconds
     with socket.create_connection((address, port), timeout=seconds) as connection:

@@ -1,8 +1,8 @@
 """List every external fact with its source and its age: `python facts/age.py`, or `make facts-age`.
 
-Prices, limits, quota codes and versions change without notice. Those that are older than MAX_DAYS are
+Prices, limits, quota codes and versions change without notice. Facts that are older than MAX_DAYS are
 marked; compare them with their source and write the new date. The exit code is always 0: an old fact
-may still be right.
+may still be correct.
 """
 
 import datetime
@@ -53,7 +53,7 @@ def facts() -> Iterator[Fact]:
     for path in sorted(DATA.glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         date = content.get("date") or content.get("asOf")
-        if date:  # the others are from botocore, whose version is in the table
+        if date:  # files without a date are from botocore, whose version is in the table
             source = content.get("source") or ", ".join(content["sources"].values())
             file = str(path.relative_to(ROOT))
             yield Fact(path.stem, file, source, datetime.date.fromisoformat(date))
@@ -67,8 +67,10 @@ def report(today: datetime.date) -> str:
         f"{'':14}{fact.file}: {fact.source}"
         for fact in facts_by_date
     ]
-    old = sum(fact.days(today) > MAX_DAYS for fact in facts_by_date)
-    return "\n".join([*lines, f"{old} of {len(facts_by_date)} are older than {MAX_DAYS} days."])
+    old_count = sum(fact.days(today) > MAX_DAYS for fact in facts_by_date)
+    return "\n".join(
+        [*lines, f"{old_count} of {len(facts_by_date)} are older than {MAX_DAYS} days."]
+    )
 
 
 if __name__ == "__main__":

@@ -66,27 +66,27 @@ def instance_type_names() -> dict[str, Any]:
     }
 
 
-def instance_types(described: Mapping[str, Any]) -> dict[str, list[Any]]:
+def instance_types(descriptions: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return name -> row of `COLUMNS` for the types that run Linux on x86-64 or ARM.
 
     Args:
-        described: name -> description, as DescribeInstanceTypes returns it.
+        descriptions: name -> description, as DescribeInstanceTypes returns it.
     """
-    rows = {name: row_of(described[name]) for name in sorted(described)}
+    rows = {name: row_of(descriptions[name]) for name in sorted(descriptions)}
     return {name: row for name, row in rows.items() if row[2] in ("x86_64", "arm64")}
 
 
-def row_of(described: Mapping[str, Any]) -> list[Any]:
+def row_of(description: Mapping[str, Any]) -> list[Any]:
     """Return one type's row of `COLUMNS`; the row of a type without GPUs ends before the GPU columns."""
-    network = described["NetworkInfo"]
+    network = description["NetworkInfo"]
     row = [
-        described["VCpuInfo"]["DefaultVCpus"],
-        described["MemoryInfo"]["SizeInMiB"],
-        described["ProcessorInfo"]["SupportedArchitectures"][-1],
+        description["VCpuInfo"]["DefaultVCpus"],
+        description["MemoryInfo"]["SizeInMiB"],
+        description["ProcessorInfo"]["SupportedArchitectures"][-1],
         network.get("MaximumNetworkCards", 1),
         network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
     ]
-    for gpu in described.get("GpuInfo", {}).get("Gpus", ())[:1]:
+    for gpu in description.get("GpuInfo", {}).get("Gpus", ())[:1]:
         row += [gpu.get("LogicalGpuCount") or gpu["Count"], gpu["Manufacturer"], gpu["Name"]]
         row += [gpu["MemoryInfo"]["SizeInMiB"], gpu.get("GpuPartitionSize", 1.0)]
     return row
@@ -104,7 +104,7 @@ def as_text(content: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def generated() -> dict[str, str]:
+def generated_files() -> dict[str, str]:
     """Return file name -> text of the files that come from botocore alone."""
     return {
         "aws_regions.json": as_text(regions()),
@@ -115,16 +115,22 @@ def generated() -> dict[str, str]:
 def main() -> None:
     """Write the files."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--instance-types", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--instance-types", type=Path, metavar="FILE", help="response of DescribeInstanceTypes"
+    )
     arguments = parser.parse_args()
-    for name, text in generated().items():
+    for name, text in generated_files().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
     if arguments.instance_types:
         path = FOLDER / "aws_instance_types.json"
-        head = json.loads(path.read_text(encoding="utf-8"))
+        old_content = json.loads(path.read_text(encoding="utf-8"))
         with gzip.open(arguments.instance_types) as file:
             types = instance_types(json.load(file))
-        content = {"source": head["source"], "date": head["date"], "columns": list(COLUMNS)}
+        content = {
+            "source": old_content["source"],
+            "date": old_content["date"],
+            "columns": list(COLUMNS),
+        }
         path.write_text(as_text({**content, "types": types}), encoding="utf-8")
 
 

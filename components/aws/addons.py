@@ -4,9 +4,9 @@ AWS resolves a version that the stack does not set: a build such as eksbuild.7 e
 Kubernetes only, and AWS withdraws old ones. A preview therefore fails if an add-on does not exist, before
 anything is created, and shows an upgrade when AWS changes its default version.
 
-They are installed in two stages. Those that a node needs to become Ready, above all the network
+Add-ons are installed in two stages. The add-ons that a node needs to become Ready, above all the network
 plugin, precede the nodes and are deleted after them: a network plugin that is deleted first leaves
-its network interfaces behind, which then block the deletion of subnets and security groups. Add-ons
+its network interfaces behind, which block the deletion of subnets and security groups. Add-ons
 that run as Deployments follow the nodes, since EKS waits until their pods run.
 """
 
@@ -29,8 +29,8 @@ DNS = "coredns"
 FSX = "aws-fsx-csi-driver"
 MONITORING = "eks-node-monitoring-agent"
 
-BEFORE_NODES = (NETWORK, PROXY, POD_IDENTITY_AGENT)
-ON_NODES = (DNS, FSX, MONITORING)
+ADDONS_BEFORE_NODES = (NETWORK, PROXY, POD_IDENTITY_AGENT)
+ADDONS_AFTER_NODES = (DNS, FSX, MONITORING)
 
 CONFIGURATION: Mapping[str, Mapping[str, object]] = {
     # Without this setting, NetworkPolicies are stored but not enforced.
@@ -84,11 +84,11 @@ class EksAddonsArgs:
 
     Attributes:
         cluster: name of the cluster, prefix of the names of IAM roles.
-        cluster_name: the same as an output of the cluster, so that add-ons depend on it.
+        cluster_name: the same name as an output of the cluster, so that add-ons depend on it.
         kubernetes_version: minor version of the cluster, such as 1.36.
         addons: names of the add-ons.
-        versions: add-on -> version; AWS's default version for those that are absent.
-        identities: add-on -> identity of its pods, for those that call AWS.
+        versions: add-on -> version; an absent add-on gets AWS's default version.
+        identities: add-on -> identity of its pods, for add-ons that call AWS.
     """
 
     cluster: str
@@ -103,17 +103,17 @@ class EksAddons(Component):
     """The add-ons of one stage.
 
     Attributes:
-        installed: the add-ons.
+        addons: the add-ons.
     """
 
-    installed: tuple[eks.Addon, ...]
+    addons: tuple[eks.Addon, ...]
 
     def __init__(
         self, name: str, args: EksAddonsArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("cluster:EksAddons", name, opts)
         self._args = args
-        self.installed = tuple(
+        self.addons = tuple(
             self._install(addon, args.versions.get(addon) or self._default_version(addon))
             for addon in args.addons
         )
@@ -150,7 +150,7 @@ class EksAddons(Component):
             pod_identity_associations=[association] if association else None,
             resolve_conflicts_on_create="OVERWRITE",
             resolve_conflicts_on_update="OVERWRITE",
-            opts=self.child(after=role.policies if role else (), delete_before_replace=True),
+            opts=self.child(depends_on=role.policies if role else (), delete_before_replace=True),
         )
 
     def _role(self, addon: str, identity: AddonIdentity) -> Role:

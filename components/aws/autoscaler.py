@@ -1,10 +1,10 @@
 """The cluster autoscaler of an EKS cluster: adds nodes for pending pods and removes idle ones.
 
-It prefers spot: the priority expander tries the spot groups in their order and, if no capacity comes
-within the provision time, the on-demand groups, if the stack has any. It may resize the groups of this cluster
-and nothing else in the account.
+It prefers spot capacity: the priority expander tries the spot groups in their order. If a group gets no capacity
+within the provision time, the next one is tried; on-demand groups are the last. The autoscaler may resize the
+groups of this cluster and nothing else in the account.
 
-Karpenter would itself choose among all instance types, but its instances are in no Pulumi state:
+Karpenter would choose among all instance types itself, but its instances are in no Pulumi state:
 `pulumi destroy` would leave them running.
 """
 
@@ -50,7 +50,7 @@ class EksAutoscalerArgs:
 
     Attributes:
         cluster: name of the cluster.
-        cluster_name: the same as an output of the cluster, so that the autoscaler depends on it.
+        cluster_name: the same name as an output of the cluster, so that the autoscaler depends on it.
         region: AWS region.
         account: AWS account, twelve digits.
         config: the `cluster.autoscaling` section of a stack.
@@ -103,7 +103,7 @@ class EksAutoscaler(Component):
         )
 
     def _priorities(self) -> core.v1.ConfigMap:
-        """Declare the order in which it tries groups; it reads the ConfigMap on each decision."""
+        """Declare the order of the groups; the autoscaler reads the ConfigMap on each decision."""
         return core.v1.ConfigMap(
             f"{self.name}-preference",
             metadata=self._metadata(PRIORITIES_NAME),
@@ -116,9 +116,9 @@ class EksAutoscaler(Component):
         )
 
     def _deployment(
-        self, account: core.v1.ServiceAccount, after: Sequence[pulumi.Resource]
+        self, account: core.v1.ServiceAccount, depends_on: Sequence[pulumi.Resource]
     ) -> apps.v1.Deployment:
-        """Declare the autoscaler; its pod needs its identity when it starts."""
+        """Declare the Deployment; the autoscaler needs its identity when its pod starts."""
         return apps.v1.Deployment(
             f"{self.name}-deployment",
             metadata=self._metadata(NAME),
@@ -131,7 +131,7 @@ class EksAutoscaler(Component):
                     spec=self._pod(account),
                 ),
             ),
-            opts=self.child(after=after, delete_before_replace=True),
+            opts=self.child(depends_on=depends_on, delete_before_replace=True),
         )
 
     def _pod(self, account: core.v1.ServiceAccount) -> core.v1.PodSpecArgs:
@@ -166,8 +166,8 @@ class EksAutoscaler(Component):
 def priorities(config: EksConfig) -> dict[int, str]:
     """Return the table of the priority expander: the GPU pools in their order, then all other groups.
 
-    EKS names the Auto Scaling group of a node group `eks-<node group>-<uuid>`. With several pools a
-    pattern matches it whole, because a pool's name may begin like another's.
+    EKS names the Auto Scaling group of a node group `eks-<node group>-<uuid>`. With several pools, a
+    pattern matches the whole name, because one pool's name may be a prefix of another's.
     """
     if not config.gpu_pools:
         return SINGLE_POOL_PRIORITIES

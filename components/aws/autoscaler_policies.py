@@ -1,7 +1,7 @@
 """Permissions of the cluster autoscaler: on AWS for the cluster's own groups, and in Kubernetes.
 
-They are tables rather than a manifest, since they contain the name of the cluster. They name groups by
-pattern, so that the autoscaler does not wait for GPU groups, for which there may be no capacity.
+The permissions on AWS name groups by pattern, so that the autoscaler does not wait for GPU groups, for which there
+may be no capacity.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from components.component import Component
 NAMESPACE = "kube-system"
 NAME = "cluster-autoscaler"
 PRIORITIES_NAME = "cluster-autoscaler-priority-expander"  # name that the expander reads
-STATUS = "cluster-autoscaler-status"
+STATUS_NAME = "cluster-autoscaler-status"
 
 # Actions for which AWS supports no resource-level permissions.
 DESCRIBE_ACTIONS = (
@@ -31,24 +31,24 @@ DESCRIBE_ACTIONS = (
     "ec2:GetInstanceTypesFromInstanceRequirements",
 )
 
-WATCH = ("get", "list", "watch")
+READ_VERBS = ("get", "list", "watch")
 RbacRule = tuple[str, Sequence[str], Sequence[str], Sequence[str]]
 # API group, resources, verbs, names (empty: all).
 CLUSTER_RULES: Sequence[RbacRule] = (
     ("", ("events",), ("create", "patch"), ()),
-    ("", ("nodes",), (*WATCH, "update"), ()),
+    ("", ("nodes",), (*READ_VERBS, "update"), ()),
     ("", ("pods/eviction",), ("create",), ()),
     ("", ("pods/status",), ("update",), ()),
     (
         "",
         ("pods", "services", "namespaces", "replicationcontrollers"),
-        WATCH,
+        READ_VERBS,
         (),
     ),
-    ("", ("persistentvolumes", "persistentvolumeclaims"), WATCH, ()),
-    ("apps", ("daemonsets", "replicasets", "statefulsets"), WATCH, ()),
-    ("batch", ("jobs",), WATCH, ()),
-    ("policy", ("poddisruptionbudgets",), WATCH, ()),
+    ("", ("persistentvolumes", "persistentvolumeclaims"), READ_VERBS, ()),
+    ("apps", ("daemonsets", "replicasets", "statefulsets"), READ_VERBS, ()),
+    ("batch", ("jobs",), READ_VERBS, ()),
+    ("policy", ("poddisruptionbudgets",), READ_VERBS, ()),
     (
         "storage.k8s.io",
         (
@@ -58,14 +58,14 @@ CLUSTER_RULES: Sequence[RbacRule] = (
             "csistoragecapacities",
             "volumeattachments",
         ),
-        WATCH,
+        READ_VERBS,
         (),
     ),
-    ("resource.k8s.io", ("resourceclaims", "resourceslices", "deviceclasses"), WATCH, ()),
+    ("resource.k8s.io", ("resourceclaims", "resourceslices", "deviceclasses"), READ_VERBS, ()),
 )
 NAMESPACE_RULES: Sequence[RbacRule] = (
     ("", ("configmaps",), ("create", "list", "watch"), ()),
-    ("", ("configmaps",), ("get", "update", "delete"), (STATUS, PRIORITIES_NAME)),
+    ("", ("configmaps",), ("get", "update", "delete"), (STATUS_NAME, PRIORITIES_NAME)),
     ("coordination.k8s.io", ("leases",), ("create",), ()),
     ("coordination.k8s.io", ("leases",), ("get", "update"), (NAME,)),
 )
@@ -147,14 +147,14 @@ def declare_rbac(
             metadata=cluster_metadata,
             role_ref=_reference("ClusterRole"),
             subjects=[subject],
-            opts=parent.child(after=[cluster_role]),
+            opts=parent.child(depends_on=[cluster_role]),
         ),
         rbac.v1.RoleBinding(
             f"{parent.name}-here-binding",
             metadata=metadata,
             role_ref=_reference("Role"),
             subjects=[subject],
-            opts=parent.child(after=[role]),
+            opts=parent.child(depends_on=[role]),
         ),
     ]
 

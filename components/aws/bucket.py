@@ -56,9 +56,9 @@ class Bucket(Component):
         self.prerequisites = (*settings, *folders)
         self.register_outputs({"name": self.bucket_name})
 
-    def _options(self, after: Sequence[pulumi.Resource] = ()) -> pulumi.ResourceOptions:
+    def _options(self, depends_on: Sequence[pulumi.Resource] = ()) -> pulumi.ResourceOptions:
         """Return options by which a retained bucket also retains its settings."""
-        return self.child(after=after, retain_on_delete=self._args.keep)
+        return self.child(depends_on=depends_on, retain_on_delete=self._args.keep)
 
     def _create(self) -> s3.Bucket:
         """Declare the bucket; unless it is kept, it is emptied before it is deleted."""
@@ -142,7 +142,7 @@ class Bucket(Component):
             opts=self._options([block]),  # S3 refuses concurrent changes of access
         )
 
-    def _folder(self, folder: str, after: Sequence[pulumi.Resource]) -> s3.BucketObjectv2:
+    def _folder(self, folder: str, depends_on: Sequence[pulumi.Resource]) -> s3.BucketObjectv2:
         """Declare an empty folder, whose metadata FSx may change.
 
         It gets no default tags: S3 allows ten tags on an object, the stack file more.
@@ -157,7 +157,7 @@ class Bucket(Component):
                 default_tags=s3.BucketObjectv2OverrideProviderDefaultTagsArgs(tags={})
             ),
             opts=pulumi.ResourceOptions.merge(
-                self._options(after),
+                self._options(depends_on),
                 pulumi.ResourceOptions(ignore_changes=["metadata", "contentType"]),
             ),
         )

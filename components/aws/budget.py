@@ -1,7 +1,7 @@
 """A budget on AWS for all resources with the tag of the stack.
 
-AWS counts a tag only after it has been activated for cost allocation, once per account, in the
-billing console, under "Cost allocation tags"; until then the budget remains 0 and never warns.
+AWS filters costs by a tag only after the tag has been activated for cost allocation: once per account, in the
+billing console, under "Cost allocation tags". Until then, the budget records a cost of 0 and never warns.
 """
 
 from dataclasses import dataclass

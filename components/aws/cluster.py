@@ -2,7 +2,7 @@
 
 Users get access by access entries only: the older aws-auth ConfigMap is not audited, and a mistake in
 it cannot be repaired from outside the cluster. Secrets are encrypted with a key of the stack. The
-control plane logs to a log group that is declared before the cluster: EKS would otherwise create one
+control plane logs to a log group that is declared before the cluster: EKS would otherwise create a group
 that keeps all logs forever and that `pulumi destroy` does not delete.
 """
 
@@ -19,7 +19,7 @@ from components.component import Component
 
 LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 ADMIN_POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
-# Only read when the cluster is created; a change would replace it.
+# EKS reads this property only when it creates the cluster; a change would replace the cluster.
 CREATOR_IS_ADMIN = "accessConfig.bootstrapClusterCreatorAdminPermissions"
 
 
@@ -55,7 +55,7 @@ class EksCluster(Component):
     Attributes:
         cluster: the EKS cluster.
         security_group: id of the security group that EKS creates and attaches to all nodes.
-        certificate: certificate of the authority of the API server, base64.
+        certificate: certificate of the API server's certificate authority, base64.
         access: access entries and policies of the administrators.
     """
 
@@ -108,7 +108,7 @@ class EksCluster(Component):
         )
 
     def _control_plane(
-        self, role: Role, secrets: kms.Key, logs: cloudwatch.LogGroup
+        self, role: Role, secrets_key: kms.Key, logs: cloudwatch.LogGroup
     ) -> eks.Cluster:
         """Declare the cluster; add-ons are declared separately."""
         args = self._args
@@ -127,7 +127,7 @@ class EksCluster(Component):
                 bootstrap_cluster_creator_admin_permissions=not args.administrators,
             ),
             encryption_config=eks.ClusterEncryptionConfigArgs(
-                provider=eks.ClusterEncryptionConfigProviderArgs(key_arn=secrets.arn),
+                provider=eks.ClusterEncryptionConfigProviderArgs(key_arn=secrets_key.arn),
                 resources=["secrets"],
             ),
             kubernetes_network_config=eks.ClusterKubernetesNetworkConfigArgs(
@@ -136,7 +136,7 @@ class EksCluster(Component):
             vpc_config=self._endpoint_access(),
             # Without its policies the control plane could not delete its network interfaces.
             opts=self.child(
-                after=[logs, *role.policies],
+                depends_on=[logs, *role.policies],
                 protect=args.protect,
                 delete_before_replace=True,
                 ignore_changes=[CREATOR_IS_ADMIN],
@@ -145,12 +145,12 @@ class EksCluster(Component):
 
     def _endpoint_access(self) -> eks.ClusterVpcConfigArgs:
         """Return the networks that reach the API: always the VPC, others only if listed."""
-        ranges = self._args.public_access
+        public_cidrs = self._args.public_access
         return eks.ClusterVpcConfigArgs(
             subnet_ids=list(self._args.subnet_ids),
             endpoint_private_access=True,
-            endpoint_public_access=bool(ranges),
-            public_access_cidrs=list(ranges) or None,
+            endpoint_public_access=bool(public_cidrs),
+            public_access_cidrs=list(public_cidrs) or None,
         )
 
     def _administrator(self, arn: str) -> tuple[pulumi.Resource, ...]:

@@ -1,8 +1,8 @@
 """Container Insights of an EKS cluster: metrics of nodes, pods and GPUs, and logs of containers, in CloudWatch.
 
 AWS's add-on runs an agent, Fluent Bit and a DCGM exporter on the nodes. They would create their log groups
-themselves, and `pulumi destroy` would leave these and their logs, which never expire. So the groups are declared
-before the add-on and deleted after it.
+themselves; `pulumi destroy` would leave these groups and their logs, which never expire. The groups are therefore
+declared before the add-on and deleted after it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,9 +26,9 @@ class EksContainerInsightsArgs:
 
     Attributes:
         cluster: name of the cluster, prefix of the name of the role.
-        cluster_name: the same as an output of the cluster, so that the add-on depends on it.
+        cluster_name: the same name as an output of the cluster, so that the add-on depends on it.
         kubernetes_version: minor version of the cluster, such as 1.36.
-        versions: add-on -> version; AWS's default version for those that are absent.
+        versions: add-on -> version; an absent add-on gets AWS's default version.
         log_groups: names of the log groups.
         log_retention_days: days for which logs are kept.
     """
@@ -45,10 +45,10 @@ class EksContainerInsights(Component):
     """The add-on of CloudWatch, its role and its log groups.
 
     Attributes:
-        installed: the add-on. What runs in the cluster is deleted before it, so its last logs are kept.
+        addons: the add-on. Objects in the cluster are deleted before it, so that their last logs are kept.
     """
 
-    installed: tuple[pulumi.Resource, ...]
+    addons: tuple[pulumi.Resource, ...]
 
     def __init__(
         self, name: str, args: EksContainerInsightsArgs, opts: pulumi.ResourceOptions | None = None
@@ -63,7 +63,7 @@ class EksContainerInsights(Component):
             )
             for group in args.log_groups
         ]
-        addon = EksAddonsArgs(
+        addon_args = EksAddonsArgs(
             cluster=args.cluster,
             cluster_name=args.cluster_name,
             kubernetes_version=args.kubernetes_version,
@@ -71,5 +71,5 @@ class EksContainerInsights(Component):
             versions=args.versions,
             identities={CLOUDWATCH_ADDON: IDENTITY},
         )
-        self.installed = EksAddons(f"{name}-addon", addon, self.child(after=groups)).installed
+        self.addons = EksAddons(f"{name}-addon", addon_args, self.child(depends_on=groups)).addons
         self.register_outputs({})

@@ -1,7 +1,7 @@
 """The identity that reads data in a bucket: one role, for one ServiceAccount.
 
-With `data.source` it belongs to the data preparation, and workers, which read the copy on the volume, have none. With
-`data.cache` it belongs to the workers.
+With `data.source`, the role belongs to the data preparation; workers read the copy on the volume and need no role.
+With `data.cache`, it belongs to the workers.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class EksDataAccessArgs:
 
     Attributes:
         cluster: name of the cluster, prefix of the role's name.
-        cluster_name: the same as an output of the cluster, so that the identity depends on it.
+        cluster_name: the same name as an output of the cluster, so that the identity depends on it.
         bucket: name of the bucket.
         prefix: prefix without slashes at its ends, or the key of one object; empty for the whole bucket.
         service_account: name of the ServiceAccount, in the namespace of the job.
@@ -61,7 +61,7 @@ class EksDataAccess(Component):
 
 
 def read_statements(bucket: str, prefix: str) -> list[Statement]:
-    """Return the permissions to read what is below a prefix of a bucket, and nothing else."""
+    """Return the permissions to list and read the objects below a prefix of a bucket, and no others."""
     arn = f"arn:aws:s3:::{bucket}"
     if not prefix:
         listing = Statement(actions=["s3:ListBucket"], resources=[arn])

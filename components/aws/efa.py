@@ -16,7 +16,7 @@ from components.component import Component
 
 ALL_PROTOCOLS = "-1"
 HUGE_PAGES = 5128  # pages of 2 MiB for libfabric's bounce buffers, as on AWS images
-ONLY_ETHERNET_FIRST = frozenset({"p6-b300.48xlarge"})  # its first network card has no EFA
+ETHERNET_FIRST_TYPES = frozenset({"p6-b300.48xlarge"})  # types whose first network card has no EFA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +24,10 @@ class EfaArgs:
     """Arguments of an Efa.
 
     Attributes:
-        cluster: name of the EKS cluster, and of the zone if several have EFA: prefix of all names.
+        cluster: name of the EKS cluster, and of the zone if several zones have EFA: prefix of all names.
         vpc_id: VPC of the nodes.
-        node_security_group: security group of the cluster; an interface that names groups gets no
-            other.
+        node_security_group: security group of the cluster, which an interface with explicit groups does not get
+            automatically.
         instance_type: an instance type that has EFA.
     """
 
@@ -44,7 +44,7 @@ class Efa(Component):
         interfaces: network interfaces of the launch template.
         placement: placement of the launch template.
         user_data: part of the user data, which reserves huge pages before the kubelet counts them.
-        prerequisites: rules that must exist before the nodes and until they are deleted.
+        prerequisites: rules that must exist before the nodes and until the nodes are deleted.
     """
 
     interfaces: list[ec2.LaunchTemplateNetworkInterfaceArgs]
@@ -111,7 +111,13 @@ class Efa(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """The interface on one network card, with the numbers of EC2."""
+    """The network interface on one network card.
+
+    Attributes:
+        index: index of the network card in EC2.
+        device: device index of the interface on its card.
+        type: interface type of EC2, such as efa-only.
+    """
 
     index: int
     device: int
@@ -127,7 +133,7 @@ def cards(instance_type: str) -> list[Card]:
     count = INSTANCE_TYPES[instance_type].efa_interfaces if instance_type in INSTANCE_TYPES else 0
     if not count:
         raise ValueError(f"{instance_type} has no EFA")
-    ethernet_first = instance_type in ONLY_ETHERNET_FIRST
+    ethernet_first = instance_type in ETHERNET_FIRST_TYPES
     first = Card(index=0, device=0, type="interface" if ethernet_first else "efa")
     others = range(1, count + 1 if ethernet_first else count)
     return [first, *(Card(index=index, device=1, type="efa-only") for index in others)]

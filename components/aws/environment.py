@@ -1,15 +1,15 @@
 """The environment on AWS: network, cluster, storage, nodes, registry and budget.
 
-Order of creation, each waiting for all to its left; deletion is the reverse:
+Each resource waits for everything to its left when it is created; the order of deletion is the reverse:
 
     network -> control plane -> network add-ons -> system nodes -> other add-ons -> objects in the cluster
             -> file system ------------------------------------------^
                                                 -> GPU nodes
 
-Objects in the cluster wait for all of it through their provider, which depends on system nodes,
-add-ons, routes and access entries. Pods therefore unmount the volume before the file system is deleted,
-and the network plugin outlives the nodes whose interfaces it created. Nothing waits for GPU nodes: while
-the cloud has no capacity for them, everything else is there, and the job waits for the autoscaler.
+Objects in the cluster wait for their provider, which depends on system nodes, add-ons, routes and access
+entries. Pods therefore unmount the volume before the file system is deleted, and the network plugin outlives
+the nodes whose interfaces it created. No resource waits for GPU nodes: while the cloud has no capacity for
+them, all other resources exist, and the job waits for the autoscaler.
 """
 
 import json
@@ -23,10 +23,10 @@ import pulumi_kubernetes as kubernetes
 from cloudfacts.aws import INSTANCE_TYPES
 
 from components.aws.addons import (
-    BEFORE_NODES,
+    ADDONS_AFTER_NODES,
+    ADDONS_BEFORE_NODES,
     FSX,
     NETWORK,
-    ON_NODES,
     AddonIdentity,
     EksAddons,
     EksAddonsArgs,
@@ -64,7 +64,7 @@ class EksEnvironmentArgs:
         config: the whole validated configuration; `cluster` is of kind eks, `storage` of kind fsx.
         stack: name of the stack, for tags and for names that are unique in an account.
         vpc: an existing VPC, such as another stack's; None: the VPC of the configuration.
-        registry_only: declare the registry and nothing else, for images that are pushed before the first `up`.
+        registry_only: whether to declare only the registry, for images that are pushed before the first `up`.
     """
 
     config: StackConfig
@@ -100,13 +100,15 @@ class EksEnvironment(Component):
         self._cluster = self._declare_cluster()
         self._account = self._cluster.cluster.arn.apply(lambda arn: arn.split(":")[4])
         self._storage = self._declare_storage()
-        early = self._declare_addons("early", BEFORE_NODES, {NETWORK: network_identity()}, ())
-        self._nodes = self._declare_nodes(early)
+        network_addons = self._declare_addons(
+            "early", ADDONS_BEFORE_NODES, {NETWORK: network_identity()}, ()
+        )
+        self._nodes = self._declare_nodes(network_addons)
         csi = {FSX: csi_identity(self._cluster_config.region)}
-        node_addons = self._declare_addons("late", ON_NODES, csi, [self._nodes.system])
+        node_addons = self._declare_addons("late", ADDONS_AFTER_NODES, csi, [self._nodes.system])
         insights = self._declare_container_insights()
         self._kubeconfig = self._declare_kubeconfig()
-        self._kubernetes = self._connect([*node_addons.installed, *insights])
+        self._kubernetes = self._connect([*node_addons.addons, *insights])
         self._declare_autoscaler()
         self._metrics = self._declare_metrics()
         self._data_access = self._declare_data_access()
@@ -126,12 +128,12 @@ class EksEnvironment(Component):
 
     def _aws_options(
         self,
-        after: Sequence[pulumi.Resource] = (),
+        depends_on: Sequence[pulumi.Resource] = (),
         providers: "Sequence[pulumi.ProviderResource]" = (),
     ) -> pulumi.ResourceOptions:
         """Return the options of a component that uses the AWS provider, and `providers`."""
         opts = pulumi.ResourceOptions(providers=[self._aws, *providers])
-        return pulumi.ResourceOptions.merge(self.child(after=after), opts)
+        return pulumi.ResourceOptions.merge(self.child(depends_on=depends_on), opts)
 
     def _declare_network(self) -> Vpc:
         config = self._cluster_config
@@ -178,7 +180,7 @@ class EksEnvironment(Component):
         stage: str,
         addons: Sequence[str],
         identities: Mapping[str, AddonIdentity],
-        after: Sequence[pulumi.Resource],
+        depends_on: Sequence[pulumi.Resource],
     ) -> EksAddons:
         args = EksAddonsArgs(
             cluster=self._cluster_config.name,
@@ -188,9 +190,9 @@ class EksEnvironment(Component):
             versions=self._cluster_config.addon_versions,
             identities=identities,
         )
-        return EksAddons(f"{self.name}-{stage}", args, self._aws_options(after))
+        return EksAddons(f"{self.name}-{stage}", args, self._aws_options(depends_on))
 
-    def _declare_nodes(self, early: EksAddons) -> EksNodeGroups:
+    def _declare_nodes(self, network_addons: EksAddons) -> EksNodeGroups:
         """Declare the nodes, which need a network plugin and egress routes to become Ready."""
         config = self._cluster_config
         args = EksNodeGroupsArgs(
@@ -205,8 +207,8 @@ class EksEnvironment(Component):
             autoscaling=config.autoscaling.enabled,
             tags=self._tags,
         )
-        after = [*early.installed, *self._network.prerequisites]
-        return EksNodeGroups(f"{self.name}-nodes", args, self._aws_options(after))
+        depends_on = [*network_addons.addons, *self._network.prerequisites]
+        return EksNodeGroups(f"{self.name}-nodes", args, self._aws_options(depends_on))
 
     @property
     def _uses_local_storage(self) -> bool:
@@ -215,7 +217,7 @@ class EksEnvironment(Component):
         return cache is not None and cache.storage_class is None
 
     def _declare_container_insights(self) -> tuple[pulumi.Resource, ...]:
-        """Declare the add-on of CloudWatch, if there is one, and return it."""
+        """Declare the add-on of CloudWatch if it is enabled, and return it."""
         config = self._cluster_config
         if not config.monitoring.container_insights:
             return ()
@@ -230,7 +232,7 @@ class EksEnvironment(Component):
             log_retention_days=config.log_retention_days,
         )
         opts = self._aws_options([self._nodes.system])
-        return EksContainerInsights(f"{self.name}-insights", args, opts).installed
+        return EksContainerInsights(f"{self.name}-insights", args, opts).addons
 
     def _declare_kubeconfig(self) -> pulumi.Output[str]:
         cluster, region = self._cluster.cluster, self._cluster_config.region
@@ -240,8 +242,8 @@ class EksEnvironment(Component):
         return pulumi.Output.secret(content)
 
     def _connect(self, addons: Sequence[pulumi.Resource]) -> kubernetes.Provider:
-        """Declare the Kubernetes provider; objects created through it wait for all of this."""
-        after = [
+        """Declare the Kubernetes provider; objects created through it wait for its dependencies."""
+        depends_on = [
             *self._cluster.access,
             *self._network.prerequisites,
             *addons,
@@ -250,8 +252,8 @@ class EksEnvironment(Component):
         return kubernetes.Provider(
             f"{self.name}-kubernetes",
             kubeconfig=self._kubeconfig,
-            cluster_identifier=self._cluster.cluster.arn,  # a new certificate keeps the cluster
-            opts=self.child(after=after),
+            cluster_identifier=self._cluster.cluster.arn,  # a new certificate replaces no objects
+            opts=self.child(depends_on=depends_on),
         )
 
     def _declare_autoscaler(self) -> None:
@@ -273,7 +275,7 @@ class EksEnvironment(Component):
         monitoring = self._cluster_config.monitoring
         if not monitoring.managed_prometheus:
             return None
-        # Imported here, as are other options: it takes time, and most stacks do not use it.
+        # Imported here, like other optional components: the import takes time, and most stacks do not need it.
         from components.aws.metrics_agent import EksMetricsAgent, EksMetricsAgentArgs
 
         args = EksMetricsAgentArgs(
@@ -289,7 +291,7 @@ class EksEnvironment(Component):
         return EksMetricsAgent(f"{self.name}-metrics", args, opts)
 
     def _declare_data_access(self) -> DataAccess | None:
-        """Declare the identity that reads photographs or shards in a bucket, if there are any."""
+        """Declare the identity that reads photographs or shards, if the configuration names a bucket."""
         data, config = self._config.data, self._cluster_config
         origin = data.cache.origin if data.cache else data.origin
         if origin is None or origin.kind != "s3":
@@ -386,7 +388,7 @@ def kubeconfig(name: str, endpoint: str, certificate: str, region: str) -> str:
     Args:
         name: name of the cluster.
         endpoint: https address of its API server.
-        certificate: certificate of the authority of the API server, base64.
+        certificate: certificate of the API server's certificate authority, base64.
         region: AWS region.
     """
     command = {

@@ -1,7 +1,7 @@
 """FSx for Lustre linked to an S3 bucket: fast for many small files, and durable in the bucket.
 
 The file system imports the metadata of the bucket immediately and contents on first use, and exports new
-files, so that a SCRATCH_2 file system, which has no replica, can lose only the last seconds of
+files. A SCRATCH_2 file system, which has no replica, can therefore lose only the last seconds of
 writes. A data repository association does this; the import and export paths of a file system are an
 older mechanism and cannot be changed later.
 
@@ -30,7 +30,7 @@ LUSTRE_VERSION = "2.15"
 LUSTRE_PORTS = ((988, 988), (1018, 1023))  # FSx: "File system access control with Amazon VPC"
 EVENTS = ("NEW", "CHANGED", "DELETED")
 MOUNT_OPTIONS = ("flock",)  # file locks that work across nodes
-MIN_THROUGHPUT = 125  # MB/s per TiB, of PERSISTENT_2
+MIN_THROUGHPUT = 125  # minimum of PERSISTENT_2, in MB/s per TiB
 IMPORT_TIMEOUT = "30m"  # the default is too short to import the metadata of a large bucket
 CREATE_TIMEOUT = "60m"
 
@@ -155,16 +155,16 @@ class Fsx(Component):
         ]
 
     def _allow(
-        self, peer: str, group: pulumi.Input[str], other: pulumi.Input[str], *, ingress: bool
+        self, peer: str, group: pulumi.Input[str], peer_group: pulumi.Input[str], *, ingress: bool
     ) -> list[pulumi.Resource]:
-        """Allow traffic from `other` to `group`, or in the other direction, on ports of Lustre."""
+        """Allow traffic from `peer_group` to `group`, or in the other direction, on ports of Lustre."""
         rule = vpc.SecurityGroupIngressRule if ingress else vpc.SecurityGroupEgressRule
         direction = "from" if ingress else "to"
         return [
             rule(
                 f"{self.name}-{peer}-{'in' if ingress else 'out'}-{first}",
                 security_group_id=group,
-                referenced_security_group_id=other,
+                referenced_security_group_id=peer_group,
                 ip_protocol="tcp",
                 from_port=first,
                 to_port=last,
@@ -199,7 +199,7 @@ class Fsx(Component):
             copy_tags_to_backups=True if persistent and config.backup_days else None,
             skip_final_backup=not (persistent and protect),
             tags={"Name": self._args.cluster},
-            opts=self.child(after=rules, protect=protect, timeout=CREATE_TIMEOUT),
+            opts=self.child(depends_on=rules, protect=protect, timeout=CREATE_TIMEOUT),
         )
 
     def _association(
@@ -222,7 +222,7 @@ class Fsx(Component):
                 ),
             ),
             opts=self.child(
-                after=bucket.prerequisites, delete_before_replace=True, timeout=IMPORT_TIMEOUT
+                depends_on=bucket.prerequisites, delete_before_replace=True, timeout=IMPORT_TIMEOUT
             ),
         )
 
@@ -257,7 +257,7 @@ def bucket_prefix(cluster: str, stack: str) -> str:
 
 
 def posix_metadata(owner: int) -> dict[str, str]:
-    """Return the S3 metadata by which FSx makes a folder private to its owner."""
+    """Return the S3 metadata with which FSx makes a folder private to its owner."""
     return {
         "user-agent": "aws-fsx-lustre",
         "file-owner": str(owner),

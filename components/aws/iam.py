@@ -1,7 +1,7 @@
 """IAM policy documents in which every action and resource is explicit.
 
-AWS's own examples allow `service:*` on `*`. Here a statement with a wildcard action is refused, and a
-statement on all resources may only read: most Describe and List actions cannot be restricted to a
+AWS's own examples allow `service:*` on `*`. This module refuses a statement with a wildcard action. A
+statement on all resources may only read, since most Describe and List actions cannot be restricted to a
 resource.
 """
 
@@ -38,12 +38,16 @@ class Statement:
             ValueError: an action has a wildcard, or a writing action is allowed on all resources.
         """
         if any("*" in action for action in self.actions):
-            raise ValueError(f"name the actions one by one: {list(self.actions)}")
+            raise ValueError(
+                f"actions {list(self.actions)} contain a wildcard; name the actions one by one"
+            )
         read_only = all(
             action.partition(":")[2].startswith(READ_PREFIXES) for action in self.actions
         )
         if ALL_RESOURCES in self.resources and not read_only:
-            raise ValueError(f"name the resources that {list(self.actions)} may change")
+            raise ValueError(
+                f"actions {list(self.actions)} may change all resources; name the resources that they may change"
+            )
 
     def as_document(self) -> dict[str, Any]:
         """Return the statement in the syntax of IAM."""
@@ -62,7 +66,7 @@ def policy(*statements: Statement) -> pulumi.Output[str]:
 
 
 def trust_policy(service: str) -> str:
-    """Return the trust policy by which only one AWS service may assume a role.
+    """Return the trust policy that lets only one AWS service assume a role.
 
     Args:
         service: name such as eks.amazonaws.com. Pod identity (pods.eks.amazonaws.com) also needs

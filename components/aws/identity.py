@@ -37,7 +37,7 @@ class Role(Component):
 
     Attributes:
         arn: ARN of the role.
-        policies: attachments and inline policies. Users of the role depend on them: a user that
+        policies: attachments and inline policies. Resources that use the role depend on them: a resource that
             is deleted after its permissions cannot clean up.
     """
 
@@ -86,7 +86,7 @@ class PodIdentityArgs:
     """Arguments of a pod identity.
 
     Attributes:
-        cluster_name: name of the cluster, as an output of it, so that the identity depends on it.
+        cluster_name: name of the cluster, as an output of the cluster, so that the identity depends on it.
         namespace: namespace of the pods.
         service_account: name of their ServiceAccount.
         role_name: name of the role in IAM, at most 64 characters.
@@ -101,7 +101,7 @@ class PodIdentityArgs:
 
 
 def declare_pod_identity(parent: Component, args: PodIdentityArgs) -> eks.PodIdentityAssociation:
-    """Declare a role of pods and return its association; pods need it when they start."""
+    """Declare a role of pods and return its association, which must exist before the pods start."""
     role = Role(
         f"{parent.name}-role",
         RoleArgs(role_name=args.role_name, service=POD_IDENTITY, statements=args.statements),
@@ -113,5 +113,5 @@ def declare_pod_identity(parent: Component, args: PodIdentityArgs) -> eks.PodIde
         namespace=args.namespace,
         service_account=args.service_account,
         role_arn=role.arn,
-        opts=parent.child(after=role.policies, delete_before_replace=True),
+        opts=parent.child(depends_on=role.policies, delete_before_replace=True),
     )

@@ -1,7 +1,7 @@
 """Metrics of an EKS cluster in Amazon Managed Service for Prometheus.
 
 A Prometheus in agent mode scrapes the workers, the controller and the exporters of GPU nodes, and sends the samples
-to a workspace. It stores none itself. Its role, by pod identity, may write to this workspace and nothing else.
+to a workspace. It stores no samples itself. Its role, by pod identity, may write to this workspace and do nothing else.
 
 AWS's own scraper needs no pod, but costs per collector and hour, and its interfaces have no labels by which network
 policies could admit them.
@@ -44,11 +44,11 @@ class EksMetricsAgentArgs:
 
     Attributes:
         cluster: name of the cluster, and of the workspace.
-        cluster_name: the same as an output of the cluster, so that the agent depends on it.
+        cluster_name: the same name as an output of the cluster, so that the agent depends on it.
         region: AWS region.
         image: image of Prometheus.
         scrape_seconds: seconds between two scrapes of a pod.
-        rules: recording rules and alerts, as a file of Prometheus.
+        rules: recording rules and alerts, in the format of a Prometheus rule file.
         placement: nodes on which it runs.
     """
 
@@ -112,7 +112,7 @@ class EksMetricsAgent(Component):
         )
 
     def _discovery(self) -> rbac.v1.ClusterRoleBinding:
-        """Declare the permission to find pods: of the cluster, because their namespaces are created later."""
+        """Declare the permission to find pods in the whole cluster, because their namespaces are created later."""
         metadata = meta.v1.ObjectMetaArgs(name=f"everstep-{NAME}", labels=LABELS)
         role = rbac.v1.ClusterRole(
             f"{self.name}-pods",
@@ -135,7 +135,7 @@ class EksMetricsAgent(Component):
             subjects=[
                 rbac.v1.SubjectArgs(kind="ServiceAccount", name=NAME, namespace=NAMESPACE),
             ],
-            opts=self.child(after=[role]),
+            opts=self.child(depends_on=[role]),
         )
 
     def _config(self) -> core.v1.ConfigMap:
@@ -149,9 +149,9 @@ class EksMetricsAgent(Component):
         )
 
     def _deployment(
-        self, config: core.v1.ConfigMap, after: Sequence[pulumi.Resource]
+        self, config: core.v1.ConfigMap, depends_on: Sequence[pulumi.Resource]
     ) -> apps.v1.Deployment:
-        """Declare the agent; its pod needs its identity when it starts."""
+        """Declare the Deployment; the agent needs its identity when its pod starts."""
         digest = config.data.apply(lambda data: hashlib.sha256(data[FILE].encode()).hexdigest())
         return apps.v1.Deployment(
             f"{self.name}-deployment",
@@ -163,12 +163,14 @@ class EksMetricsAgent(Component):
                 template=core.v1.PodTemplateSpecArgs(
                     metadata=meta.v1.ObjectMetaArgs(
                         labels=LABELS,
-                        annotations={"everstep.dev/config": digest},  # a changed file restarts it
+                        annotations={
+                            "everstep.dev/config": digest
+                        },  # a changed file restarts the pod
                     ),
                     spec=self._pod(),
                 ),
             ),
-            opts=self.child(after=after, delete_before_replace=True),
+            opts=self.child(depends_on=depends_on, delete_before_replace=True),
         )
 
     def _pod(self) -> core.v1.PodSpecArgs:
@@ -215,16 +217,16 @@ class EksMetricsAgent(Component):
 
 
 def configuration(endpoint: str, args: EksMetricsAgentArgs) -> str:
-    """Return the configuration of Prometheus: what it scrapes, and where it sends the samples.
+    """Return the configuration of Prometheus: its scrape job, and the workspace that gets the samples.
 
     Args:
         endpoint: address of the workspace, with a slash at its end.
         args: the arguments of the agent.
     """
-    remote = {"url": f"{endpoint}api/v1/remote_write", "sigv4": {"region": args.region}}
+    remote_write = {"url": f"{endpoint}api/v1/remote_write", "sigv4": {"region": args.region}}
     document = {
         "global": {"external_labels": {"cluster": args.cluster}},
         "scrape_configs": [scrape_job(args.scrape_seconds)],
-        "remote_write": [remote],
+        "remote_write": [remote_write],
     }
     return yaml.safe_dump(document, sort_keys=False)

@@ -2,8 +2,8 @@
 
 Nodes are in private subnets and reach the internet through a NAT gateway. The S3 gateway endpoint is
 free and keeps image layers and training data off that gateway, which is billed by the gigabyte. By
-default one gateway, in the zone of the GPU nodes, serves all zones: the most expensive traffic then
-stays in its zone, and losing that zone ends the training anyway.
+default, one gateway in the zone of the GPU nodes serves all zones: the most expensive traffic then
+stays in its zone, and the loss of that zone ends the training anyway.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class Vpc(Component):
     Attributes:
         vpc_id: id of the VPC.
         private_subnet_ids: zone -> id of the private subnet, for nodes and the file system.
-        prerequisites: routes that nodes need to join the cluster, and until they are deleted.
+        prerequisites: routes that nodes need to join the cluster and keep until they are deleted.
     """
 
     vpc_id: pulumi.Output[str]
@@ -140,8 +140,8 @@ class Vpc(Component):
             opts=self.child(),
         )
         nat_zones = self._args.nat_zones
-        created = {zone: self._nat(zone, blocks[zone], vpc, table, route) for zone in nat_zones}
-        return {zone: created.get(zone, created[nat_zones[0]]) for zone in self._args.zones}
+        gateways = {zone: self._nat(zone, blocks[zone], vpc, table, route) for zone in nat_zones}
+        return {zone: gateways.get(zone, gateways[nat_zones[0]]) for zone in self._args.zones}
 
     def _nat(
         self,
@@ -170,14 +170,14 @@ class Vpc(Component):
             f"{self.name}-nat-{zone}-address",
             domain="vpc",
             tags=self._name_tag(f"nat-{zone}"),
-            opts=self.child(after=[route]),  # an Elastic IP needs an internet gateway
+            opts=self.child(depends_on=[route]),  # an Elastic IP needs an internet gateway
         )
         return ec2.NatGateway(
             f"{self.name}-nat-{zone}",
             subnet_id=subnet.id,
             allocation_id=address.id,
             tags=self._name_tag(f"nat-{zone}"),
-            opts=self.child(after=[route, association]),
+            opts=self.child(depends_on=[route, association]),
         )
 
     def _private_route(
@@ -187,7 +187,7 @@ class Vpc(Component):
         subnet: ec2.Subnet,
         vpc: ec2.Vpc,
     ) -> tuple[ec2.RouteTable, tuple[pulumi.Resource, ...]]:
-        """Declare the egress route of a zone; each zone has its own table, even with one gateway."""
+        """Declare the egress route of a zone and return its own route table, and the resources that nodes need."""
         table = ec2.RouteTable(
             f"{self.name}-private-{zone}-table",
             vpc_id=vpc.id,

@@ -1,7 +1,7 @@
 """The node groups of an EKS cluster: an on-demand system group and GPU groups, usually on spot.
 
-All are managed: EKS chooses the spot capacity that is least likely to be interrupted, replaces an
-instance on a rebalance recommendation, drains it on best effort and repairs broken nodes, so that no
+All groups are managed: EKS chooses the spot capacity that is least likely to be interrupted, replaces an
+instance on a rebalance recommendation, drains it on best effort and repairs broken nodes. No
 further termination handler is needed. Each group has a launch template for settings that a node group
 lacks: encrypted disks, tags of instances and disks, and a metadata service that requires a token.
 """
@@ -57,9 +57,9 @@ class NodePool:
     """The settings of one node group.
 
     Attributes:
-        name: name of the group after the cluster's name; the autoscaler's priorities match it.
+        name: part of the group's name after the cluster's name; the autoscaler's priorities match it.
         ami_type: AMI type, such as AL2023_x86_64_NVIDIA.
-        instance_types: instance types, first choice first.
+        instance_types: instance types, in order of preference.
         capacity: SPOT, ON_DEMAND or CAPACITY_BLOCK.
         zones: availability zones.
         min_size: minimum number of nodes.
@@ -97,7 +97,7 @@ class EksNodeGroupsArgs:
 
     Attributes:
         cluster: name of the cluster, prefix of all names.
-        cluster_name: the same as an output of the cluster, so that nodes depend on it.
+        cluster_name: the same name as an output of the cluster, so that nodes depend on it.
         kubernetes_version: version of the control plane, as an output of the cluster.
         node_security_group: security group that EKS created for the cluster.
         vpc_id: VPC of the nodes.
@@ -146,7 +146,7 @@ class EksNodeGroups(Component):
         self.register_outputs({"roleArn": self.role_arn})
 
     def _declare_role(self) -> Role:
-        """Declare the role of nodes, which join and pull; the network plugin has its own role."""
+        """Declare the role by which nodes join and pull images; the network plugin has its own role."""
         args = RoleArgs(
             role_name=f"{self._args.cluster}-nodes",
             service="ec2.amazonaws.com",
@@ -155,11 +155,14 @@ class EksNodeGroups(Component):
         return Role(f"{self.name}-role", args, self.child())
 
     def _declare_efa(self) -> dict[str, Efa]:
-        """Declare the resources of EFA by name: a placement group is in one zone."""
+        """Declare the resources of EFA and return them by name: one per zone, since a placement group is in one."""
         types = {pool.efa: pool.instance_types[0] for pool in self._args.gpu_pools if pool.efa}
-        return {name: self._declare_one_efa(name, machine) for name, machine in types.items()}
+        return {
+            name: self._declare_zone_efa(name, instance_type)
+            for name, instance_type in types.items()
+        }
 
-    def _declare_one_efa(self, name: str, instance_type: str) -> Efa:
+    def _declare_zone_efa(self, name: str, instance_type: str) -> Efa:
         args = EfaArgs(
             cluster=f"{self._args.cluster}-{name}".removesuffix(f"-{EFA}"),
             vpc_id=self._args.vpc_id,
@@ -196,7 +199,7 @@ class EksNodeGroups(Component):
             update_config=eks.NodeGroupUpdateConfigArgs(max_unavailable=1),
             node_repair_config=eks.NodeGroupNodeRepairConfigArgs(enabled=True),
             opts=self.child(
-                after=[*self._role.policies, *(efa.prerequisites if efa else ())],
+                depends_on=[*self._role.policies, *(efa.prerequisites if efa else ())],
                 delete_before_replace=not pool.create_before_delete,
                 ignore_changes=[DESIRED_SIZE] if self._args.autoscaling else [],
                 timeout=CREATE_TIMEOUT,
@@ -209,7 +212,7 @@ class EksNodeGroups(Component):
     def _tag_resources(self, pool: NodePool, group: eks.NodeGroup) -> None:
         """Tag the Auto Scaling group with the resources of EFA, which no instance type implies.
 
-        Without them the autoscaler assumes that a new node cannot run a worker, and never scales a
+        Without these tags, the autoscaler assumes that a new node cannot run a worker, and never scales a
         group up from zero.
         """
         resources = {
@@ -239,7 +242,7 @@ class EksNodeGroups(Component):
             metadata_options=ec2.LaunchTemplateMetadataOptionsArgs(
                 http_endpoint="enabled",
                 http_tokens="required",
-                http_put_response_hop_limit=1,  # only the node itself and pods in its network
+                http_put_response_hop_limit=1,  # only the node and pods in its host network
             ),
             tag_specifications=[
                 ec2.LaunchTemplateTagSpecificationArgs(
@@ -276,7 +279,12 @@ def system_pool(config: EksConfig) -> NodePool:
 
 
 def gpu_pools(config: EksConfig, *, local_storage: bool = False) -> list[NodePool]:
-    """Return the settings of the GPU groups, in order of preference: fallbacks are last."""
+    """Return the settings of the GPU groups, in order of preference; fallbacks are last.
+
+    Args:
+        config: the `cluster` section of a stack.
+        local_storage: whether volumes of pods are on the NVMe disks of the instance.
+    """
     fallbacks = [pool for pool in config.pools if pool.settings.fallback_nodes]
     pools = [*map(_gpu_group, config.pools), *map(_fallback_group, fallbacks)]
     return [replace(pool, local_storage=local_storage) for pool in pools]
@@ -340,7 +348,7 @@ def _group_name(pool: EksPool, *, spot: bool) -> str:
 
 
 def _efa_name(pool: EksPool) -> str:
-    """Return the name of the EFA resources of a pool; if there are several pools, it contains the zone."""
+    """Return the name of the EFA resources of a pool, which contains the zone if there are several pools."""
     if not pool.settings.efa:
         return ""
     return f"{pool.zone}-{EFA}" if pool.name else EFA

@@ -1,6 +1,6 @@
 """Repositories in ECR for the images that are built from this repository.
 
-Tags are immutable: the image of a past job stays known, and a running fleet cannot get another one.
+Tags are immutable: the tag of a past job still identifies its image, and running workers cannot get another image.
 Only a limited number of images is kept, since each has several gigabytes.
 """
 
@@ -41,7 +41,7 @@ class Ecr(Component):
     """One repository per image.
 
     Attributes:
-        address: host and path, to be followed by `/<image>:<tag>`.
+        address: host and path, the part of an image reference before `/<image>:<tag>`.
     """
 
     address: pulumi.Output[str]
@@ -83,7 +83,11 @@ class Ecr(Component):
 
 
 def lifecycle(images: int) -> Mapping[str, object]:
-    """Return the lifecycle policy that keeps this number of the newest images."""
+    """Return the lifecycle policy that keeps the newest images.
+
+    Args:
+        images: number of images to keep in each repository.
+    """
     selection = {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": images}
     rule = {
         "rulePriority": 1,
@@ -95,7 +99,7 @@ def lifecycle(images: int) -> Mapping[str, object]:
 
 
 def pull_policy(principal: pulumi.Input[str]) -> Mapping[str, object]:
-    """Return the repository policy by which one role may pull."""
+    """Return the repository policy that lets one role pull."""
     statement = {
         "Sid": "NodesPull",
         "Effect": "Allow",

@@ -1,9 +1,9 @@
-"""User data of nodes. A managed node group merges it with its own, which requires MIME."""
+"""User data of nodes, in the MIME format in which a managed node group merges it with its own."""
 
 from base64 import b64encode
 from collections.abc import Sequence
 
-HEAD = 'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="everstep"\n'
+MIME_HEADER = 'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="everstep"\n'
 
 LOCAL_STORAGE = """\
 Content-Type: application/node.eks.aws
@@ -15,7 +15,7 @@ spec:
     localStorage:
       strategy: RAID0
 """
-"""Part that joins the NVMe disks of an instance for the kubelet, which keeps volumes of pods there."""
+"""Part that joins the NVMe disks of an instance; the kubelet keeps volumes of pods on the joined disk."""
 
 
 def shell_script(text: str) -> str:
@@ -24,8 +24,8 @@ def shell_script(text: str) -> str:
 
 
 def encoded(parts: Sequence[str]) -> str | None:
-    """Return user data in base64; None without parts."""
+    """Return the parts as user data in base64; None if there are no parts."""
     if not parts:
         return None
-    text = HEAD + "".join(f"\n--everstep\n{part}".rstrip("\n") for part in parts)
+    text = MIME_HEADER + "".join(f"\n--everstep\n{part}".rstrip("\n") for part in parts)
     return b64encode(f"{text}\n--everstep--\n".encode()).decode()

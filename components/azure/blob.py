@@ -1,9 +1,9 @@
 """A container in a storage account as the shared volume: blobfuse2 with workload identity, or NFS.
 
-The account always has a hierarchical namespace: only there is a rename atomic, and a checkpoint is a
+The account always has a hierarchical namespace, without which a rename is not atomic: a checkpoint is a
 folder that is renamed when it is complete. Account keys are disabled: a mount needs a token of the
 `trainer` ServiceAccount, which a federated credential trusts, and must come from the subnet of the
-nodes. NFS 3.0 has no authentication, so there only the subnet protects the data.
+nodes. NFS 3.0 has no authentication, so that only the subnet protects the data.
 
 Blob versions would protect more than soft delete, but an account with a hierarchical namespace does
 not support them.
@@ -29,10 +29,10 @@ from everstep.catalog.names import JOB_NAMESPACE, TRAINER_SERVICE_ACCOUNT
 DRIVER = "blob.csi.azure.com"
 SUBJECTS = (f"system:serviceaccount:{JOB_NAMESPACE}:{TRAINER_SERVICE_ACCOUNT}",)
 AUDIENCE = "api://AzureADTokenExchange"
-MAX_RULE_PREFIX_LENGTH = 30  # longest prefix that a rule of a storage account accepts
+MAX_RULE_PREFIX_LENGTH = 30  # limit of Azure Storage for rules of an account
 
-STALE_SECONDS = 5  # time in which a worker may miss new files of another worker
-FILE_CACHE_SECONDS = 120  # the content of a file does not change once it has its name
+STALE_SECONDS = 5  # time for which a worker may not see new files of another worker
+FILE_CACHE_SECONDS = 120  # safe, because a file under its final name never changes
 CACHE_MIB = 16384  # node disk space for each pod with a mount
 
 BLOBFUSE_OPTIONS = (
@@ -179,7 +179,7 @@ class BlobStorage(Component):
         )
 
     def _retention(self, account: storage.StorageAccount) -> None:
-        """Declare the retention of deleted data, which can be restored meanwhile."""
+        """Declare the retention of deleted data, which can be restored during this time."""
         days = self._config.retain_days
         policy = storage.DeleteRetentionPolicyArgs(enabled=bool(days), days=days or None)
         storage.BlobServiceProperties(
@@ -193,7 +193,7 @@ class BlobStorage(Component):
         )
 
     def _container(self) -> storage.BlobContainer:
-        """Declare the container; an existing account may not have it yet either."""
+        """Declare the container, including in an existing account, which may not have it yet."""
         return storage.BlobContainer(
             f"{self.name}-container",
             container_name=self._config.container,
@@ -235,9 +235,9 @@ class BlobStorage(Component):
     def _credentials(self, identity: Identity) -> list[pulumi.Resource]:
         """Declare the ServiceAccounts whose tokens are exchanged for tokens of the identity.
 
-        Each waits for the previous one: Azure refuses concurrent changes of one identity.
+        Each credential waits for the previous one: Azure refuses concurrent changes of one identity.
         """
-        chain: list[pulumi.Resource] = []
+        credentials: list[pulumi.Resource] = []
         for subject in SUBJECTS:
             account = subject.rpartition(":")[2]
             credential = managedidentity.FederatedIdentityCredential(
@@ -248,10 +248,10 @@ class BlobStorage(Component):
                 issuer=self._args.issuer,
                 subject=subject,
                 audiences=[AUDIENCE],
-                opts=self.child(after=chain[-1:], delete_before_replace=True),
+                opts=self.child(depends_on=credentials[-1:], delete_before_replace=True),
             )
-            chain.append(credential)
-        return chain
+            credentials.append(credential)
+        return credentials
 
     def _source(
         self,
@@ -290,7 +290,7 @@ class BlobStorage(Component):
 
 
 def address_rule(block: str) -> list[str]:
-    """Return a CIDR block as rules of a storage account, in which small blocks are addresses."""
+    """Return a CIDR block as rules of a storage account, which replace a small block by its addresses."""
     network = ipaddress.IPv4Network(block)
     if network.prefixlen <= MAX_RULE_PREFIX_LENGTH:
         return [block]

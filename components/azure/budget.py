@@ -1,7 +1,7 @@
 """A budget on Azure for the cost of one stack.
 
-It is a budget of the subscription, filtered to the two resource groups of the stack: AKS creates the
-machines, which are nearly all of the cost, in a separate group, which a budget of one group would miss.
+It is a budget of the subscription, filtered to the two resource groups of the stack. AKS creates the
+machines, which are nearly all of the cost, in a separate group; a budget of one group would miss them.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class AzureBudgetArgs:
         group: name of the resource group of the stack.
         group_id: id of that group.
         node_group: name of the resource group of the machines.
-        today: current date: a new budget starts in its month, since Azure refuses past months.
+        today: current date, whose month is the first of a new budget, since Azure refuses past months.
     """
 
     config: BudgetConfig
@@ -40,7 +40,7 @@ class AzureBudgetArgs:
 
 
 class AzureBudget(Component):
-    """A monthly budget that warns by mail at 80 %, and when it is or will be exceeded."""
+    """A monthly budget that warns by mail at 80 %, and when the cost reaches it or is forecast to."""
 
     def __init__(
         self, name: str, args: AzureBudgetArgs, opts: pulumi.ResourceOptions | None = None
@@ -68,14 +68,14 @@ class AzureBudget(Component):
                 "spent100": _mail(args.config.email, 100, "Actual"),
                 "forecast100": _mail(args.config.email, 100, "Forecasted"),
             },
-            # The start stays the month of creation; each run would set the current one.
+            # The start remains the month of creation; otherwise each run would set the current month.
             opts=self.child(delete_before_replace=True, ignore_changes=["timePeriod"]),
         )
         self.register_outputs({})
 
 
 def _mail(address: str, percent: float, cost: str) -> consumption.NotificationArgs:
-    """Return a notification when the `cost`, Actual or Forecasted, exceeds `percent`."""
+    """Return the notification that is sent when the `cost`, Actual or Forecasted, reaches `percent`."""
     return consumption.NotificationArgs(
         enabled=True,
         operator="GreaterThanOrEqualTo",

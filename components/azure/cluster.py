@@ -1,9 +1,12 @@
 """The control plane of an AKS cluster with its system pool, and access to it.
 
-Its settings differ from the defaults of AKS: Standard tier, since the default has no uptime guarantee;
-Cilium in an overlay, so that network policies are enforced and pods need no addresses of the subnet;
-Entra identities only, since anyone with a copy of a local account's certificate could use it; an API
-server that only listed networks reach; and one setting for the version of control plane and nodes.
+Its settings differ from the defaults of AKS:
+
+* Standard tier, since the default has no uptime guarantee;
+* Cilium in an overlay, so that network policies are enforced and pods need no addresses of the subnet;
+* Entra identities only, since a copy of a local account's certificate works for anyone;
+* an API server that only listed networks reach;
+* one setting for the version of control plane and nodes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,6 +65,7 @@ class AksCluster(Component):
         cluster: the AKS cluster.
         kubelet_id: object id of the nodes' identity, to which a registry assigns its pull role.
         issuer: OIDC issuer of ServiceAccount tokens, which federated credentials trust.
+        endpoint: https address of the API server.
         node_group: name of the resource group in which AKS creates machines.
         access: role assignments of the administrators.
     """
@@ -69,6 +73,7 @@ class AksCluster(Component):
     cluster: containerservice.ManagedCluster
     kubelet_id: pulumi.Output[str]
     issuer: pulumi.Output[str]
+    endpoint: pulumi.Output[str]
     node_group: str
     access: tuple[pulumi.Resource, ...]
 
@@ -97,17 +102,17 @@ class AksCluster(Component):
         )
         self.register_outputs({"name": self.cluster.name, "endpoint": self.endpoint})
 
-    def kubeconfig(self, after: Sequence[pulumi.Resource]) -> pulumi.Output[str]:
+    def kubeconfig(self, depends_on: Sequence[pulumi.Resource]) -> pulumi.Output[str]:
         """Return the kubeconfig, which is secret although it contains no credential.
 
         Args:
-            after: resources that must exist before AKS is queried.
+            depends_on: resources that must exist before AKS is queried.
         """
         credentials = containerservice.list_managed_cluster_user_credentials_output(
             resource_group_name=self._args.group,
             resource_name=self.cluster.name,
             format="exec",
-            opts=pulumi.InvokeOutputOptions(parent=self, depends_on=[*after]),
+            opts=pulumi.InvokeOutputOptions(parent=self, depends_on=[*depends_on]),
         )
         encoded = credentials.kubeconfigs[0].value
         return pulumi.Output.secret(encoded.apply(kubeconfig.without_interaction))
@@ -126,7 +131,7 @@ class AksCluster(Component):
         config = self._config.monitoring
         if not (config.container_insights or config.managed_prometheus):
             return None
-        # Imported here: it takes half a second, and most stacks do not use it.
+        # Imported here: the import takes half a second, and most stacks do not need it.
         from components.azure.monitoring import AksMonitoring, AksMonitoringArgs
 
         args = AksMonitoringArgs(
@@ -176,7 +181,7 @@ class AksCluster(Component):
             opts=retried(
                 f"{self.name}-cluster",
                 self.child(
-                    after=[*args.prerequisites, *self._identities.prerequisites],
+                    depends_on=[*args.prerequisites, *self._identities.prerequisites],
                     delete_before_replace=True,
                     ignore_changes=profiles.managed_by_aks(config),
                     protect=args.protect,
@@ -186,7 +191,7 @@ class AksCluster(Component):
         )
 
     def _kubelet(self) -> containerservice.UserAssignedIdentityArgs:
-        """Return the identity of the nodes with all three of its ids."""
+        """Return the identity of the nodes, with its three ids."""
         kubelet = self._identities.kubelet
         return containerservice.UserAssignedIdentityArgs(
             resource_id=kubelet.resource.id,
@@ -195,7 +200,7 @@ class AksCluster(Component):
         )
 
     def _declare_maintenance(self) -> None:
-        """Declare the maintenance windows, in which AKS may upgrade; they have no tags."""
+        """Declare the maintenance windows, in which AKS may upgrade; Azure supports no tags on them."""
         for name in MAINTENANCE_CONFIGURATIONS:
             containerservice.MaintenanceConfiguration(
                 f"{self.name}-{name}",
@@ -207,7 +212,7 @@ class AksCluster(Component):
             )
 
     def _administrators(self, group: str) -> list[pulumi.Resource]:
-        """Declare the roles by which a group fetches a kubeconfig and administers the cluster."""
+        """Declare the roles with which a group fetches a kubeconfig and administers the cluster."""
         roles = {
             "user": BuiltInRole.AKS_CLUSTER_USER,
             "administrator": BuiltInRole.AKS_RBAC_CLUSTER_ADMIN,

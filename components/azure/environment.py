@@ -1,15 +1,15 @@
 """The environment on Azure: network, cluster, storage, nodes, registry and budget.
 
-Order of creation, each waiting for all to its left; deletion is the reverse:
+Each resource waits for everything to its left when it is created; the order of deletion is the reverse:
 
     network -> control plane -> access -> objects in the cluster
                              -> storage, registry --^
                              -> GPU pools
 
-Storage and registry need the identities and the issuer of the cluster but not its pools, so that they
-are created at the same time. Objects in the cluster wait for roles through their provider: deleting an
-object with a finalizer needs a role to do it. Nothing waits for GPU pools: while the cloud has no
-capacity for them, everything else is there, and the job waits for the autoscaler.
+Storage and registry need the identities and the issuer of the cluster but not its pools, and are created at the
+same time as the pools. Objects in the cluster wait for their provider, which waits for roles: the deletion of an
+object with a finalizer needs a role. No resource waits for GPU pools: while the cloud has no
+capacity for them, all other resources exist, and the job waits for the autoscaler.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,8 @@ class AksEnvironmentArgs:
         stack: name of the stack, for tags and for names that are unique in a subscription.
         subnet_id: an existing subnet, such as another stack's, with a NAT gateway and a service
             endpoint for storage; None: the subnet of the configuration.
-        registry_only: declare the registry and what it needs, for images that are pushed before the first `up`.
+        registry_only: whether to declare only the registry and its dependencies, for images that are pushed before
+            the first `up`.
     """
 
     config: StackConfig
@@ -166,17 +167,17 @@ class AksEnvironment(Component):
         """Declare the Kubernetes provider; objects created through it wait for roles.
 
         Args:
-            registry: the registry with the role by which nodes pull; empty if there is none.
+            registry: the registry with the role that lets nodes pull; empty if there is none.
         """
         return kubernetes.Provider(
             f"{self._cluster.name}-kubernetes",
             kubeconfig=self._kubeconfig,
-            cluster_identifier=self._cluster.cluster.id,  # a new kubeconfig keeps the cluster
-            opts=self._cluster.child(after=[*self._cluster.access, *registry]),
+            cluster_identifier=self._cluster.cluster.id,  # a new kubeconfig replaces no objects
+            opts=self._cluster.child(depends_on=[*self._cluster.access, *registry]),
         )
 
     def _declare_priorities(self) -> None:
-        """Declare the order in which the autoscaler tries pools, under the name that it reads."""
+        """Declare the order in which the autoscaler tries pools, in the ConfigMap that it reads."""
         config = self._cluster_config
         if not (config.autoscaling.enabled and profiles.has_several_gpu_pools(config)):
             return
@@ -184,7 +185,7 @@ class AksEnvironment(Component):
         self._declare_settings("priorities", "cluster-autoscaler-priority-expander", data)
 
     def _declare_scraping(self) -> None:
-        """Declare what the agent of Azure Monitor scrapes, under the name that it reads."""
+        """Declare the scrape jobs of Azure Monitor's agent, in the ConfigMap that it reads."""
         if not self._cluster_config.monitoring.job_metrics:
             return
         from components.azure.monitoring import SCRAPING, scraping
@@ -193,7 +194,7 @@ class AksEnvironment(Component):
         self._declare_settings("scraping", SCRAPING, settings)
 
     def _declare_settings(self, key: str, name: str, data: Mapping[str, str]) -> None:
-        """Declare a ConfigMap that a part of AKS reads."""
+        """Declare a ConfigMap that an AKS add-on reads."""
         kubernetes.core.v1.ConfigMap(
             f"{self._cluster.name}-{key}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(name=name, namespace="kube-system"),

@@ -1,7 +1,7 @@
 """The managed identities of an AKS cluster: one for its control plane, one for its nodes.
 
-Both are user-assigned. A system-assigned identity would be created with the cluster; these get their
-roles before the cluster needs them, can be used by a registry while the cluster is being created, and
+Both are user-assigned. A system-assigned identity would be created with the cluster. User-assigned identities get
+their roles before the cluster needs them, can be used by a registry while the cluster is being created, and
 remain when the cluster is replaced.
 """
 
@@ -41,8 +41,8 @@ def declare_identity(
 ) -> Identity:
     """Declare an identity and look up its ids.
 
-    They are also outputs of the resource, but a preview that only changes its tags treats these as
-    unknown; with an unknown client id the volume, the claim and the job would seem to be replaced.
+    The resource has the ids as outputs too, but a preview that only changes its tags treats them as
+    unknown. With an unknown client id, the preview would replace the volume, the claim and the job.
 
     Args:
         name: logical name.
@@ -93,7 +93,7 @@ class AksIdentities(Component):
     Attributes:
         control_plane: identity that manages network interfaces, disks and machines.
         kubelet: identity of the nodes, which may only pull images.
-        prerequisites: roles that the cluster needs when it is created, and until it is deleted.
+        prerequisites: roles that the cluster needs from its creation to its deletion.
     """
 
     control_plane: Identity

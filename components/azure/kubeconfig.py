@@ -1,8 +1,8 @@
 """Conversion of the kubeconfig of AKS for use without interaction.
 
-Without local accounts it contains no credential: `kubelogin` fetches a token for each request. AKS
-configures an interactive login (`--login devicecode`), for which `pulumi up` would wait forever; it is
-replaced by the login of `az` or of `azure/login` in a pipeline.
+Without local accounts, the kubeconfig contains no credential: `kubelogin` fetches a token for each request. AKS
+configures an interactive login (`--login devicecode`), for which `pulumi up` would wait forever. This module
+replaces it by the login of `az`, or of `azure/login` in a pipeline.
 """
 
 import base64
@@ -33,8 +33,8 @@ def without_interaction(encoded: str) -> str:
 
 def _with_login(arguments: list[str]) -> list[str]:
     """Return the arguments with the login method replaced."""
-    changed = list(arguments)
+    result = list(arguments)
     for index, argument in enumerate(arguments[:-1]):
         if argument in _LOGIN_FLAGS:
-            changed[index + 1] = LOGIN
-    return changed
+            result[index + 1] = LOGIN
+    return result

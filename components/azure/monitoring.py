@@ -1,7 +1,7 @@
 """Azure's monitoring of a cluster: container logs, and metrics by managed Prometheus.
 
-Each needs more than its setting in the cluster: a workspace, a data collection rule, and an
-association of that rule with the cluster. The setting alone sends nothing. Workspaces are declared
+Each of the two needs more than its setting in the cluster: a workspace, a data collection rule, and an
+association of that rule with the cluster. The setting alone sends no data. Workspaces are declared
 before the cluster, rules and associations after it.
 """
 
@@ -54,21 +54,21 @@ class AksMonitoringArgs:
 
 
 class AksMonitoring(Component):
-    """Workspaces for logs and metrics, each if it is enabled."""
+    """The enabled workspaces: for logs, for metrics or for both."""
 
     def __init__(
         self, name: str, args: AksMonitoringArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("cluster:AksMonitoring", name, opts)
         self._args = args
-        enabled = args.config
-        self._logs = self._log_workspace() if enabled.container_insights else None
-        self._metrics = self._metric_workspace() if enabled.managed_prometheus else None
+        config = args.config
+        self._logs = self._log_workspace() if config.container_insights else None
+        self._metrics = self._metric_workspace() if config.managed_prometheus else None
         self.register_outputs({})
 
     @property
     def addons(self) -> Mapping[str, containerservice.ManagedClusterAddonProfileArgs] | None:
-        """Add-on profile for logs; the agent authenticates with its identity, not with a key."""
+        """Add-on profile for logs, whose agent authenticates with its identity, not with a key."""
         if self._logs is None:
             return None
         config: dict[str, pulumi.Input[str]] = {
@@ -200,7 +200,7 @@ class AksMonitoring(Component):
         name: str,
         rule: monitor.DataCollectionRule,
     ) -> None:
-        """Declare that a rule applies to the cluster; an association has no tags."""
+        """Declare that a rule applies to the cluster; Azure supports no tags on associations."""
         monitor.DataCollectionRuleAssociation(
             f"{self.name}-{kind}-association",
             association_name=name,

@@ -1,7 +1,7 @@
 """Names on Azure: within the limits of each service, and the same on every run.
 
 A name that must be unique in all of Azure, or in a tenant, contains a digest of its scope. The random
-suffixes of Pulumi would be unique too, but not predictable.
+suffixes of Pulumi would also be unique, but not predictable.
 """
 
 import hashlib
@@ -10,11 +10,11 @@ import uuid
 
 from components.config.aks import MAX_GROUP_NAME_LENGTH
 
-MAX_NODE_GROUP_LENGTH = 80  # AKS
-MAX_DNS_PREFIX_LENGTH = 54  # AKS
-MAX_BUDGET_LENGTH = 63  # Cost Management
-MAX_ACCOUNT_LENGTH = 24  # Azure Storage; only lower-case letters and digits
-_DIGITS = 10  # hexadecimal digits of a digest: 40 bits
+MAX_NODE_GROUP_LENGTH = 80  # limit of AKS
+MAX_DNS_PREFIX_LENGTH = 54  # limit of AKS
+MAX_BUDGET_LENGTH = 63  # limit of Cost Management
+MAX_ACCOUNT_LENGTH = 24  # limit of Azure Storage, which allows only lower-case letters and digits
+_DIGEST_LENGTH = 10  # hexadecimal digits, 40 bits
 
 
 def group_name(cluster: str, stack: str) -> str:
@@ -46,13 +46,13 @@ def account_name(cluster: str, group_id: str) -> str:
     """
     digest = _digest(f"{group_id.lower()}/{cluster}")
     letters = re.sub(r"[^a-z0-9]", "", cluster.lower())
-    return letters[: MAX_ACCOUNT_LENGTH - _DIGITS] + digest
+    return letters[: MAX_ACCOUNT_LENGTH - _DIGEST_LENGTH] + digest
 
 
 def assignment_name(scope: str, role: str, principal_id: str) -> str:
     """Return the GUID of a role assignment, which Azure requires to be unique in the tenant.
 
-    It changes with each argument, none of which can be changed in an existing assignment.
+    The GUID depends on all arguments, because Azure allows no change of them in an existing assignment.
     """
     key = f"{scope}|{role}|{principal_id}".lower()  # Azure ignores case in all of them
     return str(uuid.uuid5(uuid.NAMESPACE_URL, key))
@@ -67,9 +67,9 @@ def _fitted(name: str, limit: int) -> str:
     """Return a name of at most `limit` characters; a digest replaces the end of a longer one."""
     if len(name) <= limit:
         return name
-    return f"{name[: limit - _DIGITS - 1]}-{_digest(name)}"
+    return f"{name[: limit - _DIGEST_LENGTH - 1]}-{_digest(name)}"
 
 
 def _digest(text: str) -> str:
     """Return the first digits of the SHA-256 of a text, in lower-case hexadecimal."""
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]

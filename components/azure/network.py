@@ -1,7 +1,7 @@
 """The resource group and the network of an AKS cluster: created, or existing ones.
 
 One subnet contains all nodes; pods and Services have addresses of an overlay, so that a small block
-suffices. The nodes have no public addresses and reach the internet through a NAT gateway: the default
+suffices. The nodes have no public addresses and reach the internet through a NAT gateway. The default
 of AKS, a load balancer, runs out of ports when many nodes pull large images, and Azure has retired its
 default outbound access. A service endpoint for storage keeps the traffic of the training off the
 gateway, which is billed by the gigabyte, and lets the storage account refuse all other networks.
@@ -52,7 +52,7 @@ class Vnet(Component):
         group_id: id of the resource group.
         subnet_id: id of the subnet.
         egress: public address of the NAT gateway; None for an existing subnet.
-        prerequisites: resources that nodes need to start, and until they are deleted.
+        prerequisites: resources that nodes need from their start to their deletion.
     """
 
     group: pulumi.Output[str]
@@ -77,7 +77,7 @@ class Vnet(Component):
         self.register_outputs({"group": self.group, "subnetId": self.subnet_id})
 
     def _create_group(self) -> None:
-        """Declare the group of all resources but the nodes, which AKS creates in another one."""
+        """Declare the group of all resources except the nodes, which AKS creates in another group."""
         group = resources.ResourceGroup(
             f"{self.name}-group",
             resource_group_name=group_name(self._args.name, self._args.stack),
@@ -129,9 +129,8 @@ class Vnet(Component):
             public_ip_address_name=f"{self._args.name}-egress",
             resource_group_name=self.group,
             location=self._args.location,
-            sku=network.PublicIPAddressSkuArgs(
-                name="Standard"
-            ),  # the only SKU that a NAT gateway accepts
+            # The only SKU that a NAT gateway accepts.
+            sku=network.PublicIPAddressSkuArgs(name="Standard"),
             public_ip_allocation_method="Static",
             tags=self._args.tags,
             opts=self.child(delete_before_replace=True),

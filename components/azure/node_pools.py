@@ -4,7 +4,7 @@ Each GPU pool is a separate resource: a change of an inline pool updates all poo
 and removing one does not delete it. The system pool must be inline, because a cluster has at least
 one pool when it is created and when it is deleted.
 
-A pool has machines of one size. Several sizes or zones are several pools, which the autoscaler tries in the
+A pool has machines of one size. Several sizes or zones need several pools, which the autoscaler tries in the
 order of its priorities.
 """
 
@@ -37,10 +37,10 @@ GPU_TAINT = TolerationConfig(key=SPOT_TAINT_KEY, value=SPOT_TAINT_VALUE, effect=
 SYSTEM_TAINT = TolerationConfig(key="CriticalAddonsOnly", value="true", effect="NoSchedule")
 
 SYSTEM_PLACEMENT = Placement(selector={POOL_LABEL: SYSTEM_POOL}, tolerations=[SYSTEM_TAINT])
-# Both taints for any set of pools: a new fallback pool must not replace a running job.
+# Workers tolerate both taints even without a fallback pool, so that a new one does not replace a running job.
 GPU_PLACEMENT = Placement(selector={POOL_LABEL: GPU_POOL}, tolerations=[SPOT_TAINT, GPU_TAINT])
 
-OS_SKU = "Ubuntu"  # AKS installs the NVIDIA driver on it for every GPU size
+OS_SKU = "Ubuntu"  # image on which AKS installs the NVIDIA driver for every GPU size
 CREATE_TIMEOUT = "60m"
 
 
@@ -50,7 +50,7 @@ def taint_of(pool: AksPool) -> TolerationConfig:
 
 
 def labels_of(pool: AksPool) -> dict[str, str]:
-    """Return the labels that workers select, and that show how the nodes are bought."""
+    """Return the labels of a pool's nodes: those by which workers select nodes, and the capacity type."""
     return (
         {POOL_LABEL: GPU_POOL}
         | ({SPOT_KEY: "spot"} if pool.spot else {CAPACITY_LABEL: ON_DEMAND})
@@ -79,7 +79,7 @@ def system_pool(
 ) -> containerservice.ManagedClusterAgentPoolProfileArgs:
     """Return the on-demand pool of etcd, the controller, data preparation and add-ons."""
     pool = config.system_pool
-    scales = system_pool_scales(config)
+    autoscaled = system_pool_scales(config)
     return containerservice.ManagedClusterAgentPoolProfileArgs(
         name=SYSTEM_POOL,
         mode="System",
@@ -89,9 +89,9 @@ def system_pool(
         os_sku=OS_SKU,
         os_disk_size_gb=pool.disk_gib,
         count=pool.nodes,
-        enable_auto_scaling=scales,
-        min_count=pool.nodes if scales else None,
-        max_count=pool.max_nodes if scales else None,
+        enable_auto_scaling=autoscaled,
+        min_count=pool.nodes if autoscaled else None,
+        max_count=pool.max_nodes if autoscaled else None,
         availability_zones=list(pool.zones) or None,
         vnet_subnet_id=subnet_id,
         enable_node_public_ip=False,
@@ -109,9 +109,10 @@ def system_pool_scales(config: AksConfig) -> bool:
 
 
 def upgrades_version(config: AksConfig) -> bool:
-    """Return whether AKS upgrades the minor version automatically; the configured one is then initial.
+    """Return whether AKS upgrades the minor version automatically.
 
-    The next `up` would otherwise try to downgrade, which Kubernetes does not support.
+    The configured version is then only the initial one: the next `up` would otherwise try to downgrade, which
+    Kubernetes does not support.
     """
     return config.upgrades.channel in {"stable", "rapid"}
 
@@ -123,7 +124,7 @@ class AksNodePoolsArgs:
     Attributes:
         config: the `cluster` section of a stack.
         group: name of the resource group.
-        cluster_name: name of the cluster, as an output of it, so that pools depend on it.
+        cluster_name: name of the cluster, as an output of the cluster, so that pools depend on it.
         subnet_id: subnet of the nodes.
         tags: tags of the pools, which AKS copies to their machines.
     """
@@ -155,7 +156,7 @@ class AksNodePools(Component):
     def _pool(self, pool: AksPool) -> containerservice.AgentPool:
         """Declare a pool."""
         config = self._args.config
-        scales = config.autoscaling.enabled
+        autoscaled = config.autoscaling.enabled
         return containerservice.AgentPool(
             f"{self.name}-{pool.name}",
             agent_pool_name=pool.name,
@@ -169,9 +170,9 @@ class AksNodePools(Component):
             os_disk_size_gb=pool.settings.disk_gib,
             gpu_profile=containerservice.GPUProfileArgs(driver=pool.settings.driver),
             count=pool.nodes,
-            enable_auto_scaling=scales,
-            min_count=pool.min_nodes if scales else None,
-            max_count=pool.max_nodes if scales else None,
+            enable_auto_scaling=autoscaled,
+            min_count=pool.min_nodes if autoscaled else None,
+            max_count=pool.max_nodes if autoscaled else None,
             scale_down_mode="Delete",
             availability_zones=list(pool.zones) or None,
             vnet_subnet_id=self._args.subnet_id,
@@ -181,14 +182,14 @@ class AksNodePools(Component):
             orchestrator_version=config.kubernetes_version,
             tags=self._args.tags,
             scale_set_priority="Spot" if pool.spot else "Regular",
-            # Deallocated machines would still use quota, and keep the autoscaler from other pools.
+            # Deallocated machines would still use quota, and the autoscaler would not try other pools.
             scale_set_eviction_policy="Delete" if pool.spot else None,
             spot_max_price=pool.settings.max_price if pool.spot else None,
             upgrade_settings=_upgrades(pool),
             opts=self.child(
                 delete_before_replace=True,
                 ignore_changes=[
-                    *(["count"] if scales else []),
+                    *(["count"] if autoscaled else []),
                     *(["orchestratorVersion"] if upgrades_version(config) else []),
                 ],
                 timeout=CREATE_TIMEOUT,
@@ -199,7 +200,7 @@ class AksNodePools(Component):
 def _upgrades(pool: AksPool) -> containerservice.AgentPoolUpgradeSettingsArgs | None:
     """Return the upgrade settings of a pool; None for a spot pool, where AKS allows none.
 
-    On demand, a surge would need additional quota of GPUs: instead one node at a time is replaced.
+    In an on-demand pool, a surge would need additional GPU quota: instead, one node at a time is replaced.
     """
     if pool.spot:
         return None

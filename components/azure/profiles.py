@@ -6,7 +6,7 @@ from pulumi_azure_native import containerservice as aks
 from components.azure.node_pools import system_pool_scales, upgrades_version
 from components.config import AksConfig
 
-CLEANER_HOURS = 168  # interval between two removals of unused images; the default of AKS
+CLEANER_HOURS = 168  # interval between two removals of unused images, the default of AKS
 
 
 def network(config: AksConfig) -> aks.ContainerServiceNetworkProfileArgs:
@@ -30,13 +30,12 @@ def api_access_profile(
 ) -> aks.ManagedClusterAPIServerAccessProfileArgs:
     """Return the profile with the networks that may reach the API server.
 
-    Nodes connect to a public API server through the NAT gateway. AKS adds the address of a load
-    balancer to the ranges automatically, but not the address of a gateway (azure-docs #111834): without it no
-    node could join.
+    Nodes connect to a public API server through the NAT gateway, whose address the ranges must therefore contain. AKS
+    adds the address of a load balancer automatically, but not the address of a gateway (azure-docs #111834).
 
     Args:
         config: the `cluster` section of a stack.
-        egress: address of the gateway; None for an existing subnet, whose address the ranges must
+        egress: address of the gateway; None for an existing subnet, whose gateway `authorized_ranges` must
             include.
     """
     if config.private_api:
@@ -52,7 +51,7 @@ def api_access_profile(
 
 
 def entra(config: AksConfig) -> aks.ManagedClusterAADProfileArgs:
-    """Return the profile by which Entra identities are authorized by their roles on Azure."""
+    """Return the profile with which AKS authorizes Entra identities by their roles on Azure."""
     return aks.ManagedClusterAADProfileArgs(
         managed=True,
         enable_azure_rbac=True,
@@ -64,12 +63,12 @@ def autoscaler(config: AksConfig) -> aks.ManagedClusterPropertiesAutoScalerProfi
     """Return the autoscaler profile, with numbers as text; None without autoscaling."""
     if not config.autoscaling.enabled:
         return None
-    idle = f"{config.autoscaling.scale_down_minutes}m"
+    scale_down_time = f"{config.autoscaling.scale_down_minutes}m"
     return aks.ManagedClusterPropertiesAutoScalerProfileArgs(
         expander="priority" if has_several_gpu_pools(config) else "least-waste",
         scan_interval="10s",
-        scale_down_unneeded_time=idle,
-        scale_down_delay_after_add=idle,
+        scale_down_unneeded_time=scale_down_time,
+        scale_down_delay_after_add=scale_down_time,
         # All spot nodes of a pool may be evicted at the same time. At the default, 45 %, the autoscaler would
         # consider the cluster unhealthy and add no nodes until they were removed.
         max_total_unready_percentage="100",
@@ -124,7 +123,7 @@ def maintenance_window(config: AksConfig) -> aks.MaintenanceWindowArgs:
 
 
 def managed_by_aks(config: AksConfig) -> list[str]:
-    """Return the paths of the properties that AKS itself changes in a cluster.
+    """Return the paths of the properties that AKS changes in a cluster, for `ignore_changes`.
 
     A whole pool cannot be ignored: an update must contain the list of all pools.
     """

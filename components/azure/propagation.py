@@ -1,10 +1,10 @@
-"""Retries of what needs a role that Azure does not apply yet.
+"""Retries of a creation that needs a role which Azure does not apply yet.
 
-Azure applies a role assignment seconds to ten minutes after it was created ("Troubleshoot Azure RBAC"), and no
+Azure applies a role assignment seconds to ten minutes after its creation ("Troubleshoot Azure RBAC"), and no
 request shows when: AKS refuses a cluster whose identities have their roles, and accepts it a minute later. A
-fixed pause would be too long for most and too short for some. So the engine calls this hook after a failure,
-and repeats the creation while the error is a missing role, as `az aks create` and Azure Service
-Operator do. A refused cluster does not exist, so that repeating it is safe.
+fixed pause would be too long for most creations and too short for some. The engine therefore calls this hook after
+a failure, and repeats the creation while the error is a missing role, as `az aks create` and Azure Service
+Operator do. A refused cluster does not exist, so that a retry is safe.
 """
 
 import asyncio
@@ -21,24 +21,24 @@ MISSING_ROLE = (
 """Error codes of AKS for an identity without a role. Source: AKS, "Troubleshoot cluster creation", 2026-11-23."""
 
 PAUSE_SECONDS = 20.0
-MAX_RETRIES = 30  # ten minutes, the longest that Azure documents
+MAX_RETRIES = 30  # ten minutes, the longest delay that Azure documents
 
-# The engine shows the name if it has no program to call, as in `pulumi destroy`, and hides the error then.
-NAME = "wait for roles (`pulumi destroy --run-program` shows the cause)"
+# Without a running program, as in `pulumi destroy`, the engine shows this name instead of the error.
+HOOK_NAME = "wait for roles (`pulumi destroy --run-program` shows the cause)"
 
 
 def is_missing_role(error: str) -> bool:
-    """Return whether an error of AKS may pass once a role is applied."""
+    """Return whether an error of AKS may disappear once a role is applied."""
     return any(code in error for code in MISSING_ROLE)
 
 
 async def retry(args: pulumi.ErrorHookArgs) -> bool:
-    """Wait and return True if a creation should be retried."""
+    """Wait and return True if the engine should repeat a creation, else return False."""
     newest, failures = args.errors[0], len(args.errors)
     if args.failed_operation != "create" or not is_missing_role(newest) or failures > MAX_RETRIES:
         return False
     pulumi.log.info(
-        f"Azure has not applied a role of {args.name} yet; it is tried again in {PAUSE_SECONDS:.0f} s "
+        f"Azure has not applied a role of {args.name} yet; the creation is retried in {PAUSE_SECONDS:.0f} s "
         f"({failures} of {MAX_RETRIES})"
     )
     await asyncio.sleep(PAUSE_SECONDS)
@@ -46,14 +46,14 @@ async def retry(args: pulumi.ErrorHookArgs) -> bool:
 
 
 def retried(name: str, opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
-    """Return options of a resource that is created again while a role is missing.
+    """Return options of a resource whose creation is retried while a role is missing.
 
     Args:
         name: logical name of the resource, since names of hooks are unique.
         opts: its other options.
     """
     if not settings.monitor_supports_feature(resource_pb2.RESOURCE_MONITOR_FEATURE_ERROR_HOOKS):
-        return opts  # an older engine, which ends with the error of AKS
-    hook = pulumi.ErrorHook(f"{name}: {NAME}", retry)
+        return opts  # an older engine fails with the error of AKS
+    hook = pulumi.ErrorHook(f"{name}: {HOOK_NAME}", retry)
     hooks = pulumi.ResourceHookBinding(on_error=[hook])
     return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(hooks=hooks))

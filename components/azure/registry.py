@@ -2,7 +2,7 @@
 
 Nodes pull with the identity of their kubelet, which has no other role. There is no admin user, whose
 password would be shared. A task of the registry removes old images every week: retention policies of
-ACR apply only to untagged images, and only in the most expensive tier.
+ACR apply only to untagged images, and exist only in the most expensive tier.
 """
 
 import base64
@@ -17,8 +17,8 @@ from components.component import Component
 from components.config import RegistryConfig
 
 PURGE_MINUTES = 60
-EVERY_WEEK = "0 3 * * Sun"  # cron, UTC
-OLD_DAYS = 7  # younger images are kept in any number: a running job may restart from them
+WEEKLY_SCHEDULE = "0 3 * * Sun"  # cron, UTC
+MIN_AGE_DAYS = 7  # all younger images are kept, because a running job may restart from them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class AzureRegistry(Component):
             trigger=containerregistry.TriggerPropertiesArgs(
                 timer_triggers=[
                     containerregistry.TimerTriggerArgs(
-                        name="weekly", schedule=EVERY_WEEK, status="Enabled"
+                        name="weekly", schedule=WEEKLY_SCHEDULE, status="Enabled"
                     )
                 ]
             ),
@@ -103,9 +103,9 @@ class AzureRegistry(Component):
         )
 
 
-def purge_task(keep: int) -> str:
-    """Return the task, in base64, that keeps the newest `keep` images of each repository."""
-    command = f"acr purge --filter '.*:.*' --ago {OLD_DAYS}d --keep {keep} --untagged"
+def purge_task(keep_images: int) -> str:
+    """Return the task, in base64, that keeps the newest `keep_images` images of each repository."""
+    command = f"acr purge --filter '.*:.*' --ago {MIN_AGE_DAYS}d --keep {keep_images} --untagged"
     task = (
         "version: v1.1.0\n"
         "steps:\n"

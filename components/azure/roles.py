@@ -1,8 +1,8 @@
 """Azure RBAC: the built-in roles that Everstep assigns, and their assignment.
 
-Azure applies an assignment seconds to minutes after it was created. Resources that need it are
-declared after it; the cluster, which AKS refuses meanwhile, is retried (`propagation`). Pods that mount the
-volume or pull from the registry are retried by the kubelet; their roles are assigned before the cluster exists.
+Azure applies an assignment seconds to minutes after its creation. Resources that need it are declared after it.
+AKS refuses a cluster until then, so that its creation is retried (`propagation`). The kubelet retries pods
+that mount the volume or pull from the registry.
 """
 
 import enum
@@ -31,7 +31,7 @@ def subscription_of(resource_id: str) -> str:
     """Return the subscription part of a resource id: `/subscriptions/...`.
 
     Raises:
-        ValueError: it is not the id of a resource in a subscription.
+        ValueError: `resource_id` is not the id of a resource in a subscription.
     """
     _, kind, subscription, *_ = [*resource_id.split("/"), "", "", ""]
     if kind.lower() != "subscriptions" or not subscription:
@@ -40,7 +40,7 @@ def subscription_of(resource_id: str) -> str:
 
 
 def definition_id(scope: str, role: BuiltInRole) -> str:
-    """Return the id of a built-in role in the form that Azure returns for `scope`."""
+    """Return the id of a built-in role in the subscription of `scope`, in the form that Azure returns."""
     prefix = f"{subscription_of(scope)}/providers/Microsoft.Authorization/roleDefinitions"
     return f"{prefix}/{role.value}"
 
@@ -62,7 +62,7 @@ def grant(
         scope: id of a resource.
         principal_id: object id of the principal in Entra.
         opts: options of the assignment.
-        to_group: True if the principal is a group of users, not the identity of a program.
+        to_group: whether the principal is a group of users, not the identity of a program.
     """
     scope, principal = pulumi.Output.from_input(scope), pulumi.Output.from_input(principal_id)
     guid = pulumi.Output.all(scope, principal).apply(
@@ -74,7 +74,7 @@ def grant(
         role_definition_id=scope.apply(lambda id_: definition_id(id_, role)),
         scope=scope,
         principal_id=principal,
-        # Without it Azure looks up the principal, which the directory may not have replicated yet.
+        # Without a type, Azure looks up the principal, which the directory may not have replicated yet.
         principal_type="Group" if to_group else "ServicePrincipal",
         opts=opts,
     )

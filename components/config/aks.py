@@ -9,7 +9,7 @@ from cloudfacts import azure
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from components.config import catalog
-from components.config.faults import known_or_nearest, nearest, refused
+from components.config.faults import known_or_nearest, nearest_hint, refusal
 from components.config.section import (
     Cidr,
     ClusterName,
@@ -17,7 +17,7 @@ from components.config.section import (
     NodeCount,
     Quantity,
     Section,
-    shaped,
+    matches_pattern,
 )
 
 SYSTEM_POOL = "system"
@@ -28,8 +28,8 @@ DEFAULT_SIZES = {"t4": "Standard_NC4as_T4_v3", "a100": "Standard_NC24ads_A100_v4
 """Pool name -> VM size, in order of preference."""
 
 FALLBACK_SUFFIX = "od"  # name suffix of the agent pool with a pool's `fallbackNodes`
-MAX_POOL_NAME_LENGTH = 12  # AKS, Linux
-MAX_GROUP_NAME_LENGTH = 90  # Azure Resource Manager
+MAX_POOL_NAME_LENGTH = 12  # limit of AKS for pools of Linux nodes
+MAX_GROUP_NAME_LENGTH = 90  # limit of Azure Resource Manager
 
 
 def _has_gpus(vm_size: str) -> str:
@@ -38,15 +38,17 @@ def _has_gpus(vm_size: str) -> str:
         return vm_size
     retired = azure.retired(vm_size)
     if retired:
-        raise refused(f"was retired {retired}", "use Standard_NC4as_T4_v3")
-    raise refused("is not a known VM size with GPUs", nearest(vm_size, catalog.AZURE_GPU_SIZES))
+        raise refusal(f"was retired {retired}", "use Standard_NC4as_T4_v3")
+    raise refusal(
+        "is not a known VM size with GPUs", nearest_hint(vm_size, catalog.AZURE_GPU_SIZES)
+    )
 
 
 def _without_order(sizes: object) -> object:
     """Refuse a mapping: Pulumi passes its keys sorted by name, so that the preference would be lost."""
     if isinstance(sizes, Mapping):
         entries = ", ".join(f"{{name: {name}, vmSize: {size}}}" for name, size in sizes.items())
-        raise refused(
+        raise refusal(
             "must be a list in order of preference: Pulumi sorts the keys of a mapping",
             f"write your order, the preferred size first, such as [{entries}]",
         )
@@ -60,7 +62,7 @@ def _as_text(zone: object) -> object:
 
 PoolName = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"[a-z][a-z0-9]*",
         "a name of an agent pool: lower-case letters and digits",
         "t4",
@@ -69,21 +71,21 @@ PoolName = Annotated[
 ]
 NamedPoolName = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"[a-z][a-z0-9]*",
         "a name of an agent pool: lower-case letters and digits",
         "t4zone1",
         max_length=MAX_POOL_NAME_LENGTH - len(FALLBACK_SUFFIX),
     ),
 ]
-VmSize = Annotated[str, shaped(r"Standard_[A-Za-z0-9_]+", "a VM size", "Standard_D4s_v5")]
+VmSize = Annotated[str, matches_pattern(r"Standard_[A-Za-z0-9_]+", "a VM size", "Standard_D4s_v5")]
 GpuVmSize = Annotated[str, AfterValidator(_has_gpus)]
 Location = Annotated[str, known_or_nearest("Azure location", catalog.AZURE_LOCATIONS)]
 KubernetesVersion = Annotated[str, catalog.supported_version()]
 Zone = Annotated[Literal["1", "2", "3"], BeforeValidator(_as_text)]
 ObjectId = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}",
         "an object id of an Entra group",
         "11111111-2222-3333-4444-555555555555",
@@ -91,7 +93,7 @@ ObjectId = Annotated[
 ]
 SubscriptionId = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}",
         "an id of a subscription",
         "22222222-3333-4444-5555-666666666666",
@@ -99,7 +101,7 @@ SubscriptionId = Annotated[
 ]
 SubnetId = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Network"
         r"/virtualNetworks/[^/]+/subnets/[^/]+",
         "an id of a subnet",
@@ -108,7 +110,7 @@ SubnetId = Annotated[
 ]
 GroupName = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"[-\w.()]*[-\w()]",
         "a name of a resource group: letters, digits and -_.(), without a dot at its end",
         "team-training",
@@ -117,7 +119,7 @@ GroupName = Annotated[
 ]
 AccountName = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"[a-z0-9]{3,24}",
         "a name of a storage account: 3 to 24 lower-case letters and digits",
         "everstepdata",
@@ -125,7 +127,7 @@ AccountName = Annotated[
 ]
 ContainerName = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*",
         "a name of a container: 3 to 63 lower-case letters, digits and single dashes",
         "training",
@@ -240,10 +242,10 @@ class AksPool:
     """One agent pool of GPU nodes, from `gpuPool` or from an entry of `gpuPools`.
 
     Attributes:
-        key: the key of the stack file with its VM size.
-        zones_key: the key of the stack file with its zones.
+        key: path of its VM size in the stack file.
+        zones_key: path of its zones in the stack file.
         name: name of the agent pool.
-        label: its name as one of several pools, for its nodes' label; empty for a pool of `gpuPool`.
+        label: value of its nodes' pool label, the name in `gpuPools`; empty for a pool of `gpuPool`.
         vm_size: VM size of its nodes.
         zones: availability zones of its nodes; empty: the cloud chooses.
         min_nodes: minimum number of nodes.
@@ -269,7 +271,7 @@ class AksPool:
 
     @property
     def capacity_key(self) -> str:
-        """The key of the stack file with its capacity type."""
+        """Path of its capacity type in the stack file."""
         return f"{self.zones_key.rpartition('.')[0]}.capacity"
 
 
@@ -348,7 +350,9 @@ class AksConfig(Section):
         max_length=200,
         description="Public addresses that may reach the API; required unless privateApi.",
     )
-    private_api: bool = Field(default=False, description="API in the virtual network only.")
+    private_api: bool = Field(
+        default=False, description="Whether only the virtual network reaches the API."
+    )
     administrators: tuple[ObjectId, ...] = Field(
         default=(), description="Object ids of Entra groups that administer the cluster."
     )
@@ -367,7 +371,7 @@ class AksConfig(Section):
     min_gpu_memory_gib: float | None = Field(
         default=None,
         gt=0,
-        description="Memory that every GPU of `gpuPools` has at least, in GiB; required if the "
+        description="Minimum memory of every GPU of `gpuPools`, in GiB; required if the "
         "pools differ.",
     )
     autoscaling: AksAutoscalingConfig = Field(

@@ -8,20 +8,25 @@ from cloudfacts import azure
 
 from components.config.aks import FALLBACK_POOL, SYSTEM_POOL, AksSizeConfig
 from components.config.faults import ConfigFault
-from components.config.network_rules import disjoint, is_private, narrow_enough, not_reserved
+from components.config.network_rules import (
+    overlap_faults,
+    public_address_faults,
+    unroutable_faults,
+    wide_range_faults,
+)
 from components.config.pool_rules import (
     SEVERAL_POOLS,
-    counts,
-    same_gpus,
-    unique,
-    workers_have_nodes,
+    count_faults,
+    duplicate_faults,
+    gpu_count_faults,
+    worker_node_faults,
 )
 from components.config.rules import ConfigRule, Flag
 
-MAX_DECIMALS = 5  # AKS, spotMaxPrice
-POD_PREFIX = 24  # overlay: every node uses a /24 of podCidr
+MAX_DECIMALS = 5  # limit of AKS for spotMaxPrice
+POD_PREFIX = 24  # prefix length of the part of podCidr that each node of an overlay uses
 NODE_PREFIXES = range(8, 26)  # valid prefix lengths of the virtual network: a /25 fits 120 nodes
-SERVICE_PREFIXES = range(12, 29)  # AKS: at most a /12; the DNS server is the tenth address
+SERVICE_PREFIXES = range(12, 29)  # AKS allows at most a /12; the DNS server is the tenth address
 SURGE_NODES = 2  # temporary nodes of an upgrade
 
 
@@ -33,9 +38,9 @@ def _blocks(cidr: str, pods: str, services: str) -> list[ConfigFault]:
         f"{network}.serviceCidr": services,
         f"{network}.cidr": cidr,
     }
-    faults = disjoint(blocks)
+    faults = overlap_faults(blocks)
     for path, block in blocks.items():
-        faults += is_private(path, block)
+        faults += public_address_faults(path, block)
     prefix = ipaddress.IPv4Network(cidr).prefixlen
     if prefix not in NODE_PREFIXES:
         fix = "use one such as 10.0.0.0/16"
@@ -47,29 +52,33 @@ def _blocks(cidr: str, pods: str, services: str) -> list[ConfigFault]:
 
 
 def _pod_cidr_fits_nodes(
-    pods: str, system: int, sizes: Sequence[AksSizeConfig], maximum: int, fallback: int
+    pod_cidr: str,
+    system_nodes: int,
+    sizes: Sequence[AksSizeConfig],
+    max_nodes: int,
+    fallback_nodes: int,
 ) -> list[ConfigFault]:
     """Check that podCidr has a /24 for the maximum number of nodes."""
-    return pod_cidr_faults(pods, system + len(sizes) * maximum + fallback)
+    return pod_cidr_faults(pod_cidr, system_nodes + len(sizes) * max_nodes + fallback_nodes)
 
 
-def pod_cidr_faults(pods: str, maximum: int) -> list[ConfigFault]:
+def pod_cidr_faults(pod_cidr: str, max_nodes: int) -> list[ConfigFault]:
     """Check that podCidr has a /24 for every node, including surge nodes of an upgrade.
 
     Args:
-        pods: addresses of pods.
-        maximum: maximum number of nodes of all pools.
+        pod_cidr: addresses of pods.
+        max_nodes: maximum number of nodes of all pools.
     """
-    nodes = maximum + SURGE_NODES
-    limit = 2 ** max(0, POD_PREFIX - ipaddress.IPv4Network(pods).prefixlen)
+    nodes = max_nodes + SURGE_NODES
+    limit = 2 ** max(0, POD_PREFIX - ipaddress.IPv4Network(pod_cidr).prefixlen)
     if nodes <= limit:
         return []
     rule = f"fits {limit} nodes, a /{POD_PREFIX} each, and the pools allow {nodes}"
-    fits = POD_PREFIX - (nodes - 1).bit_length()
-    return [ConfigFault("cluster.network.podCidr", pods, rule, f"use a /{fits} or larger")]
+    prefix = POD_PREFIX - (nodes - 1).bit_length()
+    return [ConfigFault("cluster.network.podCidr", pod_cidr, rule, f"use a /{prefix} or larger")]
 
 
-def _api_is_reachable(ranges: Sequence[str], private: Flag) -> list[ConfigFault]:
+def _api_access_restricted(ranges: Sequence[str], private: Flag) -> list[ConfigFault]:
     """Check that the API is either private or restricted to authorizedRanges."""
     path = "cluster.authorizedRanges"
     if private:
@@ -85,7 +94,7 @@ def _api_is_reachable(ranges: Sequence[str], private: Flag) -> list[ConfigFault]
         fault
         for index, cidr in enumerate(ranges)
         for entry in [f"{path}[{index}]"]
-        for fault in narrow_enough(entry, cidr) or not_reserved(entry, cidr)
+        for fault in wide_range_faults(entry, cidr) or unroutable_faults(entry, cidr)
     ]
 
 
@@ -107,14 +116,14 @@ def _size_key(index: int, name: str = "") -> str:
 
 
 def _vm_sizes_unique(sizes: Sequence[AksSizeConfig]) -> list[ConfigFault]:
-    """Check that no two pools have one VM size: they would share its quota and spot market."""
-    faults, first = [], dict[str, str]()
+    """Check that no two pools have the same VM size: they would share its quota and spot market."""
+    faults, pool_names = [], dict[str, str]()
     for index, size in enumerate(sizes):
-        if size.vm_size in first:
-            rule = f"is also used by {first[size.vm_size]}"
+        if size.vm_size in pool_names:
+            rule = f"is also used by {pool_names[size.vm_size]}"
             fix = "remove one, or choose another size"
             faults.append(ConfigFault(_size_key(index, "vmSize"), size.vm_size, rule, fix))
-        first.setdefault(size.vm_size, size.name)
+        pool_names.setdefault(size.vm_size, size.name)
     return faults
 
 
@@ -125,13 +134,13 @@ def _vm_sizes_interchangeable(
     path, sizes = "cluster.gpuPool.vmSizes", [azure.VM_SIZES[size.vm_size] for size in configured]
     shares = {size.name: round(1 / size.gpu_share) for size in sizes}
     if len(set(shares.values())) > 1:
-        described = ", ".join(
+        descriptions = ", ".join(
             f"{name} has {'a whole GPU' if parts == 1 else f'1/{parts} of a GPU'}"
             for name, parts in shares.items()
         )
-        rule, fix = f"mixes whole GPUs and parts ({described})", "keep sizes with equal parts"
+        rule, fix = f"mixes whole GPUs and parts ({descriptions})", "keep sizes with equal parts"
         return [ConfigFault(path, ", ".join(shares), rule, fix)]
-    return same_gpus(path, {size.name: size.gpus for size in sizes}, per_worker)
+    return gpu_count_faults(path, {size.name: size.gpus for size in sizes}, per_worker)
 
 
 def _system_size_fits(size: str) -> list[ConfigFault]:
@@ -141,7 +150,9 @@ def _system_size_fits(size: str) -> list[ConfigFault]:
         return [ConfigFault(path, size, "has GPUs, which no pod on the system pool uses", fix)]
     if size.startswith("Standard_B"):
         return [
-            ConfigFault(path, size, "is burstable, which AKS does not advise for system pools", fix)
+            ConfigFault(
+                path, size, "is burstable, which AKS does not recommend for system pools", fix
+            )
         ]
     return []
 
@@ -172,12 +183,12 @@ def max_price_faults(path: str, price: float, capacity: str) -> list[ConfigFault
 
 def _system_counts(nodes: int, maximum: int) -> list[ConfigFault]:
     """Check the node counts of the system pool."""
-    return counts("cluster.systemPool", minimum=1, nodes=nodes, maximum=maximum)
+    return count_faults("cluster.systemPool", minimum=1, nodes=nodes, maximum=maximum)
 
 
 def _gpu_counts(minimum: int, nodes: int, maximum: int) -> list[ConfigFault]:
     """Check the node counts of the GPU pools."""
-    return counts("cluster.gpuPool", minimum=minimum, nodes=nodes, maximum=maximum)
+    return count_faults("cluster.gpuPool", minimum=minimum, nodes=nodes, maximum=maximum)
 
 
 def _workers_have_nodes(
@@ -186,38 +197,46 @@ def _workers_have_nodes(
     sizes: Sequence[AksSizeConfig],
     maximum: int,
     fallback: int,
-    scaled: Flag,
+    autoscaling: Flag,
 ) -> list[ConfigFault]:
     """Check that the pools allow a node for every worker."""
-    return workers_have_nodes(replicas, nodes, len(sizes) * maximum + fallback, scaled)
+    return worker_node_faults(replicas, nodes, len(sizes) * maximum + fallback, autoscaling)
 
 
-def _zones_available(location: str, system: Sequence[str], gpu: Sequence[str]) -> list[ConfigFault]:
+def _zones_available(
+    location: str, system_zones: Sequence[str], gpu_zones: Sequence[str]
+) -> list[ConfigFault]:
     """Check that zones are set only for a location with availability zones."""
     if azure.LOCATIONS[location].zones:
         return []
-    configured = {"cluster.systemPool.zones": system, "cluster.gpuPool.zones": gpu}
+    configured_zones = {
+        "cluster.systemPool.zones": system_zones,
+        "cluster.gpuPool.zones": gpu_zones,
+    }
     fix = "set it to [], or choose another location"
     return [
         ConfigFault(
             path, ", ".join(zones), f"is set, and {location} has no availability zones", fix
         )
-        for path, zones in configured.items()
+        for path, zones in configured_zones.items()
         if zones
     ]
 
 
-def _listed_once(
-    system: Sequence[str], gpu: Sequence[str], groups: Sequence[str], ranges: Sequence[str]
+def _no_duplicates(
+    system_zones: Sequence[str],
+    gpu_zones: Sequence[str],
+    groups: Sequence[str],
+    ranges: Sequence[str],
 ) -> list[ConfigFault]:
     """Check that zones, administrators and ranges are listed once."""
     lists = {
-        f"{_SYSTEM}.zones": system,
-        f"{_GPU}.zones": gpu,
+        f"{_SYSTEM}.zones": system_zones,
+        f"{_GPU}.zones": gpu_zones,
         "cluster.administrators": groups,
         "cluster.authorizedRanges": ranges,
     }
-    return [fault for path, values in lists.items() for fault in unique(path, values)]
+    return [fault for path, values in lists.items() for fault in duplicate_faults(path, values)]
 
 
 def _channels_agree(channel: str, node_image: str) -> list[ConfigFault]:
@@ -259,7 +278,7 @@ RULES = (
         ),
         _pod_cidr_fits_nodes,
     ),
-    ConfigRule(("cluster.authorizedRanges", "cluster.privateApi"), _api_is_reachable, _AKS),
+    ConfigRule(("cluster.authorizedRanges", "cluster.privateApi"), _api_access_restricted, _AKS),
     _gpu_pool_rule((f"{_GPU}.vmSizes",), _pool_names_unused),
     _gpu_pool_rule((f"{_GPU}.vmSizes",), _vm_sizes_unique),
     _gpu_pool_rule((f"{_GPU}.vmSizes", "job.gpusPerWorker"), _vm_sizes_interchangeable),
@@ -285,7 +304,7 @@ RULES = (
             "cluster.administrators",
             "cluster.authorizedRanges",
         ),
-        _listed_once,
+        _no_duplicates,
         _AKS,
     ),
     ConfigRule(("cluster.location", f"{_SYSTEM}.zones", f"{_GPU}.zones"), _zones_available, _AKS),

@@ -14,10 +14,10 @@ AKS (2026-08-05) and EKS (2026-02).
 from cloudfacts import aws, azure
 from pydantic import AfterValidator
 
-from components.config.faults import nearest, refused
+from components.config.faults import nearest_hint, refusal
 
 KUBERNETES_VERSIONS = ("1.35", "1.36", "1.37")
-KUBERNETES_ENDED = {
+KUBERNETES_END_OF_SUPPORT = {
     "1.32": "ended in March 2026",
     "1.33": "ended in July 2026",
     "1.34": "ends in November 2026 on AKS, on 2026-12-02 on EKS",
@@ -40,18 +40,18 @@ EKS_ADDONS = (
 AWS_REGIONS = tuple(name for name, region in aws.REGIONS.items() if region.zones)
 """The regions whose availability zones are known."""
 
-AWS_NOT_ENUMERATED = frozenset({"g7"})
+AWS_UNSUPPORTED_FAMILIES = frozenset({"g7"})
 """Families whose GPUs the driver of AL2023_x86_64_NVIDIA does not enumerate: workers would wait forever.
-Source: node reports of EKS users, 2026-11; to be checked with each release of the image."""
+Source: node reports of EKS users, 2026-11. Check each release of the image for support."""
 
 AWS_GPU_TYPES = tuple(
-    kind.name
-    for kind in aws.INSTANCE_TYPES.values()
-    if kind.gpu_manufacturer == "NVIDIA"
-    and kind.architecture == "x86_64"
-    and kind.gpu_share == 1
-    and kind.family not in AWS_NOT_ENUMERATED
-    and not kind.bare_metal
+    instance_type.name
+    for instance_type in aws.INSTANCE_TYPES.values()
+    if instance_type.gpu_manufacturer == "NVIDIA"
+    and instance_type.architecture == "x86_64"
+    and instance_type.gpu_share == 1
+    and instance_type.family not in AWS_UNSUPPORTED_FAMILIES
+    and not instance_type.bare_metal
 )
 """The instance types that workers can use: the AMI is for x86-64 and NVIDIA, the device plugin for
 whole GPUs."""
@@ -59,12 +59,12 @@ whole GPUs."""
 AWS_EFA_TYPES = tuple(name for name in AWS_GPU_TYPES if aws.INSTANCE_TYPES[name].efa_interfaces)
 """The types in AWS_GPU_TYPES that support EFA."""
 
-AWS_UNFIT: dict[str, str] = {
+AWS_UNUSABLE_FAMILIES: dict[str, str] = {
     "p2": "was retired in 2025; use g4dn or g5",
     "p3": "was retired (only p3dn.24xlarge is left); use g5 or g6",
     "g3": "was retired in 2025; use g4dn or g5",
     "g3s": "was retired in 2025; use g4dn.xlarge",
-    "g4ad": "has AMD GPUs, and the image is for NVIDIA's; use g4dn",
+    "g4ad": "has AMD GPUs, and the image is for NVIDIA GPUs; use g4dn",
     "g5g": "has ARM processors, and the image is for x86; use g5",
     "g7": "has GPUs that the image AL2023_x86_64_NVIDIA does not enumerate; use g6 or g6e",
     "g6f": "has a part of a GPU that the device plugin does not offer; use g6.xlarge",
@@ -92,12 +92,12 @@ def supported_version() -> AfterValidator:
     def check(version: str) -> str:
         if version in KUBERNETES_VERSIONS:
             return version
-        end_of_support = KUBERNETES_ENDED.get(version)
+        end_of_support = KUBERNETES_END_OF_SUPPORT.get(version)
         rule = (
             f"is no longer supported: it {end_of_support}"
             if end_of_support
             else "is not a supported version"
         )
-        raise refused(rule, nearest(version, KUBERNETES_VERSIONS))
+        raise refusal(rule, nearest_hint(version, KUBERNETES_VERSIONS))
 
     return AfterValidator(check)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator
 
-from components.config.faults import refused
+from components.config.faults import refusal
 
 EXAMPLE = "[python3, train.py]"
 LAUNCHERS = ("everstep", "torchrun")
@@ -18,31 +18,31 @@ LAUNCHER_MODULES = (
 def _is_list(words: object) -> object:
     """Check that a command is not one text, which a shell would have to split."""
     if isinstance(words, str):
-        raise refused("is one text, and no shell splits it", f"write a list, such as {EXAMPLE}")
+        raise refusal("is one text, and no shell splits it", f"write a list, such as {EXAMPLE}")
     return words
 
 
 def _is_word(word: object) -> object:
     """Check that an element is a text or a number."""
     if isinstance(word, bool) or not isinstance(word, str | int | float):
-        raise refused("is not a word of a command line", 'write it as a text, such as "true"')
+        raise refusal("is not a word of a command line", 'write it as a text, such as "true"')
     return word
 
 
 def _is_program(words: tuple[str, ...]) -> tuple[str, ...]:
     """Check that a command starts with a program that the launcher can start."""
     if not words:
-        raise refused("is empty", f"name a program, such as {EXAMPLE}, or remove the key")
+        raise refusal("is empty", f"name a program, such as {EXAMPLE}, or remove the key")
     program = words[0]
     if not program.strip():
-        raise refused("starts with an empty word", f"name a program, such as {EXAMPLE}")
+        raise refusal("starts with an empty word", f"name a program, such as {EXAMPLE}")
     if program.startswith("-"):
-        raise refused("starts with an option", f"name a program, such as {EXAMPLE}")
+        raise refusal("starts with an option", f"name a program, such as {EXAMPLE}")
     if " " in program:
-        raise refused("starts with several words in one", f"write a list, such as {EXAMPLE}")
+        raise refusal("starts with several words in one", f"write a list, such as {EXAMPLE}")
     if program in LAUNCHERS or (words[1:2] == ("-m",) and words[2:3] in LAUNCHER_MODULES):
         fix = f"name only the training program, such as {EXAMPLE}"
-        raise refused("names a launcher, which Everstep starts itself", fix)
+        raise refusal("names a launcher, which Everstep starts itself", fix)
     return words
 
 

@@ -10,10 +10,11 @@ READERS = {"s3": ("eks",)}
 """Kind of a store -> kinds of clusters whose pods get an identity for it."""
 
 CACHE_READERS = {"s3": ("eks", "existing")}
-"""The same for workers; on an existing cluster their variables may contain credentials."""
+"""Kind of a store -> kinds of clusters whose workers can read it. On an existing cluster, the environment variables of
+workers may contain credentials."""
 
 
-def _source_is_photographs(source: str | None, dataset: str) -> list[ConfigFault]:
+def _source_needs_photographs(source: str | None, dataset: str) -> list[ConfigFault]:
     """Check that only a data set that is not part of the image has a source."""
     if source is None or dataset == IMAGE_FOLDER:
         return []
@@ -31,7 +32,7 @@ def _source_can_be_read(source: str | None, cluster: str) -> list[ConfigFault]:
     return [ConfigFault("data.source", source, rule, fix)]
 
 
-def _cache_is_of_photographs(cache: DataCacheConfig | None, dataset: str) -> list[ConfigFault]:
+def _cache_needs_photographs(cache: DataCacheConfig | None, dataset: str) -> list[ConfigFault]:
     """Check that only photographs are read through a cache."""
     if cache is None or dataset == IMAGE_FOLDER:
         return []
@@ -59,9 +60,9 @@ def _cache_or_source(cache: DataCacheConfig | None, source: str | None) -> list[
 
 
 RULES: tuple[ConfigRule, ...] = (
-    ConfigRule(("data.source", "data.dataset"), _source_is_photographs),
+    ConfigRule(("data.source", "data.dataset"), _source_needs_photographs),
     ConfigRule(("data.source", "cluster.kind"), _source_can_be_read),
-    ConfigRule(("data.cache", "data.dataset"), _cache_is_of_photographs),
+    ConfigRule(("data.cache", "data.dataset"), _cache_needs_photographs),
     ConfigRule(("data.cache", "cluster.kind"), _cache_can_be_read),
     ConfigRule(("data.cache", "data.source"), _cache_or_source),
 )

@@ -1,6 +1,6 @@
 """Data source of a stack: an S3 bucket, a Blob Storage container or an archive on the volume.
 
-The same forms as in `everstep data stage`, but a path is one on the shared volume.
+`everstep data stage` accepts the same forms, but here a path is relative to the shared volume.
 """
 
 import re
@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from components.config.faults import refused
+from components.config.faults import refusal
 
 FORMS = (
     "write s3://BUCKET/PREFIX, az://ACCOUNT/CONTAINER/PREFIX or the path of a .tar archive on the volume, "
     "such as uploads/photos.tar"
 )
-STORES = {
+STORE_PATTERNS = {
     "s3": re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?P<rest>/.*)?"),
     "az": re.compile(
         r"az://(?P<account>[a-z0-9]{3,24})/(?P<bucket>[a-z0-9][a-z0-9-]{1,61}[a-z0-9])(?P<rest>/.*)?"
@@ -32,7 +32,7 @@ class DataSource:
     Attributes:
         kind: `s3`, `az`, or `tar` for an archive on the volume.
         bucket: bucket of S3 or container of Blob Storage; empty for an archive.
-        account: storage account; empty but for `az`.
+        account: storage account; empty for kinds other than `az`.
         path: prefix in the bucket or container without slashes at its ends, or path of the archive.
     """
 
@@ -46,12 +46,12 @@ def parse(text: str) -> DataSource:
     """Return the parts of a source.
 
     Raises:
-        ValueError: it has none of the forms; the message contains the rule.
+        ValueError: `text` has none of the forms; the message contains the rule.
     """
     if "://" not in text:
         return DataSource("tar", "", "", _archive(text))
     kind = "s3" if text.startswith("s3://") else "az"
-    match = STORES[kind].fullmatch(text)
+    match = STORE_PATTERNS[kind].fullmatch(text)
     if match is None:
         raise ValueError("is not a source of data")
     account = match["account"] if kind == "az" else ""
@@ -64,13 +64,13 @@ def _archive(text: str) -> str:
     """Return the path of an archive.
 
     Raises:
-        ValueError: it is not a path on the volume, or not an archive's.
+        ValueError: `text` is not a path on the volume, or not the path of an uncompressed archive.
     """
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError("is not a path below the top of the volume")
     if path.suffix != ARCHIVE:
-        raise ValueError("is neither a bucket, a container nor an archive that is not compressed")
+        raise ValueError("is neither a bucket nor a container nor an uncompressed archive")
     return str(path)
 
 
@@ -78,7 +78,7 @@ def _is_source(text: str) -> str:
     try:
         parse(text)
     except ValueError as error:
-        raise refused(str(error), FORMS) from None
+        raise refusal(str(error), FORMS) from None
     return text
 
 
@@ -87,7 +87,7 @@ SourceLocation = Annotated[str, AfterValidator(_is_source)]
 
 def _is_store(text: str) -> str:
     if "://" not in text:
-        raise refused("is not the address of an object store", "write s3://BUCKET/PREFIX")
+        raise refusal("is not the address of an object store", "write s3://BUCKET/PREFIX")
     return _is_source(text)
 
 

@@ -37,7 +37,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
 }
 """Kind of cluster -> dotted key -> default, where it differs from the model's own."""
 
-_KINDS: dict[str, object] = {"cluster.kind": "existing", "storage.kind": "hostpath"}
+_DEFAULT_KINDS: dict[str, object] = {"cluster.kind": "existing", "storage.kind": "hostpath"}
 
 
 def with_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,16 +47,16 @@ def with_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
     """
     cluster = data.get("cluster")
     kind = cluster.get("kind") if isinstance(cluster, Mapping) else None
-    special = dict(DEFAULTS.get(kind, {})) if isinstance(kind, str) else {}
-    if _upstream(data.get("controller")):
-        special.pop("controller.image", None)  # only the maintained controller has a default image
-    filled = dict(data)
-    for path, value in {**_KINDS, **special}.items():
-        _fill(filled, path.split("."), value)
-    return filled
+    defaults = dict(DEFAULTS.get(kind, {})) if isinstance(kind, str) else {}
+    if _is_upstream(data.get("controller")):
+        defaults.pop("controller.image", None)  # only the maintained controller has a default image
+    result = dict(data)
+    for path, value in {**_DEFAULT_KINDS, **defaults}.items():
+        _fill(result, path.split("."), value)
+    return result
 
 
-def _upstream(controller: object) -> bool:
+def _is_upstream(controller: object) -> bool:
     return isinstance(controller, Mapping) and controller.get("kind") == "upstream"
 
 

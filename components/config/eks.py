@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from components.config import catalog
-from components.config.faults import known_or_nearest, nearest, refused
+from components.config.faults import known_or_nearest, nearest_hint, refusal
 from components.config.section import (
     MAX_CLUSTER_NAME_LENGTH,
     Cidr,
@@ -15,14 +15,15 @@ from components.config.section import (
     Image,
     NodeCount,
     Section,
-    shaped,
+    matches_pattern,
 )
 
 MAX_FSX_GIB = 2_147_482_800  # FSx API, StorageCapacity: below 2**31, a multiple of 2400
 FALLBACK_SUFFIX = "-on-demand"  # name suffix of the node group with a pool's `fallbackNodes`
 MAX_POOL_NAME_LENGTH = 63 - MAX_CLUSTER_NAME_LENGTH - len("-gpu-") - len(FALLBACK_SUFFIX)
 INSIGHTS_LOG_GROUPS = ("performance", "application", "dataplane", "host")
-"""CloudWatch User Guide, "Container Insights performance log events" and "Send logs to CloudWatch Logs", 2026-11."""
+"""Names of the log groups of Container Insights. Source: CloudWatch User Guide, "Container Insights performance log
+events" and "Send logs to CloudWatch Logs", 2026-11."""
 LOG_RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
 """Retention periods that CloudWatch Logs offers, up to two years."""
 
@@ -32,11 +33,11 @@ def _has_gpus(instance_type: str) -> str:
     if instance_type in catalog.AWS_GPU_TYPES:
         return instance_type
     family = instance_type.partition(".")[0]
-    if family in catalog.AWS_UNFIT:
-        reason, _, fix = catalog.AWS_UNFIT[family].partition("; ")
-        raise refused(reason, fix)
-    raise refused(
-        "is not a known instance type with GPUs", nearest(instance_type, catalog.AWS_GPU_TYPES)
+    if family in catalog.AWS_UNUSABLE_FAMILIES:
+        reason, _, fix = catalog.AWS_UNUSABLE_FAMILIES[family].partition("; ")
+        raise refusal(reason, fix)
+    raise refusal(
+        "is not a known instance type with GPUs", nearest_hint(instance_type, catalog.AWS_GPU_TYPES)
     )
 
 
@@ -44,7 +45,7 @@ def _is_offered(days: int) -> int:
     """Check that CloudWatch Logs offers a retention period."""
     if days in LOG_RETENTION_DAYS:
         return days
-    raise refused(
+    raise refusal(
         "is not a retention period of CloudWatch Logs",
         "use one of " + ", ".join(map(str, LOG_RETENTION_DAYS)),
     )
@@ -53,14 +54,16 @@ def _is_offered(days: int) -> int:
 def _without_price_ceiling(price: float | None) -> None:
     """Refuse a price ceiling, with the reason."""
     if price is not None:
-        raise refused(
+        raise refusal(
             "is not possible: EKS refuses market options in the template of a managed node group, "
             "and a spot node never costs more than on demand",
             "remove it",
         )
 
 
-InstanceType = Annotated[str, shaped(r"[a-z0-9-]+\.[a-z0-9-]+", "an instance type", "m6i.xlarge")]
+InstanceType = Annotated[
+    str, matches_pattern(r"[a-z0-9-]+\.[a-z0-9-]+", "an instance type", "m6i.xlarge")
+]
 GpuInstanceType = Annotated[str, AfterValidator(_has_gpus)]
 Region = Annotated[str, known_or_nearest("AWS region", catalog.AWS_REGIONS)]
 KubernetesVersion = Annotated[str, catalog.supported_version()]
@@ -68,26 +71,32 @@ AddonName = Annotated[
     str, known_or_nearest("add-on", (*catalog.EKS_ADDONS, catalog.CLOUDWATCH_ADDON))
 ]
 AddonVersion = Annotated[
-    str, shaped(r"v\d+\.\d+\.\d+-eksbuild\.\d+", "a version of an add-on", "v1.9.0-eksbuild.1")
+    str,
+    matches_pattern(r"v\d+\.\d+\.\d+-eksbuild\.\d+", "a version of an add-on", "v1.9.0-eksbuild.1"),
 ]
 IamArn = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"arn:aws[a-z-]*:iam::[0-9]{12}:(user|role)/\S+",
         "an ARN of an IAM user or role",
         "arn:aws:iam::123456789012:role/platform",
     ),
 ]
 AccountId = Annotated[
-    str, shaped(r"[0-9]{12}", "an id of an AWS account: twelve digits", '"123456789012", quoted')
+    str,
+    matches_pattern(
+        r"[0-9]{12}", "an id of an AWS account: twelve digits", '"123456789012", quoted'
+    ),
 ]
-VpcId = Annotated[str, shaped(r"vpc-[0-9a-f]{8,17}", "an id of a VPC", "vpc-0123456789abcdef0")]
+VpcId = Annotated[
+    str, matches_pattern(r"vpc-[0-9a-f]{8,17}", "an id of a VPC", "vpc-0123456789abcdef0")
+]
 SubnetId = Annotated[
-    str, shaped(r"subnet-[0-9a-f]{8,17}", "an id of a subnet", "subnet-0123456789abcdef0")
+    str, matches_pattern(r"subnet-[0-9a-f]{8,17}", "an id of a subnet", "subnet-0123456789abcdef0")
 ]
 PoolName = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"[a-z]([-a-z0-9]*[a-z0-9])?",
         "a name of a pool: lower-case letters, digits and dashes",
         "g5-a",
@@ -95,12 +104,12 @@ PoolName = Annotated[
     ),
 ]
 FileSystemId = Annotated[
-    str, shaped(r"fs-[0-9a-f]{8,17}", "an id of a file system", "fs-0123456789abcdef0")
+    str, matches_pattern(r"fs-[0-9a-f]{8,17}", "an id of a file system", "fs-0123456789abcdef0")
 ]
-MountName = Annotated[str, shaped(r"[a-z0-9]{1,8}", "a mount name", "fsx or a1b2c3d4")]
+MountName = Annotated[str, matches_pattern(r"[a-z0-9]{1,8}", "a mount name", "fsx or a1b2c3d4")]
 DnsName = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"[a-z0-9-]+(\.[a-z0-9-]+)+",
         "a DNS name of a file system",
         "fs-0123456789abcdef0.fsx.us-east-1.amazonaws.com",
@@ -108,11 +117,13 @@ DnsName = Annotated[
 ]
 ReservationId = Annotated[
     str,
-    shaped(r"cr-[0-9a-f]{8,17}", "an id of a capacity reservation", "cr-0123456789abcdef0"),
+    matches_pattern(
+        r"cr-[0-9a-f]{8,17}", "an id of a capacity reservation", "cr-0123456789abcdef0"
+    ),
 ]
 BucketName = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"(?=.{3,63}$)(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9]([a-z0-9-]|\.(?!\.))*[a-z0-9]",
         "a name of an S3 bucket: 3 to 63 lower-case letters, digits, dashes and single dots, "
         "not in the form of an IP address",
@@ -198,7 +209,7 @@ class EksGpuPoolConfig(Section):
     )
 
 
-class _Named(Section):
+class _PoolNameConfig(Section):
     """The key that identifies one of several pools."""
 
     name: PoolName = Field(
@@ -206,7 +217,7 @@ class _Named(Section):
     )
 
 
-class EksNamedPoolConfig(EksGpuPoolConfig, _Named):
+class EksNamedPoolConfig(EksGpuPoolConfig, _PoolNameConfig):
     """One of several pools of GPU nodes, each in one zone."""
 
     zone: str = Field(description="Zone of the pool's nodes, one of `cluster.zones`.")
@@ -249,7 +260,7 @@ class EksAutoscalingConfig(Section):
     )
     image: Image = Field(
         default="registry.k8s.io/autoscaling/cluster-autoscaler:v1.36.0",
-        description="Its image, for the cluster's version of Kubernetes.",
+        description="Image of the autoscaler, for the cluster's version of Kubernetes.",
     )
 
 
@@ -322,7 +333,7 @@ class EksConfig(Section):
     min_gpu_memory_gib: float | None = Field(
         default=None,
         gt=0,
-        description="Memory that every GPU of `gpuPools` has at least, in GiB; required if the "
+        description="Minimum memory of every GPU of `gpuPools`, in GiB; required if the "
         "pools differ.",
     )
     autoscaling: EksAutoscalingConfig = Field(
@@ -377,10 +388,10 @@ class EksConfig(Section):
 class FsxFileSystemConfig(Section):
     """An existing file system."""
 
-    file_system_id: FileSystemId = Field(description="Its id: fs-...")
-    dns_name: DnsName = Field(description="Its DNS name, as the console shows it.")
-    mount_name: MountName = Field(description="Its mount name, as the console shows it.")
-    zone: str = Field(description="Its zone, in which the GPU nodes must be.")
+    file_system_id: FileSystemId = Field(description="Id of the file system: fs-...")
+    dns_name: DnsName = Field(description="DNS name of the file system, as in the console.")
+    mount_name: MountName = Field(description="Mount name of the file system, as in the console.")
+    zone: str = Field(description="Zone of the file system, in which the GPU nodes must be.")
 
 
 class FsxConfig(Section):

@@ -8,19 +8,19 @@ from cloudfacts import aws
 from components.cidr import MAX_VPC_PREFIX_LENGTH, MIN_VPC_PREFIX_LENGTH
 from components.config import catalog
 from components.config.eks import EksReservationConfig
-from components.config.faults import ConfigFault, nearest
+from components.config.faults import ConfigFault, nearest_hint
 from components.config.network_rules import (
-    disjoint,
-    is_private,
-    narrow_enough,
-    not_reserved,
+    overlap_faults,
+    public_address_faults,
+    unroutable_faults,
+    wide_range_faults,
 )
 from components.config.pool_rules import (
     SEVERAL_POOLS,
-    counts,
-    same_gpus,
-    unique,
-    workers_have_nodes,
+    count_faults,
+    duplicate_faults,
+    gpu_count_faults,
+    worker_node_faults,
 )
 from components.config.rules import ConfigRule, Flag
 
@@ -35,7 +35,7 @@ def _zones_of_region(region: str, zones: Sequence[str]) -> list[ConfigFault]:
             f"cluster.zones[{index}]",
             zone,
             f"is not a zone of {region}",
-            nearest(zone, region_zones),
+            nearest_hint(zone, region_zones),
         )
         for index, zone in enumerate(zones)
         if zone not in region_zones
@@ -67,15 +67,17 @@ def _vpc_size(cidr: str) -> list[ConfigFault]:
     if prefix > MAX_VPC_PREFIX_LENGTH:
         fix = f"use /{MAX_VPC_PREFIX_LENGTH} or larger, such as 10.0.0.0/16"
         return [ConfigFault(path, cidr, "is too small: every pod uses an address of the VPC", fix)]
-    return is_private(path, cidr)
+    return public_address_faults(path, cidr)
 
 
-def _service_block(cidr: str, vpc: str) -> list[ConfigFault]:
+def _service_block(cidr: str, vpc_cidr: str) -> list[ConfigFault]:
     """Check that serviceCidr is private, within the limits of EKS and outside the VPC."""
     path, prefix = "cluster.network.serviceCidr", ipaddress.IPv4Network(cidr).prefixlen
     if prefix not in SERVICE_PREFIXES:
         return [ConfigFault(path, cidr, "must be /12 to /24", "use one such as 172.20.0.0/16")]
-    return is_private(path, cidr) + disjoint({path: cidr, "cluster.network.cidr": vpc})
+    return public_address_faults(path, cidr) + overlap_faults(
+        {path: cidr, "cluster.network.cidr": vpc_cidr}
+    )
 
 
 def _existing_vpc_complete(
@@ -92,14 +94,14 @@ def _existing_vpc_complete(
     faults = []
     if missing:
         rule = f"has no subnet for {', '.join(sorted(missing))}, which cluster.zones lists"
-        faults.append(ConfigFault(path, ", ".join(subnets) or None, rule, "add zone: subnet-id"))
+        faults.append(ConfigFault(path, ", ".join(subnets) or None, rule, "add ZONE: SUBNET_ID"))
     if unknown:
         rule = f"lists {', '.join(sorted(unknown))}, which is not in cluster.zones"
         faults.append(ConfigFault(path, ", ".join(subnets), rule, "remove it or add the zone"))
     if len(set(subnets.values())) < len(subnets):
         rule, fix = (
             "has one subnet for two zones",
-            "use one subnet for each zone: a subnet belongs to one",
+            "use one subnet for each zone: a subnet belongs to one zone",
         )
         faults.append(ConfigFault(path, ", ".join(subnets.values()), rule, fix))
     return faults
@@ -111,18 +113,18 @@ def _public_access_narrow(ranges: Sequence[str]) -> list[ConfigFault]:
         fault
         for index, cidr in enumerate(ranges)
         for path in [f"cluster.publicAccess[{index}]"]
-        for fault in narrow_enough(path, cidr) or not_reserved(path, cidr)
-    ] + unique("cluster.publicAccess", ranges)
+        for fault in wide_range_faults(path, cidr) or unroutable_faults(path, cidr)
+    ] + duplicate_faults("cluster.publicAccess", ranges)
 
 
 def _administrators_unique(arns: Sequence[str]) -> list[ConfigFault]:
     """Check that no administrator is listed twice: a principal has one access entry."""
-    return unique("cluster.administrators", arns)
+    return duplicate_faults("cluster.administrators", arns)
 
 
 def _system_counts(nodes: int, maximum: int) -> list[ConfigFault]:
     """Check the node counts of the system pool."""
-    return counts("cluster.systemPool", minimum=1, nodes=nodes, maximum=maximum)
+    return count_faults("cluster.systemPool", minimum=1, nodes=nodes, maximum=maximum)
 
 
 def _system_types_fit(types: Sequence[str]) -> list[ConfigFault]:
@@ -130,27 +132,29 @@ def _system_types_fit(types: Sequence[str]) -> list[ConfigFault]:
     faults = []
     for index, machine in enumerate(types):
         path, family = f"cluster.systemPool.instanceTypes[{index}]", machine.partition(".")[0]
-        if machine in catalog.AWS_GPU_TYPES or family in catalog.AWS_UNFIT:
+        if machine in catalog.AWS_GPU_TYPES or family in catalog.AWS_UNUSABLE_FAMILIES:
             rule = "has GPUs, which no pod on the system pool uses"
             faults.append(ConfigFault(path, machine, rule, "use one such as m6i.xlarge"))
         elif "g" in family.lstrip("abcdefghijklmnopqrstuvwxyz"):  # m7g, c8gn: Graviton
             rule = "has ARM processors, and the images are for x86"
             faults.append(ConfigFault(path, machine, rule, "use one such as m6i.xlarge"))
         elif machine not in aws.INSTANCE_TYPE_NAMES:
-            fix = nearest(machine, sorted(aws.INSTANCE_TYPE_NAMES))
+            fix = nearest_hint(machine, sorted(aws.INSTANCE_TYPE_NAMES))
             faults.append(ConfigFault(path, machine, "is not a known instance type", fix))
-    return faults + unique("cluster.systemPool.instanceTypes", types)
+    return faults + duplicate_faults("cluster.systemPool.instanceTypes", types)
 
 
 def _gpu_counts(minimum: int, nodes: int, maximum: int) -> list[ConfigFault]:
     """Check the node counts of the GPU pool."""
-    return counts("cluster.gpuPool", minimum=minimum, nodes=nodes, maximum=maximum)
+    return count_faults("cluster.gpuPool", minimum=minimum, nodes=nodes, maximum=maximum)
 
 
 def _gpu_types_interchangeable(types: Sequence[str], per_worker: int) -> list[ConfigFault]:
     """Check that the instance types are interchangeable and that each fits a worker."""
     path = "cluster.gpuPool.instanceTypes"
-    faults = same_gpus(path, {name: aws.INSTANCE_TYPES[name].gpus for name in types}, per_worker)
+    faults = gpu_count_faults(
+        path, {name: aws.INSTANCE_TYPES[name].gpus for name in types}, per_worker
+    )
     if len(set(types)) < len(types):
         faults.append(ConfigFault(path, ", ".join(types), "lists a type twice", "remove one"))
     return faults
@@ -158,16 +162,18 @@ def _gpu_types_interchangeable(types: Sequence[str], per_worker: int) -> list[Co
 
 def _efa_one_type(efa: Flag, types: Sequence[str]) -> list[ConfigFault]:
     """Check that EFA is enabled for a single type that supports it, as a launch template requires."""
-    path, capable = "cluster.gpuPool.efa", catalog.AWS_EFA_TYPES
+    path, efa_types = "cluster.gpuPool.efa", catalog.AWS_EFA_TYPES
     if not efa:
         return []
     if len(types) > 1:
         rule = f"needs one instance type, and instanceTypes lists {len(types)}"
         return [
-            ConfigFault(path, "true", rule, f"keep one with EFA, such as {_first(types, capable)}")
+            ConfigFault(
+                path, "true", rule, f"keep one with EFA, such as {_efa_example(types, efa_types)}"
+            )
         ]
-    if types[0] not in capable:
-        fix = f"use one with EFA, such as {_first((), capable)}, or efa: false"
+    if types[0] not in efa_types:
+        fix = f"use one with EFA, such as {_efa_example((), efa_types)}, or efa: false"
         return [ConfigFault(path, "true", f"is enabled, and {types[0]} does not support EFA", fix)]
     return []
 
@@ -202,13 +208,13 @@ def _reservation_valid(
     return reservation_faults("cluster.gpuPool", reservation, capacity, types)
 
 
-def _first(preferred: Sequence[str], capable: Sequence[str]) -> str:
-    """Return an instance type with EFA, one of the wanted types if possible."""
-    return next((name for name in preferred if name in capable), "g5.8xlarge or p4d.24xlarge")
+def _efa_example(preferred: Sequence[str], efa_types: Sequence[str]) -> str:
+    """Return an instance type with EFA, one of the preferred types if possible."""
+    return next((name for name in preferred if name in efa_types), "g5.8xlarge or p4d.24xlarge")
 
 
 def _kube_proxy_fits(kubernetes: str, versions: Mapping[str, str]) -> list[ConfigFault]:
-    """Check that kube-proxy is not newer than the cluster and at most three minors older."""
+    """Check that kube-proxy is not newer than the cluster and at most three minor versions older."""
     version = versions.get("kube-proxy")
     if version is None:
         return []
@@ -221,7 +227,7 @@ def _kube_proxy_fits(kubernetes: str, versions: Mapping[str, str]) -> list[Confi
 
 
 def _addon_is_installed(insights: Flag, versions: Mapping[str, str]) -> list[ConfigFault]:
-    """Check that a version is given only for add-ons that the cluster has."""
+    """Check that a version of CloudWatch's add-on is set only if the cluster has the add-on."""
     version = versions.get(catalog.CLOUDWATCH_ADDON)
     if insights or version is None:
         return []
@@ -231,10 +237,10 @@ def _addon_is_installed(insights: Flag, versions: Mapping[str, str]) -> list[Con
 
 
 def _workers_have_nodes(
-    replicas: int, nodes: int, maximum: int, fallback: int, scaled: Flag
+    replicas: int, nodes: int, maximum: int, fallback: int, autoscaling: Flag
 ) -> list[ConfigFault]:
     """Check that the pools allow a node for every worker."""
-    return workers_have_nodes(replicas, nodes, maximum + fallback, scaled)
+    return worker_node_faults(replicas, nodes, maximum + fallback, autoscaling)
 
 
 _EKS = {"cluster": ("eks",)}

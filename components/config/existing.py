@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from components.config.section import LabelKey, LabelValue, Quantity, Section, shaped
+from components.config.section import LabelKey, LabelValue, Quantity, Section, matches_pattern
 
 
 class TolerationConfig(Section):
@@ -24,7 +24,7 @@ class PoolConfig(Section):
     """Selector and tolerations for the nodes of a pool."""
 
     selector: dict[LabelKey, LabelValue] = Field(
-        default_factory=dict, description="Labels that the pool's nodes carry."
+        default_factory=dict, description="Labels that select the pool's nodes."
     )
     tolerations: tuple[TolerationConfig, ...] = Field(
         default=(), description="Taints of the pool's nodes."
@@ -58,7 +58,7 @@ class HostPathConfig(Section):
     kind: Literal["hostpath"] = Field(
         default="hostpath", description="`hostpath`: a folder that every node mounts."
     )
-    path: Annotated[str, shaped(r"/\S*", "an absolute path", "/mnt/everstep")] = Field(
+    path: Annotated[str, matches_pattern(r"/\S*", "an absolute path", "/mnt/everstep")] = Field(
         default="/mnt/everstep",
         description="The folder on the nodes; must exist and be writable for uid 10001.",
     )

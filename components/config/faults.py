@@ -1,6 +1,6 @@
 """Faults of a configuration, with messages that its author can act on.
 
-pydantic's own messages refer to Python types and to its documentation. These name the key as
+pydantic's own messages refer to Python types and to its documentation. Messages of this module name the key as
 written in the stack file, its value, the rule and the fix, and list all faults together.
 """
 
@@ -15,7 +15,7 @@ from components.config.schema import KIND, field_at, fields, models_in, variants
 from everstep.spelling import similar_names
 
 NAMESPACE = "everstep"
-_REFUSED = "refused"  # type of the errors raised by `refused`
+_REFUSAL_TYPE = "refused"  # type of the errors that `refusal` returns
 
 
 @dataclass(frozen=True)
@@ -54,22 +54,21 @@ class ConfigurationError(ValueError):
         super().__init__("\n  ".join("\n".join(lines).splitlines()))
 
 
-def nearest(name: str, candidates: Sequence[str]) -> str:
+def nearest_hint(name: str, candidates: Sequence[str]) -> str:
     """Return a hint with the known names closest to `name`, or with all of them."""
-    close = close_to(name, candidates)
-    if close:
-        return f"did you mean {' or '.join(close)}?"
+    if similar := close_names(name, candidates):
+        return f"did you mean {' or '.join(similar)}?"
     return "there are: " + ", ".join(candidates)
 
 
-def close_to(name: str, candidates: Sequence[str]) -> list[str]:
+def close_names(name: str, candidates: Sequence[str]) -> list[str]:
     """Return up to three known names similar to `name`, the closest first."""
     return similar_names(name, candidates, min_similarity=0.6)
 
 
-def refused(rule: str, fix: str) -> PydanticCustomError:
+def refusal(rule: str, fix: str) -> PydanticCustomError:
     """Return the error for a field validator to raise; it is reported like a `ConfigFault`."""
-    return PydanticCustomError(_REFUSED, "{rule}; {fix}", {"rule": rule, "fix": fix})
+    return PydanticCustomError(_REFUSAL_TYPE, "{rule}; {fix}", {"rule": rule, "fix": fix})
 
 
 def known_or_nearest(kind: str, candidates: Sequence[str]) -> AfterValidator:
@@ -78,12 +77,12 @@ def known_or_nearest(kind: str, candidates: Sequence[str]) -> AfterValidator:
     def check(name: str) -> str:
         if name in candidates:
             return name
-        raise refused(f"is not a known {kind}", nearest(name, candidates))
+        raise refusal(f"is not a known {kind}", nearest_hint(name, candidates))
 
     return AfterValidator(check)
 
 
-def readable(error: ValidationError, model: type[BaseModel]) -> list[ConfigFault]:
+def faults_from(error: ValidationError, model: type[BaseModel]) -> list[ConfigFault]:
     """Convert pydantic's errors about `model` to faults."""
     details = error.errors(include_url=False)
     return [_fault(detail, model) for detail in details if not _is_follow_up(detail, details)]
@@ -103,7 +102,7 @@ def _fault(detail: ErrorDetails, model: type[BaseModel]) -> ConfigFault:
     path, value, context = _dotted(location), detail.get("input"), detail.get("ctx", {})
     match detail["type"]:
         case "extra_forbidden":
-            fix = nearest(str(location[-1]), [key for key, _ in fields(model_type)])
+            fix = nearest_hint(str(location[-1]), [key for key, _ in fields(model_type)])
             return ConfigFault(path, _brief(value), "is not a known key", fix)
         case "missing":
             return ConfigFault(path, None, "is missing", "add it")
@@ -115,8 +114,8 @@ def _fault(detail: ErrorDetails, model: type[BaseModel]) -> ConfigFault:
             section, kind = str(location[-1]), str(context["tag"])
             kinds = list(variants(model_type.model_fields[section]))
             rule = f"is not a known kind of {section}"
-            return ConfigFault(f"{path}.{KIND}", kind, rule, nearest(kind, kinds))
-        case str() if detail["type"] == _REFUSED:
+            return ConfigFault(f"{path}.{KIND}", kind, rule, nearest_hint(kind, kinds))
+        case str() if detail["type"] == _REFUSAL_TYPE:
             return ConfigFault(path, value, context["rule"], context["fix"])
     message = detail["msg"][0].lower() + detail["msg"][1:]
     return ConfigFault(path, _brief(value), message.replace("input should", "must"))
@@ -130,17 +129,17 @@ def _as_written(
     pydantic's locations also contain the chosen kind of a section, and `[key]` for an invalid
     key of a mapping.
     """
-    written: list[int | str] = []
+    keys: list[int | str] = []
     holder, by_kind = model, dict[str, type[BaseModel]]()
     for part in location:
         if str(part) in by_kind:
             model = by_kind[str(part)]
         elif part != "[key]":
-            written.append(part)
+            keys.append(part)
             holder, value = model, field_at(model, str(part))
             model = model if value is None else next(iter(models_in(value.annotation)), model)
             by_kind = {} if value is None else variants(value)
-    return written, holder
+    return keys, holder
 
 
 def _dotted(location: Sequence[int | str]) -> str:

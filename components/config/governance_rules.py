@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from components.config.faults import ConfigFault, close_to
+from components.config.faults import ConfigFault, close_names
 from components.config.platform import PriceConfig
 from components.config.rules import ConfigRule, Flag
 
@@ -11,12 +11,12 @@ REQUIRED_TAGS = ("owner", "costCenter", "environment")
 RESERVED_TAGS = ("managed-by", "stack")
 ENVIRONMENTS = ("dev", "prod")
 MAX_TAGS = 40  # both clouds allow 50; some are set by Everstep and some by the services
-MAX_TAG_NAME_LENGTH = 128  # AWS, and Azure's storage accounts
+MAX_TAG_NAME_LENGTH = 128  # limit of AWS and of Azure's storage accounts
 
 _TAG_NAME = re.compile(r"[\w .:=+@-]+")  # Azure does not allow a slash
-_RESERVED = ("aws:", "microsoft", "azure", "windows")  # prefixes reserved by the clouds
+_RESERVED_PREFIXES = ("aws:", "microsoft", "azure", "windows")
 _ACR_NAME = re.compile(r"[a-z0-9]{5,50}")
-REGISTRY_OF = {"eks": "ecr", "aks": "acr"}
+REGISTRY_KINDS = {"eks": "ecr", "aks": "acr"}
 
 
 def _tags_complete(tags: Mapping[str, str]) -> list[ConfigFault]:
@@ -24,8 +24,8 @@ def _tags_complete(tags: Mapping[str, str]) -> list[ConfigFault]:
     faults = []
     for name in REQUIRED_TAGS:
         if name not in tags:
-            close = close_to(name, tuple(tags))
-            fix = f"rename {close[0]}" if close else "add it"
+            similar = close_names(name, tuple(tags))
+            fix = f"rename {similar[0]}" if similar else "add it"
             faults.append(ConfigFault(f"tags.{name}", None, "is missing", fix))
     if len(tags) > MAX_TAGS:
         rule = f"has {len(tags)} tags, and {MAX_TAGS} is the maximum"
@@ -67,7 +67,7 @@ def _violated_rule(name: str) -> str:
     """Return the rule that the name of a tag violates; empty if it is valid."""
     if name in RESERVED_TAGS:
         return "is a tag that Everstep sets itself"
-    if name.lower().startswith(_RESERVED):
+    if name.lower().startswith(_RESERVED_PREFIXES):
         return "starts with a prefix that a cloud reserves"
     if len(name) > MAX_TAG_NAME_LENGTH:
         return f"has more than {MAX_TAG_NAME_LENGTH} characters"
@@ -88,7 +88,7 @@ def _registry_of_cloud(cluster: str, registry: str, name: str) -> list[ConfigFau
     """Check that the registry belongs to the cluster's cloud and has a valid name."""
     if registry == "none":
         return []
-    expected = REGISTRY_OF.get(cluster)
+    expected = REGISTRY_KINDS.get(cluster)
     if registry != expected:
         fix = f"use {expected} or none" if expected else "use none"
         rule = f"cannot be created with a cluster of kind {cluster}"
@@ -99,7 +99,7 @@ def _registry_of_cloud(cluster: str, registry: str, name: str) -> list[ConfigFau
     return []
 
 
-def _image_pulled(path: str, clouds: tuple[str, ...] = ("eks", "aks")) -> ConfigRule:
+def _image_can_be_pulled(path: str, clouds: tuple[str, ...] = ("eks", "aks")) -> ConfigRule:
     """Return the rule that nodes in a cloud can pull the image and that its tag is fixed."""
 
     def check(image: str | None) -> list[ConfigFault]:
@@ -134,17 +134,19 @@ def _prices_plausible(prices: Mapping[str, PriceConfig]) -> list[ConfigFault]:
 
 
 def _quota_fits_job(
-    pods: int, gpus: int | None, maximum: int, per_worker: int
+    pods: int, gpus: int | None, max_replicas: int, gpus_per_worker: int
 ) -> list[ConfigFault]:
     """Check that the quota allows the maximum number of workers."""
     faults = []
-    if pods < maximum:
-        rule = f"is less than job.maxReplicas ({maximum})"
-        faults.append(ConfigFault("platform.quota.pods", pods, rule, f"use {maximum + 20} or more"))
-    if gpus is not None and gpus < maximum * per_worker:
-        rule = (
-            f"is less than the {maximum * per_worker} GPUs of job.maxReplicas ({maximum}) workers"
+    if pods < max_replicas:
+        rule, fix = (
+            f"is less than job.maxReplicas ({max_replicas})",
+            f"use {max_replicas + 20} or more",
         )
+        faults.append(ConfigFault("platform.quota.pods", pods, rule, fix))
+    max_gpus = max_replicas * gpus_per_worker
+    if gpus is not None and gpus < max_gpus:
+        rule = f"is less than the {max_gpus} GPUs of job.maxReplicas ({max_replicas}) workers"
         faults.append(ConfigFault("platform.quota.gpus", gpus, rule, "raise it, or remove it"))
     return faults
 
@@ -168,9 +170,9 @@ RULES = (
     ConfigRule(("tags",), _tag_names_differ),
     ConfigRule(("tags", "protect"), _production_protected),
     ConfigRule(("cluster.kind", "registry.kind", "registry.name"), _registry_of_cloud),
-    *map(_image_pulled, _IMAGES),
-    _image_pulled("cluster.autoscaling.image", ("eks",)),
-    _image_pulled("cluster.monitoring.image", ("eks",)),
+    *map(_image_can_be_pulled, _IMAGES),
+    _image_can_be_pulled("cluster.autoscaling.image", ("eks",)),
+    _image_can_be_pulled("cluster.monitoring.image", ("eks",)),
     ConfigRule(("cost.prices",), _prices_plausible),
     ConfigRule(
         (

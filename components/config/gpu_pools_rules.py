@@ -1,4 +1,4 @@
-"""Rules about several GPU pools (`cluster.gpuPools`), on both clouds and on one of them.
+"""Rules about several GPU pools (`cluster.gpuPools`): for both clouds, then for EKS and for AKS.
 
 Workers of one job must be interchangeable, and by default all of them are in one zone. A fault names
 the key of the pool that violates a rule.
@@ -16,13 +16,13 @@ from components.config.aks_rules import max_price_faults, pod_cidr_faults
 from components.config.eks import FALLBACK_SUFFIX as EKS_FALLBACK_SUFFIX
 from components.config.eks import EksGpuPoolConfig, EksNamedPoolConfig
 from components.config.eks_rules import reservation_faults
-from components.config.faults import ConfigFault, nearest
+from components.config.faults import ConfigFault, nearest_hint
 from components.config.pool_rules import SEVERAL_POOLS as POOLS
-from components.config.pool_rules import counts, fallback_faults, grace_faults
+from components.config.pool_rules import count_faults, fallback_faults, grace_faults
 from components.config.rules import ConfigRule, Flag
 
 MIN_MEMORY = "cluster.minGpuMemoryGib"
-SPREAD = "job.spreadZones"
+SPREAD_ZONES = "job.spreadZones"
 MIB = 1024
 
 
@@ -34,19 +34,19 @@ def _key(index: int, name: str = "") -> str:
     return f"{POOLS}[{index}]" + (f".{name}" if name else "")
 
 
-def _one_way(
-    single: EksGpuPoolConfig | AksGpuPoolConfig | None, several: Sequence[NamedPool]
+def _either_pool_or_pools(
+    pool: EksGpuPoolConfig | AksGpuPoolConfig | None, pools: Sequence[NamedPool]
 ) -> list[ConfigFault]:
-    """Check that the pools are declared in one way only."""
-    if single is None or not several:
+    """Check that either `gpuPool` or `gpuPools` is set."""
+    if pool is None or not pools:
         return []
     rule = "is set together with cluster.gpuPool, which declares a single pool"
     fix = "remove one: an entry of gpuPools can have the values of gpuPool"
-    return [ConfigFault(POOLS, ", ".join(pool.name for pool in several), rule, fix)]
+    return [ConfigFault(POOLS, ", ".join(named.name for named in pools), rule, fix)]
 
 
 def _names_unique(pools: Sequence[NamedPool]) -> list[ConfigFault]:
-    """Check that no two pools have one name: the names of their resources come from it."""
+    """Check that no two pools have the same name: the names of their resources come from it."""
     names = [pool.name for pool in pools]
     return [
         ConfigFault(
@@ -60,24 +60,27 @@ def _names_unique(pools: Sequence[NamedPool]) -> list[ConfigFault]:
     ]
 
 
-def _counts(pools: Sequence[NamedPool]) -> list[ConfigFault]:
+def _counts_valid(pools: Sequence[NamedPool]) -> list[ConfigFault]:
     """Check the node counts of each pool."""
     return [
         fault
         for index, pool in enumerate(pools)
-        for fault in counts(
+        for fault in count_faults(
             _key(index), minimum=pool.min_nodes, nodes=pool.nodes, maximum=pool.max_nodes
         )
     ]
 
 
-def _fallback_requires_spot(pools: Sequence[NamedPool], scaled: Flag) -> list[ConfigFault]:
+def _fallback_requires_spot(pools: Sequence[NamedPool], autoscaling: Flag) -> list[ConfigFault]:
     """Check that fallback nodes belong to spot pools and that the autoscaler can add them."""
     return [
         fault
         for index, pool in enumerate(pools)
         for fault in fallback_faults(
-            _key(index, "fallbackNodes"), pool.capacity, pool.fallback_nodes, scaled=scaled
+            _key(index, "fallbackNodes"),
+            pool.capacity,
+            pool.fallback_nodes,
+            autoscaling=autoscaling,
         )
     ]
 
@@ -88,32 +91,32 @@ def _grace_within_notice(kind: str, pools: Sequence[NamedPool], grace: int) -> l
     return grace_faults(kind, "spot" if spot else "onDemand", grace) if pools else []
 
 
-def _nodes_by_zone(pools: Sequence[NamedPool], *, scaled: bool) -> dict[str | None, int]:
-    """Return the maximum number of nodes in each zone; without autoscaling, the initial one."""
+def _nodes_by_zone(pools: Sequence[NamedPool], *, autoscaling: bool) -> dict[str | None, int]:
+    """Return the maximum number of nodes in each zone; without autoscaling, the initial number."""
     nodes: dict[str | None, int] = {}
     for pool in pools:
-        pool_nodes = pool.max_nodes + pool.fallback_nodes if scaled else pool.nodes
+        pool_nodes = pool.max_nodes + pool.fallback_nodes if autoscaling else pool.nodes
         nodes[pool.zone] = nodes.get(pool.zone, 0) + pool_nodes
     return nodes
 
 
 def _workers_have_nodes(
-    replicas: int, min_replicas: int, pools: Sequence[NamedPool], spread: Flag, scaled: Flag
+    replicas: int, min_replicas: int, pools: Sequence[NamedPool], spread: Flag, autoscaling: Flag
 ) -> list[ConfigFault]:
     """Check that the pools allow a node for every worker, in one zone unless workers are spread."""
-    nodes = _nodes_by_zone(pools, scaled=scaled)
+    nodes = _nodes_by_zone(pools, autoscaling=autoscaling)
     if not pools:
         return []
-    spans = len(nodes) > 1 and not spread
-    available = max(nodes.values()) if spans else sum(nodes.values())
-    location = "in one zone" if spans else "in all zones"
+    one_zone = len(nodes) > 1 and not spread
+    available = max(nodes.values()) if one_zone else sum(nodes.values())
+    location = "in one zone" if one_zone else "in all zones"
     if replicas > available:
         rule = f"is more than the {available} nodes that gpuPools allow {location}"
         fix = f"lower replicas to {available} or allow more nodes"
-        if spans and sum(nodes.values()) >= replicas:
-            fix += f", or set {SPREAD} to true"
+        if one_zone and sum(nodes.values()) >= replicas:
+            fix += f", or set {SPREAD_ZONES} to true"
         return [ConfigFault("job.replicas", replicas, rule, fix)]
-    if not spans:
+    if not one_zone:
         return []
     return [
         ConfigFault(
@@ -124,7 +127,7 @@ def _workers_have_nodes(
             f"lower it to {count}, allow more nodes there, or remove that zone's pools",
         )
         for zone, count in nodes.items()
-        if scaled and count < min_replicas
+        if autoscaling and count < min_replicas
     ]
 
 
@@ -133,7 +136,7 @@ def _spread_applies(spread: Flag, pools: Sequence[NamedPool]) -> list[ConfigFaul
     if not spread or len({pool.zone for pool in pools}) > 1:
         return []
     rule = "applies only to cluster.gpuPools in several zones"
-    return [ConfigFault(SPREAD, "true", rule, "remove it")]
+    return [ConfigFault(SPREAD_ZONES, "true", rule, "remove it")]
 
 
 def _spread_without_pools(spread: Flag) -> list[ConfigFault]:
@@ -141,43 +144,43 @@ def _spread_without_pools(spread: Flag) -> list[ConfigFault]:
     return _spread_applies(spread, ())
 
 
-def _same_gpus(counts_of: Mapping[str, int], per_worker: int) -> list[ConfigFault]:
+def _same_gpus(gpu_counts: Mapping[str, int], per_worker: int) -> list[ConfigFault]:
     """Check that every machine type has the same number of GPUs, and that a worker fits.
 
     Args:
-        counts_of: key of a machine type and the type -> number of its GPUs.
+        gpu_counts: `KEY=MACHINE_TYPE` -> number of GPUs of the machine type at this key.
         per_worker: GPUs that one worker requests.
     """
-    if not counts_of:
+    if not gpu_counts:
         return []
-    first = next(iter(counts_of.values()))
-    for location, count in counts_of.items():
+    expected = next(iter(gpu_counts.values()))
+    for location, count in gpu_counts.items():
         key, _, machine = location.partition("=")
-        if count != first:
-            rule = f"has {count} GPUs, and the first type of the pools has {first}"
-            fix = f"use types with {first}: workers of one job are interchangeable"
+        if count != expected:
+            rule = f"has {count} GPUs, and the first type of the pools has {expected}"
+            fix = f"use types with {expected}: workers of one job are interchangeable"
             return [ConfigFault(key, machine, rule, fix)]
-    if per_worker > first:
-        rule = f"is more than a node of gpuPools has ({first})"
-        fix = f"lower it to {first} or choose larger machine types"
+    if per_worker > expected:
+        rule = f"is more than a node of gpuPools has ({expected})"
+        fix = f"lower it to {expected} or choose larger machine types"
         return [ConfigFault("job.gpusPerWorker", per_worker, rule, fix)]
     return []
 
 
-def _memory_stated(mebibytes: Mapping[str, int], minimum: float | None) -> list[ConfigFault]:
-    """Check that GPUs have the stated memory, which must be stated if the pools differ.
+def _memory_sufficient(mebibytes: Mapping[str, int], minimum: float | None) -> list[ConfigFault]:
+    """Check that GPUs have the minimum memory, which is required if the pools differ.
 
     Args:
         mebibytes: key of a pool -> memory of its smallest GPU, in MiB.
-        minimum: the stated minimum, in GiB.
+        minimum: value of minGpuMemoryGib, in GiB.
     """
-    # Rounded down to tenths, as shown, so that a number from the message is accepted.
+    # Rounded down to tenths, as in the message, so that a number from the message is valid.
     memory = {key: mib * 10 // MIB / 10 for key, mib in mebibytes.items()}
     if minimum is None:
         if len(set(memory.values())) < 2:
             return []
-        described = ", ".join(f"{key}: {gib:g}" for key, gib in memory.items())
-        rule = f"is missing, and the GPUs of the pools differ in memory (GiB: {described})"
+        descriptions = ", ".join(f"{key}: {gib:g}" for key, gib in memory.items())
+        rule = f"is missing, and the GPUs of the pools differ in memory (GiB: {descriptions})"
         fix = f"set it to what a worker needs, at most {min(memory.values()):g}"
         return [ConfigFault(MIN_MEMORY, None, rule, fix)]
     return [
@@ -245,7 +248,7 @@ def _eks_memory(pools: Sequence[EksNamedPoolConfig], minimum: float | None) -> l
         )
         for index, pool in enumerate(pools)
     }
-    return _memory_stated(mebibytes, minimum)
+    return _memory_sufficient(mebibytes, minimum)
 
 
 def _eks_zones(
@@ -255,7 +258,7 @@ def _eks_zones(
     region_zones, faults = aws.zones(region), []
     for index, pool in enumerate(pools):
         if pool.zone not in region_zones:
-            rule, fix = f"is not a zone of {region}", nearest(pool.zone, region_zones)
+            rule, fix = f"is not a zone of {region}", nearest_hint(pool.zone, region_zones)
         elif pool.zone not in zones:
             rule = "is not in cluster.zones"
             fix = f"use {' or '.join(zones)}, or add it to cluster.zones"
@@ -279,7 +282,7 @@ def _eks_names_free(pools: Sequence[EksNamedPoolConfig]) -> list[ConfigFault]:
     ]
 
 
-def _efa_everywhere(pools: Sequence[EksNamedPoolConfig], spread: Flag) -> list[ConfigFault]:
+def _efa_uniform(pools: Sequence[EksNamedPoolConfig], spread: Flag) -> list[ConfigFault]:
     """Check that all pools or none have EFA, on one instance type, and that workers stay in one zone."""
     path, with_efa = _key(0, "efa"), [pool for pool in pools if pool.efa]
     if not with_efa:
@@ -289,8 +292,8 @@ def _efa_everywhere(pools: Sequence[EksNamedPoolConfig], spread: Flag) -> list[C
         rule = "is false, and another pool has EFA, which every worker then requests"
         return [ConfigFault(_key(index, "efa"), "false", rule, "enable it in all pools or in none")]
     if spread:
-        rule = f"is enabled together with {SPREAD}, and EFA does not connect zones"
-        return [ConfigFault(path, "true", rule, f"remove {SPREAD}, or set efa to false")]
+        rule = f"is enabled together with {SPREAD_ZONES}, and EFA does not connect zones"
+        return [ConfigFault(path, "true", rule, f"remove {SPREAD_ZONES}, or set efa to false")]
     types = {name for pool in pools for name in pool.instance_types}
     if len(types) > 1:
         rule = "needs one instance type in all pools: a worker requests all adapters of its node"
@@ -306,11 +309,11 @@ def _efa_everywhere(pools: Sequence[EksNamedPoolConfig], spread: Flag) -> list[C
 def _file_system_reachable(
     zone: str | None, pools: Sequence[EksNamedPoolConfig]
 ) -> list[ConfigFault]:
-    """Check that a pool is in the zone of an existing file system: others pay for their reads."""
+    """Check that a pool is in the zone of an existing file system: reads from other zones cost money."""
     zones = list(dict.fromkeys(pool.zone for pool in pools))
     if zone is None or not zones or zone in zones:
         return []
-    rule = f"is the zone of no GPU pool ({', '.join(zones)}): all reads would cross zones"
+    rule = f"has no GPU pool (zones with one: {', '.join(zones)}): all reads would cross zones"
     return [ConfigFault("storage.existing.zone", zone, rule, f"add a pool in {zone}")]
 
 
@@ -341,10 +344,10 @@ def _aks_gpus(pools: Sequence[AksNamedPoolConfig], per_worker: int) -> list[Conf
             rule = f"has {_share(size)}, and the first pool has {_share(sizes[0])}"
             fix = "use sizes with equal parts"
             return [ConfigFault(_key(index, "vmSize"), size.name, rule, fix)]
-    counts_of = {
+    gpu_counts = {
         f"{_key(index, 'vmSize')}={size.name}": size.gpus for index, size in enumerate(sizes)
     }
-    return _same_gpus(counts_of, per_worker)
+    return _same_gpus(gpu_counts, per_worker)
 
 
 def _share(size: azure.VmSize) -> str:
@@ -359,11 +362,11 @@ def _aks_memory(pools: Sequence[AksNamedPoolConfig], minimum: float | None) -> l
         _key(index, "vmSize"): azure.VM_SIZES[pool.vm_size].gpu_memory_mib
         for index, pool in enumerate(pools)
     }
-    return _memory_stated(mebibytes, minimum)
+    return _memory_sufficient(mebibytes, minimum)
 
 
 def _aks_zones(location: str, pools: Sequence[AksNamedPoolConfig]) -> list[ConfigFault]:
-    """Check that the location has zones, and that either all pools have one or none has."""
+    """Check that the location has zones, and that either all pools have a zone or none has."""
     zoned = [index for index, pool in enumerate(pools) if pool.zone is not None]
     if zoned and not azure.LOCATIONS[location].zones:
         rule = f"is set, and {location} has no availability zones"
@@ -381,14 +384,14 @@ def _aks_zones(location: str, pools: Sequence[AksNamedPoolConfig]) -> list[Confi
 
 def _aks_pools_differ(pools: Sequence[AksNamedPoolConfig]) -> list[ConfigFault]:
     """Check that no two pools buy the same machines: they would share quota and spot market."""
-    faults, first = [], dict[tuple[str, str | None, str], str]()
+    faults, pool_names = [], dict[tuple[str, str | None, str], str]()
     for index, pool in enumerate(pools):
         purchase = (pool.vm_size, pool.zone, pool.capacity)
-        if purchase in first:
-            rule = f"is also used by {first[purchase]}, in the same zone and capacity type"
+        if purchase in pool_names:
+            rule = f"is also used by {pool_names[purchase]}, in the same zone and capacity type"
             fix = "remove one, or choose another size or zone"
             faults.append(ConfigFault(_key(index, "vmSize"), pool.vm_size, rule, fix))
-        first.setdefault(purchase, pool.name)
+        pool_names.setdefault(purchase, pool.name)
     return faults
 
 
@@ -402,28 +405,30 @@ def _max_prices_valid(pools: Sequence[AksNamedPoolConfig]) -> list[ConfigFault]:
 
 
 def _pod_cidr_fits(
-    pods: str, system: int, pools: Sequence[AksNamedPoolConfig]
+    pod_cidr: str, system_nodes: int, pools: Sequence[AksNamedPoolConfig]
 ) -> list[ConfigFault]:
     """Check that podCidr has a /24 for the maximum number of nodes of all pools."""
     nodes = sum(pool.max_nodes + pool.fallback_nodes for pool in pools)
-    return pod_cidr_faults(pods, system + nodes) if pools else []
+    return pod_cidr_faults(pod_cidr, system_nodes + nodes) if pools else []
 
 
 _CLOUDS = {"cluster": ("eks", "aks")}
 _EKS, _AKS = {"cluster": ("eks",)}, {"cluster": ("aks",)}
-_SCALED = "cluster.autoscaling.enabled"
+_AUTOSCALING = "cluster.autoscaling.enabled"
 
 RULES = (
-    ConfigRule(("cluster.gpuPool", POOLS), _one_way, _CLOUDS),
+    ConfigRule(("cluster.gpuPool", POOLS), _either_pool_or_pools, _CLOUDS),
     ConfigRule((POOLS,), _names_unique, _CLOUDS),
-    ConfigRule((POOLS,), _counts, _CLOUDS),
-    ConfigRule((POOLS, _SCALED), _fallback_requires_spot, _CLOUDS),
+    ConfigRule((POOLS,), _counts_valid, _CLOUDS),
+    ConfigRule((POOLS, _AUTOSCALING), _fallback_requires_spot, _CLOUDS),
     ConfigRule(("cluster.kind", POOLS, "job.graceSeconds"), _grace_within_notice, _CLOUDS),
     ConfigRule(
-        ("job.replicas", "job.minReplicas", POOLS, SPREAD, _SCALED), _workers_have_nodes, _CLOUDS
+        ("job.replicas", "job.minReplicas", POOLS, SPREAD_ZONES, _AUTOSCALING),
+        _workers_have_nodes,
+        _CLOUDS,
     ),
-    ConfigRule((SPREAD, POOLS), _spread_applies, _CLOUDS),
-    ConfigRule((SPREAD,), _spread_without_pools, {"cluster": ("existing",)}),
+    ConfigRule((SPREAD_ZONES, POOLS), _spread_applies, _CLOUDS),
+    ConfigRule((SPREAD_ZONES,), _spread_without_pools, {"cluster": ("existing",)}),
     ConfigRule((MIN_MEMORY, POOLS), _min_memory_applies, _CLOUDS),
     ConfigRule((POOLS, "job.gpusPerWorker"), _eks_gpus, _EKS),
     ConfigRule((POOLS,), _eks_types_unique, _EKS),
@@ -431,7 +436,7 @@ RULES = (
     ConfigRule((POOLS, MIN_MEMORY), _eks_memory, _EKS),
     ConfigRule(("cluster.region", "cluster.zones", POOLS), _eks_zones, _EKS),
     ConfigRule((POOLS,), _eks_names_free, _EKS),
-    ConfigRule((POOLS, SPREAD), _efa_everywhere, _EKS),
+    ConfigRule((POOLS, SPREAD_ZONES), _efa_uniform, _EKS),
     ConfigRule(
         ("storage.existing.zone", POOLS), _file_system_reachable, _EKS | {"storage": ("fsx",)}
     ),

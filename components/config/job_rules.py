@@ -60,7 +60,7 @@ def _batch_covers_processes(
 
 
 def _members_odd(members: int) -> list[ConfigFault]:
-    """Check that the number of members is odd: an even one tolerates no more failures."""
+    """Check that the number of members is odd: one more member tolerates no more failures."""
     if members % 2:
         return []
     rule = f"is even: {members} members survive no more losses than {members - 1}"
@@ -115,7 +115,7 @@ def _trainer_keys_without_command(job: JobConfig) -> list[ConfigFault]:
 
 
 def _no_data_with_command(command: tuple[str, ...] | None, data: DataConfig) -> list[ConfigFault]:
-    """Check that no data set of the trainer is named for another program."""
+    """Check that no data set of the trainer is configured for another program."""
     rule = "is for Everstep's trainer, which job.command replaces"
     fix = "remove it; the program reads its own data, for instance from the volume"
     return [
@@ -135,19 +135,19 @@ def _args_have_command(command: tuple[str, ...] | None, args: tuple[str, ...]) -
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED_VARIABLES = (POD_NAME_VARIABLE, POD_IP_VARIABLE, NODE_NAME_VARIABLE)
-_OWN_PREFIX = "EVERSTEP_"
+_RESERVED_PREFIX = "EVERSTEP_"
 _ETCD_WITHOUT_V2 = re.compile(r"v?3\.([6-9]|\d\d+)\.")
 MAX_SEED = 2**63 - 1
 
 
 def _variables_valid(env: Mapping[str, str]) -> list[ConfigFault]:
-    """Check the names of environment variables, and that none is set by Everstep itself."""
+    """Check the names and values of environment variables, and that Everstep itself sets none of them."""
     faults = []
     for name, value in env.items():
         if not _VARIABLE.fullmatch(name):
             rule, fix = "is not a name of an environment variable", "use letters, digits and _"
             faults.append(ConfigFault(f"job.env.{name}", value, rule, fix))
-        elif name in _RESERVED_VARIABLES or name.startswith(_OWN_PREFIX):
+        elif name in _RESERVED_VARIABLES or name.startswith(_RESERVED_PREFIX):
             rule = "is set by Everstep, and a worker needs its value"
             faults.append(ConfigFault(f"job.env.{name}", value, rule, "remove it"))
         elif any(ord(letter) < ord(" ") and letter not in "\t\n" for letter in value):
@@ -160,19 +160,19 @@ def _object_names_valid(
     priority: str | None, secrets: Sequence[str], storage_class: str | None
 ) -> list[ConfigFault]:
     """Check the names of the Kubernetes objects to which the stack refers."""
-    named = {"job.priorityClass": priority, "etcd.storageClass": storage_class}
-    named |= {f"job.envFromSecrets[{index}]": name for index, name in enumerate(secrets)}
+    names = {"job.priorityClass": priority, "etcd.storageClass": storage_class}
+    names |= {f"job.envFromSecrets[{index}]": name for index, name in enumerate(secrets)}
     rule = "is not a name of a Kubernetes object"
     fix = "use lower-case letters, digits, dashes and dots"
     faults = [
         ConfigFault(path, name, rule, fix)
-        for path, name in named.items()
+        for path, name in names.items()
         if name is not None and not is_object_name(name)
     ]
-    repeated = [index for index, name in enumerate(secrets) if name in secrets[:index]]
+    duplicates = [index for index, name in enumerate(secrets) if name in secrets[:index]]
     return faults + [
         ConfigFault(f"job.envFromSecrets[{index}]", secrets[index], "is listed twice", "remove one")
-        for index in repeated
+        for index in duplicates
     ]
 
 

@@ -1,6 +1,6 @@
 """Rules about the deadline, the budget and the on-demand policy of the job.
 
-A deadline in the past is refused where a stack is deployed or planned (`deadline_faults`) and not here: a report
+A deadline in the past is refused only when a stack is deployed or planned (`deadline_faults`): a report
 about a job that has ended must still be able to read its stack file.
 """
 
@@ -34,7 +34,7 @@ def deadline_faults(deadline: str | None, now: datetime) -> list[ConfigFault]:
     ]
 
 
-def _maintained(
+def _controller_supports_limits(
     deadline: str | None, budget: float | None, on_demand: str | None, kind: str
 ) -> list[ConfigFault]:
     """Check that the controller acts on limits; the published one ignores them."""
@@ -49,7 +49,7 @@ def _maintained(
 
 
 def _deadline_has_policy(deadline: str | None, on_demand: str | None) -> list[ConfigFault]:
-    """Check that it is stated whether on-demand machines may be bought to meet a deadline."""
+    """Check that a job with a deadline configures whether on-demand machines may be bought to meet it."""
     if deadline is None or on_demand is not None:
         return []
     rule = "is missing, and job.deadline is set"
@@ -71,8 +71,8 @@ def _deadline_after_start(deadline: str | None) -> list[ConfigFault]:
     return [ConfigFault(DEADLINE, deadline, rule, fix)]
 
 
-def _not_on_existing(budget: float | None, on_demand: str | None) -> list[ConfigFault]:
-    """Check that nothing needs prices or pools of machines that the stack does not create."""
+def _no_prices_on_existing(budget: float | None, on_demand: str | None) -> list[ConfigFault]:
+    """Check that no limit needs prices or pools, which an existing cluster does not configure."""
     faults = []
     if budget is not None:
         rule = "applies only to machines that the stack creates, whose prices are known"
@@ -86,19 +86,19 @@ def _not_on_existing(budget: float | None, on_demand: str | None) -> list[Config
 def _on_demand_has_nodes(
     on_demand: str | None, job: JobConfig, cluster: EksConfig | AksConfig
 ) -> list[ConfigFault]:
-    """Check that the pools have on-demand nodes for the smallest group, in each zone it may be in."""
+    """Check that the pools have on-demand nodes for the smallest group, in each zone that it may use."""
     if on_demand not in ("fallback", "always"):
         return []
     nodes = _on_demand_nodes(cluster)
-    joined = job.spread_zones or not cluster.gpu_pools
+    across_zones = job.spread_zones or not cluster.gpu_pools
     needed = job.min_replicas if on_demand == "fallback" else job.replicas
-    available = sum(nodes.values()) if joined else min(nodes.values())
+    available = sum(nodes.values()) if across_zones else min(nodes.values())
     if available >= needed:
         return []
     in_zone = next((f" in {zone}" for zone, count in nodes.items() if count < needed), "")
     rule = (
         f"needs on-demand nodes for {needed} workers, and the GPU pools allow {available}"
-        f"{'' if joined else in_zone}"
+        f"{'' if across_zones else in_zone}"
     )
     return [
         ConfigFault(ON_DEMAND, on_demand, rule, f"raise fallbackNodes to {needed}, or use never")
@@ -127,22 +127,25 @@ def _budget_pays_an_hour(
     cluster: EksConfig | AksConfig,
     overrides: Mapping[str, PriceConfig],
 ) -> list[ConfigFault]:
-    """Check that all prices are known, and that the budget pays the group for an hour."""
+    """Check that all prices are known, and that the budget pays for an hour of the group."""
     if budget is None:
         return []
     prices = _prices(cluster, overrides)
     unknown = sorted({machine for machine, _, price in prices if price is None})
     if unknown:
-        rule = f"cannot be kept: no price is known for {' and '.join(unknown)}"
+        rule = f"cannot be enforced: no price is known for {' and '.join(unknown)}"
         return [ConfigFault(BUDGET, budget, rule, "set cost.prices, or remove it")]
     on_demand = job.on_demand == "always"
-    usable = [price for _, is_on_demand, price in prices if price and is_on_demand is on_demand]
+    usable_prices = [
+        price for _, is_on_demand, price in prices if price and is_on_demand is on_demand
+    ]
     machines = job.max_replicas if job.scaling == "capacity" else job.replicas
-    hour = machines * min(usable or [price for _, _, price in prices if price], default=0.0)
-    if budget >= hour:
+    all_prices = [price for _, _, price in prices if price]
+    hourly_usd = machines * min(usable_prices or all_prices, default=0.0)
+    if budget >= hourly_usd:
         return []
-    rule = f"is below one hour of {machines} machines, which cost at least {hour:.2f} USD"
-    fix = f"raise it to {ceil(hour * 100) / 100:.2f} or more, or lower replicas"
+    rule = f"is below one hour of {machines} machines, which cost at least {hourly_usd:.2f} USD"
+    fix = f"raise it to {ceil(hourly_usd * 100) / 100:.2f} or more, or lower replicas"
     return [ConfigFault(BUDGET, budget, rule, fix)]
 
 
@@ -170,10 +173,10 @@ def _machines(pool: EksPool | AksPool) -> tuple[str, ...]:
 _CLOUDS = {"cluster": ("eks", "aks")}
 
 RULES = (
-    ConfigRule((DEADLINE, BUDGET, ON_DEMAND, "controller.kind"), _maintained),
+    ConfigRule((DEADLINE, BUDGET, ON_DEMAND, "controller.kind"), _controller_supports_limits),
     ConfigRule((DEADLINE, ON_DEMAND), _deadline_has_policy),
     ConfigRule((DEADLINE,), _deadline_after_start, _CLOUDS),
-    ConfigRule((BUDGET, ON_DEMAND), _not_on_existing, {"cluster": ("existing",)}),
+    ConfigRule((BUDGET, ON_DEMAND), _no_prices_on_existing, {"cluster": ("existing",)}),
     ConfigRule((ON_DEMAND, "job", "cluster"), _on_demand_has_nodes, _CLOUDS),
     ConfigRule((BUDGET, "job", "cluster", "cost.prices"), _budget_pays_an_hour, _CLOUDS),
 )

@@ -10,7 +10,7 @@ from components.config.platform import PriceConfig
 def machine_price(
     machine: str, region: str, overrides: Mapping[str, PriceConfig]
 ) -> prices.MachinePrice:
-    """Return the prices of a machine type in a region, in USD per hour; None where they are not known."""
+    """Return the prices of a machine type in a region, in USD per hour; an unknown price is None."""
     if machine in overrides:
         return prices.MachinePrice(
             on_demand=overrides[machine].on_demand, spot=overrides[machine].spot

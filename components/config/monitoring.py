@@ -1,4 +1,4 @@
-"""Configuration of monitoring: who scrapes the metrics and evaluates the alerts."""
+"""Configuration of monitoring: the Prometheus that scrapes the metrics and evaluates the alerts."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from components.config.section import LabelKey, LabelValue, Section
 
 
 class PrometheusConfig(Section):
-    """Objects for a Prometheus operator: what to scrape, rules and alerts, Grafana dashboards."""
+    """Objects for a Prometheus operator: scrape targets, rules and alerts, Grafana dashboards."""
 
     kind: Literal["none", "operator"] = Field(
         default="none",

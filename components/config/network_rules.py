@@ -7,35 +7,38 @@ from itertools import combinations
 from components.cidr import overlap
 from components.config.faults import ConfigFault
 
-PRIVATE = tuple(
+PRIVATE_BLOCKS = tuple(
     map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"))
 )
 """RFC 1918, and RFC 6598 (carrier-grade NAT)."""
 
-RESERVED = (*PRIVATE, *map(ipaddress.IPv4Network, ("127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
+UNROUTABLE_BLOCKS = (
+    *PRIVATE_BLOCKS,
+    *map(ipaddress.IPv4Network, ("127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")),
+)
 
-WIDEST_PREFIX = 8  # no organisation owns more than a /8
+MIN_PREFIX_LENGTH = 8  # no organisation owns more than a /8
 
 
-def is_private(path: str, cidr: str) -> list[ConfigFault]:
+def public_address_faults(path: str, cidr: str) -> list[ConfigFault]:
     """Check that a network uses private addresses."""
-    if any(ipaddress.IPv4Network(cidr).subnet_of(block) for block in PRIVATE):
+    if any(ipaddress.IPv4Network(cidr).subnet_of(block) for block in PRIVATE_BLOCKS):
         return []
     rule = "contains public addresses, which nodes could not reach"
     return [ConfigFault(path, cidr, rule, "use a private block, such as 10.0.0.0/16")]
 
 
-def not_reserved(path: str, cidr: str) -> list[ConfigFault]:
-    """Check that a range allowed in from the internet is publicly routable."""
-    if not any(ipaddress.IPv4Network(cidr).overlaps(block) for block in RESERVED):
+def unroutable_faults(path: str, cidr: str) -> list[ConfigFault]:
+    """Check that a range with access from the internet is publicly routable."""
+    if not any(ipaddress.IPv4Network(cidr).overlaps(block) for block in UNROUTABLE_BLOCKS):
         return []
     rule = "contains addresses that are not routable on the internet"
     return [ConfigFault(path, cidr, rule, "use your public address: https://checkip.amazonaws.com")]
 
 
-def narrow_enough(path: str, cidr: str) -> list[ConfigFault]:
+def wide_range_faults(path: str, cidr: str) -> list[ConfigFault]:
     """Check that a range does not cover the whole internet, as 0.0.0.0/0 and its two halves do."""
-    if ipaddress.IPv4Network(cidr).prefixlen >= WIDEST_PREFIX:
+    if ipaddress.IPv4Network(cidr).prefixlen >= MIN_PREFIX_LENGTH:
         return []
     rule = "opens the API to the whole internet" if cidr == "0.0.0.0/0" else "is wider than a /8"
     return [
@@ -45,8 +48,8 @@ def narrow_enough(path: str, cidr: str) -> list[ConfigFault]:
     ]
 
 
-def disjoint(blocks: Mapping[str, str]) -> list[ConfigFault]:
-    """Check that no two blocks overlap; the fault is reported for the first of two."""
+def overlap_faults(blocks: Mapping[str, str]) -> list[ConfigFault]:
+    """Check that no two blocks overlap; the fault is reported for the first of the two."""
     return [
         ConfigFault(path, cidr, f"overlaps {other} ({block})", "choose a disjoint block")
         for (path, cidr), (other, block) in combinations(blocks.items(), 2)

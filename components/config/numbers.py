@@ -6,18 +6,18 @@ from typing import Any
 from pydantic import BaseModel
 
 from components.config.faults import ConfigFault
-from components.config.schema import chosen, field_at
+from components.config.schema import field_at, model_for
 
 
-def booleans(
+def boolean_faults(
     data: Mapping[str, Any], model: type[BaseModel], path: str = ""
 ) -> Iterator[ConfigFault]:
     """Yield a fault for each boolean under a key whose value is a number.
 
     Args:
         data: mapping of a stack file, or of one of its sections.
-        model: its model.
-        path: its key, with a dot at its end; empty for the whole file.
+        model: model of `data`.
+        path: key of the section with a dot at its end; empty for the whole file.
     """
     for key, value in data.items():
         model_field = field_at(model, str(key))
@@ -26,11 +26,11 @@ def booleans(
         if isinstance(value, bool) and model_field.annotation in (int, float):
             rule = f"is {str(value).lower()}, and a number is required"
             yield ConfigFault(f"{path}{key}", None, rule, "write a number")
-        inner = chosen(model_field, value)
+        inner = model_for(model_field, value)
         if inner is None:
             continue
         for suffix, section in _sections(value):
-            yield from booleans(section, inner, f"{path}{key}{suffix}.")
+            yield from boolean_faults(section, inner, f"{path}{key}{suffix}.")
 
 
 def _sections(value: object) -> Iterator[tuple[str, Mapping[str, Any]]]:

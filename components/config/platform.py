@@ -5,16 +5,16 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from components.config.monitoring import PrometheusConfig
-from components.config.section import Image, NodeCount, Section, shaped
+from components.config.section import Image, NodeCount, Section, matches_pattern
 
 EmailAddress = Annotated[
-    str, shaped(r"[^@\s]+@[^@\s]+\.[^@\s]+", "an e-mail address", "platform@example.org")
+    str, matches_pattern(r"[^@\s]+@[^@\s]+\.[^@\s]+", "an e-mail address", "platform@example.org")
 ]
-MAX_REGISTRY_NAME_LENGTH = 200  # ECR allows 256, including the image's name after it
+MAX_REGISTRY_NAME_LENGTH = 200  # ECR allows 256, including the name of the image
 
 RegistryName = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"[a-z0-9]+([._-][a-z0-9]+)*(/[a-z0-9]+([._-][a-z0-9]+)*)*",
         "a name of a registry: lower-case letters and digits, with single . _ - or / between them",
         "everstep",
@@ -25,14 +25,15 @@ RegistryName = Annotated[
 
 RegistryHost = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?(:[0-9]+)?",
-        "a host of a registry, as image references begin with it",
+        "a host of a registry, the first part of an image reference",
         "ghcr.io",
     ),
 ]
 RegistryUser = Annotated[
-    str, shaped(r"[^\s:]+", "a user name of a registry: without spaces and colons", "robot")
+    str,
+    matches_pattern(r"[^\s:]+", "a user name of a registry: without spaces and colons", "robot"),
 ]
 
 
@@ -121,7 +122,7 @@ class PriceConfig(Section):
 
 
 class BudgetConfig(Section):
-    """A cloud budget that sends warnings by e-mail; it stops nothing."""
+    """A cloud budget that sends warnings by e-mail and stops no resource."""
 
     monthly_usd: float = Field(gt=0, description="USD per month.")
     email: EmailAddress = Field(

@@ -4,14 +4,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from components.config.section import Section, shaped
+from components.config.section import Section, matches_pattern
 
-MIN_PRIORITY = -10  # the cluster autoscaler adds no node for a pod below
-MAX_PRIORITY = 999_999  # below the platform's own pods
+MIN_PRIORITY = -10  # the cluster autoscaler adds no node for a pod of lower priority
+MAX_PRIORITY = 999_999  # lower than the priority of the platform's own pods
 
 StackName = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?",
         "a name of a stack: letters, digits, dashes, dots and underscores",
         "eks-dev",

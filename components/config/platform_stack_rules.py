@@ -40,7 +40,7 @@ def _no_protection(platform: Section | None, protect: object) -> list[ConfigFaul
     return [_fault("protect", protect)] if platform is not None and protect else []
 
 
-def _own_priority(platform: Section | None, priority_class: str | None) -> list[ConfigFault]:
+def _no_priority_class(platform: Section | None, priority_class: str | None) -> list[ConfigFault]:
     """Check that the job has the PriorityClass of its stack, which selects the pods of its quota."""
     if platform is None or priority_class is None:
         return []
@@ -58,5 +58,5 @@ RULES: tuple[ConfigRule, ...] = (
     *(_belongs_to_platform(section, absent) for section, absent in PLATFORM_SECTIONS.items()),
     ConfigRule(("platformStack", "tags"), _no_tags),
     ConfigRule(("platformStack", "protect"), _no_protection),
-    ConfigRule(("platformStack", "job.priorityClass"), _own_priority),
+    ConfigRule(("platformStack", "job.priorityClass"), _no_priority_class),
 )

@@ -7,10 +7,10 @@ from components.config.rules import ConfigRule, Flag
 from everstep.catalog.timing import NOTICE_SECONDS
 
 SEVERAL_POOLS = "cluster.gpuPools"
-"""The key in whose presence the rules about `cluster.gpuPool` do not apply."""
+"""The key that disables the rules about `cluster.gpuPool` if it is set."""
 
 
-def counts(pool: str, *, minimum: int, nodes: int, maximum: int) -> list[ConfigFault]:
+def count_faults(pool: str, *, minimum: int, nodes: int, maximum: int) -> list[ConfigFault]:
     """Check that a pool's sizes are consistent and allow at least one node."""
     faults = []
     if maximum < 1:
@@ -33,8 +33,8 @@ def counts(pool: str, *, minimum: int, nodes: int, maximum: int) -> list[ConfigF
     return faults
 
 
-def unique(path: str, values: Sequence[str]) -> list[ConfigFault]:
-    """Check that a list has no value twice."""
+def duplicate_faults(path: str, values: Sequence[str]) -> list[ConfigFault]:
+    """Check that a list contains no value twice."""
     return [
         ConfigFault(f"{path}[{index}]", value, "is listed twice", "remove one")
         for index, value in enumerate(values)
@@ -42,34 +42,36 @@ def unique(path: str, values: Sequence[str]) -> list[ConfigFault]:
     ]
 
 
-def same_gpus(path: str, gpus: Mapping[str, int], per_worker: int) -> list[ConfigFault]:
+def gpu_count_faults(path: str, gpus: Mapping[str, int], per_worker: int) -> list[ConfigFault]:
     """Check that machine types are interchangeable and that a worker fits on one.
 
     Args:
         path: the key that lists the machine types.
-        gpus: machine type -> its GPUs.
+        gpus: machine type -> number of its GPUs.
         per_worker: GPUs that one worker requests.
     """
-    described = ", ".join(f"{name} has {count}" for name, count in gpus.items())
+    descriptions = ", ".join(f"{name} has {count}" for name, count in gpus.items())
     if len(set(gpus.values())) > 1:
-        rule = f"mixes numbers of GPUs ({described})"
+        rule = f"mixes numbers of GPUs ({descriptions})"
         return [ConfigFault(path, ", ".join(gpus), rule, "keep types with the same number of GPUs")]
     count = next(iter(gpus.values()))
     if per_worker > count:
-        rule = f"is more than a node has ({described})"
+        rule = f"is more than a node has ({descriptions})"
         fix = f"lower it to {count} or choose larger machine types"
         return [ConfigFault("job.gpusPerWorker", per_worker, rule, fix)]
     return []
 
 
-def fallback_faults(path: str, capacity: str, fallback: int, *, scaled: bool) -> list[ConfigFault]:
+def fallback_faults(
+    path: str, capacity: str, fallback: int, *, autoscaling: bool
+) -> list[ConfigFault]:
     """Check that fallback nodes belong to a spot pool and that the autoscaler can add them.
 
     Args:
         path: the key of the fallback.
         capacity: capacity type of the pool.
         fallback: maximum number of fallback nodes.
-        scaled: whether autoscaling is enabled.
+        autoscaling: whether autoscaling is enabled.
     """
     if fallback and capacity == "onDemand":
         rule, fix = (
@@ -77,30 +79,34 @@ def fallback_faults(path: str, capacity: str, fallback: int, *, scaled: bool) ->
             "set it to 0 or capacity to spot",
         )
         return [ConfigFault(path, fallback, rule, fix)]
-    if fallback and not scaled:
+    if fallback and not autoscaling:
         rule = "are never created: cluster.autoscaling.enabled is false"
         return [ConfigFault(path, fallback, rule, "enable autoscaling or set it to 0")]
     return []
 
 
-def _fallback_requires_spot(capacity: str, fallback: int, scaled: Flag) -> list[ConfigFault]:
+def _fallback_requires_spot(capacity: str, fallback: int, autoscaling: Flag) -> list[ConfigFault]:
     """Check the fallback of the single pool."""
-    return fallback_faults("cluster.gpuPool.fallbackNodes", capacity, fallback, scaled=scaled)
+    return fallback_faults(
+        "cluster.gpuPool.fallbackNodes", capacity, fallback, autoscaling=autoscaling
+    )
 
 
-def workers_have_nodes(replicas: int, nodes: int, maximum: int, scaled: Flag) -> list[ConfigFault]:
+def worker_node_faults(
+    replicas: int, nodes: int, maximum: int, autoscaling: Flag
+) -> list[ConfigFault]:
     """Check that the pools allow a node for every worker; workers do not share nodes.
 
     Args:
-        replicas: workers.
-        nodes: GPU nodes without autoscaling.
-        maximum: maximum GPU nodes of all pools, including the fallback, with autoscaling.
-        scaled: whether autoscaling is enabled.
+        replicas: number of workers.
+        nodes: number of GPU nodes without autoscaling.
+        maximum: maximum number of GPU nodes of all pools with autoscaling, including the fallback.
+        autoscaling: whether autoscaling is enabled.
     """
-    available = maximum if scaled else nodes
+    available = maximum if autoscaling else nodes
     if replicas <= available:
         return []
-    limit = "gpuPool.maxNodes and fallbackNodes allow" if scaled else "gpuPool.nodes gives"
+    limit = "gpuPool.maxNodes and fallbackNodes allow" if autoscaling else "gpuPool.nodes gives"
     fix = f"lower replicas to {available} or allow more nodes"
     if not available:
         fix = f"set gpuPool.nodes to {replicas}, or enable autoscaling"

@@ -1,4 +1,4 @@
-"""Rules across the keys of registries: each login belongs to a registry that an image is pulled from."""
+"""Rules across the keys of registries: an image is pulled from the registry of each login."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,7 @@
 """Rules across fields, checked even if other fields are invalid.
 
 A rule lists its keys and is a function of their values. It is skipped if one of these values is
-itself invalid, so that no message follows from another fault.
+itself invalid, so that each fault is reported only once.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from components.config.faults import ConfigFault
-from components.config.schema import chosen, field_at, fields
+from components.config.schema import field_at, fields, model_for
 
 Flag: TypeAlias = bool
 """A boolean value, passed by position: a rule gets its values in the order of its paths."""
@@ -24,9 +24,9 @@ class ConfigRule:
 
     Attributes:
         paths: the keys, dotted, below `everstep:`.
-        check: function from their values, in the same order, to the faults.
+        check: function from the values of `paths`, in the same order, to the faults.
         only: section -> kinds to which the rule applies; empty: all kinds.
-        unless: a key whose presence disables the rule; empty: none does.
+        unless: a key that disables the rule if it is set; empty: the rule always applies.
     """
 
     paths: tuple[str, ...]
@@ -83,7 +83,7 @@ def value_at(data: object, model: type[BaseModel], path: str) -> object:
         raise KeyError(path)
     section = data.get(key) if isinstance(data, Mapping) else None
     if remaining:
-        inner = chosen(model_field, section)
+        inner = model_for(model_field, section)
         if inner is None:
             raise KeyError(path)
         return value_at(section, inner, remaining)
@@ -96,7 +96,7 @@ def value_at(data: object, model: type[BaseModel], path: str) -> object:
     try:
         return _reader(model, key).validate_python(section)
     except ValidationError:
-        return section  # its fault is already in the list
+        return section  # the caller has already reported the fault
 
 
 @cache
@@ -104,5 +104,5 @@ def _reader(model: type[BaseModel], key: str) -> TypeAdapter[object]:
     """Return the adapter that parses a key's value ("3" is 3); cached because it is slow to build."""
     annotation = dict(fields(model))[key].rebuild_annotation()
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return TypeAdapter(annotation)  # it has its own configuration
+        return TypeAdapter(annotation)  # a model has its own configuration
     return TypeAdapter(annotation, config=ConfigDict(coerce_numbers_to_str=True))

@@ -1,6 +1,6 @@
 """Traversal of the configuration models.
 
-Fault messages, rules across fields and the option pages all have to find the model of a key. A
+Fault messages, rules across fields and the option pages find the model of a key here. A
 section with several kinds (`cluster`, `storage`) is a union of models with the discriminator
 `kind`, so its model depends on the data.
 """
@@ -43,7 +43,7 @@ def _kind_of(model: type[BaseModel]) -> str:
     return str(model.model_fields[KIND].get_default())
 
 
-def chosen(field: FieldInfo, data: object) -> type[BaseModel] | None:
+def model_for(field: FieldInfo, data: object) -> type[BaseModel] | None:
     """Return the model for `data` under `field`; None for plain values.
 
     Without a kind, a section with several kinds has the kind of the field's default.

@@ -14,7 +14,7 @@ from components.config.faults import ConfigFault
 
 HIDDEN = "(hidden)"
 
-_SHAPES = {
+_PATTERNS = {
     "an access key of AWS": r"\b(AKIA|ASIA)[A-Z0-9]{16}\b",
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
     "a token of GitHub": r"\b(gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,})",
@@ -31,14 +31,8 @@ _NAMES = {
     "api key", "access key", "account key", "private key", "connection string",
 }  # fmt: skip
 _LAST_WORDS = {"key", "pass", "pwd", "auth"}
-_HARMLESS_SUFFIXES = {
-    "file",
-    "path",
-    "dir",
-    "name",
-    "url",
-    "enabled",
-}  # last words of keys that locate a secret
+# Last words of keys that do not contain a secret, but its location for instance.
+_HARMLESS_LAST_WORDS = {"file", "path", "dir", "name", "url", "enabled"}
 
 _FIX = (
     "create a Secret in the namespace elastic-job and name it in job.envFromSecrets; "
@@ -51,17 +45,17 @@ def plaintext_secrets(data: Mapping[str, Any]) -> list[ConfigFault]:
     return [
         ConfigFault(path, HIDDEN, f"looks like {description}, in plaintext", _FIX)
         for path, name, value in _texts(data, "")
-        if (description := _recognised(name, value))
+        if (description := _kind_of_secret(name, value))
     ]
 
 
-def hide(fault: ConfigFault, secret: frozenset[str]) -> ConfigFault:
-    """Return the fault, with its value hidden if that is a secret."""
+def hide(fault: ConfigFault, secret_paths: frozenset[str]) -> ConfigFault:
+    """Return the fault, with its value hidden if the value is a secret."""
     prefixes = tuple(f"{fault.path}{sign}" for sign in ".[")
     if (
-        fault.path in secret
-        or any(path.startswith(prefixes) for path in secret)
-        or _recognised("", str(fault.value))
+        fault.path in secret_paths
+        or any(path.startswith(prefixes) for path in secret_paths)
+        or _kind_of_secret("", str(fault.value))
     ):
         return ConfigFault(
             fault.path, HIDDEN, fault.rule.replace(str(fault.value), HIDDEN), fault.fix
@@ -94,10 +88,10 @@ def _with_options(words: Sequence[object]) -> Iterator[tuple[str, object]]:
             option = ""
 
 
-def _recognised(name: str, value: str) -> str:
+def _kind_of_secret(name: str, value: str) -> str:
     """Return the kind of secret that a string looks like; empty if it looks harmless."""
-    for description, shape in _SHAPES.items():
-        if re.search(shape, value):
+    for description, pattern in _PATTERNS.items():
+        if re.search(pattern, value):
             return description
     harmless = not value or value.lower() in {"true", "false"} or value.startswith("$(")
     return "a secret by its name" if _names_secret(name) and not harmless else ""
@@ -106,9 +100,9 @@ def _recognised(name: str, value: str) -> str:
 def _names_secret(name: str) -> bool:
     """Return whether a key names a secret, as DB_PASSWORD and hfToken do; not TOKENIZERS."""
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
-    if not words or words[-1] in _HARMLESS_SUFFIXES:
+    if not words or words[-1] in _HARMLESS_LAST_WORDS:
         return False
     if name.isupper() and len(words) > 1 and words[-1] in _LAST_WORDS:
-        return True  # a variable of the environment, such as KAGGLE_KEY
+        return True  # an environment variable, such as KAGGLE_KEY
     pairs = {f"{first} {second}" for first, second in itertools.pairwise(words)}
     return bool(_NAMES & (pairs | set(words)))

@@ -10,11 +10,11 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from components.config.faults import refused
+from components.config.faults import refusal
 from everstep.catalog import image_reference
 
 MAX_TAG_VALUE_LENGTH = 128  # AWS and Azure allow 256; their consoles show fewer
-MAX_OBJECT_NAME_LENGTH = 253  # Kubernetes, DNS subdomain
+MAX_OBJECT_NAME_LENGTH = 253  # limit of Kubernetes for a DNS subdomain
 _PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s:@]+@")
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _OBJECT_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
@@ -34,7 +34,7 @@ class Section(BaseModel):
     )
 
 
-def shaped(
+def matches_pattern(
     pattern: str, description: str, example: str, max_length: int | None = None
 ) -> AfterValidator:
     """Return a validator that accepts only texts that match `pattern` as a whole.
@@ -49,12 +49,12 @@ def shaped(
 
     def check(text: str) -> str:
         if max_length is not None and len(text) > max_length:
-            raise refused(
+            raise refusal(
                 f"has {len(text)} characters; the maximum is {max_length}",
                 f"shorten it to {max_length}",
             )
         if not compiled.fullmatch(text):
-            raise refused(f"is not {description}", f"write it as {example}")
+            raise refusal(f"is not {description}", f"write it as {example}")
         return text
 
     return AfterValidator(check)
@@ -65,7 +65,7 @@ def _is_cidr(text: str) -> str:
     try:
         ipaddress.IPv4Network(text)
     except ValueError:
-        raise refused(
+        raise refusal(
             "is not a block of IPv4 addresses in CIDR notation", _suggestion(text)
         ) from None
     return text
@@ -74,12 +74,12 @@ def _is_cidr(text: str) -> str:
 def _is_image(text: str) -> str:
     """Check that a text is an image reference, as containerd reads it."""
     if _PASSWORD.search(text):
-        return text  # reported as a secret, without the text
+        return text  # `secrets` reports the password without showing it
     try:
         image_reference.parse(text)
     except ValueError as error:
         fix = "write it as registry/name:tag or registry/name@sha256:64 hexadecimal digits"
-        raise refused(f"is not an image: {error}", fix) from None
+        raise refusal(f"is not an image: {error}", fix) from None
     return text
 
 
@@ -99,7 +99,7 @@ def _suggestion(text: str) -> str:
 
 Quantity = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"(?=.*[1-9])[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?",
         "a valid Kubernetes quantity above 0",
         "500m, 2Gi or 10G",
@@ -119,7 +119,7 @@ Image = Annotated[str, AfterValidator(_is_image)]
 Cidr = Annotated[str, AfterValidator(_is_cidr)]
 ClusterName = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"[a-z]([-a-z0-9]*[a-z0-9])?",
         "a name of a cluster: lower-case letters, digits and dashes",
         "everstep-dev",
@@ -128,7 +128,7 @@ ClusterName = Annotated[
 ]
 LabelKey = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
         "a key of a Kubernetes label",
         "example.org/pool",
@@ -136,7 +136,7 @@ LabelKey = Annotated[
 ]
 LabelValue = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?",
         "a value of a Kubernetes label: up to 63 letters, digits and single signs between them",
         "gpu-spot",
@@ -144,7 +144,7 @@ LabelValue = Annotated[
 ]
 TagValue = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"[\w .:/=+@-]+",
         "a value of a tag: letters, digits, spaces and _.:/=+@-",
         "vision-team",

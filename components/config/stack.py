@@ -30,8 +30,8 @@ from components.config.aks import AksConfig, BlobConfig
 from components.config.defaults import with_defaults
 from components.config.eks import EksConfig, FsxConfig
 from components.config.existing import ExistingClusterConfig, HostPathConfig
-from components.config.faults import ConfigFault, ConfigurationError, readable
-from components.config.numbers import booleans
+from components.config.faults import ConfigFault, ConfigurationError, faults_from
+from components.config.numbers import boolean_faults
 from components.config.platform import CostConfig, PlatformConfig, RegistryConfig
 from components.config.platform_stack import PlatformStackConfig
 from components.config.rules import ConfigRule, violations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 ClusterConfig = ExistingClusterConfig | EksConfig | AksConfig
 StorageConfig = HostPathConfig | FsxConfig | BlobConfig
 
-M = TypeVar("M", bound=Section)
+SectionT = TypeVar("SectionT", bound=Section)
 
 RULES: tuple[ConfigRule, ...] = (
     *governance_rules.RULES,
@@ -66,7 +66,7 @@ class StackConfig(Section):
 
     tags: dict[str, TagValue] = Field(
         default_factory=dict,
-        description="Tags of all billed resources. On eks and aks `owner`, `costCenter` and "
+        description="Tags of all billed resources. On eks and aks, `owner`, `costCenter` and "
         "`environment` (dev or prod) are required; others are optional.",
     )
     protect: bool = Field(
@@ -117,49 +117,50 @@ def from_mapping(data: Mapping[str, Any]) -> StackConfig:
         ConfigurationError: with all faults of single fields and of rules across fields.
     """
     try:
-        config, faults = _checked(with_defaults(_sorted(data)))
+        config, faults = _validate(with_defaults(_sort_keys(data)))
     except RecursionError:
         rule = "are nested too deeply, or a YAML alias refers to a value that contains it"
-        raise ConfigurationError([ConfigFault("*", None, rule, "write the values out")]) from None
+        fix = "replace the alias by its value, or flatten the values"
+        raise ConfigurationError([ConfigFault("*", None, rule, fix)]) from None
     if config is None or faults:
         raise ConfigurationError(faults)
     return config
 
 
-def _sorted(data: Mapping[str, Any]) -> dict[str, Any]:
+def _sort_keys(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a mapping with its keys sorted by name, as Pulumi passes them to a program.
 
-    Commands read the stack file themselves; nothing may depend on an order that a deployment loses.
+    Commands read the stack file themselves. They must not depend on an order that a deployment loses.
     """
-    return {key: _sorted_inside(data[key]) for key in sorted(data, key=str)}
+    return {key: _sort_nested_keys(data[key]) for key in sorted(data, key=str)}
 
 
-def _sorted_inside(value: object) -> object:
+def _sort_nested_keys(value: object) -> object:
     """Return a value with the keys of its mappings sorted."""
     if isinstance(value, Mapping):
-        return _sorted(value)
-    return [_sorted_inside(item) for item in value] if isinstance(value, list) else value
+        return _sort_keys(value)
+    return [_sort_nested_keys(item) for item in value] if isinstance(value, list) else value
 
 
-def _checked(data: Mapping[str, Any]) -> tuple[StackConfig | None, list[ConfigFault]]:
+def _validate(data: Mapping[str, Any]) -> tuple[StackConfig | None, list[ConfigFault]]:
     """Return the typed configuration, if it can be typed, and all faults."""
     config, faults = None, list[ConfigFault]()
     try:
         config = StackConfig.model_validate(data)
     except ValidationError as error:
-        faults = readable(error, StackConfig)
-    faults += booleans(data, StackConfig)
+        faults = faults_from(error, StackConfig)
+    faults += boolean_faults(data, StackConfig)
     faults += violations(RULES, data, StackConfig, already_faulty={fault.path for fault in faults})
-    in_plaintext = secrets.plaintext_secrets(data)
-    hidden = frozenset(fault.path for fault in in_plaintext)
-    return config, [secrets.hide(fault, hidden) for fault in faults] + in_plaintext
+    secret_faults = secrets.plaintext_secrets(data)
+    secret_paths = frozenset(fault.path for fault in secret_faults)
+    return config, [secrets.hide(fault, secret_paths) for fault in faults] + secret_faults
 
 
-def as_kind(section: Section, kind: type[M]) -> M:
+def as_kind(section: Section, kind: type[SectionT]) -> SectionT:
     """Return `config.cluster` or `config.storage`, narrowed to one kind.
 
     Raises:
-        TypeError: it is of another kind, which the rules should have refused.
+        TypeError: the section is of another kind, which the rules should have refused.
     """
     if not isinstance(section, kind):
         raise TypeError(f"{type(section).__name__} where {kind.__name__} was expected")
@@ -170,21 +171,21 @@ def load(config: "pulumi.Config") -> StackConfig:
     """Return the stack's configuration from Pulumi, including unknown keys.
 
     Raises:
-        ConfigurationError: see `from_mapping`; or the deadline has passed.
+        ConfigurationError: the configuration is invalid, or its deadline has passed.
     """
     from pulumi.runtime.config import CONFIG, get_config_env
 
     prefix = f"{config.name}:"
     values = {**get_config_env(), **CONFIG.get()}
-    loaded = from_mapping(
-        {key.removeprefix(prefix): _parsed(values[key]) for key in values if key.startswith(prefix)}
+    stack = from_mapping(
+        {key.removeprefix(prefix): _decode(values[key]) for key in values if key.startswith(prefix)}
     )
-    if faults := limits_rules.deadline_faults(loaded.job.deadline, datetime.now(UTC)):
+    if faults := limits_rules.deadline_faults(stack.job.deadline, datetime.now(UTC)):
         raise ConfigurationError(faults)
-    return loaded
+    return stack
 
 
-def _parsed(value: object) -> object:
+def _decode(value: object) -> object:
     """Decode a value that Pulumi passes as text: objects are JSON, scalars unchanged."""
     if not isinstance(value, str):
         return value

@@ -9,24 +9,24 @@ from components.config.faults import ConfigFault
 from components.config.pool_rules import SEVERAL_POOLS
 from components.config.rules import ConfigRule
 
-STORAGE_OF = {"existing": "hostpath", "eks": "fsx", "aks": "blob"}
+STORAGE_KINDS = {"existing": "hostpath", "eks": "fsx", "aks": "blob"}
 
 SYSTEM_FOLDERS = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys"),
     *("/usr", "/var/lib/containerd", "/var/lib/docker", "/var/lib/etcd", "/var/lib/kubelet"),
     "/var/run",
 )
-"""Folders in which no volume may lie."""
+"""Folders that may not contain a volume."""
 
 SHARED_FOLDERS = ("/", "/home", "/mnt", "/opt", "/srv", "/tmp", "/var", "/var/lib")  # noqa: S108
-"""Folders that other programs share: a volume may lie in one of them, but may not be one of them."""
+"""Folders that other programs share: a volume may be inside such a folder, but may not be the folder itself."""
 
-_STEP_GIB = 2400  # FSx: 1200, then multiples of 2400
+_STEP_GIB = 2400  # FSx offers 1200 GiB and multiples of 2400 GiB
 
 
 def _cluster_mounts_storage(cluster: str, storage: str) -> list[ConfigFault]:
     """Check that the cluster's nodes can mount the volume."""
-    expected = STORAGE_OF[cluster]
+    expected = STORAGE_KINDS[cluster]
     if storage == expected:
         return []
     rule = f"cannot be mounted by a cluster of kind {cluster}"
@@ -45,7 +45,7 @@ def _capacity_offered(gib: int) -> list[ConfigFault]:
 def _persistent_only(
     deployment: str, throughput: int | None, backup_days: int
 ) -> list[ConfigFault]:
-    """Check that options of persistent file systems are not set for a scratch one."""
+    """Check that options of persistent file systems are not set for a scratch file system."""
     if deployment == "PERSISTENT_2":
         return []
     rule, fix = "applies only to PERSISTENT_2", "remove it or set deploymentType to PERSISTENT_2"
@@ -71,7 +71,9 @@ def _path_is_free(path: str) -> list[ConfigFault]:
     """Check that the folder is not part of the operating system: pods write to it on every node."""
     folder = PurePosixPath(path)
     if ".." in folder.parts:
-        return [ConfigFault("storage.path", path, "has .. in it", "write the folder's own path")]
+        return [
+            ConfigFault("storage.path", path, "contains ..", "write the folder's path without it")
+        ]
     system = [PurePosixPath(system_folder) for system_folder in SYSTEM_FOLDERS]
     is_system = any(folder.is_relative_to(system_folder) for system_folder in system)
     if is_system or str(folder) in SHARED_FOLDERS:
@@ -81,10 +83,10 @@ def _path_is_free(path: str) -> list[ConfigFault]:
 
 
 def _same_zone(
-    storage_zone: str | None, gpus: str | None, zones: Sequence[str]
+    storage_zone: str | None, gpu_zone: str | None, zones: Sequence[str]
 ) -> list[ConfigFault]:
     """Check that the GPU nodes are in the zone of the file system."""
-    zone = gpus or next(iter(zones), None)
+    zone = gpu_zone or next(iter(zones), None)
     if storage_zone is None or storage_zone == zone:
         return []
     rule = f"is not the zone of the GPU nodes ({zone})"
@@ -155,13 +157,11 @@ def _etcd_disk_has_class(
     return []
 
 
-def _etcd_users_end_with_its_data(authentication: str, persistence: str) -> list[ConfigFault]:
+def _etcd_passwords_outlive_data(authentication: str, persistence: str) -> list[ConfigFault]:
     """Check that etcd's data does not outlive the Secrets with its passwords, as a shared volume does."""
     if authentication != "users" or persistence != "volume":
         return []
-    rule = (
-        "does not work with volume: the data would outlive the passwords, and refuse the next stack"
-    )
+    rule = "does not work with volume: the data would outlive the passwords, and the next stack could not log in"
     fix = "set etcd.persistence to memory or disk"
     return [ConfigFault("etcd.authentication", authentication, rule, fix)]
 
@@ -196,5 +196,5 @@ RULES = (
         {"cluster": ("eks", "aks"), "storage": ("fsx", "blob")},
     ),
     ConfigRule(("etcd.persistence", "etcd.storageClass", "cluster.kind"), _etcd_disk_has_class),
-    ConfigRule(("etcd.authentication", "etcd.persistence"), _etcd_users_end_with_its_data),
+    ConfigRule(("etcd.authentication", "etcd.persistence"), _etcd_passwords_outlive_data),
 )

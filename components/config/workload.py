@@ -6,17 +6,19 @@ from pydantic import AfterValidator, Field
 
 from components.config.command import Arguments, Command
 from components.config.data_source import DataSource, SourceLocation, StoreAddress, parse
-from components.config.faults import known_or_nearest, refused
-from components.config.section import Image, Quantity, Section, shaped
+from components.config.faults import known_or_nearest, refusal
+from components.config.section import Image, Quantity, Section, matches_pattern
 from everstep.capacity import deadline as deadlines
 from everstep.catalog.trainer_options import DATASETS, MODELS, TRAINER_OPTIONS
 
-MAX_JOB_NAME_LENGTH = 50  # Kubernetes' 63 for a Service's name, minus "-worker-" and the index
+MAX_JOB_NAME_LENGTH = (
+    50  # 63, the limit of Kubernetes for a Service's name, minus "-worker-" and the index
+)
 
 ModelName = Annotated[str, known_or_nearest("model", MODELS)]
 JobName = Annotated[
     str,
-    shaped(
+    matches_pattern(
         r"[a-z]([-a-z0-9]*[a-z0-9])?",
         "a name of a job: lower-case letters, digits and dashes",
         "fashion",
@@ -54,7 +56,8 @@ class EtcdConfig(Section):
     authentication: Literal["none", "users"] = Field(
         default="none",
         description="`users`: TLS with certificates at both ends, and workers may write the keys of their "
-        "run only; needs `disk` or `memory`. `none`: who reaches etcd may write. A change recreates etcd and the job.",
+        "run only; needs `disk` or `memory`. `none`: each client that reaches etcd may write. A change recreates "
+        "etcd and the job.",
     )
 
     @property
@@ -64,7 +67,7 @@ class EtcdConfig(Section):
 
     @property
     def rejoins(self) -> bool:
-        """Whether a member can return without its data while its peers still have it as a member."""
+        """Whether a member can return without its data while its peers still list it as a member."""
         return self.persistence == "memory" and self.members > 1
 
 
@@ -77,7 +80,7 @@ class ControllerConfig(Section):
     )
     image: Image | None = Field(
         default=None,
-        description="Its image; absent: `localhost/everstep/controller:local` for `maintained`; "
+        description="Image of the controller; absent: `localhost/everstep/controller:local` for `maintained`; "
         "`upstream` needs one.",
     )
 
@@ -139,8 +142,8 @@ class DataConfig(Section):
 class WorkerResources(Section):
     """Resources that one worker requests."""
 
-    cpu: Quantity = Field(default="500m", description="CPU requested, in cores; no limit is set.")
-    memory: Quantity = Field(default="2Gi", description="Memory requested and limit, in bytes.")
+    cpu: Quantity = Field(default="500m", description="CPU request, in cores; no limit is set.")
+    memory: Quantity = Field(default="2Gi", description="Memory request and limit, in bytes.")
     shared_memory: Quantity = Field(
         default="512Mi", description="Size of /dev/shm, in bytes; counts towards `memory`."
     )
@@ -150,7 +153,7 @@ def _is_deadline(text: str) -> str:
     """Check that a text is a duration or a time."""
     if deadlines.duration_seconds(text) is None and deadlines.parse_time(text) is None:
         days = deadlines.MAX_SECONDS / deadlines.UNIT_SECONDS["d"]
-        raise refused(
+        raise refusal(
             f"is not a duration of up to {days:g} days, and not a time with a time zone",
             "write it as 90m, 24h, 7d or 2026-12-24T18:00:00Z",
         )
@@ -186,7 +189,7 @@ class JobConfig(Section):
     command: Command | None = Field(
         default=None,
         description="Program of the workers, such as `[python3, train.py]`, instead of Everstep's "
-        "trainer. It uses `everstep.elastic`, which `image` contains; `$EVERSTEP_RUN` is its folder "
+        "trainer. It uses `everstep.elastic`, which `image` contains; `$EVERSTEP_RUN` is the run's folder "
         "on the volume. The keys of the trainer and `data` are then refused.",
     )
     args: Arguments = Field(
@@ -213,13 +216,13 @@ class JobConfig(Section):
     budget_usd: float | None = Field(
         default=None,
         gt=0,
-        description="Amount in USD at which the job is suspended with a checkpoint; a higher one resumes it. "
-        "Counts the job's machines and all else that the stack bills by the hour.",
+        description="Amount in USD at which the job is suspended with a checkpoint; a higher amount resumes it. "
+        "Counts the job's machines and all other resources of the stack that are billed by the hour.",
     )
     on_demand: Literal["never", "fallback", "always"] | None = Field(
         default=None,
-        description="When workers run on on-demand nodes (`fallbackNodes`). `fallback`: if the deadline needs it, "
-        "or `minReplicas` workers after 15 minutes without spot machines. Absent: the autoscaler decides.",
+        description="When workers run on on-demand nodes (`fallbackNodes`). `fallback`: if the deadline requires it, "
+        "or with `minReplicas` workers after 15 minutes without spot machines. Absent: the autoscaler decides.",
     )
     epochs: int = trainer_option("epochs")
     global_batch: int = trainer_option("global_batch")

@@ -28,7 +28,7 @@ for a Prometheus operator. The label `elasticjob` is the name of the job. The pu
 ALERTS = """
 ## Alerts
 
-Each links to its section of [operations.md](operations.md).
+Each name links to the alert's section of [operations.md](operations.md).
 
 | alert | severity | after | summary |
 | --- | --- | --- | --- |
@@ -46,8 +46,8 @@ def page() -> str:
     """Return the whole page."""
     rules = read_rules()
     alerts = "\n".join(_alert(rule) for rule in rules if "alert" in rule)
-    recorded = "\n".join(_recorded(rule) for rule in rules if "record" in rule)
-    return f"{HEAD}{''.join(map(_section, EXPORTERS))}{RECORDING}{recorded}\n{ALERTS}{alerts}\n"
+    recording = "\n".join(_recording_rule(rule) for rule in rules if "record" in rule)
+    return f"{HEAD}{''.join(map(_section, EXPORTERS))}{RECORDING}{recording}\n{ALERTS}{alerts}\n"
 
 
 def read_rules() -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def write() -> None:
 
 def _section(exporter: Exporter) -> str:
     name, _, description = exporter.name.partition(": ")
-    labels = f" Labels of all: {_label_list(exporter.labels)}." if exporter.labels else ""
+    labels = f" All have the labels {_label_list(exporter.labels)}." if exporter.labels else ""
     header = "| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n"
     rows = "\n".join(map(_row, exporter.metrics))
     return f"\n## {name}\n\n{description[0].upper()}{description[1:]}.{labels}\n\n{header}{rows}\n"
@@ -94,7 +94,7 @@ def _without_templates(template: str) -> str:
     return text.replace(" }}", "`")
 
 
-def _recorded(rule: Mapping[str, Any]) -> str:
+def _recording_rule(rule: Mapping[str, Any]) -> str:
     query = " ".join(rule["expr"].split()).replace("|", "\\|")
     return f"| `{rule['record']}` | `{query}` |"
 

@@ -43,13 +43,13 @@ FOOT = """
 | `job.minReplicas`, `job.maxReplicas` | in place, within seconds; `upstream`: for pods created afterwards |
 | `job.scaling` | in place; running workers are not affected |
 | `job.image`, `job.command`, `job.model`, anything else about the workers | the job is deleted and created again |
-| `job.name` | a new job with its own run folder; the old one is deleted |
-| `data.dataset` | the new set is prepared, then the job is deleted and created again |
+| `job.name` | a new job with its own run folder is created; the old job is deleted |
+| `data.dataset` | the new data set is prepared, then the job is deleted and created again |
 | `controller.kind`, `controller.image` | the controller's pod is replaced; running workers stay |
 | `etcd.members` | etcd is recreated without its data; do it while no job trains |
 | `storage.path` | the volume is recreated, its folder stays; do it while no job trains |
 
-On a cloud also:
+On a cloud, in addition:
 
 | change | effect |
 | --- | --- |
@@ -127,13 +127,13 @@ def _type_name(annotation: object) -> str:
         return "mapping"
     if origin is tuple:
         return "list"
-    words: dict[object, str] = {
+    type_names: dict[object, str] = {
         str: "text",
         int: "whole number",
         float: "number",
         bool: "true or false",
     }
-    return words[annotation]
+    return type_names[annotation]
 
 
 def _default(field: FieldInfo, path: str) -> str:

@@ -1,8 +1,9 @@
 """Hooks of MkDocs: links to files of the repository, and no request to another host.
 
 mkdocs.yml loads this file by its path, in an environment with MkDocs but without the project: it imports the standard
-library only. On GitHub `../stacks/Pulumi.local.yaml` in a page opens the file. The site has pages only, so there such
-a link opens the file on GitHub. A page that would load a script, style, font or picture of another host is an error.
+library only. On GitHub, the link `../stacks/Pulumi.local.yaml` in a page opens the file. The site contains only pages,
+so that such a link opens the file on GitHub. A page that would load a script, style, font or picture from another host
+is an error.
 """
 
 import re
@@ -14,14 +15,14 @@ from typing import Protocol
 ROOT = Path(__file__).resolve().parents[2]
 
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]*)(?=[)#])")
-"""A link to a folder above the page's."""
+"""A link to a path above the page's folder."""
 
-LOADED = re.compile(
+EXTERNAL_REQUEST = re.compile(
     r"<(?:script|img|iframe|source|video|audio|embed)\b[^>]*?\bsrc=[\"']?((?:https?:)?//[^\"'\s>]+)"
     r"|<link\b(?=[^>]*\brel=[\"']?(?:stylesheet|preconnect|preload|icon))"
     r"[^>]*?\bhref=[\"']?((?:https?:)?//[^\"'\s>]+)"
 )
-"""An element that makes a browser request something of another host."""
+"""An element whose content a browser requests from another host."""
 
 
 class File(Protocol):
@@ -89,4 +90,4 @@ def with_source_links(markdown: str, name: str, extra: Mapping[str, str]) -> str
 
 def requests_to_other_hosts(html: str) -> list[str]:
     """Return the addresses on other hosts that a browser would request for a page."""
-    return [quoted or unquoted for quoted, unquoted in LOADED.findall(html)]
+    return [quoted or unquoted for quoted, unquoted in EXTERNAL_REQUEST.findall(html)]

@@ -16,7 +16,7 @@ import yaml
 
 from components.component import Component
 from components.config import ExistingClusterConfig
-from components.config.faults import ConfigFault, ConfigurationError, nearest
+from components.config.faults import ConfigFault, ConfigurationError, nearest_hint
 from components.interface import Cluster, Placement
 
 
@@ -67,7 +67,7 @@ def read_kubeconfig(
     """Return the kubeconfig that the stack or $KUBECONFIG names.
 
     Raises:
-        ConfigurationError: no file is named, it cannot be read, it is not a kubeconfig, or it
+        ConfigurationError: no file is named, or the file cannot be read, is not a kubeconfig or
             lacks the configured context.
     """
     file = config.kubeconfig or environment.get("KUBECONFIG", "")
@@ -100,7 +100,7 @@ def _check(file: str, content: str, context: str | None) -> None:
         ) from error
     if context is not None and context not in contexts:
         fault = ConfigFault(
-            "cluster.context", context, f"is not in {file}", nearest(context, contexts)
+            "cluster.context", context, f"is not in {file}", nearest_hint(context, contexts)
         )
         raise ConfigurationError([fault])
 

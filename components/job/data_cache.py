@@ -1,7 +1,7 @@
 """The volume of a worker in which it keeps shards of an object store.
 
-It is an emptyDir or a generic ephemeral volume, which the `restricted` standard allows; a hostPath is not. So
-the cache of a node lives as long as the pod: a container that restarts finds it, a new pod fills another one.
+It is an emptyDir or a generic ephemeral volume: the `restricted` standard forbids a hostPath. The cache therefore
+exists as long as the pod: a container that restarts finds it, a new pod fills a new cache.
 """
 
 from typing import Any
@@ -10,11 +10,11 @@ from components.config import DataCacheConfig, quantity_value
 from everstep.catalog.trainer_options import Value
 
 NAME, MOUNT = "data-cache", "/everstep-cache"
-USABLE = 0.95
-"""Part of the volume for shards: the kubelet evicts a pod that writes more than the size, and indexes take some."""
+SHARD_FRACTION = 0.95
+"""Fraction of the volume for shards: the kubelet evicts a pod that exceeds the size, and indexes need space too."""
 
 FREE_PERCENT = 15
-"""Part of a node's disk that stays free: the kubelet evicts pods if less than 10 % are."""
+"""Percentage of a node's disk that stays free: the kubelet evicts pods if less than 10 % is free."""
 
 
 def volume(cache: DataCacheConfig) -> dict[str, Any]:
@@ -30,16 +30,16 @@ def volume(cache: DataCacheConfig) -> dict[str, Any]:
 
 
 def mount() -> dict[str, Any]:
-    """Return its mount."""
+    """Return the mount of the volume."""
     return {"name": NAME, "mountPath": MOUNT}
 
 
 def options(cache: DataCacheConfig) -> dict[str, Value]:
-    """Return the options of the trainer."""
+    """Return the options with which the trainer uses the cache."""
     on_node = cache.storage_class is None
     return {
         "data": MOUNT,
         "data_store": cache.source,
-        "data_cache_bytes": int(quantity_value(cache.size) * USABLE),
+        "data_cache_bytes": int(quantity_value(cache.size) * SHARD_FRACTION),
         "data_cache_free_percent": FREE_PERCENT if on_node else 0,
     }

@@ -49,7 +49,7 @@ class DataPrepArgs:
         namespace: namespace of the Job.
         placement: nodes on which it runs.
         storage: volume that receives the data set.
-        access: identity that may read the source; None if that needs none.
+        access: identity that may read the source; None if no identity is needed.
     """
 
     config: DataConfig
@@ -91,7 +91,7 @@ class DataPrep(Component):
                 ),
             ),
             opts=self.child(
-                after=args.access.prerequisites if args.access else (),
+                depends_on=args.access.prerequisites if args.access else (),
                 delete_before_replace=True,
                 replace_on_changes=["spec.template"],
                 timeout=STAGING_TIMEOUT if source else PULUMI_TIMEOUT,
@@ -111,7 +111,7 @@ class DataPrep(Component):
     def _pod(
         self, args: DataPrepArgs, account: core.v1.ServiceAccount | None
     ) -> core.v1.PodSpecArgs:
-        """Return the pod; without its own account it has the workers'."""
+        """Return the pod; without its own account, it uses the workers' account."""
         account_name = account.metadata.apply(lambda metadata: metadata.name) if account else None
         return core.v1.PodSpecArgs(
             restart_policy="Never",  # each attempt keeps its log
@@ -135,9 +135,8 @@ class DataPrep(Component):
             command=["python3", "-m", "trainer.prepare"],
             args=self._arguments(args.config),
             env=_variables(args.access),
-            security_context=container_security(
-                read_only=False
-            ),  # libraries of the image write caches
+            # Libraries of the image write caches.
+            security_context=container_security(read_only=False),
             resources=core.v1.ResourceRequirementsArgs(
                 requests={"cpu": "250m", "memory": "256Mi"}, limits={"memory": "2Gi"}
             ),
@@ -150,8 +149,8 @@ class DataPrep(Component):
         if (origin := config.origin) is None:
             return arguments
         location = f"{MOUNT}/{origin.path}" if origin.kind == "tar" else str(config.source)
-        staged = f"{MOUNT}/{staged_folder(config.dataset)}"
-        return [*arguments, "--stage", location, "--source", staged]
+        copy = f"{MOUNT}/{staged_folder(config.dataset)}"
+        return [*arguments, "--stage", location, "--source", copy]
 
 
 def _variables(access: DataAccess | None) -> list[core.v1.EnvVarArgs] | None:

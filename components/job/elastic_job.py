@@ -3,7 +3,7 @@
 The minimum and maximum number of workers can change in place: the controller writes them to an
 annotation of the pods, which each worker reads as a file, since its arguments cannot change. A change
 of the pod template replaces the job: no controller updates running pods, so that a new image would
-train next to the old one. The old job is deleted first, since both have one name and one run folder.
+train next to the old one. The old job is deleted first, since both have the same name and the same run folder.
 """
 
 import json
@@ -61,17 +61,17 @@ EFA_HUGE_PAGES = "5120Mi"  # as in AWS examples; a node reserves 5128 pages of 2
 
 # Pulumi waits until the workers run together, or until the job has ended or is suspended. Both
 # controllers write these conditions.
-SETTLED = (
+SETTLED_CONDITION = (
     'jsonpath={.status.conditions[?@.status=="True" && (@.type=="Running" || @.type=="Succeeded" '
     '|| @.type=="Suspended" || @.type=="Failed")]}'
 )
 # Where GPU nodes are created on demand, workers may wait for hours until the cloud has capacity. Pulumi
 # then waits only until the controller has accepted the job. An image that cannot be pulled fails earlier,
-# since data preparation uses the same one by default.
-ACCEPTED = 'jsonpath={.status.conditions[?@.status=="True"]}'
+# since data preparation uses the same image by default.
+ACCEPTED_CONDITION = 'jsonpath={.status.conditions[?@.status=="True"]}'
 
 # The upstream controller writes the whole object back with these fields set.
-UPSTREAM_WRITES = ["spec.RunPolicy", "status"]
+UPSTREAM_FIELDS = ["spec.RunPolicy", "status"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class ElasticTrainingJobArgs:
         dataset: name of the trainer's data set; None for a program of the user.
         data: path of the data set in a worker; None for a program of the user, and with a cache.
         cache: the `data.cache` section of a stack; None without it.
-        access: identity that may read what is cached; None if that needs none.
+        access: identity that may read the shards of the cache; None if no identity is needed.
         endpoint: host and port of etcd.
         etcd_users: whether etcd requires a certificate and a user.
         namespace: namespace of the job.
@@ -130,7 +130,7 @@ class ElasticTrainingJob(Component):
         run = run_folder(args.config.name)
         self.outputs = _outputs(args, run)
         apiextensions.CustomResource(
-            # The configured name is part of the name: another name is another job.
+            # The configured name is part of the logical name, so that a new name declares a new job.
             f"{name}-{args.config.name}",
             api_version=ELASTICJOB_API_VERSION,
             kind=ELASTICJOB_KIND,
@@ -143,14 +143,14 @@ class ElasticTrainingJob(Component):
             opts=self.child(
                 delete_before_replace=True,
                 replace_on_changes=["spec.replicaSpecs.Worker.template"],
-                ignore_changes=UPSTREAM_WRITES if args.upstream else [],
+                ignore_changes=UPSTREAM_FIELDS if args.upstream else [],
             ),
         )
         self.register_outputs({"run": run})
 
 
 def _outputs(args: ElasticTrainingJobArgs, run: str) -> dict[str, pulumi.Input[str]]:
-    """Return what a stack shows of its job."""
+    """Return the stack outputs about the job."""
     location = args.storage.location
     return {
         "job": args.config.name,
@@ -169,7 +169,7 @@ def _annotations(args: ElasticTrainingJobArgs) -> dict[str, str]:
     return {
         SCALING_ANNOTATION: args.config.scaling,
         **({PLACEMENT_ANNOTATION: json.dumps({"zones": list(args.zones)})} if moves else {}),
-        "pulumi.com/waitFor": ACCEPTED if args.scales_from_zero else SETTLED,
+        "pulumi.com/waitFor": ACCEPTED_CONDITION if args.scales_from_zero else SETTLED_CONDITION,
     }
 
 
@@ -249,23 +249,23 @@ def _node_placement(placement: Placement) -> dict[str, Any]:
 
 
 def _one_per_node(job: str) -> dict[str, Any]:
-    """Return the affinity by which an eviction of a node stops only one worker."""
-    return {"podAntiAffinity": _required("kubernetes.io/hostname", job)}
+    """Return the affinity that places each worker on its own node, so that an eviction stops only one."""
+    return {"podAntiAffinity": _required_term("kubernetes.io/hostname", job)}
 
 
 def _in_one_zone(job: str) -> dict[str, Any]:
-    """Return the affinity by which the first worker may run in any zone, and the others join it.
+    """Return the affinity that lets the first worker run in any zone, and the others in the same zone.
 
     The scheduler exempts a pod that matches its own term if no other pod does. Without a node in the
-    zone of the others a worker waits, so that gradients never cross zones. A zone that loses all its
-    workers frees the job for another one. The maintained controller selects the zone itself, because it
+    zone of the others, a worker waits, so that gradients never cross zones. If a zone loses all workers,
+    the job may start in another zone. The maintained controller selects the zone itself, because it
     moves the job while workers run.
     """
-    return {"podAffinity": _required(ZONE_LABEL, job)}
+    return {"podAffinity": _required_term(ZONE_LABEL, job)}
 
 
-def _required(topology: str, job: str) -> dict[str, Any]:
-    """Return the term that relates a worker to the others of its job."""
+def _required_term(topology: str, job: str) -> dict[str, Any]:
+    """Return the required affinity term between a worker and the other workers of its job."""
     return {
         "requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": topology, "labelSelector": {"matchLabels": {JOB_NAME_LABEL: job}}}
@@ -355,7 +355,7 @@ def _environment(config: JobConfig, access: DataAccess | None) -> list[Any]:
         POD_IP_VARIABLE: "status.podIP",
         NODE_NAME_VARIABLE: "spec.nodeName",
     }
-    # The kubelet kills at the end of the grace period; the worker needs time to exit before.
+    # The kubelet kills the worker at the end of the grace period; the worker needs time to exit before.
     deadline = config.grace_seconds - EXIT_SECONDS
     variables = {**(access.env if access else {}), **config.env}
     return [

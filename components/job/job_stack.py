@@ -62,7 +62,7 @@ class JobStack(Component):
         self.register_outputs(dict(self.outputs))
 
     def _declare_priority(self) -> scheduling.v1.PriorityClass:
-        """Declare the priority of the workers; only above 0 they evict others."""
+        """Declare the priority of the workers, which evict other workers only if it is above 0."""
         value = self._args.priority
         return scheduling.v1.PriorityClass(
             f"{self.name}-priority",
@@ -95,7 +95,7 @@ class JobStack(Component):
             opts=self.child(delete_before_replace=True, replace_on_changes=["spec.scopeSelector"]),
         )
 
-    def _declare_data(self, after: Sequence[pulumi.Resource]) -> list[DataPrep]:
+    def _declare_data(self, depends_on: Sequence[pulumi.Resource]) -> list[DataPrep]:
         """Declare the preparation of a data set that the platform's own stack has not prepared."""
         data = self._args.config.data
         if self._config.command or data.cache or data.dataset == self._platform.dataset:
@@ -107,9 +107,9 @@ class JobStack(Component):
             placement=Placement.from_config(self._platform.system_pool),
             storage=self._platform.storage,
         )
-        return [DataPrep(f"{self.name}-data", args, self.child(after=after))]
+        return [DataPrep(f"{self.name}-data", args, self.child(depends_on=depends_on))]
 
-    def _declare_job(self, after: Sequence[pulumi.Resource]) -> ElasticTrainingJob:
+    def _declare_job(self, depends_on: Sequence[pulumi.Resource]) -> ElasticTrainingJob:
         platform, data = self._platform, self._args.config.data
         own_data = bool(self._config.command)
         folder = None if own_data or data.cache else f"{MOUNT}/{data_folder(data.dataset)}"
@@ -129,7 +129,7 @@ class JobStack(Component):
             zones=() if self._config.spread_zones else platform.zones,
             scales_from_zero=platform.scales_from_zero,
         )
-        return ElasticTrainingJob(f"{self.name}-job", args, self.child(after=after))
+        return ElasticTrainingJob(f"{self.name}-job", args, self.child(depends_on=depends_on))
 
 
 def _priority_class(job: str) -> str:
@@ -140,15 +140,15 @@ def _priority_class(job: str) -> str:
 def _job_config(job: JobConfig, platform: SharedPlatform) -> JobConfig:
     """Return the job with its priority class, and with the defaults of the platform's cluster."""
     defaults = {"image": platform.image, "grace_seconds": platform.grace_seconds}
-    unset = {key: value for key, value in defaults.items() if key not in job.model_fields_set}
-    return job.model_copy(update={**unset, "priority_class": _priority_class(job.name)})
+    missing = {key: value for key, value in defaults.items() if key not in job.model_fields_set}
+    return job.model_copy(update={**missing, "priority_class": _priority_class(job.name)})
 
 
 async def declare(config: StackConfig, stack: PlatformStackConfig) -> pulumi.Inputs:
     """Declare the job of a stack on the platform of another one, and return the stack's outputs.
 
     Raises:
-        RunError: the other stack lends no platform on which this job can run.
+        RunError: the other stack shares no platform on which this job can run.
     """
     path = f"{pulumi.get_organization()}/{pulumi.get_project()}/{stack.name}"
     reference = pulumi.StackReference(path)
@@ -157,7 +157,7 @@ async def declare(config: StackConfig, stack: PlatformStackConfig) -> pulumi.Inp
         platform = shared_platform.read(stack.name, output.value, config.job.name)
     except ConfigurationError as error:
         raise pulumi.RunError(str(error)) from None  # for the user to fix: no traceback
-    kubeconfig: pulumi.Output[str] = reference.require_output("kubeconfig")  # secret there and here
+    kubeconfig: pulumi.Output[str] = reference.require_output("kubeconfig")  # secret in both stacks
     args = JobStackArgs(
         config=config,
         priority=stack.priority,

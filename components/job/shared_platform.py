@@ -42,7 +42,7 @@ class SharedPlatform(Section):
         grace_seconds: termination grace period that the nodes' notice allows, in seconds.
     """
 
-    model_config = ConfigDict(extra="ignore")  # a newer stack may export more
+    model_config = ConfigDict(extra="ignore")  # a newer version of Everstep may export more fields
 
     job: str
     context: str | None = None  # Pulumi omits None in outputs
@@ -74,7 +74,7 @@ class SharedPlatform(Section):
         )
 
 
-def exported(
+def platform_output(
     config: StackConfig,
     cluster: Cluster,
     storage: Storage,
@@ -119,7 +119,7 @@ def read(stack: str, output: Mapping[str, Any] | None, job: str) -> SharedPlatfo
         job: name of the job that will run on it.
 
     Raises:
-        ConfigurationError: the stack lends no platform, or one on which this job cannot run.
+        ConfigurationError: the stack shares no platform, or this job cannot run on it.
     """
     if output is None:
         rule, fix = "has no output `platform`", f"run `everstep up --stack {stack}` first"

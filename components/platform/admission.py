@@ -1,8 +1,8 @@
 """An admission policy that prevents other pods from using a service account.
 
 A pod may name any service account of its namespace, and a user who may create pods or jobs there would have
-the permissions of the controller. The policy admits only the controller's own pod under its account: that
-image, that command, and nothing that could run another program next to it.
+the permissions of the controller. The policy admits only the controller's own pod under its account: its
+image, its command, and nothing that could run another program next to it.
 """
 
 import json
@@ -18,7 +18,7 @@ from components.platform.pods import PART_OF
 from everstep.catalog.names import POD_NAME_VARIABLE
 
 VARIABLES = (POD_NAME_VARIABLE, "POD_NAMESPACE")
-"""Environment variables of the controller; another one, such as LD_PRELOAD, could load a library."""
+"""Environment variables of the controller; another variable, such as LD_PRELOAD, could load a library."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class ServiceAccountGuard(Component):
         super().__init__("platform:ServiceAccountGuard", name, opts)
         policy = f"everstep-{args.account}-account"
         metadata = meta.v1.ObjectMetaArgs(name=policy, labels=PART_OF)
-        declared = admission.v1.ValidatingAdmissionPolicy(
+        admission_policy = admission.v1.ValidatingAdmissionPolicy(
             f"{name}-policy",
             metadata=metadata,
             spec=_spec(args),
@@ -59,7 +59,7 @@ class ServiceAccountGuard(Component):
             spec=admission.v1.ValidatingAdmissionPolicyBindingSpecArgs(
                 policy_name=policy, validation_actions=["Deny"]
             ),
-            opts=self.child(after=[declared], delete_before_replace=True),
+            opts=self.child(depends_on=[admission_policy], delete_before_replace=True),
         )
         self.register_outputs({})
 
@@ -72,14 +72,13 @@ def _spec(args: ServiceAccountGuardArgs) -> admission.v1.ValidatingAdmissionPoli
         resources=["pods", "pods/ephemeralcontainers"],
         operations=["CREATE", "UPDATE"],
     )
-    of_account = pulumi.Output.concat(
+    uses_account = pulumi.Output.concat(
         'request.namespace == "',
         args.namespace,
         f'" && object.spec.?serviceAccountName.orValue("") == "{args.account}"',
     )
-    command = pulumi.Output.all(*args.command).apply(
-        json.dumps
-    )  # a JSON list is also a list in CEL
+    # A JSON list is also a list in CEL.
+    command = pulumi.Output.all(*args.command).apply(json.dumps)
     message = (
         f"the service account {args.account} is reserved: only its own pod may use it, with its image, "
         "its command and no other container, volume, hook or variable"
@@ -88,7 +87,7 @@ def _spec(args: ServiceAccountGuardArgs) -> admission.v1.ValidatingAdmissionPoli
         failure_policy="Fail",
         match_constraints=admission.v1.MatchResourcesArgs(resource_rules=[pods]),
         match_conditions=[
-            admission.v1.MatchConditionArgs(name="uses-the-account", expression=of_account)
+            admission.v1.MatchConditionArgs(name="uses-the-account", expression=uses_account)
         ],
         validations=[
             admission.v1.ValidationArgs(expression=expression, message=message)

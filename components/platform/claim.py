@@ -77,7 +77,7 @@ class SharedClaim(Component):
             ),
             # The API server adds uid and resourceVersion of the bound claim to the reference.
             opts=self.child(
-                after=args.source.prerequisites,
+                depends_on=args.source.prerequisites,
                 delete_before_replace=True,
                 replace_on_changes=[f"spec.{_camel(kind)}" for kind in args.source.spec],
                 ignore_changes=["spec.claimRef.uid", "spec.claimRef.resourceVersion"],
@@ -93,13 +93,13 @@ class SharedClaim(Component):
             metadata=meta.v1.ObjectMetaArgs(name=VOLUME_CLAIM, namespace=args.namespace),
             spec=core.v1.PersistentVolumeClaimSpecArgs(
                 access_modes=["ReadWriteMany"],
-                storage_class_name="",  # without a class it is bound, never provisioned
+                storage_class_name="",  # without a class, the claim is bound and never provisioned
                 volume_name=volume.metadata.apply(lambda metadata: metadata.name or ""),
                 resources=core.v1.VolumeResourceRequirementsArgs(
                     requests={"storage": args.source.size}
                 ),
             ),
-            opts=self.child(delete_before_replace=True, after=[volume]),
+            opts=self.child(delete_before_replace=True, depends_on=[volume]),
         )
 
     def _service_account(self, args: SharedClaimArgs) -> core.v1.ServiceAccount:
@@ -113,7 +113,7 @@ class SharedClaim(Component):
                 labels=args.source.service_account_labels or None,
             ),
             automount_service_account_token=False,
-            opts=self.child(after=args.source.prerequisites, delete_before_replace=True),
+            opts=self.child(depends_on=args.source.prerequisites, delete_before_replace=True),
         )
 
 

@@ -4,8 +4,8 @@ They serve the node rather than the job, so each runs as long as the node: it to
 including taints that repel workers until the node is ready, and taints of a drain or a fault.
 
 Pulumi does not wait for all their pods: spot nodes join and leave, and `up` must not hang on a node that is being
-removed. On nodes that exist before the stack it waits for the first, so that an image that cannot be pulled fails
-`up`. Where the autoscaler starts the nodes there may be none yet; `everstep doctor` looks for the images.
+removed. On nodes that exist before the stack, Pulumi waits for the first pod, so that `up` fails if an image cannot
+be pulled. If the autoscaler starts the nodes, there may be no node yet; `everstep doctor` checks the images.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from components.interface import Placement
 from components.platform.pods import labels
 
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
-# The API server leaves the number out while it is 0.
+# The API server omits the number while it is 0.
 AWAIT_FIRST = {"pulumi.com/waitFor": "jsonpath={.status.numberAvailable}"}
 
 
@@ -36,7 +36,7 @@ class NodeDaemon:
         user: user id; 0 for files of the kubelet that only root can access.
         service_account: name of its ServiceAccount; None: no access to the API server.
         grace_seconds: time between SIGTERM and SIGKILL.
-        awaited: whether Pulumi waits for its first pod; False where there may be no node yet.
+        awaited: whether Pulumi waits for its first pod; False if there may be no node yet.
     """
 
     name: str
@@ -103,15 +103,17 @@ class NodeDaemon:
 
 
 def daemon_security(
-    *, read_only: bool = True, add: Sequence[str] = ()
+    *, read_only: bool = True, capabilities: Sequence[str] = ()
 ) -> core.v1.SecurityContextArgs:
-    """Return the security context of a container with no capabilities except `add`.
+    """Return the security context of a container.
 
-    `read_only` applies to the root file system; third-party images may write to it.
+    Args:
+        read_only: whether the root file system is read-only; third-party images may write to it.
+        capabilities: the only capabilities of the container.
     """
     return core.v1.SecurityContextArgs(
         # A process that may not gain privileges cannot get capabilities.
-        allow_privilege_escalation=bool(add),
+        allow_privilege_escalation=bool(capabilities),
         read_only_root_filesystem=read_only,
-        capabilities=core.v1.CapabilitiesArgs(drop=["ALL"], add=list(add) or None),
+        capabilities=core.v1.CapabilitiesArgs(drop=["ALL"], add=list(capabilities) or None),
     )

@@ -1,6 +1,6 @@
 """Grafana dashboards as typed values, and their JSON.
 
-Only what our dashboards use of Grafana's schema is here; tests compare the JSON with Grafana's own types.
+This module has only the part of Grafana's schema that Everstep uses; tests compare the JSON with Grafana's own types.
 The position of a panel follows from its order and its size, so that no panel overlaps another.
 """
 
@@ -77,21 +77,21 @@ class Variable:
     Attributes:
         name: name, used as `$name`.
         label: display name.
-        metric: metric whose label it is.
-        key: the label.
-        several: whether several values, or all, can be chosen.
+        metric: metric with the label.
+        key: name of the label.
+        multiple: whether several values, or all, can be chosen.
     """
 
     name: str
     label: str
     metric: str
     key: str
-    several: bool = False
+    multiple: bool = False
 
 
 @dataclass(frozen=True)
 class Annotation:
-    """Marks on all time series at the moments in which a query returns something."""
+    """Marks on all time series at the times at which a query returns a value."""
 
     name: str
     expression: str
@@ -131,7 +131,7 @@ class Dashboard:
             "templating": {"list": [_datasource(), *map(_variable, self.variables)]},
             "annotations": {"list": [_annotation(annotation) for annotation in self.annotations]},
             "links": [],
-            "panels": list(_placed(self.rows)),
+            "panels": list(_layout(self.rows)),
         }
 
 
@@ -157,8 +157,8 @@ def _variable(variable: Variable) -> Json:
         },
         "refresh": 2,  # whenever the range of time changes
         "sort": 1,  # by name
-        "multi": variable.several,
-        "includeAll": variable.several,
+        "multi": variable.multiple,
+        "includeAll": variable.multiple,
         "hide": 0,
     }
 
@@ -175,20 +175,20 @@ def _annotation(annotation: Annotation) -> Json:
     }
 
 
-def _placed(rows: Sequence[Row]) -> Iterator[Json]:
+def _layout(rows: Sequence[Row]) -> Iterator[Json]:
     """Yield rows and panels with their positions, filled from left to right."""
     number, top = 0, 0
     for row in rows:
         number += 1
         yield _row(number, row.title, top)
-        top, left, tallest = top + 1, 0, 0
+        top, left, max_height = top + 1, 0, 0
         for panel in row.panels:
             number += 1
             if left + panel.width > GRID_COLUMNS:
-                top, left, tallest = top + tallest, 0, 0
+                top, left, max_height = top + max_height, 0, 0
             yield _panel(number, panel, left, top)
-            left, tallest = left + panel.width, max(tallest, panel.height)
-        top += tallest
+            left, max_height = left + panel.width, max(max_height, panel.height)
+        top += max_height
 
 
 def _row(number: int, title: str, top: int) -> Json:

@@ -1,7 +1,7 @@
 """The Grafana dashboards: overview of a run, nodes and GPUs, controller.
 
-Run `python -m components.platform.dashboards` to write them to manifests/monitoring/dashboards/, from where stacks and
-`kubectl` take them. A unit test fails if these files are not current.
+Run `python -m components.platform.dashboards` to write them to manifests/monitoring/dashboards/, where stacks and
+`kubectl` read them. A unit test fails if these files are not current.
 """
 
 import json
@@ -19,14 +19,14 @@ from components.platform.manifests import FOLDER
 from everstep.catalog import metrics
 
 DASHBOARDS_FOLDER = FOLDER / "monitoring" / "dashboards"
-OF_JOB = f'{{{metrics.JOB}="${metrics.JOB}"}}'
-OF_NODE = '{Hostname=~"$node"}'
-STEPS_PER_SECOND = f"max(rate({metrics.WORKER_STEPS.name}{OF_JOB}[$__rate_interval]))"
+JOB_SELECTOR = f'{{{metrics.JOB}="${metrics.JOB}"}}'
+NODE_SELECTOR = '{Hostname=~"$node"}'
+STEPS_PER_SECOND = f"max(rate({metrics.WORKER_STEPS.name}{JOB_SELECTOR}[$__rate_interval]))"
 
 
-def of_job(metric: metrics.Metric, aggregation: str = "max") -> str:
-    """Return the query of one number for the chosen job."""
-    return f"{aggregation}({metric.name}{OF_JOB})"
+def job_query(metric: metrics.Metric, aggregation: str = "max") -> str:
+    """Return the query that aggregates a metric of the selected job."""
+    return f"{aggregation}({metric.name}{JOB_SELECTOR})"
 
 
 def stat(title: str, query: str, description: str, **options: float | str | None) -> Panel:
@@ -45,25 +45,25 @@ def stat(title: str, query: str, description: str, **options: float | str | None
 RUN_NOW = Row(
     "Now",
     (
-        stat("Workers", of_job(metrics.GROUP_WORKERS), "Workers of the training group."),
+        stat("Workers", job_query(metrics.GROUP_WORKERS), "Workers of the training group."),
         stat(
             "Progress",
-            f"{of_job(metrics.STEP)} / {of_job(metrics.PLANNED_STEPS)}",
-            "Completed steps as a share of all.",
+            f"{job_query(metrics.STEP)} / {job_query(metrics.PLANNED_STEPS)}",
+            "Completed steps as a share of all steps.",
             unit="percentunit",
             decimals=1,
         ),
         stat("Speed", STEPS_PER_SECOND, "Completed steps per second.", unit="ops", decimals=2),
         stat(
             "Remaining",
-            f"({of_job(metrics.PLANNED_STEPS)} - {of_job(metrics.STEP)})"
-            f" / max(elasticjob:everstep_worker_steps:rate5m{OF_JOB})",
+            f"({job_query(metrics.PLANNED_STEPS)} - {job_query(metrics.STEP)})"
+            f" / max(elasticjob:everstep_worker_steps:rate5m{JOB_SELECTOR})",
             "Time until the last step at the speed of the last five minutes.",
             unit="s",
         ),
         stat(
             "Goodput",
-            f"max(elasticjob:everstep_goodput:ratio_rate10m{OF_JOB})",
+            f"max(elasticjob:everstep_goodput:ratio_rate10m{JOB_SELECTOR})",
             "Share of the workers' time in completed steps, over ten minutes.",
             unit="percentunit",
             decimals=1,
@@ -71,7 +71,7 @@ RUN_NOW = Row(
         ),
         stat(
             "Age of the checkpoint",
-            f"max(elasticjob:everstep_checkpoint_age:seconds{OF_JOB})",
+            f"max(elasticjob:everstep_checkpoint_age:seconds{JOB_SELECTOR})",
             "Time since the last committed checkpoint.",
             unit="s",
         ),
@@ -83,7 +83,7 @@ RUN_TRAINING = Row(
         Panel(
             title="Loss",
             description="Mean loss of each step.",
-            queries=(Query(of_job(metrics.LOSS), "loss"),),
+            queries=(Query(job_query(metrics.LOSS), "loss"),),
             minimum=None,
         ),
         Panel(
@@ -97,7 +97,7 @@ RUN_TRAINING = Row(
             description="Speed times the samples of a step.",
             queries=(
                 Query(
-                    f"{STEPS_PER_SECOND} * {of_job(metrics.SAMPLES)} / ({of_job(metrics.STEP)} > 0)",
+                    f"{STEPS_PER_SECOND} * {job_query(metrics.SAMPLES)} / ({job_query(metrics.STEP)} > 0)",
                     "samples/s",
                 ),
             ),
@@ -106,7 +106,7 @@ RUN_TRAINING = Row(
         Panel(
             title="Learning rate",
             description="Learning rate of the first group of parameters.",
-            queries=(Query(of_job(metrics.LEARNING_RATE), "learning rate"),),
+            queries=(Query(job_query(metrics.LEARNING_RATE), "learning rate"),),
         ),
     ),
 )
@@ -115,12 +115,12 @@ RUN_ELASTICITY = Row(
     (
         Panel(
             title="Workers",
-            description="Workers of the group, and what the controller runs and wants.",
+            description="Workers of the group, and the running and desired workers of the controller.",
             queries=(
-                Query(of_job(metrics.GROUP_WORKERS), "in the group"),
-                Query(of_job(metrics.RUNNING_WORKERS), "running"),
-                Query(of_job(metrics.DESIRED_WORKERS), "desired"),
-                Query(of_job(metrics.MIN_REPLICAS), "minimum"),
+                Query(job_query(metrics.GROUP_WORKERS), "in the group"),
+                Query(job_query(metrics.RUNNING_WORKERS), "running"),
+                Query(job_query(metrics.DESIRED_WORKERS), "desired"),
+                Query(job_query(metrics.MIN_REPLICAS), "minimum"),
             ),
             decimals=0,
         ),
@@ -129,7 +129,7 @@ RUN_ELASTICITY = Row(
             description="Workers that spend their time in each activity, on average.",
             queries=(
                 Query(
-                    f"sum by (activity) (rate({metrics.WORKER_SECONDS.name}{OF_JOB}[$__rate_interval]))",
+                    f"sum by (activity) (rate({metrics.WORKER_SECONDS.name}{JOB_SELECTOR}[$__rate_interval]))",
                     "{{activity}}",
                 ),
             ),
@@ -138,13 +138,15 @@ RUN_ELASTICITY = Row(
         Panel(
             title="Changes of the group",
             description="Groups that were formed in five minutes.",
-            queries=(Query(f"max(changes({metrics.GENERATION.name}{OF_JOB}[5m]))", "groups"),),
+            queries=(
+                Query(f"max(changes({metrics.GENERATION.name}{JOB_SELECTOR}[5m]))", "groups"),
+            ),
             decimals=0,
         ),
         Panel(
             title="Last recovery",
-            description="From the end of a group to the first step of the next one, the slowest worker.",
-            queries=(Query(of_job(metrics.LAST_RECOVERY), "recovery"),),
+            description="Time from the end of a group to the first step of the next, of the slowest worker.",
+            queries=(Query(job_query(metrics.LAST_RECOVERY), "recovery"),),
             unit="s",
         ),
     ),
@@ -156,8 +158,8 @@ RUN_CHECKPOINTS = Row(
             title="Age",
             description="Time since the last committed checkpoint, and the configured interval.",
             queries=(
-                Query(f"max(elasticjob:everstep_checkpoint_age:seconds{OF_JOB})", "age"),
-                Query(of_job(metrics.CHECKPOINT_INTERVAL), "interval"),
+                Query(f"max(elasticjob:everstep_checkpoint_age:seconds{JOB_SELECTOR})", "age"),
+                Query(job_query(metrics.CHECKPOINT_INTERVAL), "interval"),
             ),
             unit="s",
             width=6,
@@ -165,21 +167,21 @@ RUN_CHECKPOINTS = Row(
         Panel(
             title="Time to write",
             description="Writing is in the background; training only pauses for the snapshot.",
-            queries=(Query(of_job(metrics.CHECKPOINT_WRITE), "write"),),
+            queries=(Query(job_query(metrics.CHECKPOINT_WRITE), "write"),),
             unit="s",
             width=6,
         ),
         Panel(
             title="Size",
             description="Size of the last checkpoint.",
-            queries=(Query(of_job(metrics.CHECKPOINT_BYTES), "size"),),
+            queries=(Query(job_query(metrics.CHECKPOINT_BYTES), "size"),),
             unit="bytes",
             width=6,
         ),
         Panel(
             title="Failures",
             description="Checkpoints that failed or took longer than a minute, since the workers started.",
-            queries=(Query(of_job(metrics.CHECKPOINT_FAILURES, "sum"), "failures"),),
+            queries=(Query(job_query(metrics.CHECKPOINT_FAILURES, "sum"), "failures"),),
             decimals=0,
             width=6,
         ),
@@ -194,7 +196,7 @@ RUN = Dashboard(
     annotations=(
         Annotation(
             "New group",
-            f"max by ({metrics.JOB}) (changes({metrics.GENERATION.name}{OF_JOB}[1m])) > 0",
+            f"max by ({metrics.JOB}) (changes({metrics.GENERATION.name}{JOB_SELECTOR}[1m])) > 0",
             "The group of workers changed.",
             "blue",
         ),
@@ -209,12 +211,12 @@ RUN = Dashboard(
 )
 
 
-def of_gpus(metric: metrics.Metric, title: str, description: str, unit: str) -> Panel:
+def gpu_panel(metric: metrics.Metric, title: str, description: str, unit: str) -> Panel:
     """Return a panel with one line for each GPU."""
     return Panel(
         title=title,
         description=description,
-        queries=(Query(f"{metric.name}{OF_NODE}", "{{Hostname}}/{{gpu}}"),),
+        queries=(Query(f"{metric.name}{NODE_SELECTOR}", "{{Hostname}}/{{gpu}}"),),
         unit=unit,
         maximum=100 if unit == "percent" else None,
     )
@@ -223,8 +225,8 @@ def of_gpus(metric: metrics.Metric, title: str, description: str, unit: str) -> 
 GPUS = Dashboard(
     uid="everstep-gpus",
     title="Everstep: nodes and GPUs",
-    description="GPU nodes as NVIDIA's DCGM exporter sees them, and what they cost.",
-    variables=(Variable("node", "Node", metrics.GPU_UTILIZATION.name, "Hostname", several=True),),
+    description="GPU nodes as NVIDIA's DCGM exporter reports them, and their cost.",
+    variables=(Variable("node", "Node", metrics.GPU_UTILIZATION.name, "Hostname", multiple=True),),
     rows=(
         Row(
             "Now",
@@ -234,21 +236,30 @@ GPUS = Dashboard(
                     "everstep:gpu_nodes:count",
                     "Nodes with an exporter, with or without a worker.",
                 ),
-                stat("GPUs", f"count({metrics.GPU_UTILIZATION.name}{OF_NODE})", "GPUs."),
+                stat(
+                    "GPUs",
+                    f"count({metrics.GPU_UTILIZATION.name}{NODE_SELECTOR})",
+                    "Number of GPUs.",
+                ),
                 stat(
                     "Utilization",
-                    f"avg({metrics.GPU_UTILIZATION.name}{OF_NODE})",
+                    f"avg({metrics.GPU_UTILIZATION.name}{NODE_SELECTOR})",
                     "Mean over the GPUs.",
                     unit="percent",
                     decimals=0,
                 ),
                 stat(
                     "Idle GPUs",
-                    f"count(node_gpu:{metrics.GPU_UTILIZATION.name}:avg15m{OF_NODE} < 5) or vector(0)",
-                    "Used less than 5 % over 15 minutes.",
+                    f"count(node_gpu:{metrics.GPU_UTILIZATION.name}:avg15m{NODE_SELECTOR} < 5) or vector(0)",
+                    "GPUs with a utilization below 5 % over 15 minutes.",
                     warn_above=1,
                 ),
-                stat("Power", f"sum({metrics.GPU_POWER.name}{OF_NODE})", "All GPUs.", unit="watt"),
+                stat(
+                    "Power",
+                    f"sum({metrics.GPU_POWER.name}{NODE_SELECTOR})",
+                    "Power draw of all GPUs.",
+                    unit="watt",
+                ),
                 stat(
                     "Cost per hour",
                     "everstep:cost_usd_per_hour:sum",
@@ -261,14 +272,21 @@ GPUS = Dashboard(
         Row(
             "GPUs",
             (
-                of_gpus(metrics.GPU_UTILIZATION, "Utilization", "Time with a kernel.", "percent"),
-                of_gpus(metrics.GPU_MEMORY, "Memory in use", "Framebuffer memory.", "mbytes"),
-                of_gpus(metrics.GPU_POWER, "Power", "Power draw.", "watt"),
-                of_gpus(metrics.GPU_TEMPERATURE, "Temperature", "Of the GPU.", "celsius"),
-                of_gpus(
+                gpu_panel(
+                    metrics.GPU_UTILIZATION,
+                    "Utilization",
+                    "Share of time in which a kernel runs.",
+                    "percent",
+                ),
+                gpu_panel(metrics.GPU_MEMORY, "Memory in use", "Framebuffer memory.", "mbytes"),
+                gpu_panel(metrics.GPU_POWER, "Power", "Power draw.", "watt"),
+                gpu_panel(
+                    metrics.GPU_TEMPERATURE, "Temperature", "Temperature of the GPU.", "celsius"
+                ),
+                gpu_panel(
                     metrics.GPU_ERRORS,
                     "Last XID error",
-                    "0: none. NVIDIA's documentation lists the numbers; 48, 63, 64, 79 are faults of the hardware.",
+                    "0: none. NVIDIA's documentation lists the numbers; 48, 63, 64, 79 are hardware faults.",
                     "none",
                 ),
                 Panel(
@@ -333,7 +351,7 @@ CONTROLLER = Dashboard(
             (
                 Panel(
                     title="Duration",
-                    description="Of one pass over one job.",
+                    description="Duration of one pass over one job.",
                     queries=tuple(
                         Query(
                             f"histogram_quantile({share}, sum by (le)"
@@ -346,7 +364,7 @@ CONTROLLER = Dashboard(
                 ),
                 Panel(
                     title="Passes and errors",
-                    description="Per second.",
+                    description="Passes and errors per second.",
                     queries=(
                         Query(f"sum(rate({_PASSES}_count[$__rate_interval]))", "passes"),
                         Query(
@@ -364,12 +382,12 @@ CONTROLLER = Dashboard(
 DASHBOARDS = (RUN, GPUS, CONTROLLER)
 
 
-def path_of(dashboard: Dashboard) -> Path:
+def dashboard_path(dashboard: Dashboard) -> Path:
     """Return the file of a dashboard."""
     return DASHBOARDS_FOLDER / f"{dashboard.uid}.json"
 
 
-def text_of(dashboard: Dashboard) -> str:
+def dashboard_text(dashboard: Dashboard) -> str:
     """Return the content of a dashboard's file."""
     return json.dumps(dashboard.to_json(), indent=2) + "\n"
 
@@ -378,7 +396,7 @@ def write() -> None:
     """Write all dashboards to manifests/."""
     DASHBOARDS_FOLDER.mkdir(parents=True, exist_ok=True)
     for dashboard in DASHBOARDS:
-        path_of(dashboard).write_text(text_of(dashboard), encoding="utf-8")
+        dashboard_path(dashboard).write_text(dashboard_text(dashboard), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The controller that creates the pods of an ElasticJob, and the definition of that resource.
 
 Two controllers implement the same API: `maintained`, Everstep's own, and `upstream`, the published
-TorchElastic one. They differ in how they write the status, in their namespace, in their permissions
-and in their flags; all differences are here.
+TorchElastic controller. They write the status differently, and have different namespaces, permissions
+and flags; `Flavour` contains all differences.
 """
 
 import copy
@@ -33,7 +33,9 @@ from everstep.catalog.names import (
 
 NAME = "elastic-job-controller"
 LABELS = labels(NAME)
-CONTROLLER_MEMORY_LIMIT = "256Mi"  # the 30Mi of upstream are too few for caches of a whole cluster
+CONTROLLER_MEMORY_LIMIT = (
+    "256Mi"  # 30Mi as in upstream's manifest are too little for caches of a whole cluster
+)
 MAINTAINED_IMAGE = "localhost/everstep/controller:local"
 
 
@@ -104,7 +106,7 @@ def flavour(args: ElasticControllerArgs) -> Flavour:
 
 
 def definition(*, status_subresource: bool) -> dict[str, Any]:
-    """Return the CRD of ElasticJob; with the subresource the status of upstream would be lost."""
+    """Return the CRD of ElasticJob; with a status subresource, updates of the upstream controller would be lost."""
     (crd,) = manifests.read("elasticjob-crd.yaml")
     crd = copy.deepcopy(crd)
     if not status_subresource:
@@ -146,13 +148,13 @@ class ElasticController(Component):
             ),
             self.child(),
         )
-        self._deployment(args, settings, after=[crd, *rbac, guard])
+        self._deployment(args, settings, depends_on=[crd, *rbac, guard])
         self.register_outputs({"image": self.image})
 
     def _definition(self, settings: Flavour) -> apiextensions.CustomResource:
         """Declare the definition of ElasticJob.
 
-        It is a document already; importing the typed class for it takes 0.1 s of every preview.
+        The import of the typed class would add 0.1 s to every preview.
         """
         crd = definition(status_subresource=settings.status_subresource)
         return apiextensions.CustomResource(
@@ -165,7 +167,7 @@ class ElasticController(Component):
         )
 
     def _deployment(
-        self, args: ElasticControllerArgs, settings: Flavour, after: list[pulumi.Resource]
+        self, args: ElasticControllerArgs, settings: Flavour, depends_on: list[pulumi.Resource]
     ) -> apps.v1.Deployment:
         """Declare the controller."""
         return apps.v1.Deployment(
@@ -179,7 +181,7 @@ class ElasticController(Component):
                     spec=self._pod(args, settings),
                 ),
             ),
-            opts=self.child(after=after, delete_before_replace=True),
+            opts=self.child(depends_on=depends_on, delete_before_replace=True),
         )
 
     def _pod(self, args: ElasticControllerArgs, settings: Flavour) -> core.v1.PodSpecArgs:

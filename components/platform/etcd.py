@@ -1,16 +1,16 @@
 """etcd, which stores the membership of the workers.
 
-Three members run on the system pool, in one StatefulSet. They start in parallel, since none is ready
-before two of them run. The stack selects where each stores its data:
+Three members run on the system pool, in one StatefulSet. They start in parallel, since no member is ready
+before two of them run. The stack selects the storage of each member:
 
-* `volume`: a folder of the shared volume with the name of the member. For volumes that are files on a
+* `volume`: a folder of the shared volume with the name of the member. It is only for volumes with files on a
   disk: an object store has neither fsync nor locks.
-* `disk`: its own disk, provisioned with the StatefulSet and deleted with it.
+* `disk`: a disk of its own, provisioned with the StatefulSet and deleted with it.
 * `memory`: a memory volume that ends with the pod. A member that returns empty under an identity that
   its peers have registered refuses to start ("member has already been bootstrapped"); it is therefore first
   removed from the membership and added again (the package `etcd`). A new cluster starts only when all
-  members have answered each other that they are empty. Losing a majority at the same time loses the
-  data: deleting the pods of all members then starts an empty etcd, with which training continues.
+  members have reported to each other that they are empty. The simultaneous loss of a majority loses the
+  data; after the pods of all members are deleted, an empty etcd starts, with which training continues.
   Members are therefore spread over nodes.
 
 With `authentication: users`, all connections use TLS with a certificate at both ends, and the workers
@@ -45,21 +45,22 @@ from everstep.catalog.names import (
 
 NAME = "etcd"
 METRICS_PORT = 2381  # plain HTTP for the kubelet: no network policy allows connections to it
-USERS_PORT = 2382  # whether the users are set up, for the kubelet
+USERS_PORT = 2382  # health check of the container that sets up the users
 DATA = "/var/lib/etcd"
 CONFIG_FILE = f"{DATA}/etcd.json"  # JSON is YAML, which etcd reads
 LABELS = labels(NAME)
 
-# The shortest lease of etcd is 3/2 of the election timeout, rounded up: workers request 2 s, so the
-# timeout must be below 1.33 s; and above the default of 1 s, since members share a busy machine and
-# a volume.
+# The shortest lease of etcd is 3/2 of the election timeout, rounded up. Workers request 2 s, so that the timeout
+# must be below 1.33 s. It must be above the default of 1 s, since members share a busy machine and a volume.
 HEARTBEAT_MILLISECONDS = 200
 ELECTION_MILLISECONDS = 1200
 ETCD_MEMORY_LIMIT = "768Mi"  # includes the data with `memory`
 MEMORY_VOLUME_SIZE = "384Mi"
-AUTHENTICATED = {f"{DOMAIN}/etcd-authentication": "users"}
+AUTHENTICATION_ANNOTATION = {f"{DOMAIN}/etcd-authentication": "users"}
 DISK_SIZE = "1Gi"  # the smallest disk of both clouds
-QUOTA_BYTES = 256 * 1024 * 1024  # membership needs kilobytes; a bug must not fill the volume
+QUOTA_BYTES = (
+    256 * 1024 * 1024
+)  # the membership needs only kilobytes; a bug must not fill the volume
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +95,9 @@ class Etcd(Component):
         self, name: str, args: EtcdArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("platform:Etcd", name, opts)
-        first = [self._peer_service(args), self._budget(args), *self._credentials(args)]
-        members = self._members(args, after=first)
-        self._client_service(args, after=[members])
+        prerequisites = [self._peer_service(args), self._budget(args), *self._credentials(args)]
+        members = self._members(args, depends_on=prerequisites)
+        self._client_service(args, depends_on=[members])
         domain = pulumi.Output.concat(
             ETCD_CLIENT_SERVICE, ".", args.namespace, ".svc.cluster.local"
         )
@@ -127,7 +128,7 @@ class Etcd(Component):
             metadata=_metadata(
                 NAME,
                 args.namespace,
-                # Pulumi would wait for its pods, which are created after it.
+                # Otherwise Pulumi would wait for its pods, which are created later.
                 annotations={"pulumi.com/skipAwait": "true"},
             ),
             spec=core.v1.ServiceSpecArgs(
@@ -142,7 +143,7 @@ class Etcd(Component):
             opts=self.child(delete_before_replace=True),
         )
 
-    def _client_service(self, args: EtcdArgs, after: list[pulumi.Resource]) -> core.v1.Service:
+    def _client_service(self, args: EtcdArgs, depends_on: list[pulumi.Resource]) -> core.v1.Service:
         """Declare the service for clients, with the members that are ready."""
         return core.v1.Service(
             f"{self.name}-client",
@@ -151,7 +152,7 @@ class Etcd(Component):
                 selector=LABELS,
                 ports=[core.v1.ServicePortArgs(name="client", port=ETCD_CLIENT_PORT)],
             ),
-            opts=self.child(delete_before_replace=True, after=after),
+            opts=self.child(delete_before_replace=True, depends_on=depends_on),
         )
 
     def _budget(self, args: EtcdArgs) -> policy.v1.PodDisruptionBudget:
@@ -165,7 +166,7 @@ class Etcd(Component):
             opts=self.child(delete_before_replace=True),
         )
 
-    def _members(self, args: EtcdArgs, after: list[pulumi.Resource]) -> apps.v1.StatefulSet:
+    def _members(self, args: EtcdArgs, depends_on: list[pulumi.Resource]) -> apps.v1.StatefulSet:
         """Declare the members."""
         return apps.v1.StatefulSet(
             f"{self.name}-members",
@@ -178,7 +179,7 @@ class Etcd(Component):
                 template=core.v1.PodTemplateSpecArgs(
                     metadata=meta.v1.ObjectMetaArgs(
                         labels=LABELS,
-                        annotations=AUTHENTICATED if args.config.has_users else None,
+                        annotations=AUTHENTICATION_ANNOTATION if args.config.has_users else None,
                     ),
                     spec=_pod(args),
                 ),
@@ -187,10 +188,10 @@ class Etcd(Component):
                 if args.config.persistence == "disk"
                 else None,
             ),
-            # With another number of members it is another cluster with its own folders: members of
-            # the old cluster would refuse the new ones, as would members with and without TLS each other.
+            # A different number of members is a different cluster with its own folders: members of the old cluster
+            # would refuse new members. Members with TLS and members without TLS refuse each other too.
             opts=self.child(
-                after=after,
+                depends_on=depends_on,
                 delete_before_replace=True,
                 replace_on_changes=[
                     "spec.replicas",
@@ -270,7 +271,7 @@ def _volumes(args: EtcdArgs) -> list[core.v1.VolumeArgs] | None:
 def _mount(args: EtcdArgs) -> core.v1.VolumeMountArgs:
     """Return the mount of a member's data."""
     if args.config.persistence == "volume":
-        # With another number of members it is another cluster, which needs another folder.
+        # A different number of members is a different cluster, which needs its own folder.
         folder = f"{NAME}/of-{args.config.members}/$(POD_NAME)"
         return args.storage.mount_folder(folder, DATA)
     return core.v1.VolumeMountArgs(name=NAME, mount_path=DATA)
@@ -343,8 +344,7 @@ def _container(args: EtcdArgs) -> core.v1.ContainerArgs:
         # The first start waits for DNS and for a quorum.
         startup_probe=_probe("/health", port=health, period=1, failures=120),
         readiness_probe=_probe("/health", port=health, period=2, failures=3),
-        # Serializable: only checks this member, so that a lost quorum does not restart all
-        # members.
+        # `serializable` checks only this member, so that the loss of a quorum does not restart all members.
         liveness_probe=_probe("/health?serializable=true", port=health, period=10, failures=6),
     )
 
@@ -362,8 +362,7 @@ def _probe(path: str, *, port: int, period: int, failures: int) -> core.v1.Probe
 def _flags(args: EtcdArgs) -> list[pulumi.Input[str]]:
     """Return the command line of etcd; the kubelet expands $(POD_NAME).
 
-    Each member advertises its own name: with one shared address, or 0.0.0.0, clients could not fail
-    over.
+    Each member advertises its own name: with a shared address, or 0.0.0.0, clients could not fail over.
     """
     domain = pulumi.Output.concat(NAME, ".", args.namespace, ".svc.cluster.local")
     scheme = "https" if args.config.has_users else "http"

@@ -1,6 +1,6 @@
-"""TLS and users of etcd: the Job that makes the credentials, and where pods find them.
+"""TLS and users of etcd: the Job that creates the credentials, and the paths at which pods read them.
 
-Keys are made in the cluster, so that neither the state nor a log has them. A Job in the namespace writes
+Keys are created in the cluster, so that neither the state nor a log contains them. A Job in the namespace writes
 two Secrets before etcd starts: `etcd-members`, which only members mount, and `etcd-agent`, which the
 workers mount. A second container of each member sets up the users (the package `etcd`).
 """
@@ -55,7 +55,7 @@ class EtcdCredentialsArgs:
 
 
 class EtcdCredentials(Component):
-    """The certificates and passwords of etcd, made once by a Job."""
+    """The certificates and passwords of etcd, which a Job creates once."""
 
     def __init__(
         self, name: str, args: EtcdCredentialsArgs, opts: pulumi.ResourceOptions | None = None
@@ -87,7 +87,7 @@ class EtcdCredentials(Component):
                 ),
             ),
             opts=self.child(
-                after=[*rbac, guard],
+                depends_on=[*rbac, guard],
                 delete_before_replace=True,
                 replace_on_changes=["spec.template"],
             ),
@@ -123,7 +123,7 @@ def _pod(args: EtcdCredentialsArgs, command: tuple[pulumi.Input[str], ...]) -> c
 
 
 def member_volumes() -> list[core.v1.VolumeArgs]:
-    """Return the volumes of a member: `tls` for etcd itself, `credentials` also with the passwords."""
+    """Return the volumes of a member: `tls` for etcd itself, and `credentials`, which adds the passwords."""
     items = [core.v1.KeyToPathArgs(key=name, path=name) for name in SERVER_FILES]
     return [
         core.v1.VolumeArgs(
@@ -142,7 +142,7 @@ def member_mount(volume: str) -> core.v1.VolumeMountArgs:
 
 
 def server_flags() -> list[str]:
-    """Return etcd's flags for TLS: clients and members must have a certificate of their authority."""
+    """Return etcd's flags for TLS: clients and members need a certificate of the right authority."""
     return [
         f"--cert-file={FOLDER}/server.crt",
         f"--key-file={FOLDER}/server.key",
@@ -169,7 +169,10 @@ def worker_mount() -> dict[str, Any]:
 
 
 def worker_argument() -> str:
-    """Return the launcher's argument with the paths of a worker's credentials; a value may be read by all."""
+    """Return the launcher's argument with the paths of a worker's credentials.
+
+    It contains no secret, because every user of the cluster who may read pods can read it.
+    """
     options = {
         "protocol": "https",
         "cacert": f"{FOLDER}/ca.crt",

@@ -18,7 +18,7 @@ from everstep.catalog.names import (
     WORKER_PRIORITY_CLASS,
 )
 
-PLACEHOLDER_VALUE = -1  # the cluster autoscaler adds no node for a pod below -10
+PLACEHOLDER_VALUE = -1  # the cluster autoscaler adds no node for a pod with a priority below -10
 PLATFORM_VALUE = 1_000_000  # Kubernetes' own classes begin at 2,000,000,000
 
 
@@ -61,7 +61,7 @@ class Governance(Component):
         self.register_outputs({})
 
     def _priority(self, key: str, name: str, value: int, description: str) -> None:
-        """Declare a class; only pods of the platform preempt others."""
+        """Declare a priority class; only pods of the platform preempt other pods."""
         scheduling.v1.PriorityClass(
             f"{self.name}-{key}",
             metadata=meta.v1.ObjectMetaArgs(name=name, labels=PART_OF),

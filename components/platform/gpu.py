@@ -1,7 +1,7 @@
 """The device plugins, through which pods get GPUs and network adapters of a node.
 
-The documented DaemonSets do not tolerate the spot taint and never start on spot nodes. The GPU
-operator would also manage the driver, which the node images of both clouds contain.
+The DaemonSets in the documentation of the plugins do not tolerate the spot taint and never start on spot nodes. The
+GPU operator would also manage the driver, which the node images of both clouds contain.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,8 @@ from components.platform.pods import PULL_POLICY
 
 GPU_PLUGIN = "nvidia-device-plugin"
 EFA_PLUGIN = "aws-efa-device-plugin"
-DEVICE_PLUGINS = (
-    "/var/lib/kubelet/device-plugins"  # folder of the kubelet in which a plugin registers
-)
+# Folder of the kubelet in which a plugin registers.
+DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"
 # Registry and account of Amazon for add-ons; chart 0.5.8 of eks-charts uses this image.
 EFA_IMAGE = "602401143452.dkr.ecr.{region}.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.8"
 
@@ -77,7 +76,7 @@ def gpu_plugin(args: DevicePluginsArgs, image: str) -> NodeDaemon:
             image=image,
             image_pull_policy=PULL_POLICY,
             env=[
-                # While the driver is being installed the node has no GPUs: wait instead of crashing.
+                # While the driver is being installed, the node has no GPUs: wait instead of crashing.
                 core.v1.EnvVarArgs(name="FAIL_ON_INIT_ERROR", value="false"),
             ],
             security_context=daemon_security(read_only=False),

@@ -1,10 +1,10 @@
 """Credentials for third-party registries: Secrets in the namespaces, and their names in pods.
 
-Nodes have their own credentials for a registry of their cloud. For another one the kubelet uses the
-Secrets that a pod names in `imagePullSecrets`. A transformation names them in every pod whose images come
-from such a registry, including the template of an ElasticJob, from which its controller creates pods; so no
-component has to pass them on. It does not use ServiceAccounts: etcd and the DaemonSets use the
-namespaces' `default`, which the cluster creates, and a program cannot create again.
+Nodes have their own credentials for a registry of their cloud. For another registry, the kubelet uses the
+Secrets that a pod names in `imagePullSecrets`. A transformation adds them to every pod whose images come
+from such a registry, including the template of an ElasticJob, from which its controller creates pods. No
+component has to pass them on. The Secrets are not in ServiceAccounts: etcd and the DaemonSets use the
+ServiceAccount `default` of their namespace, which the cluster creates and a program cannot declare.
 """
 
 import base64
@@ -23,7 +23,7 @@ from components.platform.pods import PART_OF
 from everstep.catalog.image_reference import DEFAULT_DOMAIN, domain_of
 from everstep.catalog.names import ELASTICJOB_KIND
 
-SECRET = "everstep-registries"  # noqa: S105  its name
+SECRET = "everstep-registries"  # noqa: S105  name of the Secret
 PASSWORDS = "registryPassword"
 DOCKER_HUB = "https://index.docker.io/v1/"  # key of docker.io in logins of Docker and the kubelet
 WORKLOADS = frozenset({"DaemonSet", "Deployment", "Job", "StatefulSet"})
@@ -70,8 +70,8 @@ def _password_faults(host: str, config: pulumi.Config) -> list[ConfigFault]:
         return [ConfigFault(f"{LOGINS}.{host}", None, f"has no password: {key} is not set", fix)]
     if not pulumi.runtime.is_config_secret(key):
         rule = f"has a password in plaintext: {key} is not a secret"
-        renew = f"{fix}; renew the password if this file was ever committed"
-        return [ConfigFault(f"{LOGINS}.{host}", None, rule, renew)]
+        fix = f"{fix}; renew the password if this file was ever committed"
+        return [ConfigFault(f"{LOGINS}.{host}", None, rule, fix)]
     return []
 
 
@@ -80,8 +80,8 @@ class PullSecretArgs:
     """Arguments of a PullSecret.
 
     Attributes:
-        logins: the logins.
-        namespace: namespace of the pods that use them.
+        logins: users of registries, with their passwords.
+        namespace: namespace of the pods that use the logins.
     """
 
     logins: tuple[RegistryLogin, ...]
@@ -101,7 +101,9 @@ class PullSecret(Component):
             f"{name}-secret",
             metadata=meta.v1.ObjectMetaArgs(name=SECRET, namespace=args.namespace, labels=PART_OF),
             type="kubernetes.io/dockerconfigjson",
-            string_data={".dockerconfigjson": content},  # secret, as the passwords are
+            string_data={
+                ".dockerconfigjson": content
+            },  # a secret output, because the passwords are secret
             opts=self.child(delete_before_replace=True),
         )
         self.register_outputs({})

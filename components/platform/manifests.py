@@ -1,8 +1,7 @@
 """Conversion of the YAML in manifests/ to Pulumi resources.
 
-Pulumi's ConfigFile registers objects under names that cannot be chosen and without an order among
-them; here each object is an ordinary child. Only the kinds in our files are supported, so that a new
-kind is a deliberate decision.
+Pulumi's ConfigFile registers objects in no order, under names that cannot be chosen; this module declares each object
+as an ordinary child. It supports only the kinds in manifests/, so that a new kind is a deliberate decision.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from everstep.resources import data_path
 
 FOLDER = data_path("manifests")
 _LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-"""PyYAML's parser in C if it is available: the one in Python would take a thirtieth of a preview."""
+"""PyYAML's parser in C if it is available: the parser in Python would take a thirtieth of a preview."""
 
 _KINDS: dict[str, Callable[..., pulumi.CustomResource]] = {
     "ServiceAccount": core.v1.ServiceAccount,
@@ -30,7 +29,7 @@ _KINDS: dict[str, Callable[..., pulumi.CustomResource]] = {
 
 
 def read(file: str) -> list[dict[str, Any]]:
-    """Return the objects of a file in manifests/, in its order."""
+    """Return the objects of a file in manifests/, in the order of the file."""
     with (FOLDER / file).open(encoding="utf-8") as stream:
         documents = yaml.load_all(stream, _LOADER)  # a SafeLoader
         return [document for document in documents if document is not None]
@@ -39,24 +38,24 @@ def read(file: str) -> list[dict[str, Any]]:
 def declare(
     prefix: str, manifest: Mapping[str, Any], opts: pulumi.ResourceOptions
 ) -> pulumi.CustomResource:
-    """Declare an object under a name of `prefix`, its kind and its own name.
+    """Declare an object under a name that consists of `prefix`, its kind and its own name.
 
     Raises:
         ValueError: the kind is not supported.
     """
     kind, name = manifest["kind"], manifest["metadata"]["name"]
-    make = _KINDS.get(kind)
-    if make is None:
+    resource_class = _KINDS.get(kind)
+    if resource_class is None:
         raise ValueError(
             f"manifests/ contains a {kind} ({name}); supported kinds are {', '.join(_KINDS)}"
         )
     properties = {key: manifest[key] for key in manifest if key not in {"apiVersion", "kind"}}
-    renamed = {
+    argument_names = {
         "roleRef": "role_ref",
         "automountServiceAccountToken": "automount_service_account_token",
     }
-    arguments = {renamed.get(key, key): value for key, value in properties.items()}
-    return make(f"{prefix}-{_kebab(kind)}-{name}", **arguments, opts=opts)
+    arguments = {argument_names.get(key, key): value for key, value in properties.items()}
+    return resource_class(f"{prefix}-{_kebab(kind)}-{name}", **arguments, opts=opts)
 
 
 def _kebab(kind: str) -> str:

@@ -13,7 +13,7 @@ from components.component import Component
 from components.config import StackConfig
 from components.config.monitoring import PrometheusConfig
 from components.platform import operator_objects
-from components.platform.dashboards import DASHBOARDS, path_of
+from components.platform.dashboards import DASHBOARDS, dashboard_path
 from components.platform.operator_objects import Prices, Scraping
 from components.platform.pods import PART_OF
 
@@ -51,8 +51,8 @@ class Monitoring(Component):
             self._declare("gpus", operator_objects.gpu_monitor(scraping), args.system_namespace)
         self._declare("rules", operator_objects.rules(settings.labels), args.namespace)
         if (prices := prices_of(config)) is not None:
-            recorded = operator_objects.price_rules(settings.labels, prices)
-            self._declare("prices", recorded, args.namespace)
+            price_rules = operator_objects.price_rules(settings.labels, prices)
+            self._declare("prices", price_rules, args.namespace)
         if settings.dashboards:
             self._declare_dashboards(settings, args.namespace)
         self.register_outputs({})
@@ -70,7 +70,7 @@ class Monitoring(Component):
     def _declare_dashboards(self, settings: PrometheusConfig, namespace: pulumi.Input[str]) -> None:
         """Declare a ConfigMap for each dashboard, which Grafana's sidecar loads."""
         for dashboard in DASHBOARDS:
-            file = path_of(dashboard)
+            file = dashboard_path(dashboard)
             core.v1.ConfigMap(
                 f"{self.name}-{dashboard.uid}",
                 metadata=meta.v1.ObjectMetaArgs(
@@ -94,7 +94,7 @@ def scraping_of(config: StackConfig) -> Scraping:
 
 
 def rule_groups(config: StackConfig) -> str:
-    """Return all recording rules and alerts of a stack, with its prices if they are known, as a file of Prometheus."""
+    """Return all recording rules and alerts of a stack as a Prometheus rule file, with its prices if they are known."""
     files = [operator_objects.rules({})]
     if (prices := prices_of(config)) is not None:
         files.append(operator_objects.price_rules({}, prices))
@@ -103,7 +103,7 @@ def rule_groups(config: StackConfig) -> str:
 
 
 def prices_of(config: StackConfig) -> Prices | None:
-    """Return the prices of a stack; None if one is unknown, or it buys no GPU nodes."""
+    """Return the prices of a stack; None if a price is unknown, or the stack buys no GPU nodes."""
     nodes: dict[str, float] = {}
     fixed = 0.0
     for item in cost.estimate(config).items:
@@ -120,6 +120,6 @@ def prices_of(config: StackConfig) -> Prices | None:
     budget = config.cost.budget
     return Prices(
         fixed_per_hour=round(fixed, 4),
-        gpu_node_per_hour=round(max(nodes.values()), 4),  # which pool a node is of is not known
+        gpu_node_per_hour=round(max(nodes.values()), 4),  # the rules do not know the pool of a node
         budget_per_month=budget.monthly_usd if budget else None,
     )

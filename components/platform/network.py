@@ -1,8 +1,8 @@
 """Network policies: default deny plus allow rules.
 
-Policies are additive: one denies all traffic of all pods of a namespace, and each further one allows
+Policies are additive: one denies all traffic of all pods of a namespace, and each further policy allows
 one connection. Pods in the network of the node (the spot watcher) and the kubelet with its probes and
-mounts are not subject to them. So only the watcher can reach the metadata service, which no policy
+mounts are not subject to them. Only the watcher can therefore reach the metadata service, which no policy
 allows, and no pod needs a rule for the storage.
 
 The API server is not a pod and its address depends on the cloud, so that only its port can be
@@ -32,9 +32,9 @@ from everstep.catalog.names import (
     GPU_METRICS_PORT,
 )
 
-METADATA_SERVICE = "169.254.169.254/32"  # same address in both clouds
+METADATA_SERVICE = "169.254.169.254/32"  # the address in both clouds
 POD_IDENTITY_AGENT = "169.254.170.23/32"
-"""Address of the agent that hands pods of EKS the credentials of their role, on each node."""
+"""Address, on each node, of the agent from which pods of EKS get the credentials of their role."""
 
 POD_IDENTITY_PORT = 80
 HTTPS_PORT = 443
@@ -57,7 +57,7 @@ class AllowRule:
         name: name of the policy.
         pods: labels of the pods to which it applies; empty: all pods of the namespace.
         egress: True for connections from these pods, False for connections to them.
-        peers: the other end; empty: any.
+        peers: pods or addresses at the other end; empty: any.
         ports: ports of the destination; empty: all.
     """
 
@@ -134,7 +134,7 @@ def job_rules(
 
     Args:
         with_controller: whether the controller runs there, and not in the system namespace.
-        with_etcd_users: whether a Job makes the credentials of etcd.
+        with_etcd_users: whether a Job creates the credentials of etcd.
         store_readers: labels of the pods that read an object store; None if none does.
     """
     rules = [
@@ -217,7 +217,7 @@ def _etcd_rules() -> list[AllowRule]:
 
 
 def _worker_rules() -> list[AllowRule]:
-    """Return the rules between workers, on all ports: each process group chooses its own."""
+    """Return the rules between workers, on all ports: each process group chooses its own ports."""
     peers = [_pods(WORKER)]
     metrics = Port(
         protocol="TCP",

@@ -1,7 +1,7 @@
 """The system namespace, and services of the GPU nodes: device plugins, metrics and the spot watcher.
 
-They use host paths or the host network. The pod security level of the job's namespace forbids both, so
-they have their own namespace, with the level `privileged`: `baseline` would forbid them too, and
+The services use host paths or the host network. The pod security level of the job's namespace forbids both.
+The services therefore have their own namespace with the level `privileged`: `baseline` would forbid them too, and
 Kubernetes has no level in between. Each container still has only the privileges that it needs.
 """
 
@@ -68,7 +68,7 @@ class NodeServices(Component):
         )
         policies = self._declare_policies() if args.config.network_policies else []
         guards = [self._namespace, *self._declare_logins(), *policies]
-        self._declare_services(self.child(after=guards))
+        self._declare_services(self.child(depends_on=guards))
         self.register_outputs({})
 
     def _declare_namespace(self) -> core.v1.Namespace:
@@ -86,7 +86,9 @@ class NodeServices(Component):
         if not self._args.logins:
             return []
         args = PullSecretArgs(logins=self._args.logins, namespace=self.namespace)
-        return [PullSecret(f"{self.name}-registries", args, self.child(after=[self._namespace]))]
+        return [
+            PullSecret(f"{self.name}-registries", args, self.child(depends_on=[self._namespace]))
+        ]
 
     def _declare_policies(self) -> list[pulumi.Resource]:
         policies = NetworkPolicies(
@@ -95,7 +97,7 @@ class NodeServices(Component):
                 namespace=self.namespace,
                 rules=system_rules(with_controller=self._args.with_controller),
             ),
-            self.child(after=[self._namespace]),
+            self.child(depends_on=[self._namespace]),
         )
         return [policies]
 

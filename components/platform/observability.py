@@ -1,7 +1,7 @@
 """GPU metrics for Prometheus: NVIDIA's DCGM exporter on every GPU node.
 
-A node must have only one exporter: two would compete for the counters of the GPU. A stack whose cloud
-has its own disables this one.
+A node must have only one exporter: two would compete for the counters of the GPU. If the cloud runs an exporter, the
+stack disables this one.
 """
 
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ def exporter(args: GpuMetricsArgs) -> NodeDaemon:
             ],
             ports=[core.v1.ContainerPortArgs(name="metrics", container_port=GPU_METRICS_PORT)],
             # The profiling counters require SYS_ADMIN.
-            security_context=daemon_security(read_only=False, add=["SYS_ADMIN"]),
+            security_context=daemon_security(read_only=False, capabilities=["SYS_ADMIN"]),
             resources=core.v1.ResourceRequirementsArgs(
                 requests={"cpu": "50m", "memory": "128Mi"}, limits={"memory": "1Gi"}
             ),

@@ -1,4 +1,4 @@
-"""Objects for a Prometheus operator: what it scrapes, and the rules that it evaluates.
+"""Objects for a Prometheus operator: its scrape targets, and the rules that it evaluates.
 
 The rules are in manifests/monitoring/rules.yaml. The stack declares these objects with its own
 namespaces and labels; `python -m components.platform.operator_objects` writes them for `kubectl apply` to
@@ -22,9 +22,9 @@ MANIFEST = FOLDER / "monitoring" / "operator.yaml"
 API_VERSION = "monitoring.coreos.com/v1"
 NAME = "everstep"
 HEAD = """\
-# For a Prometheus operator: what to scrape, recording rules and alerts. Generated from rules.yaml by
-# `python -m components.platform.operator_objects`; a stack declares the same with `platform.monitoring`.
-# `release` is the label by which an operator of kube-prometheus-stack selects them.
+# Objects for a Prometheus operator: monitors, recording rules and alerts. Generated from rules.yaml by
+# `python -m components.platform.operator_objects`; a stack declares the same objects with `platform.monitoring`.
+# `release` is the label by which an operator of kube-prometheus-stack selects the objects.
 """
 Json = dict[str, Any]
 
@@ -36,7 +36,7 @@ class Scraping:
     Attributes:
         labels: labels by which the operator selects the objects.
         seconds: seconds between two scrapes.
-        processes: worker processes of a pod, each with its own port.
+        processes: number of worker processes of a pod, each with its own port.
     """
 
     labels: Mapping[str, str]
@@ -49,9 +49,9 @@ class Prices:
     """Cost of the stack in USD, according to its price table.
 
     Attributes:
-        fixed_per_hour: everything but the GPU nodes.
-        gpu_node_per_hour: one GPU node.
-        budget_per_month: budget; None: there is none.
+        fixed_per_hour: price of all resources except the GPU nodes.
+        gpu_node_per_hour: price of one GPU node.
+        budget_per_month: monthly budget; None: there is no budget.
     """
 
     fixed_per_hour: float
@@ -109,12 +109,12 @@ def price_rules(operator_labels: Mapping[str, str], prices: Prices) -> Json:
         "everstep:gpu_node_usd_per_hour": prices.gpu_node_per_hour,
         "everstep:budget_usd_per_month": prices.budget_per_month,
     }
-    recorded = [
+    recording_rules = [
         {"record": name, "expr": f"vector({value})"}
         for name, value in values.items()
         if value is not None
     ]
-    spec = {"groups": [{"name": "everstep.prices", "rules": recorded}]}
+    spec = {"groups": [{"name": "everstep.prices", "rules": recording_rules}]}
     return _object("PrometheusRule", f"{NAME}-prices", operator_labels, spec)
 
 

@@ -10,7 +10,7 @@ from components.interface import Placement
 from everstep.catalog import names
 from everstep.catalog.names import NAME_LABEL
 
-USER = 10001  # owns no files in the images, so that pods write only to volumes
+USER = 10001  # user ID that owns no files in the images, so that pods write only to volumes
 PULL_POLICY = "IfNotPresent"
 PART_OF = {"app.kubernetes.io/part-of": "everstep"}
 
@@ -47,7 +47,7 @@ def container_security(*, read_only: bool = True) -> core.v1.SecurityContextArgs
 
 
 def tolerations(placement: Placement) -> list[core.v1.TolerationArgs] | None:
-    """Return the tolerations of a pod that may run on a pool; None if it needs none."""
+    """Return the tolerations of a pod that may run on a pool; None if the pool has no taints."""
     return [
         core.v1.TolerationArgs(
             key=taint.key, operator=taint.operator, value=taint.value, effect=taint.effect

@@ -1,4 +1,4 @@
-"""What a managed Prometheus scrapes: a job in the configuration of Prometheus itself.
+"""The scrape job of a managed Prometheus, in the format of Prometheus' own configuration.
 
 Objects for a Prometheus operator, which select the same pods, are in `operator_objects.py`.
 """
@@ -8,7 +8,7 @@ from typing import Any
 from components.platform.pods import PART_OF
 from everstep.catalog.names import JOB_NAMESPACE, SYSTEM_NAMESPACE
 
-MAX_TIMEOUT_SECONDS = 10  # Prometheus' default; never longer than the time to the next scrape
+MAX_TIMEOUT_SECONDS = 10  # default of Prometheus
 POD = "__meta_kubernetes_pod_"
 NAMESPACE = "__meta_kubernetes_namespace"
 TARGET_LABELS = {f"{POD}name": "pod", f"{POD}node_name": "node", NAMESPACE: "namespace"}
@@ -18,8 +18,8 @@ TARGET_LABELS = {f"{POD}name": "pod", f"{POD}node_name": "node", NAMESPACE: "nam
 def scrape_job(seconds: int) -> dict[str, Any]:
     """Return the job that scrapes the workers, the controller and the exporters of GPU nodes.
 
-    Labels of the metrics win: the controller's `namespace` is the job's, the exporter's `pod` names
-    the GPU's user.
+    Labels of the metrics take precedence: `namespace` of the controller's metrics is the job's namespace, and `pod` of
+    the exporter's metrics is the pod that uses the GPU.
 
     Args:
         seconds: seconds between two scrapes of a pod.

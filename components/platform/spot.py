@@ -54,7 +54,7 @@ class SpotWatcher(Component):
             f"{name}-watcher",
             metadata=daemon.metadata(),
             spec=daemon.spec(),
-            opts=self.child(after=rbac, delete_before_replace=True),
+            opts=self.child(depends_on=rbac, delete_before_replace=True),
         )
         self.register_outputs({})
 

@@ -17,7 +17,7 @@ from everstep.catalog.names import WORKER_CONTAINER
 
 
 def fail_at_backoff_limit(state: ObservedState) -> Plan | None:
-    """Fail a job if workers exceed backoffLimit and no other one can make progress."""
+    """Fail a job if workers exceed backoffLimit and no other worker can make progress."""
     spec = spec_of(state)
     exhausted = exhausted_workers(state, spec)
     if not exhausted:
@@ -29,22 +29,22 @@ def fail_at_backoff_limit(state: ObservedState) -> Plan | None:
 
 
 def exhausted_workers(state: ObservedState, spec: Spec) -> Mapping[int, str]:
-    """Return the workers that exceed backoffLimit, with a description, by index."""
-    limit, exhausted = spec.backoff_limit, dict[int, str]()
+    """Return the index and a description of each worker that exceeds backoffLimit."""
+    limit, descriptions = spec.backoff_limit, dict[int, str]()
     for index, record in sorted(state.status.workers.items()):
         if record.ended and record.failures > limit and record.cause != REMOVED:
             failures = count(record.failures, "consecutive failure")
-            exhausted[index] = f"exited with code {record.exit_code}, {failures}"
-    for pod in state.present:
+            descriptions[index] = f"exited with code {record.exit_code}, {failures}"
+    for pod in state.present_pods:
         if (
             spec.restart_policy in (RestartPolicy.ON_FAILURE, RestartPolicy.ALWAYS)
             and pod.crash_looping
             and pod.restarts > limit
         ):
-            exhausted[pod.index] = (
+            descriptions[pod.index] = (
                 f"exited with code {pod.exit_code}, restarted {pod.restarts} times"
             )
-    return exhausted
+    return descriptions
 
 
 def _others_can_progress(state: ObservedState, exhausted: Mapping[int, str]) -> bool:
@@ -52,9 +52,9 @@ def _others_can_progress(state: ObservedState, exhausted: Mapping[int, str]) -> 
 
     A pod that never had a node does not count: it may wait endlessly for capacity.
     """
-    pods = {pod.index: pod for pod in state.present}
+    pods = {pod.index: pod for pod in state.present_pods}
     others = {*pods, *state.status.workers} - set(exhausted)
-    return any(_can_progress(pods.get(i), state.status.workers.get(i)) for i in others)
+    return any(_can_progress(pods.get(index), state.status.workers.get(index)) for index in others)
 
 
 def _can_progress(pod: Pod | None, record: WorkerRecord | None) -> bool:

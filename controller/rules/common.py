@@ -77,10 +77,10 @@ def finish(state: ObservedState, kind: ConditionType, reason: str, message: str)
     return replace(state, status=replace(state.status, completion=state.now))
 
 
-def reset_records(state: ObservedState, removed: Iterable[Pod]) -> ObservedState:
-    """Return the state with new records for removed workers, so that their exits do not count."""
+def reset_records(state: ObservedState, pods: Iterable[Pod]) -> ObservedState:
+    """Return the state with new records for the workers of removed pods, so that their exits do not count."""
     records = dict(state.status.workers)
-    records |= {pod.index: WorkerRecord(pod=pod.uid, ended=True, cause=REMOVED) for pod in removed}
+    records |= {pod.index: WorkerRecord(pod=pod.uid, ended=True, cause=REMOVED) for pod in pods}
     return replace(state, status=replace(state.status, workers=records))
 
 
@@ -102,9 +102,9 @@ def make_plan(
     records = state.status.workers.values()
     status = replace(
         state.status,
-        active=len(state.running),
+        active=len(state.running_pods),
         succeeded=sum(record.succeeded for record in records),
-        failed=sum(pod.phase == "Failed" and not pod.terminating for pod in state.present),
+        failed=sum(pod.phase == "Failed" and not pod.terminating for pod in state.present_pods),
     )
     return Plan(
         status=status,

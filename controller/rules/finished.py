@@ -21,12 +21,12 @@ def clean_up(state: ObservedState) -> Plan | None:
     if not has_finished(state.job.status):
         return None
     status = replace(
-        state.job.status, active=len(state.running), observed_generation=state.job.generation
+        state.job.status, active=len(state.running_pods), observed_generation=state.job.generation
     )
     spec, completion = state.job.spec, state.job.status.completion
     if spec is None or completion is None:
         return Plan(status=status)
-    to_delete = state.lost_pod_deletions() + _selected_by_policy(state, spec)
+    to_delete = state.lost_pod_deletions() + _policy_deletions(state, spec)
     names = {deletion.pod.name for deletion in to_delete}
     delete_all = spec.run_policy.clean_pod_policy is CleanPodPolicy.ALL
     ttl, due = spec.run_policy.ttl_seconds_after_finished, None
@@ -41,13 +41,13 @@ def clean_up(state: ObservedState) -> Plan | None:
     )
 
 
-def _selected_by_policy(state: ObservedState, spec: Spec) -> tuple[Deletion, ...]:
+def _policy_deletions(state: ObservedState, spec: Spec) -> tuple[Deletion, ...]:
     """Return the deletions of cleanPodPolicy; after DeadlineExceeded, workers stop in any case."""
     policy = spec.run_policy.clean_pod_policy
     failed = state.status.condition(ConditionType.FAILED)
     exceeded = failed is not None and failed.is_true and failed.reason == DEADLINE_EXCEEDED
     deletions = []
-    for pod in state.present:
+    for pod in state.present_pods:
         selected = policy is CleanPodPolicy.ALL or (
             policy is CleanPodPolicy.RUNNING and not pod.ended
         )

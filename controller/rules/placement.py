@@ -10,13 +10,13 @@ from controller.status import ConditionType, Status
 from everstep.capacity.placement import State
 
 
-def with_placement(state: ObservedState, chosen: Plan) -> Plan:
+def with_placement(state: ObservedState, changes: Plan) -> Plan:
     """Return a plan with the condition of the job's zone and with its placeholders.
 
     A job that has finished, is suspended by its owner or no longer has zones requests nothing.
     """
     desired = state.placement.placeholders if state.placement else {}
-    if has_finished(chosen.status):
+    if has_finished(changes.status):
         desired = {}
     names = {
         placeholder_name(state.job.name, zone, number): PlaceholderRequest(zone=zone, number=number)
@@ -25,8 +25,8 @@ def with_placement(state: ObservedState, chosen: Plan) -> Plan:
     }
     existing = {pod.name for pod in state.placeholders}
     return replace(
-        chosen,
-        status=_with_condition(state, chosen.status),
+        changes,
+        status=_with_condition(state, changes.status),
         create_placeholders=tuple(
             request for name, request in names.items() if name not in existing
         ),
@@ -37,9 +37,9 @@ def with_placement(state: ObservedState, chosen: Plan) -> Plan:
 
 
 def _with_condition(state: ObservedState, status: Status) -> Status:
-    """Return a status with the condition Placed, of a job whose zone was decided in this pass.
+    """Return a status with the condition Placed, if the zone of the job was decided in this pass.
 
-    It is the first of the conditions, since readers of the list take the last one for the job's phase.
+    Placed is the first condition, since readers of the list interpret the last condition as the job's phase.
     """
     if state.placement is None or status.placement is None or has_finished(status):
         return status
@@ -50,7 +50,7 @@ def _with_condition(state: ObservedState, status: Status) -> Status:
         message=f"{status.placement.zone}: {status.placement.reason}",
         now=state.now,
     )
-    ordered = sorted(
+    conditions = sorted(
         status.conditions, key=lambda condition: condition.type != ConditionType.PLACED
     )
-    return replace(status, conditions=tuple(ordered))
+    return replace(status, conditions=tuple(conditions))

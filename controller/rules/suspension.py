@@ -20,7 +20,7 @@ from controller.status import ConditionType
 
 
 def suspend(state: ObservedState) -> Plan | None:
-    """Delete all pods of a suspended job or of one with 0 workers, and reset its records."""
+    """Delete all pods of a job that is suspended or has 0 workers, and reset its records."""
     spec = spec_of(state)
     if not state.suspended:
         return None
@@ -36,7 +36,7 @@ def suspend(state: ObservedState) -> Plan | None:
     )
     to_delete = tuple(
         Deletion(pod=pod, reason="the job is suspended")
-        for pod in state.present
+        for pod in state.present_pods
         if not pod.terminating
     )
     state = replace(state, status=replace(state.status, start=None, workers={}), exits=())

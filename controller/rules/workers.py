@@ -26,52 +26,54 @@ from controller.timestamps import format_time
 
 
 def reconcile_workers(state: ObservedState) -> Plan | None:
-    """Reconcile the number of workers: remove surplus, replace failed and create missing ones."""
+    """Reconcile the workers: remove surplus pods, replace failed pods and create missing pods."""
     spec = spec_of(state)
     state = accept_spec(mark_created(state), spec)
     if state.status.start is None:
         state = replace(state, status=replace(state.status, start=state.now))
-    leaving = list(state.placement.leave) if state.placement else []
-    surplus = _surplus(state, spec)
-    state = reset_records(state, (*surplus, *leaving))
-    replaced, state = _to_replace(state, surplus)
-    created, bought, state = _to_create(state, spec)
-    removed = [*surplus, *leaving]
-    state = _with_conditions(state.waking_at(deadline_of(state, spec)), spec, removed)
-    outdated = [pod for pod in state.active if pod not in removed and pod.bounds != spec.bounds]
+    leaving_pods = list(state.placement.leaving_pods) if state.placement else []
+    surplus_pods = _surplus_pods(state, spec)
+    removed_pods = [*surplus_pods, *leaving_pods]
+    state = reset_records(state, removed_pods)
+    failed_pods, state = _pods_to_replace(state, surplus_pods)
+    new_indices, on_demand_indices, state = _indices_to_create(state, spec)
+    state = _with_conditions(state.waking_at(deadline_of(state, spec)), spec, removed_pods)
+    outdated_pods = [
+        pod for pod in state.active_pods if pod not in removed_pods and pod.bounds != spec.bounds
+    ]
     services = {
-        state.job.worker_name(pod.index): pod.index for pod in state.pods if pod not in surplus
+        state.job.worker_name(pod.index): pod.index for pod in state.pods if pod not in surplus_pods
     }
-    services |= {state.job.worker_name(index): index for index in created}
+    services |= {state.job.worker_name(index): index for index in new_indices}
     return make_plan(
         state,
-        create_pods=created,
-        create_on_demand=bought,
+        create_pods=new_indices,
+        create_on_demand=on_demand_indices,
         delete_pods=(
-            *(Deletion(pod=pod, reason=_reason_of_surplus(state, pod)) for pod in surplus),
-            *(Deletion(pod=pod, reason=_reason_to_leave(state)) for pod in leaving),
+            *(Deletion(pod=pod, reason=_surplus_reason(state, pod)) for pod in surplus_pods),
+            *(Deletion(pod=pod, reason=_leaving_reason(state)) for pod in leaving_pods),
             *(
                 Deletion(pod=pod, reason=f"it is replaced: it {describe_exit(pod)}")
-                for pod in replaced
+                for pod in failed_pods
             ),
         ),
         create_services=tuple(
             sorted(index for name, index in services.items() if name not in state.services)
         ),
         delete_services=tuple(sorted(state.services - set(services))),
-        update_bounds=tuple(outdated),
+        update_bounds=tuple(outdated_pods),
         events=_left_out_events(state, spec),
     )
 
 
-def _reason_of_surplus(state: ObservedState, pod: Pod) -> str:
+def _surplus_reason(state: ObservedState, pod: Pod) -> str:
     if pod.on_demand:
         return "spot workers replace it"
     purchase = state.purchase
     return "the job was scaled in" if purchase is None or purchase.use_spot else purchase.reason
 
 
-def _reason_to_leave(state: ObservedState) -> str:
+def _leaving_reason(state: ObservedState) -> str:
     placement = state.status.placement
     return f"the group trains in {placement.zone}" if placement else ""
 
@@ -91,29 +93,29 @@ def _left_out_events(state: ObservedState, spec: Spec) -> tuple[Event, ...]:
 
 
 def _spot_target(state: ObservedState, spec: Spec) -> int:
-    """Return the number of spot workers to have.
+    """Return the desired number of spot workers.
 
-    If all are to be on demand, spot workers that train stay until the others do.
+    If all workers are to run on demand, running spot workers stay until enough on-demand workers run.
     """
     if state.purchase is None or state.purchase.use_spot:
         return spec.replicas
-    on_demand = sum(pod.on_demand for pod in state.running)
-    return 0 if on_demand >= state.bought else len(state.running) - on_demand
+    on_demand = sum(pod.on_demand for pod in state.running_pods)
+    return 0 if on_demand >= state.on_demand_workers else len(state.running_pods) - on_demand
 
 
-def _surplus(state: ObservedState, spec: Spec) -> list[Pod]:
-    """Return the pods to remove, of spot and of on-demand workers."""
-    pods = [pod for pod in state.staying if not pod.terminating]
+def _surplus_pods(state: ObservedState, spec: Spec) -> list[Pod]:
+    """Return the pods that exceed the desired numbers of spot and of on-demand workers."""
+    pods = [pod for pod in state.staying_pods if not pod.terminating]
     spot = [pod for pod in pods if not pod.on_demand]
     on_demand = [pod for pod in pods if pod.on_demand]
     return [
-        *_least_useful(spot, len(spot) - _spot_target(state, spec)),
-        *_least_useful(on_demand, len(on_demand) - state.bought),
+        *_least_useful_pods(spot, len(spot) - _spot_target(state, spec)),
+        *_least_useful_pods(on_demand, len(on_demand) - state.on_demand_workers),
     ]
 
 
-def _least_useful(candidates: list[Pod], number: int) -> list[Pod]:
-    """Return some pods: failed ones first, then pending ones, then the highest indices."""
+def _least_useful_pods(candidates: list[Pod], number: int) -> list[Pod]:
+    """Return this number of pods: failed pods first, then pending pods, then the highest indices."""
     ranks = {"Failed": 0, "Pending": 1, "Unknown": 2, "Running": 4}
 
     def usefulness(pod: Pod) -> tuple[int, int]:
@@ -123,19 +125,21 @@ def _least_useful(candidates: list[Pod], number: int) -> list[Pod]:
     return sorted(candidates, key=usefulness)[: max(number, 0)]
 
 
-def _to_replace(state: ObservedState, surplus: Collection[Pod]) -> tuple[list[Pod], ObservedState]:
-    """Return the failed pods whose back-off is over; until then a pod stays with its log."""
+def _pods_to_replace(
+    state: ObservedState, surplus_pods: Collection[Pod]
+) -> tuple[list[Pod], ObservedState]:
+    """Return the failed pods whose back-off is over; until then, a pod stays with its log."""
     failed = [
         pod
-        for pod in state.staying
-        if pod.phase == "Failed" and not pod.terminating and pod not in surplus
+        for pod in state.staying_pods
+        if pod.phase == "Failed" and not pod.terminating and pod not in surplus_pods
     ]
     due = {pod.index: state.status.workers[pod.index].not_before for pod in failed}
     ready = [pod for pod in failed if _is_due(due[pod.index], state.now)]
     return ready, state.waking_at(*due.values())
 
 
-def _to_create(
+def _indices_to_create(
     state: ObservedState, spec: Spec
 ) -> tuple[tuple[int, ...], frozenset[int], ObservedState]:
     """Return the indices of the pods to create, lowest first, and the indices among them to run on demand.
@@ -143,40 +147,43 @@ def _to_create(
     A pod occupies its index until its object is gone, so that a job never has more pods than
     replicas, except while it is scaled in, moves to another zone or has workers on demand.
     """
-    occupied = {pod.index for pod in state.pods}
-    spot = _missing(state, _spot_target(state, spec), on_demand=False)
-    bought = _missing(state, state.bought, on_demand=True)
-    candidates = range(spot + bought + len(occupied))
-    free = [index for index in candidates if index not in occupied][: spot + bought]
+    used_indices = {pod.index for pod in state.pods}
+    spot_count = _missing_count(state, _spot_target(state, spec), on_demand=False)
+    on_demand_count = _missing_count(state, state.on_demand_workers, on_demand=True)
+    count_to_create = spot_count + on_demand_count
+    candidates = range(count_to_create + len(used_indices))
+    free_indices = [index for index in candidates if index not in used_indices][:count_to_create]
     records = state.status.workers
-    due = {index: records[index].not_before for index in free if index in records}
-    ready = tuple(index for index in free if _is_due(due.get(index), state.now))
+    due = {index: records[index].not_before for index in free_indices if index in records}
+    ready = tuple(index for index in free_indices if _is_due(due.get(index), state.now))
     return (
         ready,
-        frozenset(ready[len(ready) - bought :] if bought else ()),
+        frozenset(ready[len(ready) - on_demand_count :] if on_demand_count else ()),
         state.waking_at(*due.values()),
     )
 
 
-def _missing(state: ObservedState, target: int, *, on_demand: bool) -> int:
-    """Return how many pods of one kind are missing; pods that leave for another zone do not count."""
-    leaving = [pod for pod in state.present if pod not in state.staying]
-    staying = sum(pod.on_demand is on_demand and pod not in leaving for pod in state.pods)
-    return max(target - staying, 0)
+def _missing_count(state: ObservedState, target: int, *, on_demand: bool) -> int:
+    """Return how many pods of one kind are missing; pods in a zone that the group leaves do not count."""
+    leaving_pods = [pod for pod in state.present_pods if pod not in state.staying_pods]
+    existing = sum(pod.on_demand is on_demand and pod not in leaving_pods for pod in state.pods)
+    return max(target - existing, 0)
 
 
 def _is_due(not_before: datetime | None, now: datetime) -> bool:
     return not_before is None or not_before <= now
 
 
-def _with_conditions(state: ObservedState, spec: Spec, surplus: Collection[Pod]) -> ObservedState:
+def _with_conditions(
+    state: ObservedState, spec: Spec, removed_pods: Collection[Pod]
+) -> ObservedState:
     """Return the state with the conditions that follow from its workers."""
-    running = [pod for pod in state.running if pod not in surplus]
-    enough = len(running) >= spec.min_replicas
+    running = [pod for pod in state.running_pods if pod not in removed_pods]
+    enough_run = len(running) >= spec.min_replicas
     state = state.with_condition(
         ConditionType.RUNNING,
-        is_true=enough,
-        reason="ElasticJobRunning" if enough else "TooFewWorkers",
+        is_true=enough_run,
+        reason="ElasticJobRunning" if enough_run else "TooFewWorkers",
         message=with_faults(state, _summary(state, spec, running)),
     )
     if not _still_suspended(state):
@@ -188,8 +195,8 @@ def _with_conditions(state: ObservedState, spec: Spec, surplus: Collection[Pod])
 
 
 def _summary(state: ObservedState, spec: Spec, running: Collection[Pod]) -> str:
-    """Return the number of running workers, and the reason if not all run, as text."""
-    desired = max(spec.replicas, state.bought)
+    """Return the number of running workers as text, with the reason if not all run."""
+    desired = max(spec.replicas, state.on_demand_workers)
     workers = count(desired, "worker")
     message = f"{len(running)} of {workers} running, at least {spec.min_replicas} needed"
     if (scaling := state.status.scaling) and scaling.desired < spec.max_replicas:
@@ -198,8 +205,8 @@ def _summary(state: ObservedState, spec: Spec, running: Collection[Pod]) -> str:
         message += f"; left out: {describe_exhausted(state, spec, index, description)}"
         if due := state.status.workers[index].not_before:
             message += f"; next attempt, preferably on another node, at {format_time(due)}"
-    if state.bought and state.purchase:
-        message += f"; {state.bought} on demand"
+    if state.on_demand_workers and state.purchase:
+        message += f"; {state.on_demand_workers} on demand"
     if len(running) < desired:
         message = "; ".join(filter(None, (message, state.last_error or _waiting_reason(state))))
     return message
@@ -208,18 +215,18 @@ def _summary(state: ObservedState, spec: Spec, running: Collection[Pod]) -> str:
 def _with_restarting(state: ObservedState, spec: Spec, running: Collection[Pod]) -> ObservedState:
     """Return the state with the condition Restarting."""
     indices = {pod.index for pod in running}
-    restarting = [
+    restarting_indices = [
         index
         for index, record in sorted(state.status.workers.items())
         if record.restarts and index not in indices
     ]
-    if not restarting or len(running) >= spec.replicas:
+    if not restarting_indices or len(running) >= spec.replicas:
         return state.with_condition_cleared(
             ConditionType.RESTARTING, "WorkersRestarted", "all workers run again"
         )
     causes = ", ".join(
         f"{state.job.worker_name(index)} ({state.status.workers[index].cause})"
-        for index in restarting
+        for index in restarting_indices
     )
     return state.with_condition(
         ConditionType.RESTARTING,
@@ -230,10 +237,10 @@ def _with_restarting(state: ObservedState, spec: Spec, running: Collection[Pod])
 
 
 def _still_suspended(state: ObservedState) -> bool:
-    """Return True if a job without nodes only requests some, which does not end its suspension."""
+    """Return True if a job without nodes only requests nodes, which does not end its suspension."""
     scaling = state.status.scaling
     requests = scaling is not None and scaling.basis is RaiseBasis.REQUEST
-    return requests and not any(pod.node for pod in state.active)
+    return requests and not any(pod.node for pod in state.active_pods)
 
 
 def _waiting_reason(state: ObservedState) -> str:
@@ -241,7 +248,7 @@ def _waiting_reason(state: ObservedState) -> str:
     return next(
         (
             f"{pod.name}: {pod.waiting_reason}"
-            for pod in state.present
+            for pod in state.present_pods
             if pod.waiting_reason and not pod.terminating
         ),
         "",

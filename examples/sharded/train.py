@@ -2,10 +2,10 @@
 
     everstep launch --nproc-per-node 2 examples/sharded/train.py
 
-Each block of the model is split as in Megatron-LM: the first matrix by columns, the second one by rows, so that a
-block needs one sum over the node's workers in each direction. A worker has its part of the parameters, gradients
-and momentum only. Across nodes the library sums and copies each part separately. A node is lost as a whole: the others
-have its state. Started as `python3 train.py`, the model is whole.
+Each block of the model is split as in Megatron-LM: the first matrix by columns, the second matrix by rows, so that a
+block needs one sum over the node's workers in each direction. A worker has only its part of the parameters, gradients
+and momentum. Across nodes, the library sums and copies each part separately. A node is lost as a whole: the other nodes
+have its state. `python3 train.py` trains an unsplit model.
 """
 
 import argparse
@@ -69,7 +69,7 @@ class Leave(torch.autograd.Function):
 
 
 class SplitBlock(nn.Module):
-    """One part of a residual block of two matrices, cut from the whole one.
+    """One part of a residual block of two matrices, cut from the whole block.
 
     Args:
         wide: the whole first matrix, split by columns.
@@ -90,9 +90,9 @@ class SplitBlock(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the output of the whole block."""
-        partial = torch.tanh(Enter.apply(x, self._sum_in_node) @ self.wide.T + self.wide_bias)
-        summed: torch.Tensor = Leave.apply(partial @ self.narrow.T, self._sum_in_node)
-        return x + summed
+        hidden = torch.tanh(Enter.apply(x, self._sum_in_node) @ self.wide.T + self.wide_bias)
+        output: torch.Tensor = Leave.apply(hidden @ self.narrow.T, self._sum_in_node)
+        return x + output
 
 
 def main() -> None:

@@ -63,8 +63,8 @@ def main() -> None:
 
     for batch in run:
         for (line,) in batch.microbatches():
-            predicted = model(line[:, :-1]).logits[:, -SUM_DIGITS:]
-            loss = cross_entropy(predicted.flatten(0, 1), line[:, -SUM_DIGITS:].flatten())
+            logits = model(line[:, :-1]).logits[:, -SUM_DIGITS:]
+            loss = cross_entropy(logits.flatten(0, 1), line[:, -SUM_DIGITS:].flatten())
             batch.backward(loss)
         batch.step()
 
@@ -82,8 +82,8 @@ def lines(pairs: torch.Tensor) -> TensorDataset:
 
 def correct_digits(model: GPT2LMHeadModel, line: torch.Tensor) -> torch.Tensor:
     """Return the share of correct digits of each sum, each predicted from the digits before it."""
-    predicted = model(line[:, :-1]).logits[:, -SUM_DIGITS:].argmax(-1)
-    return (predicted == line[:, -SUM_DIGITS:]).float().mean(1)
+    predictions = model(line[:, :-1]).logits[:, -SUM_DIGITS:].argmax(-1)
+    return (predictions == line[:, -SUM_DIGITS:]).float().mean(1)
 
 
 def parse() -> argparse.Namespace:

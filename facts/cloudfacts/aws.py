@@ -13,7 +13,7 @@ class Region:
     Attributes:
         name: name, such as `us-east-1`.
         description: the name that the console shows.
-        zone_letters: the last letters of its availability zones; empty where the data have none.
+        zone_letters: the last letters of its availability zones; empty if the data contain no zones.
     """
 
     name: str
@@ -39,8 +39,8 @@ class InstanceType:
         gpu_manufacturer: `NVIDIA` or `AMD`; empty without GPUs.
         gpu_model: model, such as `L40S`; empty without GPUs.
         gpu_memory_mib: memory of one GPU in MiB.
-        gpu_share: part of a physical GPU that each of the GPUs is; 1.0 for whole ones.
-        network_cards: network cards.
+        gpu_share: part of a physical GPU that each of the GPUs is; 1.0 for whole GPUs.
+        network_cards: number of network cards.
         efa_interfaces: maximum number of EFA interfaces; 0 without EFA.
     """
 
@@ -68,7 +68,7 @@ class InstanceType:
 
 
 UNDESCRIBED_GPU_FAMILIES = frozenset({"g2", "g4ad", "p6e-gb200"})
-"""Families with GPUs whose hardware the data do not have."""
+"""Families with GPUs whose hardware the data do not contain."""
 
 
 def family(instance_type: str) -> str:
@@ -82,9 +82,11 @@ def zones(region: str) -> tuple[str, ...]:
 
 
 def gpu_families() -> frozenset[str]:
-    """Return the families whose instance types have GPUs, including retired ones."""
-    current = {kind.family for kind in INSTANCE_TYPES.values() if kind.gpus}
-    return frozenset(current | set(RETIRED_GPU_FAMILIES) | UNDESCRIBED_GPU_FAMILIES)
+    """Return the families whose instance types have GPUs, including retired families."""
+    current_families = {
+        instance_type.family for instance_type in INSTANCE_TYPES.values() if instance_type.gpus
+    }
+    return frozenset(current_families | set(RETIRED_GPU_FAMILIES) | UNDESCRIBED_GPU_FAMILIES)
 
 
 def _regions() -> dict[str, Region]:
@@ -115,7 +117,7 @@ INSTANCE_TYPE_NAMES: frozenset[str] = frozenset(
     for name, sizes in load("aws_instance_type_names")["families"].items()
     for size in sizes.split()
 )
-"""The names of all instance types that the EC2 API has, including retired ones."""
+"""The names of all instance types of the EC2 API, including retired types."""
 
 RETIRED_GPU_FAMILIES: Mapping[str, str] = load("aws_retired")["families"]
-"""Family -> when AWS retired it, such as `in 2025`."""
+"""Family -> time of its retirement by AWS, such as `in 2025`."""

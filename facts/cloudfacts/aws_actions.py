@@ -1,6 +1,6 @@
 """The IAM actions by which Pulumi creates, reads, changes and deletes each type of AWS resource.
 
-Only for the types that the twin has. Source: Service Authorization Reference and the operations of the
+The table covers only the types that the twin has. Source: Service Authorization Reference and the operations of the
 Terraform provider that Pulumi's AWS provider is built on, 2026-11-22.
 """
 
@@ -313,8 +313,8 @@ CHANGING = ("Update", "Modify", "Replace")
 
 def actions_of(token: str) -> tuple[str, ...]:
     """Return the actions of a type of resource, with the actions for its tags; none for an unknown type."""
-    tagged = token.startswith(("aws:ec2/", "aws:vpc/"))
-    return tuple(sorted({*ACTIONS.get(token, ()), *(EC2_TAGS if tagged else ())}))
+    has_tags = token.startswith(("aws:ec2/", "aws:vpc/"))
+    return tuple(sorted({*ACTIONS.get(token, ()), *(EC2_TAGS if has_tags else ())}))
 
 
 def actions_to(verb: str, token: str) -> tuple[str, ...]:

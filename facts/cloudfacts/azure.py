@@ -16,7 +16,7 @@ class Location:
     Attributes:
         name: name, such as `westeurope`.
         zones: True if it has availability zones.
-        restricted: True if only subscriptions that Microsoft has admitted can use it.
+        restricted: True if only subscriptions with Microsoft's approval can use it.
     """
 
     name: str
@@ -35,7 +35,7 @@ class VmSize:
         gpus: GPUs that the operating system sees, whole or partitioned.
         gpu_model: model, such as `A100`; empty without GPUs.
         gpu_memory_mib: memory of one GPU in MiB.
-        gpu_share: part of a physical GPU that each of the GPUs is; 1.0 for whole ones.
+        gpu_share: part of a physical GPU that each of the GPUs is; 1.0 for whole GPUs.
     """
 
     name: str

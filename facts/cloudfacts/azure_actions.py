@@ -1,6 +1,6 @@
 """The Azure RBAC actions by which Pulumi creates, reads, changes and deletes each type of Azure resource.
 
-It covers only the types that a stack declares. Source: Azure permissions reference (learn.microsoft.com,
+The table covers only the types that a stack declares. Source: Azure permissions reference (learn.microsoft.com,
 "Azure resource provider operations") and "Service principal and identity permissions" of AKS, 2026-11-23.
 """
 
@@ -45,7 +45,7 @@ KINDS: Mapping[str, str] = {
 }
 """Type of resource -> its type in Resource Manager."""
 
-OTHERS: Mapping[str, tuple[str, ...]] = {
+FURTHER_ACTIONS: Mapping[str, tuple[str, ...]] = {
     # AKS checks the caller's permission on what it links to the cluster.
     "azure-native:containerservice:AgentPool": (
         "Microsoft.Network/virtualNetworks/subnets/join/action",
@@ -63,8 +63,8 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
 }
 """Type of resource -> actions besides reading, writing and deleting it."""
 
-NOT_DELETED = frozenset({"azure-native:storage:BlobServiceProperties"})
-"""Types that exist as long as their parent, which have no action to delete them."""
+UNDELETABLE_TYPES = frozenset({"azure-native:storage:BlobServiceProperties"})
+"""Types without an action that deletes them: they exist as long as their parent."""
 
 
 def actions_of(token: str) -> tuple[str, ...]:
@@ -72,8 +72,8 @@ def actions_of(token: str) -> tuple[str, ...]:
     kind = KINDS.get(token)
     if kind is None:
         return ()
-    verbs = ("read", "write") if token in NOT_DELETED else ("read", "write", "delete")
-    return tuple(sorted({*(f"{kind}/{verb}" for verb in verbs), *OTHERS.get(token, ())}))
+    verbs = ("read", "write") if token in UNDELETABLE_TYPES else ("read", "write", "delete")
+    return tuple(sorted({*(f"{kind}/{verb}" for verb in verbs), *FURTHER_ACTIONS.get(token, ())}))
 
 
 def all_actions() -> list[str]:

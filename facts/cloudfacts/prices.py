@@ -15,7 +15,7 @@ AS_OF: str = _TABLE["asOf"]
 
 @dataclass(frozen=True, kw_only=True)
 class MachinePrice:
-    """The price of one machine in USD per hour; None where no source is known.
+    """The price of one machine in USD per hour; None if no source is known.
 
     Attributes:
         on_demand: price on demand.
@@ -38,7 +38,7 @@ def machine(name: str, region: str) -> MachinePrice:
 
 
 def service(name: str) -> float | None:
-    """Return the price of a service in USD per hour; None where no source is known.
+    """Return the price of a service in USD per hour; None if no source is known.
 
     Raises:
         KeyError: the table has no such service.
@@ -48,7 +48,7 @@ def service(name: str) -> float | None:
 
 
 def storage(kind: str, gib: int) -> float | None:
-    """Return the price of storage in USD per hour; None where no source is known.
+    """Return the price of storage in USD per hour; None if no source is known.
 
     Raises:
         KeyError: the table has no such kind of storage.

@@ -1,7 +1,7 @@
-"""Service quotas of EC2: which of them an instance type counts against.
+"""Service quotas of EC2, and the quota of each instance type.
 
-Source: Service Quotas, service `ec2`, and EC2 User Guide, "EC2 instance type quotas" (2026-11-22). They count
-vCPUs, each in one region; in new accounts they are 0 for machines with GPUs.
+Source: Service Quotas, service `ec2`, and EC2 User Guide, "EC2 instance type quotas" (2026-11-22). A quota counts
+vCPUs in one region; in new accounts, the quotas of machines with GPUs are 0.
 """
 
 import re

@@ -45,7 +45,7 @@ class FakeCloud(Component):
         nodes = self._resource("nodes", control_plane)
         driver = self._resource("driver", nodes)
         provider = kubernetes.Provider(
-            f"{name}-kubernetes", kubeconfig="contexts: []", opts=self.child(after=[nodes])
+            f"{name}-kubernetes", kubeconfig="contexts: []", opts=self.child(depends_on=[nodes])
         )
         self.cluster = Cluster(
             provider=provider,
@@ -70,7 +70,7 @@ class FakeCloud(Component):
         self.register_outputs({})
 
     def _resource(self, part: str, *prerequisites: pulumi.Resource) -> pulumi.Resource:
-        return core.v1.ConfigMap(f"{self.name}-{part}", opts=self.child(after=prerequisites))
+        return core.v1.ConfigMap(f"{self.name}-{part}", opts=self.child(depends_on=prerequisites))
 
 
 def fake_cloud_graph(

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from components.cidr import (
-    LETTERS,
     MAX_VPC_PREFIX_LENGTH,
     MIN_VPC_PREFIX_LENGTH,
+    ZONE_LETTERS,
     ZoneBlocks,
     overlap,
     subnets,
@@ -21,7 +21,7 @@ networks = st.builds(
     st.integers(0, 2**32 - 1),
     st.integers(MIN_VPC_PREFIX_LENGTH, MAX_VPC_PREFIX_LENGTH),
 )
-zones = st.lists(st.sampled_from(LETTERS), unique=True, min_size=1).map(
+zones = st.lists(st.sampled_from(ZONE_LETTERS), unique=True, min_size=1).map(
     lambda letters: [f"us-east-1{letter}" for letter in letters]
 )
 

@@ -19,7 +19,7 @@ class OneConfigMap(Component):
     ) -> None:
         super().__init__("test:OneConfigMap", name, opts)
         siblings = [core.v1.ConfigMap(f"{name}-sibling", opts=self.child())] if sibling else []
-        core.v1.ConfigMap(f"{name}-child", opts=self.child(after=siblings))
+        core.v1.ConfigMap(f"{name}-child", opts=self.child(depends_on=siblings))
         self.register_outputs({})
 
 

@@ -58,22 +58,22 @@ def test_a_worker_is_scraped_until_it_has_joined() -> None:
         return responses[address]
 
     reader = JoinReader(respond)
-    assert reader.joined("u", [FIRST, SECOND]) == {FIRST.uid}
+    assert reader.joined_pods("u", [FIRST, SECOND]) == {FIRST.uid}
     responses = {SECOND.address: metrics(SECOND.name, 1)}
-    assert reader.joined("u", [FIRST, SECOND]) == {FIRST.uid, SECOND.uid}
+    assert reader.joined_pods("u", [FIRST, SECOND]) == {FIRST.uid, SECOND.uid}
     assert sorted(addresses) == [FIRST.address, SECOND.address, SECOND.address]
 
 
 def test_a_worker_with_a_new_process_or_pod_has_to_join_again() -> None:
     responses = {FIRST.address: metrics(FIRST.name, 3)}
     reader = JoinReader(lambda address: responses[address])
-    assert reader.joined("u", [FIRST]) == {FIRST.uid}
+    assert reader.joined_pods("u", [FIRST]) == {FIRST.uid}
 
     responses[FIRST.address] = metrics(FIRST.name, 0)
 
     restarted_pod = replace(FIRST, started=NOW + timedelta(seconds=5))
-    assert reader.joined("u", [restarted_pod]) == frozenset()
-    assert reader.joined("u", [replace(FIRST, uid="other")]) == frozenset()
+    assert reader.joined_pods("u", [restarted_pod]) == frozenset()
+    assert reader.joined_pods("u", [replace(FIRST, uid="other")]) == frozenset()
 
 
 def test_a_worker_that_does_not_run_or_has_no_address_is_not_scraped() -> None:
@@ -81,14 +81,14 @@ def test_a_worker_that_does_not_run_or_has_no_address_is_not_scraped() -> None:
         raise AssertionError(address)
 
     pods = [pod(0, "Pending", address="10.0.0.1"), pod(1, address="")]
-    assert JoinReader(refuse).joined("u", pods) == frozenset()
+    assert JoinReader(refuse).joined_pods("u", pods) == frozenset()
 
 
 def test_a_job_whose_move_has_ended_is_forgotten() -> None:
     responses = [metrics(FIRST.name, 3), metrics(FIRST.name, 0)]
     reader = JoinReader(lambda _: responses.pop(0))
-    reader.joined("u", [FIRST])
+    reader.joined_pods("u", [FIRST])
 
     reader.forget("u")
 
-    assert reader.joined("u", [FIRST]) == frozenset()
+    assert reader.joined_pods("u", [FIRST]) == frozenset()

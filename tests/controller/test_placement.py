@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.objects import Placeholder, Pod, read_placeholder, read_pod
-from controller.placement import JOIN_POLL_SECONDS, Observed, PlacementPlan, plan_placement
+from controller.placement import JOIN_POLL_SECONDS, ObservedPlacement, PlacementPlan, plan_placement
 from controller.placement_settings import PlacementSettings, read_settings
 from controller.placement_state import PlacementState
 from everstep.capacity.placement import State
@@ -51,9 +51,9 @@ def decide(
     stored_state = (
         PlacementState.from_json(json.loads(json.dumps(previous.to_json()))) if previous else None
     )
-    observed = Observed(
+    observed = ObservedPlacement(
         settings=settings,
-        wanted=wanted,
+        wanted_workers=wanted,
         min_workers=min_workers,
         max_workers=max_workers,
         pods=pods,
@@ -148,7 +148,7 @@ def test_a_complete_offer_moves_the_group_immediately_with_the_reason_and_the_zo
     state = moving_state([worker(0)])
 
     (move,) = state.moves
-    assert (move.origin, move.to, move.target, state.move_count) == (ZONE_A, ZONE_B, 4, 1)
+    assert (move.origin, move.destination, move.target, state.move_count) == (ZONE_A, ZONE_B, 4, 1)
     assert move.reason == f"{ZONE_B} offers 4 machines, 1 run here"
     assert state.reason == (
         f"from {ZONE_A} to {ZONE_B}, since {move.reason}; 0 of 4 workers run in {ZONE_B}, 0 have joined, "
@@ -185,14 +185,14 @@ def test_workers_of_the_old_zone_train_until_the_workers_of_the_new_zone_have_jo
     state = moving_state(old)
     new = new_workers(4)
 
-    assert decide([*old, *new[:3]], state, after=SHORT_SECONDS + 100, joined=new[:3]).leave == (
-        old[1],
-    ), "a worker that waits for a machine leaves immediately"
+    assert decide(
+        [*old, *new[:3]], state, after=SHORT_SECONDS + 100, joined=new[:3]
+    ).leaving_pods == (old[1],), "a worker that waits for a machine leaves immediately"
     early_plan = decide([*old, *new], state, after=SHORT_SECONDS + 100, joined=new[:3])
-    assert early_plan.leave == (old[1],), "a pod that runs need not have joined"
+    assert early_plan.leaving_pods == (old[1],), "a pod that runs need not have joined"
     assert NOW + timedelta(seconds=SHORT_SECONDS + 100 + JOIN_POLL_SECONDS) in early_plan.wake_times
     later_plan = decide([*old, *new], early_plan.state, after=SHORT_SECONDS + 101, joined=new)
-    assert later_plan.leave == tuple(old)
+    assert later_plan.leaving_pods == tuple(old)
     assert later_plan.state.moves[-1].unjoined == 0
 
 
@@ -208,10 +208,10 @@ def test_a_worker_that_runs_and_does_not_join_is_awaited_for_a_bounded_time() ->
     bound = SHORT_SECONDS + SETTINGS.join_seconds
 
     early_plan = decide([*old, *new], moving_state(old), after=bound - 1, joined=new[:2])
-    assert early_plan.leave == ()
+    assert early_plan.leaving_pods == ()
     assert NOW + timedelta(seconds=bound) in early_plan.wake_times
     later_plan = decide([*old, *new], early_plan.state, after=bound, joined=new[:2])
-    assert (later_plan.leave, later_plan.state.moves[-1].unjoined) == (tuple(old), 2)
+    assert (later_plan.leaving_pods, later_plan.state.moves[-1].unjoined) == (tuple(old), 2)
 
 
 def test_workers_that_restart_repeatedly_hold_up_a_move_for_a_bounded_time() -> None:
@@ -223,7 +223,7 @@ def test_workers_that_restart_repeatedly_hold_up_a_move_for_a_bounded_time() -> 
 
         plan = decide([*old, *new], moving_state(old), after=after)
 
-        assert plan.leave == (tuple(old) if after == bound else ())
+        assert plan.leaving_pods == (tuple(old) if after == bound else ())
 
 
 def test_only_as_many_workers_are_awaited_as_the_group_takes_in() -> None:
@@ -232,31 +232,31 @@ def test_only_as_many_workers_are_awaited_as_the_group_takes_in() -> None:
     early_plan = decide(
         [*old, *new], moving_state(old), after=SHORT_SECONDS + 5, max_workers=5, joined=new[:2]
     )
-    assert early_plan.leave == ()
+    assert early_plan.leaving_pods == ()
     plan = decide(
         [*old, *new], moving_state(old), after=SHORT_SECONDS + 5, max_workers=5, joined=new[:3]
     )
-    assert (plan.leave, plan.state.moves[-1].unjoined) == (tuple(old), 0)
+    assert (plan.leaving_pods, plan.state.moves[-1].unjoined) == (tuple(old), 0)
 
 
 def test_one_worker_leaves_first_if_on_demand_workers_fill_the_group() -> None:
     old = [worker(index, on_demand=True) for index in (6, 7, 8, 9)]
     state, new = moving_state(old), new_workers(4)
 
-    assert decide([*old, *new[:3]], state, after=SHORT_SECONDS, max_workers=4).leave == ()
-    assert decide([*old, *new], state, after=SHORT_SECONDS, max_workers=4).leave == (old[3],)
+    assert decide([*old, *new[:3]], state, after=SHORT_SECONDS, max_workers=4).leaving_pods == ()
+    assert decide([*old, *new], state, after=SHORT_SECONDS, max_workers=4).leaving_pods == (old[3],)
     old[3] = replace(old[3], terminating=True)
-    assert decide([*old, *new], state, after=SHORT_SECONDS + 1, max_workers=4).leave == ()
+    assert decide([*old, *new], state, after=SHORT_SECONDS + 1, max_workers=4).leaving_pods == ()
     plan = decide([*old, *new], state, after=SHORT_SECONDS + 2, max_workers=4, joined=new[:1])
-    assert plan.leave == tuple(old[:3])
+    assert plan.leaving_pods == tuple(old[:3])
 
 
 def test_all_workers_of_the_old_zone_leave_in_one_pass_so_that_the_group_changes_once() -> None:
     old, new = [worker(0), worker(1)], new_workers(4)
 
-    assert decide([*old, *new], moving_state(old), after=SHORT_SECONDS, joined=new).leave == tuple(
-        old
-    )
+    assert decide(
+        [*old, *new], moving_state(old), after=SHORT_SECONDS, joined=new
+    ).leaving_pods == tuple(old)
 
 
 def test_a_move_ends_when_no_worker_is_left_in_the_old_zone() -> None:
@@ -280,7 +280,7 @@ def test_a_move_whose_workers_do_not_start_is_abandoned_while_more_train_in_the_
 
     plan = decide([*old, *new], state, after=SHORT_SECONDS + SETTINGS.move_seconds)
 
-    assert (plan.state.zone, plan.leave) == (ZONE_A, tuple(new))
+    assert (plan.state.zone, plan.leaving_pods) == (ZONE_A, tuple(new))
     assert plan.state.moves[-1].abandoned
     last_state = decide(old, plan.state, after=SHORT_SECONDS + SETTINGS.move_seconds + 5).state
     assert (last_state.zone, last_state.move, last_state.state) == (ZONE_A, None, State.SHORT)
@@ -294,7 +294,7 @@ def test_a_move_with_fewer_workers_than_offered_is_ended_in_the_new_zone_if_no_f
 
     assert decide(
         [*old, *new], moving_state(old), after=SHORT_SECONDS + SETTINGS.move_seconds
-    ).leave == (old[0],)
+    ).leaving_pods == (old[0],)
 
 
 def test_the_bound_on_moves_survives_in_the_status() -> None:
@@ -351,7 +351,7 @@ def test_a_zone_that_was_removed_from_the_job_keeps_its_workers_until_it_is_shor
     workers = [worker(index) for index in range(4)]
     state = decide(workers, decide(workers).state, settings=settings)
 
-    assert (state.state.zone, state.leave, state.state.state) == (ZONE_A, (), State.SETTLED)
+    assert (state.state.zone, state.leaving_pods, state.state.state) == (ZONE_A, (), State.SETTLED)
     assert decide([], state.state, settings=settings).placeholders == {ZONE_B: 4, ZONE_C: 4}
 
 

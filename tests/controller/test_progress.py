@@ -4,7 +4,12 @@ from datetime import timedelta
 
 import pytest
 
-from controller.progress import ASK_AGAIN, ATTEMPTS, ProgressReader, read_share
+from controller.progress import (
+    MAX_SCRAPED_WORKERS,
+    SCRAPE_INTERVAL,
+    ProgressReader,
+    read_share,
+)
 from controller.worker_metrics import scrape
 from everstep.catalog.metrics import PLANNED_STEPS, STEP
 from everstep.elastic.accounting.metrics import Reading, serve
@@ -59,8 +64,8 @@ def test_the_next_worker_is_scraped_if_one_does_not_respond() -> None:
 
 def test_the_workers_that_run_for_longest_are_asked_first() -> None:
     """Workers that replace others do not train yet, and are as many as are asked in one pass."""
-    new = [pod(index, address="new", started=NOW) for index in range(ATTEMPTS)]
-    old = pod(ATTEMPTS, address="old", started=NOW - timedelta(hours=1))
+    new = [pod(index, address="new", started=NOW) for index in range(MAX_SCRAPED_WORKERS)]
+    old = pod(MAX_SCRAPED_WORKERS, address="old", started=NOW - timedelta(hours=1))
     reader = ProgressReader(lambda address: METRICS if address == "old" else "")
 
     assert reader.share("u", [*new, old], NOW) == 0.25
@@ -84,8 +89,8 @@ def test_workers_are_scraped_at_most_twice_a_minute_and_their_share_holds_in_bet
     pods = [pod(0, address="10.0.0.1")]
 
     assert reader.share("u", pods, NOW) == 0.1
-    assert reader.share("u", pods, NOW + ASK_AGAIN - timedelta(seconds=1)) == 0.1
-    assert reader.share("u", pods, NOW + ASK_AGAIN) == 0.2
+    assert reader.share("u", pods, NOW + SCRAPE_INTERVAL - timedelta(seconds=1)) == 0.1
+    assert reader.share("u", pods, NOW + SCRAPE_INTERVAL) == 0.2
     assert reader.share("v", pods, NOW) == 0.3, "each job's workers are scraped on their own"
 
 

@@ -44,7 +44,7 @@ DEADLINE = SpendingSettings(on_demand=OnDemand.FALLBACK, deadline_seconds=10 * H
 def worker(index: int, node: str | None = "spot-a", **fields: Any) -> Pod:
     started = None if node is None else NOW
     phase = "Pending" if node is None else "Running"
-    defaults = {"node": node, "bound": started, "started": started}
+    defaults = {"node": node, "bound_since": started, "started": started}
     return pod(index, **{"phase": phase, **defaults, **fields})
 
 
@@ -70,7 +70,7 @@ def decide(
     observed = ObservedSpending(
         settings=settings,
         created=NOW,
-        wanted=wanted,
+        wanted_workers=wanted,
         min_workers=min_workers,
         grace_seconds=30,
         pods=pods,
@@ -101,11 +101,11 @@ def test_a_machine_of_an_unknown_pool_has_the_highest_price_of_its_capacity() ->
 
 def test_a_pod_is_billed_from_its_binding_to_its_end_even_if_no_controller_runs() -> None:
     empty = decide().state
-    recent_pod = replace(worker(0), bound=NOW + timedelta(hours=1))
+    recent_pod = replace(worker(0), bound_since=NOW + timedelta(hours=1))
     ended_pod = worker(
         1,
         phase="Failed",
-        bound=NOW + timedelta(hours=1),
+        bound_since=NOW + timedelta(hours=1),
         finished=NOW + timedelta(hours=2),
     )
 
@@ -196,7 +196,7 @@ def state_with_share(share: float, hours: float, machines: int = 4) -> SpendingS
     return SpendingState(
         counted_at=NOW + timedelta(hours=hours),
         workers=machines,
-        share=Share(first=0.0, now=share, machine_seconds=seconds),
+        share=Share(first_share=0.0, newest_share=share, machine_seconds=seconds),
     )
 
 
@@ -218,14 +218,14 @@ def test_progress_before_the_first_observation_does_not_count_as_fast() -> None:
         [worker(index) for index in range(4)], first_state, DEADLINE, after=HOUR, share=0.85
     ).state
 
-    assert later.share == Share(first=0.8, now=0.85, machine_seconds=4 * HOUR)
+    assert later.share == Share(first_share=0.8, newest_share=0.85, machine_seconds=4 * HOUR)
 
 
 def test_a_worker_that_does_not_respond_changes_no_share() -> None:
     state = decide([worker(0)], state_with_share(0.5, 2), DEADLINE, after=3 * HOUR).state
 
     assert state.share is not None
-    assert state.share.now == 0.5
+    assert state.share.newest_share == 0.5
     assert state.share.machine_seconds == 12 * HOUR
 
 
@@ -250,7 +250,7 @@ def test_an_on_demand_worker_stays_until_the_spot_worker_that_replaces_it_has_jo
     counted_at = NOW + timedelta(hours=3.5)
     later_state = replace(state_with_share(0.25, 2), counted_at=counted_at)
     running = [on_demand_worker(index) for index in range(4)]
-    spot = worker(4, started=counted_at, bound=counted_at)
+    spot = worker(4, started=counted_at, bound_since=counted_at)
 
     def on_demand_workers(seconds: float, *pods: Pod) -> int:
         plan = decide([*pods], later_state, DEADLINE, after=3.5 * HOUR + seconds, share=0.25)
@@ -305,7 +305,7 @@ def test_a_state_survives_its_json() -> None:
         use_spot=False,
         reason="why",
         deadline=NOW,
-        share=Share(first=0.1, now=0.2, machine_seconds=10.0),
+        share=Share(first_share=0.1, newest_share=0.2, machine_seconds=10.0),
         starved_since=NOW,
         used_up=True,
     )
@@ -336,7 +336,7 @@ def test_settings_are_read_with_their_prices() -> None:
             PoolPrice(pool="x", on_demand=True, usd_per_hour=2.0),
         ),
     )
-    assert settings.due(NOW) == NOW + timedelta(hours=12)
+    assert settings.deadline_of(NOW) == NOW + timedelta(hours=12)
     assert read_spending(None) == (None, ())
 
 

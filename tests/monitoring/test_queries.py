@@ -84,7 +84,7 @@ def texts(folder: Path) -> str:
 def controller() -> Iterator[int]:
     """Yield the port of a controller's metrics that makes passes over one job."""
     metrics, stop = Metrics(), threading.Event()
-    metrics.leads.set(1)
+    metrics.leader.set(1)
     server = serve(metrics, 0, lambda: True)
     passes = threading.Thread(target=reconcile, args=(metrics, stop))
     passes.start()

@@ -57,7 +57,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "log groups of Container Insights that outlive the stack",
         "components/aws/container_insights.py",
-        "self.child(after=groups)",
+        "self.child(depends_on=groups)",
         "self.child()",
     ),
     Mutation(
@@ -117,8 +117,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "node groups that do not wait for the policies of their role",
         "components/aws/node_groups.py",
-        "after=[*self._role.policies, *(efa.prerequisites if efa else ())],",
-        "after=[*(efa.prerequisites if efa else ())],",
+        "depends_on=[*self._role.policies, *(efa.prerequisites if efa else ())],",
+        "depends_on=[*(efa.prerequisites if efa else ())],",
     ),
     Mutation(
         "desired size not ignored with an autoscaler",
@@ -153,13 +153,13 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "public API for all addresses",
         "components/aws/cluster.py",
-        "public_access_cidrs=list(ranges) or None",
+        "public_access_cidrs=list(public_cidrs) or None",
         "public_access_cidrs=None",
     ),
     Mutation(
         "public API without authorized ranges",
         "components/aws/cluster.py",
-        "endpoint_public_access=bool(ranges)",
+        "endpoint_public_access=bool(public_cidrs)",
         "endpoint_public_access=True",
     ),
     Mutation(
@@ -195,14 +195,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "cluster created before its log group",
         "components/aws/cluster.py",
-        "after=[logs, *role.policies]",
-        "after=[*role.policies]",
+        "depends_on=[logs, *role.policies]",
+        "depends_on=[*role.policies]",
     ),
     Mutation(
         "cluster that does not wait for the policies of its role",
         "components/aws/cluster.py",
-        "after=[logs, *role.policies]",
-        "after=[logs]",
+        "depends_on=[logs, *role.policies]",
+        "depends_on=[logs]",
     ),
     Mutation(
         "log group under a name that EKS does not use",
@@ -237,8 +237,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "add-on created before the policies of its role",
         "components/aws/addons.py",
-        "after=role.policies if role else ()",
-        "after=()",
+        "depends_on=role.policies if role else ()",
+        "depends_on=()",
     ),
     Mutation(
         "ports of the file system not open to the nodes",
@@ -261,13 +261,13 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "production file system without protection",
         "components/aws/fsx.py",
-        "opts=self.child(after=rules, protect=protect, timeout=CREATE_TIMEOUT)",
-        "opts=self.child(after=rules)",
+        "opts=self.child(depends_on=rules, protect=protect, timeout=CREATE_TIMEOUT)",
+        "opts=self.child(depends_on=rules)",
     ),
     Mutation(
         "file system before its network rules",
         "components/aws/fsx.py",
-        "opts=self.child(after=rules, protect=protect, timeout=CREATE_TIMEOUT)",
+        "opts=self.child(depends_on=rules, protect=protect, timeout=CREATE_TIMEOUT)",
         "opts=self.child(protect=protect)",
     ),
     Mutation(
@@ -313,7 +313,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "NAT gateway created before the internet gateway",
         "components/aws/network.py",
-        "opts=self.child(after=[route, association])",
+        "opts=self.child(depends_on=[route, association])",
         "opts=self.child()",
     ),
     Mutation(
@@ -379,8 +379,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "GPU pool that never scales to zero",
         "components/azure/node_pools.py",
-        "min_count=pool.min_nodes if scales else None",
-        "min_count=1 if scales else None",
+        "min_count=pool.min_nodes if autoscaled else None",
+        "min_count=1 if autoscaled else None",
     ),
     Mutation(
         "maximum price not set",

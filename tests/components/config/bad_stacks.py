@@ -164,7 +164,7 @@ CASES = [
         EKS,
         {"cluster.network.vpcId": "vpc-0123456789abcdef0"},
         "cluster.network.privateSubnetIds",
-        ("no subnet for us-east-1a, us-east-1b", "add zone: subnet-id"),
+        ("no subnet for us-east-1a, us-east-1b", "add ZONE: SUBNET_ID"),
     ),
     wrong_key(
         EKS,
@@ -505,7 +505,7 @@ CASES = [
     wrong_pool(
         EKS,
         "storage.existing.zone",
-        "the zone of no GPU pool (us-east-1a)",
+        "has no GPU pool (zones with one: us-east-1a)",
         "add a pool in us-east-1b",
         b={"zone": "us-east-1a"},
         extra={"storage.existing": FILE_SYSTEM},
@@ -1200,7 +1200,7 @@ CASES = [
         wrong_key(LOCAL, "storage.path", path, "of the operating system", "/mnt/everstep")
         for path in ("/", "/etc", "/proc/1", "/var/lib/kubelet/pods", "/var")
     ),
-    wrong_key(LOCAL, "storage.path", "/srv/../etc", "has .. in it"),
+    wrong_key(LOCAL, "storage.path", "/srv/../etc", "contains .."),
     # --- environment variables
     *(
         Case(

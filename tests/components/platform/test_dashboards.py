@@ -13,7 +13,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard as GrafanaDashboar
 from components.docs.metric_table import read_rules
 from components.platform import dashboards
 from components.platform.dashboard_json import Dashboard
-from components.platform.dashboards import DASHBOARDS, path_of, text_of
+from components.platform.dashboards import DASHBOARDS, dashboard_path, dashboard_text
 from everstep.catalog.metrics import EXPORTERS
 
 NAME = re.compile(r"\b(?:everstep|elasticjob|node_gpu|DCGM|kubelet)[\w:]*[_:][\w:]+")
@@ -53,13 +53,13 @@ for_each_dashboard = pytest.mark.parametrize(
 
 @for_each_dashboard
 def test_the_file_is_current(dashboard: Dashboard) -> None:
-    assert path_of(dashboard).read_text() == text_of(dashboard), "run `make docs`"
+    assert dashboard_path(dashboard).read_text() == dashboard_text(dashboard), "run `make docs`"
 
 
 def test_the_folder_has_no_other_file() -> None:
     files = set(dashboards.DASHBOARDS_FOLDER.iterdir())
 
-    assert files == {path_of(dashboard) for dashboard in DASHBOARDS}
+    assert files == {dashboard_path(dashboard) for dashboard in DASHBOARDS}
 
 
 @for_each_dashboard

@@ -10,7 +10,7 @@ import yaml
 
 from components.config import from_mapping
 from components.platform import operator_objects
-from components.platform.dashboards import DASHBOARDS, path_of
+from components.platform.dashboards import DASHBOARDS, dashboard_path
 from components.platform.monitoring import prices_of
 from components.platform.operator_objects import Prices, Scraping
 from tests.components.config.bad_stacks import AKS, EKS, LOCAL
@@ -162,7 +162,7 @@ def test_dashboards_are_config_maps_with_the_label_of_the_sidecar() -> None:
         inputs = graph[f"training-monitoring-{dashboard.uid}"].inputs
 
         assert inputs["metadata"]["labels"]["grafana_dashboard"] == "1"
-        assert inputs["data"] == {f"{dashboard.uid}.json": path_of(dashboard).read_text()}
+        assert inputs["data"] == {f"{dashboard.uid}.json": dashboard_path(dashboard).read_text()}
 
 
 def test_the_upstream_controller_has_no_monitor() -> None:

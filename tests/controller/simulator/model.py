@@ -71,7 +71,7 @@ class ModelCluster(KubernetesClient):
     def job(self, _namespace: str, _name: str) -> Any:
         return None if self.deleted else copy.deepcopy(self.source)
 
-    def owned(self, kind: str, *_: str) -> list[Any]:
+    def owned_objects(self, kind: str, *_: str) -> list[Any]:
         return copy.deepcopy(list((self.pods if kind == "pods" else self.services).values()))
 
     def nodes(self, names: Iterable[str]) -> dict[str, Node | None]:

@@ -95,13 +95,17 @@ class Moves(RuleBasedStateMachine):
         """Check that the workers that stop are not needed."""
         if move.abandoned:
             return
-        old, new, seconds = running[move.left], running[move.to], self.cluster.now - move.began
+        old, new, seconds = (
+            running[move.leaving_zone],
+            running[move.destination],
+            self.cluster.now - move.began,
+        )
         is_overdue = seconds >= timedelta(seconds=MOVE)
         assert new >= min(move.target, WORKERS) or (is_overdue and new >= old), (
             "workers that train leave only when the others run"
         )
         free_places = max(WORKERS - old, 1)
-        assert new - awaited_workers[move.to] >= min(
+        assert new - awaited_workers[move.destination] >= min(
             move.target, new, free_places
         ) or seconds >= timedelta(seconds=MOVE + JOIN), (
             "workers that train leave only when the others have joined, or were awaited for long enough"
@@ -168,7 +172,7 @@ class Moves(RuleBasedStateMachine):
         if hasattr(self, "cluster") and (placement := self.placement()):
             assert placement.reason
             assert {zone_of(pod) for pod in self.cluster.pods.values()} <= {
-                placement.zone, *([placement.move.left] if placement.move else [])
+                placement.zone, *([placement.move.leaving_zone] if placement.move else [])
             }, "workers are in the zone of the group, or in the zone that it leaves"  # fmt: skip
 
     def teardown(self) -> None:
