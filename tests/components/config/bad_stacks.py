@@ -1085,7 +1085,7 @@ CASES = [
     ),
     wrong_source(LOCAL, "/mnt/photos.tar", "below the top of the volume", "uploads/photos.tar"),
     wrong_source(LOCAL, "../photos.tar", "below the top of the volume", "uploads/photos.tar"),
-    wrong_source(LOCAL, "photos.tar.gz", "an archive that is not compressed", "uploads/photos.tar"),
+    wrong_source(LOCAL, "photos.tar.gz", "nor an uncompressed archive", "uploads/photos.tar"),
     Case(
         EKS,
         {"job.gpusPerWorker": 4},
