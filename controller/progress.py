@@ -10,17 +10,22 @@ from datetime import datetime, timedelta
 
 from controller.objects import Pod
 from controller.worker_metrics import read_values, scrape
-from everstep.catalog.metrics import PLANNED_STEPS, STEP
+from everstep.catalog.metrics import PLANNED_STEPS, STEP, WORKER_STEPS
 
 SCRAPE_INTERVAL = timedelta(seconds=30)
 MAX_SCRAPED_WORKERS = 3  # limit for one pass
 
 
 def read_share(text: str) -> float | None:
-    """Return the completed share in the metrics of a worker; None if they do not contain it."""
-    values = read_values(text.splitlines(), STEP, PLANNED_STEPS)
+    """Return the completed share in the metrics of a worker; None if they do not contain it.
+
+    A worker that has completed no step itself exports step 0 until it has the state of its group.
+    """
+    values = read_values(text.splitlines(), STEP, PLANNED_STEPS, WORKER_STEPS)
     step, planned_steps = values.get(STEP), values.get(PLANNED_STEPS)
     if step is None or not planned_steps or not 0 <= step <= planned_steps:
+        return None
+    if values.get(WORKER_STEPS) == 0:
         return None
     return step / planned_steps
 
@@ -29,8 +34,7 @@ def read_share(text: str) -> float | None:
 class ProgressReader:
     """Reader of the shares of all jobs, each at most twice a minute.
 
-    Passes in between get the same share. Without it, a pass that writes the status would count machine time in which
-    nothing was completed.
+    Passes in between get the same share: most passes do not write the status, and a share that only they get is lost.
 
     Attributes:
         scrape: returns the metrics at the address of a pod.
@@ -54,7 +58,8 @@ class ProgressReader:
             return None
         scraped_at, share = self._shares.get(uid, (None, None))
         if scraped_at is None or now - scraped_at >= SCRAPE_INTERVAL:
-            share = next(filter(None, map(self._share_of, addresses[:MAX_SCRAPED_WORKERS])), None)
+            shares = map(self._share_of, addresses[:MAX_SCRAPED_WORKERS])
+            share = next((share for share in shares if share is not None), None)
             self._shares[uid] = now, share
         return share
 

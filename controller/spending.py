@@ -221,21 +221,23 @@ def _machine(observed: ObservedSpending, pod: Pod) -> Machine:
 
 
 def _with_share(observed: ObservedSpending, last_state: SpendingState) -> Share | None:
-    """Return the completed share of the training with the machine time in which it grew."""
-    newest_share = (
-        last_state.share.newest_share
-        if observed.share is None and last_state.share
-        else observed.share
-    )
-    if newest_share is None:
-        return None
-    if last_state.share is None:
-        return Share(first_share=newest_share, newest_share=newest_share)
+    """Return the completed share of the training with the machine time in which it grew.
+
+    Machine time without a known share is pending until the next share is read: counted before the steps that were
+    completed in it, it would make the training seem slower, and machines would be bought for the difference.
+    """
+    last_share, share = last_state.share, observed.share
+    if last_share is None:
+        return None if share is None else Share(first_share=share, newest_share=share)
     elapsed = max((observed.now - last_state.counted_at).total_seconds(), 0.0)
+    pending_seconds = last_share.pending_seconds + last_state.workers * elapsed
+    if share is None:
+        return replace(last_share, pending_seconds=pending_seconds)
     return replace(
-        last_state.share,
-        newest_share=newest_share,
-        machine_seconds=last_state.share.machine_seconds + last_state.workers * elapsed,
+        last_share,
+        newest_share=share,
+        machine_seconds=last_share.machine_seconds + pending_seconds,
+        pending_seconds=0.0,
     )
 
 

@@ -36,11 +36,13 @@ class Share:
         first_share: the first known share, from 0 to 1.
         newest_share: the newest share, from 0 to 1.
         machine_seconds: time of running workers in between.
+        pending_seconds: time of running workers since the newest share was read.
     """
 
     first_share: float
     newest_share: float
     machine_seconds: float = 0.0
+    pending_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,12 +162,15 @@ def _share(source: Mapping[str, Any] | None) -> Share | None:
         first_share=source["first"],
         newest_share=source["now"],
         machine_seconds=source.get("machineSeconds", 0.0),
+        pending_seconds=source.get("pendingSeconds", 0.0),
     )
 
 
 def _share_json(share: Share) -> dict[str, Any]:
+    pending_seconds = round(share.pending_seconds, DIGITS)
     return {
         "first": round(share.first_share, DIGITS),
         "now": round(share.newest_share, DIGITS),
         "machineSeconds": round(share.machine_seconds, DIGITS),
+        **({"pendingSeconds": pending_seconds} if pending_seconds else {}),
     }

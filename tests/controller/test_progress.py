@@ -27,6 +27,22 @@ def test_the_share_is_the_completed_fraction_of_the_planned_steps() -> None:
     assert read_share(METRICS) == 0.25
 
 
+def test_a_group_that_returned_to_its_beginning_has_a_share_of_zero() -> None:
+    metrics = METRICS.replace(" 250.0", " 0.0")
+
+    assert ProgressReader(lambda _: metrics).share("u", [pod(0, address="10.0.0.1")], NOW) == 0.0
+
+
+def test_a_worker_that_has_not_joined_has_no_share() -> None:
+    """It exports step 0 until it has the state of its group."""
+    new_worker = METRICS.replace(" 250.0", " 0.0").replace(" 7.0", " 0.0")
+    reader = ProgressReader(lambda address: METRICS if address == "old" else new_worker)
+    new = pod(0, address="new", started=NOW - timedelta(hours=1))
+
+    assert read_share(new_worker) is None
+    assert reader.share("u", [new, pod(1, address="old", started=NOW)], NOW) == 0.25
+
+
 @pytest.mark.parametrize(
     "text",
     [

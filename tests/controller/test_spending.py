@@ -221,12 +221,44 @@ def test_progress_before_the_first_observation_does_not_count_as_fast() -> None:
     assert later.share == Share(first_share=0.8, newest_share=0.85, machine_seconds=4 * HOUR)
 
 
-def test_a_worker_that_does_not_respond_changes_no_share() -> None:
-    state = decide([worker(0)], state_with_share(0.5, 2), DEADLINE, after=3 * HOUR).state
+def test_the_work_of_a_training_is_the_same_while_no_share_is_read() -> None:
+    # With 4 machines, half of the training took 2 h. The other half takes as long, so that 5 h are left after 3 h.
+    silent = decide((), state_with_share(0.5, 2), DEADLINE, after=3 * HOUR).state
+
+    assert silent.share == Share(
+        first_share=0.0, newest_share=0.5, machine_seconds=8 * HOUR, pending_seconds=4 * HOUR
+    )
+    assert silent.reason.startswith(f"{5 * HOUR:.0f} s of reserve are left")
+
+
+def test_machine_time_without_a_known_share_counts_when_the_next_share_is_read() -> None:
+    pods = [worker(index) for index in range(4)]
+    silent = decide(pods, state_with_share(0.5, 2), DEADLINE, after=3 * HOUR).state
+
+    state = decide(pods, silent, DEADLINE, after=4 * HOUR, share=0.75).state
+
+    assert state.share == Share(first_share=0.0, newest_share=0.75, machine_seconds=16 * HOUR)
+
+
+@given(
+    passes=st.lists(
+        st.tuples(st.integers(round(PASS_SECONDS), 5000), st.none() | st.floats(0, 1)), max_size=20
+    ),
+    workers=st.integers(1, 4),
+)
+def test_machine_time_is_counted_from_the_first_share_to_the_newest_one_and_pending_afterwards(
+    passes: list[tuple[int, float | None]], workers: int
+) -> None:
+    pods = [worker(index) for index in range(workers)]
+    state, seconds, newest_read = decide(pods, None, DEADLINE, share=0.1).state, 0, 0
+    for gap, share in passes:
+        seconds += gap
+        state = decide(pods, state, DEADLINE, after=seconds, share=share).state
+        newest_read = newest_read if share is None else seconds
 
     assert state.share is not None
-    assert state.share.newest_share == 0.5
-    assert state.share.machine_seconds == 12 * HOUR
+    assert state.share.machine_seconds == pytest.approx(workers * newest_read, abs=1e-3)
+    assert state.share.pending_seconds == pytest.approx(workers * (seconds - newest_read), abs=1e-3)
 
 
 def test_without_progress_the_smallest_group_is_bought_after_a_while_without_spot() -> None:
@@ -305,7 +337,7 @@ def test_a_state_survives_its_json() -> None:
         use_spot=False,
         reason="why",
         deadline=NOW,
-        share=Share(first_share=0.1, newest_share=0.2, machine_seconds=10.0),
+        share=Share(first_share=0.1, newest_share=0.2, machine_seconds=10.0, pending_seconds=5.0),
         starved_since=NOW,
         used_up=True,
     )
