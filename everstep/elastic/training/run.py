@@ -92,6 +92,7 @@ class Run:
     ) -> None:
         run_options = options_from(options)
         hooks = hooks or RunHooks()
+        _check_whole(model)
         size = size_of(dataset, dataset_size)
         device = _device_of(model)
         states = _all_states(states or {}, scheduler, scaler, run_options)
@@ -375,6 +376,18 @@ def _worker(
     worker_group = group[0] if group else connect(device, accounting)
     path = folder / "journal" / f"{worker_name()}.jsonl" if folder else Path(os.devnull)
     return Worker(worker_group, accounting, Journal(path), device, RankAssignment.single())
+
+
+def _check_whole(model: nn.Module) -> None:
+    """Raise EverstepError if torch has split a parameter over processes: it would be copied and summed as a whole."""
+    for name, parameter in model.named_parameters():
+        if hasattr(parameter, "to_local"):  # a DTensor; importing its class takes a second
+            raise EverstepError(
+                f"the parameter {name} is a {type(parameter.data).__name__}, of which this process has "
+                "one part; Run sums and copies ordinary tensors",
+                "Pass a model that fully_shard or parallelize_module has not split. To split it over the "
+                "workers of a node, keep the parts as ordinary parameters, as examples/sharded/train.py does.",
+            )
 
 
 def _device_of(model: nn.Module) -> torch.device:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import TensorDataset
 
 from everstep import elastic
@@ -348,6 +350,20 @@ def test_arguments_that_are_not_valid_are_refused_with_a_reason(error: str) -> N
 def test_an_optimizer_of_other_parameters_is_refused() -> None:
     with pytest.raises(EverstepError, match="are not the model's"):
         start_run(network(), torch.optim.SGD(network().parameters(), lr=0.1))
+
+
+def test_a_model_that_torch_has_split_over_processes_is_refused(tmp_path: Path) -> None:
+    distributed.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        model = network()
+        fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+        with pytest.raises(EverstepError, match="is a DTensor") as exception:
+            start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    finally:
+        distributed.destroy_process_group()
+
+    assert "the parameter 0.weight" in exception.value.problem
+    assert "examples/sharded" in exception.value.fix
 
 
 def test_a_loss_that_is_not_reported_is_still_checked() -> None:
