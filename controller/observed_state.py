@@ -20,6 +20,7 @@ from controller.scaling import (
     desired_replicas,
 )
 from controller.spending import ObservedSpending, SpendingPlan, plan_spending
+from controller.spending_state import ReadShare
 from controller.status import ConditionType, Status
 from everstep.capacity.on_demand import Purchase
 from everstep.catalog.names import ZONE_LABEL
@@ -101,7 +102,7 @@ class ObservedState:
         return [pod for pod in self.present_pods if move is None or pod.zone != move.leaving_zone]
 
     def with_spending(
-        self, share: float | None, nodes: Mapping[str, Node | None]
+        self, share: ReadShare | None, nodes: Mapping[str, Node | None]
     ) -> "ObservedState":
         """Return the state with the spending of the job and its plan; a used-up budget suspends the job.
 
@@ -273,7 +274,7 @@ def observe(
     schedulable: int | None = None,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     placeholders: Sequence[Placeholder] = (),
-    share: float | None = None,
+    share: ReadShare | None = None,
     joined: frozenset[str] = frozenset(),
 ) -> ObservedState:
     """Return the observed state of a job.
@@ -289,7 +290,7 @@ def observe(
             capacity.
         timeouts: delays before a job follows a change of capacity.
         placeholders: its placeholders.
-        share: completed share of its training; None if it is not known.
+        share: completed share of its training when it was last read; None if it is not known.
         joined: uids of the pods that are known to have joined the group.
     """
     sorted_pods = tuple(sorted((_with_zone(pod, nodes) for pod in pods), key=lambda pod: pod.index))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from controller.objects import Pod
+from controller.spending_state import ReadShare
 from controller.worker_metrics import read_values, scrape
 from everstep.catalog.metrics import PLANNED_STEPS, STEP, WORKER_STEPS
 
@@ -41,9 +42,9 @@ class ProgressReader:
     """
 
     scrape: Callable[[str], str] = scrape
-    _shares: dict[str, tuple[datetime, float | None]] = field(default_factory=dict)
+    _reads: dict[str, tuple[datetime, ReadShare | None]] = field(default_factory=dict)
 
-    def share(self, uid: str, pods: Iterable[Pod], now: datetime) -> float | None:
+    def share(self, uid: str, pods: Iterable[Pod], now: datetime) -> ReadShare | None:
         """Return the completed share of a job's training; None if no worker exported it when scraped.
 
         Args:
@@ -56,16 +57,18 @@ class ProgressReader:
         addresses = [pod.address for pod in running]
         if not addresses:
             return None
-        scraped_at, share = self._shares.get(uid, (None, None))
+        scraped_at, read = self._reads.get(uid, (None, None))
         if scraped_at is None or now - scraped_at >= SCRAPE_INTERVAL:
             shares = map(self._share_of, addresses[:MAX_SCRAPED_WORKERS])
-            share = next((share for share in shares if share is not None), None)
-            self._shares[uid] = now, share
-        return share
+            read = next(
+                (ReadShare(value=share, read_at=now) for share in shares if share is not None), None
+            )
+            self._reads[uid] = now, read
+        return read
 
     def forget(self, uid: str) -> None:
         """Forget a job that has ended."""
-        self._shares.pop(uid, None)
+        self._reads.pop(uid, None)
 
     def _share_of(self, address: str) -> float | None:
         try:

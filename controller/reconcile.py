@@ -23,6 +23,7 @@ from controller.pods import render_pod, render_service
 from controller.progress import ProgressReader
 from controller.rules.common import has_finished
 from controller.scaling import Scaling, Timeouts
+from controller.spending_state import ReadShare
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class Reconciler:
             )
         )  # fmt: skip
 
-    def _share(self, job: ElasticJob, pods: list[Pod], now: datetime) -> float | None:
+    def _share(self, job: ElasticJob, pods: list[Pod], now: datetime) -> ReadShare | None:
         """Return the completed share of the training of a job with a deadline."""
         spending = job.spec.spending if job.spec else None
         if spending is None or not spending.has_deadline or has_finished(job.status):

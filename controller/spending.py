@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from controller.objects import Node, Pod
 from controller.spending_settings import SpendingSettings
-from controller.spending_state import HOUR, Machine, Share, SpendingState
+from controller.spending_state import HOUR, Machine, ReadShare, Share, SpendingState
 from everstep.capacity.on_demand import (
     POLICIES,
     Progress,
@@ -52,7 +52,7 @@ class ObservedSpending:
         grace_seconds: time in which a worker ends after its deletion.
         pods: pods of its workers whose node is not lost.
         nodes: nodes of these pods, by name.
-        share: completed share of the training; None if no worker reported it.
+        share: completed share of the training when it was last read; None if no worker exported it.
         runs: False if the job is suspended by its owner or its training has ended.
         now: the current time.
     """
@@ -64,7 +64,7 @@ class ObservedSpending:
     grace_seconds: float
     pods: Sequence[Pod]
     nodes: Mapping[str, Node | None]
-    share: float | None
+    share: ReadShare | None
     runs: bool
     now: datetime
 
@@ -223,20 +223,28 @@ def _machine(observed: ObservedSpending, pod: Pod) -> Machine:
 def _with_share(observed: ObservedSpending, last_state: SpendingState) -> Share | None:
     """Return the completed share of the training with the machine time in which it grew.
 
-    Machine time without a known share is pending until the next share is read: counted before the steps that were
+    Machine time after the newest read is pending until the next share is read: counted before the steps that were
     completed in it, it would make the training seem slower, and machines would be bought for the difference.
     """
-    last_share, share = last_state.share, observed.share
-    if last_share is None:
-        return None if share is None else Share(first_share=share, newest_share=share)
-    elapsed = max((observed.now - last_state.counted_at).total_seconds(), 0.0)
-    pending_seconds = last_share.pending_seconds + last_state.workers * elapsed
+    share, read, since = last_state.share, observed.share, last_state.counted_at
+    if read and (share is None or read.read_at > since):
+        since = max(read.read_at, since)
+        worker_seconds = last_state.workers * (since - last_state.counted_at).total_seconds()
+        share = _with_read(share, read, worker_seconds)
     if share is None:
-        return replace(last_share, pending_seconds=pending_seconds)
+        return None
+    elapsed = max((observed.now - since).total_seconds(), 0.0)
+    return replace(share, pending_seconds=share.pending_seconds + last_state.workers * elapsed)
+
+
+def _with_read(share: Share | None, read: ReadShare, worker_seconds: float) -> Share:
+    """Return the share at the time of a read, with the machine time since the read before it."""
+    if share is None:
+        return Share(first_share=read.value, newest_share=read.value)
     return replace(
-        last_share,
-        newest_share=share,
-        machine_seconds=last_share.machine_seconds + pending_seconds,
+        share,
+        newest_share=read.value,
+        machine_seconds=share.machine_seconds + share.pending_seconds + worker_seconds,
         pending_seconds=0.0,
     )
 

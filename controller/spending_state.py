@@ -29,6 +29,19 @@ class Machine:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReadShare:
+    """The completed share of the training in the metrics of a worker.
+
+    Attributes:
+        value: the share, from 0 to 1.
+        read_at: time at which it was read.
+    """
+
+    value: float
+    read_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class Share:
     """The completed share of the training, and the machine time in which it grew.
 

@@ -1,15 +1,18 @@
 """The completed share of a training, from the metrics of its workers."""
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import pytest
 
+from controller.objects import Pod
 from controller.progress import (
     MAX_SCRAPED_WORKERS,
     SCRAPE_INTERVAL,
     ProgressReader,
     read_share,
 )
+from controller.spending_state import ReadShare
 from controller.worker_metrics import scrape
 from everstep.catalog.metrics import PLANNED_STEPS, STEP
 from everstep.elastic.accounting.metrics import Reading, serve
@@ -23,6 +26,14 @@ everstep_worker_steps_total{elasticjob="job",worker="job-worker-0"} 7.0
 """
 
 
+def share(
+    reader: ProgressReader, pods: Sequence[Pod], now: datetime = NOW, uid: str = "u"
+) -> float | None:
+    """Return the share of a job that its workers have now."""
+    read = reader.share(uid, pods, now)
+    return read.value if read else None
+
+
 def test_the_share_is_the_completed_fraction_of_the_planned_steps() -> None:
     assert read_share(METRICS) == 0.25
 
@@ -30,7 +41,7 @@ def test_the_share_is_the_completed_fraction_of_the_planned_steps() -> None:
 def test_a_group_that_returned_to_its_beginning_has_a_share_of_zero() -> None:
     metrics = METRICS.replace(" 250.0", " 0.0")
 
-    assert ProgressReader(lambda _: metrics).share("u", [pod(0, address="10.0.0.1")], NOW) == 0.0
+    assert share(ProgressReader(lambda _: metrics), [pod(0, address="10.0.0.1")]) == 0.0
 
 
 def test_a_worker_that_has_not_joined_has_no_share() -> None:
@@ -40,7 +51,7 @@ def test_a_worker_that_has_not_joined_has_no_share() -> None:
     new = pod(0, address="new", started=NOW - timedelta(hours=1))
 
     assert read_share(new_worker) is None
-    assert reader.share("u", [new, pod(1, address="old", started=NOW)], NOW) == 0.25
+    assert share(reader, [new, pod(1, address="old", started=NOW)]) == 0.25
 
 
 @pytest.mark.parametrize(
@@ -74,7 +85,7 @@ def test_the_next_worker_is_scraped_if_one_does_not_respond() -> None:
         pod(3, address="10.0.0.3"),
     ]
 
-    assert ProgressReader(scrape).share("u", pods, NOW) == 0.25
+    assert share(ProgressReader(scrape), pods) == 0.25
     assert addresses == ["10.0.0.1", "10.0.0.3"]
 
 
@@ -84,7 +95,7 @@ def test_the_workers_that_run_for_longest_are_asked_first() -> None:
     old = pod(MAX_SCRAPED_WORKERS, address="old", started=NOW - timedelta(hours=1))
     reader = ProgressReader(lambda address: METRICS if address == "old" else "")
 
-    assert reader.share("u", [*new, old], NOW) == 0.25
+    assert share(reader, [*new, old]) == 0.25
 
 
 def test_a_worker_is_scraped_as_it_serves_its_metrics() -> None:
@@ -104,10 +115,11 @@ def test_workers_are_scraped_at_most_twice_a_minute_and_their_share_holds_in_bet
     reader = ProgressReader(lambda _: f"everstep_step {next(steps)}\neverstep_planned_steps 1000")
     pods = [pod(0, address="10.0.0.1")]
 
-    assert reader.share("u", pods, NOW) == 0.1
-    assert reader.share("u", pods, NOW + SCRAPE_INTERVAL - timedelta(seconds=1)) == 0.1
-    assert reader.share("u", pods, NOW + SCRAPE_INTERVAL) == 0.2
-    assert reader.share("v", pods, NOW) == 0.3, "each job's workers are scraped on their own"
+    first_read = ReadShare(value=0.1, read_at=NOW)
+    assert reader.share("u", pods, NOW) == first_read
+    assert reader.share("u", pods, NOW + SCRAPE_INTERVAL - timedelta(seconds=1)) == first_read
+    assert share(reader, pods, NOW + SCRAPE_INTERVAL) == 0.2
+    assert share(reader, pods, uid="v") == 0.3, "each job's workers are scraped on their own"
 
 
 def test_a_job_without_running_workers_has_no_share() -> None:

@@ -19,7 +19,7 @@ from controller.spending import (
     plan_spending,
 )
 from controller.spending_settings import PoolPrice, SpendingSettings, read_spending
-from controller.spending_state import Machine, Share, SpendingState
+from controller.spending_state import Machine, ReadShare, Share, SpendingState
 from everstep.capacity.on_demand import FALLBACK_AFTER_SECONDS, OnDemand
 from everstep.catalog.names import CAPACITY_LABEL, GPU_POOL_LABEL, ON_DEMAND
 from tests.controller.builders import NOW, pod
@@ -59,6 +59,7 @@ def decide(
     *,
     after: float = 0,
     share: float | None = None,
+    share_age: float = 0,
     wanted: int = 4,
     min_workers: int = 1,
     runs: bool = True,
@@ -67,6 +68,7 @@ def decide(
     stored_state = (
         SpendingState.from_json(json.loads(json.dumps(previous.to_json()))) if previous else None
     )
+    now = NOW + timedelta(seconds=after)
     observed = ObservedSpending(
         settings=settings,
         created=NOW,
@@ -75,9 +77,11 @@ def decide(
         grace_seconds=30,
         pods=pods,
         nodes=NODES,
-        share=share,
+        share=None
+        if share is None
+        else ReadShare(value=share, read_at=now - timedelta(seconds=share_age)),
         runs=runs,
-        now=NOW + timedelta(seconds=after),
+        now=now,
     )
     return plan_spending(observed, stored_state)
 
@@ -240,21 +244,36 @@ def test_machine_time_without_a_known_share_counts_when_the_next_share_is_read()
     assert state.share == Share(first_share=0.0, newest_share=0.75, machine_seconds=16 * HOUR)
 
 
+def test_a_share_that_was_read_before_the_last_count_is_counted_once() -> None:
+    pods = [worker(index) for index in range(4)]
+    first_pass = decide(
+        pods, state_with_share(0.5, 2), DEADLINE, after=3 * HOUR, share=0.75, share_age=600
+    ).state
+
+    state = decide(
+        pods, first_pass, DEADLINE, after=4 * HOUR, share=0.75, share_age=HOUR + 600
+    ).state
+
+    assert first_pass.share is not None
+    assert state.share == replace(first_pass.share, pending_seconds=4 * (HOUR + 600))
+
+
 @given(
     passes=st.lists(
-        st.tuples(st.integers(round(PASS_SECONDS), 5000), st.none() | st.floats(0, 1)), max_size=20
+        st.tuples(st.integers(60, 5000), st.none() | st.floats(0, 1), st.integers(0, 59)),
+        max_size=20,
     ),
     workers=st.integers(1, 4),
 )
 def test_machine_time_is_counted_from_the_first_share_to_the_newest_one_and_pending_afterwards(
-    passes: list[tuple[int, float | None]], workers: int
+    passes: list[tuple[int, float | None, int]], workers: int
 ) -> None:
     pods = [worker(index) for index in range(workers)]
     state, seconds, newest_read = decide(pods, None, DEADLINE, share=0.1).state, 0, 0
-    for gap, share in passes:
+    for gap, share, share_age in passes:
         seconds += gap
-        state = decide(pods, state, DEADLINE, after=seconds, share=share).state
-        newest_read = newest_read if share is None else seconds
+        state = decide(pods, state, DEADLINE, after=seconds, share=share, share_age=share_age).state
+        newest_read = newest_read if share is None else seconds - share_age
 
     assert state.share is not None
     assert state.share.machine_seconds == pytest.approx(workers * newest_read, abs=1e-3)
