@@ -5,16 +5,18 @@
 
 Three nodes train on this machine.
 
-    --minutes   next to busy processes, without any fault: every fence is a false suspicion
+    --minutes   next to busy processes, without any fault: fences and new groups are false suspicions
     --provoke   an agent is stopped, without its worker, until the other agents fence its node
 
-The cost is the time between steps, from the event to the first step of all three nodes: the changes of the group,
-without the steps themselves. At the end, `trainer.verify` checks that every sample was trained exactly once.
+The cost is the time between steps, from the event to the first step of all three nodes after it: the changes of the
+group, without the steps themselves. Without an event, it begins with the last step of all three before the change.
+At the end, `trainer.verify` checks that every sample was trained exactly once.
 """
 
 import argparse
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -42,7 +44,6 @@ from tests.trainer.elastic.nodes import (
 START_SECONDS = 300.0
 SETTLE_SECONDS = 3.0  # the agents know each other's heartbeats
 FENCE_SECONDS = 10.0
-POLL_SECONDS = 5.0
 FENCE_LINE = "no heartbeat of"
 
 
@@ -52,17 +53,19 @@ class Figures:
 
     Attributes:
         minutes: duration of the observation without faults.
-        load: average number of running processes at its end.
+        loads: load averages of a minute, at its beginning and after each minute.
         steps: total number of steps of all workers.
         false_suspicions: fences without a fault.
+        change_costs: seconds of each change of the group without a fault, by a fence or a lapsed lease.
         costs: seconds of each provoked false suspicion.
         verified: last line of `trainer.verify`.
     """
 
     minutes: float
-    load: float
+    loads: tuple[float, ...]
     steps: int
     false_suspicions: int
+    change_costs: tuple[float, ...]
     costs: tuple[float, ...]
     verified: str
 
@@ -99,7 +102,10 @@ def observe(folder: Path, options: argparse.Namespace) -> tuple[Figures, bool]:
                 nodes.start(name)
             nodes.next_step(0, 3, START_SECONDS)
             costs = tuple(provoke_all(nodes, folder, options.provoke))
-            false_suspicions, load = wait_under_load(folder, options.minutes, options.load)
+            started_at, earlier_fences = time.time(), len(fences(folder))
+            loads = wait_under_load(options.minutes, options.load)
+            change_costs = tuple(costs_of_changes(nodes.journal("step"), started_at))
+            false_suspicions = len(fences(folder)) - earlier_fences
             steps = len(nodes.journal("step"))
             for name in NAMES:
                 nodes.signal_agent(name, signal.SIGTERM)
@@ -108,19 +114,36 @@ def observe(folder: Path, options: argparse.Namespace) -> tuple[Figures, bool]:
         finally:
             nodes.close()
         verification, exactly_once = verify(nodes.run)
-    figures = Figures(options.minutes, load, steps, false_suspicions, costs, verification)
+    figures = Figures(
+        options.minutes, loads, steps, false_suspicions, change_costs, costs, verification
+    )
     return figures, exactly_once
 
 
-def wait_under_load(folder: Path, minutes: float, busy_count: int) -> tuple[int, float]:
-    """Return the number of fences next to busy processes, and the load at the end."""
-    earlier_fences = len(fences(folder))
+def wait_under_load(minutes: float, busy_count: int) -> tuple[float, ...]:
+    """Wait next to busy processes; return the load averages at the beginning and after each minute."""
+    loads = [os.getloadavg()[0]]
     with busy_processes(busy_count if minutes else 0):
-        intervals = round(60 * minutes / POLL_SECONDS)
-        for _ in track(range(intervals), "intervals", intervals) if intervals else ():
-            time.sleep(POLL_SECONDS)
-        load = os.getloadavg()[0]
-        return len(fences(folder)) - earlier_fences, load
+        intervals = math.ceil(minutes)
+        for number in track(range(intervals), "minutes", intervals) if intervals else ():
+            time.sleep(60 * min(1.0, minutes - number))
+            loads.append(os.getloadavg()[0])
+    return tuple(loads)
+
+
+def costs_of_changes(steps: Sequence[JournalEntry], after: float) -> Iterator[float]:
+    """Yield the cost of each change of the group after a time, until all nodes train together again."""
+    full_steps = sorted(
+        (s for s in steps if s["world_size"] == len(NAMES) and s["at"] > after),
+        key=lambda step: float(step["at"]),
+    )
+    last_full_step: JournalEntry | None = None
+    for step in full_steps:
+        if last_full_step is None or step["generation"] == last_full_step["generation"]:
+            last_full_step = step
+        elif step["generation"] > last_full_step["generation"]:
+            yield between_steps(steps, last_full_step["at"], step["at"])
+            last_full_step = step
 
 
 def provoke_all(nodes: Nodes, folder: Path, count: int) -> Iterator[float]:
@@ -203,9 +226,11 @@ def sentences(figures: Figures) -> str:
     lines = [f"{figures.steps} steps; {figures.verified}"]
     if figures.minutes:
         lines.append(
-            f"{figures.minutes:g} min at load {figures.load:.1f}: "
-            f"{figures.false_suspicions} false suspicions"
+            f"{figures.minutes:g} min at load {min(figures.loads):.1f} to {max(figures.loads):.1f}, "
+            f"median {statistics.median(figures.loads):.1f}: {figures.false_suspicions} false "
+            f"suspicions, {len(figures.change_costs)} unneeded changes of the group"
         )
+        lines += [f"a change cost {seconds:.3f} s" for seconds in figures.change_costs]
     if figures.costs:
         costs = sorted(figures.costs)
         p95 = costs[round(0.95 * (len(costs) - 1))]
