@@ -371,8 +371,8 @@ class AksConfig(Section):
     min_gpu_memory_gib: float | None = Field(
         default=None,
         gt=0,
-        description="Minimum memory of every GPU of `gpuPools`, in GiB; required if the "
-        "pools differ.",
+        description="Minimum memory of every GPU of `gpuPools`, in GiB; required if their sizes "
+        "differ in it.",
     )
     autoscaling: AksAutoscalingConfig = Field(
         default_factory=AksAutoscalingConfig, description="The cluster autoscaler."

@@ -333,8 +333,8 @@ class EksConfig(Section):
     min_gpu_memory_gib: float | None = Field(
         default=None,
         gt=0,
-        description="Minimum memory of every GPU of `gpuPools`, in GiB; required if the "
-        "pools differ.",
+        description="Minimum memory of every GPU of `gpuPools`, in GiB; required if their instance types "
+        "differ in it.",
     )
     autoscaling: EksAutoscalingConfig = Field(
         default_factory=EksAutoscalingConfig, description="The cluster autoscaler."

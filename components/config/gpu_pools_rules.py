@@ -168,31 +168,41 @@ def _same_gpus(gpu_counts: Mapping[str, int], per_worker: int) -> list[ConfigFau
 
 
 def _memory_sufficient(mebibytes: Mapping[str, int], minimum: float | None) -> list[ConfigFault]:
-    """Check that GPUs have the minimum memory, which is required if the pools differ.
+    """Check that GPUs have the minimum memory, which is required if the machine types differ.
 
     Args:
-        mebibytes: key of a pool -> memory of its smallest GPU, in MiB.
+        mebibytes: `KEY=MACHINE_TYPE` -> memory of a GPU of the machine type at this key, in MiB.
         minimum: value of minGpuMemoryGib, in GiB.
     """
     # Rounded down to tenths, as in the message, so that a number from the message is valid.
-    memory = {key: mib * 10 // MIB / 10 for key, mib in mebibytes.items()}
+    memory = {location: mib * 10 // MIB / 10 for location, mib in mebibytes.items()}
     if minimum is None:
-        if len(set(memory.values())) < 2:
-            return []
-        descriptions = ", ".join(f"{key}: {gib:g}" for key, gib in memory.items())
-        rule = f"is missing, and the GPUs of the pools differ in memory (GiB: {descriptions})"
-        fix = f"set it to what a worker needs, at most {min(memory.values()):g}"
-        return [ConfigFault(MIN_MEMORY, None, rule, fix)]
+        return _memory_unequal(memory)
     return [
         ConfigFault(
-            key,
-            None,
+            location.partition("=")[0],
+            location.partition("=")[2],
             f"has GPUs with {gib:g} GiB of memory, and {MIN_MEMORY} is {minimum:g}",
             f"choose larger GPUs, or lower {MIN_MEMORY} to {gib:g}",
         )
-        for key, gib in memory.items()
+        for location, gib in memory.items()
         if gib < minimum
     ]
+
+
+def _memory_unequal(memory: Mapping[str, float]) -> list[ConfigFault]:
+    """Check that all GPUs have the same memory: workers of one job are interchangeable.
+
+    Args:
+        memory: `KEY=MACHINE_TYPE` -> memory of a GPU of the machine type at this key, in GiB.
+    """
+    if len(set(memory.values())) < 2:
+        return []
+    by_type = {location.partition("=")[2]: gib for location, gib in memory.items()}
+    descriptions = ", ".join(f"{machine} {gib:g}" for machine, gib in by_type.items())
+    rule = f"is missing, and the GPUs of the pools differ in memory (GiB: {descriptions})"
+    fix = f"set it to what a worker needs, at most {min(memory.values()):g}, or use equal GPUs"
+    return [ConfigFault(MIN_MEMORY, None, rule, fix)]
 
 
 def _min_memory_applies(minimum: float | None, pools: Sequence[NamedPool]) -> list[ConfigFault]:
@@ -241,12 +251,13 @@ def _reservations_valid(pools: Sequence[EksNamedPoolConfig]) -> list[ConfigFault
 
 
 def _eks_memory(pools: Sequence[EksNamedPoolConfig], minimum: float | None) -> list[ConfigFault]:
-    """Check the memory of the smallest GPU of each pool."""
+    """Check the memory of the GPUs of each instance type."""
     mebibytes = {
-        _key(index, "instanceTypes"): min(
-            aws.INSTANCE_TYPES[name].gpu_memory_mib for name in pool.instance_types
-        )
+        f"{_key(index, f'instanceTypes[{position}]')}={name}": aws.INSTANCE_TYPES[
+            name
+        ].gpu_memory_mib
         for index, pool in enumerate(pools)
+        for position, name in enumerate(pool.instance_types)
     }
     return _memory_sufficient(mebibytes, minimum)
 
@@ -359,7 +370,7 @@ def _share(size: azure.VmSize) -> str:
 def _aks_memory(pools: Sequence[AksNamedPoolConfig], minimum: float | None) -> list[ConfigFault]:
     """Check the memory of each pool's GPUs."""
     mebibytes = {
-        _key(index, "vmSize"): azure.VM_SIZES[pool.vm_size].gpu_memory_mib
+        f"{_key(index, 'vmSize')}={pool.vm_size}": azure.VM_SIZES[pool.vm_size].gpu_memory_mib
         for index, pool in enumerate(pools)
     }
     return _memory_sufficient(mebibytes, minimum)

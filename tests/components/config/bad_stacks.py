@@ -417,11 +417,18 @@ CASES = [
     ),
     wrong_pool(
         EKS,
-        "cluster.gpuPools[1].instanceTypes",
+        "cluster.gpuPools[1].instanceTypes[0]",
         "GPUs with 16 GiB of memory, and cluster.minGpuMemoryGib is 20",
         "choose larger GPUs",
         b={"instanceTypes": ["g4dn.xlarge"]},
         extra={"cluster.minGpuMemoryGib": 20},
+    ),
+    wrong_pool(
+        EKS,
+        "cluster.minGpuMemoryGib",
+        "(GiB: g5.xlarge 22.3, g6e.xlarge 44.7)",
+        "at most 22.3, or use equal GPUs",
+        a={"instanceTypes": ["g5.xlarge", "g6e.xlarge"]},
     ),
     wrong_key(EKS, "cluster.minGpuMemoryGib", 24, "applies only to cluster.gpuPools", "remove it"),
     wrong_pool(
@@ -1510,6 +1517,12 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (
         EKS,
         pools(EKS, b={"instanceTypes": ["g4dn.xlarge"]}) | {"cluster.minGpuMemoryGib": 16},
+    ),
+    (EKS, pools(EKS, a={"instanceTypes": ["g5.xlarge", "g6.xlarge"]})),
+    (
+        EKS,
+        pools(EKS, a={"instanceTypes": ["g5.xlarge", "g6e.xlarge"]})
+        | {"cluster.minGpuMemoryGib": 22.3},
     ),
     (
         EKS,
