@@ -331,8 +331,12 @@ def live_design(
 
 
 def assumptions(design: Design) -> Sequence[str]:
-    """Return every cost of a design as a line of text."""
-    lines = [f"{name} {cost.seconds:.3g} s: {cost.source}" for name, cost in design.costs()]
+    """Return every cost of a design that is not zero as a line of text."""
+    lines = [
+        f"{name.replace('_', ' ')} {cost.seconds:.3g} s: {cost.source}"
+        for name, cost in design.costs()
+        if cost.seconds
+    ]
     if design.checkpoint_work:
         return [*lines, f"a checkpoint every {design.checkpoint_work:,.0f} machine-seconds of work"]
     return [*lines, f"a checkpoint every {design.checkpoint_seconds:g} s of training"]

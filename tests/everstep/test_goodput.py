@@ -11,6 +11,7 @@ from everstep.goodput import (
     Cause,
     Cost,
     MachineChange,
+    assumptions,
     live_design,
     replay,
     restart_design,
@@ -159,3 +160,12 @@ def test_times_never_exceed_the_elapsed_time_and_all_designs_have_the_same_machi
 def test_every_figure_of_a_design_has_its_source() -> None:
     for design in (restart_design(30), FREE_DESIGN):
         assert all(figure.source for _, figure in design.costs())
+
+
+def test_the_assumptions_name_each_cost_in_words_and_omit_those_that_are_zero() -> None:
+    design = replace(FREE_DESIGN, loss=Cost(42.5, "measured"), start_up=Cost(2, "estimated"))
+
+    lines = assumptions(design)
+
+    assert lines[:2] == ["loss 42.5 s: measured", "start up 2 s: estimated"]
+    assert len(lines) == 3, "the last line is the interval of checkpoints"
