@@ -61,6 +61,7 @@ from components.config.stack import (
     StackConfig,
     StorageConfig,
     as_kind,
+    check_deadline,
     from_mapping,
     load,
 )
@@ -123,6 +124,7 @@ __all__ = [
     "UpgradesConfig",
     "WorkerResources",
     "as_kind",
+    "check_deadline",
     "from_mapping",
     "load",
     "quantity_value",

@@ -180,9 +180,18 @@ def load(config: "pulumi.Config") -> StackConfig:
     stack = from_mapping(
         {key.removeprefix(prefix): _decode(values[key]) for key in values if key.startswith(prefix)}
     )
-    if faults := limits_rules.deadline_faults(stack.job.deadline, datetime.now(UTC)):
-        raise ConfigurationError(faults)
+    check_deadline(stack, datetime.now(UTC))
     return stack
+
+
+def check_deadline(stack: StackConfig, now: datetime) -> None:
+    """Check that the deadline of a stack that is to be deployed has not passed.
+
+    Raises:
+        ConfigurationError: it has passed.
+    """
+    if faults := limits_rules.deadline_faults(stack.job.deadline, now):
+        raise ConfigurationError(faults)
 
 
 def _decode(value: object) -> object:

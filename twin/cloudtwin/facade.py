@@ -303,7 +303,7 @@ def open_market(state: Path, seed: str, *, speed: float, changes_per_hour: float
 
 def replay_market(
     state: Path, machines: Mapping[str, Sequence[int]], gap_seconds: float, *, speed: float
-) -> list[str]:
+) -> dict[str, str]:
     """Let recorded capacity decide how many spot machines each pool may have, from now on.
 
     Args:
@@ -313,7 +313,7 @@ def replay_market(
         speed: seconds of the cloud that pass in one real second.
 
     Returns:
-        The names of the spot pools in these zones, which the replay limits.
+        The zone in `machines` of each spot pool that the replay limits, by the name of the pool.
 
     Raises:
         TwinError: no spot pool is in one of the zones, or the speed is not positive.
@@ -323,7 +323,7 @@ def replay_market(
 
     trace = Trace(gap_seconds=gap_seconds, machines=machines)
     spot_pools_of_twin = [pool for pool in PoolStore(state).all() if pool.capacity == "spot"]
-    limited = [pool.name for pool in spot_pools_of_twin if trace.describes(pool)]
+    limited = {pool.name: zone for pool in spot_pools_of_twin if (zone := trace.zone_of(pool))}
     if not limited:
         zones = ", ".join(sorted({pool.zone for pool in spot_pools_of_twin})) or "no zone"
         raise TwinError(

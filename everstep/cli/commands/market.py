@@ -9,7 +9,7 @@ from rich.table import Table
 
 from everstep.capacity.traces import read_traces
 from everstep.cli.commands.options import AsJson, Stack
-from everstep.cli.console import results, say
+from everstep.cli.console import results, say, warn
 from everstep.cli.durations import clock
 from everstep.cli.engine.context import StackContext, open_running_stack
 from everstep.errors import EverstepError
@@ -69,13 +69,20 @@ def replay(
     history = read_traces(trace)
     context = open_running_stack(stack)
     _spot_pools(context)
-    pools = replay_market(
+    zones = replay_market(
         context.workspace.state, history.by_zone(), history.gap_seconds, speed=speed
     )
+    replayed = [zone for zone in history.zones if zone in zones.values()]
+    ignored = [zone for zone in history.zones if zone not in replayed]
     say(
-        f"{history.hours:g} hours of {', '.join(history.zones)} are replayed for {', '.join(pools)}, "
+        f"{history.hours:g} hours of {', '.join(replayed)} are replayed for {', '.join(zones)}, "
         f"{speed:g} times as fast as they were recorded."
     )
+    if ignored:
+        warn(
+            f"not replayed: {', '.join(ignored)} of the trace, where the stack has no spot pool. Name the zones as "
+            "the stack does, or add pools in them to cluster.gpuPools."
+        )
     show(stack=stack)
 
 

@@ -11,7 +11,7 @@ import typer
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, PolicyPacks, Stack
 from everstep.cli.console import messages, progress
 from everstep.cli.engine import cloud_twin
-from everstep.cli.engine.context import open_stack
+from everstep.cli.engine.context import open_stack_to_deploy
 from everstep.cli.engine.driver import interrupt_with_parent
 from everstep.cli.engine.shared_platform import require_platform
 from everstep.cli.engine.stack_locks import release_dead_locks
@@ -33,7 +33,7 @@ def preview(
     as_json: AsJson = False,
 ) -> None:
     """Show what `up` would create, change and delete; change nothing."""
-    context = open_stack(stack, twin=twin)
+    context = open_stack_to_deploy(stack, twin=twin)
     if context.platform is not None:
         require_platform(context)
     if context.target is Target.TWIN_CLOUD and not as_json:

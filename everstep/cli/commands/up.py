@@ -9,7 +9,7 @@ from everstep.cli.commands.follow import follow_to_end
 from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, PolicyPacks, Stack, Yes
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine import cloud_twin, partial_update
-from everstep.cli.engine.context import StackContext, open_stack
+from everstep.cli.engine.context import StackContext, open_stack_to_deploy
 from everstep.cli.engine.file_lock import exclusive_lock
 from everstep.cli.engine.lifecycle import bring_up, bring_up_part, check_machine
 from everstep.cli.engine.target import Target
@@ -43,7 +43,7 @@ def up(
     """Bring the stack up, start the training and follow it to its end."""
     if target:
         partial_update.check_part(target)
-    context = open_stack(stack, twin=twin)
+    context = open_stack_to_deploy(stack, twin=twin)
     _check_drill(context, drill=drill)
     check_machine(context)
     _confirm(context, yes=yes)

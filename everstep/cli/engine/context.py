@@ -15,7 +15,7 @@ from cloudtwin.facade import TwinError
 
 from everstep.cli.engine import plugins, stand_ins
 from everstep.cli.engine.driver import Engine, open_engine
-from everstep.cli.engine.stack_file import default_config, read_config
+from everstep.cli.engine.stack_file import check_deadline, default_config, read_config
 from everstep.cli.engine.target import (
     PROVIDERS,
     Target,
@@ -218,6 +218,17 @@ def open_stack(stack: str, *, twin: bool = False) -> StackContext:
     target = target_of(config, twin=twin)
     context = StackContext(workspace_on(target, workspace), config, target)
     return _override_for_twin(context) if target is Target.TWIN_CLOUD else context
+
+
+def open_stack_to_deploy(stack: str, *, twin: bool = False) -> StackContext:
+    """Return the context of a stack to deploy or preview.
+
+    Raises:
+        EverstepError: it cannot be opened, or the deadline of its job has passed.
+    """
+    context = open_stack(stack, twin=twin)
+    check_deadline(context.workspace, context.config)
+    return context
 
 
 def _open_job_stack(stack: str, config: "StackConfig", platform: StackContext) -> StackContext:

@@ -8,6 +8,7 @@ written again for every command and is kept next to the state.
 import json
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,8 +104,30 @@ def read_config(workspace: Workspace) -> "StackConfig":
     try:
         return from_mapping(config)
     except ConfigurationError as error:
-        summary, _, faults = str(error).partition("\n")
-        raise EverstepError(f"{workspace.stack_file}: {summary}", faults) from None
+        raise _refusal(workspace, error) from None
+
+
+def check_deadline(workspace: Workspace, config: "StackConfig") -> None:
+    """Check that the deadline of a stack that is to be deployed has not passed.
+
+    The program checks it, too, but only after tools are built and machines are started.
+
+    Raises:
+        EverstepError: it has passed.
+    """
+    from components.config import check_deadline as check
+    from components.config.faults import ConfigurationError
+
+    try:
+        check(config, datetime.now(UTC))
+    except ConfigurationError as error:
+        raise _refusal(workspace, error) from None
+
+
+def _refusal(workspace: Workspace, error: Exception) -> EverstepError:
+    """Return the error of a stack file that breaks rules."""
+    summary, _, faults = str(error).partition("\n")
+    return EverstepError(f"{workspace.stack_file}: {summary}", faults)
 
 
 def default_config(workspace: Workspace) -> "StackConfig":

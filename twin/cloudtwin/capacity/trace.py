@@ -28,9 +28,14 @@ class Trace:
             if not values or min(values) < 0:
                 raise ValueError(f"machines[{zone!r}]={values} must be numbers of machines")
 
+    def zone_of(self, pool: Pool) -> str | None:
+        """Return the name of a pool's zone in the trace; None if the trace does not have it."""
+        names = (pool.zone, short_zone(pool))
+        return next((name for name in names if name in self.machines), None)
+
     def describes(self, pool: Pool) -> bool:
         """Return True if the trace has the zone of a pool."""
-        return bool(self._values(pool))
+        return self.zone_of(pool) is not None
 
     def capacity_at(self, pool: Pool, seconds: float) -> int:
         """Return the capacity for a pool some seconds after the trace began."""
@@ -47,7 +52,8 @@ class Trace:
                 yield CapacityChange(tick * self.gap_seconds, after)
 
     def _values(self, pool: Pool) -> Sequence[int]:
-        return self.machines.get(pool.zone) or self.machines.get(short_zone(pool)) or ()
+        zone = self.zone_of(pool)
+        return () if zone is None else self.machines[zone]
 
 
 def short_zone(pool: Pool) -> str:

@@ -53,10 +53,10 @@ def test_a_replay_is_compressed_and_starts_now(tmp_path: Path) -> None:
     PoolStore(tmp_path).put(POOL)
     start = time.time()
 
-    limited_pools = replay(tmp_path, TRACE.machines, 300.0, speed=100.0)
+    zones = replay(tmp_path, TRACE.machines, 300.0, speed=100.0)
 
     config = MarketConfig.load(tmp_path)
-    assert limited_pools == [POOL.name]
+    assert zones == {POOL.name: POOL.zone}
     assert start <= config.opened_at <= time.time()
     assert config.capacity(POOL, config.opened_at + 5.99) == 3
     assert config.capacity(POOL, config.opened_at + 6.01) == 0

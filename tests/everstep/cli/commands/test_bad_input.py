@@ -101,6 +101,22 @@ def test_a_misspelt_key_is_found_before_anything_is_built(project: Path) -> None
     assert not (project.parent / "state").exists(), "a refused command must not create state"
 
 
+@pytest.mark.parametrize("command", ["preview", "up"])
+def test_a_deadline_in_the_past_is_refused_before_anything_is_built(
+    project: Path, command: str
+) -> None:
+    file = project / "stacks" / "Pulumi.local.yaml"
+    limits = 'deadline: "2020-01-01T00:00:00Z"\n    onDemand: never'
+    file.write_text(file.read_text().replace("everstep:job:", f"everstep:job:\n    {limits}", 1))
+
+    result = everstep(project, command)
+
+    check_failure(
+        result, "everstep:job.deadline: 2020-01-01T00:00:00Z", "is in the past; set a later time"
+    )
+    assert not (project.parent / "state").exists(), "a refused command must not create state"
+
+
 @pytest.mark.parametrize("command", ["status", "up", "follow"])
 def test_a_cluster_that_does_not_respond_is_named(project: Path, command: str) -> None:
     path = project.parent / "kubeconfig"

@@ -114,6 +114,30 @@ def test_a_replay_shows_the_recorded_capacity(
     assert pools["b"] == {"available": None, "next": []}, "its zone is not recorded"
 
 
+def test_a_replay_reports_the_zones_of_the_trace_without_a_pool(
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PoolStore(state).put(pool("a", zone="us-east-1a", region="us-east-1"))
+    PoolStore(state).put(pool("b", zone="us-east-1b", region="us-east-1"))
+    trace = trace_file(tmp_path, us_east_1a=[2], us_east_1c=[3], us_east_1b=[1], us_east_1d=[4])
+
+    market.replay(stack="eks-prod", trace=[trace], speed=60)
+
+    words = " ".join(capsys.readouterr().err.split())
+    assert "hours of us-east-1a, us-east-1b are replayed for a, b" in words
+    assert "warning: not replayed: us-east-1c, us-east-1d of the trace" in words
+
+
+def test_a_replay_of_the_zones_of_the_pools_warns_of_nothing(
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PoolStore(state).put(pool("a", zone="eastus-1", region="eastus"))
+
+    market.replay(stack="aks-prod", trace=[trace_file(tmp_path, **{"1": [2]})], speed=60)
+
+    assert "warning" not in capsys.readouterr().err
+
+
 def test_a_replay_of_another_region_names_the_zones_of_the_pools(
     state: Path, tmp_path: Path
 ) -> None:
