@@ -98,14 +98,18 @@ def _check_deadline(job: JobModel, limits: Limits) -> None:
     deadline_seconds, name = limits.deadline_seconds, limits.deadline_name
     if deadline_seconds is None or deadline_seconds >= job.shortest_seconds:
         return
-    hours = deadline_seconds / HOUR_SECONDS
     earliest = ceil(job.shortest_seconds / HOUR_SECONDS * 10) / 10
     work = f"{job.work / HOUR_SECONDS:g} machine-hours on {job.machines} machines"
     raise EverstepError(
-        f"{name} {hours:g}h cannot be met: {work} take at least {earliest:g} h, even if all are "
+        f"{name} {_duration(deadline_seconds)} cannot be met: {work} take at least {earliest:g} h, even if all are "
         "on demand from the beginning",
         f"Set {name} to {earliest:g}h or more, raise job.maxReplicas, or lower --work.",
     )
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration as users write it, such as 5m or 1.5h."""
+    return f"{seconds / 60:.0f}m" if seconds < HOUR_SECONDS else f"{seconds / HOUR_SECONDS:.4g}h"
 
 
 def _check_budget(job: JobModel, limits: Limits) -> None:

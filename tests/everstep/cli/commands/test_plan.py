@@ -179,6 +179,7 @@ def test_a_picture_that_cannot_be_written_is_an_error(
     ("options", "expected"),
     [
         ({"deadline": "1h"}, "--deadline 1h cannot be met"),
+        ({"deadline": "5m"}, "--deadline 5m cannot be met"),
         ({"deadline": "tomorrow"}, "--deadline 'tomorrow' is not a duration"),
         ({"deadline": "0h"}, "--deadline '0h' is not a duration"),
         ({"deadline": "91d"}, "up to 90 days"),
