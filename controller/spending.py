@@ -82,6 +82,15 @@ class ObservedSpending:
         """Number of spot pods that have run for long enough to train."""
         return sum(self.joins_at(pod) <= self.now for pod in self.spot_pods)
 
+    @property
+    def training_workers(self) -> int:
+        """Number of workers whose machine time completes the training.
+
+        Workers that start next to a complete group train only when they replace others.
+        """
+        running = sum(pod.phase == "Running" and not pod.terminating for pod in self.pods)
+        return min(running, self.wanted_workers)
+
     def joins_at(self, pod: Pod) -> datetime:
         """Return the time from which a running pod counts as training."""
         return (pod.started or self.now) + timedelta(seconds=JOIN_SECONDS)
@@ -171,7 +180,7 @@ def count(observed: ObservedSpending, previous: SpendingState | None) -> Spendin
         on_demand_seconds=last_state.on_demand_seconds + by_capacity[True].total_seconds(),
         machines=tuple(_machine(observed, pod) for pod in _pods_with_machines(observed)),
         fixed_usd_per_hour=observed.settings.fixed_usd_per_hour if observed.runs else 0.0,
-        workers=sum(pod.phase == "Running" and not pod.terminating for pod in observed.pods),
+        workers=observed.training_workers,
         share=_with_share(observed, last_state),
     )
 

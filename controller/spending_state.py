@@ -48,8 +48,8 @@ class Share:
     Attributes:
         first_share: the first known share, from 0 to 1.
         newest_share: the newest share, from 0 to 1.
-        machine_seconds: time of running workers in between.
-        pending_seconds: time of running workers since the newest share was read.
+        machine_seconds: time of training workers in between.
+        pending_seconds: time of training workers since the newest share was read.
     """
 
     first_share: float
@@ -69,7 +69,7 @@ class SpendingState:
         on_demand_seconds: billed time of on-demand machines.
         machines: machines that are billed since then.
         fixed_usd_per_hour: price of everything else that is billed since then.
-        workers: number of running workers since then.
+        workers: number of workers that train since then.
         on_demand: desired number of on-demand workers.
         use_spot: whether the job should have spot workers as well.
         reason: reason of the decision, and a possible fix.

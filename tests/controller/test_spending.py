@@ -235,6 +235,16 @@ def test_the_work_of_a_training_is_the_same_while_no_share_is_read() -> None:
     assert silent.reason.startswith(f"{5 * HOUR:.0f} s of reserve are left")
 
 
+def test_workers_that_start_next_to_a_complete_group_do_not_make_the_training_seem_slower() -> None:
+    group = [on_demand_worker(index) for index in range(4)]
+    starting = [worker(index) for index in range(4, 8)]
+    before = decide([*group, *starting], state_with_share(0.5, 2), DEADLINE, after=2 * HOUR).state
+
+    state = decide([*group, *starting], before, DEADLINE, after=3 * HOUR, share=0.75).state
+
+    assert state.share == Share(first_share=0.0, newest_share=0.75, machine_seconds=12 * HOUR)
+
+
 def test_machine_time_without_a_known_share_counts_when_the_next_share_is_read() -> None:
     pods = [worker(index) for index in range(4)]
     silent = decide(pods, state_with_share(0.5, 2), DEADLINE, after=3 * HOUR).state
