@@ -37,6 +37,7 @@ class EtcdMembers:
         self._network, self.names, self._folder = network, tuple(names), folder
         self._program = ensure_tools(["etcd"], Silent())["etcd"]
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._wipe_count = 0
 
     @property
     def endpoints(self) -> str:
@@ -55,6 +56,7 @@ class EtcdMembers:
             "listen-peer-urls": f"http://{address}:{PEER_PORT}",
             "initial-advertise-peer-urls": f"http://{address}:{PEER_PORT}",
             "initial-cluster": ",".join(peers),
+            "initial-cluster-token": f"chaos-{self._wipe_count}",
         }
         arguments = [f"--{option}={value}" for option, value in options.items()]
         with (self._folder / f"{name}.log").open("ab") as log:
@@ -113,6 +115,14 @@ class EtcdMembers:
         for name in self.names:
             shutil.rmtree(self._folder / name)
             (self._folder / f"{name}.backup").rename(self._folder / name)
+
+    def kill_and_wipe(self) -> None:
+        """Kill all members and remove their files; `start` makes a new, empty cluster with another identity."""
+        for name in self.names:
+            self.kill(name)
+        for name in self.names:
+            shutil.rmtree(self._folder / name)
+        self._wipe_count += 1
 
     def revision(self, name: str) -> int:
         """Return the store's revision according to a member; 0 if it does not respond."""

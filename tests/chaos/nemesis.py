@@ -206,6 +206,7 @@ class Nemesis:
                 lambda _, fault: self._cluster.etcd.slow_disk(fault.targets[0], 0),
             ),
             "etcd-restore": (self._back_up_etcd, self._restore_etcd),
+            "etcd-wipe": (self._wipe_etcd, self._start_etcd),
             "disk-hang": (
                 lambda _, fault: self._hang_disks(fault, hangs=True),
                 lambda _, fault: self._hang_disks(fault, hangs=False),
@@ -297,6 +298,16 @@ class Nemesis:
         """Restore etcd from the copy: revisions that it has reported no longer exist."""
         self._cluster.etcd.kill_and_restore()
         self._cluster.recorder.record_restore(self._backups.pop(name))
+        self._start_etcd(name, fault)
+
+    def _wipe_etcd(self, name: str, fault: ScheduledFault) -> None:
+        """End etcd and remove all that it has stored, as a restart of an etcd in memory does."""
+        del name, fault
+        self._cluster.etcd.kill_and_wipe()
+        self._cluster.recorder.record_restore(0)
+
+    def _start_etcd(self, name: str, fault: ScheduledFault) -> None:
+        del name
         for member in fault.targets:
             self._cluster.etcd.start(member)
 

@@ -3,6 +3,7 @@
     python -m tests.chaos.run --seeds 10              # seeds 0 to 9
     python -m tests.chaos.run --seed 7                # the schedule of seed 7 again
     python -m tests.chaos.run --seeds 10 --json
+    python -m tests.chaos.run --seeds 4 --faults 6 --kinds etcd-wipe etcd-restore
 
 Needs root. Each seed is a separate run: four nodes, one etcd member for even seeds and three for odd
 ones. Exits with 1 if an invariant is broken; the files of such a run stay in --keep.
@@ -107,6 +108,9 @@ def main() -> None:
     parser.add_argument(
         "--faults", type=int, default=FAULTS_OF_A_SEED, help="number of faults in each run"
     )
+    parser.add_argument(
+        "--kinds", nargs="+", choices=KINDS, default=KINDS, metavar="KIND", help="kinds of faults"
+    )
     parser.add_argument("--keep", type=Path, help="folder for the files of runs with a violation")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     options = parser.parse_args()
@@ -114,9 +118,10 @@ def main() -> None:
         sys.exit(f"error: chaos tests need {', '.join(missing_prerequisites)}\n  {FIX}")
     outcomes = []
     for seed in range(options.seed, options.seed + options.seeds):
-        outcomes.append(_run_seed(seed, options.faults, options.keep))
+        rounds = schedule(seed, options.faults, kinds=options.kinds)
+        outcomes.append(_run_seed(seed, rounds, options.keep))
         if not options.json:
-            _print_outcome(outcomes[-1])
+            _print_outcome(outcomes[-1], _repeat_command(options, seed))
     if options.json:
         print(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
     else:
@@ -130,12 +135,20 @@ def _missing_prerequisites() -> list[str]:
     return [*(["root"] if os.geteuid() else []), *programs]
 
 
-def _run_seed(seed: int, faults: int, keep: Path | None) -> ChaosOutcome:
+def _run_seed(seed: int, rounds: Sequence[Round], keep: Path | None) -> ChaosOutcome:
     with tempfile.TemporaryDirectory(prefix="everstep-chaos-") as scratch:
-        return play(Path(scratch) / str(seed), seed, schedule(seed, faults), keep=keep)
+        return play(Path(scratch) / str(seed), seed, rounds, keep=keep)
 
 
-def _print_outcome(outcome: ChaosOutcome) -> None:
+def _repeat_command(options: argparse.Namespace, seed: int) -> str:
+    """Return the command that runs the schedule of a seed again."""
+    command = f"python -m tests.chaos.run --seed {seed}"
+    if options.faults != FAULTS_OF_A_SEED or options.kinds != KINDS:
+        command += f" --faults {options.faults} --kinds {' '.join(options.kinds)}"
+    return command
+
+
+def _print_outcome(outcome: ChaosOutcome, repeat_command: str) -> None:
     covered = ", ".join(f"{count} {name}" for name, count in outcome.covered.items())
     faults = sum(outcome.faults.values())
     print(
@@ -148,7 +161,7 @@ def _print_outcome(outcome: ChaosOutcome) -> None:
     if outcome.error:
         print(f"  ERROR {outcome.error}")
     if outcome.violations or outcome.error:
-        print(f"  repeat with: python -m tests.chaos.run --seed {outcome.seed}", flush=True)
+        print(f"  repeat with: {repeat_command}", flush=True)
 
 
 def _print_table(outcomes: Sequence[ChaosOutcome]) -> None:

@@ -42,6 +42,7 @@ SHARED_FAULTS = (
     "etcd-compact",
     "etcd-slow-disk",
     "etcd-restore",
+    "etcd-wipe",
     "disk-full",
     "torn-checkpoint",
     "kill-all",
@@ -101,16 +102,18 @@ def members(seed: int) -> tuple[str, ...]:
     return THREE_MEMBERS if seed % 2 else ONE_MEMBER
 
 
-def schedule(seed: int, faults: int, *, nodes: Sequence[str] = NODES) -> tuple[Round, ...]:
-    """Return rounds with this number of faults in total."""
+def schedule(
+    seed: int, faults: int, *, nodes: Sequence[str] = NODES, kinds: Sequence[str] = KINDS
+) -> tuple[Round, ...]:
+    """Return rounds with this number of faults of these kinds in total."""
     rng = random.Random(seed)
     deck: list[str] = []
     rounds: list[Round] = []
     while (remaining := faults - sum(len(round_.faults) for round_ in rounds)) > 0:
         if not deck:  # every kind once, in random order, before any kind repeats
-            deck = rng.sample(KINDS, len(KINDS))
-        kinds = _draw_kinds(deck, min(remaining, rng.choice(FAULTS_PER_ROUND)))
-        rounds.append(_round(rng, kinds, nodes, members(seed)))
+            deck = rng.sample(kinds, len(kinds))
+        drawn_kinds = _draw_kinds(deck, min(remaining, rng.choice(FAULTS_PER_ROUND)))
+        rounds.append(_round(rng, drawn_kinds, nodes, members(seed)))
     return tuple(rounds)
 
 
@@ -149,6 +152,6 @@ def _targets(rng: random.Random, kind: str, nodes: Sequence[str], etcd: Sequence
         return rng.sample(list(nodes), 2)
     if kind in NETWORK_FAULTS:
         return [rng.choice(list(nodes))]
-    if kind == "etcd-restore":
+    if kind in ("etcd-restore", "etcd-wipe"):
         return list(etcd)
     return [rng.choice(list(etcd))] if kind.startswith("etcd") else list(nodes)

@@ -35,6 +35,14 @@ def test_a_schedule_contains_every_kind_equally_often(seed: int) -> None:
     assert counts == dict.fromkeys(KINDS, 2)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_schedule_of_chosen_kinds_contains_no_others(seed: int) -> None:
+    kinds = ("etcd-restore", "etcd-slow-disk", "kill-worker")
+    counts = Counter(f.kind for round_ in schedule(seed, 6, kinds=kinds) for f in round_.faults)
+
+    assert counts == dict.fromkeys(kinds, 2)
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_faults_that_overlap_have_different_nodes_and_at_most_one_shared_part(seed: int) -> None:
     for round_ in schedule(seed, 20):
