@@ -323,7 +323,8 @@ def replay_market(
 
     trace = Trace(gap_seconds=gap_seconds, machines=machines)
     spot_pools_of_twin = [pool for pool in PoolStore(state).all() if pool.capacity == "spot"]
-    limited = {pool.name: zone for pool in spot_pools_of_twin if (zone := trace.zone_of(pool))}
+    zones_of_pools = {pool.name: trace.zone_of(pool) for pool in spot_pools_of_twin}
+    limited = {name: zone for name, zone in zones_of_pools.items() if zone is not None}
     if not limited:
         zones = ", ".join(sorted({pool.zone for pool in spot_pools_of_twin})) or "no zone"
         raise TwinError(

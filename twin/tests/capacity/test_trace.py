@@ -49,6 +49,12 @@ def test_the_changes_match_the_capacity(values: list[int], gap: float, seconds: 
     assert past[-1].machines == trace.capacity_at(POOL, (tick + 0.5) * gap)
 
 
+def test_a_replay_limits_pools_without_a_zone(tmp_path: Path) -> None:
+    PoolStore(tmp_path).put(pool(zone="", region="eastus"))
+
+    assert replay(tmp_path, {"": [2, 0]}, 300.0, speed=1.0) == {"spot": ""}
+
+
 def test_a_replay_is_compressed_and_starts_now(tmp_path: Path) -> None:
     PoolStore(tmp_path).put(POOL)
     start = time.time()
