@@ -124,7 +124,6 @@ def main() -> None:
         epochs=options.epochs,
         overlap="off",
         group=(group, accounting) if group else None,
-        rehearse=False,  # a forward pass needs the other workers of the node
     )
     for batch in run:
         with batch:

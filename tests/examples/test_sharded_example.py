@@ -1,9 +1,8 @@
 """A model in two shards on each of two nodes: a lost node costs nothing but its share of a step."""
 
 import contextlib
-import os
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -19,32 +18,30 @@ from tests.everstep.elastic.launch.launched import (
 )
 from tests.trainer.elastic.nodes import running_etcd
 
-SCRIPT = REPOSITORY / "examples" / "sharded" / "train.py"
+SCRIPTS = REPOSITORY / "examples" / "sharded"
 EPOCHS, STEPS_PER_EPOCH = 40, 8
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(4 * WAIT_SECONDS)]
 
 
-def arguments(folder: Path) -> list[str]:
-    return [str(SCRIPT), "--run", str(folder), "--epochs", str(EPOCHS)]
+def arguments(script: str, folder: Path) -> list[str]:
+    return [str(SCRIPTS / script), "--run", str(folder), "--epochs", str(EPOCHS)]
 
 
 def steps(launcher: LauncherProcess) -> list[int]:
     """Return the steps that a node has printed; a killed node may not have printed its last step."""
-    return [int(number) for number in re.findall(r"step (\d+): loss", launcher.log)]
+    return [int(number) for number in re.findall(r"step (\d+):", launcher.log)]
 
 
-def train_whole_model(folder: Path) -> dict[str, torch.Tensor]:
-    """Return the parameters that one process with the whole model trains."""
+def train_whole_model(
+    script: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, torch.Tensor]:
+    """Return the parameters that this process trains with the whole model."""
     folder.mkdir()
-    environment = {k: v for k, v in os.environ.items() if k not in ("WORLD_SIZE", "LOCAL_RANK")}
-    subprocess.run(
-        [sys.executable, *arguments(folder)],
-        env=environment | {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        timeout=WAIT_SECONDS,
-        check=True,
-    )
+    for name in ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "argv", arguments(script, folder))
+    runpy.run_path(str(SCRIPTS / script), run_name="__main__")
     return dict(torch.load(folder / "part-0-of-1.pt"))
 
 
@@ -57,13 +54,22 @@ def merged_state(folder: Path) -> dict[str, torch.Tensor]:
     }
 
 
-def test_a_model_in_shards_survives_the_loss_of_a_node(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", ["train.py", "fsdp.py"])
+def test_a_model_in_shards_survives_the_loss_of_a_node(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "etcd").mkdir()
     with contextlib.ExitStack() as stack:
         endpoint = stack.enter_context(running_etcd(tmp_path / "etcd"))
         options = [
             *("--nproc-per-node", "2", "--nnodes", "2"),
-            *("--rendezvous-endpoint", endpoint, "--run-id", "sharded", *arguments(tmp_path)),
+            *(
+                "--rendezvous-endpoint",
+                endpoint,
+                "--run-id",
+                "sharded",
+                *arguments(script, tmp_path),
+            ),
         ]
         lost_node = stack.enter_context(run_launcher(tmp_path, *options, name="n0"))
         survivor = stack.enter_context(run_launcher(tmp_path, *options, name="n1"))
@@ -76,7 +82,10 @@ def test_a_model_in_shards_survives_the_loss_of_a_node(tmp_path: Path) -> None:
         assert returned_node.wait() == DONE, returned_node.log
     all_steps = {*steps(survivor), *steps(returned_node)}
     assert all_steps == set(range(1, EPOCHS * STEPS_PER_EPOCH + 1)), "no step is lost"
-    expected_state, actual_state = train_whole_model(tmp_path / "whole"), merged_state(tmp_path)
+    expected_state, actual_state = (
+        train_whole_model(script, tmp_path / "whole", monkeypatch),
+        merged_state(tmp_path),
+    )
     assert expected_state.keys() == actual_state.keys()
     for name, expected in expected_state.items():
         assert torch.allclose(actual_state[name], expected, atol=1e-4), (

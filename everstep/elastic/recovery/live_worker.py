@@ -175,7 +175,7 @@ class LiveGroup:
         return RankAssignment(
             link.rank,
             link.world_size,
-            _local_rank(),
+            local_rank(),
             link.store,
             self._machine_workers,
             link.sum,
@@ -382,7 +382,7 @@ class LiveGroup:
         message = self._wait_for_assignment()
         self._waits_for_assignment = False
         workers_per_node = _local_world_size()
-        rank = int(message["node"]) * workers_per_node + _local_rank()
+        rank = int(message["node"]) * workers_per_node + local_rank()
         world_size = int(message["nodes"]) * workers_per_node
         number = int(message["form"])
         self._address = GroupAddress(
@@ -493,7 +493,8 @@ def attach_live(device: torch.device, accounting: TimeAccount | None = None) -> 
     return LiveGroup(stream, device, accounting) if stream else None
 
 
-def _local_rank() -> int:
+def local_rank() -> int:
+    """Return the rank of this worker among the workers of its node."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 

@@ -9,14 +9,16 @@ if all its shards are of the same step. Gradients of a broken step are not kept:
 computed different parts of it.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from everstep.elastic.accounting.time_account import Activity, TimeAccount
 from everstep.elastic.recovery import copying
-from everstep.elastic.recovery.live_worker import LiveGroup, TrainingState
+from everstep.elastic.recovery.live_worker import LiveGroup, TrainingState, local_rank
 from everstep.elastic.recovery.state_machine import (
     Action,
     Assigned,
@@ -33,6 +35,11 @@ from everstep.elastic.transport import channel
 from everstep.elastic.transport.group import PeerLostError, RankAssignment
 from everstep.elastic.transport.link import GroupAddress, Link
 from everstep.errors import EverstepError
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from everstep.elastic.recovery.node_group import NodeProcessGroup
 
 
 class ShardedLink(Link):
@@ -103,7 +110,27 @@ class ShardedGroup(LiveGroup):
         accounting: TimeAccount | None = None,
     ) -> None:
         self._shards = shards
+        self._node_group: NodeProcessGroup | None = None
         super().__init__(stream, device, accounting)
+
+    @property
+    def mesh_size(self) -> int:
+        """Number of workers among which torch splits a model; 0 without `node_mesh`."""
+        return self._node_group.size() if self._node_group else 0
+
+    def node_mesh(self) -> "DeviceMesh":
+        """Return the mesh of this node's workers, for `fully_shard`; call it once, before the model is split.
+
+        The mesh's group becomes torch's default group of this process. It has connections only while this worker
+        is in a generation.
+        """
+        # Imported only here: it takes seconds, and only models that torch splits need it.
+        from everstep.elastic.recovery.node_group import NodeProcessGroup, node_mesh
+
+        self._node_group = NodeProcessGroup(
+            local_rank(), self._shards, lambda: self._sharded_link().node
+        )
+        return node_mesh(self._node_group, self._device)
 
     def sum_in_node(self, tensor: torch.Tensor) -> None:
         """Sum a tensor over the workers of this node, in place; for the model's forward and backward pass.
@@ -116,18 +143,31 @@ class ShardedGroup(LiveGroup):
     def join(self, state: TrainingState) -> RankAssignment:
         """Wait for a generation and join it; the returned rank is the node's."""
         assignment = super().join(state)
+        if self._node_group:
+            self._node_group.begin_generation()
         shard = self._sharded_link().shard
         return replace(
             assignment,
             rank=shard.rank,
             world_size=shard.world_size,
             store=shard.store,
-            sum=shard.sum,
-            begin_all_reduce=shard.begin_all_reduce,
+            sum=self._sum_shard,
+            # Gradients that torch sums in the node may be wrong until the backward pass has ended.
+            begin_all_reduce=None if self._node_group else shard.begin_all_reduce,
         )
+
+    def _sum_shard(self, tensor: torch.Tensor) -> None:
+        """Sum a tensor over the workers with this shard, unless it was computed without the node's other workers."""
+        self._raise_node_loss()
+        self._sharded_link().shard.sum(tensor)
+
+    def _raise_node_loss(self) -> None:
+        if self._node_group:
+            self._node_group.raise_loss()
 
     def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
         """Apply a step once the sums of all shards have arrived; return whether the workers regroup now."""
+        self._raise_node_loss()
         all_votes = torch.tensor([votes], dtype=torch.float64, device=self._device)
         self._sharded_link().sum(all_votes)
         return super().after_sum(float(all_votes), apply)
@@ -144,6 +184,13 @@ class ShardedGroup(LiveGroup):
                 "Pass checkpoint=None.",
             )
         return super().commit(snapshot_generation, step, run)
+
+    def wait_for_all(self) -> None:
+        """Wait until all workers have completed the run: the exit of one ends the group of the others."""
+        with contextlib.suppress(
+            PeerLostError
+        ):  # the others have received this already, and have ended
+            self._sharded_link().sum(torch.zeros(1, device=self._device))
 
     def report_stall(self) -> None:
         """Report that a collective takes unusually long."""

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from everstep.elastic.training.encoding import Tensors, decode, encode
+from everstep.elastic.transport.parts import own_part
 from everstep.errors import EverstepError
 
 MOMENTUM = "momentum_buffer"  # its names in checkpoints begin with `momentum`
@@ -72,7 +73,7 @@ class OptimizerState:
 
     def tensors(self) -> Tensors:
         """Return the state's tensors by name: the optimizer's, or zeros until it has them."""
-        return {slot.name: self._tensor(slot) for slot in self._slots}
+        return {slot.name: own_part(self._tensor(slot)) for slot in self._slots}
 
     def numbers(self, tensors: Tensors) -> Any:  # noqa: ANN401 - JSON
         """Return the hyper-parameters and the numbers of the state as JSON.

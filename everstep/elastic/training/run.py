@@ -16,6 +16,7 @@ from everstep.elastic.accounting.journal import Journal
 from everstep.elastic.accounting.time_account import Activity, TimeAccount
 from everstep.elastic.data_order.sampler import Ids, SampleOrder
 from everstep.elastic.recovery.live_worker import LiveGroup
+from everstep.elastic.recovery.sharded_worker import ShardedGroup
 from everstep.elastic.recovery.worker import Group
 from everstep.elastic.training import program
 from everstep.elastic.training.batch import Batch
@@ -28,11 +29,13 @@ from everstep.elastic.training.resume import DATA
 from everstep.elastic.training.run_storage import RunStorage, storage_at
 from everstep.elastic.training.samples import SampleLoader, size_of
 from everstep.elastic.training.session import Session
+from everstep.elastic.training.split_model import check_split
 from everstep.elastic.training.steps import SCALARS, ExactSteps, LiveSteps
 from everstep.elastic.training.training_state import RunState, Stateful
 from everstep.elastic.training.worker import Worker, announce_errors, connect, worker_name
 from everstep.elastic.transport.exact_reducer import ExactReducer
 from everstep.elastic.transport.group import PeerLostError, RankAssignment
+from everstep.elastic.transport.parts import is_split
 from everstep.elastic.transport.reducer import GradientReducer
 from everstep.errors import EverstepError
 
@@ -92,7 +95,13 @@ class Run:
     ) -> None:
         run_options = options_from(options)
         hooks = hooks or RunHooks()
-        _check_whole(model)
+        unsupported = {
+            "mode='exact'": run_options.exact,
+            "max_grad_norm": run_options.max_grad_norm is not None,
+            "scaler": scaler is not None,
+            "checkpoint": checkpoint is not None,
+        }
+        check_split(model, group[0] if group else None, unsupported)
         size = size_of(dataset, dataset_size)
         device = _device_of(model)
         states = _all_states(states or {}, scheduler, scaler, run_options)
@@ -115,7 +124,9 @@ class Run:
         )
         self._epoch_end = EpochEnd(self._session)
         self._callbacks: list[Callable[[int], object]] = []
-        self._rehearses = rehearse and isinstance(worker.group, LiveGroup)
+        # Without a group, a worker with a part of the model cannot compute.
+        has_whole_model = not isinstance(worker.group, ShardedGroup)
+        self._rehearses = rehearse and isinstance(worker.group, LiveGroup) and has_whole_model
         self._iterating = False
 
     def _new_session(
@@ -257,7 +268,8 @@ class Run:
                 with session.worker.accounting.attribute_all_to(Activity.START_UP):
                     yield (rehearsal := self._rehearsal())
                     rehearsal.close()
-            make_interruptible(session.state.model, self._check)
+            if not any(map(is_split, session.state.model.parameters())):  # FSDP's passes must end
+                make_interruptible(session.state.model, self._check)
             while (batch := self._next_batch()) is not None:
                 yield batch
                 batch.close()
@@ -302,6 +314,9 @@ class Run:
 
     def _complete(self) -> None:
         self._session.complete()
+        group = self._session.worker.group
+        if isinstance(group, ShardedGroup):
+            group.wait_for_all()
         self._session.state.reducer.close()
 
     def _rehearsal(self) -> Batch:
@@ -376,18 +391,6 @@ def _worker(
     worker_group = group[0] if group else connect(device, accounting)
     path = folder / "journal" / f"{worker_name()}.jsonl" if folder else Path(os.devnull)
     return Worker(worker_group, accounting, Journal(path), device, RankAssignment.single())
-
-
-def _check_whole(model: nn.Module) -> None:
-    """Raise EverstepError if torch has split a parameter over processes: it would be copied and summed as a whole."""
-    for name, parameter in model.named_parameters():
-        if hasattr(parameter, "to_local"):  # a DTensor; importing its class takes a second
-            raise EverstepError(
-                f"the parameter {name} is a {type(parameter.data).__name__}, of which this process has "
-                "one part; Run sums and copies ordinary tensors",
-                "Pass a model that fully_shard or parallelize_module has not split. To split it over the "
-                "workers of a node, keep the parts as ordinary parameters, as examples/sharded/train.py does.",
-            )
 
 
 def _device_of(model: nn.Module) -> torch.device:

@@ -27,6 +27,7 @@ from everstep.elastic.training.optimizer_state import OptimizerState
 from everstep.elastic.training.options import RunHooks
 from everstep.elastic.training.resume import check_shapes
 from everstep.elastic.transport.exact_reducer import ExactReducer
+from everstep.elastic.transport.parts import own_part
 from everstep.elastic.transport.reducer import GradientReducer
 from everstep.errors import EverstepError
 
@@ -191,7 +192,8 @@ class RunState:
     def tensors(self) -> Tensors:
         """Return parameters, statistics and the optimizer's tensors by name, which training uses."""
         state = {
-            f"model.{plain_name(name)}": tensor for name, tensor in self.model.state_dict().items()
+            f"model.{plain_name(name)}": own_part(tensor)
+            for name, tensor in self.model.state_dict().items()
         }
         state.update(self.optimizer_state.tensors())
         if isinstance(self.reducer, ExactReducer):

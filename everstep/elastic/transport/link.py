@@ -153,6 +153,10 @@ class Link:
         works = self._begin(lambda: [self._backend.allreduce([tensor])])
         return lambda: self._wait(works)
 
+    def run(self, begin: Callable[[Any], Any]) -> None:
+        """Run a collective of torch's backend, which `begin` starts; it does nothing if this worker is alone."""
+        self._wait(self._begin(lambda: [begin(self._backend)]))
+
     def all_gather(self, numbers: torch.Tensor) -> list[torch.Tensor]:
         """Return the tensors of all ranks; all have one shape."""
         own_numbers = numbers.to(self._device)

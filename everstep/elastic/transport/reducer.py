@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from everstep.elastic.transport.group import PeerLostError
+from everstep.elastic.transport.parts import join_part, own_part
 from everstep.errors import EverstepError
 
 AllReduce = Callable[[torch.Tensor], None]
@@ -59,17 +60,18 @@ class GradientReducer:
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
+        parts = self._parts = [own_part(parameter) for parameter in self._parameters]
         self._all_buffers = list(model.buffers())
         self._buffers = [buffer for buffer in self._all_buffers if buffer.is_floating_point()]
         self._counters = [buffer for buffer in self._all_buffers if not buffer.is_floating_point()]
         self._saved_buffers = [buffer.clone() for buffer in self._all_buffers]
         self._averages = [torch.zeros_like(buffer) for buffer in self._buffers]
         self._sizes = [
-            *(tensor.numel() for tensor in (*self._parameters, *self._buffers)),
+            *(tensor.numel() for tensor in (*parts, *self._buffers)),
             scalars,
         ]
         self._compress = compress
-        self._buckets = _buckets([p.numel() * 4 for p in self._parameters], bucket_bytes)
+        self._buckets = _buckets([part.numel() * 4 for part in parts], bucket_bytes)
         self._bucket_numbers = {i: n for n, bucket in enumerate(self._buckets) for i in bucket}
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call] # torch's
@@ -117,10 +119,10 @@ class GradientReducer:
     def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """Return a view for each parameter with its own layout: another layout would make copies slower."""
         return [
-            part.as_strided(parameter.shape, parameter.stride(), part.storage_offset())
-            for part, parameter in zip(
+            values.as_strided(part.shape, part.stride(), values.storage_offset())
+            for values, part in zip(
                 torch.split(flat, self._sizes[: len(self._parameters)]),
-                self._parameters,
+                self._parts,
                 strict=True,
             )
         ]
@@ -251,13 +253,14 @@ class GradientReducer:
             self._all_gradients.copy_(self._sent_gradients)
         summed = self._own_views if self._is_single else self._gradients
         for parameter, gradient in zip(self._parameters, summed, strict=True):
-            parameter.grad = gradient.to(parameter.dtype)
+            parameter.grad = join_part(gradient.to(parameter.dtype), parameter)
 
     def _take(self, index: int, parameter: torch.Tensor) -> None:
         """Add a parameter's gradient of this micro-batch, and start the sums that are ready."""
         gradient, parameter.grad = parameter.grad, None
         if not self._in_microbatch or gradient is None:
             return  # a backward pass outside a step
+        gradient = own_part(gradient)
         if gradient.is_sparse:
             gradient = gradient.to_dense()
         if index in self._own_indices:

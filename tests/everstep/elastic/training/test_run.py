@@ -363,7 +363,7 @@ def test_a_model_that_torch_has_split_over_processes_is_refused(tmp_path: Path) 
         distributed.destroy_process_group()
 
     assert "the parameter 0.weight" in exception.value.problem
-    assert "examples/sharded" in exception.value.fix
+    assert "examples/sharded/fsdp.py" in exception.value.fix
 
 
 def test_a_loss_that_is_not_reported_is_still_checked() -> None:

@@ -7,7 +7,6 @@ import selectors
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,47 +19,14 @@ from everstep.elastic.recovery.state_machine import StateReport, StepProgress, p
 from everstep.elastic.transport import link as link_module
 from everstep.elastic.transport.group import PeerLostError
 from everstep.elastic.transport.link import GroupAddress, Link, UsualWait
-
-CPU = torch.device("cpu")
-WAIT_SECONDS = 100.0  # limit on a busy machine; all waits end much earlier
+from tests.everstep.elastic.transport.links import CPU, WAIT_SECONDS, group_store, run
 
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    wait = timedelta(seconds=WAIT_SECONDS)
-    store = TCPStore(
-        "127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=False, timeout=wait
-    )
-    yield store.port
-    del store
-
-
-def run(
-    port: int,
-    size: int,
-    work: Callable[[Link], Any],
-    on_stall: Callable[[], None] = lambda: None,
-) -> list[Any]:
-    """Return the result or the exception of each of `size` workers, by rank."""
-    results: list[Any] = [None] * size
-
-    def run_rank(rank: int) -> None:
-        link = Link(GroupAddress(os.getpid(), "127.0.0.1", port, rank, size), CPU, on_stall)
-        try:
-            link.build()
-            results[rank] = work(link)
-        except PeerLostError as error:
-            results[rank] = error
-        finally:
-            link.close()
-
-    threads = [threading.Thread(target=run_rank, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT_SECONDS)
-    return results
+    with group_store() as port:
+        yield port
 
 
 def test_a_sum_is_over_all_workers(port: int) -> None:

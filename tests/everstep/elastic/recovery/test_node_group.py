@@ -1,0 +1,88 @@
+"""torch's process group of a node, over real links in one process, one thread per worker."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from everstep.elastic.recovery.node_group import NodeProcessGroup
+from everstep.elastic.transport.group import PeerLostError
+from everstep.elastic.transport.link import Link
+from tests.everstep.elastic.transport.links import WAIT_SECONDS, group_store, run
+
+WORKERS = 2
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    with group_store() as port:
+        yield port
+
+
+def on_all(port: int, work: Callable[[NodeProcessGroup, Link], Any]) -> list[Any]:
+    """Return the result of each worker of a node."""
+
+    def work_of(link: Link) -> Any:
+        return work(NodeProcessGroup(link.rank, WORKERS, lambda: link), link)
+
+    return run(port, WORKERS, work_of)
+
+
+def gather(group: NodeProcessGroup, value: float) -> list[float]:
+    output = torch.full((WORKERS,), 7.0)
+    group.all_gather_single(output, torch.tensor([value])).wait()
+    return output.tolist()
+
+
+def test_the_parts_of_a_node_are_gathered(port: int) -> None:
+    results = on_all(port, lambda group, link: gather(group, link.rank + 1.0))
+
+    assert results == [[1.0, 2.0]] * WORKERS
+
+
+def test_gradients_are_summed_and_each_worker_receives_its_part(port: int) -> None:
+    def scatter(group: NodeProcessGroup, link: Link) -> list[float]:
+        output, values = torch.zeros(1), torch.tensor([1.0, 10.0]) * (link.rank + 1)
+        group.reduce_scatter_single(output, values).wait()
+        return output.tolist()
+
+    assert on_all(port, scatter) == [[3.0], [30.0]]
+
+
+def test_a_lost_group_yields_zeros_so_that_a_pass_can_end_and_the_loss_is_raised_later(
+    port: int,
+) -> None:
+    all_built = threading.Barrier(WORKERS)
+
+    def lose(group: NodeProcessGroup, link: Link) -> list[float]:
+        group.raise_loss()
+        all_built.wait(WAIT_SECONDS)  # an abort would end the other's attempt to build
+        link.abort()
+        output = gather(group, 1.0)
+        with pytest.raises(PeerLostError):
+            group.raise_loss()
+        return output
+
+    assert on_all(port, lose) == [[0.0] * WORKERS] * WORKERS
+
+
+def test_the_loss_of_a_generation_is_forgotten_in_the_next_one(port: int) -> None:
+    def lose_and_continue(group: NodeProcessGroup, link: Link) -> list[float]:
+        group._loss = PeerLostError("lost")
+        assert gather(group, 5.0) == [0.0] * WORKERS
+        group.begin_generation()
+        group.raise_loss()
+        return gather(group, link.rank + 1.0)
+
+    assert on_all(port, lose_and_continue) == [[1.0, 2.0]] * WORKERS
+
+
+def test_a_pass_outside_a_group_fails_and_computes_nothing_with_zeros() -> None:
+    def no_link() -> Link:
+        raise PeerLostError("this worker is in no group")
+
+    with pytest.raises(PeerLostError, match="in no group"):
+        gather(NodeProcessGroup(0, WORKERS, no_link), 1.0)
