@@ -27,7 +27,7 @@ down: .venv/.runtime  ## Destroy the stack and leave nothing on this machine
 
 test: test-unit test-twin test-e2e  ## Run all tests except test-elastic, test-chaos, test-examples, test-clouds and test-stacks
 
-test-unit: .venv/.development  ## Run the tests that need neither root nor network (under a minute)
+test-unit: .venv/.development  ## Run the tests that need neither root nor network (about five minutes)
 	OMP_NUM_THREADS=1 .venv/bin/pytest -m "not twin and not e2e and not browser" --numprocesses=2 --dist=loadfile
 
 test-twin: built  ## Run the tests against real nodes, etcd and the real Pulumi engine
@@ -90,7 +90,7 @@ build/servers/minio:
 build/servers/node_modules:
 	npm install --silent --no-audit --no-fund --no-save --prefix build/servers azurite@3.37.0
 
-test-mutations: .venv/.development  ## Inject deliberate mistakes into the components; each must fail a test (SAMPLE=N for fewer)
+test-mutations: .venv/.development  ## Inject deliberate mistakes into components and elastic library; each must fail a test (SAMPLE=N for fewer)
 	.venv/bin/python -m tests.mutation.run --sample $(or $(SAMPLE),0)
 
 wheels: .venv/.uv  ## Build the wheels of the three distributions into build/dist
