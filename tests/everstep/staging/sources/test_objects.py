@@ -80,7 +80,7 @@ def test_an_object_that_is_missing_is_named(objects: Objects, location: str) -> 
 
 def test_a_range_after_the_end_is_an_error_of_the_object(objects: Objects) -> None:
     with pytest.raises(EverstepError, match="shard is shorter than it was"):
-        objects.read("shard", 200, 10)
+        objects.read("shard", len(CONTENT) + 1, 10)  # Azurite has no error for the end itself
 
 
 def test_a_range_that_the_object_ends_in_is_not_taken_for_its_bytes(objects: Objects) -> None:
