@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from everstep.cli.app import MACHINES, TOOLS, TRAINING, app
+from everstep.cli.app import MACHINES, TOOLS, TRAINING, build_app
 from everstep.elastic.launch.options import EPILOG, documented_options
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
@@ -53,7 +53,7 @@ def write() -> None:
 
 def commands() -> Iterator[tuple[str, Command]]:
     """Yield every command by its full name, groups before their commands."""
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]  # a group
+    for name, command in get_command(build_app()).commands.items():  # type: ignore[attr-defined]  # a group
         yield f"everstep {name}", command
         for subcommand_name, subcommand in getattr(command, "commands", {}).items():
             yield f"everstep {name} {subcommand_name}", subcommand

@@ -17,9 +17,9 @@ def main() -> None:
 
     configure_twin()
     bytecode.keep()
-    from everstep.cli.app import app
+    from everstep.cli.app import build_app
     from everstep.cli.errors import run_guarded
 
     debug = "--debug" in sys.argv[1:2] or bool(os.environ.get("EVERSTEP_DEBUG"))
     atexit.register(gc.freeze)  # or the interpreter, as it ends, examines every object for cycles
-    sys.exit(run_guarded(app, debug=debug))
+    sys.exit(run_guarded(build_app(sys.argv[1:]), debug=debug))

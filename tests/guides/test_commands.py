@@ -8,7 +8,7 @@ from botocore import xform_name
 from botocore.session import Session
 from typer.main import get_command
 
-from everstep.cli.app import app
+from everstep.cli.app import build_app
 from tests.guides.cloud_programs import PROGRAMS as CLOUD_PROGRAMS
 from tests.guides.cloud_programs import SUPPORTED
 from tests.guides.guide import (
@@ -135,7 +135,7 @@ def test_every_option_of_everstep_exists(guide: str) -> None:
     checked_commands = 0
     for text in variants(guide):
         arguments = words_of(text, "everstep")
-        command: Any = get_command(app)
+        command: Any = get_command(build_app())
         while arguments and hasattr(command, "commands"):
             assert arguments[0] in command.commands, f"{text}: there is no command {arguments[0]}"
             command = command.commands[arguments.pop(0)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from everstep.cli.app import app
+from everstep.cli.app import build_app
 from tests.guides.words import options_of, words_of
 from tests.notebooks.notebook import CHOICE_TAG, FOLDER, PATHS, Cell, read_cells
 
@@ -106,7 +106,7 @@ def test_commands_on_a_stack_are_on_the_twin_or_the_account_that_was_chosen(path
 def test_every_command_and_option_of_everstep_exists(path: Path) -> None:
     for text in commands(path):
         words = words_of(text, "everstep")
-        command: Any = get_command(app)
+        command: Any = get_command(build_app())
         while words and hasattr(command, "commands") and not words[0].startswith("-"):
             assert words[0] in command.commands, f"{text}: there is no command {words[0]}"
             command = command.commands[words.pop(0)]

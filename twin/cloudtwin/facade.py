@@ -8,6 +8,7 @@ A twin is addressed by its folder (`state_directory(name)`). Errors that a user 
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -74,6 +75,7 @@ __all__ = [
     "market_seed",
     "open_market",
     "packages",
+    "prestarted_program",
     "program_status",
     "publish_image",
     "reclaim",
@@ -161,6 +163,23 @@ def engine_plugins(home: Path, program: Path) -> Mapping[str, str]:
     from cloudtwin.pulumi import install_plugins
 
     return install_plugins(home, program)
+
+
+def prestarted_program(
+    directory: Path, modules: Sequence[str]
+) -> AbstractContextManager[Mapping[str, str]]:
+    """Start the process of a Pulumi program before the engine requests its run, and end it on exit.
+
+    Args:
+        directory: folder of the program.
+        modules: modules that the process imports while the engine starts.
+
+    Returns:
+        A context manager of the environment variables with which the engine's language host finds the process.
+    """
+    from cloudtwin.pulumi import prestart
+
+    return prestart.prestarted_program(directory, modules)
 
 
 def install_provider(home: Path, cloud: str) -> None:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -11,8 +12,9 @@ import typer
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, PolicyPacks, Stack
 from everstep.cli.console import messages, progress
 from everstep.cli.engine import cloud_twin
-from everstep.cli.engine.context import open_stack_to_deploy
+from everstep.cli.engine.context import StackContext, open_stack_to_deploy
 from everstep.cli.engine.driver import interrupt_with_parent
+from everstep.cli.engine.prestart import prestarted_program
 from everstep.cli.engine.shared_platform import require_platform
 from everstep.cli.engine.stack_locks import release_dead_locks
 from everstep.cli.engine.target import Target, preview_workspace
@@ -38,11 +40,6 @@ def preview(
         require_platform(context)
     if context.target is Target.TWIN_CLOUD and not as_json:
         cloud_twin.show_banner(context)
-    is_new = context.target is Target.TWIN_CLOUD and not context.workspace.state.exists()
-    if is_new:
-        context = replace(context, workspace=preview_workspace(context.workspace))
-    engine = context.engine(progress(), policy_packs=policy_pack)
-    release_dead_locks(engine)
     quiet = as_json or not messages.is_terminal
     flags = {
         "--diff": diff,
@@ -52,11 +49,30 @@ def preview(
         "--suppress-progress": quiet,
         "--color=never": quiet or "NO_COLOR" in os.environ,
     }
-    command = engine.command(["preview", *(flag for flag, is_set in flags.items() if is_set)])
+    with prestarted_program(context) as variables:
+        code = _preview(
+            context, [flag for flag, is_set in flags.items() if is_set], policy_pack, variables
+        )
+    if code:
+        raise typer.Exit(FAILED)
+
+
+def _preview(
+    context: StackContext,
+    flags: Sequence[str],
+    policy_packs: Sequence[str],
+    variables: Mapping[str, str],
+) -> int:
+    """Run Pulumi with flags and environment variables; return its exit code."""
+    is_new = context.target is Target.TWIN_CLOUD and not context.workspace.state.exists()
+    if is_new:
+        context = replace(context, workspace=preview_workspace(context.workspace))
+    engine = context.engine(progress(), policy_packs=policy_packs)
+    release_dead_locks(engine)
+    command = engine.command(["preview", *flags])
     process = subprocess.run(
-        [*interrupt_with_parent(), *command], env=engine.environment, check=False
+        [*interrupt_with_parent(), *command], env={**engine.environment, **variables}, check=False
     )
     if is_new:
         shutil.rmtree(context.workspace.state, ignore_errors=True)  # a preview leaves nothing
-    if process.returncode:
-        raise typer.Exit(FAILED)
+    return process.returncode

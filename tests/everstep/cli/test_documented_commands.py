@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from everstep.cli.app import app
+from everstep.cli.app import build_app
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-EVERSTEP: Any = get_command(app)
+EVERSTEP: Any = get_command(build_app())
 INLINE = re.compile(r"`([^`\n]+)`")
 
 

@@ -23,12 +23,15 @@ from grpc import ServicerContext
 from pulumi.runtime.proto import language_pb2 as pb
 from pulumi.runtime.proto import language_pb2_grpc, plugin_pb2
 
-from cloudtwin.pulumi import environment, plugin
+from cloudtwin.pulumi import environment, plugin, prestart
+from cloudtwin.pulumi.prestart import PrestartedProgram
 from cloudtwin.pulumi.run_program import ERROR_SHOWN
 
 VERSION = "3.259.0"
 RUN_PROGRAM = Path(__file__).with_name("run_program.py")
 CHUNK_BYTES = 1 << 16
+
+Child = subprocess.Popen[bytes] | PrestartedProgram
 
 
 class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
@@ -36,7 +39,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
-        self._children: set[subprocess.Popen[bytes]] = set()
+        self._children: set[Child] = set()
         self._lock = threading.Lock()
         self._cancelled = False
 
@@ -102,17 +105,21 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         """Run one program to its end. A response with `bail` means that its error has been shown."""
         python = _interpreter(request.info, context)
         program = str(Path(request.info.program_directory) / (request.info.entry_point or "."))
-        child = subprocess.Popen(
-            [python, "-u", str(RUN_PROGRAM), program, *request.args],
-            cwd=request.pwd or request.info.program_directory,
-            env={**os.environ, **self._environment(request)},
+        arguments = [program, *request.args]
+        directory = request.pwd or request.info.program_directory
+        variables = {**os.environ, **self._environment(request)}
+        child = prestart.connect(python, arguments, directory, variables) or subprocess.Popen(
+            [python, "-u", str(RUN_PROGRAM), *arguments],
+            cwd=directory,
+            env=variables,
             stdin=subprocess.DEVNULL,
         )
         with self._registered(child):
             code = child.wait()
-        if code == ERROR_SHOWN or (code < 0 and self._cancelled):
+        was_ended = code is None or code < 0
+        if code == ERROR_SHOWN or (was_ended and self._cancelled):
             return pb.RunResponse(bail=True)
-        return pb.RunResponse(error=_exit_message(code) if code else "")
+        return pb.RunResponse(error="" if code == 0 else _exit_message(code))
 
     def RunPlugin(
         self, request: pb.RunPluginRequest, context: ServicerContext
@@ -144,7 +151,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
                 child.terminate()
 
     @contextmanager
-    def _registered(self, child: subprocess.Popen[bytes]) -> Iterator[None]:
+    def _registered(self, child: Child) -> Iterator[None]:
         """Register a child process to be ended with this process."""
         with self._lock:
             self._children.add(child)
@@ -191,7 +198,9 @@ def _plugin_arguments(request: pb.RunPluginRequest) -> list[str]:
     return [directory, *request.args]
 
 
-def _exit_message(code: int) -> str:
+def _exit_message(code: int | None) -> str:
+    if code is None:
+        return "the program ended without an exit code"
     if code < 0:
         return f"the program was ended by signal {-code}"
     return f"the program exited with code {code}"

@@ -22,7 +22,7 @@ import traceback
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from pulumi.runtime import Settings
@@ -143,7 +143,6 @@ def _discard(globals_of_program: dict[str, Any]) -> None:
 def main() -> int:
     """Run the program of the command line. Return the exit code for the language host."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the engine's cancellation: no traceback
-    gc.set_threshold(NEW_OBJECTS_PER_COLLECTION)
     program, run = sys.argv[1], json.loads(os.environ.pop("CLOUDTWIN_RUN"))
     sys.argv = sys.argv[1:]
     try:
@@ -160,6 +159,8 @@ def main() -> int:
     except pulumi.RunError as error:
         pulumi.log.error(str(error))
         return ERROR_SHOWN
+    except SystemExit as ending:
+        return _exit_code(ending)
     except Exception as error:
         text = user_traceback(error, program)
         with contextlib.suppress(Exception):  # the engine may have ended
@@ -168,10 +169,23 @@ def main() -> int:
     return 0
 
 
-if __name__ == "__main__":
-    sys.path.pop(0)  # this folder: its modules are not the program's
-    code = main()
+def _exit_code(ending: SystemExit) -> int:
+    """Return the exit code that Python defines for an exception; print the message if it has one."""
+    if ending.code is None or isinstance(ending.code, int):
+        return ending.code or 0
+    print(ending.code, file=sys.stderr)
+    return 1
+
+
+def end(code: int) -> NoReturn:
+    """End the process without an examination of every object for cycles: seconds with an SDK."""
     sys.stdout.flush()
     sys.stderr.flush()
-    gc.freeze()  # otherwise the ending interpreter examines every object for cycles: seconds with an SDK
+    gc.freeze()
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # this folder: its modules are not the program's
+    gc.set_threshold(NEW_OBJECTS_PER_COLLECTION)
+    end(main())

@@ -5,7 +5,7 @@ from cloudtwin.facade import RegistryError
 from typer.testing import CliRunner
 
 from everstep.cli import image_push
-from everstep.cli.app import app
+from everstep.cli.app import build_app
 from everstep.cli.image_push import fix_of, login_command
 from everstep.errors import EverstepError
 
@@ -13,7 +13,7 @@ ECR = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
 
 
 def error_of(*arguments: str) -> EverstepError:
-    result = CliRunner().invoke(app, ["images", *arguments])
+    result = CliRunner().invoke(build_app(), ["images", *arguments])
     assert isinstance(result.exception, EverstepError), result.output
     return result.exception
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from everstep.cli.app import app
+from everstep.cli.app import build_app
 from everstep.errors import EverstepError
 from tests.everstep.cli.recorded_run import RecordedRun
 
 
 def report(*arguments: str) -> Result:
-    result = CliRunner().invoke(app, ["report", *arguments], env={"COLUMNS": "120"})
+    result = CliRunner().invoke(build_app(), ["report", *arguments], env={"COLUMNS": "120"})
     if isinstance(result.exception, EverstepError):
         raise result.exception
     return result

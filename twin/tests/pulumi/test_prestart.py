@@ -1,0 +1,146 @@
+"""Programs that run in a process started before the engine requests their runs."""
+
+import signal
+import sys
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pulumi
+import pytest
+from cloudtwin.pulumi.prestart import connect, prestarted_program
+
+from twin.tests.nodes.conftest import wait_until
+from twin.tests.project import Project
+
+pytestmark = pytest.mark.twin
+
+SECONDS = 60.0
+
+SHOW_MODULE = """
+import os, sys
+print("imported before the run:", "palette" in sys.modules)
+import palette
+print("by process", palette.IMPORTED_BY, "in", os.getcwd(), "colour", pulumi.Config().get("colour"))
+"""
+
+
+@contextmanager
+def prestarted(project: Project, *modules: str) -> Iterator[None]:
+    """Prestart the project's program, and let its language hosts find the process."""
+    (project.folder / "palette.py").write_text("import os\nIMPORTED_BY = os.getpid()\n")
+    usual = project.environment
+    with prestarted_program(project.folder, modules) as variables:
+        project.environment = {**usual, **variables}
+        yield
+    project.environment = usual
+
+
+def test_a_program_finds_its_modules_imported_and_its_own_configuration(project: Project) -> None:
+    project.pulumi("config", "set", "colour", "red")
+    project.program(SHOW_MODULE)
+
+    with prestarted(project, "palette"):
+        output = project.pulumi("preview")
+
+    assert "imported before the run: True" in output
+    assert f"in {project.folder} colour red" in output
+
+
+def test_a_second_run_starts_a_process_of_its_own(project: Project) -> None:
+    project.program(SHOW_MODULE)
+
+    with prestarted(project, "palette"):
+        project.pulumi("preview")
+        output = project.pulumi("preview")
+
+    assert "imported before the run: False" in output
+
+
+def test_a_module_that_cannot_be_imported_leaves_the_error_to_the_run(project: Project) -> None:
+    project.program("import missing_module")
+
+    with prestarted(project, "missing_module"):
+        output = project.pulumi("preview", fails=True)
+
+    assert "No module named 'missing_module'" in output
+    assert "waiting_program" not in output
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("import sys\nsys.exit(7)", "the program exited with code 7"),
+        ("import os\nos._exit(7)", "the program ended without an exit code"),
+        ("raise pulumi.RunError('no colour')", "error: no colour"),
+        ("{}['colour']", "KeyError: 'colour'"),
+    ],
+)
+def test_a_program_that_fails_fails_the_run(project: Project, program: str, message: str) -> None:
+    project.program(program)
+
+    with prestarted(project, "pulumi"):
+        assert message in project.pulumi("preview", fails=True)
+
+
+def test_an_interrupted_run_ends_the_process(project: Project) -> None:
+    started = project.folder / "started"
+    project.program(
+        f"""
+        import os, time
+        from pathlib import Path
+        Path({str(started)!r}).write_text(str(os.getpid()))
+        time.sleep(600)
+        """
+    )
+
+    with prestarted(project, "pulumi"):
+        command = project.start("preview")
+        wait_until(lambda: started.exists() and started.read_text(), SECONDS, "the program runs")
+        command.send_signal(signal.SIGINT)
+        command.communicate(timeout=project.command_seconds)
+        wait_until(lambda: has_ended(int(started.read_text())), SECONDS, "the program has ended")
+
+    assert command.returncode != 0
+
+
+def test_a_process_without_a_run_ends_with_its_command(project: Project) -> None:
+    imported = project.folder / "imported"
+    (project.folder / "slow.py").write_text(
+        f"import os, pathlib\npathlib.Path({str(imported)!r}).write_text(str(os.getpid()))\n"
+    )
+
+    with prestarted(project, "slow"):
+        wait_until(
+            lambda: imported.exists() and imported.read_text(), SECONDS, "the module is imported"
+        )
+
+    wait_until(lambda: has_ended(int(imported.read_text())), SECONDS, "the process has ended")
+
+
+def test_a_program_of_another_interpreter_is_started_as_usual(project: Project) -> None:
+    environment = project.folder / "separate"
+    venv.create(environment, symlinks=True)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = environment / "lib" / version / "site-packages" / "packages.pth"
+    packages.write_text(f"{Path(pulumi.__file__).parents[1]}\n")
+    (project.folder / "Pulumi.yaml").write_text(
+        "name: probe\nruntime: {name: python, options: {virtualenv: separate}}\n"
+    )
+    project.program("import sys\nprint('run by', sys.executable)")
+
+    with prestarted(project, "pulumi"):
+        assert f"run by {environment}/bin/python" in project.pulumi("preview")
+
+
+def test_no_process_is_found_without_the_variable() -> None:
+    assert connect(sys.executable, ["."], "/", {}) is None
+
+
+def has_ended(process: int) -> bool:
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except FileNotFoundError:
+        return True
+    return status.rpartition(")")[2].split()[0] == "Z"
