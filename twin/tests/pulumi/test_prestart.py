@@ -30,11 +30,11 @@ print("by process", palette.IMPORTED_BY, "in", os.getcwd(), "colour", pulumi.Con
 def prestarted(project: Project, *modules: str) -> Iterator[None]:
     """Prestart the project's program, and let its language hosts find the process."""
     (project.folder / "palette.py").write_text("import os\nIMPORTED_BY = os.getpid()\n")
-    usual = project.environment
+    environment = project.environment
     with prestarted_program(project.folder, modules) as variables:
-        project.environment = {**usual, **variables}
+        project.environment = {**environment, **variables}
         yield
-    project.environment = usual
+    project.environment = environment
 
 
 def test_a_program_finds_its_modules_imported_and_its_own_configuration(project: Project) -> None:
