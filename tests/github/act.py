@@ -28,6 +28,9 @@ RUNNER = "ubuntu-24.04"
 REPOSITORY = "example/everstep"
 RUN_SECONDS = 300
 GITHUB_SHELL = "defaults:\n  run:\n    shell: bash -e {0}\n"
+STRATEGY, ONE_AT_A_TIME = "    strategy:\n", "    strategy:\n      max-parallel: 1\n"
+"""The jobs of a matrix run in turn, as `--concurrent-jobs=1` makes the other jobs do."""
+
 STAMPS = ("uv", "runtime", "aws", "azure", "development")
 """Groups of packages that `make` considers installed in the virtual environment of the copy."""
 
@@ -90,7 +93,7 @@ class Repository:
         for path in repository.workflows():
             text = path.read_text()
             assert "defaults:" not in text, f"{path.name} has defaults; the tests add their own"
-            path.write_text(text + GITHUB_SHELL)
+            path.write_text(text.replace(STRATEGY, ONE_AT_A_TIME) + GITHUB_SHELL)
         _commit(repository.folder)
         return repository
 
