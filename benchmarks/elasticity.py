@@ -9,9 +9,9 @@ Events take turns until each has completed its rounds; the victim rotates over a
     freeze   SIGSTOP to all processes of a node
     drain    SIGTERM to the node's agent, as a kubelet does
 
-After each event the node returns, which is the measurement of `join`. `next_step` is the time from the event to the end
-of the survivors' first step without the victim, including that step itself. `extra` is the gap between two consecutive
-steps minus the duration of the second step.
+After each event the node returns, and its return is measured as `join`. `next_step` is the time from the event to the
+end of the survivors' first step without the victim, including that step itself. `extra` is the gap between two
+consecutive steps minus the duration of the second step.
 """
 
 import argparse
@@ -33,7 +33,7 @@ EVENTS = ("kill", "vanish", "freeze", "drain")
 
 @dataclass(frozen=True)
 class GroupChange:
-    """One change of the group, in seconds."""
+    """One change of the group; durations in seconds."""
 
     next_step: float  # event to the end of the new group's first step
     extra: float  # gap between the steps around the change minus the duration of the second step
@@ -107,7 +107,7 @@ def measure_event(nodes: Nodes, kind: str, name: str) -> tuple[GroupChange, Grou
         nodes.signal_all(name, signal.SIGCONT)
     elif kind != "kill":
         nodes.start(name)
-    # Only a later group counts: a worker that was frozen when a sum had arrived records that step when it is thawed.
+    # Only a later group counts: a worker that was frozen after a sum had arrived records that step when it is thawed.
     joined_step = nodes.next_step_where(
         lambda step: step["world_size"] == 3 and step["generation"] > first_step["generation"],
         START_SECONDS,

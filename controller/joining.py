@@ -3,8 +3,8 @@
 A running pod has not necessarily joined: its program still loads libraries, waits for the group's next step and copies
 the state. On a busy machine this takes minutes. A worker that has completed a step has the state.
 
-A readiness probe is not an alternative: pods of users' programs have none, and it would remove a worker that waits for
-its group from the Services through which the other workers find it.
+A readiness probe is not an alternative, because pods of users' programs have none. It would also remove a worker that
+waits for its group from the Services through which the other workers find it.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,10 +34,10 @@ def has_joined(text: str, pod: Pod) -> bool:
 class JoinReader:
     """Reader that finds the workers of all jobs that have joined their group.
 
-    A worker that has joined is probed again only by a restarted controller.
+    A worker that has joined is scraped again only by a restarted controller.
 
     Attributes:
-        scrape: returns the metrics at the address of a pod.
+        scrape: function that returns the metrics at the address of a pod.
     """
 
     scrape: Callable[[str], str] = scrape
@@ -48,7 +48,7 @@ class JoinReader:
 
         Args:
             uid: uid of the job.
-            pods: the pods that are awaited.
+            pods: the pods that the move waits for.
         """
         running = {(pod.uid, pod.started): pod for pod in pods if pod.phase == "Running"}
         known_processes = self._joined_processes.get(uid, frozenset()) & running.keys()

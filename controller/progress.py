@@ -38,7 +38,7 @@ class ProgressReader:
     Passes in between get the same share: most passes do not write the status, and a share that only they get is lost.
 
     Attributes:
-        scrape: returns the metrics at the address of a pod.
+        scrape: function that returns the metrics at the address of a pod.
     """
 
     scrape: Callable[[str], str] = scrape

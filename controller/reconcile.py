@@ -1,7 +1,7 @@
 """One reconcile pass over one job: observe, plan, write the status, act, record events.
 
-The status is written first, because it records which exits have been counted: if a failed pod were
-deleted before that, a crash in between would lose the failure. A status without the actions does no
+The status is written first, because it records which exits have been counted. If a failed pod were
+deleted first, a crash in between would lose the failure. A status without the actions does no
 harm: the next pass finds the same pods and plans the same actions.
 """
 
@@ -85,7 +85,7 @@ class Reconciler:
         items = self.client.owned_objects("pods", job.name, job.namespace, job.uid)
         pods = [read_pod(item) for item in items]
         services = self.client.owned_objects("services", job.name, job.namespace, job.uid)
-        # Nodes are read after the pods: the node of a pod existed before the pod, so that a missing node
+        # Nodes are read after the pods: the node of a pod existed before the pod, so a missing node
         # has been deleted.
         nodes = self.client.nodes(pod.node for pod in pods if pod.node)
         names = frozenset(item["metadata"]["name"] for item in services)
@@ -111,7 +111,7 @@ class Reconciler:
         return self.progress.share(job.uid, pods, now)
 
     def _joined_pods(self, job: ElasticJob, pods: list[Pod]) -> frozenset[str]:
-        """Return the uids of the workers that have joined the group, of a job that moves."""
+        """Return the uids of a moving job's workers that have joined the group; empty for other jobs."""
         placement = job.status.placement
         if placement is None or placement.move is None or has_finished(job.status):
             self.joining.forget(job.uid)

@@ -1,7 +1,7 @@
 """The only kind of error that users see.
 
 All of Everstep raises an `EverstepError`, or a subclass of it, for what a user can fix; the command
-line prints it and exits with status 1. Any other exception that escapes is a bug of Everstep.
+line prints it and exits with status 1. Any other exception that escapes is a bug in Everstep.
 """
 
 

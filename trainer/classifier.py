@@ -49,7 +49,7 @@ class Classifier:
             group["lr"] = self.schedule.rate(batch.number - 1)
         with batch:
             for images, labels in batch.microbatches():
-                # A batch normalisation has no variance over a single small image.
+                # In the last layers, one small image is one value per channel, which has no variance.
                 self.model.train(len(labels) > 1)
                 smoothing = self.settings.label_smoothing
                 outputs = self.outputs(images)

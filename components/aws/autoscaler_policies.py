@@ -79,7 +79,7 @@ def aws_statements(cluster: str, region: str, account: pulumi.Input[str]) -> lis
         region: AWS region.
         account: AWS account, twelve digits.
     """
-    owned = {f"aws:ResourceTag/k8s.io/cluster-autoscaler/{cluster}": "owned"}
+    ownership_tag = {f"aws:ResourceTag/k8s.io/cluster-autoscaler/{cluster}": "owned"}
     return [
         Statement(
             actions=DESCRIBE_ACTIONS,
@@ -98,7 +98,7 @@ def aws_statements(cluster: str, region: str, account: pulumi.Input[str]) -> lis
                 "autoscaling:TerminateInstanceInAutoScalingGroup",
             ],
             resources=[_scaling_groups(cluster, region, account)],
-            conditions={"StringEquals": owned},
+            conditions={"StringEquals": ownership_tag},
         ),
     ]
 

@@ -101,9 +101,8 @@ class PullSecret(Component):
             f"{name}-secret",
             metadata=meta.v1.ObjectMetaArgs(name=SECRET, namespace=args.namespace, labels=PART_OF),
             type="kubernetes.io/dockerconfigjson",
-            string_data={
-                ".dockerconfigjson": content
-            },  # a secret output, because the passwords are secret
+            # The content is a secret output, because the passwords are secret.
+            string_data={".dockerconfigjson": content},
             opts=self.child(delete_before_replace=True),
         )
         self.register_outputs({})

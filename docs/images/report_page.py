@@ -1,7 +1,8 @@
 """Draw the report's page from a real run: `python -m docs.images.report_page RUN [FOLDER]`.
 
-RUN is a run's folder as `everstep down --keep-run` leaves it. Without FOLDER the picture of docs/report.md is written;
-with it also the page on a phone, in the dark and on paper, to look at. Needs Debian's `chromium`.
+RUN is a run's folder as `everstep down --keep-run` leaves it. Without FOLDER, the script writes the picture of
+docs/report.md. With FOLDER, it writes pictures for a review instead: on a desktop and on a phone, light and dark, and
+on paper. It needs Debian's `chromium`.
 """
 
 import sys
@@ -21,8 +22,8 @@ SECONDS_AFTER_THE_END = 30
 
 def main() -> None:
     """Write report-page.png next to this file, or all pictures into a folder."""
-    with tempfile.TemporaryDirectory() as temporary, browser() as tab:
-        page = write_page(Path(sys.argv[1]), Path(temporary) / "report.html")
+    with tempfile.TemporaryDirectory() as scratch, browser() as tab:
+        page = write_page(Path(sys.argv[1]), Path(scratch) / "report.html")
         if len(sys.argv) == 2:
             tab.open(page, {**DESKTOP, "height": 1180}, prefers_color_scheme="light")
             Path(__file__).with_name("report-page.png").write_bytes(tab.screenshot(full_page=False))

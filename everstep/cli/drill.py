@@ -26,7 +26,6 @@ SURVIVOR_STEPS = 6
 LATEST_SHARE = 0.85
 """Share of all steps after which no machine is disturbed: a later return could not be observed."""
 
-
 DISTURBANCES = 2
 """Number of disturbances: a drain, with notice, and a vanished machine, without notice."""
 
@@ -55,9 +54,9 @@ def decide(run: RunRecord) -> DrillDecision:
     if not run.steps:
         return DrillDecision("waiting for the first step")
     events = run.training_events
-    absent_node = _absent_machine(events)
-    if absent_node is not None:
-        return _return_node(run, absent_node)
+    unreturned_loss = _absent_machine(events)
+    if unreturned_loss is not None:
+        return _return_node(run, unreturned_loss)
     losses = [event for event in events if event.kind in ("drain", "vanish")]
     if len(losses) >= DISTURBANCES:
         return DrillDecision("both machines have returned", finished=True)
@@ -65,15 +64,15 @@ def decide(run: RunRecord) -> DrillDecision:
 
 
 def _absent_machine(events: tuple[MachineEvent, ...]) -> MachineEvent | None:
-    """Return the loss of the last machine that has not returned."""
-    last = {event.node: event for event in events}
-    removed = [event for event in last.values() if event.kind in ("drain", "vanish")]
-    return removed[-1] if removed else None
+    """Return the loss of the last machine that has not returned; None if all have returned."""
+    latest_by_node = {event.node: event for event in events}
+    losses = [event for event in latest_by_node.values() if event.kind in ("drain", "vanish")]
+    return losses[-1] if losses else None
 
 
 def _return_node(run: RunRecord, loss: MachineEvent) -> DrillDecision:
-    before = [step.generation for step in run.steps if step.at <= loss.at]
-    generation = before[-1] if before else -1
+    earlier_generations = [step.generation for step in run.steps if step.at <= loss.at]
+    generation = earlier_generations[-1] if earlier_generations else -1
     survivor_steps = [
         step for step in run.steps if step.at > loss.at and step.generation > generation
     ]
@@ -83,23 +82,23 @@ def _return_node(run: RunRecord, loss: MachineEvent) -> DrillDecision:
 
 
 def _next_disturbance(run: RunRecord, losses: list[MachineEvent]) -> DrillDecision:
-    newest = run.steps[-1]
+    newest_step = run.steps[-1]
     total = run.newest_start.number("total_steps") if run.newest_start else 0
     full_size = max(step.world_size for step in run.steps)
     settled_steps = _steps_at_full_size(run, full_size)
     if losses and (settled_steps < SETTLE_STEPS or not _has_rejoined(run, losses[-1].node)):
         return DrillDecision(f"waiting until {losses[-1].node} has rejoined and training is steady")
-    if newest.step > total * LATEST_SHARE:
+    if newest_step.step > total * LATEST_SHARE:
         return DrillDecision("training is nearly complete: no more disturbances", finished=True)
-    if newest.step < total * WARM_UP_SHARE:
+    if newest_step.step < total * WARM_UP_SHARE:
         return DrillDecision("training undisturbed for a baseline")
-    group = run.members(newest.generation)
-    others = sorted(node for rank, node in group.items() if rank and node != group.get(0))
-    if not others:
+    group = run.members(newest_step.generation)
+    other_nodes = sorted(node for rank, node in group.items() if rank and node != group.get(0))
+    if not other_nodes:
         return DrillDecision("a drill needs at least two workers", finished=True)
     if losses:
         return DrillDecision("the node of rank 0 vanishes without notice", "vanish", group[0])
-    return DrillDecision("drain a node, as for maintenance", "drain", others[0])
+    return DrillDecision("drain a node, as for maintenance", "drain", other_nodes[0])
 
 
 def _steps_at_full_size(run: RunRecord, full_size: int) -> int:
@@ -113,11 +112,11 @@ def _steps_at_full_size(run: RunRecord, full_size: int) -> int:
 
 
 def _has_rejoined(run: RunRecord, node: str) -> bool:
-    returns = [
+    return_times = [
         event.at for event in run.training_events if event.node == node and event.kind == "return"
     ]
-    starts = [line.at for line in run.starts if line.values.get("node") == node]
-    return bool(returns) and any(started_at > returns[-1] for started_at in starts)
+    start_times = [start.at for start in run.starts if start.values.get("node") == node]
+    return bool(return_times) and any(started_at > return_times[-1] for started_at in start_times)
 
 
 class DrillRunner:

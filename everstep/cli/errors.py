@@ -3,7 +3,7 @@
 0    done
 1    an error that the user can fix, or a failed job: `error:` and the fix
 2    an invalid command line, reported by typer
-70   a bug of Everstep: one line, and a crash log for the report
+70   a bug in Everstep: one line, and a crash log for the report
 130  Ctrl-C
 """
 
@@ -78,7 +78,7 @@ def show_error(error: EverstepError | TwinError) -> None:
 
 
 def show_bug(error: Exception) -> None:
-    """Print that this is a bug of Everstep, and where the crash log is."""
+    """Print that this is a bug in Everstep, and where the crash log is."""
     log = write_crash_log(error)
     messages.print(
         f"[bold red]bug:[/] {escape(type(error).__name__)}: {escape(str(error))}\n"

@@ -46,7 +46,7 @@ class Verdict:
     Attributes:
         transport: transport of the data; EFA only if all processes use it.
         adapters: number of adapters that each process has found; None if the log does not show it.
-        reason: evidence for it, one sentence.
+        reason: evidence for the transport, one sentence.
     """
 
     transport: Transport
@@ -127,14 +127,14 @@ def judge(lines: Iterable[str], ranks: int) -> Verdict:
     for line in lines:
         process = PROCESS.search(line)
         logs.setdefault(process[1] if process else "", ProcessLog()).read(line)
-    device_logs = [log for log in logs.values() if log.networks or log.providers]
+    network_logs = [log for log in logs.values() if log.networks or log.providers]
     transport = max(
-        (log.transport for log in device_logs), default=Transport.UNKNOWN, key=_severity
+        (log.transport for log in network_logs), default=Transport.UNKNOWN, key=_severity
     )
-    if transport is Transport.EFA and len(device_logs) < ranks:
-        reason = f"only {len(device_logs)} of {ranks} processes have logged their network"
+    if transport is Transport.EFA and len(network_logs) < ranks:
+        reason = f"only {len(network_logs)} of {ranks} processes have logged their network"
         return Verdict(Transport.UNKNOWN, None, reason)
-    return Verdict(transport, _adapters(device_logs), _reason(transport, device_logs))
+    return Verdict(transport, _adapters(network_logs), _reason(transport, network_logs))
 
 
 def _adapters(logs: list[ProcessLog]) -> int | None:

@@ -6,7 +6,7 @@
     python -m tests.chaos.run --seeds 4 --faults 6 --kinds etcd-wipe etcd-restore
 
 Needs root. Each seed is a separate run: four nodes, one etcd member for even seeds and three for odd
-ones. Exits with 1 if an invariant is broken; the files of such a run stay in --keep.
+ones. Exits with 1 if an invariant is broken or a run does not complete; --keep gets the files of such a run.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def play(
     *,
     keep: Path | None = None,
 ) -> ChaosOutcome:
-    """Run a schedule and check its history; copy it to `keep` if an invariant is broken."""
+    """Run a schedule and check its history; copy it to `keep` on a violation or an error."""
     started_at, error = time.monotonic(), ""
     cluster = Cluster(folder, nodes, etcd or members(seed), _options(seed))
     total = sum(len(round_.faults) for round_ in rounds)
@@ -79,13 +79,13 @@ def play(
             error = str(failure)
         finally:
             cluster.close_processes()
-        violations, covered, recovery_times = check(folder), summary(folder), recoveries(folder)
+        violations, coverage, recovery_times = check(folder), summary(folder), recoveries(folder)
         if keep and (violations or error):
             ignore = shutil.ignore_patterns("*.tmp", *cluster.etcd.names)
             shutil.copytree(folder, keep / str(seed), ignore=ignore, dirs_exist_ok=True)
     seconds = round(time.monotonic() - started_at, 1)
     return ChaosOutcome(
-        seed, dict(nemesis.counts), covered, recovery_times, violations, seconds, error
+        seed, dict(nemesis.counts), coverage, recovery_times, violations, seconds, error
     )
 
 
@@ -149,10 +149,10 @@ def _repeat_command(options: argparse.Namespace, seed: int) -> str:
 
 
 def _print_outcome(outcome: ChaosOutcome, repeat_command: str) -> None:
-    covered = ", ".join(f"{count} {name}" for name, count in outcome.covered.items())
+    coverage = ", ".join(f"{count} {name}" for name, count in outcome.covered.items())
     faults = sum(outcome.faults.values())
     print(
-        f"seed {outcome.seed}: {faults} faults, {covered}, {len(outcome.violations)} violations, "
+        f"seed {outcome.seed}: {faults} faults, {coverage}, {len(outcome.violations)} violations, "
         f"{outcome.seconds:.0f} s",
         flush=True,
     )
@@ -177,9 +177,9 @@ def _print_table(outcomes: Sequence[ChaosOutcome]) -> None:
         times = seconds[kind] or [float("nan")]
         print(f"{kind:18} {count:5} {statistics.median(times):38.1f} {max(times):8.1f}")
     violations = sum(len(outcome.violations) for outcome in outcomes)
-    stuck = sum(bool(outcome.error) for outcome in outcomes)
+    stuck_runs = sum(bool(outcome.error) for outcome in outcomes)
     print(
-        f"{counts.total()} faults in {len(outcomes)} runs, {violations} violations, {stuck} stuck"
+        f"{counts.total()} faults in {len(outcomes)} runs, {violations} violations, {stuck_runs} stuck"
     )
 
 

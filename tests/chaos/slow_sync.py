@@ -1,7 +1,7 @@
 """Delay every fsync and fdatasync of a program and its children: `slow_sync.py FILE COMMAND...`.
 
 FILE has the delay in milliseconds; it may change at any moment, and a call that waits returns as soon as the new
-delay is over. So a disk is slow, or hangs, for one program and not for its machine. The kernel holds the
+delay is over. This makes a disk slow, or hang, for one program but not for its machine. The kernel holds the
 calling thread (seccomp's user notification) and wakes it for SIGKILL only, as in a call to a hung mount.
 
 The command keeps this process's ID. A second process responds to the kernel, and ends with the command.
@@ -23,7 +23,7 @@ from pathlib import Path
 
 POLL_SECONDS = 0.02
 CALLS = {"x86_64": (0xC000003E, 317, (74, 75)), "aarch64": (0xC00000B7, 277, (82, 83))}
-"""By machine: its name for the filter, and the numbers of seccomp(2), fsync(2) and fdatasync(2)."""
+"""By machine: its identifier in the filter, and the numbers of seccomp(2), fsync(2) and fdatasync(2)."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5
@@ -61,15 +61,15 @@ def main() -> None:
 
 def _install_filter() -> int:
     """Make the kernel report the calls of this process and its children; return the descriptor."""
-    machine, call, (first, second) = CALLS[platform.machine()]
+    architecture, seccomp, (fsync, fdatasync) = CALLS[platform.machine()]
     instructions = b"".join(
         struct.pack("=HBBI", *instruction)
         for instruction in (
-            (_LOAD, 0, 0, 4),  # the machine
-            (_JUMP_IF_EQUAL, 0, 3, machine),
-            (_LOAD, 0, 0, 0),  # the call
-            (_JUMP_IF_EQUAL, 2, 0, first),
-            (_JUMP_IF_EQUAL, 1, 0, second),
+            (_LOAD, 0, 0, 4),  # load the architecture
+            (_JUMP_IF_EQUAL, 0, 3, architecture),
+            (_LOAD, 0, 0, 0),  # load the number of the system call
+            (_JUMP_IF_EQUAL, 2, 0, fsync),
+            (_JUMP_IF_EQUAL, 1, 0, fdatasync),
             (_RETURN, 0, 0, _ALLOW),
             (_RETURN, 0, 0, _NOTIFY),
         )
@@ -79,7 +79,7 @@ def _install_filter() -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     flags = _NEW_LISTENER | _WAIT_KILLABLE
-    listener = int(libc.syscall(call, _SET_MODE_FILTER, flags, ctypes.byref(program)))
+    listener = int(libc.syscall(seccomp, _SET_MODE_FILTER, flags, ctypes.byref(program)))
     if listener < 0:
         raise OSError(ctypes.get_errno(), "this kernel does not report system calls")
     return listener
@@ -94,24 +94,24 @@ def _respond(connection: socket.socket, delay_file: Path, parent: int) -> None:
     connection.close()
     poller = select.poll()
     poller.register(listener, select.POLLIN)
-    delayed_calls: list[tuple[float, int]] = []  # time and number of each delayed call
+    delayed_calls: list[tuple[float, int]] = []  # time and notification ID of each delayed call
     while True:
         for _, events in poller.poll(POLL_SECONDS * 1000 if delayed_calls else None):
             if events & select.POLLHUP:
                 return
-            if number := _receive(listener):
-                delayed_calls.append((time.monotonic(), number))
+            if notification_id := _receive(listener):
+                delayed_calls.append((time.monotonic(), notification_id))
         cutoff = time.monotonic() - _delay_seconds(delay_file)
-        for called_at, number in list(delayed_calls):
+        for called_at, notification_id in list(delayed_calls):
             if called_at <= cutoff:
-                delayed_calls.remove((called_at, number))
+                delayed_calls.remove((called_at, notification_id))
                 with contextlib.suppress(OSError):  # its process was killed meanwhile
-                    response = struct.pack("=QqiI", number, 0, 0, _CONTINUE)
+                    response = struct.pack("=QqiI", notification_id, 0, 0, _CONTINUE)
                     fcntl.ioctl(listener, _SEND, response)
 
 
 def _receive(listener: int) -> int:
-    """Return the number of a call that waits; 0 if its process was killed meanwhile."""
+    """Return the notification ID of a call that waits; 0 if its process was killed meanwhile."""
     notification = array.array("B", bytes(_NOTIFICATION_BYTES))
     with contextlib.suppress(OSError):
         fcntl.ioctl(listener, _RECEIVE, notification, True)

@@ -1,4 +1,4 @@
-"""The accepted findings of a scanner, from a table of a page."""
+"""Accepted findings of a scanner, from a table in a Markdown page."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ class Finding:
     """One finding.
 
     Attributes:
-        check: identifier of the rule.
+        check: identifier of the check, such as CKV_K8S_20.
         rule: requirement of the check.
         resource: the object or file that does not comply.
     """
@@ -27,10 +27,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class AcceptedFinding:
-    """Accepted findings of one rule, with the reason.
+    """Accepted findings of one check, with the reason.
 
     Attributes:
-        check: identifier of the rule.
+        check: identifier of the check.
         resources: shell patterns of the objects or files.
         reason: reason why they are accepted.
     """
@@ -47,21 +47,21 @@ class AcceptedFinding:
 
 
 def parse_accepted(page: str) -> list[AcceptedFinding]:
-    """Return the accepted findings in a page's table, whose rows are: rules, patterns of resources, reason.
+    """Return the accepted findings in a page's table, whose columns are checks, patterns of resources, and reason.
 
     Raises:
         ValueError: the page has no such row.
     """
-    accepted = [
+    entries = [
         AcceptedFinding(
             check.strip(), tuple(re.findall(r"`([^`]+)`", row["resources"])), row["reason"].strip()
         )
         for row in ROW.finditer(page)
         for check in row["checks"].split(",")
     ]
-    if not accepted:
+    if not entries:
         raise ValueError("the page has no row `| CKV_... | resources | reason |`")
-    return accepted
+    return entries
 
 
 def unaccepted_findings(

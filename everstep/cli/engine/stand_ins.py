@@ -1,8 +1,8 @@
 """The images that a stack uses, and their sources for the machines of the twin.
 
-Third-party images, such as a GPU driver's plugin, have no hardware on the twin: local images replace them, by an alias.
-Everstep's own images are pulled from the twin's registry, which has the images that a release publishes, and the
-images that `everstep images push` has pushed.
+Third-party images, such as the image of the GPU device plugin, need hardware that the twin does not have. Local images
+replace them under an alias. Everstep's own images are pulled from the twin's registry, which has the images that a
+release publishes, and the images that `everstep images push` has pushed.
 """
 
 from collections.abc import Collection, Sequence
@@ -159,21 +159,21 @@ def require_images(images: Sequence[ImageUse], available: Collection[str]) -> No
     """Check that images are available under their own names.
 
     Raises:
-        EverstepError: an image is missing, so that its pods would never start; the error has the key that names
-            it and similar names.
+        EverstepError: an image is missing, so that its pods would never start; the error contains its
+            key and similar names.
     """
-    missing = [image for image in images if not is_available(image.reference, available)]
-    if not missing:
+    absent_images = [image for image in images if not is_available(image.reference, available)]
+    if not absent_images:
         return
-    faults = ", ".join(
-        dict.fromkeys(f"{image.reference} (everstep:{image.key})" for image in missing)
+    image_list = ", ".join(
+        dict.fromkeys(f"{image.reference} (everstep:{image.key})" for image in absent_images)
     )
-    close = sorted(
-        {name for image in missing for name in similar_names(image.reference, available)[:1]}
+    suggested_names = sorted(
+        {name for image in absent_images for name in similar_names(image.reference, available)[:1]}
     )
-    suggestion = f"Did you mean {' or '.join(close)}? " if close else ""
+    suggestion = f"Did you mean {' or '.join(suggested_names)}? " if suggested_names else ""
     raise EverstepError(
-        f"the twin has no image {faults}",
+        f"the twin has no image {image_list}",
         f"{suggestion}Available images: {', '.join(sorted(available))}.\n"
         "Its machines reach no registry: provide your own image as an OCI archive in "
         "EVERSTEP_TWIN_IMAGES.",

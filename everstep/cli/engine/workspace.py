@@ -91,7 +91,7 @@ def state_outside_twins(workspace: Workspace) -> Path:
 
 
 def find_project(start: Path) -> Path:
-    """Return the folder of the nearest Pulumi.yaml named everstep: here, above, or of this clone.
+    """Return the folder of the nearest Pulumi.yaml named everstep: in `start`, above it, or in this clone.
 
     Raises:
         EverstepError: there is no project.

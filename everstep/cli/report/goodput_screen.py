@@ -1,6 +1,6 @@
 """Screen of goodput, the workers' seconds, and the estimate for a design that restarts.
 
-One row with a bar for each name of the accounting, and one bar of four parts for each worker. The parts have
+One row with a bar for each activity, and one bar of four parts for each worker. The parts have
 different glyphs, so they are readable without colour.
 """
 
@@ -37,7 +37,7 @@ WORDS = {
     Activity.START_UP: ("starting up", BEFORE),
     Activity.IDLE: ("waiting to join", BEFORE),
 }
-"""Text and part of each name of the accounting, in the order shown."""
+"""Text and part of each activity, in the order shown."""
 
 ESTIMATE_NOTE = (
     "the estimate is from a model with costs of torchrun's etcd backend; `--json` lists them"
@@ -45,13 +45,13 @@ ESTIMATE_NOTE = (
 
 BAR_COLUMNS = 40
 MAX_COLUMNS = 4
-"""Number of workers up to which each has a column in the table."""
+"""Maximum number of workers for which each worker has a column in the table."""
 
 NAME_COLUMNS = 10
 """Characters of a worker's name, from its end, which differs between workers."""
 
 MAX_BARS = 8
-"""Number of workers that have a bar."""
+"""Maximum number of workers that have a bar."""
 
 
 def seconds_screen(
@@ -60,7 +60,7 @@ def seconds_screen(
     estimate: RestartEstimate | None,
     width: int,
 ) -> RenderableType:
-    """Return goodput, the seconds by name, and a bar for each worker."""
+    """Return goodput, the seconds by activity, and a bar for each worker."""
     parts: list[RenderableType] = [_goodput_lines(goodput, estimate)]
     if estimate:
         parts.append(Text(ESTIMATE_NOTE, style="bright_black"))
@@ -91,7 +91,7 @@ def _goodput_lines(goodput: Goodput, estimate: RestartEstimate | None) -> Table:
 
 
 def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
-    """Return one row for each name: total seconds, each worker's if there are few, and a bar."""
+    """Return one row for each activity: total seconds, each worker's if there are few, and a bar."""
     totals = total(workers)
     total_seconds, longest = sum(totals.values()) or 1.0, max(totals.values(), default=1.0) or 1.0
     shown_workers = workers if len(workers) <= MAX_COLUMNS else ()
@@ -101,11 +101,11 @@ def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("")
     columns = min(BAR_COLUMNS, max(width - 42 - (NAME_COLUMNS + 2) * len(shown_workers), 5))
-    for name, (words, (glyph, colour, _)) in WORDS.items():
-        if seconds := totals.get(name, 0.0):
+    for activity, (label, (glyph, colour, _)) in WORDS.items():
+        if seconds := totals.get(activity, 0.0):
             bar = Text(glyph * max(round(columns * seconds / longest), 1), style=colour)
-            cells = (f"{worker.seconds.get(name, 0.0):,.1f}" for worker in shown_workers)
-            table.add_row(words, f"{seconds:,.1f}", *cells, f"{seconds / total_seconds:.1%}", bar)
+            cells = (f"{worker.seconds.get(activity, 0.0):,.1f}" for worker in shown_workers)
+            table.add_row(label, f"{seconds:,.1f}", *cells, f"{seconds / total_seconds:.1%}", bar)
     return table
 
 
@@ -132,14 +132,18 @@ def _worker_bars(workers: Sequence[WorkerSeconds], width: int) -> Iterable[Rende
     if len(workers) > MAX_BARS:
         yield Text(f"and {len(workers) - MAX_BARS} more workers", style="bright_black")
     legend = Text(" " * (label_width + 2))
-    for glyph, colour, words in PARTS:
-        legend.append(glyph * 2, style=colour).append(f" {words}   ", style="bright_black")
+    for glyph, colour, label in PARTS:
+        legend.append(glyph * 2, style=colour).append(f" {label}   ", style="bright_black")
     yield legend
 
 
 def _group_by_part(seconds: Mapping[str, float]) -> list[float]:
     return [
-        sum(seconds.get(name, 0.0) for name, (_, parent) in WORDS.items() if parent is part)
+        sum(
+            seconds.get(activity, 0.0)
+            for activity, (_, activity_part) in WORDS.items()
+            if activity_part is part
+        )
         for part in PARTS
     ]
 

@@ -30,7 +30,7 @@ GLYPHS = {
 """Glyph and colour of each state."""
 
 MAX_SIZES = 8
-"""Number of group sizes that are state_rows."""
+"""Maximum number of group sizes that the report lists."""
 
 _LADDER = "▁▂▃▄▅▆▇█"
 _AXIS_MARKS = 4
@@ -68,11 +68,11 @@ def _row(node: str, states: Sequence[NodeState], label_width: int) -> Text:
 def _sizes_row(run: RunRecord, start: float, end: float, label_width: int, columns: int) -> Text:
     row = Text(f"{'workers':<{label_width}}  ", style="bright_black", no_wrap=True)
     sizes = [step.world_size for step in run.steps]
-    largest, size = max(sizes, default=1), (end - start) / columns
+    largest, column_seconds = max(sizes, default=1), (end - start) / columns
     index = 0
     current = 0
     for column in range(columns):
-        column_end = start + (column + 1) * size
+        column_end = start + (column + 1) * column_seconds
         smallest = current
         while index < len(run.steps) and run.steps[index].at < column_end:
             current = run.steps[index].world_size

@@ -1,10 +1,10 @@
 """The agents of a large run that watch all members' keys, and their instructions to the others. Pure.
 
-If each of N agents watched all members, a regroup would cost etcd N puts times N watchers. So in a run
-of more than `full_view_members` only a few *coordinators* do. They alone propose generations, and when
-a generation must end they put an instruction that all watch. A coordinator has its own key under
-its lease, so that all others observe its end and claim the role in turn, by rank. No coordinator is special:
-each writes the same instruction, in a transaction that succeeds once.
+If each of N agents watched all members, a regroup would cost etcd N puts times N watchers. If a run allows
+more than `full_view_members` members, only a few *coordinators* watch them. Only coordinators propose
+generations. To end a generation, they put an instruction, which all agents watch. A coordinator has its own
+key under its lease, so the other agents observe when the key is removed and claim the role in turn, by rank.
+No coordinator is special: each writes the same instruction, in a transaction that succeeds once.
 """
 
 import zlib

@@ -1,4 +1,4 @@
-"""All pages of the repository: each is in the navigation of the site, and its links resolve."""
+"""Pages of the repository: their links resolve, and the pages of docs/ are in the navigation of the site."""
 
 import re
 import subprocess
@@ -30,9 +30,9 @@ def test_every_page_is_in_the_navigation_of_the_site_once() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_to_a_file_and_to_a_heading_of_it(page: str) -> None:
-    broken = [link for link in links(page) if not resolves(ROOT / page, link)]
+    broken_links = [link for link in links(page) if not resolves(ROOT / page, link)]
 
-    assert broken == []
+    assert broken_links == []
 
 
 @pytest.mark.parametrize("page", [name for name in PAGES if name.startswith("docs/")])
@@ -56,8 +56,8 @@ def navigation_paths(entry: Any) -> Iterator[str]:
     if isinstance(entry, str):
         yield entry
     else:
-        for inner in entry.values() if isinstance(entry, dict) else entry:
-            yield from navigation_paths(inner)
+        for child in entry.values() if isinstance(entry, dict) else entry:
+            yield from navigation_paths(child)
 
 
 def links(page: str) -> list[str]:

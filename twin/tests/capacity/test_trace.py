@@ -28,15 +28,17 @@ def test_after_its_end_the_last_values_stay() -> None:
 
 
 def test_a_zone_of_azure_is_named_without_its_region() -> None:
-    zone = pool(cloud="azure", zone="eastus-1", region="eastus")
+    azure_pool = pool(cloud="azure", zone="eastus-1", region="eastus")
 
-    assert TRACE.capacity_at(zone, 0) == zone.max_size == 8, "a pool has its own maximum"
+    assert TRACE.capacity_at(azure_pool, 0) == azure_pool.max_size == 8, (
+        "a pool has its own maximum"
+    )
 
 
 def test_a_zone_that_is_not_recorded_has_no_limit() -> None:
-    other = pool(zone="us-east-1b", region="us-east-1")
+    other_pool = pool(zone="us-east-1b", region="us-east-1")
 
-    assert MarketConfig(trace=TRACE).capacity(other, 0.0) is None
+    assert MarketConfig(trace=TRACE).capacity(other_pool, 0.0) is None
 
 
 @given(values=lists(integers(0, 9), min_size=1), gap=floats(1, 900), seconds=floats(0, 1e4))
@@ -44,9 +46,9 @@ def test_the_changes_match_the_capacity(values: list[int], gap: float, seconds: 
     trace = Trace(gap_seconds=gap, machines={"us-east-1a": values})
     tick = int(seconds / gap)
 
-    past = [change for change in trace.changes(POOL) if change.at_seconds <= tick * gap]
+    past_changes = [change for change in trace.changes(POOL) if change.at_seconds <= tick * gap]
 
-    assert past[-1].machines == trace.capacity_at(POOL, (tick + 0.5) * gap)
+    assert past_changes[-1].machines == trace.capacity_at(POOL, (tick + 0.5) * gap)
 
 
 def test_a_replay_limits_pools_without_a_zone(tmp_path: Path) -> None:

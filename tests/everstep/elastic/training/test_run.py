@@ -119,9 +119,8 @@ def test_a_run_that_was_stopped_continues_to_the_same_bits(
     train(run, first_model, stop_after=4)
     second_model = network(nn.BatchNorm1d(6))
     with torch.no_grad():
-        next(
-            second_model.parameters()
-        ).zero_()  # the initial parameters of a new process do not matter
+        # The initial parameters of a new process do not matter.
+        next(second_model.parameters()).zero_()
     resumed_run = start_run(
         second_model, OPTIMIZERS[name](second_model), checkpoint=tmp_path, **options
     )
@@ -393,7 +392,7 @@ def compile_model(model: nn.Module, backend: str) -> nn.Module:
     return module
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])  # need no C++ compiler
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])  # these need no C++ compiler
 @pytest.mark.parametrize("variant", ["the model", "the compiled model"])
 def test_a_compiled_model_trains_like_a_plain_one(backend: str, variant: str) -> None:
     plain_model, model = network(), network()

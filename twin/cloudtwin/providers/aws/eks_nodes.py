@@ -33,7 +33,7 @@ EFFECTS = {
 }
 STARTUP_SUFFIX = "agent-not-ready"  # the end of every taint that a CSI driver removes
 CREATE = f"{API}, CreateNodegroup"
-SURGE = 1  # EKS uses twice the number of zones
+SURGE = 1  # EKS adds up to twice the number of zones; the twin replaces one machine at a time
 
 
 def _describe_nodes(request: ResourceRequest) -> dict[str, Any]:

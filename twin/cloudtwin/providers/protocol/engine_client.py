@@ -28,7 +28,7 @@ class EngineClient:
         self._log(logging.INFO, urn, message, ephemeral=True)
 
     def log(self, level: int, urn: str, message: str) -> None:
-        """Show a message that stays. Levels are numbers of `logging`."""
+        """Show a permanent message; `level` is a level of `logging`, such as `logging.INFO`."""
         self._log(level, urn, message, ephemeral=False)
 
     def _log(self, level: int, urn: str, message: str, *, ephemeral: bool) -> None:
