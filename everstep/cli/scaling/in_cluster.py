@@ -220,7 +220,7 @@ def _pairs(words: list[str]) -> list[tuple[str, str]]:
 
 
 def _rename(affinity: Json, name: str) -> None:
-    """Apply the affinity to the pods of the study_job job, not to the pods of the stack's job."""
+    """Apply the affinity to the pods of the job of the study, not to the pods of the stack's job."""
     for kind in ("podAffinity", "podAntiAffinity"):
         terms = (affinity.get(kind) or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
         for term in terms or ():
