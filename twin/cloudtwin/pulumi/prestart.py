@@ -21,6 +21,7 @@ from pathlib import Path
 
 SOCKET_VARIABLE = "CLOUDTWIN_PROGRAM_SOCKET"
 STANDARD_OUTPUT_AND_ERROR = (1, 2)
+MAX_PATH_BYTES = 107  # unix(7): the path of a socket has 108 bytes with its end
 ACCEPTED = b"+"
 """Response of a process that takes a run."""
 
@@ -33,10 +34,15 @@ def prestarted_program(directory: Path, modules: Sequence[str]) -> Iterator[Mapp
         directory: folder of the program.
         modules: modules to import before the run. They must not depend on the run's configuration or working
             directory. If one cannot be imported, the run starts as usual and reports the error.
+
+    There are no variables if the path of the folder for temporary files is too long for a socket; the run then
+    starts as usual.
     """
-    # The folder is private to the user, and its path short: a socket's path has at most 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="cloudtwin-") as folder:
+    with tempfile.TemporaryDirectory(prefix="cloudtwin-") as folder:  # private to the user
         path = Path(folder) / "run"
+        if len(os.fsencode(path)) > MAX_PATH_BYTES:
+            yield {}
+            return
         alive, kept_open = os.pipe()
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(path))

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import tempfile
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -136,6 +137,17 @@ def test_a_program_of_another_interpreter_is_started_as_usual(project: Project) 
 
 def test_no_process_is_found_without_the_variable() -> None:
     assert connect(sys.executable, ["."], "/", {}) is None
+
+
+def test_nothing_is_prestarted_where_the_path_of_a_socket_is_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_folder = tmp_path / ("folder-" * 16)
+    long_folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long_folder))
+
+    with prestarted_program(tmp_path, ["pulumi"]) as variables:
+        assert not variables
 
 
 def has_ended(process: int) -> bool:
