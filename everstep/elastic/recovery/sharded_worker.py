@@ -187,9 +187,8 @@ class ShardedGroup(LiveGroup):
 
     def wait_for_all(self) -> None:
         """Wait until all workers have completed the run: the exit of one ends the group of the others."""
-        with contextlib.suppress(
-            PeerLostError
-        ):  # the others have received this already, and have ended
+        # A loss means that the others have received this sum already, and have ended.
+        with contextlib.suppress(PeerLostError):
             self._sharded_link().sum(torch.zeros(1, device=self._device))
 
     def report_stall(self) -> None:
