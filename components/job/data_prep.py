@@ -137,6 +137,9 @@ class DataPrep(Component):
             env=_variables(args.access),
             # Libraries of the image write caches.
             security_context=container_security(read_only=False),
+            # The end of the log names a bucket that is missing or forbidden; `pulumi up` shows it. Without a source the
+            # pod must not change: a change replaces the Job.
+            termination_message_policy="FallbackToLogsOnError" if args.config.source else None,
             resources=core.v1.ResourceRequirementsArgs(
                 requests={"cpu": "250m", "memory": "256Mi"}, limits={"memory": "2Gi"}
             ),

@@ -18,9 +18,10 @@ def container(graph: Graph) -> dict[str, Any]:
 
 def test_without_a_source_the_command_line_does_not_change() -> None:
     assert container(declare_existing(data=IMAGES))["args"] == OUTPUT
-    assert "env" not in container(declare_existing(data=IMAGES)), (
-        "a change of the pod replaces the Job"
-    )
+    added_keys = {"env", "terminationMessagePolicy"} & container(
+        declare_existing(data=IMAGES)
+    ).keys()
+    assert not added_keys, "a change of the pod replaces the Job"
 
 
 def test_a_bucket_is_copied_to_a_folder_of_its_own_before_it_is_converted() -> None:
@@ -30,6 +31,14 @@ def test_a_bucket_is_copied_to_a_folder_of_its_own_before_it_is_converted() -> N
     assert prepare["args"] == [*OUTPUT, "--stage", "s3://my-photos/imagenet", *STAGING_OPTIONS]
     assert prepare["env"] == [{"name": "AWS_REGION", "value": "us-east-1"}]
     assert graph.one("Job").inputs["spec"]["activeDeadlineSeconds"] > 3600, "a copy takes hours"
+
+
+def test_the_reason_of_a_failed_copy_is_in_the_status_of_the_pod() -> None:
+    prepare = container(declare_training(data={**IMAGES, "source": "s3://my-photos/imagenet"}))
+
+    assert prepare["terminationMessagePolicy"] == "FallbackToLogsOnError", (
+        "`pulumi up` shows this message, and not the log"
+    )
 
 
 def test_an_archive_is_read_from_the_volume() -> None:

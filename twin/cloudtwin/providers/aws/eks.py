@@ -28,6 +28,11 @@ from cloudtwin.providers.model import (
 )
 
 ASSOCIATION = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
+CLOUDWATCH_ADDON = "amazon-cloudwatch-observability"
+INSIGHTS_GROUPS = ("application", "dataplane", "host", "performance")
+"""Log groups of Container Insights. Source: CloudWatch User Guide, "Container Insights performance log events" and
+"Send logs to CloudWatch Logs", 2026-11."""
+
 API, GUIDE = "EKS API Reference", "EKS User Guide"
 COMPUTED = "Terraform AWS provider, aws_eks_cluster (attributes that are only computed)"
 INVALID, IN_USE = "InvalidParameterException", "ResourceInUseException"
@@ -81,12 +86,25 @@ def _companions(cluster: Resource, account: Inventory) -> Iterable[Resource]:
         token=GROUP, id=group, urn=cluster.urn, inputs=inputs, outputs={**inputs, "id": group},
         acknowledged=True, owner=cluster.id,
     )  # fmt: skip
-    logs = f"/aws/eks/{cluster.id}/cluster"
-    if cluster.inputs.get("enabledClusterLogTypes") and account.find((LOGS,), logs) is None:
-        yield Resource(
-            token=LOGS, id=logs, urn=cluster.urn, inputs={"name": logs}, outputs={"name": logs},
-            acknowledged=True,
-        )  # fmt: skip
+    if cluster.inputs.get("enabledClusterLogTypes"):
+        yield from _log_groups(cluster, [f"/aws/eks/{cluster.id}/cluster"], account)
+
+
+def _agents_log_groups(addon: Resource, account: Inventory) -> Iterable[Resource]:
+    """Yield the log groups that the agents of Container Insights create and leave behind, if they are not declared."""
+    if addon.inputs.get("addonName") == CLOUDWATCH_ADDON:
+        prefix = f"/aws/containerinsights/{addon.inputs['clusterName']}"
+        yield from _log_groups(addon, [f"{prefix}/{name}" for name in INSIGHTS_GROUPS], account)
+
+
+def _log_groups(creator: Resource, names: Iterable[str], account: Inventory) -> Iterable[Resource]:
+    """Yield the log groups that do not exist; they outlive the resource that creates them."""
+    for name in names:
+        if account.find((LOGS,), name) is None:
+            yield Resource(
+                token=LOGS, id=name, urn=creator.urn, inputs={"name": name}, outputs={"name": name},
+                acknowledged=True,
+            )  # fmt: skip
 
 
 def _cluster_outputs(_cluster: Resource, endpoint: Endpoint) -> dict[str, Any]:
@@ -178,6 +196,7 @@ TYPES = (
         token=ADDON,
         identify=id_from("clusterName", "addonName"),
         describe=lambda request: {"arn": ADDON_ARN(request), **TIMES},
+        companions=_agents_log_groups,
         drivers=_drivers,
         immutable=("clusterName", "addonName", "region"),
         enums={

@@ -1,0 +1,47 @@
+"""The resources that EKS creates without a declaration, and leaves behind."""
+
+import pytest
+from cloudtwin.providers.aws.eks import ADDON, CLOUDWATCH_ADDON, LOGS, TYPES
+from cloudtwin.providers.inventory import Inventory, Resource
+
+CLUSTER = "everstep"
+URN = "urn:pulumi:dev::everstep::aws:eks/addon:Addon::addon"
+PREFIX = f"/aws/containerinsights/{CLUSTER}"
+
+
+def addon(name: str) -> Resource:
+    inputs = {"clusterName": CLUSTER, "addonName": name}
+    return Resource(token=ADDON, id=f"{CLUSTER}:{name}", urn=URN, inputs=inputs, outputs={})
+
+
+def log_group(name: str) -> Resource:
+    return Resource(token=LOGS, id=name, urn="", inputs={"name": name}, outputs={"name": name})
+
+
+def created_with(addon: Resource, account: Inventory) -> list[Resource]:
+    (kind,) = (kind for kind in TYPES if kind.token == ADDON)
+    assert kind.companions is not None
+    return list(kind.companions(addon, account))
+
+
+def test_the_agents_of_container_insights_leave_their_log_groups_behind() -> None:
+    groups = created_with(addon(CLOUDWATCH_ADDON), Inventory())
+
+    names = {f"{PREFIX}/{name}" for name in ("application", "dataplane", "host", "performance")}
+    assert {group.id for group in groups} == names
+    assert all(group.token == LOGS for group in groups)
+    assert not any(group.owner for group in groups), "AWS deletes none of them with the add-on"
+
+
+def test_a_declared_log_group_is_used_and_not_created_again() -> None:
+    declared = log_group(f"{PREFIX}/host")
+
+    groups = created_with(addon(CLOUDWATCH_ADDON), Inventory((declared,)))
+
+    assert declared.id not in {group.id for group in groups}
+    assert len(groups) == 3
+
+
+@pytest.mark.parametrize("name", ["vpc-cni", "aws-fsx-csi-driver"])
+def test_other_addons_create_no_log_group(name: str) -> None:
+    assert created_with(addon(name), Inventory()) == []
