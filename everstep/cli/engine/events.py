@@ -143,7 +143,7 @@ class EventLog:
         if severity == "error" and message:
             self.errors.append(f"{name}: {message}" if name else message)
         elif severity.startswith("info") and urn in self._running:
-            self._messages[urn] = message
+            self._messages[urn] = " ".join(message.split())  # the end of a log has several lines
         elif severity == "warning" and message:
             messages.print(Text.assemble(("   warning: ", "yellow"), message))
 

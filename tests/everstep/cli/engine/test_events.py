@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from everstep.cli.engine import events
 from everstep.cli.engine.events import EventLog, Resource
 from everstep.progress import Silent
 
@@ -51,3 +54,28 @@ def test_engine_errors_are_kept_in_full_without_colour_codes(tmp_path: Path) -> 
     log.advance()
 
     assert log.errors == ["etcd: pod etcd-0 cannot be pulled\n  Back-off pulling image"]
+
+
+class Notes(Silent):
+    """A display that keeps the notes of its steps."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, detail: str) -> None:
+        self.notes.append(detail)
+
+
+def test_a_message_of_several_lines_is_one_line_next_to_its_resource(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "LONG_SECONDS", 0)
+    message = "0 of 1 completions; pod prepare exited with 1 (Error: line 1\nerror: forbidden)"
+    diagnostic = {"urn": URN, "severity": "info#err", "message": message}
+    path, notes = tmp_path / "log", Notes()
+    path.write_text(event("resourcePreEvent") + json.dumps({"diagnosticEvent": diagnostic}) + "\n")
+    EventLog(path, notes).advance()
+
+    (note,) = notes.notes
+    assert note.startswith("etcd (0 of 1 completions")
+    assert "\n" not in note
