@@ -14,8 +14,12 @@ each number of members, after their group has formed:
 
 The processor time of etcd and of the agents is read from /proc, the requests from etcd's own metrics.
 All processes share this machine's cores, so that the wall-clock time includes the work of all agents; in a real run,
-each agent has its own node. With --extrapolate-to, a power of the number of members is fitted to the two
-largest measurements.
+each agent has its own node. `separate_seconds` estimates that: etcd's processor time on one core plus that of the
+busiest agent, as if they never worked at the same time; without the delays of a network. In a large run the busiest
+agent is a coordinator.
+
+With --extrapolate-to, a power of the number of members is fitted to the two largest measurements. All agents then
+have the lease of a run of that many members, because renewals are most of an idle etcd's work.
 """
 
 import argparse
@@ -25,6 +29,7 @@ import multiprocessing
 import os
 import re
 import resource
+import statistics
 import tempfile
 import time
 import urllib.request
@@ -38,14 +43,16 @@ from typing import Any
 from benchmarks.progress import track
 from benchmarks.scale_agents import NodeGeneration, serve
 from everstep.elastic.membership.generations import GroupLimits
+from everstep.elastic.membership.own_key import lease_seconds
 from tests.processes import stat_fields
 from tests.trainer.elastic.nodes import etcd_process
 
-PROCESSES = 4  # processes that share the agents
+MIN_PROCESSES = 4  # processes that share the agents
+MEMBERS_PER_PROCESS = 60  # the threads of more agents would wait for one interpreter
 REMOVED_MEMBERS = 2  # members that `regroup` and `loss` remove; a group may begin without them
 MIN_MEMBERS = 2 + REMOVED_MEMBERS
 START_SECONDS = 300.0
-START_TOGETHER = 6 * PROCESSES  # a multiple of PROCESSES, so that a name determines its process
+START_TOGETHER = 24
 STARTS_PER_SECOND = 25.0
 REGROUP_SECONDS = 300.0
 BURST_SECONDS = 8.0  # first part of a stall, with frequent probes
@@ -67,6 +74,7 @@ class Usage:
         at: the time, in seconds of the monotonic clock.
         etcd: processor time of etcd, in seconds.
         agents: processor time of all agents, in seconds.
+        by_agent: processor time of each agent, in seconds.
         requests: number of requests by gRPC method.
         watch_messages: number of messages that etcd has sent to watchers.
     """
@@ -74,6 +82,7 @@ class Usage:
     at: float
     etcd: float
     agents: float
+    by_agent: dict[str, float]
     requests: dict[str, int]
     watch_messages: int
 
@@ -81,7 +90,7 @@ class Usage:
 class Fleet:
     """An etcd and the processes of its agents."""
 
-    def __init__(self, folder: Path, members: int, arrivals: int) -> None:
+    def __init__(self, folder: Path, members: int, arrivals: int, lease: int) -> None:
         self._exit_stack = ExitStack()
         self._endpoint, etcd = self._exit_stack.enter_context(etcd_process(folder))
         self._etcd_pid = etcd.pid
@@ -89,9 +98,9 @@ class Fleet:
         limits = GroupLimits(min_members=members - REMOVED_MEMBERS, max_members=members + arrivals)
         context = multiprocessing.get_context("spawn")
         self._hosts: list[tuple[Connection, int]] = []
-        for _ in range(min(PROCESSES, members)):
+        for _ in range(max(MIN_PROCESSES, -(-members // MEMBERS_PER_PROCESS))):
             parent_end, child_end = context.Pipe()
-            arguments = (child_end, self._endpoint, "scale", limits)
+            arguments = (child_end, self._endpoint, "scale", limits, lease)
             process = context.Process(target=serve, args=arguments, daemon=True)
             process.start()
             self._exit_stack.callback(process.kill)
@@ -112,9 +121,10 @@ class Fleet:
     def _start(self, names: Sequence[str]) -> None:
         """Start nodes at a rate that these cores sustain: in a run, each has its own machine."""
         for first in range(0, len(names), START_TOGETHER):
-            batch = names[first : first + START_TOGETHER]
+            batch = range(first, min(first + START_TOGETHER, len(names)))
             for index, (host, _) in enumerate(self._hosts):
-                host.send(("start", list(batch[index :: len(self._hosts)])))
+                own = [names[i] for i in batch if i % len(self._hosts) == index]
+                host.send(("start", own))
             for host, _ in self._hosts:
                 host.recv()
             if first + START_TOGETHER < len(names):
@@ -161,10 +171,14 @@ class Fleet:
         """Return the usage so far."""
         with urllib.request.urlopen(f"http://{self._endpoint}/metrics", timeout=30) as response:
             metrics = response.read().decode()
+        by_agent: dict[str, float] = {}
+        for host in self._all("processor_seconds"):
+            by_agent |= host
         return Usage(
             time.monotonic(),
             _processor_seconds(self._etcd_pid),
             sum(_processor_seconds(pid) for _, pid in self._hosts),
+            by_agent,
             {method: round(float(count)) for method, count in REQUESTS_PATTERN.findall(metrics)},
             sum(round(float(count)) for count in WATCH_MESSAGES_PATTERN.findall(metrics)),
         )
@@ -189,14 +203,23 @@ def main() -> None:
         "--seconds", type=float, default=20.0, help="duration of a measurement (%(default)s)"
     )
     parser.add_argument("--extrapolate-to", type=int, help="number of members")
+    parser.add_argument(
+        "--lease-seconds",
+        type=int,
+        help="duration of the leases (as in a run of the largest number of members)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     options = parser.parse_args()
     if min(options.members) < MIN_MEMBERS:
         parser.error(f"--members takes numbers of at least {MIN_MEMBERS}")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    lease = options.lease_seconds or lease_seconds(
+        max(*options.members, options.extrapolate_to or 0)
+    )
     results = [
-        measure(members, options.arrivals, options.seconds) for members in sorted(options.members)
+        measure(members, options.arrivals, options.seconds, lease)
+        for members in sorted(options.members)
     ]
     if options.extrapolate_to:
         results.append(extrapolate(results, options.extrapolate_to))
@@ -207,13 +230,17 @@ def main() -> None:
         print_result(result)
 
 
-def measure(members: int, arrivals: int, seconds: float) -> dict[str, Any]:
-    """Return the figures for a number of members."""
+def measure(members: int, arrivals: int, seconds: float, lease: int) -> dict[str, Any]:
+    """Return the figures for a number of members with leases of `lease` seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        fleet = Fleet(Path(folder), members, arrivals)
+        fleet = Fleet(Path(folder), members, arrivals, lease)
         try:
             phases = list(_phases(fleet, members, arrivals, seconds))
-            result: dict[str, Any] = {"members": members, "load": os.getloadavg()[0]}
+            result: dict[str, Any] = {
+                "members": members,
+                "lease_seconds": lease,
+                "load": os.getloadavg()[0],
+            }
             for name, phase in track(phases, f"{members} members", len(phases)):
                 result[name] = phase()
         finally:
@@ -237,6 +264,7 @@ def _phases(
             "wall_seconds": round(newest.at - before.at, 2),
             "generations": newest.number - number,
             **_difference(before, after),
+            **_by_agent(before, after),
         }
 
     def rates(limit: float) -> dict[str, float]:
@@ -280,6 +308,16 @@ def _difference(before: Usage, after: Usage) -> dict[str, float]:
     }
 
 
+def _by_agent(before: Usage, after: Usage) -> dict[str, float]:
+    """Return the processor time of one agent, and the estimated duration with a machine for each agent."""
+    seconds = [used - before.by_agent.get(name, 0.0) for name, used in after.by_agent.items()]
+    return {
+        "agent_seconds": round(statistics.median(seconds), 4),
+        "busiest_agent_seconds": round(max(seconds), 4),
+        "separate_seconds": round(after.etcd - before.etcd + max(seconds), 2),
+    }
+
+
 def _rates(before: Usage, after: Usage) -> dict[str, float]:
     elapsed = after.at - before.at
     methods = {
@@ -301,7 +339,11 @@ def extrapolate(results: Sequence[dict[str, Any]], members: int) -> dict[str, An
     if len(results) < 2:
         raise SystemExit("Error: --extrapolate-to needs at least two numbers of --members.")
     smaller, larger = results[-2:]
-    result: dict[str, Any] = {"members": members, "extrapolated": True}
+    result: dict[str, Any] = {
+        "members": members,
+        "lease_seconds": larger["lease_seconds"],
+        "extrapolated": True,
+    }
     for phase, figures in larger.items():
         if isinstance(figures, dict):
             result[phase] = {
@@ -323,7 +365,7 @@ def _extrapolate(
 def print_result(result: dict[str, Any]) -> None:
     """Print the figures of one number of members."""
     load = "extrapolated" if result.get("extrapolated") else f"load {result['load']:.1f}"
-    print(f"{result['members']} members ({load})")
+    print(f"{result['members']} members ({load}, leases of {result['lease_seconds']} s)")
     for phase, figures in result.items():
         if isinstance(figures, dict):
             figure_list = ", ".join(f"{name} {value:g}" for name, value in figures.items())

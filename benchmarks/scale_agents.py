@@ -20,6 +20,10 @@ from everstep.errors import EverstepError
 
 STACK_BYTES = 512 * 1024  # stack of a thread; each agent has about seven
 STALL_INTERVAL_SECONDS = 0.1  # interval between two reports of workers that wait
+AGENT_THREADS = frozenset(
+    f"everstep-{name}" for name in ("bounds", "decide", "lease", "probes", "suspects", "watch")
+)
+"""Threads that live as long as their agent."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,10 @@ class NodeGeneration:
 class SimulatedNode:
     """An agent whose workers do nothing."""
 
-    def __init__(self, name: str, endpoint: str, run: str, limits: GroupLimits) -> None:
+    def __init__(
+        self, name: str, endpoint: str, run: str, limits: GroupLimits, lease_seconds: int
+    ) -> None:
+        self._threads: list[threading.Thread] = []
         self.generation = NodeGeneration()
         self.agent = Agent(
             Etcd(EtcdOptions(endpoints=(endpoint,))),
@@ -51,14 +58,26 @@ class SimulatedNode:
             on_stop=self._leave_group,
             on_regroup=self._leave_group,
             on_ended=lambda _: None,
+            ttl_seconds=lease_seconds,
             heartbeats=False,  # hundreds of agents share one interpreter, and would be late
         )
 
     def start(self) -> None:
-        """Start the agent and its workers."""
+        """Start the agent and its workers. One thread of a process starts all of its nodes."""
+        earlier = set(threading.enumerate())
         self.agent.start()
+        started = set(threading.enumerate()) - earlier
+        self._threads = [thread for thread in started if thread.name in AGENT_THREADS]
         threading.Thread(target=self._follow, daemon=True).start()
         self.agent.report_ready()
+
+    def processor_seconds(self) -> float:
+        """Return the processor time of the agent's threads so far."""
+        return sum(
+            time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+            for thread in self._threads
+            if thread.ident and thread.is_alive()
+        )
 
     def vanish(self) -> None:
         """Stop all threads without notice: only the end of the lease shows the loss."""
@@ -81,8 +100,8 @@ class SimulatedNode:
 class AgentHost:
     """The agents of one process."""
 
-    def __init__(self, endpoint: str, run: str, limits: GroupLimits) -> None:
-        self._arguments = endpoint, run, limits
+    def __init__(self, endpoint: str, run: str, limits: GroupLimits, lease_seconds: int) -> None:
+        self._arguments = endpoint, run, limits, lease_seconds
         self._nodes: dict[str, SimulatedNode] = {}
         self._stalled = threading.Event()
         threading.Thread(target=self._report_stalls, daemon=True).start()
@@ -112,6 +131,10 @@ class AgentHost:
         """Return the newest generation of each node."""
         return [node.generation for node in self._nodes.values()]
 
+    def processor_seconds(self) -> dict[str, float]:
+        """Return the processor time of each node's agent so far."""
+        return {name: node.processor_seconds() for name, node in self._nodes.items()}
+
     def _report_stalls(self) -> None:
         while self._stalled.wait():
             for node in list(self._nodes.values()):
@@ -119,16 +142,19 @@ class AgentHost:
             time.sleep(STALL_INTERVAL_SECONDS)
 
 
-def serve(commands: Connection, endpoint: str, run: str, limits: GroupLimits) -> None:
+def serve(
+    commands: Connection, endpoint: str, run: str, limits: GroupLimits, lease_seconds: int
+) -> None:
     """Execute the commands of the parent process until it closes the connection."""
     threading.stack_size(STACK_BYTES)
-    host = AgentHost(endpoint, run, limits)
+    host = AgentHost(endpoint, run, limits, lease_seconds)
     actions: dict[str, Callable[..., Any]] = {
         "start": host.start,
         "close": host.close,
         "vanish": host.vanish,
         "stall": host.stall,
         "generations": host.generations,
+        "processor_seconds": host.processor_seconds,
     }
     while True:
         try:
