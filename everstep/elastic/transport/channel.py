@@ -18,9 +18,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from everstep.catalog.names import AGENT_VARIABLE
+from everstep.errors import EverstepError
+
 log = logging.getLogger(__name__)
 
 Message = Mapping[str, Any]
+
+MAX_PATH_BYTES = 107  # unix(7): the path of a socket has 108 bytes with its end
+DEFAULT_FOLDER = "/tmp"  # noqa: S108 - the socket itself is private, mode 0600
 
 
 class MessageStream:
@@ -92,7 +98,17 @@ class AgentServer:
         self._acceptor = threading.Thread(target=self._accept, name="everstep-workers", daemon=True)
 
     def start(self) -> None:
-        """Start to listen."""
+        """Start to listen.
+
+        Raises:
+            EverstepError: the path is too long for a socket.
+        """
+        if (length := _bytes_of(self._path)) > MAX_PATH_BYTES:
+            raise EverstepError(
+                f"the path of the agent's socket, {self._path}, has {length} bytes; at most {MAX_PATH_BYTES} "
+                "are possible",
+                f"Set {AGENT_VARIABLE} to a shorter path.",
+            )
         self._path.unlink(missing_ok=True)
         self._socket.bind(str(self._path))
         self._path.chmod(0o600)
@@ -170,6 +186,11 @@ class AgentServer:
 
 
 def default_socket_path() -> Path:
-    """Return a path for this process's socket; short, since Unix sockets allow about 100 bytes."""
-    folder = Path(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 - the socket itself is private, mode 0600
-    return folder / f"everstep-agent-{os.getpid()}.sock"
+    """Return a path for this process's socket, in /tmp if the folder for temporary files has too long a path."""
+    name = f"everstep-agent-{os.getpid()}.sock"
+    path = Path(os.environ.get("TMPDIR", DEFAULT_FOLDER)) / name
+    return path if _bytes_of(path) <= MAX_PATH_BYTES else Path(DEFAULT_FOLDER) / name
+
+
+def _bytes_of(path: Path) -> int:
+    return len(os.fsencode(path))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from everstep.elastic.transport import channel
+from everstep.errors import EverstepError
 
 WAIT_SECONDS = 100.0  # limit on a busy machine
 MessageQueue = queue.SimpleQueue[tuple[int, channel.Message]]
@@ -60,3 +61,28 @@ def test_a_client_that_sends_no_json_is_disconnected_and_workers_are_served(
     with contextlib.closing(channel.connect(str(path))) as worker:
         worker.send({"hello": os.getpid()})
         assert messages.get(timeout=WAIT_SECONDS) == (os.getpid(), {"hello": os.getpid()})
+
+
+def test_a_path_that_is_too_long_for_a_socket_is_an_error_with_its_length(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 200)
+    folder.mkdir()
+    server = channel.AgentServer(folder / "agent.sock", lambda *_: None)
+
+    with pytest.raises(EverstepError, match=r"agent\.sock, has \d{3} bytes; at most 107") as error:
+        server.start()
+    assert "EVERSTEP_AGENT" in error.value.fix
+    server.close()
+
+
+@pytest.mark.parametrize(("bytes_more", "is_default"), [(0, False), (1, True)])
+def test_the_default_path_of_the_socket_fits_whatever_the_folder_for_temporary_files(
+    bytes_more: int, is_default: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"everstep-agent-{os.getpid()}.sock"
+    folder = "/" + "x" * (channel.MAX_PATH_BYTES - len(f"//{name}") + bytes_more)
+    monkeypatch.setenv("TMPDIR", folder)
+
+    path = channel.default_socket_path()
+
+    assert path == Path("/tmp" if is_default else folder) / name
+    assert len(os.fsencode(path)) <= channel.MAX_PATH_BYTES
