@@ -313,9 +313,10 @@ class Agent:
             for action in self._core.handle_all(events, time.monotonic()):
                 self._carry_out(action)
             self._keys.watch_all(watches_all=self._core.watches_all)
+            always = self._core.suspects(stalled=False)
             self._lease_prober.suspect(
-                stalled=self._core.suspects(stalled=True),
-                always=self._core.suspects(stalled=False),
+                stalled=always or self._core.suspects(stalled=True),
+                always=always,
                 members=len(self._core.members),
             )
             if self._heartbeats:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -147,11 +147,12 @@ def trains(member: Member | None, group: Generation) -> bool:
 
 def waiting_members(members: Mapping[str, Member], current: Generation | None) -> list[Member]:
     """Return the members that a new generation may include: no worker running, not leaving."""
+    ranks, number = (current.ranks, current.number) if current else ({}, 0)
+    # `trains`, without a call for each of a thousand members
     return [
         member
         for member in members.values()
-        if not member.leaving
-        and not (current and member.identity in current.ranks and trains(member, current))
+        if not member.leaving and (member.after >= number or member.identity not in ranks)
     ]
 
 
@@ -159,10 +160,9 @@ def training_members(members: Mapping[str, Member], current: Generation | None) 
     """Return the live members of the current generation that have not stopped, including leaving ones."""
     if current is None:
         return []
+    ranks, number = current.ranks, current.number
     return [
-        member
-        for member in members.values()
-        if member.identity in current.ranks and trains(member, current)
+        member for member in members.values() if member.after < number and member.identity in ranks
     ]
 
 
@@ -227,6 +227,13 @@ def rank(
     In a large run the coordinators come first, since only they can propose. Among them, members of the current
     generation come first, so that a coordinator with which no group works is not the proposer.
     """
+    return sorted(candidates, key=rank_key(current, coordinators))
+
+
+def rank_key(
+    current: Generation | None, coordinators: Sequence[str]
+) -> Callable[[Member], tuple[bool, int, int, str]]:
+    """Return the key by which `rank` sorts."""
     previous_ranks = current.ranks if current else {}
 
     def key(member: Member) -> tuple[bool, int, int, str]:
@@ -238,4 +245,4 @@ def rank(
             name,
         )
 
-    return sorted(candidates, key=key)
+    return key

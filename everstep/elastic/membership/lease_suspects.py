@@ -31,5 +31,6 @@ def suspects_of_stall(
 def suspects_between_groups(view: RunView, identity: str, limits: GroupLimits) -> list[str]:
     """Return the members that have not stopped, if this agent is the next proposer."""
     running = training_members(view.members, view.current)
-    first = [member.identity for member in view.candidates(limits)[:1]] if running else []
-    return [member.identity for member in running[:MAX_SUSPECTS]] if first == [identity] else []
+    if not running or view.first_candidate(limits) != identity:
+        return []
+    return [member.identity for member in running[:MAX_SUSPECTS]]

@@ -59,11 +59,11 @@ class Proposer:
             in_doubt: whether a missing key proves nothing.
             return_seconds: time to wait for members that may return, once enough others wait.
         """
-        ranked = view.candidates(limits)
         if training_members(view.members, view.current):
             self.reset()
-            is_first = bool(ranked) and ranked[0].identity == identity
+            is_first = view.first_candidate(limits) == identity
             return self._evict_overdue(view, limits, now, acts=is_first and not in_doubt)
+        ranked = view.candidates(limits)
         if len(ranked) < limits.min_members or in_doubt:
             self.reset()
             return []

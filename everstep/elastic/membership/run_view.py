@@ -20,6 +20,7 @@ from everstep.elastic.membership.generations import (
     can_join,
     compatible_members,
     rank,
+    rank_key,
     trains,
     waiting_members,
 )
@@ -48,6 +49,7 @@ class RunView:
     max_number: int = 0
     coordinators: Coordinators = field(default_factory=Coordinators)
     instructions: Instructions = field(default_factory=Instructions)
+    _adopted_members: dict[str, Member] = field(default_factory=dict)
 
     def adopt(self, snapshot: MembershipSnapshot) -> None:
         """Replace the view with a snapshot, even with a snapshot of an older etcd."""
@@ -89,20 +91,21 @@ class RunView:
             self._adopt_group(generation)
 
     def _adopt_group(self, generation: Generation) -> None:
-        """Replace the members with the members of a generation, as they were when it was agreed."""
+        """Replace the members with the members of a generation, as they were when it was agreed.
+
+        Most members of a large generation were in the previous one: their objects are used again.
+        """
         rows = zip(generation.members, generation.endpoints, generation.orders, strict=False)
-        self.members = {
-            identity: Member(
-                identity,
-                node_of(identity),
-                endpoint.rpartition(":")[0],
-                generation.number - 1,
-                order=order,
-                endpoint=endpoint,
-            )
+        previous, fenced = self._adopted_members, frozenset(generation.fenced)
+        self._adopted_members = {
+            identity: known
+            if (known := previous.get(identity))
+            and (known.endpoint, known.order) == (endpoint, order)
+            else _member_of_group(identity, endpoint, order)
             for identity, endpoint, order in rows
-            if identity not in generation.fenced
+            if identity not in fenced
         }
+        self.members = dict(self._adopted_members)
 
     def ranked_coordinators(self, limits: GroupLimits) -> list[str]:
         """Return the coordinators, the first claim first; none in a small run."""
@@ -113,10 +116,21 @@ class RunView:
         candidates = waiting_members(self.members, self.current)
         return compatible_members(rank(candidates, self.current, self.ranked_coordinators(limits)))
 
+    def first_candidate(self, limits: GroupLimits) -> str:
+        """Return the identity of the first of `candidates`, without sorting them; empty if there is none."""
+        waiting = waiting_members(self.members, self.current)
+        if any(member.avoids for member in waiting):
+            waiting = self.candidates(limits)
+        key = rank_key(self.current, self.ranked_coordinators(limits))
+        return min(waiting, key=key).identity if waiting else ""
+
     def is_left_out(self, identity: str, limits: GroupLimits) -> bool:
         """Return whether a member waits, but no generation may include it."""
-        members = [m for m in waiting_members(self.members, self.current) if m.identity == identity]
-        return bool(members) and identity not in {m.identity for m in self.candidates(limits)}
+        waiting = waiting_members(self.members, self.current)
+        if not any(member.avoids for member in waiting):
+            return False
+        waits = any(member.identity == identity for member in waiting)
+        return waits and identity not in {m.identity for m in self.candidates(limits)}
 
     def stopped_members(self, group: Generation, *, in_doubt: bool) -> list[str]:
         """Return the members that no longer train with a group.
@@ -154,6 +168,13 @@ class RunView:
         """Return the name of a member's node, even after its key was removed: identities begin with it."""
         member = self.members.get(identity)
         return member.node if member else node_of(identity)
+
+
+def _member_of_group(identity: str, endpoint: str, order: int) -> Member:
+    """Return a member as the key of a large generation describes it: it trains with any generation."""
+    return Member(
+        identity, node_of(identity), endpoint.rpartition(":")[0], order=order, endpoint=endpoint
+    )
 
 
 def node_of(identity: str) -> str:

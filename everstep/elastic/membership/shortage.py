@@ -42,8 +42,10 @@ def find_shortage(view: RunView, limits: GroupLimits) -> Shortage | None:
     Returns:
         None if enough members are ready, or if others still train.
     """
+    if training_members(view.members, view.current):
+        return None
     ready_members = len(view.candidates(limits))
-    if ready_members >= limits.min_members or training_members(view.members, view.current):
+    if ready_members >= limits.min_members:
         return None
     group = view.current.members if view.current else ()
     present_nodes = {member.node for member in view.members.values()}
