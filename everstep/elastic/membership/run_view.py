@@ -98,9 +98,9 @@ class RunView:
         rows = zip(generation.members, generation.endpoints, generation.orders, strict=False)
         previous, fenced = self._adopted_members, frozenset(generation.fenced)
         self._adopted_members = {
-            identity: known
-            if (known := previous.get(identity))
-            and (known.endpoint, known.order) == (endpoint, order)
+            identity: member
+            if (member := previous.get(identity))
+            and (member.endpoint, member.order) == (endpoint, order)
             else _member_of_group(identity, endpoint, order)
             for identity, endpoint, order in rows
             if identity not in fenced

@@ -56,7 +56,7 @@ def test_the_first_candidate_is_the_first_of_all_candidates(
 
 
 @given(views(), identities, limits)
-def test_a_member_is_left_out_if_it_waits_and_is_no_candidate(
+def test_a_member_is_left_out_if_it_waits_and_no_group_may_include_it(
     view: RunView, identity: str, limits: GroupLimits
 ) -> None:
     waits = identity in [m.identity for m in waiting_members(view.members, view.current)]
