@@ -14,9 +14,9 @@ each number of members, after their group has formed:
 
 The processor time of etcd and of the agents is read from /proc, the requests from etcd's own metrics.
 All processes share this machine's cores, so that the wall-clock time includes the work of all agents; in a real run,
-each agent has its own node. `separate_seconds` estimates that: etcd's processor time on one core plus that of the
-busiest agent, as if they never worked at the same time; without the delays of a network. In a large run the busiest
-agent is a coordinator.
+each agent has its own node. `separate_seconds` estimates that: etcd's processor time on one core plus the busiest
+agent's, as if they never worked at the same time; without the delays of a network. In a large run the busiest agent is
+a coordinator.
 
 With --extrapolate-to, a power of the number of members is fitted to the two largest measurements. All agents then
 have the lease of a run of that many members, because renewals are most of an idle etcd's work.
@@ -176,15 +176,15 @@ class Fleet:
             by_agent |= host
         return Usage(
             time.monotonic(),
-            _processor_seconds(self._etcd_pid),
-            sum(_processor_seconds(pid) for _, pid in self._hosts),
+            processor_seconds(self._etcd_pid),
+            sum(processor_seconds(pid) for _, pid in self._hosts),
             by_agent,
             {method: round(float(count)) for method, count in REQUESTS_PATTERN.findall(metrics)},
             sum(round(float(count)) for count in WATCH_MESSAGES_PATTERN.findall(metrics)),
         )
 
 
-def _processor_seconds(pid: int) -> float:
+def processor_seconds(pid: int) -> float:
     """Return the processor time of a process, in seconds."""
     fields = stat_fields(pid)
     return (int(fields[11]) + int(fields[12])) / TICKS

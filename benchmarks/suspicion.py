@@ -10,6 +10,7 @@ Three nodes train on this machine.
 
 The cost is the time between steps, from the event to the first step of all three nodes after it: the changes of the
 group, without the steps themselves. Without an event, it begins with the last step of all three before the change.
+With --log-lines, the lines of the agents' and workers' logs follow each cost, with the seconds since its beginning.
 At the end, `trainer.verify` checks that every sample was trained exactly once.
 """
 
@@ -19,6 +20,7 @@ import json
 import math
 import multiprocessing
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -28,6 +30,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 
 from benchmarks.progress import track
@@ -45,6 +48,20 @@ START_SECONDS = 300.0
 SETTLE_SECONDS = 3.0  # the agents know each other's heartbeats
 FENCE_SECONDS = 10.0
 FENCE_LINE = "no heartbeat of"
+LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (.*)")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the group that no fault required.
+
+    Attributes:
+        cost: its cost, in seconds.
+        lines: lines of the logs meanwhile, in order, each with its time in seconds since the beginning and its node.
+    """
+
+    cost: float
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -56,8 +73,8 @@ class Figures:
         loads: load averages of a minute, at its beginning and after each minute.
         steps: total number of steps of all workers.
         false_suspicions: fences without a fault.
-        change_costs: seconds of each change of the group without a fault, by a fence or a lapsed lease.
-        costs: seconds of each provoked false suspicion.
+        changes: changes of the group without a fault, by a fence or a lapsed lease.
+        provoked: provoked false suspicions.
         verified: last line of `trainer.verify`.
     """
 
@@ -65,8 +82,8 @@ class Figures:
     loads: tuple[float, ...]
     steps: int
     false_suspicions: int
-    change_costs: tuple[float, ...]
-    costs: tuple[float, ...]
+    changes: tuple[Change, ...]
+    provoked: tuple[Change, ...]
     verified: str
 
 
@@ -82,11 +99,15 @@ def main() -> None:
     parser.add_argument(
         "--provoke", type=int, default=0, help="number of provoked suspicions (%(default)s)"
     )
+    parser.add_argument(
+        "--log-lines", action="store_true", help="print the lines of the logs during each change"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         figures, exactly_once = observe(Path(scratch), options)
-    print(json.dumps(asdict(figures), indent=1) if options.json else sentences(figures))
+    text = sentences(figures, with_lines=options.log_lines)
+    print(json.dumps(asdict(figures), indent=1) if options.json else text)
     sys.exit(0 if exactly_once else 1)
 
 
@@ -101,10 +122,10 @@ def observe(folder: Path, options: argparse.Namespace) -> tuple[Figures, bool]:
             for name in NAMES:
                 nodes.start(name)
             nodes.next_step(0, 3, START_SECONDS)
-            costs = tuple(provoke_all(nodes, folder, options.provoke))
+            provoked = tuple(provoke_all(nodes, folder, options.provoke))
             started_at, earlier_fences = time.time(), len(fences(folder))
             loads = wait_under_load(options.minutes, options.load)
-            change_costs = tuple(costs_of_changes(nodes.journal("step"), started_at))
+            changes = tuple(find_changes(nodes.journal("step"), folder, started_at))
             false_suspicions = len(fences(folder)) - earlier_fences
             steps = len(nodes.journal("step"))
             for name in NAMES:
@@ -115,7 +136,7 @@ def observe(folder: Path, options: argparse.Namespace) -> tuple[Figures, bool]:
             nodes.close()
         verification, exactly_once = verify(nodes.run)
     figures = Figures(
-        options.minutes, loads, steps, false_suspicions, change_costs, costs, verification
+        options.minutes, loads, steps, false_suspicions, changes, provoked, verification
     )
     return figures, exactly_once
 
@@ -131,8 +152,8 @@ def wait_under_load(minutes: float, busy_count: int) -> tuple[float, ...]:
     return tuple(loads)
 
 
-def costs_of_changes(steps: Sequence[JournalEntry], after: float) -> Iterator[float]:
-    """Yield the cost of each change of the group after a time, until all nodes train together again."""
+def find_changes(steps: Sequence[JournalEntry], folder: Path, after: float) -> Iterator[Change]:
+    """Yield each change of the group after a time, until all nodes train together again."""
     full_steps = sorted(
         (s for s in steps if s["world_size"] == len(NAMES) and s["at"] > after),
         key=lambda step: float(step["at"]),
@@ -142,20 +163,38 @@ def costs_of_changes(steps: Sequence[JournalEntry], after: float) -> Iterator[fl
         if last_full_step is None or step["generation"] == last_full_step["generation"]:
             last_full_step = step
         elif step["generation"] > last_full_step["generation"]:
-            yield between_steps(steps, last_full_step["at"], step["at"])
+            yield change_between(steps, folder, last_full_step["at"], step["at"])
             last_full_step = step
 
 
-def provoke_all(nodes: Nodes, folder: Path, count: int) -> Iterator[float]:
-    """Yield the cost of each false suspicion."""
+def change_between(steps: Sequence[JournalEntry], folder: Path, begin: float, end: float) -> Change:
+    """Return the change of the group between two times."""
+    lines = (line for log in folder.glob("w*.log") for line in lines_between(log, begin, end))
+    return Change(
+        between_steps(steps, begin, end),
+        tuple(f"{at - begin:+.3f} {name} {text}" for at, name, text in sorted(lines)),
+    )
+
+
+def lines_between(log: Path, begin: float, end: float) -> Iterator[tuple[float, str, str]]:
+    """Yield time, node and text of the lines of a log from a second before `begin` until `end`."""
+    for line in log.read_text(errors="replace").splitlines():
+        if match := LOG_LINE.match(line):
+            at = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp()
+            if begin - 1 <= at <= end:
+                yield at, log.stem, match[2]
+
+
+def provoke_all(nodes: Nodes, folder: Path, count: int) -> Iterator[Change]:
+    """Yield each false suspicion."""
     for number in track(range(count), "false suspicions", count) if count else ():
         nodes.next_step(time.time(), 3, START_SECONDS)
         time.sleep(SETTLE_SECONDS)
         yield provoke(nodes, folder, NAMES[number % len(NAMES)])
 
 
-def provoke(nodes: Nodes, folder: Path, name: str) -> float:
-    """Stop an agent until the others fence its node; return the time between the steps around the fence."""
+def provoke(nodes: Nodes, folder: Path, name: str) -> Change:
+    """Stop an agent until the others fence its node; return the change of the group."""
     fence_count = len(fences(folder))
     started_at = time.time()
     nodes.signal_agent(name, signal.SIGSTOP)
@@ -171,7 +210,7 @@ def provoke(nodes: Nodes, folder: Path, name: str) -> float:
         START_SECONDS,
         "all three train again",
     )
-    return between_steps(nodes.journal("step"), started_at, first_step["at"])
+    return change_between(nodes.journal("step"), folder, started_at, first_step["at"])
 
 
 def between_steps(steps: Sequence[JournalEntry], begin: float, end: float) -> float:
@@ -221,18 +260,20 @@ def verify(run: Path) -> tuple[str, bool]:
     return lines[-1] if lines else "", result.returncode == 0
 
 
-def sentences(figures: Figures) -> str:
-    """Return the figures as text."""
+def sentences(figures: Figures, *, with_lines: bool) -> str:
+    """Return the figures as text, with the lines of the logs if desired."""
     lines = [f"{figures.steps} steps; {figures.verified}"]
     if figures.minutes:
         lines.append(
             f"{figures.minutes:g} min at load {min(figures.loads):.1f} to {max(figures.loads):.1f}, "
             f"median {statistics.median(figures.loads):.1f}: {figures.false_suspicions} false "
-            f"suspicions, {len(figures.change_costs)} unneeded changes of the group"
+            f"suspicions, {len(figures.changes)} unneeded changes of the group"
         )
-        lines += [f"a change cost {seconds:.3f} s" for seconds in figures.change_costs]
-    if figures.costs:
-        costs = sorted(figures.costs)
+    for change in (*figures.provoked, *figures.changes):
+        lines.append(f"a change cost {change.cost:.3f} s")
+        lines += [f"    {line}" for line in change.lines if with_lines]
+    if figures.provoked:
+        costs = sorted(change.cost for change in figures.provoked)
         p95 = costs[round(0.95 * (len(costs) - 1))]
         lines.append(
             f"{len(costs)} provoked: median {statistics.median(costs):.3f} s, p95 {p95:.3f}, "
