@@ -15,15 +15,22 @@ class OverdueMembers:
     """The members that stay in a broken generation, and the time at which each wait for them began."""
 
     _began_at: dict[str, float] = field(default_factory=dict)
+    _number: int = 0  # number of the generation to which the times apply
 
-    def update(self, remaining: Sequence[Member], limits: GroupLimits, now: float) -> list[str]:
+    def update(
+        self, number: int, remaining: Sequence[Member], limits: GroupLimits, now: float
+    ) -> list[str]:
         """Return the members whose time to stop is over, each once per `stop_seconds`.
 
         Args:
+            number: number of the current generation. Each member has its full time in each generation, even the
+                last to stop in the previous one, whose stop no call records.
             remaining: members of the current generation that have not stopped.
             limits: limits of the group.
             now: the time.
         """
+        if number != self._number:
+            self._number, self._began_at = number, {}
         self._began_at = {m.identity: self._began_at.get(m.identity, now) for m in remaining}
         overdue = [m.identity for m in remaining if now >= self._due(m, limits)]
         self._began_at |= dict.fromkeys(overdue, now)

@@ -107,4 +107,5 @@ class Proposer:
         remaining = training_members(view.members, group)
         if not acts or group is None or len(remaining) == len(group.members):
             remaining = []
-        return [Evict(name) for name in self._overdue.update(remaining, limits, now)]
+        number = group.number if group else 0
+        return [Evict(name) for name in self._overdue.update(number, remaining, limits, now)]

@@ -264,6 +264,22 @@ def test_an_unresponsive_member_of_a_broken_generation_is_evicted_after_a_timeou
     assert core.handle(MemberRemoved("n98"), 62) == [Propose(6, ("a", "n0", "n1"), 5)]
 
 
+def test_a_member_that_stopped_last_in_one_generation_has_the_full_time_to_stop_in_the_next() -> (
+    None
+):
+    core = training_agent("a", "b")
+    core.handle(Ready(), 1)  # b still trains
+    assert core.handle(MemberPut(member("b", 5)), 1.1) == [Propose(6, ("a", "b"), 5)]
+    group = Generation(6, ("a", "b"))
+    assert core.handle(GenerationPut(group, 6), 1.2) == [Begin(group, 0)]
+
+    core.handle(MemberPut(member("c", 6, order=9)), 100)
+
+    assert core.handle(Ready(), 100.1) == [Announce(6, leaving=False)], "b is asked to stop now"
+    assert core.handle(Tick(), 130) == []
+    assert core.handle(Tick(), 130.2) == [Evict("b")]
+
+
 def test_a_leaver_that_writes_its_last_checkpoint_is_given_more_time() -> None:
     core = training_agent("a", "b")
     core.handle(MemberPut(member("b", 4, leaving=True)), 1)
