@@ -75,9 +75,13 @@ class VolumeSource:
     Attributes:
         spec: source of the PersistentVolume and nothing else, as an argument of
             `core.v1.PersistentVolumeSpecArgs`: `{"csi": core.v1.CSIPersistentVolumeSourceArgs(...)}`.
-            A change replaces the PersistentVolume, whose source is immutable.
+            A change replaces the PersistentVolume, whose source is immutable. Empty if the stack
+            declares no PersistentVolume, because the cluster has or provisions one.
         location: path, share or bucket in which a user finds the files.
         size: capacity to declare and to claim, as a Kubernetes quantity.
+        volume_name: existing PersistentVolume that the claim binds; None if `spec` describes it or a
+            class provisions it.
+        storage_class: StorageClass of the claim; empty for none; None for the cluster's default.
         annotations: annotations of the PersistentVolume.
         mount_options: mount options of the PersistentVolume.
         service_account_annotations: annotations of the ServiceAccount whose pods mount it.
@@ -90,6 +94,8 @@ class VolumeSource:
     spec: Mapping[str, Any]
     location: pulumi.Output[str]
     size: str
+    volume_name: pulumi.Input[str] | None = None
+    storage_class: str | None = ""
     annotations: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     mount_options: Sequence[str] = ()
     service_account_annotations: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)

@@ -6,7 +6,7 @@ tests, the command line and the generator of docs/configuration.md use it. `load
 from Pulumi.
 
 Keys are camelCase in a stack file and snake_case here. `kind` is the discriminator of `cluster`
-(existing, eks, aks) and `storage` (hostpath, fsx, blob). The models are in `existing`, `eks`, `aks`,
+(existing, eks, aks) and `storage` (hostpath, claim, fsx, blob). The models are in `existing`, `eks`, `aks`,
 `workload` and `platform`; `defaults` has the defaults that differ by cloud, `catalog` the cloud
 offerings, and the modules named `*_rules` the rules across keys. Nothing here imports Pulumi, so a
 command that only reads a configuration starts fast.
@@ -37,6 +37,7 @@ from components.config.eks import (
     FsxFileSystemConfig,
 )
 from components.config.existing import (
+    ClaimConfig,
     ExistingClusterConfig,
     HostPathConfig,
     PoolConfig,
@@ -87,6 +88,7 @@ __all__ = [
     "AksSystemPoolConfig",
     "BlobConfig",
     "BudgetConfig",
+    "ClaimConfig",
     "ClusterConfig",
     "ControllerConfig",
     "CostConfig",

@@ -1,4 +1,4 @@
-"""Defaults that depend on the kind of cluster.
+"""Defaults that depend on the kind of cluster or storage.
 
 They are merged into the stack file before validation, so the code that reads the typed
 configuration never has to look at the cloud. The generated option pages use the same table.
@@ -37,23 +37,35 @@ DEFAULTS: dict[str, dict[str, object]] = {
 }
 """Kind of cluster -> dotted key -> default, where it differs from the model's own."""
 
+STORAGE_DEFAULTS: dict[str, dict[str, object]] = {
+    "claim": {"etcd.persistence": "memory"},  # its volume is on the network
+}
+"""Kind of storage -> dotted key -> default, where it differs from the model's own."""
+
 _DEFAULT_KINDS: dict[str, object] = {"cluster.kind": "existing", "storage.kind": "hostpath"}
 
 
 def with_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the mapping with the defaults of its kind of cluster filled in.
+    """Return a copy of the mapping with the defaults of its kinds of cluster and storage filled in.
 
     A section that is not a mapping is left unchanged; validation refuses it.
     """
-    cluster = data.get("cluster")
-    kind = cluster.get("kind") if isinstance(cluster, Mapping) else None
-    defaults = dict(DEFAULTS.get(kind, {})) if isinstance(kind, str) else {}
+    defaults = {
+        **DEFAULTS.get(_kind(data.get("cluster")), {}),
+        **STORAGE_DEFAULTS.get(_kind(data.get("storage")), {}),
+    }
     if _is_upstream(data.get("controller")):
         defaults.pop("controller.image", None)  # only the maintained controller has a default image
     result = dict(data)
     for path, value in {**_DEFAULT_KINDS, **defaults}.items():
         _fill(result, path.split("."), value)
     return result
+
+
+def _kind(section: object) -> str:
+    """Return the kind of a section; empty if it has none."""
+    kind = section.get("kind") if isinstance(section, Mapping) else None
+    return kind if isinstance(kind, str) else ""
 
 
 def _is_upstream(controller: object) -> bool:

@@ -1,10 +1,17 @@
-"""An existing cluster and folder: the twin, kind, minikube or any other cluster."""
+"""An existing cluster and its volume: the twin, kind, minikube, an EKS or AKS cluster, or any other."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from components.config.section import LabelKey, LabelValue, Quantity, Section, matches_pattern
+from components.config.section import (
+    LabelKey,
+    LabelValue,
+    ObjectName,
+    Quantity,
+    Section,
+    matches_pattern,
+)
 
 
 class TolerationConfig(Section):
@@ -64,4 +71,26 @@ class HostPathConfig(Section):
     )
     size: Quantity = Field(
         default="10Gi", description="Size to claim; a hostpath does not enforce it."
+    )
+
+
+class ClaimConfig(Section):
+    """A volume of an existing cluster: a PersistentVolume, or a new volume of a StorageClass."""
+
+    kind: Literal["claim"] = Field(
+        default="claim",
+        description="`claim`: a ReadWriteMany volume of an existing cluster, with any driver.",
+    )
+    volume_name: ObjectName | None = Field(
+        default=None,
+        description="Existing PersistentVolume, which stays when the stack is destroyed; absent: a new volume "
+        "of `storageClass`.",
+    )
+    storage_class: ObjectName | None = Field(
+        default=None,
+        description="StorageClass; absent: the cluster's default, or no class with `volumeName`. Its "
+        "`reclaimPolicy` decides whether a new volume outlives the stack.",
+    )
+    size: Quantity = Field(
+        default="100Gi", description="Size to claim: at most the capacity of an existing volume."
     )

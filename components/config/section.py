@@ -105,13 +105,13 @@ Quantity = Annotated[
         "500m, 2Gi or 10G",
     ),
 ]
-_SUFFIXES = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_SUFFIXES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_SUFFIXES = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_SUFFIXES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 
 
 def quantity_value(quantity: str) -> float:
     """Return a Kubernetes quantity as a number."""
-    number = quantity.rstrip("mkKMGTi")
+    number = quantity.rstrip("mkKMGTPEi")
     return float(number) * _SUFFIXES[quantity[len(number) :]]
 
 
@@ -124,6 +124,15 @@ ClusterName = Annotated[
         "a name of a cluster: lower-case letters, digits and dashes",
         "everstep-dev",
         max_length=MAX_CLUSTER_NAME_LENGTH,
+    ),
+]
+ObjectName = Annotated[
+    str,
+    matches_pattern(
+        _OBJECT_NAME.pattern,
+        "a name of a Kubernetes object: lower-case letters, digits, dashes and dots",
+        "shared-data",
+        max_length=MAX_OBJECT_NAME_LENGTH,
     ),
 ]
 LabelKey = Annotated[

@@ -29,7 +29,7 @@ from components.config import (
 from components.config.aks import AksConfig, BlobConfig
 from components.config.defaults import with_defaults
 from components.config.eks import EksConfig, FsxConfig
-from components.config.existing import ExistingClusterConfig, HostPathConfig
+from components.config.existing import ClaimConfig, ExistingClusterConfig, HostPathConfig
 from components.config.faults import ConfigFault, ConfigurationError, faults_from
 from components.config.numbers import boolean_faults
 from components.config.platform import CostConfig, PlatformConfig, RegistryConfig
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pulumi
 
 ClusterConfig = ExistingClusterConfig | EksConfig | AksConfig
-StorageConfig = HostPathConfig | FsxConfig | BlobConfig
+StorageConfig = HostPathConfig | ClaimConfig | FsxConfig | BlobConfig
 
 SectionT = TypeVar("SectionT", bound=Section)
 

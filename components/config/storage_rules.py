@@ -9,7 +9,9 @@ from components.config.faults import ConfigFault
 from components.config.pool_rules import SEVERAL_POOLS
 from components.config.rules import ConfigRule
 
-STORAGE_KINDS = {"existing": "hostpath", "eks": "fsx", "aks": "blob"}
+STORAGE_KINDS = {"existing": ("hostpath", "claim"), "eks": ("fsx",), "aks": ("blob",)}
+"""Kind of cluster -> kinds of storage that its nodes can mount."""
+
 
 SYSTEM_FOLDERS = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys"),
@@ -26,11 +28,14 @@ _STEP_GIB = 2400  # FSx offers 1200 GiB and multiples of 2400 GiB
 
 def _cluster_mounts_storage(cluster: str, storage: str) -> list[ConfigFault]:
     """Check that the cluster's nodes can mount the volume."""
-    expected = STORAGE_KINDS[cluster]
-    if storage == expected:
+    kinds = STORAGE_KINDS[cluster]
+    if storage in kinds:
         return []
     rule = f"cannot be mounted by a cluster of kind {cluster}"
-    return [ConfigFault("storage.kind", storage, rule, f"use {expected}")]
+    fix = f"use {' or '.join(kinds)}"
+    if cluster == "existing":
+        fix += "; a PersistentVolume of FSx, Blob or any other driver is a claim with storage.volumeName"
+    return [ConfigFault("storage.kind", storage, rule, fix)]
 
 
 def _capacity_offered(gib: int) -> list[ConfigFault]:
@@ -195,6 +200,7 @@ RULES = (
         _etcd_log_is_local,
         {"cluster": ("eks", "aks"), "storage": ("fsx", "blob")},
     ),
+    ConfigRule(("etcd.persistence", "storage.kind"), _etcd_log_is_local, {"storage": ("claim",)}),
     ConfigRule(("etcd.persistence", "etcd.storageClass", "cluster.kind"), _etcd_disk_has_class),
     ConfigRule(("etcd.authentication", "etcd.persistence"), _etcd_passwords_outlive_data),
 )

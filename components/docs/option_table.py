@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from components.config.defaults import DEFAULTS
+from components.config.defaults import DEFAULTS, STORAGE_DEFAULTS
 from components.config.schema import fields, leaves, models_in, variants
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
@@ -137,14 +137,17 @@ def _type_name(annotation: object) -> str:
 
 
 def _default(field: FieldInfo, path: str) -> str:
-    """Return a field's default in YAML, and the defaults of clouds that differ."""
+    """Return a field's default in YAML, and the defaults of clouds and volumes that differ."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
     general = "" if value is None else f"`{_yaml(value)}`"
-    by_cloud = {cloud: table[path] for cloud, table in DEFAULTS.items() if path in table}
-    clouds = [f"`{_yaml(default)}` on {cloud}" for cloud, default in by_cloud.items()]
-    return "; ".join(filter(None, [general, *clouds]))
+    tables = {f"on {cloud}": table for cloud, table in DEFAULTS.items()}
+    tables |= {f"with `{storage}`": table for storage, table in STORAGE_DEFAULTS.items()}
+    special = [
+        f"`{_yaml(table[path])}` {where}" for where, table in tables.items() if path in table
+    ]
+    return "; ".join(filter(None, [general, *special]))
 
 
 def _yaml(value: object) -> str:

@@ -19,6 +19,7 @@ from components.config import (
     BlobConfig,
     EksConfig,
     FsxConfig,
+    HostPathConfig,
     StackConfig,
     from_mapping,
 )
@@ -161,7 +162,9 @@ def _volume(config: StackConfig) -> str:
         return f"FSx for Lustre {storage.deployment_type}, {storage.size_gib} GiB"
     if isinstance(storage, BlobConfig):
         return f"Blob, {storage.redundancy}, {storage.protocol}"
-    return f"{storage.path} of the nodes"
+    if isinstance(storage, HostPathConfig):
+        return f"{storage.path} of the nodes"
+    return f"a claim of {storage.size}"
 
 
 def _price(config: StackConfig) -> str:

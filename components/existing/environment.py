@@ -1,9 +1,17 @@
-"""The environment of a cluster that exists already, with a folder that all its nodes mount."""
+"""The environment of a cluster that exists already, with its own volume or a folder of its nodes."""
 
-from components.config import ExistingClusterConfig, HostPathConfig, StackConfig, as_kind
+from components.config import (
+    ClaimConfig,
+    ExistingClusterConfig,
+    HostPathConfig,
+    StackConfig,
+    StorageConfig,
+    as_kind,
+)
+from components.existing.claim import claim
 from components.existing.cluster import ExistingCluster, ExistingClusterArgs, read_kubeconfig
 from components.existing.hostpath import host_path
-from components.interface import Environment
+from components.interface import Cluster, Environment, VolumeSource
 
 
 def declare_existing(config: StackConfig) -> Environment:
@@ -12,10 +20,15 @@ def declare_existing(config: StackConfig) -> Environment:
     Raises:
         ConfigurationError: no kubeconfig is named, or it cannot be used.
     """
-    cluster = as_kind(config.cluster, ExistingClusterConfig)
-    storage = as_kind(config.storage, HostPathConfig)
-    args = ExistingClusterArgs(config=cluster, kubeconfig=read_kubeconfig(cluster))
-    return Environment(
-        cluster=ExistingCluster("cluster", args).cluster,
-        volume=host_path(storage.path, storage.size),
-    )
+    cluster_config = as_kind(config.cluster, ExistingClusterConfig)
+    args = ExistingClusterArgs(config=cluster_config, kubeconfig=read_kubeconfig(cluster_config))
+    cluster = ExistingCluster("cluster", args).cluster
+    return Environment(cluster=cluster, volume=volume_source(config.storage, cluster))
+
+
+def volume_source(storage: StorageConfig, cluster: Cluster) -> VolumeSource:
+    """Return the volume that the stack's `storage` section describes."""
+    if isinstance(storage, ClaimConfig):
+        return claim(storage, cluster)
+    folder = as_kind(storage, HostPathConfig)
+    return host_path(folder.path, folder.size)

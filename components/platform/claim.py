@@ -1,7 +1,8 @@
 """The claim of the volume that all workers share: the same objects for any `VolumeSource`.
 
-Volume and claim are static and name each other. A storage class would need fewer objects, but the
-volume that it provisions is not in the state of the stack: `destroy` would not delete it.
+A volume of the stack and its claim are static and name each other: a volume that a class provisions is not in
+the state of the stack. Only on a cluster with a volume or a class of its own (`storage.kind: claim`) does
+the stack declare nothing but the claim.
 """
 
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class SharedClaimArgs:
 
 
 class SharedClaim(Component):
-    """A PersistentVolume, the one claim bound to it, and the ServiceAccount that may mount it.
+    """The claim of a volume, the ServiceAccount that may mount it, and the volume itself if the stack declares it.
 
     Attributes:
         storage: the claimed volume, for pods.
@@ -40,7 +41,7 @@ class SharedClaim(Component):
         self, name: str, args: SharedClaimArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("storage:SharedClaim", name, opts)
-        volume = self._volume(args)
+        volume = self._volume(args) if args.source.spec else None
         claim = self._claim(args, volume)
         account = self._service_account(args)
         self.storage = Storage(
@@ -85,21 +86,28 @@ class SharedClaim(Component):
         )
 
     def _claim(
-        self, args: SharedClaimArgs, volume: core.v1.PersistentVolume
+        self, args: SharedClaimArgs, volume: core.v1.PersistentVolume | None
     ) -> core.v1.PersistentVolumeClaim:
-        """Declare the claim on that volume."""
+        """Declare the claim: on the stack's volume if it has one, else as the source describes."""
+        volume_name = args.source.volume_name
+        if volume is not None:
+            volume_name = volume.metadata.apply(lambda metadata: metadata.name or "")
         return core.v1.PersistentVolumeClaim(
             f"{self.name}-claim",
             metadata=meta.v1.ObjectMetaArgs(name=VOLUME_CLAIM, namespace=args.namespace),
             spec=core.v1.PersistentVolumeClaimSpecArgs(
                 access_modes=["ReadWriteMany"],
-                storage_class_name="",  # without a class, the claim is bound and never provisioned
-                volume_name=volume.metadata.apply(lambda metadata: metadata.name or ""),
+                # Without a class (""), the claim is bound to the named volume and never provisioned.
+                storage_class_name=args.source.storage_class,
+                volume_name=volume_name,
                 resources=core.v1.VolumeResourceRequirementsArgs(
                     requests={"storage": args.source.size}
                 ),
             ),
-            opts=self.child(delete_before_replace=True, depends_on=[volume]),
+            opts=self.child(
+                delete_before_replace=True,
+                depends_on=[volume] if volume is not None else list(args.source.prerequisites),
+            ),
         )
 
     def _service_account(self, args: SharedClaimArgs) -> core.v1.ServiceAccount:

@@ -606,7 +606,34 @@ CASES = [
     ),
     wrong_key(EKS, "storage.kind", "blob", "cannot be mounted by a cluster of kind eks", "use fsx"),
     wrong_key(AKS, "storage.kind", "fsx", "cannot be mounted by a cluster of kind aks", "use blob"),
-    wrong_key(LOCAL, "storage.kind", "fsx", "cannot be mounted", "use hostpath"),
+    wrong_key(LOCAL, "storage.kind", "fsx", "cannot be mounted", "use hostpath or claim"),
+    wrong_key(
+        EKS, "storage.kind", "claim", "cannot be mounted by a cluster of kind eks", "use fsx"
+    ),
+    Case(
+        LOCAL,
+        {"storage": {"kind": "claim", "volumeName": "Shared_Data"}},
+        "storage.volumeName",
+        ("is not a name of a Kubernetes object", "shared-data"),
+    ),
+    Case(
+        LOCAL,
+        {"storage": {"kind": "claim", "storageClass": "azurefile csi"}},
+        "storage.storageClass",
+        ("is not a name of a Kubernetes object",),
+    ),
+    Case(
+        LOCAL,
+        {"storage": {"kind": "claim", "path": "/data"}},
+        "storage.path",
+        ("storage.path",),
+    ),
+    Case(
+        LOCAL,
+        {"storage": {"kind": "claim"}, "etcd.persistence": "volume"},
+        "etcd.persistence",
+        ("puts etcd's log on claim", "use disk or memory"),
+    ),
     wrong_key(LOCAL, "storage.kind", "nfs", "not a known kind of storage", "did you mean fsx?"),
     # --- Azure: locations and network
     wrong_key(AKS, "cluster.location", "easteurope", "not a known Azure location", "did you mean"),

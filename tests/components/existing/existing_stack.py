@@ -5,9 +5,9 @@ from typing import Any
 
 import pulumi
 
-from components.config import ExistingClusterConfig, HostPathConfig, as_kind, from_mapping
+from components.config import ExistingClusterConfig, as_kind, from_mapping
 from components.existing.cluster import ExistingCluster, ExistingClusterArgs
-from components.existing.hostpath import host_path
+from components.existing.environment import volume_source
 from components.platform.image_pull import RegistryLogin
 from components.stack import TrainingStack, TrainingStackArgs
 from tests.components.recorder import Graph, RecordedResource, record
@@ -28,8 +28,7 @@ def declare_existing(**sections: Any) -> Graph:
         cluster_config = as_kind(config.cluster, ExistingClusterConfig)
         args = ExistingClusterArgs(config=cluster_config, kubeconfig="contexts: []")
         cluster = ExistingCluster("cluster", args).cluster
-        storage = as_kind(config.storage, HostPathConfig)
-        volume = host_path(storage.path, storage.size)
+        volume = volume_source(config.storage, cluster)
         logins = tuple(
             RegistryLogin(host, user, pulumi.Output.secret(f"password of {user}"))
             for host, user in config.platform.registry_logins.items()
