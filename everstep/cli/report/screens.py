@@ -18,6 +18,7 @@ from everstep.cli.report.money import Money
 from everstep.cli.report.move_screen import moves_table, zones_text
 from everstep.cli.report.report import EventRecovery, Report, WorldSize
 from everstep.cli.report.run_record import ARRIVALS, RunRecord, StepRecord
+from everstep.cli.report.spending_screen import spending_screen
 from everstep.cli.report.timeline import NodeState, node_timelines, span, stalled_since, time_cells
 
 GLYPHS = {
@@ -120,6 +121,8 @@ def report_screen(
         parts += [moves_table(report.moves, report.started_at or 0.0), Text()]
     if cost and (zones_line := zones_text(cost)):
         parts += [Text(zones_line), Text()]
+    if cost and (spending := spending_screen(cost)):
+        parts += [spending, Text()]
     parts.append(timeline(run, now, width))
     if report.goodput:
         screen = seconds_screen(report.goodput, report.seconds, report.restart_estimate, width)

@@ -1,0 +1,96 @@
+"""Spending by pool on the terminal."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from everstep.cli.report.machines import Machine
+from everstep.cli.report.money import Billing, money
+from everstep.cli.report.report import build
+from everstep.cli.report.screens import report_screen
+from tests.everstep.cli.recorded_run import RecordedRun
+from tests.everstep.cli.report.test_money import BY_POOL, T4_ON_DEMAND, T4_SPOT
+
+MACHINES = {"gpu-0": Machine(T4_SPOT), "gpu-1": Machine(T4_ON_DEMAND)}
+
+
+@pytest.fixture
+def two_pools(recorded_run: RecordedRun) -> RecordedRun:
+    """Return a training of one hour on a spot machine and an on-demand machine."""
+    recorded_run.form("gpu-0", "gpu-1").train(10).wait(3600.0 - 10 * 0.5)
+    return recorded_run
+
+
+def render(recorded_run: RecordedRun, billing: Billing) -> str:
+    console, run = Console(file=io.StringIO(), width=140), recorded_run.run()
+    costs = money(run, recorded_run.now, billing)
+    console.print(report_screen(build(run), run, recorded_run.now, 140, costs))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def row(text: str, start: str) -> list[str]:
+    """Return the words of the line that begins with these characters."""
+    return next(line for line in text.splitlines() if line.startswith(start)).split()
+
+
+def test_the_report_has_the_machines_of_each_pool_as_bought_and_on_demand(
+    two_pools: RecordedRun,
+) -> None:
+    text = render(two_pools, Billing(billed=True, rates=BY_POOL, machines=MACHINES))
+
+    assert row(text, "a, spot")[-3:] == ["1.00", "$0.200", "$0.500"]
+    assert row(text, "a, on-demand fallback")[-3:] == ["1.00", "$0.500", "$0.500"]
+
+
+def test_the_sum_includes_all_other_resources_and_what_spot_machines_saved(
+    two_pools: RecordedRun,
+) -> None:
+    text = render(two_pools, Billing(billed=True, rates=BY_POOL, machines=MACHINES))
+
+    assert (
+        "With all other resources of the stack: $1.30, on demand $1.60, 19% saved, "
+        "at list prices of 2026-11-01."
+    ) in text
+
+
+def test_the_twin_shows_the_prices_of_the_cloud_and_that_nothing_was_billed(
+    two_pools: RecordedRun,
+) -> None:
+    billing = Billing(
+        billed=False, reason="the stack runs on the twin", rates=BY_POOL, machines=MACHINES
+    )
+
+    text = render(two_pools, billing)
+
+    assert (
+        "Nothing was billed: the stack runs on the twin. The prices are those of the cloud." in text
+    )
+    assert "$1.30" in text
+
+
+def test_a_machine_without_a_price_makes_the_sum_unknown(two_pools: RecordedRun) -> None:
+    rate = replace(BY_POOL.machines[T4_SPOT], price=None)
+    rates = replace(BY_POOL, machines={**BY_POOL.machines, T4_SPOT: rate}, unknown=("g4dn.xlarge",))
+
+    text = render(two_pools, Billing(billed=True, rates=rates, machines=MACHINES))
+
+    assert row(text, "a, spot")[-3:] == ["1.00", "unknown", "$0.500"]
+    assert "The sum is unknown: no price of g4dn.xlarge." in text
+
+
+def test_a_resource_without_a_price_is_named_as_not_included(two_pools: RecordedRun) -> None:
+    rates = replace(BY_POOL, unknown=("traffic",))
+
+    text = render(two_pools, Billing(billed=True, rates=rates, machines=MACHINES))
+
+    assert "Not included, because their price is unknown: traffic." in text
+
+
+def test_a_stack_that_buys_nothing_has_no_table_of_spending(two_pools: RecordedRun) -> None:
+    text = render(two_pools, Billing(billed=False, reason="the stack runs on this machine"))
+
+    assert "as bought" not in text
+    assert "billed" not in text
