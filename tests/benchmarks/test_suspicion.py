@@ -1,41 +1,80 @@
-"""The figures of false suspicions, from journals of steps."""
+"""The figures of false suspicions, from journals of steps and logs."""
+
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 
-from benchmarks.suspicion import Figures, costs_of_changes, sentences
+from benchmarks.suspicion import Change, Figures, find_changes, sentences
 from tests.trainer.elastic.nodes import JournalEntry
+
+FIGURES = Figures(
+    minutes=3,
+    loads=(8.0, 12.0, 10.0),
+    steps=40,
+    false_suspicions=1,
+    changes=(Change(0.25, ("+1.500 w0 joins",)),),
+    provoked=(),
+    verified="every sample once",
+)
 
 
 def step(at: float, generation: int, world_size: int = 3, seconds: float = 1.0) -> JournalEntry:
     return {"at": at, "generation": generation, "world_size": world_size, "seconds": seconds}
 
 
-def test_a_change_of_the_group_costs_the_time_between_steps_until_all_train_again() -> None:
+def costs(steps: list[JournalEntry], logs: Path, after: float) -> list[float]:
+    return [change.cost for change in find_changes(steps, logs, after)]
+
+
+def log_line(at: float, text: str) -> str:
+    return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S},{round(at % 1 * 1000):03d} {text}"
+
+
+def test_a_change_of_the_group_costs_the_time_between_steps_until_all_train_again(
+    tmp_path: Path,
+) -> None:
     steps = [step(10, 1), step(11, 1), step(12.25, 2, world_size=2), step(13.75, 3), step(14.75, 3)]
 
-    assert list(costs_of_changes(steps, after=0)) == pytest.approx([0.75])
+    assert costs(steps, tmp_path, after=0) == pytest.approx([0.75])
 
 
-def test_a_group_that_does_not_change_has_no_cost() -> None:
-    assert list(costs_of_changes([step(at, 1) for at in range(10)], after=0)) == []
+def test_a_group_that_does_not_change_has_no_cost(tmp_path: Path) -> None:
+    assert costs([step(at, 1) for at in range(10)], tmp_path, after=0) == []
 
 
-def test_changes_before_the_observation_do_not_count() -> None:
+def test_changes_before_the_observation_do_not_count(tmp_path: Path) -> None:
     steps = [step(10, 1), step(12, 2), step(13, 2)]
 
-    assert list(costs_of_changes(steps, after=11)) == []
+    assert costs(steps, tmp_path, after=11) == []
 
 
-def test_a_late_entry_of_an_earlier_group_counts_as_the_same_change() -> None:
+def test_a_late_entry_of_an_earlier_group_counts_as_the_same_change(tmp_path: Path) -> None:
     steps = [step(10, 1), step(12, 2), step(12.1, 1), step(13, 2)]
 
-    assert len(list(costs_of_changes(steps, after=0))) == 1
+    assert len(costs(steps, tmp_path, after=0)) == 1
+
+
+def test_the_lines_of_a_change_are_those_of_its_time_in_order_of_time(tmp_path: Path) -> None:
+    lines = {
+        "w0": [log_line(8.5, "long before"), log_line(11.5, "joins"), log_line(20, "long after")],
+        "w1": [log_line(11.25, "no heartbeat of w0")],
+    }
+    for name, log in lines.items():
+        (tmp_path / f"{name}.log").write_text("\n".join(log))
+
+    (change,) = find_changes([step(10, 1), step(12, 2)], tmp_path, after=0)
+
+    assert change.lines == ("+1.250 w1 no heartbeat of w0", "+1.500 w0 joins")
 
 
 def test_the_sentences_contain_each_cost_and_the_range_of_loads() -> None:
-    figures = Figures(3, (8.0, 12.0, 10.0), 40, 1, (0.25,), (), "every sample once")
-
-    text = sentences(figures)
+    text = sentences(FIGURES, with_lines=False)
 
     assert "load 8.0 to 12.0, median 10.0: 1 false suspicions, 1 unneeded changes" in text
     assert "a change cost 0.250 s" in text
+    assert "joins" not in text
+
+
+def test_the_lines_of_the_logs_are_printed_only_if_desired() -> None:
+    assert "    +1.500 w0 joins" in sentences(FIGURES, with_lines=True).splitlines()

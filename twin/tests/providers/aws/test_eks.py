@@ -1,7 +1,9 @@
 """The resources that EKS creates without a declaration, and leaves behind."""
 
 import pytest
-from cloudtwin.providers.aws.eks import ADDON, CLOUDWATCH_ADDON, LOGS, TYPES
+from cloudtwin.providers.aws.eks import CLOUDWATCH_ADDON, TYPES
+from cloudtwin.providers.aws.eks_rules import ADDON
+from cloudtwin.providers.aws.others import LOGS
 from cloudtwin.providers.inventory import Inventory, Resource
 
 CLUSTER = "everstep"
