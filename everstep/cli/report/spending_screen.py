@@ -32,7 +32,7 @@ def _pools_table(pools: Sequence[PoolSpending]) -> Table:
 def sentences(cost: Money) -> Iterator[str]:
     """Yield the cost of the whole stack during the run, in sentences."""
     if not cost.billed:
-        yield f"Nothing was billed: {cost.reason}. The prices are those of the cloud."
+        yield f"Nothing was billed: {cost.reason}. The cloud would have billed these prices."
     if cost.spent_usd is None:
         yield f"The sum is unknown: no price of {', '.join(cost.unknown)}."
         return

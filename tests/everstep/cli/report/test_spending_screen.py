@@ -66,7 +66,8 @@ def test_the_twin_shows_the_prices_of_the_cloud_and_that_nothing_was_billed(
     text = render(two_pools, billing)
 
     assert (
-        "Nothing was billed: the stack runs on the twin. The prices are those of the cloud." in text
+        "Nothing was billed: the stack runs on the twin. The cloud would have billed these prices."
+        in text
     )
     assert "$1.30" in text
 
