@@ -365,7 +365,7 @@ def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
     """Return the items of a cluster on AKS."""
     system, location = cluster.system_pool, cluster.location
     counts = (system.nodes, system.max_nodes)
-    gateways = 0 if cluster.network.subnet_id else 1
+    gateways = 0 if cluster.network.subnet_id or cluster.network.firewall_ip else 1
     training = _training_nodes(cluster, config)
     return [
         *(

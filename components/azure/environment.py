@@ -120,6 +120,7 @@ class AksEnvironment(Component):
             cidr=config.network.cidr,
             resource_group=config.resource_group,
             subnet_id=self._args.subnet_id or config.network.subnet_id,
+            firewall_ip=config.network.firewall_ip,
             tags=self._tags,
             protect=self._config.protect,
         )

@@ -5,6 +5,9 @@ suffices. The nodes have no public addresses and reach the internet through a NA
 of AKS, a load balancer, runs out of ports when many nodes pull large images, and Azure has retired its
 default outbound access. A service endpoint for storage keeps the traffic of the training off the
 gateway, which is billed by the gigabyte, and lets the storage account refuse all other networks.
+
+With the address of a firewall, a route table replaces the NAT gateway and its public address: a spoke of a
+hub-and-spoke network. AKS refuses a cluster whose subnet has no route table with a default route.
 """
 
 from collections.abc import Mapping
@@ -30,6 +33,7 @@ class VnetArgs:
         cidr: addresses of a new subnet.
         resource_group: name of an existing resource group; None: a new one is created.
         subnet_id: id of an existing subnet; None: a new one is created.
+        firewall_ip: address of the firewall to which a new subnet sends all egress; None: a NAT gateway.
         tags: tags of all resources that support them.
         protect: whether Pulumi refuses to delete the group, which contains the data.
     """
@@ -41,17 +45,18 @@ class VnetArgs:
     tags: Mapping[str, str]
     resource_group: pulumi.Input[str] | None = None
     subnet_id: pulumi.Input[str] | None = None
+    firewall_ip: str | None = None
     protect: bool = False
 
 
 class Vnet(Component):
-    """A resource group with a subnet for nodes and its NAT gateway.
+    """A resource group with a subnet for nodes and its egress route.
 
     Attributes:
         group: name of the resource group.
         group_id: id of the resource group.
         subnet_id: id of the subnet.
-        egress: public address of the NAT gateway; None for an existing subnet.
+        egress: public address of the NAT gateway; None for an existing subnet or a firewall.
         prerequisites: resources that nodes need from their start to their deletion.
     """
 
@@ -95,8 +100,8 @@ class Vnet(Component):
         self.group, self.group_id = group.name, group.id
 
     def _create_subnet(self) -> None:
-        """Declare a network with one subnet and its NAT gateway."""
-        address, gateway = self._gateway()
+        """Declare a network with one subnet and its egress route."""
+        gateway, routes = self._egress_route()
         vnet = network.VirtualNetwork(
             f"{self.name}-network",
             virtual_network_name=f"{self._args.name}-network",
@@ -112,15 +117,46 @@ class Vnet(Component):
             resource_group_name=self.group,
             virtual_network_name=vnet.name,
             address_prefix=self._args.cidr,
-            nat_gateway=network.SubResourceArgs(id=gateway.id),
+            nat_gateway=gateway,
+            route_table=routes,
             default_outbound_access=False,
             service_endpoints=[
                 network.ServiceEndpointPropertiesFormatArgs(service=STORAGE_SERVICE)
             ],
             opts=self.child(delete_before_replace=True),
         )
-        self.subnet_id, self.egress = subnet.id, address
+        self.subnet_id = subnet.id
         self.prerequisites = (subnet,)
+
+    def _egress_route(
+        self,
+    ) -> tuple[network.SubResourceArgs | None, network.RouteTableArgs | None]:
+        """Declare a NAT gateway or a route table; return the subnet's references to both."""
+        if self._args.firewall_ip is None:
+            self.egress, gateway = self._gateway()
+            return network.SubResourceArgs(id=gateway.id), None
+        return None, network.RouteTableArgs(id=self._routes(self._args.firewall_ip).id)
+
+    def _routes(self, firewall_ip: str) -> network.RouteTable:
+        """Declare a route table whose only route leads to a firewall."""
+        return network.RouteTable(
+            f"{self.name}-routes",
+            route_table_name=f"{self._args.name}-routes",
+            resource_group_name=self.group,
+            location=self._args.location,
+            # Routes that a VPN gateway advertises would lead around the firewall.
+            disable_bgp_route_propagation=True,
+            routes=[
+                network.RouteArgs(
+                    name="egress",
+                    address_prefix="0.0.0.0/0",
+                    next_hop_type="VirtualAppliance",
+                    next_hop_ip_address=firewall_ip,
+                )
+            ],
+            tags=self._args.tags,
+            opts=self.child(delete_before_replace=True),
+        )
 
     def _gateway(self) -> tuple[pulumi.Output[str], network.NatGateway]:
         """Declare the NAT gateway; return its public address and the gateway."""

@@ -7,10 +7,11 @@ from components.azure.node_pools import system_pool_scales, upgrades_version
 from components.config import AksConfig
 
 CLEANER_HOURS = 168  # interval between two removals of unused images, the default of AKS
+OUTBOUND_TYPES = {"nat": "userAssignedNATGateway", "userDefinedRouting": "userDefinedRouting"}
 
 
 def network(config: AksConfig) -> aks.ContainerServiceNetworkProfileArgs:
-    """Return the network profile: Cilium in an overlay, with egress through a NAT gateway."""
+    """Return the network profile: Cilium in an overlay, with egress by a NAT gateway or a route table."""
     network_config = config.network
     return aks.ContainerServiceNetworkProfileArgs(
         network_plugin="azure",
@@ -21,7 +22,7 @@ def network(config: AksConfig) -> aks.ContainerServiceNetworkProfileArgs:
         service_cidr=network_config.service_cidr,
         dns_service_ip=network_config.dns_service_ip,
         load_balancer_sku="standard",
-        outbound_type="userAssignedNATGateway",
+        outbound_type=OUTBOUND_TYPES[network_config.egress],
     )
 
 
@@ -35,8 +36,8 @@ def api_access_profile(
 
     Args:
         config: the `cluster` section of a stack.
-        egress: address of the gateway; None for an existing subnet, whose gateway `authorized_ranges` must
-            include.
+        egress: address of the gateway; None for an existing subnet or a firewall, whose public address
+            `authorized_ranges` must include.
     """
     if config.private_api:
         return aks.ManagedClusterAPIServerAccessProfileArgs(

@@ -15,6 +15,7 @@ from components.config.section import (
     ClusterName,
     DiskGib,
     NodeCount,
+    PrivateAddress,
     Quantity,
     Section,
     matches_pattern,
@@ -146,6 +147,16 @@ class AksNetworkConfig(Section):
     subnet_id: SubnetId | None = Field(
         default=None,
         description="Existing subnet with an egress route; absent: a new one is created.",
+    )
+    egress: Literal["nat", "userDefinedRouting"] = Field(
+        default="nat",
+        description="Egress of the nodes. `nat`: a NAT gateway. `userDefinedRouting`: the route table of "
+        "`subnetId`, or a new one to `firewallIp`.",
+    )
+    firewall_ip: PrivateAddress | None = Field(
+        default=None,
+        description="Private address of the firewall to which the route table of a new subnet sends "
+        "all egress; required for `userDefinedRouting` without `subnetId`.",
     )
 
     @property

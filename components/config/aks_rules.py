@@ -51,6 +51,31 @@ def _blocks(cidr: str, pods: str, services: str) -> list[ConfigFault]:
     return faults
 
 
+def _firewall_reachable(
+    egress: str, firewall: str | None, subnet: str | None, cidr: str, pods: str, services: str
+) -> list[ConfigFault]:
+    """Check that firewallIp is set exactly if the stack declares routes, and is outside its own blocks."""
+    path, network = "cluster.network.firewallIp", "cluster.network"
+    routes_declared = egress == "userDefinedRouting" and subnet is None
+    if firewall is None:
+        if not routes_declared:
+            return []
+        fix = "set it to the firewall's private address, or name subnetId, a subnet with a route table"
+        return [ConfigFault(path, None, "is missing, so that there is no egress route", fix)]
+    if not routes_declared:
+        reason = f"egress is {egress}" if subnet is None else "the route table of subnetId applies"
+        fix = "remove it, or use egress: userDefinedRouting without subnetId"
+        return [ConfigFault(path, firewall, f"has no effect: {reason}", fix)]
+    blocks = {"cidr": cidr, "podCidr": pods, "serviceCidr": services}
+    return [
+        ConfigFault(
+            path, firewall, f"is in {network}.{name} ({block})", "use a firewall in another network"
+        )
+        for name, block in blocks.items()
+        if ipaddress.IPv4Address(firewall) in ipaddress.IPv4Network(block)
+    ]
+
+
 def _pod_cidr_fits_nodes(
     pod_cidr: str,
     system_nodes: int,
@@ -267,6 +292,14 @@ def _gpu_pool_rule(paths: tuple[str, ...], check: Callable[..., list[ConfigFault
 RULES = (
     ConfigRule(
         (f"{_NETWORK}.cidr", f"{_NETWORK}.podCidr", f"{_NETWORK}.serviceCidr"), _blocks, _AKS
+    ),
+    ConfigRule(
+        tuple(
+            f"{_NETWORK}.{key}"
+            for key in ("egress", "firewallIp", "subnetId", "cidr", "podCidr", "serviceCidr")
+        ),
+        _firewall_reachable,
+        _AKS,
     ),
     _gpu_pool_rule(
         (

@@ -6,11 +6,7 @@ from itertools import combinations
 
 from components.cidr import overlap
 from components.config.faults import ConfigFault
-
-PRIVATE_BLOCKS = tuple(
-    map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"))
-)
-"""RFC 1918, and RFC 6598 (carrier-grade NAT)."""
+from components.config.section import PRIVATE_BLOCKS
 
 UNROUTABLE_BLOCKS = (
     *PRIVATE_BLOCKS,

@@ -13,6 +13,11 @@ from pydantic.alias_generators import to_camel
 from components.config.faults import refusal
 from everstep.catalog import image_reference
 
+PRIVATE_BLOCKS = tuple(
+    map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"))
+)
+"""RFC 1918, and RFC 6598 (carrier-grade NAT)."""
+
 MAX_TAG_VALUE_LENGTH = 128  # AWS and Azure allow 256; their consoles show fewer
 MAX_OBJECT_NAME_LENGTH = 253  # limit of Kubernetes for a DNS subdomain
 _PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s:@]+@")
@@ -71,6 +76,18 @@ def _is_cidr(text: str) -> str:
     return text
 
 
+def _is_private_address(text: str) -> str:
+    """Check that a text is a private IPv4 address."""
+    fix = "write it as 10.1.0.4"
+    try:
+        address = ipaddress.IPv4Address(text)
+    except ValueError:
+        raise refusal("is not an IPv4 address", fix) from None
+    if not any(address in block for block in PRIVATE_BLOCKS):
+        raise refusal("is not a private address", fix)
+    return text
+
+
 def _is_image(text: str) -> str:
     """Check that a text is an image reference, as containerd reads it."""
     if _PASSWORD.search(text):
@@ -117,6 +134,7 @@ def quantity_value(quantity: str) -> float:
 
 Image = Annotated[str, AfterValidator(_is_image)]
 Cidr = Annotated[str, AfterValidator(_is_cidr)]
+PrivateAddress = Annotated[str, AfterValidator(_is_private_address)]
 ClusterName = Annotated[
     str,
     matches_pattern(

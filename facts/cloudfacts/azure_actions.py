@@ -35,6 +35,7 @@ KINDS: Mapping[str, str] = {
     ),
     "azure-native:network:NatGateway": "Microsoft.Network/natGateways",
     "azure-native:network:PublicIPAddress": "Microsoft.Network/publicIPAddresses",
+    "azure-native:network:RouteTable": "Microsoft.Network/routeTables",
     "azure-native:network:Subnet": "Microsoft.Network/virtualNetworks/subnets",
     "azure-native:network:VirtualNetwork": "Microsoft.Network/virtualNetworks",
     "azure-native:operationalinsights:Workspace": "Microsoft.OperationalInsights/workspaces",
@@ -56,7 +57,10 @@ FURTHER_ACTIONS: Mapping[str, tuple[str, ...]] = {
         "Microsoft.Network/virtualNetworks/subnets/join/action",
     ),
     "azure-native:network:NatGateway": ("Microsoft.Network/publicIPAddresses/join/action",),
-    "azure-native:network:Subnet": ("Microsoft.Network/natGateways/join/action",),
+    "azure-native:network:Subnet": (
+        "Microsoft.Network/natGateways/join/action",
+        "Microsoft.Network/routeTables/join/action",
+    ),
     "azure-native:storage:StorageAccount": (
         "Microsoft.Network/virtualNetworks/subnets/joinViaServiceEndpoint/action",
     ),

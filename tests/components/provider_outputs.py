@@ -232,6 +232,7 @@ AZURE_NAMES: Mapping[str, tuple[str, ...]] = {
     "VirtualNetwork": ("virtualNetworkName",),
     "Subnet": ("subnetName",),
     "NatGateway": ("natGatewayName",),
+    "RouteTable": ("routeTableName",),
     "PublicIPAddress": ("publicIpAddressName",),
     "NetworkSecurityGroup": ("networkSecurityGroupName",),
     "PrivateEndpoint": ("privateEndpointName",),

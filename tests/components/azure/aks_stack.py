@@ -75,3 +75,11 @@ def full_stack() -> Graph:
         registry={"kind": "acr", "name": "visionimages", "keepImages": 5},
         cost={"budget": {"monthlyUsd": 500, "email": "owner@example.org"}},
     )
+
+
+@cache
+def spoke_stack() -> Graph:
+    """Declare a stack in a spoke of a hub-and-spoke network."""
+    return declare_aks(
+        cluster={"network": {"egress": "userDefinedRouting", "firewallIp": "10.100.0.4"}}
+    )

@@ -270,6 +270,7 @@ def network(**cluster: Any) -> Graph:
             cidr=config.network.cidr,
             resource_group=config.resource_group,
             subnet_id=config.network.subnet_id,
+            firewall_ip=config.network.firewall_ip,
             tags={"owner": "vision"},
         )
         vnet = Vnet("net", args)
@@ -289,6 +290,19 @@ def test_nodes_have_a_nat_gateway_and_an_endpoint_for_storage() -> None:
     )
     assert graph.one("PublicIPAddress").inputs["publicIPAllocationMethod"] == "Static"
     assert graph.outputs["egress"] == "198.51.100.7"
+
+
+def test_all_egress_of_a_subnet_with_a_firewall_passes_it() -> None:
+    graph = network(network={"egress": "userDefinedRouting", "firewallIp": "10.100.0.4"})
+    subnet, table = graph.one("Subnet").inputs, graph.one("RouteTable").inputs
+
+    assert subnet["routeTable"]["id"].endswith("/RouteTable/everstep-routes")
+    assert [(r["addressPrefix"], r["nextHopIpAddress"]) for r in table["routes"]] == [
+        ("0.0.0.0/0", "10.100.0.4")
+    ]
+    assert table["disableBgpRoutePropagation"] is True
+    assert not graph.of_type("NatGateway") + graph.of_type("PublicIPAddress")
+    assert graph.outputs["egress"] is None, "the API admits only the ranges of the stack file"
 
 
 def test_an_existing_group_and_subnet_are_not_changed() -> None:

@@ -79,6 +79,12 @@ def test_an_existing_subnet_adds_no_authorized_range() -> None:
     assert actual.authorized_ip_ranges == ["203.0.113.0/24", "198.51.100.9/32"]
 
 
+def test_egress_by_a_route_table_uses_no_gateway() -> None:
+    routed = config_of(network={"egress": "userDefinedRouting", "firewallIp": "10.100.0.4"})
+
+    assert profiles.network(routed).outbound_type == "userDefinedRouting"
+
+
 def test_there_are_no_local_accounts() -> None:
     inputs = cluster().inputs
 

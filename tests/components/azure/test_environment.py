@@ -7,7 +7,7 @@ import pytest
 
 from policy.pack import RULES
 from policy.rule import Resource
-from tests.components.azure.aks_stack import STACK, TAGS, full_stack, plain_stack
+from tests.components.azure.aks_stack import STACK, TAGS, full_stack, plain_stack, spoke_stack
 from tests.components.provider_outputs import AZURE_NAMES
 from tests.components.recorder import Graph
 from tests.components.sdk_schema import arguments_class, input_types
@@ -15,7 +15,7 @@ from tests.components.sdk_schema import arguments_class, input_types
 KUBERNETES_PROVIDER = "aks-cluster-kubernetes"  # the provider of all Kubernetes objects
 
 
-@pytest.fixture(params=[plain_stack, full_stack], ids=["plain", "full"])
+@pytest.fixture(params=[plain_stack, full_stack, spoke_stack], ids=["plain", "full", "spoke"])
 def graph(request: pytest.FixtureRequest) -> Graph:
     result: Graph = request.param()
     return result

@@ -87,6 +87,12 @@ def wrong_cache(base: dict[str, Any], source: str, path: str, *message: str) -> 
     return Case(base, change, path, message)
 
 
+def wrong_egress(network: dict[str, Any], *message: str) -> Case:
+    """Return a case with a mistake in the firewall of egress by a route table."""
+    change = {"cluster.network": {"egress": "userDefinedRouting", **network}}
+    return Case(AKS, change, "cluster.network.firewallIp", message)
+
+
 EKS_POOLS = {
     "a": {"name": "a", "zone": "us-east-1a", "instanceTypes": ["g5.xlarge"]},
     "b": {"name": "b", "zone": "us-east-1b", "instanceTypes": ["g5.xlarge"]},
@@ -95,6 +101,10 @@ AKS_POOLS = {
     "a": {"name": "a", "zone": "1", "vmSize": "Standard_NC4as_T4_v3"},
     "b": {"name": "b", "zone": "2", "vmSize": "Standard_NC4as_T4_v3"},
 }
+SUBNET = (
+    "/subscriptions/22222222-3333-4444-5555-666666666666/resourceGroups/hub"
+    "/providers/Microsoft.Network/virtualNetworks/spoke/subnets/nodes"
+)
 RESERVATION = {"id": "cr-0123456789abcdef0"}
 EFA_POOL = {"efa": True, "instanceTypes": ["p4d.24xlarge"]}
 
@@ -654,6 +664,15 @@ CASES = [
         AKS, "cluster.network.cidr", "10.0.0.0/28", "must be /8 to /25", "such as 10.0.0.0/16"
     ),
     wrong_key(AKS, "cluster.network.cidr", "10.0.0.0/26", "must be /8 to /25"),
+    wrong_key(AKS, "cluster.network.egress", "firewall", "must be 'nat' or 'userDefinedRouting'"),
+    wrong_key(
+        AKS, "cluster.network.firewallIp", "fw.example.org", "not an IPv4 address", "10.1.0.4"
+    ),
+    wrong_key(AKS, "cluster.network.firewallIp", "20.1.2.3", "not a private address", "10.1.0.4"),
+    wrong_key(AKS, "cluster.network.firewallIp", "10.100.0.4", "egress is nat", "remove it"),
+    wrong_egress({}, "is missing", "subnetId"),
+    wrong_egress({"firewallIp": "10.0.0.4"}, "is in cluster.network.cidr", "another network"),
+    wrong_egress({"firewallIp": "10.100.0.4", "subnetId": SUBNET}, "route table of subnetId"),
     wrong_key(AKS, "cluster.network.serviceCidr", "10.2.0.0/29", "must be /12 to /28"),
     wrong_key(
         AKS, "cluster.network.podCidr", "10.244.0.0/22", "fits 4 nodes", "use a /19 or larger"
@@ -1583,6 +1602,8 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (EKS, {"cost.prices": {"g5.xlarge": {"onDemand": 1, "spot": 1}, "g6.xlarge": {"onDemand": 1}}}),
     (AKS, {"cluster.network.cidr": "172.16.0.0/12"}),
     (AKS, {"cluster.network.cidr": "10.0.0.0/25"}),
+    (AKS, {"cluster.network": {"egress": "userDefinedRouting", "subnetId": SUBNET}}),
+    (AKS, {"cluster.network": {"egress": "userDefinedRouting", "firewallIp": "10.1.0.4"}}),
     (AKS, {"cluster.network.serviceCidr": "10.2.0.0/28"}),
     (AKS, {"cluster.network.serviceCidr": "172.16.0.0/12"}),
     (AKS, {"cluster.network.podCidr": "100.64.0.0/10"}),

@@ -9,7 +9,13 @@ from components.config import AksConfig, as_kind
 from everstep.cli.account.azure import namespaces
 from everstep.cli.account.azure_actions import with_table
 from everstep.resources import PACKAGES
-from tests.components.azure.aks_stack import aks_config, declare_aks, full_stack, plain_stack
+from tests.components.azure.aks_stack import (
+    aks_config,
+    declare_aks,
+    full_stack,
+    plain_stack,
+    spoke_stack,
+)
 from tests.components.recorder import Graph
 
 ACTION = r"Microsoft\.[A-Za-z]+(/[A-Za-z]+)+/(read|write|delete|[A-Za-z]+/action)"
@@ -27,7 +33,7 @@ def types_of(graph: Graph) -> set[str]:
 
 
 def test_every_type_that_a_stack_declares_has_actions() -> None:
-    declared_types = types_of(plain_stack()) | types_of(full_stack())
+    declared_types = types_of(plain_stack()) | types_of(full_stack()) | types_of(spoke_stack())
 
     assert declared_types == set(KINDS), "the guide would list too few actions, or too many"
 

@@ -125,6 +125,12 @@ RULES = (
 PRECONDITIONS = (
     Precondition("NAT gateway of a cluster", f"{DOCS}, NAT gateway", "InvalidUserAssignedNATGateway",
                  rules.nat_gateway),
+    Precondition("route table of a cluster", f"{DOCS}, user-defined routing; AKS #1842",
+                 "ExistingRouteTableNotAssociatedWithSubnet", rules.route_table),
+    Precondition("default route of a cluster", "azure-docs #108240", "RouteTableMissingDefaultRouteError",
+                 rules.default_route),
+    Precondition("next hop of a cluster's egress", "terraform-provider-azurerm #8609",
+                 "RouteTableInvalidNextHop", rules.default_hop),
     Precondition("cluster joins its subnet", f"{DOCS}, managed identities",
                  "LinkedAuthorizationFailed", rules.joins_subnet),
     Precondition("cluster assigns the kubelet's identity", f"{DOCS}, managed identities",

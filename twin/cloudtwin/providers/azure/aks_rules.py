@@ -18,7 +18,7 @@ from cloudtwin.providers.azure.identity import (
     OWNER,
     granted_roles,
 )
-from cloudtwin.providers.azure.network import SUBNET
+from cloudtwin.providers.azure.network import ROUTE_TABLE, SUBNET
 from cloudtwin.providers.conditions import block_error, block_of, matches, mistake_at, section
 from cloudtwin.providers.inventory import Inventory, Resource, values_at
 from cloudtwin.providers.model import Inputs, ResourceRequest
@@ -31,6 +31,7 @@ DOCS = "AKS documentation"
 BAD_REQUEST, IN_USE = "BadRequest", "InUseSubnetCannotBeDeleted"
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")  # AKS, supported Kubernetes versions, 2026-11
 MAINTENANCE_NAMES = ("aksManagedAutoUpgradeSchedule", "aksManagedNodeOSUpgradeSchedule", "default")
+EGRESS_HOPS = ("VirtualAppliance", "VirtualNetworkGateway")  # terraform-provider-azurerm #8609
 MAX_SKEW = 3  # minor versions between control plane and nodes
 FIXED_FIELDS = ("vmSize", "osDiskSizeGB", "osDiskType", "vnetSubnetID", "availabilityZones")
 DURATION = matches(r"\d+[smh]", "is not a duration such as 10m")
@@ -163,6 +164,51 @@ def nat_gateway(request: ResourceRequest) -> Iterable[str]:
         subnet = request.account.find((SUBNET,), subnet_id)
         if subnet and not section(subnet.inputs, "natGateway").get("id"):
             yield f"outbound type userAssignedNATGateway, but the subnet {subnet.name} has no NAT gateway"
+
+
+def route_table(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for subnets without the route table that userDefinedRouting requires."""
+    for subnet in _routed_subnets(request):
+        if not section(subnet.inputs, "routeTable").get("id"):
+            yield f"outbound type userDefinedRouting, but the subnet {subnet.name} has no route table"
+
+
+def default_route(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for route tables without a default route."""
+    for table in _route_tables(request):
+        if _default_hop(table) is None:
+            yield f"Default route 0.0.0.0/0 missing from route table {table.id}"
+
+
+def default_hop(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for default routes that do not lead to an appliance or a gateway."""
+    for table in _route_tables(request):
+        hop = _default_hop(table)
+        if hop is not None and hop not in EGRESS_HOPS:
+            yield (
+                f"Default route 0.0.0.0/0 has a next hop of {hop} but only next hops of "
+                f"{' or '.join(EGRESS_HOPS)} are allowed"
+            )
+
+
+def _routed_subnets(request: ResourceRequest) -> list[Resource]:
+    """Return the subnets of a cluster with userDefinedRouting."""
+    if section(request.inputs, "networkProfile").get("outboundType") != "userDefinedRouting":
+        return []
+    ids = subnets(request.inputs)
+    return [subnet for id_ in ids if (subnet := request.account.find((SUBNET,), id_))]
+
+
+def _route_tables(request: ResourceRequest) -> list[Resource]:
+    ids = (section(subnet.inputs, "routeTable").get("id") for subnet in _routed_subnets(request))
+    return [table for id_ in ids if (table := request.account.find((ROUTE_TABLE,), id_ or ""))]
+
+
+def _default_hop(table: Resource) -> str | None:
+    """Return the type of the next hop of the default route; None without one."""
+    routes = table.inputs.get("routes") or ()
+    hops = (route.get("nextHopType") for route in routes if route["addressPrefix"] == "0.0.0.0/0")
+    return next(iter(hops), None)
 
 
 def _control_plane(request: ResourceRequest) -> str | None:

@@ -18,6 +18,7 @@ from cloudtwin.providers.azure.common import (
 from cloudtwin.providers.conditions import (
     block_error,
     block_of,
+    is_known,
     lies_in,
     mistake_at,
     overlap,
@@ -37,11 +38,13 @@ from cloudtwin.providers.schema.check import Mistake
 
 NETWORK, SUBNET = "azure-native:network:VirtualNetwork", "azure-native:network:Subnet"
 GATEWAY, ADDRESS = "azure-native:network:NatGateway", "azure-native:network:PublicIPAddress"
+ROUTE_TABLE = "azure-native:network:RouteTable"
 SECURITY_GROUP = "azure-native:network:NetworkSecurityGroup"
 VNET_PATH = "Microsoft.Network/virtualNetworks/{virtualNetworkName}"
 SUBNET_PATH = f"{VNET_PATH}/subnets/{{subnetName}}"
 MAX_SUBNET_PREFIX = 29
 VNET_DOCS, NAT_DOCS = "Virtual Network documentation", "NAT Gateway documentation"
+ROUTE_DOCS = "Virtual network traffic routing"
 
 
 def _block(value: object) -> str | None:
@@ -53,6 +56,12 @@ def _subnet_block(value: object) -> str | None:
     block = block_of(value)
     is_small = block is not None and block.prefixlen > MAX_SUBNET_PREFIX
     return f"{value} is smaller than /{MAX_SUBNET_PREFIX}" if is_small else _block(value)
+
+
+def _route_block(value: object) -> str | None:
+    """Return the reason why text is neither an address block nor a service tag."""
+    is_block = isinstance(value, str) and "/" in value
+    return block_error(value) if is_block and isinstance(value, str) else None
 
 
 def _in_network(request: ResourceRequest) -> Iterable[str]:
@@ -86,6 +95,16 @@ def _gateway_address(request: ResourceRequest) -> Iterable[str]:
             yield f"a NAT gateway takes Standard addresses only, and {resource.name} is not Standard"
 
 
+def _next_hops(inputs: Inputs) -> Iterable[Mistake]:
+    for position, route in enumerate(inputs.get("routes") or ()):
+        path, kind = f"routes[{position}].nextHopIpAddress", route.get("nextHopType")
+        address = route.get("nextHopIpAddress")
+        if kind == "VirtualAppliance" and not address:
+            yield mistake_at(path, "a route to a VirtualAppliance needs its address")
+        if kind != "VirtualAppliance" and is_known(address):
+            yield mistake_at(path, f"only a route to a VirtualAppliance has an address, not {kind}")
+
+
 def to_resource(path: str, token: str, in_use_code: str) -> Reference:
     """Return a reference whose target cannot be deleted first."""
     return Reference(path, (token,), "InvalidResourceReference", in_use_code)
@@ -117,6 +136,7 @@ TYPES = (
                           "Virtual Network FAQ"),),
         references=(
             to_resource("natGateway.id", GATEWAY, "InUseNatGatewayCannotBeDeleted"),
+            to_resource("routeTable.id", ROUTE_TABLE, "InUseRouteTableCannotBeDeleted"),
             to_resource("networkSecurityGroup.id", SECURITY_GROUP,
                         "InUseNetworkSecurityGroupCannotBeDeleted"),
         ),
@@ -145,6 +165,14 @@ TYPES = (
             **_guid(request),
         },
         rules=(InputRule("allocation of an address", "Public IP addresses documentation", _standard),),
+    ),
+    arm_type(
+        ROUTE_TABLE, "Microsoft.Network/routeTables/{routeTableName}", 80, "location",
+        describe=_guid,
+        rules=(
+            value_rule("block of a route", "routes.*.addressPrefix", _route_block, ROUTE_DOCS),
+            InputRule("next hop of a route", ROUTE_DOCS, _next_hops),
+        ),
     ),
     arm_type(
         SECURITY_GROUP, "Microsoft.Network/networkSecurityGroups/{networkSecurityGroupName}", 80,

@@ -3,7 +3,7 @@
 from cloudtwin.providers.azure.aks_rules import POOL
 from cloudtwin.providers.azure.common import GROUP, ROOT
 from cloudtwin.providers.azure.identity import ASSIGNMENT, CLUSTER, CREDENTIAL, IDENTITY
-from cloudtwin.providers.azure.network import ADDRESS, GATEWAY, NETWORK, SUBNET
+from cloudtwin.providers.azure.network import ADDRESS, GATEWAY, NETWORK, ROUTE_TABLE, SUBNET
 from cloudtwin.providers.azure.storage import ACCOUNT
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.protocol.values import Object
@@ -13,6 +13,7 @@ RULE_ASSOCIATION = "azure-native:monitor:DataCollectionRuleAssociation"
 BUDGET = "azure-native:consumption:Budget"
 RG = f"{ROOT}/resourceGroups/g"
 VNET = f"{RG}/providers/Microsoft.Network/virtualNetworks/v"
+ROUTES = f"{RG}/providers/Microsoft.Network/routeTables/r"
 NODES, OTHER_NODES = f"{VNET}/subnets/nodes", f"{VNET}2/subnets/nodes"
 AKS = f"{RG}/providers/Microsoft.ContainerService/managedClusters/c"
 CONTROL = f"{RG}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/control"
@@ -87,6 +88,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
             ("virtualNetworkName", "everstep", "ever step"),
             ("subnetName", "nodes", "no/des"),
             ("natGatewayName", "everstep", "everstep-"),
+            ("routeTableName", "everstep", "everstep-"),
             ("publicIpAddressName", "everstep", "-everstep"),
             ("networkSecurityGroupName", "everstep", "ever step"),
             ("resourceName", "trainer", "trai ner"),
@@ -110,6 +112,16 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"addressPrefix": "10.0.0.0/24"},
         {"addressPrefix": "10.0.0.0/30"},
         "smaller than /29",
+    ),
+    "block of a route": (
+        {"routes": [{"addressPrefix": "Storage"}]},
+        {"routes": [{"addressPrefix": "10.0.0.1/16"}]},
+        "valid CIDR",
+    ),
+    "next hop of a route": (
+        {"routes": [{"nextHopType": "VirtualAppliance", "nextHopIpAddress": "10.1.0.4"}]},
+        {"routes": [{"nextHopType": "VirtualAppliance"}]},
+        "needs its address",
     ),
     "SKU of a gateway": ({"sku": {"name": "Standard"}}, {}, "Standard"),
     "allocation of an address": (
@@ -277,6 +289,12 @@ def subnet(identity: str = NODES, **inputs: object) -> Resource:
     return resource(SUBNET, identity, {"addressPrefix": "10.0.0.0/24", **inputs})
 
 
+def routed(prefix: str, hop: str) -> list[Resource]:
+    """Return a subnet with a route table that has one route."""
+    routes = [{"addressPrefix": prefix, "nextHopType": hop}]
+    return [subnet(routeTable={"id": ROUTES}), resource(ROUTE_TABLE, ROUTES, {"routes": routes})]
+
+
 def cluster(version: str = "1.36.2", location: str = "eastus", **inputs: object) -> Resource:
     defaults = {
         "resourceName": "c",
@@ -294,6 +312,7 @@ def inputs_with_id(path: str, name: str) -> Object:
 CONTROL_IDENTITY = resource(IDENTITY, CONTROL, {}, principalId="p", clientId="c")
 KUBELET_IDENTITY = resource(IDENTITY, KUBELET, {}, principalId="kp", clientId="kc")
 INLINE = {"agentPoolProfiles": [{"name": "system", "vnetSubnetID": NODES}]}
+ROUTED = {**INLINE, "networkProfile": {"outboundType": "userDefinedRouting"}}
 CLUSTER_INPUTS = {
     **INLINE,
     "identity": {"userAssignedIdentities": [CONTROL]},
@@ -345,6 +364,17 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "NAT gateway of a cluster": (
         CLUSTER, {**INLINE, "networkProfile": {"outboundType": "userAssignedNATGateway"}},
         [subnet(natGateway={"id": "n"})], [subnet()], "no NAT gateway",
+    ),
+    "route table of a cluster": (
+        CLUSTER, ROUTED, [subnet(routeTable={"id": ROUTES})], [subnet()], "no route table",
+    ),
+    "default route of a cluster": (
+        CLUSTER, ROUTED, routed("0.0.0.0/0", "VirtualAppliance"),
+        routed("10.0.0.0/8", "VirtualAppliance"), "0.0.0.0/0 missing",
+    ),
+    "next hop of a cluster's egress": (
+        CLUSTER, ROUTED, routed("0.0.0.0/0", "VirtualNetworkGateway"),
+        routed("0.0.0.0/0", "Internet"), "next hop of Internet",
     ),
     "cluster joins its subnet": (
         CLUSTER, CLUSTER_INPUTS, [CONTROL_IDENTITY, assignment("p", NETWORK_ROLE, NODES)],
