@@ -28,7 +28,10 @@ def _source_can_be_read(source: str | None, cluster: str) -> list[ConfigFault]:
     if source is None or (kind := parse(source).kind) == "tar" or cluster in READERS.get(kind, ()):
         return []
     rule = f"cannot be read on a cluster of kind {cluster}: its pods get no identity for it"
-    fix = "copy it to the volume with `everstep data stage`, and remove this key"
+    fix = (
+        "name a .tar archive of it on the volume, such as uploads/photos.tar, or copy it there with "
+        "`everstep data stage` and remove this key"
+    )
     return [ConfigFault("data.source", source, rule, fix)]
 
 

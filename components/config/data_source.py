@@ -1,6 +1,7 @@
-"""Data source of a stack: an S3 bucket, a Blob Storage container or an archive on the volume.
+"""Data source of a stack: an S3 bucket or an archive on the volume.
 
-`everstep data stage` accepts the same forms, but here a path is relative to the shared volume.
+`everstep data stage` accepts more forms, and its paths are not relative to the shared volume. A container of Blob
+Storage is parsed as well, so that a rule can refuse it with the reason and the fix.
 """
 
 import re
@@ -12,10 +13,8 @@ from pydantic import AfterValidator
 
 from components.config.faults import refusal
 
-FORMS = (
-    "write s3://BUCKET/PREFIX, az://ACCOUNT/CONTAINER/PREFIX or the path of a .tar archive on the volume, "
-    "such as uploads/photos.tar"
-)
+STORE_FORM = "write s3://BUCKET/PREFIX"
+FORMS = f"{STORE_FORM}, or the path of a .tar archive on the volume, such as uploads/photos.tar"
 STORE_PATTERNS = {
     "s3": re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?P<rest>/.*)?"),
     "az": re.compile(
@@ -70,16 +69,12 @@ def _archive(text: str) -> str:
     if path.is_absolute() or ".." in path.parts:
         raise ValueError("is not a path below the top of the volume")
     if path.suffix != ARCHIVE:
-        raise ValueError("is neither a bucket nor a container nor an uncompressed archive")
+        raise ValueError("is neither a bucket nor an uncompressed archive")
     return str(path)
 
 
 def _is_source(text: str) -> str:
-    try:
-        parse(text)
-    except ValueError as error:
-        raise refusal(str(error), FORMS) from None
-    return text
+    return _parsed(text, FORMS)
 
 
 SourceLocation = Annotated[str, AfterValidator(_is_source)]
@@ -87,8 +82,17 @@ SourceLocation = Annotated[str, AfterValidator(_is_source)]
 
 def _is_store(text: str) -> str:
     if "://" not in text:
-        raise refusal("is not the address of an object store", "write s3://BUCKET/PREFIX")
-    return _is_source(text)
+        raise refusal("is not the address of an object store", STORE_FORM)
+    return _parsed(text, STORE_FORM)
 
 
 StoreAddress = Annotated[str, AfterValidator(_is_store)]
+
+
+def _parsed(text: str, forms: str) -> str:
+    """Return a text that is a source; refuse others with the forms that are possible."""
+    try:
+        parse(text)
+    except ValueError as error:
+        raise refusal(str(error), forms) from None
+    return text

@@ -1097,9 +1097,13 @@ CASES = [
         EKS, "data.source", "s3://my-photos/imagenet", "the image contains", "to imagefolder"
     ),
     wrong_source(EKS, "s3://My_Photos/imagenet", "not a source of data", "s3://BUCKET/PREFIX"),
-    wrong_source(EKS, "gs://my-photos/imagenet", "not a source of data", "az://ACCOUNT/CONTAINER"),
-    wrong_source(EKS, "https://acct.blob.core.windows.net/photos", "not a source", "az://ACCOUNT"),
+    wrong_source(EKS, "gs://my-photos/imagenet", "not a source of data", "s3://BUCKET/PREFIX"),
+    wrong_source(
+        AKS, "https://acct.blob.core.windows.net/photos", "not a source", "uploads/photos"
+    ),
     wrong_source(EKS, "az://acct/photos", "a cluster of kind eks", "everstep data stage"),
+    wrong_source(AKS, "az://acct/photos", "a cluster of kind aks", "uploads/photos.tar"),
+    wrong_source(LOCAL, "az://acct/photos", "a cluster of kind existing", "everstep data stage"),
     wrong_source(AKS, "s3://my-photos/imagenet", "a cluster of kind aks", "everstep data stage"),
     wrong_source(LOCAL, "s3://my-photos", "a cluster of kind existing", "everstep data stage"),
     wrong_cache(
@@ -1110,6 +1114,9 @@ CASES = [
     ),
     wrong_cache(
         AKS, "s3://my-photos/x", "data.cache.source", "of kind aks", "shards on the volume"
+    ),
+    wrong_cache(
+        EKS, "az://acct/photos/x", "data.cache.source", "of kind eks", "shards on the volume"
     ),
     wrong_cache(
         AKS, "az://acct/photos/x", "data.cache.source", "of kind aks", "shards on the volume"
