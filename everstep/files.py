@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+READABLE = 0o644
+"""Mode of a file that other users may read, such as a page or a plot."""
+
 
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o600) -> None:
     """Write a file under a temporary name, sync it, and rename it; create its folder if needed.

@@ -24,5 +24,5 @@ def unknown_name(kind: str, name: str, candidates: Iterable[str]) -> EverstepErr
     valid = sorted(candidates)
     close = similar_names(name, valid)
     suggestion = f"Did you mean {' or '.join(close)}? " if close else ""
-    choice = f"There are: {', '.join(valid)}." if valid else f"There is no {kind} yet."
+    choice = f"Known names: {', '.join(valid)}." if valid else "None exists yet."
     return EverstepError(f"there is no {kind} named {name!r}", suggestion + choice)

@@ -27,7 +27,7 @@ def has_finished(status: Status) -> bool:
 
 def spec_of(state: ObservedState) -> Spec:
     """Return the spec to act on."""
-    assert state.job.spec is not None, "fail_invalid_spec comes first"  # noqa: S101  (a bug of ours, not input)
+    assert state.job.spec is not None, "fail_invalid_spec comes first"  # noqa: S101  (a bug, not invalid input)
     return state.job.spec
 
 

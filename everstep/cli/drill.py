@@ -1,4 +1,4 @@
-"""The eviction drill of `everstep up --drill`: which machine to disturb, how and when.
+"""The eviction drill of `everstep up --drill`: which node to disturb, how and when.
 
 One node is drained and returns. Then the node of rank 0, which writes the journal and the checkpoints,
 vanishes without notice and returns. `decide` is a pure function of the events so far and keeps no
@@ -18,16 +18,16 @@ WARM_UP_SHARE = 0.12
 """Share of all steps trained before the first disturbance, as a baseline."""
 
 SETTLE_STEPS = 12
-"""Steps that the full group completes between one machine's return and the next loss."""
+"""Steps that the full group completes between one node's return and the next loss."""
 
 SURVIVOR_STEPS = 6
-"""Steps that the survivors complete before the lost machine returns."""
+"""Steps that the survivors complete before the lost node returns."""
 
 LATEST_SHARE = 0.85
-"""Share of all steps after which no machine is disturbed: a later return could not be observed."""
+"""Share of all steps after which no node is disturbed: a later return could not be observed."""
 
 DISTURBANCES = 2
-"""Number of disturbances: a drain, with notice, and a vanished machine, without notice."""
+"""Number of disturbances: a drain, with notice, and a vanished node, without notice."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +54,17 @@ def decide(run: RunRecord) -> DrillDecision:
     if not run.steps:
         return DrillDecision("waiting for the first step")
     events = run.training_events
-    unreturned_loss = _absent_machine(events)
+    unreturned_loss = _unreturned_loss(events)
     if unreturned_loss is not None:
         return _return_node(run, unreturned_loss)
     losses = [event for event in events if event.kind in ("drain", "vanish")]
     if len(losses) >= DISTURBANCES:
-        return DrillDecision("both machines have returned", finished=True)
+        return DrillDecision("both nodes have returned", finished=True)
     return _next_disturbance(run, losses)
 
 
-def _absent_machine(events: tuple[MachineEvent, ...]) -> MachineEvent | None:
-    """Return the loss of the last machine that has not returned; None if all have returned."""
+def _unreturned_loss(events: tuple[MachineEvent, ...]) -> MachineEvent | None:
+    """Return the last loss of a node that has not returned; None if all have returned."""
     latest_by_node = {event.node: event for event in events}
     losses = [event for event in latest_by_node.values() if event.kind in ("drain", "vanish")]
     return losses[-1] if losses else None

@@ -82,7 +82,7 @@ def show_bug(error: Exception) -> None:
     log = write_crash_log(error)
     messages.print(
         f"[bold red]bug:[/] {escape(type(error).__name__)}: {escape(str(error))}\n"
-        f"  This is a bug of Everstep, not of your input; please report it.\n"
+        f"  This is a bug in Everstep, not an error in your input; please report it.\n"
         f"  The traceback is in {log}; `everstep --debug ...` prints it."
     )
 

@@ -470,7 +470,7 @@ def check(folder: Path) -> list[Violation]:
 
 
 def summary(folder: Path) -> dict[str, int]:
-    """Return how much the checks have covered."""
+    """Return the number of checked items of the history, by name."""
     history = History(folder)
     chain = final_chain(history)
     newest = max(chain, default=0)

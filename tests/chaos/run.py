@@ -40,7 +40,7 @@ class ChaosOutcome:
     Attributes:
         seed: seed of the schedule.
         faults: number of each kind that was injected.
-        covered: amount of history that was checked.
+        checked: number of checked items of the history, by name.
         recoveries: kinds of faults of each round, and the seconds until all nodes trained again.
         violations: broken invariants.
         seconds: duration.
@@ -49,7 +49,7 @@ class ChaosOutcome:
 
     seed: int
     faults: dict[str, int]
-    covered: dict[str, int]
+    checked: dict[str, int]
     recoveries: list[tuple[list[str], float]]
     violations: list[Violation]
     seconds: float
@@ -149,10 +149,10 @@ def _repeat_command(options: argparse.Namespace, seed: int) -> str:
 
 
 def _print_outcome(outcome: ChaosOutcome, repeat_command: str) -> None:
-    coverage = ", ".join(f"{count} {name}" for name, count in outcome.covered.items())
+    checked = ", ".join(f"{count} {name}" for name, count in outcome.checked.items())
     faults = sum(outcome.faults.values())
     print(
-        f"seed {outcome.seed}: {faults} faults, {coverage}, {len(outcome.violations)} violations, "
+        f"seed {outcome.seed}: {faults} faults, {checked}, {len(outcome.violations)} violations, "
         f"{outcome.seconds:.0f} s",
         flush=True,
     )

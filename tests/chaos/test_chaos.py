@@ -36,5 +36,5 @@ def test_a_short_schedule_of_faults_breaks_no_invariant(tmp_path: Path) -> None:
     assert not outcome.error, outcome.error
     assert outcome.violations == []
     assert sum(outcome.faults.values()) == 5, "every fault of the schedule must have begun"
-    assert outcome.covered["commits"] > 0
-    assert outcome.covered["steps_in_chain"] == outcome.covered["steps"]
+    assert outcome.checked["commits"] > 0
+    assert outcome.checked["steps_in_chain"] == outcome.checked["steps"]

@@ -15,12 +15,11 @@ from everstep.cli.interconnect.in_cluster import ClusterRun
 from everstep.cli.interconnect.local import run_locally
 from everstep.cli.interconnect.manifests import ClusterTest
 from everstep.errors import EverstepError
-from everstep.files import write_atomically
+from everstep.files import READABLE, write_atomically
 from everstep.interconnect.collectives import COLLECTIVES, MAX_BYTES, MIN_BYTES
 from everstep.interconnect.results import read
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-READABLE = 0o644
 
 
 def nccl_test(

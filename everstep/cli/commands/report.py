@@ -31,10 +31,7 @@ from everstep.cli.report.run_record import RunRecord
 from everstep.cli.report.screens import report_screen
 from everstep.cli.report.tensorboard import event_file
 from everstep.errors import EverstepError
-from everstep.files import write_atomically
-
-READABLE = 0o644
-"""Permissions of a page or an event file: other users read them."""
+from everstep.files import READABLE, write_atomically
 
 ALL_STEPS = sys.maxsize
 """Number of steps to read one by one for curves of every step."""

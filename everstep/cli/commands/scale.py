@@ -23,11 +23,10 @@ from everstep.cli.scaling.measure import Study, measure
 from everstep.cli.scaling.store import Store
 from everstep.cli.scaling.study import DEFAULT_BATCH, DEFAULT_LOADER_WORKERS, PRESETS
 from everstep.errors import EverstepError
-from everstep.files import write_atomically
+from everstep.files import READABLE, write_atomically
 from everstep.spelling import unknown_name
 
 MAX_REPLICAS = 1024
-READABLE = 0o644
 ON_ONE_MACHINE = tuple(str(target) for target in Target if target.is_on_twin)
 """Targets whose machines share the processors of this one."""
 

@@ -128,7 +128,7 @@ def take_down(context: StackContext, progress: Progress) -> None:
         raise EverstepError(
             "the stack is destroyed, but in a real cloud these resources would remain and cost money:",
             "\n".join(
-                [*remaining, "The twin removed them. This is a bug of the program: report it."]
+                [*remaining, "The twin removed them. This is a bug in Everstep; please report it."]
             ),
         )
 

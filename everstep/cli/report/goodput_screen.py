@@ -14,7 +14,7 @@ from rich.text import Text
 from everstep.cli.report.goodput import Goodput, RestartEstimate, WorkerSeconds, total
 from everstep.elastic.accounting.time_account import Activity
 
-TRAINING, WORK, CHANGE, BEFORE = (
+TRAINING, WORK, CHANGE, BEFORE_JOINING = (
     ("█", "green", "steps"),
     ("▓", "cyan", "evaluation and saving"),
     ("▒", "yellow", "changes of the group"),
@@ -22,9 +22,9 @@ TRAINING, WORK, CHANGE, BEFORE = (
 )
 """Glyph, colour and name of the four parts of a worker's time."""
 
-PARTS = (TRAINING, WORK, CHANGE, BEFORE)
+PARTS = (TRAINING, WORK, CHANGE, BEFORE_JOINING)
 
-WORDS = {
+ACTIVITY_LABELS = {
     Activity.COMPUTE: ("computing", TRAINING),
     Activity.EXCHANGE: ("summing gradients", TRAINING),
     Activity.DATA: ("reading samples", TRAINING),
@@ -34,8 +34,8 @@ WORDS = {
     Activity.FORM: ("forming the group", CHANGE),
     Activity.COPY: ("copying state", CHANGE),
     Activity.REDO: ("work done again", CHANGE),
-    Activity.START_UP: ("starting up", BEFORE),
-    Activity.IDLE: ("waiting to join", BEFORE),
+    Activity.START_UP: ("starting up", BEFORE_JOINING),
+    Activity.IDLE: ("waiting to join", BEFORE_JOINING),
 }
 """Text and part of each activity, in the order shown."""
 
@@ -65,7 +65,7 @@ def seconds_screen(
     if estimate:
         parts.append(Text(ESTIMATE_NOTE, style="bright_black"))
     if workers:
-        parts += [Text(), _names_table(workers, width), Text(), *_worker_bars(workers, width)]
+        parts += [Text(), _activities_table(workers, width), Text(), *_worker_bars(workers, width)]
     return Group(*parts)
 
 
@@ -90,7 +90,7 @@ def _goodput_lines(goodput: Goodput, estimate: RestartEstimate | None) -> Table:
     return table
 
 
-def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
+def _activities_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
     """Return one row for each activity: total seconds, each worker's if there are few, and a bar."""
     totals = total(workers)
     total_seconds, longest = sum(totals.values()) or 1.0, max(totals.values(), default=1.0) or 1.0
@@ -101,7 +101,7 @@ def _names_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("")
     columns = min(BAR_COLUMNS, max(width - 42 - (NAME_COLUMNS + 2) * len(shown_workers), 5))
-    for activity, (label, (glyph, colour, _)) in WORDS.items():
+    for activity, (label, (glyph, colour, _)) in ACTIVITY_LABELS.items():
         if seconds := totals.get(activity, 0.0):
             bar = Text(glyph * max(round(columns * seconds / longest), 1), style=colour)
             cells = (f"{worker.seconds.get(activity, 0.0):,.1f}" for worker in shown_workers)
@@ -141,7 +141,7 @@ def _group_by_part(seconds: Mapping[str, float]) -> list[float]:
     return [
         sum(
             seconds.get(activity, 0.0)
-            for activity, (_, activity_part) in WORDS.items()
+            for activity, (_, activity_part) in ACTIVITY_LABELS.items()
             if activity_part is part
         )
         for part in PARTS

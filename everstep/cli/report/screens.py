@@ -33,7 +33,7 @@ GLYPHS = {
 MAX_SIZES = 8
 """Maximum number of group sizes that the report lists."""
 
-_LADDER = "▁▂▃▄▅▆▇█"
+_BLOCKS = "▁▂▃▄▅▆▇█"
 _AXIS_MARKS = 4
 
 
@@ -85,7 +85,7 @@ def _sizes_row(run: RunRecord, start: float, end: float, label_width: int, colum
 
 def _height(value: int, maximum: int) -> str:
     """Return a block whose height is the value's share of the maximum."""
-    return _LADDER[round((len(_LADDER) - 1) * value / maximum)] if value else " "
+    return _BLOCKS[round((len(_BLOCKS) - 1) * value / maximum)] if value else " "
 
 
 def _axis(seconds: float, label_width: int, columns: int) -> Text:

@@ -8,10 +8,9 @@ from typing import Any
 
 from everstep.cli.scaling.study import SizeResult
 from everstep.errors import EverstepError
-from everstep.files import write_atomically
+from everstep.files import READABLE, write_atomically
 
 FILE = "measurements.json"
-READABLE = 0o644
 
 
 @dataclass

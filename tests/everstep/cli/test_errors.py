@@ -94,4 +94,4 @@ def test_results_go_to_standard_output_and_messages_to_standard_error(tmp_path: 
 def test_an_unknown_name_without_similar_names_lists_all_names() -> None:
     error = unknown_name("node", "zzz", ["gpu-1", "gpu-0"])
 
-    assert error.fix == "There are: gpu-0, gpu-1."
+    assert error.fix == "Known names: gpu-0, gpu-1."

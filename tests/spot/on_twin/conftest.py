@@ -129,7 +129,7 @@ def aws(bench: WatcherBench) -> Iterator[MetadataServer]:
         yield service
 
 
-def eventually(condition: Callable[[], object], description: str, seconds: float = 100) -> None:
+def wait_until(condition: Callable[[], object], description: str, seconds: float = 100) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {description}"

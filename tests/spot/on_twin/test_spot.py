@@ -19,7 +19,7 @@ from everstep.catalog.names import (
 )
 from everstep.catalog.timing import CLOUD_DRAIN_SHARE, NODE_MARGIN_SECONDS
 from tests.spot.metadata_server import ACTION, EVENTS, INSTANCE, REBALANCE, MetadataServer
-from tests.spot.on_twin.conftest import NODE, OTHER_NODE, WatcherBench, eventually, watching
+from tests.spot.on_twin.conftest import NODE, OTHER_NODE, WatcherBench, wait_until, watching
 
 pytestmark = pytest.mark.twin
 
@@ -87,9 +87,9 @@ def test_a_node_that_azure_reboots_is_drained_released_and_restored(
 
     with watching(bench, azure):
         azure.documents[EVENTS] = {"Events": [event("Reboot", NOTICE_SECONDS)]}
-        eventually(lambda: is_cordoned(bench), "the node is cordoned")
+        wait_until(lambda: is_cordoned(bench), "the node is cordoned")
         assert notice(bench)["reason"] == "Reboot"
-        eventually(
+        wait_until(
             lambda: bench.pod("worker-0").metadata.deletion_timestamp, "its worker is evicted"
         )
         assert worker_deadline(bench, "worker-0") == notice(bench)["deadline"], (
@@ -101,10 +101,10 @@ def test_a_node_that_azure_reboots_is_drained_released_and_restored(
         assert azure.started_events == [], "the machine must not stop before its pods"
 
         bench.confirm_deletion("worker-0")
-        eventually(lambda: azure.started_events == ["event-1"], "the event is started")
+        wait_until(lambda: azure.started_events == ["event-1"], "the event is started")
 
         azure.documents[EVENTS] = {"Events": []}
-        eventually(lambda: is_restored(bench), "the node is restored")
+        wait_until(lambda: is_restored(bench), "the node is restored")
     assert azure.started_events == ["event-1"]
 
 
@@ -115,7 +115,7 @@ def test_the_watcher_drains_if_the_node_group_of_ec2_does_not(
     bench.create_worker("worker-1")
 
     with watching(bench, aws):
-        eventually(
+        wait_until(
             lambda: (bench.node().metadata.annotations or {}).get(ADVICE_ANNOTATION) == "rebalance",
             "the advice is recorded",
         )
@@ -124,13 +124,13 @@ def test_the_watcher_drains_if_the_node_group_of_ec2_does_not(
         # The time is computed here, because the start of the watcher may take long.
         notice_time = ec2_time(EC2_NOTICE_SECONDS)
         aws.documents[ACTION] = {"action": "terminate", "time": notice_time}
-        eventually(lambda: is_cordoned(bench), "the node is cordoned")
-        eventually(
+        wait_until(lambda: is_cordoned(bench), "the node is cordoned")
+        wait_until(
             lambda: worker_deadline(bench, "worker-1") == notice_time, "the worker has the deadline"
         )
         assert notice(bench)["deadline"] == notice_time
 
-        eventually(
+        wait_until(
             lambda: bench.pod("worker-1").metadata.deletion_timestamp,
             "the watcher drains",
         )
@@ -141,7 +141,7 @@ def test_the_watcher_drains_if_the_node_group_of_ec2_does_not(
         )
         bench.confirm_deletion("worker-1")
         aws.documents.clear()
-        eventually(lambda: is_restored(bench), "the node is restored")
+        wait_until(lambda: is_restored(bench), "the node is restored")
 
 
 def test_a_notice_survives_a_stalled_service_and_a_restart_of_the_watcher(
@@ -152,7 +152,7 @@ def test_a_notice_survives_a_stalled_service_and_a_restart_of_the_watcher(
         EVENTS: {"Events": [event("Preempt", 60)]},
     }
     with watching(bench, azure, "--cloud=azure"):
-        eventually(lambda: is_cordoned(bench), "the node is cordoned")
+        wait_until(lambda: is_cordoned(bench), "the node is cordoned")
     since = notice(bench)["since"]
 
     azure.stalling.set()
@@ -162,7 +162,7 @@ def test_a_notice_survives_a_stalled_service_and_a_restart_of_the_watcher(
         assert notice(bench)["since"] == since
         azure.stalling.clear()
         azure.documents[EVENTS] = {"Events": []}
-        eventually(lambda: is_restored(bench), "the cancelled notice is removed")
+        wait_until(lambda: is_restored(bench), "the cancelled notice is removed")
 
 
 def as_watcher(bench: WatcherBench) -> client.CoreV1Api:
@@ -228,7 +228,7 @@ def test_the_api_server_refuses_other_changes_of_the_watcher(
 ) -> None:
     core = as_watcher(bench)
     # The API server applies a new admission policy after some moments.
-    eventually(lambda: _is_refused(lambda: FORBIDDEN_ACTIONS[action](core)), f"refused: {action}")
+    wait_until(lambda: _is_refused(lambda: FORBIDDEN_ACTIONS[action](core)), f"refused: {action}")
 
 
 @pytest.mark.usefixtures("workers")

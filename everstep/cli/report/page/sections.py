@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from everstep.cli.durations import clock
 from everstep.cli.report.goodput import Goodput, RestartEstimate, WorkerSeconds, total
-from everstep.cli.report.goodput_screen import PARTS, WORDS
+from everstep.cli.report.goodput_screen import ACTIVITY_LABELS, PARTS
 from everstep.cli.report.money import Money, PoolSpending, traffic_sentence, usd
 from everstep.cli.report.page.incidents import Incident, losses
 from everstep.cli.report.page.markup import Html, element
@@ -329,7 +329,7 @@ def _worker(worker: WorkerSeconds, longest: float) -> Html:
             kind,
             sum(
                 worker.seconds.get(name, 0.0)
-                for name, (_, parent) in WORDS.items()
+                for name, (_, parent) in ACTIVITY_LABELS.items()
                 if parent is part
             )
             / longest,
@@ -353,7 +353,7 @@ def _activities(worker_seconds: Sequence[WorkerSeconds]) -> Html:
             element("td", f"{sums[name]:,.1f}", class_="number"),
             element("td", percent(sums[name] / total_seconds), class_="number"),
         )
-        for name, (words, _) in WORDS.items()
+        for name, (words, _) in ACTIVITY_LABELS.items()
         if sums.get(name)
     )
     return element("table", element("thead", header), element("tbody", *rows), class_="plain")

@@ -81,7 +81,7 @@ def test_an_unknown_stack_is_reported_with_the_nearest_names(
 
     with pytest.raises(EverstepError, match="no stack named 'lcoal'") as error:
         read_config(workspaces.open_workspace("lcoal"))
-    assert error.value.fix == "Did you mean local? There are: aks-dev, local."
+    assert error.value.fix == "Did you mean local? Known names: aks-dev, local."
 
 
 def test_the_project_is_found_from_a_subfolder(local_stack: Workspace) -> None:

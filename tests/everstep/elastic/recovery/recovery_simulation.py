@@ -48,7 +48,7 @@ from everstep.elastic.recovery.state_machine import (
 )
 from tests.everstep.elastic.membership.simulation import Agent, World
 
-COLLECTIVE_SECONDS = 60.0  # time-out of a collective; 600 s in reality
+COLLECTIVE_SECONDS = 60.0  # timeout of a collective; 600 s in reality
 UNITS = 6  # units of a step's global batch
 # Generation that applied a step; in `ledger_simulation` also the number and digest of the samples.
 AppliedStep = int | tuple[int, int, int]

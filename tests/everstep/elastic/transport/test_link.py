@@ -143,7 +143,7 @@ def no_connect_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
 def check_that_no_builder_is_left() -> None:
     for builder in [thread for thread in threading.enumerate() if thread.name == "everstep-build"]:
         builder.join(WAIT_SECONDS)
-        assert not builder.is_alive(), "the attempt must not wait for its time-out"
+        assert not builder.is_alive(), "the attempt must not wait for its timeout"
 
 
 @pytest.mark.usefixtures("no_connect_timeout")
