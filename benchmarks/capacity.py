@@ -109,7 +109,8 @@ def fit_rows(histories: Sequence[CapacityHistory]) -> Iterator[Row]:
 
 def follow(history: CapacityHistory, job: JobModel = ENDLESS) -> Outcome:
     """Return the outcome of a group that follows capacity over all zones of a history."""
-    return simulate(history, job, terms_of(job, history.gap_seconds), PLACEMENT, never)
+    placement = replace(PLACEMENT, start_seconds=job.start_seconds)
+    return simulate(history, job, terms_of(job, history.gap_seconds), placement, never)
 
 
 def following_rows(histories: Sequence[CapacityHistory], job: JobModel = ENDLESS) -> Iterator[Row]:

@@ -191,6 +191,7 @@ def predict(
         machines=MACHINES,
         short_seconds=POLICY_SECONDS["shortSeconds"] / speed,
         move_interval_seconds=POLICY_SECONDS["moveIntervalSeconds"] / speed,
+        start_seconds=job.start_seconds,
     )
     return simulate(compressed_history, job, terms_of(job, gap), placement, never)
 

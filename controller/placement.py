@@ -115,11 +115,12 @@ def plan_placement(observed: ObservedPlacement, previous: PlacementState | None)
     state = _advance_move(observed, previous or _initial_state(observed))
     zones = tuple(dict.fromkeys((*observed.settings.zones, state.zone)))
     offers = {zone: _offer(observed, zone) for zone in zones if zone != state.zone}
+    observations = {zone: _observe(observed, state, zone, offers) for zone in zones}
     decision = place(
         _config(observed),
         Observation(
             seconds=observed.now.timestamp(),
-            zones=tuple(_observe(observed, state, zone, offers) for zone in zones),
+            zones=tuple(observations.values()),
             moving=state.move is not None,
         ),
         _memory(state, zones),
@@ -129,7 +130,7 @@ def plan_placement(observed: ObservedPlacement, previous: PlacementState | None)
     requests = {
         zone: observed.wanted_workers
         for zone in search_zones
-        if not _waits(observed, new_state, zone)
+        if not _waits(observed, new_state, observations, zone)
     }
     new_state = _with_unjoined(observed, new_state)
     new_state = replace(new_state, reason=_reason(observed, new_state, requests, decision))
@@ -289,13 +290,18 @@ def _insufficient_offers(
     return old | new
 
 
-def _waits(observed: ObservedPlacement, state: PlacementState, zone: str) -> bool:
+def _waits(
+    observed: ObservedPlacement,
+    state: PlacementState,
+    observations: Mapping[str, ZoneObservation],
+    zone: str,
+) -> bool:
     """Return True if no machines are requested in a zone now, since its last offer would still be insufficient."""
     offer = state.insufficient_offers.get(zone)
     if offer is None:
         return False
-    usable_machines = observed.usable_machines(len(observed.training_pods(state.zone)))
-    return offer.machines < required_offer(_config(observed), usable_machines)
+    here, other = observations[state.zone], observations[zone]
+    return offer.machines < required_offer(_config(observed), here, other)
 
 
 def _advance_move(observed: ObservedPlacement, state: PlacementState) -> PlacementState:

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from controller.objects import Node, Pod
 from controller.spending_settings import SpendingSettings
 from controller.spending_state import HOUR, Machine, ReadShare, Share, SpendingState
+from everstep.capacity.lifetimes import START_SECONDS
 from everstep.capacity.on_demand import (
     POLICIES,
     Progress,
@@ -27,9 +28,6 @@ from everstep.catalog.names import CAPACITY_LABEL, GPU_POOL_LABEL, ON_DEMAND
 
 PASS_SECONDS = 60.0
 """Interval of the regular passes: spending is written and the policy decides at least this often."""
-
-START_SECONDS = 312.0
-"""Time from the request of a machine until it trains, as `everstep plan` assumes."""
 
 JOIN_SECONDS = 60.0
 """Time for which a spot worker has to run before it replaces an on-demand worker."""

@@ -5,15 +5,25 @@ machines it runs there and how many it waits for. About another zone it knows on
 the policy requests machines in other zones while its own is short, and moves if one of them has clearly more.
 A refused request costs nothing.
 
+Of several zones whose offers justify a move, the most productive machines decide, then the price. A price alone never
+moves the group.
+
 The rules are tried in order and the first that matches decides. docs/capacity.md draws them as a state machine.
 A reason contains no time, because a controller writes it to the job's status whenever it changes.
 
-The controller imports this module, which therefore imports no other part of Everstep.
+The controller imports this module, which therefore imports no other part of Everstep than `lifetimes`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import floor, inf
+
+from everstep.capacity.lifetimes import PRIOR_LIFETIME_SECONDS, START_SECONDS, productive_share
+
+EQUAL_SHARE = 0.95
+"""Offers with at least this share of the most productive machines count as equal, so that their price decides: the
+expected lifetimes are estimates from few losses."""
 
 
 class State(StrEnum):
@@ -34,22 +44,29 @@ class ZoneObservation:
         pending: machines requested in this zone that neither run nor were refused.
         offered: machines that the zone offered in response to a request of this pass; None if
             nothing was requested there.
-        price: USD per hour of one spot machine.
+        price: USD per hour of one spot machine; None if it is not known, which counts as the highest price.
         interrupted: running machines that have an interruption notice; they count as lost already.
         name: name of the zone, for reasons.
+        lifetime_seconds: expected lifetime of a spot machine.
     """
 
     running: int = 0
     pending: int = 0
     offered: int | None = None
-    price: float = 0.0
+    price: float | None = None
     interrupted: int = 0
     name: str = "another zone"
+    lifetime_seconds: float = PRIOR_LIFETIME_SECONDS
 
     @property
     def uninterrupted(self) -> int:
         """Running machines without an interruption notice."""
         return self.running - self.interrupted
+
+    @property
+    def comparable_price(self) -> float:
+        """The price, infinite if it is not known."""
+        return inf if self.price is None else self.price
 
 
 @dataclass(frozen=True)
@@ -78,6 +95,7 @@ class PlacementConfig:
         min_gain_ratio: minimum ratio of the machines that another zone offers to those that run here.
         move_interval_seconds: minimum time between two moves.
         max_price: USD per hour above which a zone is not entered; None means any price.
+        start_seconds: time from the request of a machine until it trains.
     """
 
     machines: int
@@ -86,6 +104,7 @@ class PlacementConfig:
     min_gain_ratio: float = 1.25
     move_interval_seconds: float = 3600.0
     max_price: float | None = None
+    start_seconds: float = START_SECONDS
 
 
 @dataclass(frozen=True)
@@ -142,9 +161,14 @@ class _Pass:
         allowed = [
             zone
             for zone, zone_state in enumerate(zones)
-            if zone != self.memory.zone and (limit is None or zone_state.price <= limit)
+            if zone != self.memory.zone and (limit is None or zone_state.comparable_price <= limit)
         ]
-        return tuple(sorted(allowed, key=lambda zone: zones[zone].price))
+        return tuple(sorted(allowed, key=lambda zone: zones[zone].comparable_price))
+
+    @property
+    def promising(self) -> tuple[int, ...]:
+        """Zones whose offer could justify a move."""
+        return tuple(zone for zone in self.others if self.required(zone) <= self.config.machines)
 
     @property
     def since_move(self) -> float:
@@ -157,15 +181,30 @@ class _Pass:
         return 0.0 if since is None else self.observed.seconds - since
 
     @property
-    def best(self) -> int | None:
-        """The zone that offers the most, the cheapest of several; None if none offers a machine."""
-        offers = [(self.observed.zones[zone].offered or 0, zone) for zone in self.others]
-        highest = max((offered for offered, _ in offers), default=0)
-        return next((zone for offered, zone in offers if offered == highest > 0), None)
+    def sufficient(self) -> tuple[int, ...]:
+        """Zones whose offer justifies a move, the cheapest first."""
+        return tuple(zone for zone in self.promising if self.offered(zone) >= self.required(zone))
 
     @property
-    def required(self) -> int:
-        return required_offer(self.config, self.zone_state.uninterrupted)
+    def best(self) -> tuple[int, ...]:
+        """Zones of `sufficient` with about as many productive machines as the most productive, the cheapest first."""
+        highest = max(map(self.productive, self.sufficient), default=0.0)
+        return tuple(
+            zone for zone in self.sufficient if self.productive(zone) >= EQUAL_SHARE * highest
+        )
+
+    def offered(self, zone: int) -> int:
+        """Return the machines that a zone offers, without those that the group would not use."""
+        return min(self.observed.zones[zone].offered or 0, self.config.machines)
+
+    def productive(self, zone: int) -> float:
+        """Return the machines that a zone offers, without the time in which they start again after losses."""
+        lifetime_seconds = self.observed.zones[zone].lifetime_seconds
+        return self.offered(zone) * productive_share(lifetime_seconds, self.config.start_seconds)
+
+    def required(self, zone: int) -> int:
+        """Return the minimum offer of a zone that justifies a move."""
+        return required_offer(self.config, self.zone_state, self.observed.zones[zone])
 
     @property
     def running(self) -> str:
@@ -173,15 +212,23 @@ class _Pass:
 
     def stay(self, state: State, reason: str, *, search: bool = False) -> PlacementDecision:
         return PlacementDecision(
-            state, self.memory.zone, self.others if search else (), reason, self.memory
+            state, self.memory.zone, self.promising if search else (), reason, self.memory
         )
 
 
-def required_offer(config: PlacementConfig, uninterrupted: int) -> int:
-    """Return the minimum offer that justifies a move, for a group with this number of uninterrupted machines."""
-    if not uninterrupted:
+def required_offer(config: PlacementConfig, here: ZoneObservation, other: ZoneObservation) -> int:
+    """Return the minimum offer of another zone that justifies a move.
+
+    It has clearly more machines than run here, and more productive machines.
+    """
+    machines = here.uninterrupted
+    if not machines:
         return 1
-    return max(uninterrupted + config.min_gain, round(uninterrupted * config.min_gain_ratio))
+    clearly_more = max(machines + config.min_gain, round(machines * config.min_gain_ratio))
+    here_share = productive_share(here.lifetime_seconds, config.start_seconds)
+    other_share = productive_share(other.lifetime_seconds, config.start_seconds)
+    more_productive = floor(machines * here_share / other_share) + 1
+    return max(clearly_more, more_productive)
 
 
 def place(config: PlacementConfig, observed: Observation, memory: Memory) -> PlacementDecision:
@@ -216,7 +263,7 @@ def _no_other_zone(current: _Pass) -> Iterator[PlacementDecision]:
 
 
 def _too_few_missing(current: _Pass) -> Iterator[PlacementDecision]:
-    if current.required > current.config.machines:
+    if not current.promising:
         reason = f"{current.running}; a move would have to gain more machines than are missing"
         yield current.stay(State.SHORT, reason)
 
@@ -236,15 +283,27 @@ def _recently_moved(current: _Pass) -> Iterator[PlacementDecision]:
 
 
 def _clearly_more_elsewhere(current: _Pass) -> Iterator[PlacementDecision]:
-    best = current.best
-    if best is None:
+    if not current.best:
         return
-    offered = current.observed.zones[best].offered or 0
-    if min(offered, current.config.machines) >= current.required:
-        memory = Memory(best, moved_at=current.observed.seconds)
-        name = current.observed.zones[best].name
-        reason = f"{name} offers {offered} machines, {current.zone_state.uninterrupted} run here"
-        yield PlacementDecision(State.MOVING, best, (), reason, memory)
+    best = current.best[0]
+    zone = current.observed.zones[best]
+    reason = (
+        f"{zone.name} offers {zone.offered} machines, {current.zone_state.uninterrupted} run here"
+    )
+    memory = Memory(best, moved_at=current.observed.seconds)
+    yield PlacementDecision(State.MOVING, best, (), reason + _comparison(current), memory)
+
+
+def _comparison(current: _Pass) -> str:
+    """Return why the best zone was chosen; empty if no other zone justifies a move."""
+    sufficient, best = len(current.sufficient), len(current.best)
+    if sufficient == 1:
+        return ""
+    if best == 1:
+        return f"; of {sufficient} such zones it has the most productive machines"
+    prices = [current.observed.zones[zone].comparable_price for zone in current.best]
+    rank = "the cheapest" if prices[0] < prices[1] else "the first"
+    return f"; of {best} zones with about as many productive machines it is {rank}"
 
 
 def _search(current: _Pass) -> Iterator[PlacementDecision]:

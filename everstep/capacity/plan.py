@@ -186,7 +186,7 @@ def replay(
     """Return the outcome of one choice on one history, with its ticks if `record` is set."""
     terms = terms_of(job, history.gap_seconds, limits.deadline_seconds, limits.budget_usd)
     zones = history.with_zones(range(min(choice.zones, len(history.zones))))
-    placement = PlacementConfig(machines=job.machines)
+    placement = PlacementConfig(machines=job.machines, start_seconds=job.start_seconds)
     return simulate(zones, job, terms, placement, POLICIES[choice.on_demand], record=record)
 
 

@@ -1,7 +1,8 @@
 """Replay of a capacity history for a job under the two policies, tick by tick.
 
 The policies observe what a controller observes: their own machines, and another zone's response to a request
-that was open since the previous tick. The simulator alone knows the history.
+that was open since the previous tick. Lifetimes are estimated from the group's own machines. The simulator alone knows
+the history.
 
 A new machine is billed from its request and trains after its start. If the group leaves a zone that still has
 machines, these train until the new ones do. Machines are lost without notice; if all are lost, so is the work since
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 
 from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
 from everstep.capacity.job import MIN_BILLED_TIME, JobModel
+from everstep.capacity.lifetimes import LifetimeRecord, weighted_seconds
 from everstep.capacity.on_demand import Policy, Progress, Purchase, Terms, within_budget
 from everstep.capacity.placement import (
     Memory,
@@ -136,11 +138,13 @@ class _Replay:
     suspended: bool = False
     decision: PlacementDecision | None = None
     ticks: list[TickRecord] = field(default_factory=list)
+    lifetimes: list[LifetimeRecord] = field(default_factory=list)  # by zone
 
     def tick(self, available: tuple[int, ...]) -> bool:
         """Advance by one tick; return whether the job continues."""
         gap = self.history.gap_seconds
         before = self.decision
+        self._observe_losses(available)
         decision = self._place(available)
         moved = before is not None and decision.zone != before.zone
         left_zone = before.zone if before is not None else decision.zone
@@ -177,6 +181,17 @@ class _Replay:
             ticks=tuple(self.ticks),
         )
 
+    def _observe_losses(self, available: tuple[int, ...]) -> None:
+        """Count the machine time of the previous tick and the machines that were lost at its end."""
+        if self.decision is None:
+            self.lifetimes = [LifetimeRecord() for _ in available]
+            return
+        gap, zone = self.history.gap_seconds, self.decision.zone
+        self.lifetimes = [record.faded(gap) for record in self.lifetimes]
+        self.lifetimes[zone] = self.lifetimes[zone].plus(
+            self.spot * weighted_seconds(gap), max(self.spot - available[zone], 0)
+        )
+
     def _place(self, available: tuple[int, ...]) -> PlacementDecision:
         before, desired = self.decision, self.placement.machines
         memory = before.memory if before else Memory(0)
@@ -189,6 +204,7 @@ class _Replay:
                 running=running if zone == memory.zone else 0,
                 offered=min(count, desired) if zone in searched else None,
                 price=self.job.prices.spot_in(zone),
+                lifetime_seconds=self.lifetimes[zone].expected_seconds,
             )
             for zone, count in enumerate(available)
         )

@@ -51,6 +51,7 @@ CONTROLLER_SOURCES = (
     "everstep/__init__.py",
     "everstep/catalog",
     "everstep/capacity/__init__.py",
+    "everstep/capacity/lifetimes.py",
     "everstep/capacity/on_demand.py",
     "everstep/capacity/placement.py",
     "controller",

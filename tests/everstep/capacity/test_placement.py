@@ -5,7 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everstep.capacity.lifetimes import PRIOR_LIFETIME_SECONDS, productive_share
 from everstep.capacity.placement import (
+    EQUAL_SHARE,
     Memory,
     Observation,
     PlacementConfig,
@@ -19,9 +21,14 @@ CONFIG = PlacementConfig(machines=16)
 
 
 def zone(
-    running: int = 0, offered: int | None = None, *, pending: int = 0, price: float = 1.0
+    running: int = 0,
+    offered: int | None = None,
+    *,
+    pending: int = 0,
+    price: float | None = 1.0,
+    lifetime: float = PRIOR_LIFETIME_SECONDS,
 ) -> ZoneObservation:
-    return ZoneObservation(running, pending, offered, price)
+    return ZoneObservation(running, pending, offered, price, lifetime_seconds=lifetime)
 
 
 def decide(
@@ -77,11 +84,81 @@ def test_the_group_moves_to_the_zone_with_the_most_machines() -> None:
 
     assert (decision.state, decision.zone) == (State.MOVING, 2)
     assert decision.memory == Memory(2, moved_at=100_000)
-    assert "offers 12 machines, 4 run here" in decision.reason
+    assert decision.reason == (
+        "another zone offers 12 machines, 4 run here; of 2 such zones it has the most productive machines"
+    )
 
 
 def test_of_equal_offers_the_cheapest_wins() -> None:
-    assert decide(zone(0), zone(offered=8, price=2), zone(offered=8, price=1)).zone == 2
+    decision = decide(zone(0), zone(offered=8, price=2), zone(offered=8, price=1))
+
+    assert decision.zone == 2
+    assert decision.reason.endswith(
+        "of 2 zones with about as many productive machines it is the cheapest"
+    )
+
+
+def test_of_equal_offers_at_the_same_price_the_first_wins() -> None:
+    decision = decide(zone(0), zone(offered=8), zone(offered=8))
+
+    assert decision.zone == 1
+    assert decision.reason.endswith("it is the first")
+
+
+def test_an_unknown_price_counts_as_the_highest() -> None:
+    unknown = zone(offered=8, price=None)
+
+    assert decide(zone(0), unknown, zone(offered=8, price=9)).zone == 2
+    assert decide(zone(0), unknown, zone(offered=8, price=None)).zone == 1
+    assert decide(zone(0), zone(price=None), zone(price=9)).search == (2, 1)
+    ceiling = replace(CONFIG, max_price=9)
+    assert decide(zone(0), unknown, config=ceiling).zone == 0, "it could be above the ceiling"
+
+
+def test_a_cheaper_zone_with_clearly_fewer_machines_is_not_entered() -> None:
+    assert decide(zone(0), zone(offered=16, price=9), zone(offered=15, price=1)).zone == 1
+
+
+def test_a_lower_price_alone_moves_no_group() -> None:
+    assert decide(zone(16, price=9), zone(offered=16, price=1)).zone == 0
+    assert decide(zone(12, price=9), zone(offered=13, price=1)).zone == 0
+
+
+def test_of_equal_offers_the_zone_whose_machines_live_longer_wins() -> None:
+    short_lived = zone(offered=8, lifetime=1800, price=1)
+    decision = decide(zone(0), short_lived, zone(offered=8, lifetime=36_000, price=2))
+
+    assert decision.zone == 2
+    assert decision.reason.endswith("of 2 such zones it has the most productive machines")
+
+
+def test_fewer_machines_that_live_longer_are_more_productive() -> None:
+    """14 machines that start again every 20 min train for less time than 12 that live for 10 h."""
+    few_and_long, many_and_short = zone(offered=12, lifetime=36_000), zone(14, lifetime=1200)
+    offer = replace(many_and_short, running=0, offered=14)
+
+    assert decide(zone(4), offer, few_and_long).zone == 2
+    assert decide(zone(4), offer, few_and_long, config=replace(CONFIG, start_seconds=0)).zone == 1
+
+
+def test_lifetimes_that_differ_a_little_leave_the_decision_to_the_price() -> None:
+    """After two losses in an hour, the estimates of two zones differ, and the zones may not."""
+    dear, cheap = (
+        zone(offered=8, lifetime=5 * 3600, price=2),
+        zone(offered=8, lifetime=3 * 3600, price=1),
+    )
+
+    assert decide(zone(0), dear, cheap).zone == 2
+
+
+def test_a_zone_where_more_machines_would_train_less_is_neither_searched_nor_entered() -> None:
+    here, short_lived = zone(10, lifetime=36_000), zone(offered=14, lifetime=300)
+
+    decision = decide(here, short_lived, zone())
+
+    assert (decision.state, decision.zone, decision.search) == (State.SEARCHING, 0, (2,))
+    assert decide(here, short_lived).state is State.SHORT
+    assert decide(zone(0), short_lived).zone == 1, "any machine is more than none"
 
 
 def test_a_zone_that_has_not_responded_is_not_entered() -> None:
@@ -122,6 +199,34 @@ def test_offers_beyond_the_wanted_number_do_not_count() -> None:
     assert decide(zone(15), zone(offered=500)).zone == 0
 
 
+def share(zone: ZoneObservation) -> float:
+    return productive_share(zone.lifetime_seconds, CONFIG.start_seconds)
+
+
+@given(
+    offers=st.lists(
+        st.tuples(st.integers(1, 16), st.floats(60, 1e6), st.floats(0.1, 5)), min_size=1, max_size=4
+    )
+)
+def test_the_chosen_zone_is_about_the_most_productive_and_none_as_productive_is_cheaper(
+    offers: list[tuple[int, float, float]],
+) -> None:
+    offered_zones = [
+        zone(offered=machines, lifetime=lifetime, price=price)
+        for machines, lifetime, price in offers
+    ]
+    chosen = offered_zones[decide(zone(0), *offered_zones).zone - 1]
+
+    for other in offered_zones:
+        ratio = productive(other) / productive(chosen)
+        assert ratio <= 1 / EQUAL_SHARE + 1e-9
+        assert ratio < 1 or (other.price or 0) >= (chosen.price or 0)
+
+
+def productive(zone: ZoneObservation) -> float:
+    return (zone.offered or 0) * share(zone)
+
+
 counts = st.integers(0, 20)
 zones = counts.flatmap(
     lambda running: st.builds(
@@ -129,8 +234,10 @@ zones = counts.flatmap(
         st.just(running),
         counts,
         st.none() | counts,
-        st.floats(0.1, 5),
+        st.none() | st.floats(0.1, 5),
         st.integers(0, running),
+        st.just("a zone"),
+        st.floats(60, 1e6),
     )
 )
 memories = st.builds(
@@ -153,7 +260,9 @@ def test_every_decision_is_safe_and_has_a_reason(observation: Observation, memor
     )
     assert decision.zone not in decision.search
     if decision.zone != memory.zone:
-        offered = observation.zones[decision.zone].offered or 0
+        here, other = observation.zones[memory.zone], observation.zones[decision.zone]
+        offered = min(other.offered or 0, CONFIG.machines)
         assert not observation.moving
-        assert offered > observation.zones[memory.zone].uninterrupted, "a move gains machines"
+        assert offered > here.uninterrupted, "a move gains machines"
+        assert offered * share(other) > here.uninterrupted * share(here), "which train more"
         assert memory.moved_at is None or 1e5 - memory.moved_at >= CONFIG.move_interval_seconds

@@ -26,6 +26,8 @@ FREE_DESIGN = replace(
 )
 JOB = JobModel(work=1e12, machines=4, prices=Prices(1.0, 3.0), design=FREE_DESIGN, boot=NO_COST)
 
+SLOW_JOB = replace(JOB, boot=Cost(1800, "this test"))
+
 
 def history(*ticks: tuple[int, ...]) -> CapacityHistory:
     return CapacityHistory(tuple("abc"[: len(ticks[0])]), GAP_SECONDS, ticks)
@@ -39,7 +41,7 @@ def run(
     budget: float | None = None,
 ) -> Outcome:
     terms = terms_of(job, GAP_SECONDS, deadline, budget)
-    placement = PlacementConfig(machines=job.machines)
+    placement = PlacementConfig(machines=job.machines, start_seconds=job.start_seconds)
     return simulate(ticks, job, terms, placement, POLICIES[on_demand], record=True)
 
 
@@ -122,6 +124,19 @@ def test_the_cheapest_of_equal_zones_is_entered() -> None:
     outcome = run(history((4, 0, 0), (0, 4, 4), (0, 4, 4)), job)
 
     assert outcome.ticks[-1].zone == 2
+
+
+def test_of_equal_offers_the_zone_in_which_fewer_machines_were_lost_is_entered() -> None:
+    """The group loses its machines in b repeatedly, then leaves a when b and c offer the same."""
+    flicker = [(0, 4, 0), (0, 0, 0)] * 40
+    elsewhere, choice = [(4, 0, 0)] * 14, [(0, 4, 4)] * 3
+
+    with_losses = run(history((0, 0, 0), *flicker, *elsewhere, *choice), SLOW_JOB)
+    without_losses = run(history(*elsewhere, *choice), SLOW_JOB)
+
+    assert with_losses.ticks[-len(choice) - 1].zone == 0
+    assert with_losses.ticks[-1].zone == 2
+    assert without_losses.ticks[-1].zone == 1
 
 
 def test_the_old_zone_trains_until_the_new_one_does() -> None:
