@@ -1,7 +1,6 @@
 """The record of a run in its folder, `run.json`: its identity, start time, samples and settings."""
 
 import json
-import os
 import secrets
 import time
 from collections.abc import Mapping
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from everstep.errors import EverstepError
+from everstep.files import READABLE, write_atomically
 
 RUN_FILE = "run.json"
 
@@ -77,10 +77,5 @@ def with_samples(record: Mapping[str, Any], step: int, samples: int) -> dict[str
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file atomically."""
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
-    with temporary.open("w") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    """Write a file atomically; other users may read it."""
+    write_atomically(path, json.dumps(content, indent=1), READABLE)
