@@ -39,6 +39,7 @@ TORCH = Base(
 TRAINER_SOURCES = (
     "everstep/__init__.py",
     "everstep/errors.py",
+    "everstep/files.py",
     "everstep/optional_packages.py",
     "everstep/progress.py",
     "everstep/resources.py",
