@@ -93,7 +93,8 @@ class AksCluster(Component):
         self.issuer = self.cluster.oidc_issuer_profile.apply(
             lambda profile: (profile.issuer_url if profile else None) or ""
         )
-        address = self.cluster.private_fqdn if args.config.private_api else self.cluster.fqdn
+        public = profiles.has_public_name(args.config)
+        address = self.cluster.fqdn if public else self.cluster.private_fqdn
         self.endpoint = pulumi.Output.concat("https://", address, ":443")
         self.access = tuple(
             assignment
@@ -112,6 +113,7 @@ class AksCluster(Component):
             resource_group_name=self._args.group,
             resource_name=self.cluster.name,
             format="exec",
+            server_fqdn="public" if self._config.private_dns_zone == "none" else None,
             opts=pulumi.InvokeOutputOptions(parent=self, depends_on=[*depends_on]),
         )
         encoded = credentials.kubeconfigs[0].value
@@ -123,6 +125,7 @@ class AksCluster(Component):
             location=self._config.location,
             group=self._args.group,
             subnet_id=self._args.subnet_id,
+            dns_zone_id=self._config.dns_zone_id,
             tags=self._args.tags,
         )
         return AksIdentities(f"{self.name}-identities", args, self.child())

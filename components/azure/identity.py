@@ -77,6 +77,7 @@ class AksIdentitiesArgs:
         location: Azure region.
         group: name of the resource group.
         subnet_id: subnet in which the control plane creates nodes and load balancers.
+        dns_zone_id: existing private DNS zone in which it registers the API server; None: AKS manages DNS.
         tags: tags of the identities.
     """
 
@@ -84,6 +85,7 @@ class AksIdentitiesArgs:
     location: str
     group: pulumi.Input[str]
     subnet_id: pulumi.Input[str]
+    dns_zone_id: str | None = None
     tags: Mapping[str, str]
 
 
@@ -122,8 +124,38 @@ class AksIdentities(Component):
                 principal_id=self.control_plane.principal_id,
                 opts=self.child(delete_before_replace=True),
             ),
+            *self._dns_roles(),
         )
         self.register_outputs({"kubelet": self.kubelet.resource.id})
+
+    def _dns_roles(self) -> tuple[pulumi.Resource, ...]:
+        """Declare the roles with which the control plane writes to a DNS zone and links it to the network.
+
+        Source: AKS documentation, "Create a private AKS cluster", 2026-11-24.
+        """
+        if self._args.dns_zone_id is None:
+            return ()
+        subnet_id = pulumi.Output.from_input(self._args.subnet_id)
+        roles: dict[str, tuple[BuiltInRole, pulumi.Input[str]]] = {
+            "dns-zone-contributor": (
+                BuiltInRole.PRIVATE_DNS_ZONE_CONTRIBUTOR,
+                self._args.dns_zone_id,
+            ),
+            "link-contributor": (
+                BuiltInRole.NETWORK_CONTRIBUTOR,
+                subnet_id.apply(lambda id_: id_.rsplit("/", 2)[0]),  # .../subnets/NAME
+            ),
+        }
+        return tuple(
+            grant(
+                f"{self.name}-{key}",
+                role,
+                scope=scope,
+                principal_id=self.control_plane.principal_id,
+                opts=self.child(delete_before_replace=True),
+            )
+            for key, (role, scope) in roles.items()
+        )
 
     def _identity(self, role: str) -> Identity:
         """Declare one of the two identities."""

@@ -41,7 +41,9 @@ def api_access_profile(
     """
     if config.private_api:
         return aks.ManagedClusterAPIServerAccessProfileArgs(
-            enable_private_cluster=True, private_dns_zone="system"
+            enable_private_cluster=True,
+            private_dns_zone=config.private_dns_zone,
+            enable_private_cluster_public_fqdn=has_public_name(config) or None,
         )
     ranges: list[pulumi.Input[str]] = [*config.authorized_ranges]
     if egress is not None:
@@ -49,6 +51,11 @@ def api_access_profile(
     return aks.ManagedClusterAPIServerAccessProfileArgs(
         authorized_ip_ranges=ranges, disable_run_command=True
     )
+
+
+def has_public_name(config: AksConfig) -> bool:
+    """Return whether the API server has a name in public DNS only."""
+    return not config.private_api or config.private_dns_zone == "none"
 
 
 def entra(config: AksConfig) -> aks.ManagedClusterAADProfileArgs:

@@ -15,6 +15,7 @@ from pulumi.runtime.proto import resource_pb2
 
 MISSING_ROLE = (
     "CustomKubeletIdentityMissingPermissionError",
+    "CustomPrivateDNSZoneMissingPermissionError",
     "CustomRouteTableMissingPermission",
     "ResourceMissingPermissionError",
 )

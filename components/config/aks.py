@@ -109,6 +109,15 @@ SubnetId = Annotated[
         "/subscriptions/.../virtualNetworks/NAME/subnets/NAME",
     ),
 ]
+PrivateDnsZone = Annotated[
+    str,
+    matches_pattern(
+        r"system|none|/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Network"
+        r"/privateDnsZones/[^/]+",
+        "system, none or an id of a private DNS zone",
+        "/subscriptions/.../privateDnsZones/privatelink.eastus.azmk8s.io",
+    ),
+]
 GroupName = Annotated[
     str,
     matches_pattern(
@@ -364,6 +373,12 @@ class AksConfig(Section):
     private_api: bool = Field(
         default=False, description="Whether only the virtual network reaches the API."
     )
+    private_dns_zone: PrivateDnsZone = Field(
+        default="system",
+        description="DNS zone of a private API. `system`: a new zone of AKS. `none`: public DNS with a "
+        "private address. Otherwise the id of an existing zone `privatelink.LOCATION.azmk8s.io` or "
+        "`NAME.privatelink.LOCATION.azmk8s.io`.",
+    )
     administrators: tuple[ObjectId, ...] = Field(
         default=(), description="Object ids of Entra groups that administer the cluster."
     )
@@ -394,6 +409,11 @@ class AksConfig(Section):
     monitoring: MonitoringConfig = Field(
         default_factory=MonitoringConfig, description="Azure Monitor."
     )
+
+    @property
+    def dns_zone_id(self) -> str | None:
+        """The id of the existing DNS zone of a private API; None if there is none."""
+        return self.private_dns_zone if "/" in self.private_dns_zone else None
 
     @property
     def pools(self) -> tuple[AksPool, ...]:

@@ -1,6 +1,7 @@
 """Rules across the keys of a cluster on AKS: network, node pools and upgrades."""
 
 import ipaddress
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
@@ -121,6 +122,23 @@ def _api_access_restricted(ranges: Sequence[str], private: Flag) -> list[ConfigF
         for entry in [f"{path}[{index}]"]
         for fault in wide_range_faults(entry, cidr) or unroutable_faults(entry, cidr)
     ]
+
+
+def _dns_zone_usable(zone: str, private: Flag, location: str) -> list[ConfigFault]:
+    """Check that a DNS zone is set only for a private API, and that AKS accepts its name.
+
+    Source: AKS documentation, "Create a private AKS cluster", 2026-11-24.
+    """
+    path = "cluster.privateDnsZone"
+    if not private and zone != "system":
+        fix = "set cluster.privateApi to true, or remove it"
+        return [ConfigFault(path, zone, "has no effect: cluster.privateApi is false", fix)]
+    parent = f"privatelink.{location}.azmk8s.io"
+    name = zone.rpartition("/")[2]
+    if "/" not in zone or re.fullmatch(rf"([A-Za-z0-9-]{{1,32}}\.)?{re.escape(parent)}", name):
+        return []
+    fix = f"use a zone {parent} or NAME.{parent}, with up to 32 letters, digits and dashes as NAME"
+    return [ConfigFault(path, zone, f"is not a zone for AKS in {location}", fix)]
 
 
 def _pool_names_unused(sizes: Sequence[AksSizeConfig]) -> list[ConfigFault]:
@@ -312,6 +330,9 @@ RULES = (
         _pod_cidr_fits_nodes,
     ),
     ConfigRule(("cluster.authorizedRanges", "cluster.privateApi"), _api_access_restricted, _AKS),
+    ConfigRule(
+        ("cluster.privateDnsZone", "cluster.privateApi", "cluster.location"), _dns_zone_usable, _AKS
+    ),
     _gpu_pool_rule((f"{_GPU}.vmSizes",), _pool_names_unused),
     _gpu_pool_rule((f"{_GPU}.vmSizes",), _vm_sizes_unique),
     _gpu_pool_rule((f"{_GPU}.vmSizes", "job.gpusPerWorker"), _vm_sizes_interchangeable),

@@ -12,21 +12,35 @@ __all__ = ["plugins", "project", "pulumi_program"]
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
+HUB = "/subscriptions/00000000-0000-4000-8000-000000000000/resourceGroups/hub/providers/Microsoft.Network"
 CLUSTER = {
     "kind": "aks",
-    "authorizedRanges": ["203.0.113.0/24"],
+    "privateApi": True,
+    "privateDnsZone": f"{HUB}/privateDnsZones/privatelink.eastus.azmk8s.io",
     "gpuPool": {"vmSizes": [{"name": "t4", "vmSize": "Standard_NC4as_T4_v3"}]},
     "network": {"egress": "userDefinedRouting", "firewallIp": "10.100.0.4"},
 }
 PROGRAM = """
 import sys
 sys.path.insert(0, {root!r})
+import pulumi
+import pulumi_azure_native as azure
 from components.azure.environment import AksEnvironment, AksEnvironmentArgs
 from components.config import from_mapping
 
+provider = azure.Provider("hub", location="eastus")
+opts = pulumi.ResourceOptions(provider=provider)
+hub = azure.resources.ResourceGroup("hub-group", resource_group_name="hub", opts=opts)
+zone = azure.privatedns.PrivateZone(
+    "hub-zone", private_zone_name="privatelink.eastus.azmk8s.io", location="global",
+    resource_group_name=hub.name, opts=opts,
+)
+
 tags = {{"owner": "vision", "costCenter": "4711", "environment": "dev"}}
 config = from_mapping({{"tags": tags, "cluster": {cluster!r}}})
-AksEnvironment("aks", AksEnvironmentArgs(config=config, stack="aks-test"))
+AksEnvironment(
+    "aks", AksEnvironmentArgs(config=config, stack="aks-test"), pulumi.ResourceOptions(depends_on=[zone])
+)
 """
 
 
@@ -44,5 +58,7 @@ def test_all_options_together_are_accepted_and_leave_nothing_behind(project: Clo
     resources = project.resources()
     assert resources["aks-network-subnet"]["inputs"]["routeTable"]
     assert "aks-network-gateway" not in resources
+    host = resources["aks-cluster-cluster"]["outputs"]["privateFQDN"]
+    assert host.endswith(".privatelink.eastus.azmk8s.io")
     project.destroy()
     assert project.account("azure-native") == []

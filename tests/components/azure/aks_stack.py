@@ -9,6 +9,10 @@ from tests.components.recorder import Graph, record
 
 STACK = "aks-test"
 ADMINISTRATORS = "11111111-2222-3333-4444-555555555555"
+ZONE = (
+    "/subscriptions/22222222-3333-4444-5555-666666666666/resourceGroups/hub"
+    "/providers/Microsoft.Network/privateDnsZones/privatelink.eastus.azmk8s.io"
+)
 TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
 CLUSTER = {
     "kind": "aks",
@@ -81,5 +85,10 @@ def full_stack() -> Graph:
 def spoke_stack() -> Graph:
     """Declare a stack in a spoke of a hub-and-spoke network."""
     return declare_aks(
-        cluster={"network": {"egress": "userDefinedRouting", "firewallIp": "10.100.0.4"}}
+        cluster={
+            "network": {"egress": "userDefinedRouting", "firewallIp": "10.100.0.4"},
+            "authorizedRanges": [],
+            "privateApi": True,
+            "privateDnsZone": ZONE,
+        }
     )

@@ -11,7 +11,14 @@ from components.azure import kubeconfig, profiles
 from components.azure.roles import BuiltInRole
 from components.config import AksConfig
 from components.platform.scraping import scrape_job
-from tests.components.azure.aks_stack import ADMINISTRATORS, cluster_of, full_stack, plain_stack
+from tests.components.azure.aks_stack import (
+    ADMINISTRATORS,
+    ZONE,
+    cluster_of,
+    full_stack,
+    plain_stack,
+    spoke_stack,
+)
 from tests.components.recorder import RecordedResource
 
 KUBELET = "everstep-kubelet"
@@ -71,6 +78,31 @@ def test_a_private_api_has_no_authorized_ranges() -> None:
     assert actual.enable_private_cluster is True
     assert actual.private_dns_zone == "system"
     assert actual.authorized_ip_ranges is None
+
+
+def test_without_a_private_zone_the_api_has_a_public_name() -> None:
+    config = config_of(privateApi=True, authorizedRanges=[], privateDnsZone="none")
+
+    actual = profiles.api_access_profile(config, egress=None)
+
+    assert actual.private_dns_zone == "none"
+    assert actual.enable_private_cluster_public_fqdn is True, "no other name resolves"
+    assert profiles.has_public_name(config)
+
+
+def test_the_control_plane_registers_a_private_api_in_the_zone_of_the_hub() -> None:
+    access = spoke_stack().one("ManagedCluster").inputs["apiServerAccessProfile"]
+    roles = {
+        (resource.inputs["roleDefinitionId"].rpartition("/")[2], resource.inputs["scope"])
+        for resource in spoke_stack().of_type("RoleAssignment")
+        if resource.inputs["principalId"] == "everstep-control-plane-principal"
+    }
+
+    assert access == {"enablePrivateCluster": True, "privateDNSZone": ZONE}
+    assert (BuiltInRole.PRIVATE_DNS_ZONE_CONTRIBUTOR.value, ZONE) in roles
+    networks = [scope for role, scope in roles if role == BuiltInRole.NETWORK_CONTRIBUTOR.value]
+    assert any("subnet" not in scope.lower() for scope in networks), "to link the zone"
+    assert spoke_stack().outputs["endpoint"].endswith(".privatelink.eastus.azmk8s.io:443")
 
 
 def test_an_existing_subnet_adds_no_authorized_range() -> None:

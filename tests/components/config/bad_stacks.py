@@ -101,6 +101,19 @@ AKS_POOLS = {
     "a": {"name": "a", "zone": "1", "vmSize": "Standard_NC4as_T4_v3"},
     "b": {"name": "b", "zone": "2", "vmSize": "Standard_NC4as_T4_v3"},
 }
+
+
+def private_api(zone: str) -> dict[str, Any]:
+    """Return the change that makes the API private, with an existing DNS zone."""
+    group = "/subscriptions/22222222-3333-4444-5555-666666666666/resourceGroups/hub"
+    id_ = f"{group}/providers/Microsoft.Network/privateDnsZones/{zone}"
+    return {
+        "cluster.authorizedRanges": [],
+        "cluster.privateApi": True,
+        "cluster.privateDnsZone": id_,
+    }
+
+
 SUBNET = (
     "/subscriptions/22222222-3333-4444-5555-666666666666/resourceGroups/hub"
     "/providers/Microsoft.Network/virtualNetworks/spoke/subnets/nodes"
@@ -691,6 +704,15 @@ CASES = [
         AKS, "cluster.network.subnetId", "default", "not an id of a subnet", "write it as /subscr"
     ),
     wrong_key(AKS, "cluster.authorizedRanges", [], "opens the API", "cluster.privateApi"),
+    wrong_key(AKS, "cluster.privateDnsZone", "none", "cluster.privateApi is false", "remove it"),
+    wrong_key(AKS, "cluster.privateDnsZone", "azmk8s.io", "system, none or an id"),
+    Case(
+        AKS,
+        private_api("privatelink.westeurope.azmk8s.io"),
+        "cluster.privateDnsZone",
+        ("not a zone for AKS in eastus", "privatelink.eastus.azmk8s.io"),
+    ),
+    Case(AKS, private_api("a.b.privatelink.eastus.azmk8s.io"), "cluster.privateDnsZone"),
     Case(
         AKS,
         {"cluster.authorizedRanges": ["0.0.0.0/0"]},
@@ -1623,6 +1645,9 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         },
     ),
     (AKS, {"cluster.authorizedRanges": [], "cluster.privateApi": True}),
+    (AKS, private_api("privatelink.eastus.azmk8s.io")),
+    (AKS, private_api(f"{'a' * 32}.privatelink.eastus.azmk8s.io")),
+    (AKS, {**private_api(""), "cluster.privateDnsZone": "none"}),
     (AKS, {"cluster.gpuPool.vmSizes": _sizes(("abcdefghijkl", "Standard_NC4as_T4_v3"))}),
     (AKS, {"cluster.gpuPool.maxPrice": 0.12345}),
     (AKS, {"cluster.gpuPool.maxPrice": 10}),

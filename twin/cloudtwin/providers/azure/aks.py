@@ -14,7 +14,7 @@ from cloudtwin.providers.azure.aks_pools import (
 from cloudtwin.providers.azure.aks_rules import BAD_REQUEST, CLUSTER_PATH, DOCS, IN_USE
 from cloudtwin.providers.azure.common import TENANT, arm_type, guid, location_of
 from cloudtwin.providers.azure.identity import CLUSTER, IDENTITY
-from cloudtwin.providers.azure.network import SUBNET, to_resource
+from cloudtwin.providers.azure.network import PRIVATE_ZONE, SUBNET, to_resource
 from cloudtwin.providers.conditions import in_range, matches, one_of_values, section, value_rule
 from cloudtwin.providers.inventory import Resource
 from cloudtwin.providers.model import (
@@ -36,9 +36,12 @@ def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
     inputs, location = request.inputs, location_of(request.region)
     version = str(inputs.get("kubernetesVersion") or DEFAULT_VERSION)
     prefix = f"{inputs.get('dnsPrefix') or inputs['resourceName']}-{request.digits('dns', 8)}"
-    is_private = section(inputs, "apiServerAccessProfile").get("enablePrivateCluster")
+    access = section(inputs, "apiServerAccessProfile")
+    zone = str(access.get("privateDNSZone") or "system")
+    is_private = access.get("enablePrivateCluster") and zone != "none"
     host = f"{prefix}.hcp.{location}.azmk8s.io"
-    private_host = f"{prefix}.{request.digits('zone', 12)}.privatelink.{location}.azmk8s.io"
+    system_zone = f"{request.digits('zone', 12)}.privatelink.{location}.azmk8s.io"
+    private_host = f"{prefix}.{zone.rpartition('/')[2] if '/' in zone else system_zone}"
     group = f"MC_{inputs['resourceGroupName']}_{inputs['resourceName']}_{location}"
     return {
         "currentKubernetesVersion": PATCHES.get(version, version),
@@ -117,6 +120,7 @@ RULES = (
     InputRule("network of an AKS cluster", f"{DOCS}, Azure CNI Overlay", rules.network),
     InputRule("data plane of an AKS cluster", f"{DOCS}, Azure CNI powered by Cilium", rules.data_plane),
     InputRule("API access of an AKS cluster", f"{DOCS}, authorized IP ranges", rules.api_access),
+    InputRule("DNS zone of an AKS cluster", f"{DOCS}, private clusters", rules.dns_zone),
     InputRule("identities of an AKS cluster", f"{DOCS}, managed identities", rules.identities),
     InputRule("tier of an AKS cluster", f"{DOCS}, pricing tiers", rules.tier),
     InputRule("autoscaler of a cluster", f"{DOCS}, cluster autoscaler profile", rules.autoscaler),
@@ -133,6 +137,8 @@ PRECONDITIONS = (
                  "RouteTableInvalidNextHop", rules.default_hop),
     Precondition("cluster joins its subnet", f"{DOCS}, managed identities",
                  "LinkedAuthorizationFailed", rules.joins_subnet),
+    Precondition("cluster writes its DNS zone", f"{DOCS}, private clusters",
+                 "CustomPrivateDNSZoneMissingPermissionError", rules.writes_dns_zone),
     Precondition("cluster assigns the kubelet's identity", f"{DOCS}, managed identities",
                  "KubeletIdentityPermissionMissing", rules.assigns_identity),
     Precondition("kubelet's identity consistent", f"{DOCS}, managed identities", BAD_REQUEST,
@@ -164,6 +170,8 @@ TYPES = (
         rules=RULES,
         references=(
             to_resource("agentPoolProfiles.*.vnetSubnetID", SUBNET, IN_USE),
+            Reference("apiServerAccessProfile.privateDNSZone", (PRIVATE_ZONE,), BAD_REQUEST,
+                      external=("system", "none")),
             Reference("identity.userAssignedIdentities.*", (IDENTITY,), "FailedIdentityOperation"),
             Reference("identityProfile.kubeletidentity.resourceId", (IDENTITY,),
                       "FailedIdentityOperation"),

@@ -6,12 +6,14 @@ errors of the AKS REST API, and the issues that the rules name. Read 2026-11.
 """
 
 import ipaddress
+import re
 from collections.abc import Iterable, Mapping
 
 from cloudtwin.providers.azure.common import ZONAL, is_child_of, location_of, parent_of
 from cloudtwin.providers.azure.identity import (
     CLUSTER,
     CONTRIBUTOR,
+    DNS_ZONE_CONTRIBUTOR,
     IDENTITY,
     IDENTITY_OPERATOR,
     NETWORK_CONTRIBUTOR,
@@ -112,6 +114,29 @@ def api_access(inputs: Inputs) -> Iterable[Mistake]:
     for position, address_range in enumerate(ranges if isinstance(ranges, list) else []):
         if isinstance(address_range, str) and (reason := block_error(address_range)):
             yield mistake_at(f"{path}[{position}]", reason)
+
+
+def dns_zone(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield an error for a private DNS zone that AKS does not accept."""
+    access, path = (
+        section(inputs, "apiServerAccessProfile"),
+        "apiServerAccessProfile.privateDNSZone",
+    )
+    zone = access.get("privateDNSZone")
+    if not isinstance(zone, str):
+        return
+    if not access.get("enablePrivateCluster"):
+        yield mistake_at(path, "only a private cluster has a private DNS zone")
+    if zone == "none" and access.get("enablePrivateClusterPublicFQDN") is False:
+        yield mistake_at(path, "without a private zone, the cluster needs its public FQDN")
+    if zone in {"system", "none"}:
+        return
+    parent = f"privatelink.{location_of(inputs.get('location'))}.azmk8s.io"
+    name = zone.rpartition("/")[2]
+    if not re.fullmatch(rf"([A-Za-z0-9-]{{1,32}}\.)?{re.escape(parent)}", name):
+        yield mistake_at(path, f"{name!r} is neither {parent} nor SUBZONE.{parent}")
+    if section(inputs, "identity").get("type") != "UserAssigned":
+        yield mistake_at(path, "a custom private DNS zone needs a UserAssigned control plane")
 
 
 def identities(inputs: Inputs) -> Iterable[Mistake]:
@@ -227,6 +252,22 @@ def joins_subnet(request: ResourceRequest) -> Iterable[str]:
                 f"the control plane's identity may not join {subnet}: it lacks the role Network "
                 "Contributor; let the cluster depend on the role assignment"
             )
+
+
+def writes_dns_zone(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for a custom DNS zone that the control plane may not write or link to its network."""
+    zone = section(request.inputs, "apiServerAccessProfile").get("privateDNSZone")
+    principal = _control_plane(request)
+    if principal is None or not isinstance(zone, str) or "/" not in zone:
+        return
+    if not {DNS_ZONE_CONTRIBUTOR, CONTRIBUTOR, OWNER} & set(
+        granted_roles(request.account, principal, zone)
+    ):
+        yield f"the control plane's identity lacks the role Private DNS Zone Contributor on {zone}"
+    for network in {parent_of(subnet) for subnet in subnets(request.inputs)}:
+        roles = set(granted_roles(request.account, principal, network))
+        if not {NETWORK_CONTRIBUTOR, CONTRIBUTOR, OWNER} & roles:
+            yield f"the control plane's identity lacks the role Network Contributor on {network}"
 
 
 def _kubelet(inputs: Inputs) -> Mapping[str, object]:

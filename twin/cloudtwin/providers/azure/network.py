@@ -21,6 +21,7 @@ from cloudtwin.providers.conditions import (
     is_known,
     lies_in,
     mistake_at,
+    one_of_values,
     overlap,
     section,
     value_rule,
@@ -39,6 +40,7 @@ from cloudtwin.providers.schema.check import Mistake
 NETWORK, SUBNET = "azure-native:network:VirtualNetwork", "azure-native:network:Subnet"
 GATEWAY, ADDRESS = "azure-native:network:NatGateway", "azure-native:network:PublicIPAddress"
 ROUTE_TABLE = "azure-native:network:RouteTable"
+PRIVATE_ZONE = "azure-native:privatedns:PrivateZone"
 SECURITY_GROUP = "azure-native:network:NetworkSecurityGroup"
 VNET_PATH = "Microsoft.Network/virtualNetworks/{virtualNetworkName}"
 SUBNET_PATH = f"{VNET_PATH}/subnets/{{subnetName}}"
@@ -172,6 +174,14 @@ TYPES = (
         rules=(
             value_rule("block of a route", "routes.*.addressPrefix", _route_block, ROUTE_DOCS),
             InputRule("next hop of a route", ROUTE_DOCS, _next_hops),
+        ),
+    ),
+    arm_type(
+        PRIVATE_ZONE, "Microsoft.Network/privateDnsZones/{privateZoneName}", 253, "location",
+        name=(r"([A-Za-z0-9_-]{1,63}\.)+[A-Za-z0-9-]{1,63}", 1), generated=False,
+        rules=(
+            value_rule("location of a private zone", "location", one_of_values("global", "Global"),
+                       "Azure DNS documentation"),
         ),
     ),
     arm_type(

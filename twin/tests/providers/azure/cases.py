@@ -14,12 +14,14 @@ BUDGET = "azure-native:consumption:Budget"
 RG = f"{ROOT}/resourceGroups/g"
 VNET = f"{RG}/providers/Microsoft.Network/virtualNetworks/v"
 ROUTES = f"{RG}/providers/Microsoft.Network/routeTables/r"
+ZONE = f"{RG}/providers/Microsoft.Network/privateDnsZones/privatelink.eastus.azmk8s.io"
 NODES, OTHER_NODES = f"{VNET}/subnets/nodes", f"{VNET}2/subnets/nodes"
 AKS = f"{RG}/providers/Microsoft.ContainerService/managedClusters/c"
 CONTROL = f"{RG}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/control"
 KUBELET = f"{RG}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/kubelet"
 ROLE = f"{ROOT}/providers/Microsoft.Authorization/roleDefinitions/"
 NETWORK_ROLE = f"{ROLE}4d97b98b-1d4f-4787-a291-c67834d212e7"
+DNS_ROLE = f"{ROLE}b12aa53e-6015-4669-85d0-8515ebb3ae7f"
 OPERATOR_ROLE = f"{ROLE}f1a07417-d97a-45cb-824c-7a7467783830"
 GUID = "5b1f5b3a-5d8b-4f7e-9c43-4f0f0ad7f2c1"
 SPOT = {"scaleSetPriority": "Spot", "mode": "User"}
@@ -30,6 +32,11 @@ def pools(pool: Object) -> Object:
         ("name" if key == "agentPoolName" else key): value for key, value in pool.items()
     }
     return {"agentPoolProfiles": [inputs_with_id]}
+
+
+def private(zone: str) -> Object:
+    """Return the profile of a private API with a DNS zone."""
+    return {"apiServerAccessProfile": {"enablePrivateCluster": True, "privateDNSZone": zone}}
 
 
 POOLS: dict[str, tuple[Object, Object, str]] = {
@@ -88,6 +95,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
             ("virtualNetworkName", "everstep", "ever step"),
             ("subnetName", "nodes", "no/des"),
             ("natGatewayName", "everstep", "everstep-"),
+            ("privateZoneName", "privatelink.eastus.azmk8s.io", "private zone"),
             ("routeTableName", "everstep", "everstep-"),
             ("publicIpAddressName", "everstep", "-everstep"),
             ("networkSecurityGroupName", "everstep", "ever step"),
@@ -170,6 +178,12 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"apiServerAccessProfile": {"authorizedIPRanges": ["203.0.113.0/24"], "enablePrivateCluster": True}},
         "private cluster",
     ),
+    "DNS zone of an AKS cluster": (
+        {"location": "eastus", "identity": {"type": "UserAssigned"}, **private(ZONE)},
+        {"location": "westus", "identity": {"type": "UserAssigned"}, **private(ZONE)},
+        "privatelink.westus",
+    ),
+    "location of a private zone": ({"location": "global"}, {"location": "eastus"}, "not one of"),
     "identities of an AKS cluster": (
         {"identity": {"type": "SystemAssigned"}},
         {"identity": {"type": "SystemAssigned"}, "securityProfile": {"workloadIdentity": {"enabled": True}}},
@@ -379,6 +393,12 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "cluster joins its subnet": (
         CLUSTER, CLUSTER_INPUTS, [CONTROL_IDENTITY, assignment("p", NETWORK_ROLE, NODES)],
         [CONTROL_IDENTITY], "Network Contributor",
+    ),
+    "cluster writes its DNS zone": (
+        CLUSTER, {**CLUSTER_INPUTS, **private(ZONE)},
+        [CONTROL_IDENTITY, assignment("p", DNS_ROLE, ZONE), assignment("p", NETWORK_ROLE, VNET)],
+        [CONTROL_IDENTITY, assignment("p", DNS_ROLE, ZONE), assignment("p", NETWORK_ROLE, NODES)],
+        "Network Contributor on",
     ),
     "cluster assigns the kubelet's identity": (
         CLUSTER, KUBELET_CLUSTER, [CONTROL_IDENTITY, KUBELET_IDENTITY, assignment("p", OPERATOR_ROLE, KUBELET)],
