@@ -19,6 +19,7 @@ from everstep.cli.report.move_screen import moves_table, zones_text
 from everstep.cli.report.report import EventRecovery, Report, WorldSize
 from everstep.cli.report.run_record import ARRIVALS, RunRecord, StepRecord
 from everstep.cli.report.spending_screen import spending_screen
+from everstep.cli.report.status import Status, display_end, status_of
 from everstep.cli.report.timeline import NodeState, node_timelines, span, stalled_since, time_cells
 
 GLYPHS = {
@@ -114,7 +115,8 @@ def report_screen(
     report: Report, run: RunRecord, now: float, width: int, cost: Money | None = None
 ) -> RenderableType:
     """Return the whole report, as `everstep report` prints it; `cost` is the cost of the run, if it is known."""
-    parts: list[RenderableType] = [_title(report), Text(), _figures(report), Text()]
+    title = _title(report, stopped=status_of(run, now) is Status.STOPPED)
+    parts: list[RenderableType] = [title, Text(), _figures(report), Text()]
     if report.events:
         parts += [_events_table(report.events, report.started_at or 0.0), Text()]
     if report.moves:
@@ -123,20 +125,22 @@ def report_screen(
         parts += [Text(zones_line), Text()]
     if cost and (spending := spending_screen(cost)):
         parts += [spending, Text()]
-    parts.append(timeline(run, now, width))
+    parts.append(timeline(run, display_end(run, now), width))
     if report.goodput:
         screen = seconds_screen(report.goodput, report.seconds, report.restart_estimate, width)
         parts += [Text(), screen]
     return Group(*parts)
 
 
-def _title(report: Report) -> Text:
+def _title(report: Report, *, stopped: bool = False) -> Text:
     title = Text()
     title.append(report.job or "no training yet", style="bold")
     if report.model:
         title.append(f"  {report.model} on {report.dataset}")
     if report.finished:
         title.append("  finished", style="bold green")
+    elif stopped:
+        title.append("  stopped", style="bold red")
     elif report.steps:
         title.append("  training", style="bold yellow")
     return title

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from everstep.cli.report import report as reports
 from everstep.cli.report.goodput import counted_steps
@@ -11,26 +10,8 @@ from everstep.cli.report.page.chart import Point
 from everstep.cli.report.page.incidents import Incident, incidents
 from everstep.cli.report.report import Report
 from everstep.cli.report.run_record import RunRecord
-from everstep.cli.report.timeline import (
-    NodeState,
-    NodeTimeline,
-    node_timelines,
-    span,
-    stalled_since,
-)
-
-SILENT_SECONDS = 120.0
-"""Time without a journal entry after which an unfinished training counts as stopped."""
-
-
-class Status(StrEnum):
-    """State of the training as a whole."""
-
-    NOT_STARTED = "not started"
-    TRAINING = "training"
-    REGROUPING = "regrouping"
-    STOPPED = "stopped"
-    FINISHED = "finished"
+from everstep.cli.report.status import Status, display_end, status_of
+from everstep.cli.report.timeline import NodeState, NodeTimeline, node_timelines, span
 
 
 @dataclass(frozen=True)
@@ -90,35 +71,23 @@ def build_page(run: RunRecord, now: float, billing: Billing | None = None) -> Pa
         billing: billing of the run; None if unknown.
     """
     report = reports.build(run)
-    status = _status(run, now, finished=report.finished)
-    last_entry = run.entries[-1].at if run.entries else None
-    display_end = last_entry if status is Status.STOPPED and last_entry else now
-    start, end = span(run, display_end)
+    shown_until = display_end(run, now)
+    start, end = span(run, shown_until)
     return Page(
         report=report,
-        status=status,
+        status=status_of(run, now),
         now=now,
         start=start,
         end=end,
-        lanes=tuple(_lane(timeline) for timeline in node_timelines(run, display_end)),
+        lanes=tuple(_lane(timeline) for timeline in node_timelines(run, shown_until)),
         pauses=tuple((last.at, first.at) for last, first in run.pauses),
         steps=_steps(run),
         losses=tuple((step.at, step.loss) for step in run.steps if step.loss is not None),
         evaluations=_evaluations(run),
         incidents=incidents(run, report.events, report.moves),
-        money=money(run, display_end, billing) if billing and run.starts else None,
-        last_entry=last_entry,
+        money=money(run, shown_until, billing) if billing and run.starts else None,
+        last_entry=run.entries[-1].at if run.entries else None,
     )
-
-
-def _status(run: RunRecord, now: float, *, finished: bool) -> Status:
-    if finished:
-        return Status.FINISHED
-    if not run.starts:
-        return Status.NOT_STARTED
-    if now - run.entries[-1].at > SILENT_SECONDS:
-        return Status.STOPPED
-    return Status.TRAINING if stalled_since(run) is None else Status.REGROUPING
 
 
 def _lane(timeline: NodeTimeline) -> Lane:

@@ -7,10 +7,11 @@ from importlib import metadata, resources
 from everstep.cli.durations import clock
 from everstep.cli.report.page import chart, moves_view, sections
 from everstep.cli.report.page.markup import Html, data_block, element, join
-from everstep.cli.report.page.model import Page, Status
+from everstep.cli.report.page.model import Page
 from everstep.cli.report.page.timeline_view import STATE_WORDS, legend, tenths, timeline
 from everstep.cli.report.page.verdict import verdict
 from everstep.cli.report.page.words import percent, utc
+from everstep.cli.report.status import Status
 from everstep.cli.report.timeline import NodeState
 
 INSPECTOR_POINTS = 4000

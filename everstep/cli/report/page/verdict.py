@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from everstep.cli.durations import clock
 from everstep.cli.report.money import Money, usd
 from everstep.cli.report.page.incidents import Incident, losses
-from everstep.cli.report.page.model import Page, Status
+from everstep.cli.report.page.model import Page
 from everstep.cli.report.page.words import seconds
+from everstep.cli.report.status import Status
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,18 @@ def test_without_colour_every_state_has_a_distinct_glyph(drill_run: RecordedRun)
         assert glyph in text
 
 
+def test_a_run_that_has_stopped_says_so_and_its_timeline_ends_with_its_last_step() -> None:
+    recorded_run = RecordedRun().form("gpu-0", "gpu-1", "gpu-2").train(60)
+    run, later = recorded_run.run(), recorded_run.now + 40 * 24 * 3600
+
+    text = render(report_screen(reports.build(run), run, later, 100))
+
+    assert "stopped" in text.splitlines()[0]
+    assert "960:00" not in text, "forty days without a step are not part of the training"
+    current = render(report_screen(reports.build(run), run, recorded_run.now, 100))
+    assert "training" in current.splitlines()[0]
+
+
 @pytest.mark.parametrize("width", [40, 80, 100, 200])
 def test_no_line_of_the_timeline_is_wider_than_the_terminal(
     width: int, drill_run: RecordedRun

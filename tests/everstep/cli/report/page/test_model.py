@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from everstep.cli.report.money import Billing
 from everstep.cli.report.page.incidents import Incident, Tone
-from everstep.cli.report.page.model import SILENT_SECONDS, Page, Status, build_page
+from everstep.cli.report.page.model import Page, build_page
 from everstep.cli.report.page.render import render
 from everstep.cli.report.page.verdict import verdict
 from everstep.cli.report.run_record import RunRecord, assemble
+from everstep.cli.report.status import SILENT_SECONDS, Status
 from tests.everstep.cli.recorded_run import RecordedRun
 from tests.everstep.cli.report.test_money import RATES
 
