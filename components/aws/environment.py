@@ -37,6 +37,7 @@ from components.aws.autoscaler import EksAutoscaler, EksAutoscalerArgs, prioriti
 from components.aws.cluster import EksCluster, EksClusterArgs
 from components.aws.data_access import EksDataAccess, EksDataAccessArgs
 from components.aws.fsx import Fsx, FsxArgs
+from components.aws.iam import with_account_rules
 from components.aws.network import ExistingVpc, Vpc, VpcArgs
 from components.aws.node_groups import (
     GPU_PLACEMENT,
@@ -87,9 +88,12 @@ class EksEnvironment(Component):
     def __init__(
         self, name: str, args: EksEnvironmentArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
-        super().__init__("environment:Eks", name, opts)
         self._args, self._config = args, args.config
         self._cluster_config = as_kind(args.config.cluster, EksConfig)
+        inherited = pulumi.ResourceOptions(
+            transformations=[with_account_rules(self._cluster_config.iam)]
+        )
+        super().__init__("environment:Eks", name, pulumi.ResourceOptions.merge(opts, inherited))
         self._tags = args.config.tags_for(args.stack)
         self._aws = self._declare_provider()
         if args.registry_only:

@@ -1,4 +1,4 @@
-"""IAM policy documents in which every action and resource is explicit.
+"""IAM: policy documents in which every action and resource is explicit, and the rules of an account for roles.
 
 AWS's own examples allow `service:*` on `*`. This module refuses a statement with a wildcard action. A
 statement on all resources may only read, since most Describe and List actions cannot be restricted to a
@@ -6,15 +6,22 @@ resource.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 
+from components.config import EksIamConfig
+
 READ_PREFIXES = ("Describe", "List", "Get")
 ALL_RESOURCES = "*"
 POD_IDENTITY = "pods.eks.amazonaws.com"
+ROLE, POLICY = "aws:iam/role:Role", "aws:iam/policy:Policy"
+
+Transformation = Callable[
+    [pulumi.ResourceTransformationArgs], pulumi.ResourceTransformationResult | None
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,3 +84,25 @@ def trust_policy(service: str) -> str:
         actions.append("sts:TagSession")
     statement = {"Effect": "Allow", "Action": actions, "Principal": {"Service": service}}
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+
+def with_account_rules(config: EksIamConfig) -> Transformation:
+    """Return the transformation that gives every role its boundary, and every role and policy its path.
+
+    A transformation, so that no role of a component can be forgotten: one role without its boundary fails the
+    whole update in an account that requires it.
+    """
+    path = {} if config.path == "/" else {"path": config.path}
+    boundary = (
+        {"permissions_boundary": config.permissions_boundary} if config.permissions_boundary else {}
+    )
+    inputs = {ROLE: {**path, **boundary}, POLICY: path}
+
+    def transform(
+        args: pulumi.ResourceTransformationArgs,
+    ) -> pulumi.ResourceTransformationResult | None:
+        if args.type_ not in inputs:
+            return None
+        return pulumi.ResourceTransformationResult({**args.props, **inputs[args.type_]}, args.opts)
+
+    return transform

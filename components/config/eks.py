@@ -82,6 +82,24 @@ IamArn = Annotated[
         "arn:aws:iam::123456789012:role/platform",
     ),
 ]
+PolicyArn = Annotated[
+    str,
+    matches_pattern(
+        r"arn:aws[a-z-]*:iam::([0-9]{12}|aws):policy/([!-~]+/)?[\w+=,.@-]{1,128}",
+        "an ARN of an IAM policy",
+        "arn:aws:iam::123456789012:policy/boundary",
+    ),
+]
+# IAM API Reference, CreateRole and CreatePolicy, 2026-11: the form that both accept.
+IamPath = Annotated[
+    str,
+    matches_pattern(
+        r"(/[A-Za-z0-9.,+@=_-]+)*/",
+        "an IAM path: / or a path that begins and ends with /",
+        "/everstep/",
+        max_length=512,
+    ),
+]
 AccountId = Annotated[
     str,
     matches_pattern(
@@ -283,6 +301,20 @@ class EksMonitoringConfig(Section):
     )
 
 
+class EksIamConfig(Section):
+    """What an account's rules require of the IAM roles that a stack creates."""
+
+    permissions_boundary: PolicyArn | None = Field(
+        default=None,
+        description="ARN of the policy that is the permissions boundary of every role; absent: none.",
+    )
+    path: IamPath = Field(
+        default="/",
+        description="Path of every role, such as `/everstep/`. Another path replaces the roles, the cluster and "
+        "its nodes.",
+    )
+
+
 class EksConfig(Section):
     """A cluster on AWS: VPC, EKS, an on-demand system pool and a GPU spot pool."""
 
@@ -314,6 +346,9 @@ class EksConfig(Section):
         default=(),
         description="IAM users and roles that administer the cluster, including the identity that runs "
         "`pulumi up`; if empty, the creator becomes administrator.",
+    )
+    iam: EksIamConfig = Field(
+        default_factory=EksIamConfig, description="The IAM roles that the stack creates."
     )
     log_retention_days: Annotated[int, AfterValidator(_is_offered)] = Field(
         default=30, description="Retention of the control plane's logs, in days."

@@ -122,6 +122,15 @@ def _administrators_unique(arns: Sequence[str]) -> list[ConfigFault]:
     return duplicate_faults("cluster.administrators", arns)
 
 
+def _boundary_in_account(boundary: str | None, account: str | None) -> list[ConfigFault]:
+    """Check that the permissions boundary is a policy of the stack's account or of AWS."""
+    if boundary is None or account is None or boundary.split(":")[4] in (account, "aws"):
+        return []
+    rule = f"is a policy of another account than cluster.account ({account})"
+    fix = "name a policy of that account, or correct the account"
+    return [ConfigFault("cluster.iam.permissionsBoundary", boundary, rule, fix)]
+
+
 def _system_counts(nodes: int, maximum: int) -> list[ConfigFault]:
     """Check the node counts of the system pool."""
     return count_faults("cluster.systemPool", minimum=1, nodes=nodes, maximum=maximum)
@@ -259,6 +268,7 @@ RULES = (
     ),
     ConfigRule(("cluster.publicAccess",), _public_access_narrow, _EKS),
     ConfigRule(("cluster.administrators",), _administrators_unique, _EKS),
+    ConfigRule(("cluster.iam.permissionsBoundary", "cluster.account"), _boundary_in_account, _EKS),
     ConfigRule(("cluster.systemPool.nodes", "cluster.systemPool.maxNodes"), _system_counts, _EKS),
     ConfigRule(("cluster.systemPool.instanceTypes",), _system_types_fit, _EKS),
     ConfigRule(

@@ -31,6 +31,8 @@ ECR = re.compile(
 )
 METRICS = ("aws:amp/workspace:Workspace", "aws:amp/ruleGroupNamespace:RuleGroupNamespace")
 BUDGET = ("aws:budgets/budget:Budget",)
+SET_BOUNDARY = "iam:PutRolePermissionsBoundary"
+LINK = "iam:CreateServiceLinkedRole"  # acts on roles of AWS, whose path AWS prescribes
 QUOTA_PAGE = "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code"
 
 
@@ -121,10 +123,21 @@ def permissions(
     account: AwsAccount, config: "StackConfig", cluster: "EksConfig"
 ) -> Iterator[AccountCheck]:
     """Check that the caller's policies allow all actions of a stack."""
-    actions = all_actions(without=_unused_types(config, cluster))
-    denied = account.denied_actions(actions)
+    boundary = cluster.iam.permissions_boundary
+    actions = {*all_actions(without=_unused_types(config, cluster))}
+    if boundary:
+        actions.add(SET_BOUNDARY)
+    role_actions = {action for action in actions if action.startswith("iam:") and action != LINK}
+    denied = account.denied_actions(actions - role_actions) + account.denied_actions(
+        role_actions,
+        resource=f"arn:aws:iam::{account.caller.account}:role{cluster.iam.path}{cluster.name}-cluster",
+        context={"iam:PermissionsBoundary": boundary} if boundary else None,
+    )
     observed = f"{len(actions)} actions allowed" if not denied else f"denied: {', '.join(denied)}"
-    fix = "Allow these actions; docs/eks.md lists them by type of resource."
+    fix = (
+        "Allow these actions; docs/eks.md lists them by type of resource. If the account requires a boundary or a path "
+        "of roles, set cluster.iam."
+    )
     yield AccountCheck("permissions", not denied, observed, "", fix)
 
 

@@ -174,12 +174,28 @@ class AwsAccount:
             return None
         return {str(tag["Key"]): str(tag["Value"]) for tag in response["Role"].get("Tags") or ()}
 
-    def denied_actions(self, actions: Iterable[str]) -> list[str]:
-        """Return the actions that the caller's policies do not allow."""
+    def denied_actions(
+        self,
+        actions: Iterable[str],
+        *,
+        resource: str = "*",
+        context: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Return the actions that the caller's policies do not allow.
+
+        Args:
+            actions: names of actions.
+            resource: ARN on which they act; `*`: all resources.
+            context: condition key -> value of the requests, such as iam:PermissionsBoundary.
+        """
         source = self.caller.arn
         if self.caller.role:
             role = self._call("iam", "GetRole", RoleName=self.caller.role)
             source = str(role["Role"]["Arn"])
+        entries = [
+            {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
+            for key, value in (context or {}).items()
+        ]
         required = sorted(actions)
         denied: list[str] = []
         for start in range(0, len(required), ACTIONS_PER_SIMULATION):
@@ -188,6 +204,8 @@ class AwsAccount:
                 "SimulatePrincipalPolicy",
                 PolicySourceArn=source,
                 ActionNames=required[start : start + ACTIONS_PER_SIMULATION],
+                ResourceArns=[resource],
+                ContextEntries=entries,
                 MaxItems=1000,
             )
             denied += [

@@ -238,6 +238,34 @@ CASES = [
         "cluster.administrators[1]",
         ("listed twice", "remove one"),
     ),
+    wrong_key(
+        EKS,
+        "cluster.iam.permissionsBoundary",
+        "boundary",
+        "not an ARN of an IAM policy",
+        "write it as arn:aws:iam::",
+    ),
+    wrong_key(
+        EKS,
+        "cluster.iam.permissionsBoundary",
+        "arn:aws:iam::123456789012:role/boundary",
+        "not an ARN of an IAM policy",
+    ),
+    Case(
+        EKS,
+        {
+            "cluster.account": "999999999999",
+            "cluster.iam.permissionsBoundary": "arn:aws:iam::123456789012:policy/boundary",
+        },
+        "cluster.iam.permissionsBoundary",
+        ("policy of another account", "cluster.account (999999999999)", "name a policy of that"),
+    ),
+    wrong_key(EKS, "cluster.iam.path", "everstep", "begins and ends with /", "write it as /ever"),
+    wrong_key(EKS, "cluster.iam.path", "/everstep", "not an IAM path", "write it as /everstep/"),
+    wrong_key(EKS, "cluster.iam.path", "/a//b/", "not an IAM path"),
+    wrong_key(
+        EKS, "cluster.iam.path", f"/{'p' * 511}/", "513 characters; the maximum is 512", "shorten"
+    ),
     wrong_key(EKS, "cluster.logRetentionDays", 31, "not a retention period", "use one of 1, 3, 5"),
     wrong_key(
         EKS, "cluster.name", "Everstep_Prod", "not a name of a cluster", "write it as everstep-dev"
@@ -1671,6 +1699,18 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (LOCAL, {"job.command": ["./train"], "job.maxReplicas": 50, "job.gpusPerWorker": 8}),
     (LOCAL, {"job.resources.sharedMemory": "2147M"}),
     (LOCAL, {"job.resources.sharedMemory": "2097151Ki"}),
+    (
+        EKS,
+        {
+            "cluster.iam": {
+                "path": f"/{'p' * 510}/",
+                "permissionsBoundary": "arn:aws:iam::aws:policy/PowerUserAccess",
+            },
+            "cluster.account": "999999999999",
+        },
+    ),
+    (EKS, {"cluster.iam.path": "/"}),
+    (EKS, {"cluster.iam.permissionsBoundary": "arn:aws-us-gov:iam::123456789012:policy/a/b+c"}),
     (ON_PLATFORM, {"platformStack.priority": -10}),
     (ON_PLATFORM, {"platformStack.priority": 999_999, "job.maxReplicas": 9}),
     (LOCAL, {"job.resources.memory": "2G", "job.resources.sharedMemory": "1.8Gi"}),

@@ -117,6 +117,8 @@ def _require_target(kind: ResourceType, reference: Reference, request: ResourceR
     for value in values_at(reference.path, request.inputs):
         if str(value).startswith(reference.external or ("\0",)):
             continue
+        if reference.required not in str(value):
+            continue
         if request.account.find(reference.tokens, value, reference.key) is None:
             target = " or ".join(sorted(token.rpartition(":")[2] for token in reference.tokens))
             raise CloudError(

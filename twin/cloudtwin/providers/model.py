@@ -151,6 +151,8 @@ class Reference:
         in_use_code: error code if the resource is deleted first; empty if that is allowed.
         key: `id`, or the output that the value equals.
         external: prefixes of values that belong to the cloud itself and always exist.
+        required: text in every value that must exist, such as the account in an ARN; other values are taken to
+            exist, because the twin has only its own account.
     """
 
     path: str
@@ -159,6 +161,7 @@ class Reference:
     in_use_code: str = ""
     key: str = "id"
     external: tuple[str, ...] = ()
+    required: str = ""
 
 
 @dataclass(frozen=True)

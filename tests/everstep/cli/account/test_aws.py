@@ -31,6 +31,7 @@ ACCOUNT, STACK = "123456789012", "eks-test"
 SESSION = f"arn:aws:sts::{ACCOUNT}:assumed-role/platform/me"
 TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
 ECR = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/everstep/trainer"
+BOUNDARY = f"arn:aws:iam::{ACCOUNT}:policy/boundary"
 BUDGET = {"monthlyUsd": 900, "email": "vision@example.com"}
 SPOT_QUOTA, STANDARD_QUOTA = "L-3819A6DF", "L-1216C47A"
 CLUSTER_CONFIG: dict[str, Any] = {
@@ -139,6 +140,12 @@ CASES: dict[str, Case] = {
         {"sections": {"cost": {"budget": BUDGET}}},
         {"denied": frozenset({"budgets:ModifyBudget"})}, "", ("denied: budgets:ModifyBudget",), True,
     ),
+    "new roles need a boundary": (
+        {}, {"role_boundary": BOUNDARY}, "", ("denied: iam:CreateRole", "set cluster.iam"), True,
+    ),
+    "new roles need a path": (
+        {}, {"role_path": "/team/"}, "", ("denied: iam:CreateRole", "set cluster.iam"), True,
+    ),
     "the simulation is not allowed": (
         {}, {"denied": frozenset({"iam:SimulatePrincipalPolicy"})}, "",
         ("not checked: iam:SimulatePrincipalPolicy: AccessDenied", "Allow iam:Sim"), False,
@@ -200,6 +207,24 @@ def test_a_fault_of_the_account_names_its_field_and_fix(doctor: Doctor, name: st
     checks = check_case(doctor, CASES[name])
 
     assert len(checks) == 1 or name == "an action is denied", checks
+
+
+def test_roles_are_simulated_with_the_boundary_and_path_of_the_stack(doctor: Doctor) -> None:
+    rules = {"permissionsBoundary": BOUNDARY, "path": "/team/"}
+
+    checks = doctor(cluster={"iam": rules}, role_boundary=BOUNDARY, role_path="/team/")
+
+    assert failed_checks(checks) == []
+
+
+def test_a_boundary_needs_the_permission_to_set_it(doctor: Doctor) -> None:
+    denied = frozenset({"iam:PutRolePermissionsBoundary"})
+    rules = {"permissionsBoundary": BOUNDARY}
+
+    check = only_failed_check(doctor(cluster={"iam": rules}, denied=denied, role_boundary=BOUNDARY))
+
+    assert check.observed == "denied: iam:PutRolePermissionsBoundary"
+    assert failed_checks(doctor(denied=denied)) == [], "a stack without one never sets it"
 
 
 def test_an_administrator_of_another_account_is_named(doctor: Doctor) -> None:

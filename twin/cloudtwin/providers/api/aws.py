@@ -30,6 +30,7 @@ from cloudtwin.providers.inventory import Inventory
 
 AwsResponse: TypeAlias = Mapping[str, Any]
 JSON_SERVICES = frozenset({"eks", "logs", "servicequotas", "ecr"})
+ALL_RESOURCES = "*"
 DEFAULT_QUOTA = 0.0  # GPU quota of a new account
 STANDARD_QUOTA = 64.0
 STANDARD_CODES = frozenset({"L-1216C47A", "L-34B43A08"})
@@ -53,6 +54,8 @@ class AccountFacts:
         account: its account, twelve digits.
         expired: True if its credentials are no longer valid.
         denied: actions that its policies do not allow; all requests for them are refused.
+        role_boundary: permissions boundary that its policies require of a new role; empty: none.
+        role_path: path that its policies require of a new role.
         not_offered: pairs of instance type and zone without an offering.
         unavailable_zones: zones that the account cannot use.
         zone_ids: ids of zones that differ from the usual order.
@@ -64,6 +67,8 @@ class AccountFacts:
     account: str = ACCOUNT
     expired: bool = False
     denied: frozenset[str] = frozenset()
+    role_boundary: str = ""
+    role_path: str = "/"
     not_offered: frozenset[tuple[str, str]] = frozenset()
     unavailable_zones: frozenset[str] = frozenset()
     zone_ids: Mapping[str, str] = field(default_factory=dict)
@@ -237,12 +242,13 @@ class AwsApi:
             reason = f"The role with name {name} cannot be found."
             raise AwsError("NoSuchEntity", reason, HTTPStatus.NOT_FOUND)
         tags = (resource.outputs.get("tagsAll") if resource else None) or {}
+        path = (resource.inputs.get("path") if resource else None) or "/"
         return {
             "Role": {
                 "RoleName": name,
-                "Path": "/",
+                "Path": path,
                 "RoleId": "AROACLOUDTWIN",
-                "Arn": f"arn:aws:iam::{self.facts.account}:role/{name}",
+                "Arn": f"arn:aws:iam::{self.facts.account}:role{path}{name}",
                 "CreateDate": "2026-01-01T00:00:00Z",
                 "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
             }
@@ -250,17 +256,27 @@ class AwsApi:
 
     def simulation(self, request: AwsRequest) -> AwsResponse:
         """Return the decision of the caller's policies for each action."""
+        resources = request.list_members("ResourceArns")
+        denied = {*self.facts.denied}
+        if not self._allows_role(request, resources[0] if resources else ALL_RESOURCES):
+            denied.add("iam:CreateRole")
         return {
             "IsTruncated": "false",
             "EvaluationResults": [
                 {
                     "EvalActionName": action,
                     "EvalResourceName": "*",
-                    "EvalDecision": "implicitDeny" if action in self.facts.denied else "allowed",
+                    "EvalDecision": "implicitDeny" if action in denied else "allowed",
                 }
                 for action in request.list_members("ActionNames")
             ],
         }
+
+    def _allows_role(self, request: AwsRequest, resource: str) -> bool:
+        """Return True if the caller's policies allow a role of this ARN with the request's boundary."""
+        boundary = request.arguments.get("ContextEntries.member.1.ContextKeyValues.member.1", "")
+        has_path = resource == ALL_RESOURCES or f":role{self.facts.role_path}" in resource
+        return boundary == self.facts.role_boundary and has_path
 
     def image_details(self, request: AwsRequest) -> AwsResponse:
         """Return the details of a repository if it has all images of the request."""

@@ -19,6 +19,7 @@ from cloudtwin.providers.schema.model import ResourceSchema
 
 ACCOUNT = "123456789012"  # the account of AWS's own examples
 CALLER = f"arn:aws:iam::{ACCOUNT}:user/cloudtwin"
+IN_ACCOUNT = f":{ACCOUNT}:"  # part of every ARN in the twin's account
 DEPENDENCY = "DependencyViolation"
 CREATION_TIME = "2026-01-01T00:00:00Z"
 OBJECT = "aws:s3/bucketObjectv2:BucketObjectv2"

@@ -5,16 +5,17 @@ Sources: IAM User Guide ("IAM and STS quotas"), IAM API Reference (DeleteConflic
 
 # ruff: noqa: S106  (a token is the name of a type, not a password)
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
-from cloudtwin.providers.aws.common import CREATION_TIME, arn, id_from
+from cloudtwin.providers.aws.common import CREATION_TIME, IN_ACCOUNT, arn, id_from
 from cloudtwin.providers.aws.policies import ATTACHMENT, ROLE, document_rule
 from cloudtwin.providers.conditions import in_range, matches, value_rule
 from cloudtwin.providers.model import (
     Naming,
     Precondition,
     Reference,
+    RequestCheck,
     ResourceRequest,
     ResourceType,
 )
@@ -40,11 +41,16 @@ AWS_POLICIES = frozenset({
 })  # fmt: skip
 
 
-def _aws_policy_exists(request: ResourceRequest) -> Iterable[str]:
-    policy = str(request.inputs["policyArn"])
-    name = policy.removeprefix(AWS_POLICY_PREFIX)
-    if policy.startswith(AWS_POLICY_PREFIX) and name not in AWS_POLICIES:
-        yield f"Policy {policy} does not exist or is not attachable{nearest(name, AWS_POLICIES)}"
+def _aws_policy_exists(path: str) -> RequestCheck:
+    """Return a check that the policy of AWS at a path, if it is one, exists."""
+
+    def violations(request: ResourceRequest) -> Iterator[str]:
+        policy = str(request.inputs.get(path) or "")
+        name = policy.removeprefix(AWS_POLICY_PREFIX)
+        if policy.startswith(AWS_POLICY_PREFIX) and name not in AWS_POLICIES:
+            yield f"Policy {policy} does not exist or is not attachable{nearest(name, AWS_POLICIES)}"
+
+    return violations
 
 
 def _describe_role(request: ResourceRequest) -> dict[str, Any]:
@@ -74,7 +80,26 @@ TYPES = (
         defaults={"maxSessionDuration": 3600, "path": "/", "forceDetachPolicies": False},
         naming=Naming(max_length=MAX_ROLE_NAME),
         immutable=("path", "namePrefix"),
-        rules=(document_rule("trust policy of a role", "assumeRolePolicy", "trust"),),
+        rules=(
+            document_rule("trust policy of a role", "assumeRolePolicy", "trust"),
+            value_rule(
+                "permissions boundary of a role", "permissionsBoundary",
+                matches(r"arn:aws[a-z-]*:iam::(\d{12}|aws):policy/.+", "is not the ARN of a policy"),
+                "IAM API, CreateRole",
+            ),
+        ),
+        references=(
+            Reference(
+                "permissionsBoundary", (POLICY,), NOT_FOUND, "DeleteConflict", "arn",
+                required=IN_ACCOUNT,
+            ),
+        ),
+        preconditions=(
+            Precondition(
+                "boundary of AWS exists", "AWS Managed Policy Reference", NOT_FOUND,
+                _aws_policy_exists("permissionsBoundary"),
+            ),
+        ),
         unique_code=EXISTS,
     ),
     ResourceType(
@@ -103,7 +128,8 @@ TYPES = (
         ),
         preconditions=(
             Precondition(
-                "policy of AWS exists", "AWS Managed Policy Reference", NOT_FOUND, _aws_policy_exists
+                "policy of AWS exists", "AWS Managed Policy Reference", NOT_FOUND,
+                _aws_policy_exists("policyArn"),
             ),
         ),
         unique_code=EXISTS,

@@ -95,6 +95,11 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "IPv4 source of a rule": ({"cidrIpv4": "10.0.0.0/8"}, {"cidrIpv4": "10.0.0.1/8"}, "host bits"),
     "IPv6 source of a rule": ({"cidrIpv6": "::/0"}, {"cidrIpv6": "10.0.0.0/8"}, "IPv6"),
     "trust policy of a role": ({"assumeRolePolicy": TRUST}, {"assumeRolePolicy": IDENTITY_DOCUMENT}, "Principal"),
+    "permissions boundary of a role": (
+        {"permissionsBoundary": arn("iam", "policy/team/boundary")},
+        {"permissionsBoundary": arn("iam", "role/boundary")},
+        "not the ARN of a policy",
+    ),
     "groups of rules": (
         {"data": "groups: [{name: g, rules: [{record: up:sum, expr: sum(up)}]}]"},
         {"data": "groups: [{name: g, rules: []}]"},
@@ -409,6 +414,9 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         ATTACHMENT, {"policyArn": "arn:aws:iam::aws:policy/AmazonEKSClusterPolicie"},
         [], [], "did you mean AmazonEKSClusterPolicy",
     ),
+    "boundary of AWS exists": (
+        ROLE, {"permissionsBoundary": "arn:aws:iam::aws:policy/PowerUser"}, [], [], "does not exist",
+    ),
     "placement group exists": (
         TEMPLATE, {"placement": {"groupName": "near"}}, [resource(PLACEMENT, "near", {})], [], "unknown",
     ),
@@ -476,7 +484,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
                                [resource(SYSTEM, "fs-1", {"deploymentType": "SCRATCH_2"})],
                                [resource(SYSTEM, "fs-1", {})], "SCRATCH_1"),
 }  # fmt: skip
-NEVER_HOLDS = {"policy of AWS exists"}  # no account makes it pass
+NEVER_HOLDS = {"policy of AWS exists", "boundary of AWS exists"}  # no account makes them pass
 CHANGE_RULES = {  # see test_changes.py
     "version steps of a cluster", "nodes before the next version", "version of nodes never lower",
     "a file system grows",

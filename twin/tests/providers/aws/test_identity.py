@@ -1,0 +1,56 @@
+"""Roles, policies and keys of the twin's AWS."""
+
+import json
+
+import pytest
+from cloudtwin.providers.aws.common import arn
+from cloudtwin.providers.aws.identity import POLICY
+from cloudtwin.providers.aws.policies import ROLE
+from cloudtwin.providers.errors import CloudError
+
+from twin.tests.providers.offline import Provider, provider
+
+__all__ = ["provider"]
+
+ASSUME = {
+    "Effect": "Allow",
+    "Action": "sts:AssumeRole",
+    "Principal": {"Service": "eks.amazonaws.com"},
+}
+TRUST = json.dumps({"Statement": [ASSUME]})
+ANYTHING = json.dumps(
+    {"Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}]}
+)
+
+
+def make_role(provider: Provider, **inputs: object) -> None:
+    provider.make(ROLE, "r", name="r", assumeRolePolicy=TRUST, **inputs)
+
+
+def test_the_arn_of_a_role_has_its_path(provider: Provider) -> None:
+    make_role(provider, path="/everstep/")
+
+    (role,) = provider.account.read().all(ROLE)
+    assert role.outputs["arn"] == arn("iam", "role/everstep/r")
+
+
+def test_a_boundary_of_the_account_must_exist(provider: Provider) -> None:
+    boundary = arn("iam", "policy/boundary")
+
+    with pytest.raises(CloudError, match="does not exist in the account"):
+        make_role(provider, permissionsBoundary=boundary)
+    provider.make(POLICY, "boundary", name="boundary", policy=ANYTHING)
+    make_role(provider, permissionsBoundary=boundary)
+    with pytest.raises(CloudError, match="still uses it"):
+        provider.drop(POLICY, boundary)
+
+
+def test_a_boundary_of_another_account_is_taken_to_exist(provider: Provider) -> None:
+    make_role(provider, permissionsBoundary="arn:aws:iam::111122223333:policy/boundary")
+
+
+@pytest.mark.parametrize("path", ["everstep", "/everstep", "everstep/", f"/{'p' * 511}/"])
+def test_a_path_of_another_form_is_refused(provider: Provider, path: str) -> None:
+    _, mistakes = provider.check_inputs(ROLE, "r", assumeRolePolicy=TRUST, path=path)
+
+    assert any(mistake.startswith("('path',)") for mistake in mistakes), mistakes
