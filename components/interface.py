@@ -14,8 +14,8 @@ import pulumi_kubernetes as kubernetes
 from pulumi_kubernetes import core
 
 from components.config import PoolConfig, TolerationConfig
+from everstep.catalog.names import MOUNT
 
-MOUNT = "/everstep"
 _VOLUME = "everstep"
 DATA_ACCOUNT = "data-preparation"
 """ServiceAccount of the data preparation, if it has its own identity; clouds trust this name."""

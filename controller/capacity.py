@@ -15,12 +15,10 @@ from kubernetes.utils.quantity import parse_quantity
 from controller.objects import Node
 from controller.pods import REQUIRED
 from controller.tolerations import tolerates_all
+from everstep.catalog.names import FINISHED_PHASES, HOSTNAME_LABEL
 
 Json = Mapping[str, Any]
 Quantities = Mapping[str, Decimal]
-
-HOSTNAME = "kubernetes.io/hostname"
-FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 def count_schedulable(pod: Json, nodes: Iterable[Node], pods: Sequence[Json]) -> int:
@@ -114,7 +112,7 @@ def _anti_affinity_labels(pod: Json) -> list[Json]:
     return [
         term["labelSelector"]["matchLabels"]
         for term in terms
-        if term.get("topologyKey") == HOSTNAME
+        if term.get("topologyKey") == HOSTNAME_LABEL
         and (term.get("labelSelector") or {}).get("matchLabels")
     ]
 

@@ -14,12 +14,12 @@ from controller.pods import buys_on_demand, exclude_on_demand, owner_reference
 from everstep.catalog.names import (
     ELASTICJOB_GROUP,
     GROUP_NAME_LABEL,
+    HOSTNAME_LABEL,
     PLACEHOLDER_LABEL,
     PLACEHOLDER_PRIORITY_CLASS,
     ZONE_LABEL,
 )
 
-HOSTNAME = "kubernetes.io/hostname"
 POD_FIELDS = (
     "tolerations",
     "schedulerName",
@@ -73,7 +73,7 @@ def _affinity(job_name: str, affinity: Mapping[str, Any]) -> dict[str, Any]:
     nodes = {key: affinity[key] for key in ("nodeAffinity",) if key in affinity}
     if "podAntiAffinity" not in affinity:
         return nodes
-    term = {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": selector(job_name)}}
+    term = {"topologyKey": HOSTNAME_LABEL, "labelSelector": {"matchLabels": selector(job_name)}}
     return {
         **nodes,
         "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]},

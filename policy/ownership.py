@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from everstep.catalog.names import REQUIRED_TAGS
 from policy.rule import Level, PolicyRule, Resource
 from policy.tokens import (
     ACR,
@@ -25,7 +26,6 @@ from policy.tokens import (
     VPC,
 )
 
-REQUIRED_TAGS = ("owner", "costCenter", "environment")
 TAGGED_TYPES = frozenset(
     {
         *(EKS_CLUSTER, NODE_GROUP, LAUNCH_TEMPLATE, BUCKET, FSX_LUSTRE, KMS_KEY, ECR_REPOSITORY),

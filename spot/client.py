@@ -15,6 +15,7 @@ from urllib.parse import quote
 from everstep.catalog.names import (
     DEADLINE_ANNOTATION,
     ELASTICJOB_GROUP,
+    FINISHED_PHASES,
     GROUP_NAME_LABEL,
     JOB_NAMESPACE,
 )
@@ -24,7 +25,6 @@ from spot.http import HttpRequest, RefusedError, UnavailableError, send
 
 TIMEOUT_SECONDS = 3.0
 NOT_FOUND, CONFLICT, TOO_MANY_REQUESTS = 404, 409, 429
-FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 STATIC_POD = "kubernetes.io/config.mirror"  # an eviction would delete only its mirror object
 MERGE_PATCH = "application/merge-patch+json"
 CREDENTIALS = Path("/var/run/secrets/kubernetes.io/serviceaccount")

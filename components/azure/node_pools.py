@@ -17,7 +17,6 @@ from pulumi_azure_native import containerservice
 
 from components.component import Component
 from components.config import AksConfig, AksPool, TolerationConfig
-from components.config.aks import SYSTEM_POOL
 from components.interface import Placement
 from everstep.catalog.names import (
     CAPACITY_LABEL,
@@ -26,6 +25,7 @@ from everstep.catalog.names import (
     ON_DEMAND,
     POOL_LABEL,
     SPOT_TAINT_VALUE,
+    SYSTEM_POOL,
 )
 from everstep.catalog.names import SPOT_TAINT as SPOT_TAINT_KEY
 

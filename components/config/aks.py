@@ -21,9 +21,8 @@ from components.config.section import (
     matches_pattern,
 )
 
-SYSTEM_POOL = "system"
 FALLBACK_POOL = "ondemand"
-"""Names of the agent pools that are not in `gpuPool.vmSizes`."""
+"""Name of the agent pool of `fallbackNodes`."""
 
 DEFAULT_SIZES = {"t4": "Standard_NC4as_T4_v3", "a100": "Standard_NC24ads_A100_v4"}
 """Pool name -> VM size, in order of preference."""

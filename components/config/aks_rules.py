@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from cloudfacts import azure
 
-from components.config.aks import FALLBACK_POOL, SYSTEM_POOL, AksSizeConfig
+from components.config.aks import FALLBACK_POOL, AksSizeConfig
 from components.config.faults import ConfigFault
 from components.config.network_rules import (
     overlap_faults,
@@ -23,6 +23,7 @@ from components.config.pool_rules import (
     worker_node_faults,
 )
 from components.config.rules import ConfigRule, Flag
+from everstep.catalog.names import SYSTEM_POOL
 
 MAX_DECIMALS = 5  # limit of AKS for spotMaxPrice
 POD_PREFIX = 24  # prefix length of the part of podCidr that each node of an overlay uses

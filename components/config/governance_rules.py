@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from components.config.faults import ConfigFault, close_names
 from components.config.platform import PriceConfig
 from components.config.rules import ConfigRule, Flag
+from everstep.catalog.names import REQUIRED_TAGS
 
-REQUIRED_TAGS = ("owner", "costCenter", "environment")
 RESERVED_TAGS = ("managed-by", "stack")
 ENVIRONMENTS = ("dev", "prod")
 MAX_TAGS = 40  # both clouds allow 50; some are set by Everstep and some by the services

@@ -11,7 +11,7 @@ from cloudfacts import aws, azure
 
 from components.config import catalog
 from components.config.aks import FALLBACK_SUFFIX as AKS_FALLBACK_SUFFIX
-from components.config.aks import SYSTEM_POOL, AksGpuPoolConfig, AksNamedPoolConfig
+from components.config.aks import AksGpuPoolConfig, AksNamedPoolConfig
 from components.config.aks_rules import max_price_faults, pod_cidr_faults
 from components.config.eks import FALLBACK_SUFFIX as EKS_FALLBACK_SUFFIX
 from components.config.eks import EksGpuPoolConfig, EksNamedPoolConfig
@@ -20,6 +20,7 @@ from components.config.faults import ConfigFault, nearest_hint
 from components.config.pool_rules import SEVERAL_POOLS as POOLS
 from components.config.pool_rules import count_faults, fallback_faults, grace_faults
 from components.config.rules import ConfigRule, Flag
+from everstep.catalog.names import SYSTEM_POOL
 
 MIN_MEMORY = "cluster.minGpuMemoryGib"
 SPREAD_ZONES = "job.spreadZones"

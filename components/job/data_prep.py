@@ -14,7 +14,6 @@ from components.component import Component
 from components.config import DataConfig
 from components.interface import (
     DATA_ACCOUNT,
-    MOUNT,
     DataAccess,
     Placement,
     Storage,
@@ -28,7 +27,7 @@ from components.platform.pods import (
     pod_security,
     tolerations,
 )
-from everstep.catalog.names import PLATFORM_PRIORITY_CLASS
+from everstep.catalog.names import MOUNT, PLATFORM_PRIORITY_CLASS
 
 RETRIES = 3
 DEADLINE_SECONDS = 3600

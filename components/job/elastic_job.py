@@ -16,13 +16,12 @@ from pulumi_kubernetes import apiextensions, meta
 
 from components.component import Component
 from components.config import DataCacheConfig, JobConfig
-from components.interface import MOUNT, DataAccess, Placement, Storage, run_folder
+from components.interface import DataAccess, Placement, Storage, run_folder
 from components.job import data_cache
 from components.platform import etcd_access
 from components.platform.pods import (
     PULL_POLICY,
     WORKER,
-    WORKER_METRICS_PORT,
     container_security,
     field_env,
     pod_security,
@@ -43,6 +42,7 @@ from everstep.catalog.names import (
     GRACE_VARIABLE,
     JOB_NAME_LABEL,
     METRICS_PORT_VARIABLE,
+    MOUNT,
     NODE_NAME_VARIABLE,
     PLACEMENT_ANNOTATION,
     POD_INFO,
@@ -51,6 +51,7 @@ from everstep.catalog.names import (
     RUN_VARIABLE,
     SCALING_ANNOTATION,
     WORKER_CONTAINER,
+    WORKER_METRICS_PORT,
     WORKER_PRIORITY_CLASS,
     ZONE_LABEL,
 )

@@ -14,13 +14,14 @@ from pulumi_kubernetes import core, meta, scheduling
 from components.component import Component
 from components.config import JobConfig, PlatformStackConfig, StackConfig
 from components.config.faults import ConfigurationError
-from components.interface import MOUNT, Placement, data_folder
+from components.interface import Placement, data_folder
 from components.job import shared_platform
 from components.job.data_prep import DataPrep, DataPrepArgs
 from components.job.elastic_job import ElasticTrainingJob, ElasticTrainingJobArgs
 from components.job.shared_platform import SharedPlatform
 from components.platform.pods import PART_OF
 from components.spending import job_spending
+from everstep.catalog.names import MOUNT
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,12 +20,11 @@ from components.component import Component
 from components.config.faults import ConfigFault, ConfigurationError
 from components.config.registry_rules import LOGINS
 from components.platform.pods import PART_OF
-from everstep.catalog.image_reference import DEFAULT_DOMAIN, domain_of
+from everstep.catalog.image_reference import DEFAULT_DOMAIN, DEFAULT_DOMAIN_LOGIN, domain_of
 from everstep.catalog.names import ELASTICJOB_KIND
 
 SECRET = "everstep-registries"  # noqa: S105  name of the Secret
 PASSWORDS = "registryPassword"
-DOCKER_HUB = "https://index.docker.io/v1/"  # key of docker.io in logins of Docker and the kubelet
 WORKLOADS = frozenset({"DaemonSet", "Deployment", "Job", "StatefulSet"})
 
 
@@ -112,7 +111,7 @@ def docker_config(logins: Iterable[RegistryLogin], passwords: Iterable[str]) -> 
     """Return logins in the format of Docker's configuration file."""
     auths = {}
     for login, password in zip(logins, passwords, strict=True):
-        host = DOCKER_HUB if login.host == DEFAULT_DOMAIN else login.host
+        host = DEFAULT_DOMAIN_LOGIN if login.host == DEFAULT_DOMAIN else login.host
         auth = base64.b64encode(f"{login.user}:{password}".encode()).decode()
         auths[host] = {"username": login.user, "password": password, "auth": auth}
     return json.dumps({"auths": auths})

@@ -22,7 +22,6 @@ from components.platform.pods import (
     DATA_PREPARATION,
     MAX_PROCESSES_PER_POD,
     WORKER,
-    WORKER_METRICS_PORT,
     labels,
 )
 from everstep.catalog.names import (
@@ -30,6 +29,7 @@ from everstep.catalog.names import (
     ETCD_CLIENT_PORT,
     ETCD_PEER_PORT,
     GPU_METRICS_PORT,
+    WORKER_METRICS_PORT,
 )
 
 METADATA_SERVICE = "169.254.169.254/32"  # the address in both clouds

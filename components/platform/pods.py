@@ -22,7 +22,6 @@ def labels(name: str) -> dict[str, str]:
 
 WORKER = labels("worker")
 DATA_PREPARATION = labels(names.DATA_PREPARATION)
-WORKER_METRICS_PORT = 9464  # port of a worker's first process; the others use the next ports
 MAX_PROCESSES_PER_POD = 16  # the number of GPUs of the largest machines
 
 

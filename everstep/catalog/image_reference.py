@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 
 DEFAULT_DOMAIN = "docker.io"
+DEFAULT_DOMAIN_LOGIN = "https://index.docker.io/v1/"  # its key in logins of Docker and the kubelet
 OFFICIAL_PREFIX = "library/"
 DEFAULT_TAG = "latest"
 LEGACY_DOMAIN = "index.docker.io"

@@ -22,6 +22,7 @@ SPOT_TAINT = f"{DOMAIN}/spot"
 SPOT_TAINT_VALUE = "true"
 AZURE_SPOT_LABEL = "kubernetes.azure.com/scalesetpriority"  # AKS sets it, and a taint of this name
 AZURE_SPOT = "spot"
+HOSTNAME_LABEL = "kubernetes.io/hostname"  # set by the kubelet
 ZONE_LABEL = "topology.kubernetes.io/zone"  # set by both clouds, and expected by the autoscaler
 
 # --- Annotations of nodes, written by the spot watcher
@@ -65,6 +66,12 @@ TRAINER_SERVICE_ACCOUNT = "trainer"  # cloud identities are bound to this name
 VOLUME_CLAIM = "everstep"
 WORKER_PRIORITY_CLASS, PLATFORM_PRIORITY_CLASS = "everstep-workers", "everstep-platform"
 PLACEHOLDER_PRIORITY_CLASS = "everstep-placeholders"
+
+# --- Pods
+FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+
+# --- Tags of cloud resources
+REQUIRED_TAGS = ("owner", "costCenter", "environment")
 
 # --- Ports
 ETCD_CLIENT_PORT, ETCD_PEER_PORT = 2379, 2380

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from everstep.catalog.image_reference import DEFAULT_DOMAIN, DEFAULT_DOMAIN_LOGIN
 from everstep.errors import EverstepError
 
 if TYPE_CHECKING:
     from cloudtwin.facade import Login
 
 HELPER_SECONDS = 30
-DOCKER_HUB = "https://index.docker.io/v1/"  # the key of docker.io in these files
 
 
 def find_login(host: str, environment: Mapping[str, str] = os.environ) -> "Login | None":
@@ -104,4 +104,4 @@ def _from_helper(
 
 
 def _keys(host: str) -> list[str]:
-    return [DOCKER_HUB, host] if host == "docker.io" else [host, f"https://{host}"]
+    return [DEFAULT_DOMAIN_LOGIN, host] if host == DEFAULT_DOMAIN else [host, f"https://{host}"]
