@@ -88,7 +88,7 @@ class ClusterStudy:
         self._wait_until_gone(name)
         try:
             self.client.create(JOBS, study_job)
-            with progress.step(f"Training with {replicas} replicas") as step:
+            with progress.step(f"Training with a group of {replicas}") as step:
                 self._follow(name, reader, step)
         finally:
             self.client.delete(path)

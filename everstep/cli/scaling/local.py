@@ -89,7 +89,7 @@ class LocalStudy:
             command += trainer_options.arguments(values)
             reader = FolderReader(run, run / "no-events", ALL_STEPS)
             with (
-                progress.step(f"Training with {replicas} processes") as step,
+                progress.step(f"Training with a group of {replicas}") as step,
                 run_in_session(command, log) as process,
             ):
                 while process.poll() is None:
@@ -98,7 +98,7 @@ class LocalStudy:
             if process.returncode:
                 lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
                 raise EverstepError(
-                    f"the training with {replicas} processes ended with exit code {process.returncode}",
+                    f"the training with a group of {replicas} ended with exit code {process.returncode}",
                     "\n".join(lines),
                 )
             return size_result(reader.read(), replicas, replicas)
@@ -107,7 +107,7 @@ class LocalStudy:
 def note_steps(step: Step, steps: int) -> None:
     """Show the number of steps so far."""
     if steps:
-        step.note(f"{steps} steps")
+        step.note(f"step {steps}")
 
 
 def require_trainer() -> None:
