@@ -98,6 +98,7 @@ def system_pool(
         node_labels={POOL_LABEL: SYSTEM_POOL},
         node_taints=[taint_text(SYSTEM_TAINT)],
         orchestrator_version=config.kubernetes_version,
+        creation_data=_creation_data(pool.snapshot_id),
         upgrade_settings=containerservice.AgentPoolUpgradeSettingsArgs(max_surge="1"),
         tags=tags,
     )
@@ -180,6 +181,7 @@ class AksNodePools(Component):
             node_labels=labels_of(pool),
             node_taints=[taint_text(taint_of(pool))],
             orchestrator_version=config.kubernetes_version,
+            creation_data=_creation_data(pool.settings.snapshot_id),
             tags=self._args.tags,
             scale_set_priority="Spot" if pool.spot else "Regular",
             # Deallocated machines would still use quota, and the autoscaler would not try other pools.
@@ -195,6 +197,13 @@ class AksNodePools(Component):
                 timeout=CREATE_TIMEOUT,
             ),
         )
+
+
+def _creation_data(snapshot_id: str | None) -> containerservice.CreationDataArgs | None:
+    """Return the source of a pool's node image; None for the newest image."""
+    if snapshot_id is None:
+        return None
+    return containerservice.CreationDataArgs(source_resource_id=snapshot_id)
 
 
 def _upgrades(pool: AksPool) -> containerservice.AgentPoolUpgradeSettingsArgs | None:

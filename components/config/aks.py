@@ -117,6 +117,15 @@ PrivateDnsZone = Annotated[
         "/subscriptions/.../privateDnsZones/privatelink.eastus.azmk8s.io",
     ),
 ]
+SnapshotId = Annotated[
+    str,
+    matches_pattern(
+        r"/subscriptions/[^/]+/resource[Gg]roups/[^/]+/providers/Microsoft\.ContainerService"
+        r"/snapshots/[^/]+",
+        "an id of a snapshot of a node pool",
+        "/subscriptions/.../providers/Microsoft.ContainerService/snapshots/NAME",
+    ),
+]
 GroupName = Annotated[
     str,
     matches_pattern(
@@ -185,6 +194,9 @@ class AksSystemPoolConfig(Section):
         default=("1",), description="Availability zones; none: the cloud chooses."
     )
     disk_gib: DiskGib = Field(default=64, description="Size of a node's disk, in GiB.")
+    snapshot_id: SnapshotId | None = Field(
+        default=None, description="Snapshot of a node pool, whose node image the nodes keep."
+    )
 
 
 class AksGpuNodesConfig(Section):
@@ -201,6 +213,10 @@ class AksGpuNodesConfig(Section):
         default="Install", description="`None` if the GPU operator installs the driver."
     )
     disk_gib: DiskGib = Field(default=128, description="Size of a node's disk, in GiB.")
+    snapshot_id: SnapshotId | None = Field(
+        default=None,
+        description="Snapshot of a node pool of N-series machines, whose node image the nodes keep.",
+    )
 
 
 class AksSizeConfig(Section):

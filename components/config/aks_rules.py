@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from cloudfacts import azure
 
-from components.config.aks import FALLBACK_POOL, AksSizeConfig
+from components.config.aks import FALLBACK_POOL, AksNamedPoolConfig, AksSizeConfig
 from components.config.faults import ConfigFault
 from components.config.network_rules import (
     overlap_faults,
@@ -291,6 +291,29 @@ def _channels_agree(channel: str, node_image: str) -> list[ConfigFault]:
     return [ConfigFault("cluster.upgrades.channel", channel, rule, fix)]
 
 
+def _snapshots_last(
+    system: str | None,
+    gpu: str | None,
+    gpu_pools: Sequence[AksNamedPoolConfig],
+    channel: str,
+    node_image: str,
+) -> list[ConfigFault]:
+    """Check that no automatic upgrade replaces the node image of a snapshot.
+
+    An upgrade of Kubernetes installs the newest node image too. Source: AKS documentation, "Auto-upgrade
+    node OS images" and "Node pool snapshot", 2026-11-24.
+    """
+    if channel == "none" and node_image in {"None", "Unmanaged"}:
+        return []
+    snapshots = {f"{_SYSTEM}.snapshotId": system, f"{_GPU}.snapshotId": gpu} | {
+        f"{SEVERAL_POOLS}[{index}].snapshotId": pool.snapshot_id
+        for index, pool in enumerate(gpu_pools)
+    }
+    rule = f"is replaced by automatic upgrades (channel: {channel}, nodeImage: {node_image})"
+    fix = "set cluster.upgrades.channel to none and cluster.upgrades.nodeImage to None"
+    return [ConfigFault(path, id_, rule, fix) for path, id_ in snapshots.items() if id_]
+
+
 def _metrics_have_a_workspace(job_metrics: Flag, managed_prometheus: Flag) -> list[ConfigFault]:
     """Check that metrics of the job are sent only if the cluster sends metrics."""
     if managed_prometheus or not job_metrics:
@@ -364,6 +387,17 @@ RULES = (
     ),
     ConfigRule(("cluster.location", f"{_SYSTEM}.zones", f"{_GPU}.zones"), _zones_available, _AKS),
     ConfigRule(("cluster.upgrades.channel", "cluster.upgrades.nodeImage"), _channels_agree, _AKS),
+    ConfigRule(
+        (
+            f"{_SYSTEM}.snapshotId",
+            f"{_GPU}.snapshotId",
+            SEVERAL_POOLS,
+            "cluster.upgrades.channel",
+            "cluster.upgrades.nodeImage",
+        ),
+        _snapshots_last,
+        _AKS,
+    ),
     ConfigRule(
         ("cluster.monitoring.jobMetrics", "cluster.monitoring.managedPrometheus"),
         _metrics_have_a_workspace,

@@ -13,13 +13,22 @@ __all__ = ["plugins", "project", "pulumi_program"]
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 HUB = "/subscriptions/00000000-0000-4000-8000-000000000000/resourceGroups/hub/providers/Microsoft.Network"
-CLUSTER = {
+CLUSTER: dict[str, Any] = {
     "kind": "aks",
     "privateApi": True,
     "privateDnsZone": f"{HUB}/privateDnsZones/privatelink.eastus.azmk8s.io",
     "gpuPool": {"vmSizes": [{"name": "t4", "vmSize": "Standard_NC4as_T4_v3"}]},
     "network": {"egress": "userDefinedRouting", "firewallIp": "10.100.0.4"},
 }
+GROUP = "/subscriptions/00000000-0000-4000-8000-000000000000/resourceGroups/everstep-aks-test"
+SERVICES = f"{GROUP}/providers/Microsoft.ContainerService"
+PINNED = {
+    **CLUSTER,
+    "gpuPool": {**CLUSTER["gpuPool"], "snapshotId": f"{SERVICES}/snapshots/t4"},
+    "upgrades": {"channel": "none", "nodeImage": "None"},
+}
+"""The same cluster, whose GPU nodes keep the image of a snapshot of their pool."""
+
 PROGRAM = """
 import sys
 sys.path.insert(0, {root!r})
@@ -38,20 +47,28 @@ zone = azure.privatedns.PrivateZone(
 
 tags = {{"owner": "vision", "costCenter": "4711", "environment": "dev"}}
 config = from_mapping({{"tags": tags, "cluster": {cluster!r}}})
-AksEnvironment(
+environment = AksEnvironment(
     "aks", AksEnvironmentArgs(config=config, stack="aks-test"), pulumi.ResourceOptions(depends_on=[zone])
+)
+azure.containerservice.Snapshot(
+    "hub-snapshot", resource_name_="t4", resource_group_name="everstep-aks-test", location="eastus",
+    creation_data={{"source_resource_id": "{services}/managedClusters/everstep/agentPools/t4"}},
+    opts=pulumi.ResourceOptions(provider=provider, depends_on=[environment]),
 )
 """
 
 
 def program(cluster: Mapping[str, Any] = CLUSTER) -> str:
     """Return a program that declares an environment on Azure."""
-    return PROGRAM.format(root=str(ROOT), cluster=dict(cluster))
+    return PROGRAM.format(root=str(ROOT), cluster=dict(cluster), services=SERVICES)
 
 
 def test_all_options_together_are_accepted_and_leave_nothing_behind(project: CloudProject) -> None:
     project.program(program())
 
+    project.up()
+    project.program(program(PINNED))
+    assert "replace" not in project.pulumi("preview", "--diff"), "a snapshot replaces no pool"
     project.up()
 
     project.pulumi("preview", "--expect-no-changes")
@@ -59,6 +76,8 @@ def test_all_options_together_are_accepted_and_leave_nothing_behind(project: Clo
     assert resources["aks-network-subnet"]["inputs"]["routeTable"]
     assert "aks-network-gateway" not in resources
     host = resources["aks-cluster-cluster"]["outputs"]["privateFQDN"]
+    pool = resources["aks-cluster-pools-t4"]["outputs"]
+    assert pool["creationData"]["sourceResourceId"] == f"{SERVICES}/snapshots/t4"
     assert host.endswith(".privatelink.eastus.azmk8s.io")
     project.destroy()
     assert project.account("azure-native") == []

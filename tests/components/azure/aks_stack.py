@@ -13,6 +13,10 @@ ZONE = (
     "/subscriptions/22222222-3333-4444-5555-666666666666/resourceGroups/hub"
     "/providers/Microsoft.Network/privateDnsZones/privatelink.eastus.azmk8s.io"
 )
+SNAPSHOTS = (
+    "/subscriptions/22222222-3333-4444-5555-666666666666/resourceGroups/images"
+    "/providers/Microsoft.ContainerService/snapshots"
+)
 TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
 CLUSTER = {
     "kind": "aks",
@@ -90,5 +94,8 @@ def spoke_stack() -> Graph:
             "authorizedRanges": [],
             "privateApi": True,
             "privateDnsZone": ZONE,
+            "systemPool": {"snapshotId": f"{SNAPSHOTS}/system"},
+            "gpuPool": {"snapshotId": f"{SNAPSHOTS}/gpu", "fallbackNodes": 1},
+            "upgrades": {"channel": "none", "nodeImage": "None"},
         }
     )

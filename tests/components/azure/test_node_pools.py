@@ -17,7 +17,13 @@ from components.azure.node_pools import (
 )
 from components.config import AksConfig, AksPool, TolerationConfig
 from components.config.aks import AksGpuNodesConfig
-from tests.components.azure.aks_stack import cluster_of, full_stack, plain_stack
+from tests.components.azure.aks_stack import (
+    SNAPSHOTS,
+    cluster_of,
+    full_stack,
+    plain_stack,
+    spoke_stack,
+)
 from tests.components.recorder import RecordedResource
 
 SPOT = "kubernetes.azure.com/scalesetpriority"
@@ -41,6 +47,17 @@ def spot_pools() -> list[RecordedResource]:
 
 def fallback() -> RecordedResource:
     return full_stack()["aks-cluster-pools-ondemand"]
+
+
+def test_nodes_keep_the_node_image_of_a_snapshot() -> None:
+    (system,) = spoke_stack().one("ManagedCluster").inputs["agentPoolProfiles"]
+    sources = {
+        resource.inputs["agentPoolName"]: resource.inputs["creationData"]["sourceResourceId"]
+        for resource in spoke_stack().of_type("AgentPool")
+    }
+
+    assert system["creationData"] == {"sourceResourceId": f"{SNAPSHOTS}/system"}
+    assert sources == dict.fromkeys(("t4", "a100", "ondemand"), f"{SNAPSHOTS}/gpu")
 
 
 def test_a_spot_pool_declares_the_label_and_the_taint_that_azure_adds() -> None:

@@ -114,6 +114,10 @@ def private_api(zone: str) -> dict[str, Any]:
     }
 
 
+SNAPSHOT = (
+    "/subscriptions/22222222-3333-4444-5555-666666666666/resourceGroups/images"
+    "/providers/Microsoft.ContainerService/snapshots/nightly"
+)
 SUBNET = (
     "/subscriptions/22222222-3333-4444-5555-666666666666/resourceGroups/hub"
     "/providers/Microsoft.Network/virtualNetworks/spoke/subnets/nodes"
@@ -922,6 +926,20 @@ CASES = [
     wrong_key(AKS, "cluster.systemPool.vmSize", "Standard_B4ms", "burstable", "D4s_v5"),
     wrong_key(AKS, "cluster.upgrades.day", "Caturday", "must be 'Monday'"),
     wrong_key(AKS, "cluster.upgrades.hours", 2, "greater than or equal to 4"),
+    wrong_key(AKS, "cluster.systemPool.snapshotId", "nightly", "not an id of a snapshot"),
+    wrong_key(AKS, "cluster.gpuPool.snapshotId", SNAPSHOT, "channel: patch", "channel to none"),
+    Case(
+        AKS,
+        {
+            "cluster.systemPool.snapshotId": SNAPSHOT,
+            "cluster.upgrades": {"channel": "none", "nodeImage": "SecurityPatch"},
+        },
+        "cluster.systemPool.snapshotId",
+        ("nodeImage: SecurityPatch", "nodeImage to None"),
+    ),
+    wrong_pool(
+        AKS, "cluster.gpuPools[1].snapshotId", "automatic upgrades", b={"snapshotId": SNAPSHOT}
+    ),
     Case(
         AKS,
         {"cluster.upgrades.channel": "node-image", "cluster.upgrades.nodeImage": "None"},
@@ -1682,6 +1700,13 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (AKS, {"cluster.gpuPool.fallbackNodes": 3, "job.replicas": 15, "job.maxReplicas": 15}),
     (AKS, {"cluster.upgrades.channel": "node-image"}),
     (AKS, {"cluster.upgrades.nodeImage": "SecurityPatch"}),
+    (
+        AKS,
+        {
+            "cluster.gpuPool.snapshotId": SNAPSHOT,
+            "cluster.upgrades": {"channel": "none", "nodeImage": "Unmanaged"},
+        },
+    ),
     (AKS, {"cluster.monitoring.managedPrometheus": True, "cluster.monitoring.jobMetrics": True}),
     (AKS, {"cluster.location": "westus", "cluster.systemPool.zones": []}),
     (AKS, {"storage.redundancy": "Premium_ZRS", "storage.protocol": "nfs"}),

@@ -151,6 +151,7 @@ PRECONDITIONS = (
                  "OperationNotAllowed", rules.pools_in_skew),
     Precondition("inline pools unchanged", "pulumi-azure-native #2719, #579",
                  "PropertyChangeNotAllowed", rules.inline_unchanged),
+    Precondition("snapshots of inline pools", f"{DOCS}, node pool snapshot", BAD_REQUEST, rules.snapshot_fits),
     Precondition("location has zones", "Azure regions", "AvailabilityZoneNotSupported",
                  rules.zonal_location),
 )  # fmt: skip
@@ -170,6 +171,7 @@ TYPES = (
         rules=RULES,
         references=(
             to_resource("agentPoolProfiles.*.vnetSubnetID", SUBNET, IN_USE),
+            Reference("agentPoolProfiles.*.creationData.sourceResourceId", (rules.SNAPSHOT,), BAD_REQUEST),
             Reference("apiServerAccessProfile.privateDNSZone", (PRIVATE_ZONE,), BAD_REQUEST,
                       external=("system", "none")),
             Reference("identity.userAssignedIdentities.*", (IDENTITY,), "FailedIdentityOperation"),

@@ -19,13 +19,20 @@ from cloudtwin.providers.azure.identity import CLUSTER
 from cloudtwin.providers.azure.network import SUBNET, to_resource
 from cloudtwin.providers.conditions import section, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
-from cloudtwin.providers.model import DeletionGuard, Inputs, Precondition, ResourceRequest
+from cloudtwin.providers.model import (
+    DeletionGuard,
+    Inputs,
+    Precondition,
+    Reference,
+    ResourceRequest,
+)
 
 if TYPE_CHECKING:
     from cloudtwin.capacity import Pool
 
 PATCHES = {"1.34": "1.34.8", "1.35": "1.35.5", "1.36": "1.36.2", "1.37": "1.37.0"}
 DEFAULT_VERSION = "1.36"
+NODE_IMAGE = "AKSUbuntu-2404gen2containerd-202611.05.0"
 IDLE_SECONDS = 600.0  # default of the autoscaler
 DEFAULT_SURGE = "10%"
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -35,11 +42,30 @@ def _describe_pool(request: ResourceRequest) -> dict[str, Any]:
     cluster = rules.cluster_of(request)
     cluster_version = cluster.outputs["currentKubernetesVersion"] if cluster else DEFAULT_VERSION
     version = str(request.inputs.get("orchestratorVersion") or cluster_version)
+    snapshot = request.account.find(
+        (rules.SNAPSHOT,), section(request.inputs, "creationData").get("sourceResourceId") or ""
+    )
     return {
         "currentOrchestratorVersion": PATCHES.get(version, version),
-        "nodeImageVersion": "AKSUbuntu-2404gen2containerd-202611.05.0",
+        "nodeImageVersion": snapshot.outputs["nodeImageVersion"] if snapshot else NODE_IMAGE,
         "powerState": {"code": "Running"},
         **_service_inputs(request.inputs),
+    }
+
+
+def _describe_snapshot(request: ResourceRequest) -> dict[str, Any]:
+    """Return what a snapshot keeps of its node pool."""
+    source = section(request.inputs, "creationData").get("sourceResourceId") or ""
+    pool = request.account.find((POOL,), source)
+    if pool is None:
+        return {}
+    return {
+        "nodeImageVersion": pool.outputs["nodeImageVersion"],
+        "kubernetesVersion": pool.outputs["currentOrchestratorVersion"],
+        "vmSize": pool.inputs.get("vmSize"),
+        "osType": pool.inputs.get("osType", "Linux"),
+        "osSku": pool.inputs.get("osSKU", "Ubuntu"),
+        "enableFIPS": False,
     }
 
 
@@ -162,7 +188,10 @@ TYPES = (
                        f"{DOCS}, supported versions"),
             *POOL_RULES,
         ),
-        references=(to_resource("vnetSubnetID", SUBNET, IN_USE),),
+        references=(
+            to_resource("vnetSubnetID", SUBNET, IN_USE),
+            Reference("creationData.sourceResourceId", (rules.SNAPSHOT,), BAD_REQUEST),
+        ),
         preconditions=(
             Precondition("pool and control plane", f"{DOCS}, upgrade a node pool",
                          "NodePoolMcVersionIncompatible", rules.pool_version),
@@ -172,6 +201,8 @@ TYPES = (
                          rules.pool_name_free),
             Precondition("pool in the cluster's network", f"{DOCS}, node pools with a unique subnet",
                          BAD_REQUEST, rules.pool_in_network),
+            Precondition("snapshot of a pool", f"{DOCS}, node pool snapshot", BAD_REQUEST,
+                         rules.snapshot_fits),
             Precondition("pool's location has zones", "Azure regions",
                          "AvailabilityZoneNotSupported", rules.zonal_location),
         ),
@@ -179,5 +210,11 @@ TYPES = (
             DeletionGuard("last System pool", "pulumi-azure-native #1575", "OperationNotAllowed",
                           rules.last_system_pool),
         ),
+    ),
+    arm_type(
+        rules.SNAPSHOT, "Microsoft.ContainerService/snapshots/{resourceName}", 63, "location",
+        "creationData.sourceResourceId", "snapshotType",
+        describe=_describe_snapshot,
+        references=(Reference("creationData.sourceResourceId", (POOL,), BAD_REQUEST),),
     ),
 )  # fmt: skip

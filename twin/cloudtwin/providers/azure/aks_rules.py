@@ -27,6 +27,7 @@ from cloudtwin.providers.model import Inputs, ResourceRequest
 from cloudtwin.providers.schema.check import Mistake
 
 POOL = "azure-native:containerservice:AgentPool"
+SNAPSHOT = "azure-native:containerservice:Snapshot"
 CLUSTER_PATH = "Microsoft.ContainerService/managedClusters/{resourceName}"
 POOL_PATH = f"{CLUSTER_PATH}/agentPools/{{agentPoolName}}"
 DOCS = "AKS documentation"
@@ -417,6 +418,27 @@ def zonal_location(request: ResourceRequest) -> Iterable[str]:
     zones = [zone for path in paths for zone in values_at(path, request.inputs)]
     if zones and location_of(location) not in ZONAL:
         yield f"the location {location} has no availability zones"
+
+
+def snapshot_fits(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error for a pool whose snapshot is of another location or series of machines."""
+    cluster = cluster_of(request)
+    owner = cluster.inputs if cluster else request.inputs
+    for pool in request.inputs.get("agentPoolProfiles") or [request.inputs]:
+        source = section(pool, "creationData").get("sourceResourceId")
+        snapshot = request.account.find((SNAPSHOT,), source) if source else None
+        if snapshot is None:
+            continue
+        if location_of(snapshot.inputs.get("location")) != location_of(owner.get("location")):
+            yield f"the snapshot {snapshot.name} is in {snapshot.inputs.get('location')}"
+        size = str(snapshot.outputs.get("vmSize"))
+        if _series(size) != _series(str(pool.get("vmSize"))):
+            yield f"the snapshot {snapshot.name} is of {size}, not of the series of {pool.get('vmSize')}"
+
+
+def _series(size: str) -> str:
+    """Return the first letter of a VM size's family, such as N for `Standard_NC4as_T4_v3`."""
+    return size.removeprefix("Standard_")[:1]
 
 
 def last_system_pool(pool: Resource, account: Inventory) -> Iterable[str]:

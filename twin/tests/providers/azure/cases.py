@@ -1,6 +1,6 @@
 """For every rule and precondition of the twin's Azure: a valid and an invalid case, and part of the message."""
 
-from cloudtwin.providers.azure.aks_rules import POOL
+from cloudtwin.providers.azure.aks_rules import POOL, SNAPSHOT
 from cloudtwin.providers.azure.common import GROUP, ROOT
 from cloudtwin.providers.azure.identity import ASSIGNMENT, CLUSTER, CREDENTIAL, IDENTITY
 from cloudtwin.providers.azure.network import ADDRESS, GATEWAY, NETWORK, ROUTE_TABLE, SUBNET
@@ -13,6 +13,7 @@ RULE_ASSOCIATION = "azure-native:monitor:DataCollectionRuleAssociation"
 BUDGET = "azure-native:consumption:Budget"
 RG = f"{ROOT}/resourceGroups/g"
 VNET = f"{RG}/providers/Microsoft.Network/virtualNetworks/v"
+SNAP = f"{RG}/providers/Microsoft.ContainerService/snapshots/s"
 ROUTES = f"{RG}/providers/Microsoft.Network/routeTables/r"
 ZONE = f"{RG}/providers/Microsoft.Network/privateDnsZones/privatelink.eastus.azmk8s.io"
 NODES, OTHER_NODES = f"{VNET}/subnets/nodes", f"{VNET}2/subnets/nodes"
@@ -303,6 +304,11 @@ def subnet(identity: str = NODES, **inputs: object) -> Resource:
     return resource(SUBNET, identity, {"addressPrefix": "10.0.0.0/24", **inputs})
 
 
+def snapshot(size: str) -> Resource:
+    """Return a snapshot of a pool of these machines."""
+    return resource(SNAPSHOT, SNAP, {"location": "eastus"}, vmSize=size)
+
+
 def routed(prefix: str, hop: str) -> list[Resource]:
     """Return a subnet with a route table that has one route."""
     routes = [{"addressPrefix": prefix, "nextHopType": hop}]
@@ -418,6 +424,11 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
         POOL, {**POOL_INPUTS, "vnetSubnetID": NODES}, [cluster()],
         [cluster(agentPoolProfiles=[{"name": "system", "vnetSubnetID": OTHER_NODES}])], "virtual network",
     ),
+    "snapshot of a pool": (
+        POOL, {**POOL_INPUTS, "vmSize": "Standard_NC4as_T4_v3", "creationData": {"sourceResourceId": SNAP}},
+        [cluster(), snapshot("Standard_NC24ads_A100_v4")], [cluster(), snapshot("Standard_D4s_v5")],
+        "not of the series",
+    ),
     "pool's location has zones": (
         POOL, {**POOL_INPUTS, "availabilityZones": ["1"]},
         [cluster()], [cluster(location="westus")], "no availability zones",
@@ -433,7 +444,8 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "resource of an association": (RULE_ASSOCIATION, {"resourceUri": AKS}, [cluster()], [], "does not exist"),
     "scope of a budget": (BUDGET, {"scope": RG}, [THE_GROUP], [], "does not exist"),
 }  # fmt: skip
-# The same precondition, of inline pools.
+# The same preconditions, of inline pools.
+PRECONDITIONS["snapshots of inline pools"] = PRECONDITIONS["snapshot of a pool"]
 PRECONDITIONS["location has zones"] = PRECONDITIONS["pool's location has zones"]
 NEVER_HOLDS: set[str] = set()
 CHANGE_RULES = {  # see test_changes.py
