@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ELASTIC := tests/trainer/elastic tests/chaos
 CLOUDS := twin/tests/providers twin/tests/capacity tests/spot/on_twin twin/tests/nodes/machine/test_cloud_machines.py
 PATH_TESTS := tests/e2e/test_up_train_evict_down.py
-STACK_TESTS := $(addprefix tests/e2e/test_,clouds.py data_cache.py data_source.py guides.py pools.py)
+STACK_TESTS := $(addprefix tests/e2e/test_,clouds.py data_cache.py data_source.py guides.py monitored_stacks.py pools.py)
 # One of the two halves of `make test-twin`, which take about the same time. The other half must have all tests that compare
 # or change resources that the machines of the host share: mounts, links, names of network namespaces.
 ENGINE := twin/tests/pulumi twin/tests/providers/kubernetes tests/program tests/e2e/test_missing_images.py \
