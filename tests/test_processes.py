@@ -1,3 +1,5 @@
+"""Processes and ports of tests."""
+
 import os
 import select
 import signal

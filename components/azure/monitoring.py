@@ -13,7 +13,7 @@ import yaml
 from pulumi_azure_native import containerservice, monitor, operationalinsights
 
 from components.component import Component
-from components.config import MonitoringConfig
+from components.config import AksMonitoringConfig
 from components.platform.scraping import scrape_job
 
 LOG_STREAM = "Microsoft-ContainerInsights-Group-Default"
@@ -46,7 +46,7 @@ class AksMonitoringArgs:
         tags: tags of all resources that support them.
     """
 
-    config: MonitoringConfig
+    config: AksMonitoringConfig
     cluster: str
     location: str
     group: pulumi.Input[str]

@@ -345,7 +345,7 @@ class UpgradesConfig(Section):
     )
 
 
-class MonitoringConfig(Section):
+class AksMonitoringConfig(Section):
     """Azure Monitor, billed by the gigabyte."""
 
     container_insights: bool = Field(
@@ -421,8 +421,8 @@ class AksConfig(Section):
     upgrades: UpgradesConfig = Field(
         default_factory=UpgradesConfig, description="Automatic upgrades by AKS."
     )
-    monitoring: MonitoringConfig = Field(
-        default_factory=MonitoringConfig, description="Azure Monitor."
+    monitoring: AksMonitoringConfig = Field(
+        default_factory=AksMonitoringConfig, description="Azure Monitor."
     )
 
     @property

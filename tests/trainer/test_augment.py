@@ -1,3 +1,5 @@
+"""Augmentation, as a function of seed, epoch and sample."""
+
 import numpy as np
 from hypothesis import given
 from hypothesis.strategies import integers

@@ -1,3 +1,5 @@
+"""The command line of a pod."""
+
 import json
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""The models by name."""
+
 import pytest
 import torch
 

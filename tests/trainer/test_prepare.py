@@ -1,3 +1,5 @@
+"""The preparation of a data set."""
+
 from pathlib import Path
 
 import numpy as np

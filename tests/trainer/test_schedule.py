@@ -1,3 +1,5 @@
+"""The schedule of the learning rate."""
+
 from itertools import pairwise
 
 from trainer.schedule import Schedule

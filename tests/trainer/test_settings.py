@@ -1,3 +1,5 @@
+"""The settings of a training and their faults."""
+
 import json
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""The verification that every sample was trained exactly once."""
+
 import json
 import subprocess
 import sys

@@ -1,3 +1,5 @@
+"""Checksums of contents, as the stores compute them."""
+
 import hashlib
 
 import pytest

@@ -1,3 +1,5 @@
+"""The copy of one file, with interruptions."""
+
 import hashlib
 import os
 from collections.abc import Iterator

@@ -1,3 +1,5 @@
+"""Names of files that may be written."""
+
 import pytest
 
 from everstep.errors import EverstepError

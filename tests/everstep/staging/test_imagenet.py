@@ -1,3 +1,5 @@
+"""The arrangement of ImageNet's validation images."""
+
 import tarfile
 from pathlib import Path
 

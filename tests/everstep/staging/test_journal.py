@@ -1,3 +1,5 @@
+"""The state of a copy on disk: journal, compaction, lock."""
+
 import os
 import shutil
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""The decision which files to copy, and the space that they need."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Sorted lists on disk."""
+
 from pathlib import Path
 
 import pytest

@@ -1,3 +1,5 @@
+"""A whole copy: its manifest, a second run, verification, interruption."""
+
 import os
 import subprocess
 from collections.abc import Callable, Iterator

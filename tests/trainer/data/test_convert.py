@@ -1,3 +1,5 @@
+"""The conversion of images to shards."""
+
 import json
 from pathlib import Path
 

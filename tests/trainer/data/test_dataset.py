@@ -1,3 +1,5 @@
+"""Data sets in folders."""
+
 from pathlib import Path
 
 import numpy as np

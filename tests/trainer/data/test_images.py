@@ -1,3 +1,5 @@
+"""Photographs as model input: crops, decoding at a reduced size, damage."""
+
 import io
 import sys
 from collections.abc import Callable

@@ -1,3 +1,5 @@
+"""The loader that prefetches images."""
+
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

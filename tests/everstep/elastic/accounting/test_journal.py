@@ -1,3 +1,5 @@
+"""Journals: their lines, torn lines, and a disk that hangs."""
+
 import json
 import os
 import subprocess

@@ -1,3 +1,5 @@
+"""The attribution of a worker's time to activities."""
+
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""Checkpoints in a folder: written, restored, damaged, removed."""
+
 import json
 import math
 import random

@@ -1,3 +1,5 @@
+"""The writer of snapshots next to the training."""
+
 import contextlib
 import os
 import resource

@@ -1,3 +1,5 @@
+"""The units of a step that remain after a failure, and their parts."""
+
 import itertools
 
 from hypothesis import given

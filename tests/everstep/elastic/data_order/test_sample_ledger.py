@@ -1,3 +1,5 @@
+"""The digest of the samples of a run."""
+
 import pytest
 import torch
 from hypothesis import given

@@ -1,3 +1,5 @@
+"""The order of samples and the shares of the workers, for any sequence of groups."""
+
 from itertools import pairwise
 
 import pytest

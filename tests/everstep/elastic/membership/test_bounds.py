@@ -1,3 +1,5 @@
+"""The file with the bounds of a group."""
+
 from pathlib import Path
 
 import pytest

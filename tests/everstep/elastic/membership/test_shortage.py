@@ -1,3 +1,5 @@
+"""The message about nodes that a group lacks."""
+
 import itertools
 from collections.abc import Iterable
 

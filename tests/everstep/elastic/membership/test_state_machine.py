@@ -1,3 +1,5 @@
+"""The rules by which agents form groups, one by one."""
+
 import pytest
 
 from everstep.elastic.membership.events import (

@@ -1,3 +1,5 @@
+"""The rules by which a worker joins, steps and recovers, one by one."""
+
 import itertools
 import os
 

@@ -1,3 +1,5 @@
+"""States as JSON and tensors."""
+
 import json
 from collections import Counter
 from typing import Any

@@ -1,3 +1,5 @@
+"""The division of a share into micro-batches."""
+
 from pathlib import Path
 
 import pytest

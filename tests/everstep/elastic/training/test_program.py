@@ -1,3 +1,5 @@
+"""The version of a program."""
+
 from pathlib import Path
 
 from everstep.elastic.training import program

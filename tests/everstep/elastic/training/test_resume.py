@@ -1,3 +1,5 @@
+"""The comparison of data and settings with the run that is resumed."""
+
 from pathlib import Path
 from typing import Any
 

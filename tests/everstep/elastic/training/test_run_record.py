@@ -1,3 +1,5 @@
+"""The record of a run in its folder."""
+
 import json
 from pathlib import Path
 from typing import Any

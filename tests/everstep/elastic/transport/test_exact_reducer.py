@@ -1,3 +1,5 @@
+"""Sums of gradients in integers, equal for all group sizes."""
+
 import copy
 import hashlib
 import math

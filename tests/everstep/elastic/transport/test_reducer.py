@@ -1,3 +1,5 @@
+"""Sums of gradients in floating point."""
+
 from collections.abc import Callable
 from typing import NoReturn
 

@@ -1,3 +1,5 @@
+"""Sources in Azure Blob Storage, with Azurite."""
+
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,3 +1,5 @@
+"""Sources in a folder."""
+
 import os
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""The forms of a source's location."""
+
 from pathlib import Path
 
 import pytest

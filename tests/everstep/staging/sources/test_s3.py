@@ -1,3 +1,5 @@
+"""Sources in S3, with MinIO."""
+
 import functools
 import io
 import shutil

@@ -1,3 +1,5 @@
+"""Sources in archives, and in archives of archives."""
+
 import io
 import subprocess
 import tarfile

@@ -1,3 +1,5 @@
+"""The decision which shards a cache keeps, fetches and evicts."""
+
 from dataclasses import replace
 
 import pytest
