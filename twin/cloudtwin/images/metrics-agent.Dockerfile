@@ -1,5 +1,5 @@
-# Stands in for a Prometheus agent.
+# Stands in for a Prometheus agent. As in the published image, the program is in /bin and /prometheus is left for its storage.
 FROM scratch
-COPY build/bin/stand-in /prometheus
+COPY build/bin/stand-in /bin/prometheus
 USER 65535:65535
-ENTRYPOINT ["/prometheus"]
+ENTRYPOINT ["/bin/prometheus"]
