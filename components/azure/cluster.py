@@ -166,6 +166,7 @@ class AksCluster(Component):
             identity_profile={"kubeletidentity": self._kubelet()},
             agent_pool_profiles=[system_pool(config, args.subnet_id, args.tags)],
             network_profile=profiles.network(config),
+            http_proxy_config=profiles.proxy(config),
             api_server_access_profile=profiles.api_access_profile(config, args.egress),
             disable_local_accounts=True,
             enable_rbac=True,

@@ -1,5 +1,7 @@
 """The profiles of an AKS cluster, each a pure function of the configuration."""
 
+from base64 import b64encode
+
 import pulumi
 from pulumi_azure_native import containerservice as aks
 
@@ -7,6 +9,8 @@ from components.azure.node_pools import system_pool_scales, upgrades_version
 from components.config import AksConfig
 
 CLEANER_HOURS = 168  # interval between two removals of unused images, the default of AKS
+# Azure's own DNS and agents (168.63.129.16), and the storage account through its service endpoint.
+DIRECT_ENDPOINTS = ("168.63.129.16", ".blob.core.windows.net", ".dfs.core.windows.net")
 OUTBOUND_TYPES = {"nat": "userAssignedNATGateway", "userDefinedRouting": "userDefinedRouting"}
 
 
@@ -56,6 +60,24 @@ def api_access_profile(
 def has_public_name(config: AksConfig) -> bool:
     """Return whether the API server has a name in public DNS only."""
     return not config.private_api or config.private_dns_zone == "none"
+
+
+def proxy(config: AksConfig) -> aks.ManagedClusterHTTPProxyConfigArgs | None:
+    """Return the proxy of nodes and pods, which AKS passes to all pods as variables; None without one.
+
+    The storage account admits the subnet of the nodes, but not the proxy.
+    """
+    network_config = config.network
+    if network_config.proxy is None:
+        return None
+    direct = [network_config.cidr, network_config.pod_cidr, network_config.service_cidr]
+    authorities = network_config.proxy.trusted_ca
+    return aks.ManagedClusterHTTPProxyConfigArgs(
+        http_proxy=network_config.proxy.http,
+        https_proxy=network_config.proxy.for_https,
+        no_proxy=network_config.proxy.direct([*direct, *DIRECT_ENDPOINTS]),
+        trusted_ca=b64encode(authorities.encode()).decode() if authorities else None,
+    )
 
 
 def entra(config: AksConfig) -> aks.ManagedClusterAADProfileArgs:

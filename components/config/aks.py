@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from components.config import catalog
 from components.config.faults import known_or_nearest, nearest_hint, refusal
+from components.config.proxy import ProxyConfig
 from components.config.section import (
     Cidr,
     ClusterName,
@@ -174,6 +175,10 @@ class AksNetworkConfig(Section):
         default=None,
         description="Private address of the firewall to which the route table of a new subnet sends "
         "all egress; required for `userDefinedRouting` without `subnetId`.",
+    )
+
+    proxy: ProxyConfig | None = Field(
+        default=None, description="HTTP proxy of the nodes and, by AKS, of all pods."
     )
 
     @property

@@ -38,15 +38,24 @@ _FIX = (
     "create a Secret in the namespace elastic-job and name it in job.envFromSecrets; "
     "renew the secret if this file was ever committed"
 )
+_PROXY_FIX = (
+    "remove the user and the password, and use a proxy that admits nodes by their addresses: nodes and the "
+    "state have the URL in plaintext; renew the password if this file was ever committed"
+)
 
 
 def plaintext_secrets(data: Mapping[str, Any]) -> list[ConfigFault]:
     """Return a fault for each plaintext secret in the mapping of a stack file."""
     return [
-        ConfigFault(path, HIDDEN, f"looks like {description}, in plaintext", _FIX)
+        ConfigFault(path, HIDDEN, f"looks like {description}, in plaintext", _fix(path))
         for path, name, value in _texts(data, "")
         if (description := _kind_of_secret(name, value))
     ]
+
+
+def _fix(path: str) -> str:
+    """Return the fix for a plaintext secret at a path."""
+    return _PROXY_FIX if ".proxy." in path else _FIX
 
 
 def hide(fault: ConfigFault, secret_paths: frozenset[str]) -> ConfigFault:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.components.certificates import AUTHORITY
 from tests.program.conftest import ROOT
 from twin.tests.providers.conftest import CloudProject, plugins, project, pulumi_program
 
@@ -18,7 +19,11 @@ CLUSTER: dict[str, Any] = {
     "privateApi": True,
     "privateDnsZone": f"{HUB}/privateDnsZones/privatelink.eastus.azmk8s.io",
     "gpuPool": {"vmSizes": [{"name": "t4", "vmSize": "Standard_NC4as_T4_v3"}]},
-    "network": {"egress": "userDefinedRouting", "firewallIp": "10.100.0.4"},
+    "network": {
+        "egress": "userDefinedRouting",
+        "firewallIp": "10.100.0.4",
+        "proxy": {"http": "http://proxy.example.org:3128", "trustedCa": AUTHORITY},
+    },
 }
 GROUP = "/subscriptions/00000000-0000-4000-8000-000000000000/resourceGroups/everstep-aks-test"
 SERVICES = f"{GROUP}/providers/Microsoft.ContainerService"

@@ -5,6 +5,7 @@ from typing import Any
 
 from components.azure.environment import AksEnvironment, AksEnvironmentArgs
 from components.config import AksConfig, BlobConfig, StackConfig, as_kind, from_mapping
+from tests.components.certificates import AUTHORITY
 from tests.components.recorder import Graph, record
 
 STACK = "aks-test"
@@ -90,7 +91,15 @@ def spoke_stack() -> Graph:
     """Declare a stack in a spoke of a hub-and-spoke network."""
     return declare_aks(
         cluster={
-            "network": {"egress": "userDefinedRouting", "firewallIp": "10.100.0.4"},
+            "network": {
+                "egress": "userDefinedRouting",
+                "firewallIp": "10.100.0.4",
+                "proxy": {
+                    "http": "http://proxy.example.org:3128",
+                    "noProxy": [".corp.example.org"],
+                    "trustedCa": AUTHORITY,
+                },
+            },
             "authorizedRanges": [],
             "privateApi": True,
             "privateDnsZone": ZONE,

@@ -19,6 +19,7 @@ from tests.components.azure.aks_stack import (
     plain_stack,
     spoke_stack,
 )
+from tests.components.certificates import AUTHORITY
 from tests.components.recorder import RecordedResource
 
 KUBELET = "everstep-kubelet"
@@ -115,6 +116,19 @@ def test_egress_by_a_route_table_uses_no_gateway() -> None:
     routed = config_of(network={"egress": "userDefinedRouting", "firewallIp": "10.100.0.4"})
 
     assert profiles.network(routed).outbound_type == "userDefinedRouting"
+
+
+def test_the_proxy_is_not_between_the_nodes_and_the_networks_of_the_cluster() -> None:
+    inputs = spoke_stack().one("ManagedCluster").inputs["httpProxyConfig"]
+
+    assert inputs["httpProxy"] == inputs["httpsProxy"] == "http://proxy.example.org:3128"
+    assert base64.b64decode(inputs["trustedCa"]).decode() == AUTHORITY
+    assert set(inputs["noProxy"]) >= {
+        *("10.0.0.0/16", "10.244.0.0/16", "10.2.0.0/16", ".svc", ".cluster.local"),
+        *("169.254.169.254", "168.63.129.16", ".corp.example.org"),
+        ".blob.core.windows.net",  # the account admits the nodes' subnet only
+    }
+    assert "httpProxyConfig" not in cluster().inputs
 
 
 def test_there_are_no_local_accounts() -> None:

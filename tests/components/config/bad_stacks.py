@@ -9,6 +9,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.components.certificates import AUTHORITY, PROXY_HOST
+
 TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
 EKS: dict[str, Any] = {"tags": TAGS, "cluster": {"kind": "eks"}}
 AKS: dict[str, Any] = {
@@ -85,6 +87,13 @@ def wrong_cache(base: dict[str, Any], source: str, path: str, *message: str) -> 
     """Return a case with a mistake in the cache of shards of photographs."""
     change = {"data.dataset": "imagefolder", "data.cache": {"source": source}}
     return Case(base, change, path, message)
+
+
+def wrong_proxy(key: str, value: Any, *message: str) -> Case:
+    """Return a case with a mistake in one key of a proxy."""
+    name, _, element = key.partition("[")
+    proxy = {"http": "http://proxy:3128", name: [value] if element else value}
+    return Case(AKS, {"cluster.network.proxy": proxy}, f"cluster.network.proxy.{key}", message)
 
 
 def wrong_egress(network: dict[str, Any], *message: str) -> Case:
@@ -709,6 +718,14 @@ CASES = [
         AKS, "cluster.network.cidr", "10.0.0.0/28", "must be /8 to /25", "such as 10.0.0.0/16"
     ),
     wrong_key(AKS, "cluster.network.cidr", "10.0.0.0/26", "must be /8 to /25"),
+    wrong_proxy("http", "https://proxy:3128", "must begin with http://", "http://proxy:3128"),
+    wrong_proxy("http", "proxy:3128", "not a URL of a proxy", "http://proxy.example.org:3128"),
+    wrong_proxy("http", "http://proxy:99999", "not a URL of a proxy"),
+    wrong_proxy("http", "http://ada@proxy:3128", "contains a user", "by their addresses"),
+    wrong_proxy("https", "http://ada:lovelace@proxy:3128", "password, in plaintext", "remove the"),
+    wrong_proxy("noProxy[0]", "*.example.org", "wildcards are not supported", ".corp.example.org"),
+    wrong_proxy("trustedCa", "corp.pem", "not a certificate in PEM format", "paste the PEM file"),
+    wrong_proxy("trustedCa", PROXY_HOST, "not of an authority"),
     wrong_key(AKS, "cluster.network.egress", "firewall", "must be 'nat' or 'userDefinedRouting'"),
     wrong_key(
         AKS, "cluster.network.firewallIp", "fw.example.org", "not an IPv4 address", "10.1.0.4"
@@ -1678,6 +1695,17 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (AKS, {"cluster.network.cidr": "172.16.0.0/12"}),
     (AKS, {"cluster.network.cidr": "10.0.0.0/25"}),
     (AKS, {"cluster.network": {"egress": "userDefinedRouting", "subnetId": SUBNET}}),
+    (
+        AKS,
+        {
+            "cluster.network.proxy": {
+                "http": "http://10.1.0.4:65535/",
+                "https": "https://proxy.example.org:443",
+                "noProxy": [".corp.example.org", "10.0.0.0/8", "registry"],
+                "trustedCa": AUTHORITY * 2,
+            }
+        },
+    ),
     (AKS, {"cluster.network": {"egress": "userDefinedRouting", "firewallIp": "10.1.0.4"}}),
     (AKS, {"cluster.network.serviceCidr": "10.2.0.0/28"}),
     (AKS, {"cluster.network.serviceCidr": "172.16.0.0/12"}),

@@ -121,6 +121,7 @@ RULES = (
     InputRule("data plane of an AKS cluster", f"{DOCS}, Azure CNI powered by Cilium", rules.data_plane),
     InputRule("API access of an AKS cluster", f"{DOCS}, authorized IP ranges", rules.api_access),
     InputRule("DNS zone of an AKS cluster", f"{DOCS}, private clusters", rules.dns_zone),
+    InputRule("proxy of an AKS cluster", f"{DOCS}, HTTP proxy", rules.proxy),
     InputRule("identities of an AKS cluster", f"{DOCS}, managed identities", rules.identities),
     InputRule("tier of an AKS cluster", f"{DOCS}, pricing tiers", rules.tier),
     InputRule("autoscaler of a cluster", f"{DOCS}, cluster autoscaler profile", rules.autoscaler),

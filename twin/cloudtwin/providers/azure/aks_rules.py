@@ -5,9 +5,11 @@ Overlay", "Azure CNI powered by Cilium", "workload identity", "NAT gateway", "ma
 errors of the AKS REST API, and the issues that the rules name. Read 2026-11.
 """
 
+import base64
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
 
 from cloudtwin.providers.azure.common import ZONAL, is_child_of, location_of, parent_of
 from cloudtwin.providers.azure.identity import (
@@ -138,6 +140,38 @@ def dns_zone(inputs: Inputs) -> Iterable[Mistake]:
         yield mistake_at(path, f"{name!r} is neither {parent} nor SUBZONE.{parent}")
     if section(inputs, "identity").get("type") != "UserAssigned":
         yield mistake_at(path, "a custom private DNS zone needs a UserAssigned control plane")
+
+
+def proxy(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield an error for a proxy that AKS does not support."""
+    profile, path = section(inputs, "httpProxyConfig"), "httpProxyConfig"
+    for name, schemes in (("httpProxy", ("http",)), ("httpsProxy", ("http", "https"))):
+        url = profile.get(name)
+        if not isinstance(url, str):
+            continue
+        parts = urlsplit(url)
+        if parts.scheme not in schemes or not parts.hostname:
+            yield mistake_at(
+                f"{path}.{name}", f"is not a URL with the scheme {' or '.join(schemes)}"
+            )
+        if parts.username is not None:
+            yield mistake_at(f"{path}.{name}", "user and password authentication is not supported")
+    for position, name in enumerate(profile.get("noProxy") or ()):
+        if isinstance(name, str) and "*" in name:
+            yield mistake_at(
+                f"{path}.noProxy[{position}]", f"{name!r}: wildcards are not supported"
+            )
+    authority = profile.get("trustedCa")
+    if isinstance(authority, str) and not _is_encoded_pem(authority):
+        yield mistake_at(f"{path}.trustedCa", "is not a PEM certificate in base64")
+
+
+def _is_encoded_pem(text: str) -> bool:
+    try:
+        content = base64.b64decode(text, validate=True)
+    except ValueError:
+        return False
+    return content.startswith(b"-----BEGIN CERTIFICATE-----")
 
 
 def identities(inputs: Inputs) -> Iterable[Mistake]:

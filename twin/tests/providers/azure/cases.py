@@ -184,6 +184,11 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {"location": "westus", "identity": {"type": "UserAssigned"}, **private(ZONE)},
         "privatelink.westus",
     ),
+    "proxy of an AKS cluster": (
+        {"httpProxyConfig": {"httpProxy": "http://proxy:3128", "noProxy": [".corp.example.org"]}},
+        {"httpProxyConfig": {"httpProxy": "http://proxy:3128", "noProxy": ["*.corp.example.org"]}},
+        "wildcards",
+    ),
     "location of a private zone": ({"location": "global"}, {"location": "eastus"}, "not one of"),
     "identities of an AKS cluster": (
         {"identity": {"type": "SystemAssigned"}},

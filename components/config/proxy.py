@@ -1,0 +1,99 @@
+"""The HTTP proxy through which nodes and pods reach the internet."""
+
+import re
+from collections.abc import Sequence
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
+
+from components.config.faults import refusal
+from components.config.section import Section, matches_pattern
+
+ALWAYS_DIRECT = ("localhost", "127.0.0.1", "169.254.169.254", ".svc", ".cluster.local")
+"""What every node and pod reaches without a proxy: itself, the metadata service, Services."""
+
+_PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s:@]+@")
+_URL = re.compile(r"https?://(?P<host>[A-Za-z0-9.-]+):(?P<port>[0-9]{1,5})/?")
+
+
+def _is_proxy(text: str) -> str:
+    """Check that a text is the URL of a proxy with a port and without credentials."""
+    if _PASSWORD.search(text):
+        return text  # `secrets` reports the password without showing it
+    if "@" in text:
+        fix = "remove the user: use a proxy that admits nodes by their addresses"
+        raise refusal("contains a user, which the state would have in plaintext", fix)
+    match = _URL.fullmatch(text)
+    if match is None or not 0 < int(match["port"]) <= 65535:
+        raise refusal("is not a URL of a proxy", "write it as http://proxy.example.org:3128")
+    return text
+
+
+def _is_http(text: str) -> str:
+    """Check that the proxy itself is reached by HTTP, as AKS requires for `http`."""
+    if urlsplit(text).scheme == "https":
+        raise refusal("must begin with http://", f"write it as http{text.removeprefix('https')}")
+    return text
+
+
+def _is_authority(text: str) -> str:
+    """Check that a text has certificates of authorities in PEM format."""
+    import ssl  # imported here: few stacks have a certificate
+
+    fix = "paste the PEM file of the authority, from -----BEGIN CERTIFICATE----- on"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cadata=text)
+    except (ssl.SSLError, TypeError, ValueError):
+        raise refusal("is not a certificate in PEM format", fix) from None
+    stored = context.cert_store_stats()
+    if stored["x509_ca"] < stored["x509"]:
+        raise refusal("has a certificate that is not of an authority", fix)
+    return text
+
+
+ProxyUrl = Annotated[str, AfterValidator(_is_proxy)]
+Destination = Annotated[
+    str,
+    matches_pattern(
+        r"\.?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(/[0-9]{1,2})?",
+        "a host, a domain, an address or a block; wildcards are not supported",
+        ".corp.example.org or 10.0.0.0/8",
+    ),
+]
+Authorities = Annotated[str, AfterValidator(_is_authority)]
+
+
+class ProxyConfig(Section):
+    """The HTTP proxy of nodes and pods."""
+
+    http: Annotated[ProxyUrl, AfterValidator(_is_http)] = Field(
+        description="URL of the proxy for HTTP, without credentials."
+    )
+    https: ProxyUrl | None = Field(
+        default=None, description="URL of the proxy for HTTPS; absent: the URL of `http`."
+    )
+    no_proxy: tuple[Destination, ...] = Field(
+        default=(),
+        description="Hosts, domains and blocks that are reached without the proxy, besides the cluster's "
+        "networks and names, the metadata service and the storage.",
+    )
+    trusted_ca: Authorities | None = Field(
+        default=None,
+        description="Certificates in PEM format of the authorities that nodes trust besides the public "
+        "ones, for a proxy that inspects TLS.",
+    )
+
+    @property
+    def for_https(self) -> str:
+        """The URL of the proxy for HTTPS."""
+        return self.https or self.http
+
+    def direct(self, destinations: Sequence[str]) -> list[str]:
+        """Return all destinations that are reached without the proxy.
+
+        Args:
+            destinations: the networks and endpoints of the cloud.
+        """
+        return list(dict.fromkeys([*ALWAYS_DIRECT, *destinations, *self.no_proxy]))
