@@ -22,6 +22,7 @@ import pulumi_aws
 import pulumi_kubernetes as kubernetes
 from cloudfacts.aws import INSTANCE_TYPES
 
+from components.aws import proxy
 from components.aws.addons import (
     ADDONS_AFTER_NODES,
     ADDONS_BEFORE_NODES,
@@ -209,6 +210,7 @@ class EksEnvironment(Component):
             system_pool=system_pool(config),
             gpu_pools=gpu_pools(config, local_storage=self._uses_local_storage),
             autoscaling=config.autoscaling.enabled,
+            user_data=proxy.user_data_parts(config),
             tags=self._tags,
         )
         depends_on = [*network_addons.addons, *self._network.prerequisites]

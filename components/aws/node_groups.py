@@ -105,6 +105,7 @@ class EksNodeGroupsArgs:
         system_pool: settings of the system group.
         gpu_pools: settings of the GPU groups, in order of preference.
         autoscaling: whether an autoscaler changes the sizes.
+        user_data: parts of the user data of all nodes.
         tags: tags of instances and disks, to which the provider's default tags do not apply.
     """
 
@@ -118,6 +119,7 @@ class EksNodeGroupsArgs:
     gpu_pools: Sequence[NodePool]
     autoscaling: bool
     tags: Mapping[str, str]
+    user_data: Sequence[str] = ()
 
 
 class EksNodeGroups(Component):
@@ -232,7 +234,7 @@ class EksNodeGroups(Component):
     def _template(self, pool: NodePool, group_name: str) -> ec2.LaunchTemplate:
         """Declare the launch template of a group."""
         efa = self._efa.get(pool.efa)
-        parts = [efa.user_data] if efa else []
+        parts = [*self._args.user_data, *([efa.user_data] if efa else [])]
         parts += [LOCAL_STORAGE] if pool.local_storage else []
         return ec2.LaunchTemplate(
             f"{self.name}-{pool.name}-template",

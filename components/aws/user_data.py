@@ -23,6 +23,11 @@ def shell_script(text: str) -> str:
     return f'Content-Type: text/x-shellscript; charset="us-ascii"\n\n{text}'
 
 
+def boothook(text: str) -> str:
+    """Return the part that runs a script early at every boot, before `nodeadm`."""
+    return f'Content-Type: text/cloud-boothook; charset="us-ascii"\n\n{text}'
+
+
 def encoded(parts: Sequence[str]) -> str | None:
     """Return the parts as user data in base64; None if there are no parts."""
     if not parts:

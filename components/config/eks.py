@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field
 
 from components.config import catalog
 from components.config.faults import known_or_nearest, nearest_hint, refusal
+from components.config.proxy import ProxyConfig
 from components.config.section import (
     MAX_CLUSTER_NAME_LENGTH,
     Cidr,
@@ -168,6 +169,10 @@ class EksNetworkConfig(Section):
     private_subnet_ids: dict[str, SubnetId] = Field(
         default_factory=dict,
         description="Zone -> private subnet of an existing VPC, one for every zone.",
+    )
+    proxy: ProxyConfig | None = Field(
+        default=None,
+        description="HTTP proxy of the nodes: containerd, the kubelet and their start; pods get no variables.",
     )
 
 

@@ -13,6 +13,9 @@ from components.config.section import Section, matches_pattern
 ALWAYS_DIRECT = ("localhost", "127.0.0.1", "169.254.169.254", ".svc", ".cluster.local")
 """What every node and pod reaches without a proxy: itself, the metadata service, Services."""
 
+MAX_AUTHORITIES_LENGTH = (
+    8000  # EC2 limits the user data of a node, in which it is in base64, to 16 KiB
+)
 _PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s:@]+@")
 _URL = re.compile(r"https?://(?P<host>[A-Za-z0-9.-]+):(?P<port>[0-9]{1,5})/?")
 
@@ -42,6 +45,9 @@ def _is_authority(text: str) -> str:
     import ssl  # imported here: few stacks have a certificate
 
     fix = "paste the PEM file of the authority, from -----BEGIN CERTIFICATE----- on"
+    if len(text) > MAX_AUTHORITIES_LENGTH:
+        rule = f"has {len(text)} characters; the maximum is {MAX_AUTHORITIES_LENGTH}"
+        raise refusal(rule, "keep only the authority that signs for the proxy")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(cadata=text)

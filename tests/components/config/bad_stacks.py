@@ -726,6 +726,8 @@ CASES = [
     wrong_proxy("noProxy[0]", "*.example.org", "wildcards are not supported", ".corp.example.org"),
     wrong_proxy("trustedCa", "corp.pem", "not a certificate in PEM format", "paste the PEM file"),
     wrong_proxy("trustedCa", PROXY_HOST, "not of an authority"),
+    wrong_proxy("trustedCa", AUTHORITY * 20, "the maximum is 8000", "keep only the authority"),
+    wrong_key(EKS, "cluster.network.proxy.http", "https://proxy:3128", "must begin with http://"),
     wrong_key(AKS, "cluster.network.egress", "firewall", "must be 'nat' or 'userDefinedRouting'"),
     wrong_key(
         AKS, "cluster.network.firewallIp", "fw.example.org", "not an IPv4 address", "10.1.0.4"

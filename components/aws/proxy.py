@@ -1,0 +1,48 @@
+"""The HTTP proxy of EKS nodes, which their user data configures.
+
+EKS has no setting for it. The part is a boothook, since `nodeadm` calls the API of EC2 before shell scripts of user
+data run. Source: AWS re:Post, "How can I automate HTTP proxy configuration for my Amazon EKS worker nodes with
+containerd?", 2026-11-24. The proxy applies to the services below only: pods get no variables.
+"""
+
+from base64 import b64encode
+
+from components.aws.user_data import boothook
+from components.config import EksConfig
+
+SERVICES = ("nodeadm-config", "nodeadm-run", "containerd", "kubelet")
+VARIABLES = "/etc/everstep-proxy.env"
+AUTHORITIES = "/etc/pki/ca-trust/source/anchors/everstep-proxy.pem"
+
+
+def user_data_parts(config: EksConfig) -> list[str]:
+    """Return the parts of the user data of all nodes that configure the proxy; empty without a proxy."""
+    proxy = config.network.proxy
+    if proxy is None:
+        return []
+    direct = ",".join(
+        proxy.direct(
+            [
+                config.network.cidr,
+                config.network.service_cidr,
+                f".s3.{config.region}.amazonaws.com",  # image layers and data, by the gateway endpoint
+                f".{config.region}.eks.amazonaws.com",  # the API server, by its private endpoint
+            ]
+        )
+    )
+    values = {"HTTP_PROXY": proxy.http, "HTTPS_PROXY": proxy.for_https, "NO_PROXY": direct}
+    variables = {**values, **{name.lower(): value for name, value in values.items()}}
+    files = {VARIABLES: "".join(f"{name}={value}\n" for name, value in variables.items())}
+    drop_in = f"[Service]\nEnvironmentFile={VARIABLES}\n"
+    files |= {f"/etc/systemd/system/{name}.service.d/proxy.conf": drop_in for name in SERVICES}
+    if proxy.trusted_ca:
+        files[AUTHORITIES] = proxy.trusted_ca
+    commands = [_write(path, content) for path, content in files.items()]
+    trust = ["update-ca-trust"] if proxy.trusted_ca else []
+    return [boothook("\n".join(["#!/bin/bash", *commands, *trust, "systemctl daemon-reload", ""]))]
+
+
+def _write(path: str, content: str) -> str:
+    """Return the command that writes a file, in base64 so that the shell expands nothing."""
+    folder, encoded = path.rpartition("/")[0], b64encode(content.encode()).decode()
+    return f"mkdir -p {folder} && echo {encoded} | base64 --decode > {path}"
