@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from controller import exit_history
 from controller.actions import Deletion
 from controller.api import ElasticJob
+from controller.lifetimes import ObservedMachines
 from controller.objects import Node, Placeholder, Pod
 from controller.placement import ObservedPlacement, PlacementPlan, plan_placement
 from controller.placement_state import PlacementState
@@ -23,7 +24,7 @@ from controller.spending import ObservedSpending, SpendingPlan, plan_spending
 from controller.spending_state import ReadShare
 from controller.status import ConditionType, Status
 from everstep.capacity.on_demand import Purchase
-from everstep.catalog.names import ZONE_LABEL
+from everstep.catalog.names import CAPACITY_LABEL, ON_DEMAND, ZONE_LABEL
 
 DEFAULT_TIMEOUTS = Timeouts()
 NODE_GRACE_SECONDS = 30  # added to the 40 s after which Kubernetes marks a silent node as not Ready
@@ -135,10 +136,10 @@ class ObservedState:
         state = replace(self, job=job, status=status, spending=spending)
         return state.waking_at(*spending.wake_times)
 
-    def with_placement(self) -> "ObservedState":
+    def with_placement(self, nodes: Mapping[str, Node | None]) -> "ObservedState":
         """Return the state with the decision about the zone of the workers.
 
-        A job that has no workers now keeps its zone and its moves.
+        A job that has no workers now keeps its zone, its moves and the observed lifetimes.
         """
         settings, spec, status = self.job.placement, self.job.spec, self.status
         ends = status.training_ended or any(worker.succeeded for worker in status.workers.values())
@@ -156,6 +157,11 @@ class ObservedState:
             now=self.now,
             starting_since=self._starting_since(),
             joined=self.joined,
+            machines=ObservedMachines(
+                pods=[pod for pod in self.pods if not _is_on_demand(pod, nodes)],
+                lost_uids=frozenset(pod.uid for pod in self.lost_pods),
+                now=self.now,
+            ),
         )
         placement = plan_placement(observed, status.placement)
         status = replace(status, placement=placement.state)
@@ -319,7 +325,7 @@ def observe(
         placeholders=tuple(placeholders),
         joined=joined,
     )
-    state = state.with_spending(share, nodes).with_placement()
+    state = state.with_spending(share, nodes).with_placement(nodes)
     if schedulable is None:
         return state
     return state.with_capacity_scaling(schedulable, timeouts)
@@ -334,6 +340,12 @@ def _with_zone(pod: Pod, nodes: Mapping[str, Node | None]) -> Pod:
     """Return a pod with the zone of its node, if it was created before its job had zones."""
     node = nodes.get(pod.node or "")
     return pod if pod.zone or node is None else replace(pod, zone=node.labels.get(ZONE_LABEL, ""))
+
+
+def _is_on_demand(pod: Pod, nodes: Mapping[str, Node | None]) -> bool:
+    """Return True if a pod was created for an on-demand machine, or was scheduled to a fallback node."""
+    node = nodes.get(pod.node or "")
+    return pod.on_demand or (node is not None and node.labels.get(CAPACITY_LABEL) == ON_DEMAND)
 
 
 def _lost_pods(

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from controller.lifetimes import ObservedMachines, count, to_store
 from controller.objects import Placeholder, Pod
 from controller.placement_settings import PlacementSettings
 from controller.placement_state import MAX_MOVES, InsufficientOffer, Move, PlacementState
@@ -38,7 +39,7 @@ JOIN_POLL_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedPlacement:
-    """ObservedPlacement state of a job with zones.
+    """Observed state of a job with zones.
 
     Attributes:
         settings: zones and times.
@@ -51,6 +52,7 @@ class ObservedPlacement:
         starting_since: time at which the job started or resumed; None once a worker has run, or once
             no machine has started.
         joined: uids of the pods that are known to have joined the group.
+        machines: its spot machines, whose lifetimes are observed.
     """
 
     settings: PlacementSettings
@@ -61,6 +63,7 @@ class ObservedPlacement:
     placeholders: Sequence[Placeholder]
     now: datetime
     starting_since: datetime | None
+    machines: ObservedMachines
     joined: frozenset[str] = frozenset()
 
     @property
@@ -113,9 +116,17 @@ class PlacementPlan:
 def plan_placement(observed: ObservedPlacement, previous: PlacementState | None) -> PlacementPlan:
     """Decide in which zone the group runs, what to request elsewhere and which workers leave."""
     state = _advance_move(observed, previous or _initial_state(observed))
+    lifetimes = count(observed.machines, state.lifetimes)
     zones = tuple(dict.fromkeys((*observed.settings.zones, state.zone)))
     offers = {zone: _offer(observed, zone) for zone in zones if zone != state.zone}
-    observations = {zone: _observe(observed, state, zone, offers) for zone in zones}
+    observations = {
+        zone: replace(
+            _observe(observed, state, zone, offers),
+            price=observed.settings.usd_per_hour.get(zone),
+            lifetime_seconds=lifetimes.record(zone).expected_seconds,
+        )
+        for zone in zones
+    }
     decision = place(
         _config(observed),
         Observation(
@@ -133,7 +144,11 @@ def plan_placement(observed: ObservedPlacement, previous: PlacementState | None)
         if not _waits(observed, new_state, observations, zone)
     }
     new_state = _with_unjoined(observed, new_state)
-    new_state = replace(new_state, reason=_reason(observed, new_state, requests, decision))
+    new_state = replace(
+        new_state,
+        reason=_reason(observed, new_state, requests, decision),
+        lifetimes=to_store(observed.machines, state.lifetimes, lifetimes),
+    )
     return PlacementPlan(
         state=new_state,
         placeholders=requests,

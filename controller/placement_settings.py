@@ -1,21 +1,22 @@
-"""The zones of a job and the times of its moves, from an annotation of the ElasticJob.
+"""The zones of a job with their prices and the times of its moves, from an annotation of the ElasticJob.
 
-The Pulumi program writes only the zones. Faults are values, like faults of the spec.
+The Pulumi program writes only the zones and their prices. Faults are values, like faults of the spec.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from everstep.catalog.names import PLACEMENT_ANNOTATION
 
+PRICES = "usdPerHour"
 PATH = f"metadata.annotations[{PLACEMENT_ANNOTATION}]"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementSettings:
-    """The zones of a job and the times of its moves.
+    """The zones of a job with their prices and the times of its moves.
 
     Attributes:
         zones: values of the nodes' zone label, in order of preference.
@@ -26,6 +27,7 @@ class PlacementSettings:
         move_interval_seconds: minimum time between two moves.
         join_seconds: maximum time for which the old zone's workers wait for a running worker of the new zone to join.
         move_seconds: time after which a move ends although not all its workers run.
+        usd_per_hour: price of one spot machine in each zone; a zone is absent if its price is not known.
     """
 
     zones: tuple[str, ...]
@@ -36,6 +38,7 @@ class PlacementSettings:
     move_interval_seconds: float = 3600.0
     join_seconds: float = 300.0
     move_seconds: float = 900.0
+    usd_per_hour: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_settings(text: str | None) -> tuple[PlacementSettings | None, tuple[str, ...]]:
@@ -50,16 +53,21 @@ def read_settings(text: str | None) -> tuple[PlacementSettings | None, tuple[str
         return None, (
             f'{PATH} is {text!r}; set it to a JSON object such as {{"zones": ["us-east-1a"]}}',
         )
-    faults = (*_faults_of_zones(source.get("zones")), *_faults_of_times(source))
+    faults = (
+        *_faults_of_zones(source.get("zones")),
+        *_faults_of_prices(source.get(PRICES, {}), source.get("zones")),
+        *_faults_of_times(source),
+    )
     if faults:
         return None, faults
     times = {name: float(source[key]) for key, name in _times().items() if key in source}
-    return PlacementSettings(zones=tuple(source["zones"]), **times), ()
+    prices = {zone: float(price) for zone, price in source.get(PRICES, {}).items()}
+    return PlacementSettings(zones=tuple(source["zones"]), usd_per_hour=prices, **times), ()
 
 
 def _times() -> dict[str, str]:
     """Return the field of each key: `short_seconds` of `shortSeconds`."""
-    names = [field.name for field in fields(PlacementSettings) if field.name != "zones"]
+    names = [item.name for item in fields(PlacementSettings) if item.name.endswith("_seconds")]
     return {_camel(name): name for name in names}
 
 
@@ -77,19 +85,40 @@ def _faults_of_zones(zones: object) -> tuple[str, ...]:
     return (f"{PATH}.zones is {zones!r}; set it to a list of at least one zone's name",)
 
 
-def _faults_of_times(source: Mapping[str, Any]) -> tuple[str, ...]:
-    times = _times()
-    unknown = [key for key in source if key not in times and key != "zones"]
-    valid_keys = ", ".join(["zones", *times])
+def _faults_of_prices(prices: object, zones: object) -> tuple[str, ...]:
+    if not isinstance(prices, Mapping):
+        return (
+            f'{PATH}.{PRICES} is {prices!r}; set it to an object such as {{"us-east-1a": 0.5}}, or leave it out',
+        )
+    names = zones if isinstance(zones, list) else []
     return (
-        *(f"{PATH}.{key} is unknown; use {valid_keys}" for key in unknown),
         *(
-            f"{PATH}.{key} is {source[key]!r}; set it to seconds, 0 or more, or leave it out"
-            for key in times
-            if key in source and not _is_time(source[key])
+            f"{PATH}.{PRICES} has a price for {zone!r}, which is not in {PATH}.zones; add the zone or remove its price"
+            for zone in prices
+            if zone not in names
+        ),
+        *(
+            f"{PATH}.{PRICES}[{zone!r}] is {price!r}; set it to USD per hour, more than 0, or leave it out"
+            for zone, price in prices.items()
+            if not _is_number(price) or price == 0
         ),
     )
 
 
-def _is_time(value: object) -> bool:
+def _faults_of_times(source: Mapping[str, Any]) -> tuple[str, ...]:
+    times = _times()
+    valid_keys = ["zones", PRICES, *times]
+    unknown = [key for key in source if key not in valid_keys]
+    return (
+        *(f"{PATH}.{key} is unknown; use {', '.join(valid_keys)}" for key in unknown),
+        *(
+            f"{PATH}.{key} is {source[key]!r}; set it to seconds, 0 or more, or leave it out"
+            for key in times
+            if key in source and not _is_number(source[key])
+        ),
+    )
+
+
+def _is_number(value: object) -> bool:
+    """Return True for a finite number, 0 or more."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from controller.lifetimes import LifetimeState
 from controller.timestamps import format_time, parse_time
 from everstep.capacity.placement import State
 
@@ -99,6 +100,7 @@ class PlacementState:
         moves: the newest moves, in order.
         move_count: number of all moves.
         insufficient_offers: newest insufficient offer of each other zone.
+        lifetimes: observed lifetimes of the job's spot machines; None before the first count.
     """
 
     zone: str
@@ -109,6 +111,7 @@ class PlacementState:
     moves: tuple[Move, ...] = ()
     move_count: int = 0
     insufficient_offers: Mapping[str, InsufficientOffer] = field(default_factory=dict)
+    lifetimes: LifetimeState | None = None
 
     @property
     def move(self) -> Move | None:
@@ -135,6 +138,7 @@ class PlacementState:
             moves=tuple(Move.from_json(move) for move in source.get("moves") or ()),
             move_count=source.get("moveCount", 0),
             insufficient_offers=dict(_insufficient_offers(source.get("tooFew") or ())),
+            lifetimes=LifetimeState.from_json(source.get("lifetimes")),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -157,6 +161,7 @@ class PlacementState:
                 }
                 for zone, offer in sorted(self.insufficient_offers.items())
             ],
+            "lifetimes": self.lifetimes.to_json() if self.lifetimes else None,
         }
         return fixed | {key: value for key, value in optional.items() if value}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controller.lifetimes import ObservedMachines
 from controller.objects import Placeholder, Pod, read_placeholder, read_pod
 from controller.placement import JOIN_POLL_SECONDS, ObservedPlacement, PlacementPlan, plan_placement
 from controller.placement_settings import PlacementSettings, read_settings
@@ -46,11 +47,13 @@ def decide(
     settings: PlacementSettings = SETTINGS,
     starting_since: float | None = None,
     joined: Sequence[Pod] = (),
+    lost: Sequence[Pod] = (),
 ) -> PlacementPlan:
     """Return the result of one pass; the status goes through its JSON, as after a restart."""
     stored_state = (
         PlacementState.from_json(json.loads(json.dumps(previous.to_json()))) if previous else None
     )
+    now = NOW + timedelta(seconds=after)
     observed = ObservedPlacement(
         settings=settings,
         wanted_workers=wanted,
@@ -58,7 +61,10 @@ def decide(
         max_workers=max_workers,
         pods=pods,
         placeholders=placeholders,
-        now=NOW + timedelta(seconds=after),
+        now=now,
+        machines=ObservedMachines(
+            pods=[*pods, *lost], lost_uids=frozenset(pod.uid for pod in lost), now=now
+        ),
         starting_since=None if starting_since is None else NOW + timedelta(seconds=starting_since),
         joined=frozenset(pod.uid for pod in joined),
     )
@@ -154,6 +160,45 @@ def test_a_complete_offer_moves_the_group_immediately_with_the_reason_and_the_zo
         f"from {ZONE_A} to {ZONE_B}, since {move.reason}; 0 of 4 workers run in {ZONE_B}, 0 have joined, "
         f"1 still train in {ZONE_A}"
     )
+
+
+def both_offers(machines: int = 4) -> list[Placeholder]:
+    """Return the same offer of B and C."""
+    return [
+        bound_placeholder(zone, number) for zone in (ZONE_B, ZONE_C) for number in range(machines)
+    ]
+
+
+def test_of_equal_offers_the_cheaper_zone_wins_and_without_prices_the_preferred_zone() -> None:
+    priced = replace(SETTINGS, usd_per_hour={ZONE_A: 9, ZONE_B: 2, ZONE_C: 1})
+
+    plan = decide([], decide().state, both_offers(), after=1, settings=priced)
+    assert plan.state.zone == ZONE_C
+    assert plan.state.moves[-1].reason.endswith(
+        "about as many productive machines it is the cheapest"
+    )
+    assert decide([], decide().state, both_offers(), after=1).state.zone == ZONE_B
+
+
+def test_of_equal_offers_the_zone_whose_machines_lived_longer_wins() -> None:
+    lost = [worker(index, ZONE_B) for index in range(40)]
+    state = decide([], decide().state, lost=lost, after=60).state
+    assert state.lifetimes is not None
+    assert state.lifetimes.record(ZONE_B).losses == 40
+    priced = replace(SETTINGS, usd_per_hour={ZONE_B: 1, ZONE_C: 2})
+
+    assert decide([], state, both_offers(), after=61, settings=priced).state.zone == ZONE_C
+    later_plan = decide([], state, both_offers(), after=10 * 86_400, settings=priced)
+    assert later_plan.state.zone == ZONE_B, "old losses fade"
+
+
+def test_observed_lifetimes_survive_a_move() -> None:
+    state = decide([], decide().state, lost=[worker(0)], after=60).state
+
+    moved_state = decide([], state, both_offers(), after=61).state
+
+    assert moved_state.move is not None
+    assert moved_state.lifetimes == state.lifetimes
 
 
 def test_machines_that_are_too_few_are_released_and_requested_again_later() -> None:
@@ -355,9 +400,19 @@ def test_a_zone_that_was_removed_from_the_job_keeps_its_workers_until_it_is_shor
     assert decide([], state.state, settings=settings).placeholders == {ZONE_B: 4, ZONE_C: 4}
 
 
-def test_the_annotation_lists_zones_and_may_change_times() -> None:
-    text = json.dumps({"zones": [ZONE_A, ZONE_B], "shortSeconds": 20, "moveIntervalSeconds": 0})
-    expected = PlacementSettings(zones=(ZONE_A, ZONE_B), short_seconds=20, move_interval_seconds=0)
+def test_the_annotation_lists_zones_with_prices_and_may_change_times() -> None:
+    prices = {ZONE_B: 0.5}
+    text = json.dumps(
+        {
+            "zones": [ZONE_A, ZONE_B],
+            "usdPerHour": prices,
+            "shortSeconds": 20,
+            "moveIntervalSeconds": 0,
+        }
+    )
+    expected = PlacementSettings(
+        zones=(ZONE_A, ZONE_B), usd_per_hour=prices, short_seconds=20, move_interval_seconds=0
+    )
 
     assert read_settings(text) == (expected, ())
     assert read_settings(None) == (None, ())
@@ -373,11 +428,29 @@ def test_the_annotation_lists_zones_and_may_change_times() -> None:
         ('{"zones": [1]}', ".zones is [1]; set it to a list"),
         ('{"zones": ["a", "a"]}', ".zones is ['a', 'a']; name each zone once"),
         (
+            '{"zones": ["a"], "usdPerHour": 1}',
+            """.usdPerHour is 1; set it to an object such as {"us-east-1a": 0.5}""",
+        ),
+        (
+            '{"zones": ["a"], "usdPerHour": {"b": 1}}',
+            ".usdPerHour has a price for 'b', which is not",
+        ),
+        (
+            '{"zones": ["a"], "usdPerHour": {"a": 0}}',
+            ".usdPerHour['a'] is 0; set it to USD per hour, more than 0, or leave it out",
+        ),
+        ('{"zones": ["a"], "usdPerHour": {"a": "1"}}', ".usdPerHour['a'] is '1'; set it to USD"),
+        ('{"zones": ["a"], "usdPerHour": {"a": NaN}}', ".usdPerHour['a'] is nan; set it to USD"),
+        ('{"zones": 1, "usdPerHour": {"a": 1}}', ".zones is 1; set it to a list"),
+        (
             '{"zones": ["a"], "shortSeconds": -1}',
             ".shortSeconds is -1; set it to seconds, 0 or more",
         ),
         ('{"zones": ["a"], "shortSeconds": NaN}', ".shortSeconds is nan; set it to seconds"),
-        ('{"zones": ["a"], "shortSecs": 1}', ".shortSecs is unknown; use zones, startSeconds"),
+        (
+            '{"zones": ["a"], "shortSecs": 1}',
+            ".shortSecs is unknown; use zones, usdPerHour, startSeconds",
+        ),
     ],
 )
 def test_a_faulty_annotation_is_refused_with_its_fix(text: str, fault: str) -> None:

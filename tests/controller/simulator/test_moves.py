@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -129,6 +131,11 @@ class Moves(RuleBasedStateMachine):
     def change_capacity(self, zone: str, machines: int) -> None:
         self.cluster.set_machines(zone, machines)
 
+    @rule(number=st.integers(0, WORKERS - 1))
+    def interrupt(self, number: int) -> None:
+        for name in list(self.cluster.pods)[number : number + 1]:
+            self.cluster.interrupt(name)
+
     @rule()
     def schedule(self) -> None:
         self.cluster.schedule_placeholders()
@@ -175,6 +182,12 @@ class Moves(RuleBasedStateMachine):
                 placement.zone, *([placement.move.leaving_zone] if placement.move else [])
             }, "workers are in the zone of the group, or in the zone that it leaves"  # fmt: skip
 
+    @invariant()
+    def no_loss_is_counted_twice(self) -> None:
+        if hasattr(self, "cluster") and (placement := self.placement()) and placement.lifetimes:
+            losses = sum(record.losses for record in placement.lifetimes.zones.values())
+            assert losses <= len(self.cluster.lost_uids)
+
     def teardown(self) -> None:
         """Check that the group ends complete in the one zone that has machines, with no placeholder left."""
         if not hasattr(self, "cluster"):
@@ -189,6 +202,7 @@ class Moves(RuleBasedStateMachine):
             self.schedule()
             cluster.join()
             cluster.now += timedelta(seconds=30)
+        self.reconcile()
         writes_before = cluster.writes
         for _ in range(3):
             self.reconcile()
@@ -286,6 +300,46 @@ def test_workers_that_run_and_do_not_join_delay_a_move_until_the_bound_and_are_r
     assert event.warning
     assert event.message.startswith("3 workers in b did not complete a step in time")
     assert cluster.source["status"]["placement"]["moves"][0]["unjoined"] == 3
+
+
+@pytest.mark.parametrize("writes", range(9))
+def test_a_crash_at_any_write_neither_loses_nor_repeats_a_loss(writes: int) -> None:
+    cluster = ZonedCluster(WORKERS, TIMES)
+    cluster.set_machines("a", WORKERS)
+    follow(cluster, 60)
+    cluster.interrupt("job-worker-0")
+    cluster.set_machines("a", WORKERS - 1)
+
+    cluster.crash_in = writes
+    with suppress(Crash):
+        controller(cluster).reconcile(KEY)
+    cluster.crash_in = None
+    follow(cluster, 30)
+
+    (zone,) = cluster.source["status"]["placement"]["lifetimes"]["zones"]
+    assert zone["losses"] == pytest.approx(len(cluster.lost_uids), rel=1e-2)
+    assert zone["seconds"] == pytest.approx(WORKERS * 60, rel=0.1)
+
+
+def test_a_job_moves_to_the_zone_in_which_it_has_lost_fewer_machines() -> None:
+    cluster = ZonedCluster(WORKERS, TIMES)
+    for _ in range(12):
+        cluster.set_machines("b", WORKERS)
+        follow(cluster, 100)
+        cluster.set_machines("b", 0)
+        follow(cluster, 50)
+    cluster.set_machines("a", WORKERS)
+    follow(cluster, INTERVAL + 300)
+    assert set(cluster.workers()) == {"a"}
+
+    cluster.set_machines("b", WORKERS)
+    cluster.set_machines("c", WORKERS)
+    cluster.set_machines("a", 0)
+    follow(cluster, INTERVAL + 100)
+
+    assert set(cluster.workers()) == {"c"}
+    reason = cluster.source["status"]["placement"]["moves"][-1]["reason"]
+    assert reason.endswith("of 2 such zones it has the most productive machines")
 
 
 def test_a_suspended_or_finished_job_requests_no_machines() -> None:

@@ -13,6 +13,7 @@ from controller.client import CONFLICT, ApiError
 from controller.objects import Placeholder, read_placeholder
 from controller.timestamps import format_time, parse_time
 from everstep.catalog.names import (
+    DEADLINE_ANNOTATION,
     PLACEHOLDER_LABEL,
     PLACEMENT_ANNOTATION,
     SCALING_ANNOTATION,
@@ -40,6 +41,7 @@ class ZonedCluster(ModelCluster):
         machines: machines that each zone would give.
         waiting_pods: placeholders, by name.
         joined_uids: uids of the pods that have joined the group.
+        lost_uids: uids of the workers whose machine was lost or got an interruption notice.
         fault: fault of the metrics of the workers that the controller observes.
     """
 
@@ -48,6 +50,7 @@ class ZonedCluster(ModelCluster):
         self.machines = dict.fromkeys(ZONES, 0)
         self.waiting_pods: dict[str, dict[str, Any]] = {}
         self.joined_uids: set[str] = set()
+        self.lost_uids: set[str] = set()
         self.fault = Fault.NONE
         annotation = {"zones": list(ZONES), **(times or {})}
         self.source["metadata"]["annotations"] = {PLACEMENT_ANNOTATION: json.dumps(annotation)}
@@ -145,6 +148,16 @@ class ZonedCluster(ModelCluster):
             self.waiting_pods.pop(pod["metadata"]["name"], None)
             # The pod of a worker stays until it is deleted.
             self.nodes_up.pop(pod["spec"]["nodeName"], None)
+            self.lost_uids.add(pod["metadata"]["uid"])
+
+    def interrupt(self, name: str) -> None:
+        """Send an interruption notice to the machine of a worker."""
+        pod = self.pods[name]
+        if self._runs(pod):
+            pod["metadata"].setdefault("annotations", {})[DEADLINE_ANNOTATION] = format_time(
+                self.now
+            )
+            self.lost_uids.add(pod["metadata"]["uid"])
 
     def workers(self) -> Counter[str]:
         """Return the running workers of each zone."""
