@@ -21,6 +21,8 @@ def main() -> None:
     """Declare the selected stack."""
     try:
         stack_config = config.load(pulumi.Config())
+        for warning in config.warnings(stack_config):
+            pulumi.log.warn(warning)
         if (platform := stack_config.platform_stack) is not None:
             pulumi.run(lambda: job_stack.declare(stack_config, platform))
             return

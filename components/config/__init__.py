@@ -66,6 +66,7 @@ from components.config.stack import (
     check_deadline,
     from_mapping,
     load,
+    warnings,
 )
 from components.config.workload import (
     ControllerConfig,
@@ -132,4 +133,5 @@ __all__ = [
     "from_mapping",
     "load",
     "quantity_value",
+    "warnings",
 ]

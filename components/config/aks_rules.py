@@ -15,6 +15,7 @@ from components.config.network_rules import (
     unroutable_faults,
     wide_range_faults,
 )
+from components.config.newer_places import lacks_zones
 from components.config.pool_rules import (
     SEVERAL_POOLS,
     count_faults,
@@ -251,7 +252,7 @@ def _zones_available(
     location: str, system_zones: Sequence[str], gpu_zones: Sequence[str]
 ) -> list[ConfigFault]:
     """Check that zones are set only for a location with availability zones."""
-    if azure.LOCATIONS[location].zones:
+    if not lacks_zones(location):
         return []
     configured_zones = {
         "cluster.systemPool.zones": system_zones,

@@ -1,8 +1,9 @@
 """Cloud offerings: regions, zones, Kubernetes versions, machine types with GPUs.
 
 A dated table rather than a cloud API call: a configuration is validated without an account, in a
-pull request from a fork and in a test. A name newer than the table is refused with the nearest
-known name; adding it takes one line.
+pull request from a fork and in a test. A region or location newer than the table is accepted with a
+warning (`newer_places`); another name newer than the table is refused with the nearest known name, and
+adding it takes one line.
 
 Sources, as of 2026-11-21:
 AWS zones and machine types: EC2's DescribeInstanceTypes and DescribeInstanceTypeOfferings as

@@ -15,6 +15,7 @@ from components.config.network_rules import (
     unroutable_faults,
     wide_range_faults,
 )
+from components.config.newer_places import zones_in
 from components.config.pool_rules import (
     SEVERAL_POOLS,
     count_faults,
@@ -29,7 +30,7 @@ SERVICE_PREFIXES = range(12, 25)  # EKS: /12 to /24
 
 def _zones_of_region(region: str, zones: Sequence[str]) -> list[ConfigFault]:
     """Check that the zones belong to the region and are listed once."""
-    region_zones = aws.zones(region)
+    region_zones = zones_in(region)
     faults = [
         ConfigFault(
             f"cluster.zones[{index}]",

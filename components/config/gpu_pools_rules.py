@@ -17,6 +17,7 @@ from components.config.eks import FALLBACK_SUFFIX as EKS_FALLBACK_SUFFIX
 from components.config.eks import EksGpuPoolConfig, EksNamedPoolConfig
 from components.config.eks_rules import reservation_faults
 from components.config.faults import ConfigFault, nearest_hint
+from components.config.newer_places import lacks_zones, zones_in
 from components.config.pool_rules import SEVERAL_POOLS as POOLS
 from components.config.pool_rules import count_faults, fallback_faults, grace_faults
 from components.config.rules import ConfigRule, Flag
@@ -267,7 +268,7 @@ def _eks_zones(
     region: str, zones: Sequence[str], pools: Sequence[EksNamedPoolConfig]
 ) -> list[ConfigFault]:
     """Check that each pool is in a zone that the region has and the cluster uses."""
-    region_zones, faults = aws.zones(region), []
+    region_zones, faults = zones_in(region), []
     for index, pool in enumerate(pools):
         if pool.zone not in region_zones:
             rule, fix = f"is not a zone of {region}", nearest_hint(pool.zone, region_zones)
@@ -380,7 +381,7 @@ def _aks_memory(pools: Sequence[AksNamedPoolConfig], minimum: float | None) -> l
 def _aks_zones(location: str, pools: Sequence[AksNamedPoolConfig]) -> list[ConfigFault]:
     """Check that the location has zones, and that either all pools have a zone or none has."""
     zoned = [index for index, pool in enumerate(pools) if pool.zone is not None]
-    if zoned and not azure.LOCATIONS[location].zones:
+    if zoned and lacks_zones(location):
         rule = f"is set, and {location} has no availability zones"
         fix = "remove it, or choose another location"
         return [ConfigFault(_key(index, "zone"), pools[index].zone, rule, fix) for index in zoned]

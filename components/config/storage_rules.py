@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from cloudfacts import azure
-
 from components.config.faults import ConfigFault
+from components.config.newer_places import lacks_zones
 from components.config.pool_rules import SEVERAL_POOLS
 from components.config.rules import ConfigRule
 
@@ -127,7 +126,7 @@ def _group_needs_account(account: str | None, group: str | None) -> list[ConfigF
 
 def _redundancy_available(redundancy: str, location: str) -> list[ConfigFault]:
     """Check that zone-redundant storage is in a location with availability zones."""
-    if not redundancy.endswith("_ZRS") or azure.LOCATIONS[location].zones:
+    if not redundancy.endswith("_ZRS") or not lacks_zones(location):
         return []
     fix = f"use {redundancy.replace('_ZRS', '_LRS')}, or choose another location"
     return [

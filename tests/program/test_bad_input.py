@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.program.conftest import Project
 
@@ -66,3 +67,14 @@ def test_a_missing_context_is_named(project: Project, cluster: Path) -> None:
 
     assert "everstep:cluster.context: elsewhere" in output
     assert str(cluster) in output
+
+
+def test_a_location_newer_than_the_table_is_a_warning(project_without_cluster: Project) -> None:
+    cluster = {"kind": "aks", "location": "denmarkeast", "privateApi": True}
+    tags = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
+    settings = {"everstep:cluster": cluster, "everstep:tags": tags}
+    project_without_cluster.stack_file.write_text(yaml.safe_dump({"config": settings}))
+
+    result = project_without_cluster.run("preview")
+
+    assert "denmarkeast is not in the table of Everstep" in result.stdout + result.stderr

@@ -96,7 +96,9 @@ def configure(arguments: Mapping[str, Any]) -> ProviderConfig:
             )
     region = str(arguments.get("region") or os.environ.get("AWS_REGION") or "")
     if region and region not in ZONES:
-        raise ProviderError(f"{region!r} is not an AWS region{nearest(region, ZONES)}")
+        raise ProviderError(
+            f"{region!r} is not an AWS region that the twin has{nearest(region, ZONES)}"
+        )
     tags = (arguments.get("defaultTags") or {}).get("tags") or {}
     tags = {str(key): str(value) for key, value in tags.items()}
     return ProviderConfig(cloud="aws", region=region, tags=tags)
@@ -128,7 +130,9 @@ def common_rules(
     if "region" in schema.inputs and not region:
         yield mistake_at("region", "no region is set: set aws.Provider(region=...) or aws:region")
     if isinstance(region, str) and region and region not in ZONES:
-        yield mistake_at("region", f"{region!r} is not an AWS region{nearest(region, ZONES)}")
+        yield mistake_at(
+            "region", f"{region!r} is not an AWS region that the twin has{nearest(region, ZONES)}"
+        )
     zone = inputs.get("availabilityZone")
     if is_known(zone) and isinstance(region, str) and region in ZONES and zone not in zones(region):
         zone_names = ", ".join(zones(region))

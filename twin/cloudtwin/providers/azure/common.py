@@ -146,7 +146,7 @@ def configure(arguments: Mapping[str, Any]) -> ProviderConfig:
     location = location_of(arguments.get("location") or "")
     if location and location not in LOCATIONS:
         closest = nearest(location, LOCATIONS)
-        raise ProviderError(f"{location!r} is not an Azure location{closest}")
+        raise ProviderError(f"{location!r} is not an Azure location that the twin has{closest}")
     return ProviderConfig(cloud="azure-native", region=location)
 
 
@@ -164,7 +164,9 @@ def common_rules(
     location = inputs.get("location")
     if isinstance(location, str) and location_of(location) not in LOCATIONS:
         closest = nearest(location_of(location), LOCATIONS)
-        yield mistake_at("location", f"{location!r} is not an Azure location{closest}")
+        yield mistake_at(
+            "location", f"{location!r} is not an Azure location that the twin has{closest}"
+        )
     tags = inputs.get("tags")
     if not isinstance(tags, Mapping):
         return

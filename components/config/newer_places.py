@@ -1,0 +1,95 @@
+"""Regions and locations that are newer than the table of `catalog`: accepted with a warning, mistyped names refused.
+
+A new region or location has the form of the known ones. A name that is almost a known one is a typing error.
+"""
+
+import re
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
+
+from cloudfacts import aws, azure
+from pydantic import AfterValidator
+
+from components.config import catalog
+from components.config.faults import nearest_hint, refusal
+
+if TYPE_CHECKING:
+    from components.config.aks import AksConfig
+    from components.config.eks import EksConfig
+
+_REGION = re.compile(r"(?P<area>[a-z]{2})-(?P<direction>[a-z]+)-[1-9]")
+_LOCATION = re.compile(r"(?=.*(north|south|east|west|central))[a-z]{5,}[2-9]?")
+_AREAS = frozenset(name.partition("-")[0] for name in aws.REGIONS)
+_DIRECTIONS = frozenset(name.split("-")[1] for name in aws.REGIONS)
+MAX_SIMILARITY = 0.82
+"""difflib's ratio to a known location above which a name is a typing error: `easteurope` has 0.90 to
+`westeurope`, and `finlandcentral`, which could be new, 0.81 to `polandcentral`."""
+
+
+def _is_newer_region(name: str) -> bool:
+    """Return whether a name has the form of a region of AWS."""
+    match = _REGION.fullmatch(name)
+    return match is not None and match["area"] in _AREAS and match["direction"] in _DIRECTIONS
+
+
+def _is_newer_location(name: str) -> bool:
+    """Return whether a name has the form of an Azure location and is not mistyped."""
+    if name in azure.LOCATIONS or not _LOCATION.fullmatch(name):
+        return False  # known locations that a stack cannot name are refused
+    if name.rstrip("23456789") in catalog.AZURE_LOCATIONS:
+        return True
+    similarities = (
+        SequenceMatcher(None, name, location).ratio() for location in catalog.AZURE_LOCATIONS
+    )
+    return max(similarities) <= MAX_SIMILARITY
+
+
+def _region(name: str) -> str:
+    """Check that a region is known, or has the form of a newer one."""
+    if name in catalog.AWS_REGIONS or _is_newer_region(name):
+        return name
+    raise refusal("is not a known AWS region", nearest_hint(name, catalog.AWS_REGIONS))
+
+
+def _location(name: str) -> str:
+    """Check that a location is known, or has the form of a newer one."""
+    if name in catalog.AZURE_LOCATIONS or _is_newer_location(name):
+        return name
+    raise refusal("is not a known Azure location", nearest_hint(name, catalog.AZURE_LOCATIONS))
+
+
+REGION, LOCATION = AfterValidator(_region), AfterValidator(_location)
+
+
+def zones_in(region: str) -> tuple[str, ...]:
+    """Return the zones that a region has, or could have if it is newer than the table."""
+    return aws.zones(region) or tuple(f"{region}{letter}" for letter in "abcdef")
+
+
+def lacks_zones(location: str) -> bool:
+    """Return whether a location is known to have no availability zones."""
+    return location in azure.LOCATIONS and not azure.LOCATIONS[location].zones
+
+
+def region_warnings(cluster: "EksConfig") -> list[str]:
+    """Return the warning about a region that is newer than the table."""
+    if cluster.region in catalog.AWS_REGIONS:
+        return []
+    hint = nearest_hint(cluster.region, catalog.AWS_REGIONS)
+    return [_warning("cluster.region", cluster.region, hint)]
+
+
+def location_warnings(cluster: "AksConfig") -> list[str]:
+    """Return the warning about a location that is newer than the table."""
+    if cluster.location in catalog.AZURE_LOCATIONS:
+        return []
+    hint = nearest_hint(cluster.location, catalog.AZURE_LOCATIONS)
+    return [_warning("cluster.location", cluster.location, hint)]
+
+
+def _warning(path: str, name: str, hint: str) -> str:
+    similar = f" {hint[0].upper()}{hint[1:]}" if hint.startswith("did you mean") else ""
+    return (
+        f"everstep:{path}: {name} is not in the table of Everstep, so that its zones and its machine "
+        f"types are not checked and its prices are unknown; cost.prices takes them.{similar}"
+    )

@@ -1,0 +1,70 @@
+"""Regions and locations that are newer than the table: accepted with a warning; typing errors are refused."""
+
+from typing import Any
+
+import pytest
+
+from components.config import from_mapping, warnings
+from components.config.faults import ConfigurationError
+from components.cost import estimate
+from tests.components.config.bad_stacks import AKS, EKS, with_changes
+
+
+def in_region(name: str) -> dict[str, Any]:
+    return with_changes(EKS, {"cluster.region": name, "cluster.zones": [f"{name}a", f"{name}b"]})
+
+
+def in_location(name: str) -> dict[str, Any]:
+    return with_changes(AKS, {"cluster.location": name})
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        *map(in_region, ("us-east-3", "mx-central-1", "ap-southeast-7", "eu-west-9")),
+        *map(in_location, ("denmarkeast", "finlandcentral", "eastus3", "saudiarabiaeast")),
+    ],
+    ids=lambda stack: stack["cluster"].get("region") or stack["cluster"]["location"],
+)
+def test_a_newer_place_is_accepted_with_a_warning_about_missing_facts(
+    stack: dict[str, Any],
+) -> None:
+    config = from_mapping(stack)
+
+    (warning,) = warnings(config)
+
+    assert "its prices are unknown" in warning
+    assert "cost.prices" in warning, "the fix"
+    assert estimate(config).items, "the price list has no price for it, and the estimate says so"
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        *map(
+            in_region, ("us-esat-1", "su-east-1x", "us-east1", "moon-1", "xx-east-1", "us-east-0")
+        ),
+        *map(in_location, ("eatus", "westeurop", "easteurope", "swedencentrl", "West Europe")),
+        *map(in_location, ("francesouth", "westindia", "moon")),
+    ],
+    ids=lambda stack: stack["cluster"].get("region") or stack["cluster"]["location"],
+)
+def test_a_mistyped_or_unavailable_place_is_refused(stack: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="is not a known A"):
+        from_mapping(stack)
+
+
+def test_the_zones_of_a_newer_region_have_its_name() -> None:
+    stack = with_changes(in_region("us-east-3"), {"cluster.zones": ["us-east-3a", "us-east-1b"]})
+
+    with pytest.raises(ConfigurationError, match="not a zone of us-east-3"):
+        from_mapping(stack)
+
+
+def test_zones_of_a_newer_location_are_accepted() -> None:
+    from_mapping(with_changes(in_location("denmarkeast"), {"storage.redundancy": "Standard_ZRS"}))
+
+
+@pytest.mark.parametrize("stack", [EKS, AKS, {}], ids=["eks", "aks", "existing"])
+def test_known_places_cause_no_warning(stack: dict[str, Any]) -> None:
+    assert warnings(from_mapping(stack)) == []
