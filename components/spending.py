@@ -1,13 +1,14 @@
-"""The deadline, the budget and the prices of the job, in the format of its ElasticJob.
+"""The deadline, the budget and the prices of the job and its zones, in the format of its ElasticJob.
 
 The controller has no price table: it multiplies machine time by these prices.
 """
 
 from collections.abc import Iterator
+from math import inf
 from typing import Any
 
 from components import cost
-from components.config import StackConfig
+from components.config import AksConfig, StackConfig
 from everstep.capacity import deadline as deadlines
 
 DIGITS = 6  # decimals of a price in USD
@@ -39,6 +40,25 @@ def job_spending(config: StackConfig) -> dict[str, Any] | None:
         "pools": pools or None,
     }
     return {key: value for key, value in spending.items() if value is not None}
+
+
+def zone_prices(config: StackConfig) -> dict[str, float]:
+    """Return the price of a machine in the cheapest pool of each zone, by the zone label of the nodes.
+
+    Pools that serve only while spot has no capacity do not count. A zone is absent if no price in it is known.
+    """
+    prices: dict[str, float] = {}
+    for pool in cost.pool_prices(config):
+        if pool.price is None or pool.fallback:
+            continue
+        for zone in pool.zones:
+            label = _zone_label(config, zone)
+            prices[label] = min(prices.get(label, inf), round(pool.price, DIGITS))
+    return prices
+
+
+def _zone_label(config: StackConfig, zone: str) -> str:
+    return config.cluster.zone_label(zone) if isinstance(config.cluster, AksConfig) else zone
 
 
 def _deadline(text: str | None) -> dict[str, Any]:

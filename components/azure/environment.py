@@ -246,9 +246,7 @@ class AksEnvironment(Component):
                 kubeconfig=self._kubeconfig,
                 region=config.location,
                 zone=zones[0] if len(zones) == 1 else None,
-                gpu_zones=[f"{config.location}-{zone}" for zone in zones]
-                if config.gpu_pools
-                else (),
+                gpu_zones=[config.zone_label(zone) for zone in zones] if config.gpu_pools else (),
                 name=self._cluster.cluster.name,
                 endpoint=self._cluster.endpoint,
                 scales_from_zero=config.autoscaling.enabled,

@@ -454,6 +454,10 @@ class AksConfig(Section):
         """The zones of the GPU nodes, the preferred pool's first; empty: the cloud chooses."""
         return tuple(dict.fromkeys(zone for pool in self.pools for zone in pool.zones))
 
+    def zone_label(self, zone: str) -> str:
+        """Return the value of the zone label of the nodes in a zone."""
+        return f"{self.location}-{zone}"
+
 
 def _named_pool(index: int, named: AksNamedPoolConfig) -> AksPool:
     """Return one of several pools."""

@@ -8,7 +8,7 @@ train next to the old one. The old job is deleted first, since both have the sam
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
@@ -94,6 +94,7 @@ class ElasticTrainingJobArgs:
         efa_interfaces: number of Elastic Fabric Adapters of a node, all used by its one worker.
         zones: zones of the GPU nodes if all workers must be in one of them; several zones are in
             order of preference.
+        zone_prices: price of a machine in USD per hour in each zone; a zone is absent if it is not known.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
         spending: deadline, budget and prices, with the field names of the API; None without limits.
     """
@@ -109,6 +110,7 @@ class ElasticTrainingJobArgs:
     upstream: bool
     efa_interfaces: int = 0
     zones: Sequence[str] = ()
+    zone_prices: Mapping[str, float] = field(default_factory=dict)
     scales_from_zero: bool = False
     cache: DataCacheConfig | None = None
     access: DataAccess | None = None
@@ -169,9 +171,15 @@ def _annotations(args: ElasticTrainingJobArgs) -> dict[str, str]:
     moves = len(args.zones) > 1 and not args.upstream
     return {
         SCALING_ANNOTATION: args.config.scaling,
-        **({PLACEMENT_ANNOTATION: json.dumps({"zones": list(args.zones)})} if moves else {}),
+        **({PLACEMENT_ANNOTATION: json.dumps(_zones(args))} if moves else {}),
         "pulumi.com/waitFor": ACCEPTED_CONDITION if args.scales_from_zero else SETTLED_CONDITION,
     }
+
+
+def _zones(args: ElasticTrainingJobArgs) -> dict[str, Any]:
+    """Return the zones between which the job moves, with their known prices."""
+    prices = {zone: args.zone_prices[zone] for zone in args.zones if zone in args.zone_prices}
+    return {"zones": list(args.zones), **({"usdPerHour": prices} if prices else {})}
 
 
 def _spec(args: ElasticTrainingJobArgs) -> dict[str, Any]:

@@ -128,6 +128,7 @@ class JobStack(Component):
             upstream=platform.upstream,
             efa_interfaces=platform.efa_interfaces,
             zones=() if self._config.spread_zones else platform.zones,
+            zone_prices=platform.zone_prices,
             scales_from_zero=platform.scales_from_zero,
         )
         return ElasticTrainingJob(f"{self.name}-job", args, self.child(depends_on=depends_on))

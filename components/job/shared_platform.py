@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pulumi
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from components.config import PoolConfig, Section, StackConfig
 from components.config.faults import ConfigFault, ConfigurationError
 from components.interface import Cluster, Placement, Storage
+from components.spending import zone_prices
 
 OUTPUT = "platform"
 STACK_KEY = "platformStack.name"
@@ -35,6 +36,7 @@ class SharedPlatform(Section):
         gpu_pool: nodes of workers.
         system_pool: nodes of the data preparation.
         zones: zones of the GPU nodes, the preferred one first.
+        zone_prices: price of a machine in USD per hour in each zone; a zone is absent if it is not known.
         efa_interfaces: number of Elastic Fabric Adapters of a GPU node.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
         dataset: data set that the stack has prepared; None if there is none.
@@ -57,6 +59,7 @@ class SharedPlatform(Section):
     gpu_pool: PoolConfig
     system_pool: PoolConfig
     zones: tuple[str, ...]
+    zone_prices: dict[str, float] = Field(default_factory=dict)
     efa_interfaces: int
     scales_from_zero: bool
     dataset: str | None = None
@@ -96,12 +99,19 @@ def platform_output(
         "gpuPool": _pool(cluster.gpu_pool),
         "systemPool": _pool(cluster.system_pool),
         "zones": list(cluster.gpu_zones),
+        "zonePrices": _zone_prices(config, cluster),
         "efaInterfaces": cluster.efa_interfaces,
         "scalesFromZero": cluster.scales_from_zero,
         "dataset": None if config.job.command or config.data.cache else config.data.dataset,
         "image": config.job.image,
         "graceSeconds": config.job.grace_seconds,
     }
+
+
+def _zone_prices(config: StackConfig, cluster: Cluster) -> dict[str, float]:
+    """Return the known prices of the zones of the GPU nodes."""
+    prices = zone_prices(config)
+    return {zone: prices[zone] for zone in cluster.gpu_zones if zone in prices}
 
 
 def _pool(placement: Placement) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from components.config import StackConfig, from_mapping
-from components.spending import fixed_usd_per_hour, job_spending
+from components.spending import fixed_usd_per_hour, job_spending, zone_prices
 from tests.components.config.bad_stacks import AKS, EKS, LOCAL, pools, with_changes
 
 PRICES = {"g5.xlarge": {"onDemand": 2.0, "spot": 0.5}}
@@ -43,6 +43,33 @@ def test_each_pool_has_the_price_of_its_machines_with_their_disks_from_the_table
         {"pool": "a", "capacity": "onDemand", "usdPerHour": pytest.approx(2.0 + disk)},
         {"pool": "b", "capacity": "spot", "usdPerHour": pytest.approx(0.5 + disk)},
     ]
+
+
+def test_each_zone_has_the_price_of_its_cheapest_spot_pool() -> None:
+    cheap_pool = {"name": "c", "zone": "us-east-1a", "instanceTypes": ["g6.xlarge"]}
+    changes = pools(EKS, a={"fallbackNodes": 1}, b={"zone": "us-east-1b"})
+    changes["cluster.gpuPools"].append(cheap_pool)
+    spot = {"g5.xlarge": 0.5, "g6.xlarge": 0.25}
+    table = {name: {"onDemand": 2.0, "spot": price} for name, price in spot.items()}
+
+    prices = zone_prices(from_mapping(with_changes(EKS, changes | {"cost.prices": table})))
+
+    disk = prices["us-east-1b"] - 0.5
+    assert 0 < disk < 0.1
+    assert prices == {"us-east-1a": pytest.approx(0.25 + disk), "us-east-1b": 0.5 + disk}
+
+
+def test_zones_of_azure_have_the_label_of_their_nodes_and_zones_without_a_price_are_absent() -> (
+    None
+):
+    config = from_mapping(with_changes(AKS, pools(AKS)))
+
+    assert zone_prices(config).keys() == {"eastus-1", "eastus-2"}
+    unpriced = config.model_copy(
+        update={"cluster": config.cluster.model_copy(update={"location": "x"})}
+    )
+    assert zone_prices(unpriced) == {}
+    assert zone_prices(from_mapping(LOCAL)) == {}
 
 
 def test_pools_that_the_controller_cannot_tell_apart_have_the_highest_of_their_prices() -> None:

@@ -10,6 +10,8 @@ import yaml
 
 from components.aws.autoscaler import priorities
 from components.cost import as_text, estimate
+from components.spending import zone_prices
+from controller.placement_settings import read_settings
 from tests.components.aws.eks_stack import (
     cluster_of,
     declare_eks,
@@ -145,14 +147,31 @@ def test_every_zone_with_efa_has_a_placement_group_of_its_own() -> None:
 
 def test_the_controller_gets_the_zones_in_order_of_preference_unless_workers_are_spread() -> None:
     annotations = job_of(spread=False)["metadata"]["annotations"]
-    assert json.loads(annotations["everstep.dev/placement"]) == {
-        "zones": ["us-east-1b", "us-east-1a"]
-    }
+    assert json.loads(annotations["everstep.dev/placement"])["zones"] == [
+        "us-east-1b",
+        "us-east-1a",
+    ]
     for job in (job_of(spread=True), job_of(spread=False, pools=False)):
         assert "everstep.dev/placement" not in job["metadata"]["annotations"]
     assert "podAffinity" not in affinity_of(job_of(spread=False)), (
         "a worker of the new zone could not start while the old zone's workers run"
     )
+
+
+def test_the_controller_gets_the_price_of_each_zone() -> None:
+    config = eks_config(cluster={"gpuPools": POOLS})
+    annotation = json.loads(
+        job_of(spread=False)["metadata"]["annotations"]["everstep.dev/placement"]
+    )
+
+    assert annotation["usdPerHour"] == zone_prices(config)
+    assert annotation["usdPerHour"].keys() == {"us-east-1a", "us-east-1b"}
+    settings, faults = read_settings(json.dumps(annotation))
+    assert faults == ()
+    assert settings is not None
+    assert settings.usd_per_hour == annotation["usdPerHour"]
+    platform = declare_training(cluster={"gpuPools": POOLS}).outputs["platform"]
+    assert platform["zonePrices"] == annotation["usdPerHour"], "for jobs of other stacks"
 
 
 def test_with_the_upstream_controller_the_scheduler_keeps_workers_in_one_zone() -> None:

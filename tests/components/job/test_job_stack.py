@@ -65,6 +65,25 @@ def test_the_job_differs_from_the_job_of_the_platforms_stack_only_in_name_and_pr
     )
 
 
+@pytest.mark.parametrize(
+    ("prices", "expected"),
+    [
+        ({"zonePrices": {"b": 0.5, "a": 0.4}}, {"usdPerHour": {"b": 0.5, "a": 0.4}}),
+        ({"zonePrices": {"a": 0.4}}, {"usdPerHour": {"a": 0.4}}),
+        ({}, {}),  # the stack was updated by an older version
+    ],
+)
+def test_a_job_moves_between_the_zones_of_the_platform_at_their_known_prices(
+    prices: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    platform = platform_output()
+    del platform["zonePrices"]
+    graph = job_stack({**platform, "zones": ["b", "a"], **prices})
+
+    annotations = graph.one("ElasticJob").inputs["metadata"]["annotations"]
+    assert json.loads(annotations["everstep.dev/placement"]) == {"zones": ["b", "a"], **expected}
+
+
 def test_the_outputs_locate_the_run_of_the_job_on_the_volume_of_the_platform() -> None:
     platform_outputs, outputs = maintained_stack().outputs, default_job().outputs
 

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from everstep.catalog.names import PLACEHOLDER_PRIORITY_CLASS, PLACEMENT_ANNOTATION, ZONE_LABEL
+from everstep.catalog.names import (
+    DEADLINE_ANNOTATION,
+    PLACEHOLDER_PRIORITY_CLASS,
+    PLACEMENT_ANNOTATION,
+    ZONE_LABEL,
+)
 from tests.controller.conformance.bench import Bench, Job
 from tests.controller.conformance.conftest import Controller
 from tests.controller.conformance.fake_kubelet import FakeKubelet
@@ -22,6 +27,7 @@ NEAR, FAR = "us-east-1a", "us-east-1b"
 FAR_NODES = ("stand-in-1", "stand-in-2", "stand-in-3")
 PLACEMENT = {
     "zones": [NEAR, FAR],
+    "usdPerHour": {NEAR: 0.4, FAR: 0.5},
     "startSeconds": 2,
     "shortSeconds": 2,
     "answerSeconds": 2,
@@ -105,6 +111,21 @@ def test_a_job_moves_to_the_zone_that_has_machines_and_its_workers_leave_last(
     assert max(start_times) <= last_departure_at, (
         "the new workers run before the last old one leaves"
     )
+
+    interrupt(job, next(iter(job.pods().values())).metadata.name)
+    job.wait_until("the loss is observed", lambda: losses(job) == {FAR: 1})
+
+
+def interrupt(job: Job, pod: str) -> None:
+    """Send an interruption notice to the machine of a worker."""
+    annotations = {DEADLINE_ANNOTATION: "2030-01-01T00:00:00Z"}
+    patch = {"metadata": {"annotations": annotations}}
+    job.bench.core.patch_namespaced_pod(pod, job.bench.namespace, patch)
+
+
+def losses(job: Job) -> dict[str, float]:
+    zones = placement(job).get("lifetimes", {}).get("zones", [])
+    return {item["zone"]: item["losses"] for item in zones if item["losses"]}
 
 
 def runs_in(job: Job, zone: str, workers: int) -> bool:
