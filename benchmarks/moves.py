@@ -10,8 +10,7 @@ Brings up `eks-prod` on the twin with a pool in each of three zones, replays a g
 2. each move, its reason, and what it cost the group;
 3. duration and goodput beside the simulator's for the same history, work and times of the policy.
 
-The three workers share this machine's cores. A file on the volume therefore makes each worker take the same time for a
-sample under any load. Throughput then grows with the number of machines, as on separate machines.
+The three workers share this machine's cores; `tests/e2e/paced.py` makes each take the same time for a sample.
 """
 
 import argparse
@@ -21,7 +20,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,9 +29,7 @@ from statistics import median
 from typing import Any
 
 import yaml
-from cloudtwin.facade import shared_volume
 from cloudtwin.nodes import Twin
-from cloudtwin.nodes.bring_up import admin_client
 from cloudtwin.nodes.layout import Layout
 
 from everstep.capacity.generator import fit, generate
@@ -42,21 +38,16 @@ from everstep.capacity.job import STATE_BYTES, JobModel, Prices
 from everstep.capacity.on_demand import never
 from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
-from everstep.catalog.names import (
-    ELASTICJOB_API_VERSION,
-    ELASTICJOB_PLURAL,
-    JOB_NAMESPACE,
-    MOUNT,
-    PLACEMENT_ANNOTATION,
-)
+from everstep.catalog.names import PLACEMENT_ANNOTATION
 from everstep.cli.report.machines import Machine, MachineLog
 from everstep.cli.report.readers import FolderReader
 from everstep.cli.report.run_record import RunRecord
 from everstep.goodput import Cost, live_design
 from everstep.progress import Silent
-from tests.e2e.test_clouds import EVERSTEP, REPOSITORY, LifeCycle, copy_project
+from tests.e2e.paced import PacedCycle, paced_job
+from tests.e2e.test_clouds import EVERSTEP, JOB_PATH, REPOSITORY, copy_project
 
-STACK, JOB = "eks-prod", "fashion"
+STACK = "eks-prod"
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 MACHINES = 3
 HOURS = 6.0
@@ -81,39 +72,6 @@ MACHINE_SECONDS = {
     "moveSeconds": 120.0,
 }
 """Times that depend on real machines and programs, which are not compressed."""
-
-PACE = '''
-import importlib.abc, importlib.util, os, sys, time
-
-class Finder(importlib.abc.MetaPathFinder):
-    """Finds the module of batches once, and slows its micro-batches."""
-
-    def find_spec(self, name, path, target=None):
-        if name != "everstep.elastic.training.batch":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        load = spec.loader.exec_module
-        spec.loader.exec_module = lambda module: (load(module), slow(module.Batch))
-        return spec
-
-def slow(batch):
-    begin, end, seconds = batch._begin, batch._end, float(os.environ["PACE_SECONDS"])
-
-    def timed(self, microbatch):
-        self._pace_began = time.monotonic()
-        return begin(self, microbatch)
-
-    def paced(self, microbatch):
-        left = self._pace_began + len(microbatch.ids) * seconds - time.monotonic()
-        time.sleep(max(left, 0.0) if not self.rehearsal else 0.0)
-        return end(self, microbatch)
-
-    batch._begin, batch._end = timed, paced
-
-sys.meta_path.insert(0, Finder())
-'''
-"""`sitecustomize.py` of the workers: a micro-batch takes at least a fixed time for each sample."""
 
 
 @dataclass(frozen=True)
@@ -197,20 +155,10 @@ def predict(
 
 
 @dataclass
-class MovingStack(LifeCycle):
+class MovingStack(PacedCycle):
     """The stack with three pools, and its market."""
 
     speed: float = SPEED
-
-    @property
-    def twin(self) -> Path:
-        """Folder of the twin."""
-        return self.folder / "state" / self.stack
-
-    @property
-    def run_folder(self) -> Path:
-        """Folder of the run on the twin's volume."""
-        return (shared_volume(self.twin) or self.twin / "shared") / "runs" / JOB
 
     def declare(self) -> None:
         """Declare a pool in each zone and a short, paced training in the stack file."""
@@ -221,46 +169,22 @@ class MovingStack(LifeCycle):
             {"name": zone[-1], "zone": zone, "instanceTypes": ["g5.xlarge"], "maxNodes": MACHINES}
             for zone in ZONES
         ]
-        content["config"]["everstep:tags"]["environment"] = "dev"
-        content["config"]["everstep:protect"] = False
         self.stack_file.write_text(yaml.safe_dump(content, sort_keys=False))
-        pace = {"PYTHONPATH": f"{MOUNT}/pace:/workspace", "PACE_SECONDS": str(SAMPLE_SECONDS)}
+        self.unprotect()
         self.change(
             job={
                 "model": "resnet18", "replicas": MACHINES, "minReplicas": 1, "maxReplicas": MACHINES,
                 "epochs": 1, "globalBatch": GLOBAL_BATCH, "learningRate": 0.05,
-                "checkpointSeconds": CHECKPOINT_SECONDS, "env": pace,
+                "checkpointSeconds": CHECKPOINT_SECONDS, **paced_job(SAMPLE_SECONDS),
             }
         )  # fmt: skip
-
-    def up(self) -> None:
-        """Bring the stack up, and write the file that paces workers to the volume before they start."""
-        thread = threading.Thread(
-            target=self.record,
-            args=("up", "up", "--detach", "--stack", STACK, "--twin"),
-            kwargs={"seconds": UP_SECONDS},
-        )
-        thread.start()
-        is_written = False
-        while thread.is_alive():
-            if not is_written and (volume := shared_volume(self.twin)) and volume.is_dir():
-                (volume / "pace").mkdir(exist_ok=True)
-                (volume / "pace" / "sitecustomize.py").write_text(PACE)
-                is_written = True
-            time.sleep(0.2)
-        result = self.results["up"]
-        if result.returncode or not is_written:
-            sys.exit(f"the stack did not come up\n{result.stdout[-2000:]}\n{result.stderr[-4000:]}")
 
     def compress_policy(self) -> None:
         """Set the times of the controller's policy."""
         times = {name: seconds / self.speed for name, seconds in POLICY_SECONDS.items()}
         settings = {"zones": list(ZONES), **times, **MACHINE_SECONDS}
-        path = (
-            f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{JOB_NAMESPACE}/{ELASTICJOB_PLURAL}/{JOB}"
-        )
         annotations = {PLACEMENT_ANNOTATION: json.dumps(settings)}
-        admin_client(Layout(self.twin)).merge(path, {"metadata": {"annotations": annotations}})
+        self.api().merge(JOB_PATH, {"metadata": {"annotations": annotations}})
 
     def read(self) -> RunRecord:
         """Return the run so far."""
@@ -377,7 +301,7 @@ def main() -> None:
     stack = MovingStack(STACK, copy_project(scratch), speed=options.speed)
     try:
         stack.declare()
-        stack.up()
+        stack.up_paced(UP_SECONDS)
         stack.compress_policy()
         started_at = stack.train(history)
         show(result(stack, history, started_at), as_json=options.json)

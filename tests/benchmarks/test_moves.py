@@ -10,7 +10,6 @@ from benchmarks.moves import (
     GAP_SECONDS,
     HOURS,
     MACHINES,
-    PACE,
     SEED,
     SPEED,
     ZONES,
@@ -21,6 +20,7 @@ from benchmarks.moves import (
 )
 from everstep.capacity.history import HOUR_SECONDS
 from everstep.cli.report.machines import Machine, MachineKind
+from tests.e2e.paced import PACE
 from tests.everstep.cli.recorded_run import two_zones
 
 KIND = MachineKind("g5.xlarge", "a", on_demand=False)

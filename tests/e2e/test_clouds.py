@@ -21,9 +21,17 @@ from typing import Any
 import pytest
 import yaml
 from cloudtwin.facade import shared_volume
+from cloudtwin.kubernetes_api import KubernetesClient
 from cloudtwin.nodes import Twin
+from cloudtwin.nodes.bring_up import admin_client
 from cloudtwin.nodes.layout import Layout
 
+from everstep.catalog.names import (
+    ELASTICJOB_API_VERSION,
+    ELASTICJOB_PLURAL,
+    JOB_NAME_LABEL,
+    JOB_NAMESPACE,
+)
 from everstep.cli.report.readers import FolderReader
 from everstep.cli.report.report import Report, build
 from everstep.progress import Silent
@@ -32,6 +40,8 @@ REPOSITORY = Path(__file__).parents[2]
 EVERSTEP = str(Path(sys.executable).parent / "everstep")
 STACKS = ("eks-dev", "aks-dev", "eks-prod", "aks-prod")
 WORKERS = 3
+JOB = "fashion"
+JOB_PATH = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{JOB_NAMESPACE}/{ELASTICJOB_PLURAL}/{JOB}"
 
 UP_SECONDS, DOWN_SECONDS, QUERY_SECONDS, TRAIN_SECONDS = 600, 300, 240, 1800
 ALL_TRAIN_SECONDS = 300
@@ -72,6 +82,16 @@ class LifeCycle:
     status: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def twin(self) -> Path:
+        """Folder of the twin."""
+        return self.folder / "state" / self.stack
+
+    @property
+    def run_folder(self) -> Path:
+        """Folder of the run on the twin's volume."""
+        return (shared_volume(self.twin) or self.twin / "shared") / "runs" / JOB
+
+    @property
     def environment(self) -> dict[str, str]:
         return {**os.environ, "EVERSTEP_STATE": str(self.folder / "state")}
 
@@ -84,6 +104,13 @@ class LifeCycle:
         content = yaml.safe_load(self.stack_file.read_text())
         for name, values in sections.items():
             content["config"].setdefault(f"everstep:{name}", {}).update(values)
+        self.stack_file.write_text(yaml.safe_dump(content, sort_keys=False))
+
+    def unprotect(self) -> None:
+        """Let `down` destroy the stack; only a stack outside of production may be without protection."""
+        self.change(tags={"environment": "dev"})
+        content = yaml.safe_load(self.stack_file.read_text())
+        content["config"]["everstep:protect"] = False
         self.stack_file.write_text(yaml.safe_dump(content, sort_keys=False))
 
     def run(
@@ -117,9 +144,36 @@ class LifeCycle:
 
     def progress(self) -> Report:
         """Return the output of `report`, without the seconds that a command takes to start."""
-        twin = self.folder / "state" / self.stack
-        volume = shared_volume(twin) or twin / "shared"
-        return build(FolderReader(volume / "runs" / "fashion", twin / "events.jsonl").read())
+        return build(FolderReader(self.run_folder, self.twin / "events.jsonl").read())
+
+    def api(self) -> KubernetesClient:
+        """Return a client of the cluster."""
+        return admin_client(Layout(self.twin))
+
+    def worker_nodes(self) -> dict[str, dict[str, str]]:
+        """Return the labels of the nodes of the running workers, by name."""
+        labels = {
+            node["metadata"]["name"]: node["metadata"]["labels"]
+            for node in self.api().get("/api/v1/nodes")["items"]
+        }
+        pods = self.api().get(f"/api/v1/namespaces/{JOB_NAMESPACE}/pods")["items"]
+        names = {
+            pod["spec"]["nodeName"]
+            for pod in pods
+            if JOB_NAME_LABEL in pod["metadata"]["labels"] and pod["status"]["phase"] == "Running"
+        }
+        return {name: labels[name] for name in names & labels.keys()}
+
+    def verify(self) -> None:
+        """Recompute the samples of all checkpoints."""
+        self.results["verify"] = subprocess.run(
+            [sys.executable, "-m", "trainer.verify", str(self.run_folder)],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=QUERY_SECONDS,
+        )
 
     def gpu_nodes(self) -> list[str]:
         """Return the names of the ready GPU nodes."""
@@ -290,10 +344,7 @@ def test_down_leaves_the_cloud_and_the_machine_empty(cycle: LifeCycle) -> None:
         result = cycle.results["protected"]
         assert result.returncode, "a protected stack must not be destroyed"
         assert "is protected; nothing was destroyed" in result.stderr
-        cycle.change(tags={"environment": "dev"})
-        content = yaml.safe_load(cycle.stack_file.read_text())
-        content["config"]["everstep:protect"] = False
-        cycle.stack_file.write_text(yaml.safe_dump(content, sort_keys=False))
+        cycle.unprotect()
         cycle.run_checked(
             "unprotect", "up", "--detach", "--stack", cycle.stack, "--twin", seconds=UP_SECONDS
         )

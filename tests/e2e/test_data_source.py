@@ -78,10 +78,6 @@ class SourceCycle(LifeCycle):
     leftovers: list[str] = field(default_factory=list)
 
     @property
-    def twin(self) -> Path:
-        return self.folder / "state" / self.stack
-
-    @property
     def store(self) -> Path:
         """Folder of MinIO."""
         return self.folder / "store"

@@ -9,7 +9,6 @@ workspaces, rules, roles. The Prometheus agent on EKS is a Deployment of the sta
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,10 +65,6 @@ class MonitoredCycle(LifeCycle):
 
     created: set[str] = field(default_factory=set)
     leftovers: list[str] = field(default_factory=list)
-
-    @property
-    def twin(self) -> Path:
-        return self.folder / "state" / self.stack
 
     def add_services(self) -> None:
         """Switch the services on, and shorten the training."""

@@ -6,29 +6,24 @@ One run of a stack takes minutes, so all its tests share it; each test checks on
 """
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from cloudtwin.facade import remaining_resources, shared_volume
+from cloudtwin.facade import remaining_resources
 from cloudtwin.nodes import Twin
-from cloudtwin.nodes.bring_up import admin_client
 from cloudtwin.nodes.layout import Layout
 
-from everstep.catalog.names import GPU_POOL_LABEL, JOB_NAME_LABEL, JOB_NAMESPACE, ZONE_LABEL
+from everstep.catalog.names import GPU_POOL_LABEL, ZONE_LABEL
 from everstep.progress import Silent
 from tests.e2e.test_clouds import (
     ALL_TRAIN_SECONDS,
     DOWN_SECONDS,
     NOTICE_SECONDS,
     QUERY_SECONDS,
-    REPOSITORY,
     SHORT_TRAINING,
     STEPS_BETWEEN_CHECKPOINTS,
     UP_SECONDS,
@@ -42,7 +37,6 @@ from trainer.verify import LEDGER_FILE, read
 WITHOUT_CAPACITY_SECONDS = 7200
 """Longer than the run: a zone that is lost stays without machines."""
 
-JOB = "fashion"
 LONG_TRAINING = {"job": {**SHORT_TRAINING["job"], "epochs": 50}}
 """The training outlasts the loss of a zone; `down` ends it."""
 
@@ -93,39 +87,23 @@ class PoolsCycle(LifeCycle):
     steps: list[int] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
 
-    @property
-    def twin(self) -> Path:
-        return self.folder / "state" / self.stack
-
     def declare_pools(self) -> None:
         """Declare two pools instead of one; the stack may be destroyed immediately."""
         content = yaml.safe_load(self.stack_file.read_text())
         cluster = content["config"]["everstep:cluster"]
         del cluster["gpuPool"]
         cluster["gpuPools"] = POOLS[self.stack]
-        content["config"]["everstep:tags"]["environment"] = "dev"
-        content["config"]["everstep:protect"] = False
         self.stack_file.write_text(yaml.safe_dump(content, sort_keys=False))
+        self.unprotect()
         self.change(**LONG_TRAINING)
 
     def group(self) -> Group:
         """Return the nodes, pools and zones of the running workers."""
-        api = admin_client(Layout(self.twin))
-        labels = {
-            node["metadata"]["name"]: node["metadata"]["labels"]
-            for node in api.get("/api/v1/nodes")["items"]
-        }
-        pods = api.get(f"/api/v1/namespaces/{JOB_NAMESPACE}/pods")["items"]
-        nodes = frozenset(
-            pod["spec"]["nodeName"]
-            for pod in pods
-            if JOB_NAME_LABEL in pod["metadata"]["labels"] and pod["status"]["phase"] == "Running"
-        )
-        label_maps = [labels[node] for node in nodes if node in labels]
+        nodes = self.worker_nodes()
         return Group(
-            nodes,
-            frozenset(node_labels.get(GPU_POOL_LABEL, "") for node_labels in label_maps),
-            frozenset(node_labels.get(ZONE_LABEL, "") for node_labels in label_maps),
+            frozenset(nodes),
+            frozenset(labels.get(GPU_POOL_LABEL, "") for labels in nodes.values()),
+            frozenset(labels.get(ZONE_LABEL, "") for labels in nodes.values()),
         )
 
     def all_train_beyond(self, step: int) -> bool:
@@ -150,30 +128,18 @@ class PoolsCycle(LifeCycle):
         self.groups.append(self.group())
         self.steps.append(self.progress().steps)
 
-    @property
-    def run_folder(self) -> Path:
-        """Folder of the run on the twin's volume."""
-        return (shared_volume(self.twin) or self.twin / "shared") / "runs" / JOB
-
     def committed_step(self) -> int:
         """Return the highest step of a committed checkpoint."""
         return max((commit.step for commit in read(self.run_folder / LEDGER_FILE)), default=0)
 
-    def verify(self) -> None:
+    def verify_move(self) -> None:
         """Recompute the samples of all checkpoints; at least one checkpoint is from the new zone."""
         self.wait_until(
             "a checkpoint follows the move",
             lambda: self.committed_step() > self.steps[-1],
             ALL_TRAIN_SECONDS,
         )
-        self.results["verify"] = subprocess.run(
-            [sys.executable, "-m", "trainer.verify", str(self.run_folder)],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=QUERY_SECONDS,
-        )
+        self.verify()
 
 
 @pytest.fixture(scope="module", params=sorted(POOLS))
@@ -191,7 +157,7 @@ def cycle(
         cycle.observe()
         cycle.lose_zone()
         cycle.observe()
-        cycle.verify()
+        cycle.verify_move()
         cycle.record("again", "preview", "--expect-no-changes", *options)
         cycle.run_checked("down", "down", "--yes", *options, seconds=DOWN_SECONDS)
         cycle.leftovers = remaining_resources(cycle.twin, PROVIDERS[cycle.stack])
