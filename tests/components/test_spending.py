@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from cloudfacts import prices
 
 from components.config import StackConfig, from_mapping
 from components.spending import fixed_usd_per_hour, job_spending, zone_prices
@@ -52,11 +53,20 @@ def test_each_zone_has_the_price_of_its_cheapest_spot_pool() -> None:
     spot = {"g5.xlarge": 0.5, "g6.xlarge": 0.25}
     table = {name: {"onDemand": 2.0, "spot": price} for name, price in spot.items()}
 
-    prices = zone_prices(from_mapping(with_changes(EKS, changes | {"cost.prices": table})))
+    by_zone = zone_prices(from_mapping(with_changes(EKS, changes | {"cost.prices": table})))
 
-    disk = prices["us-east-1b"] - 0.5
+    disk = by_zone["us-east-1b"] - 0.5
     assert 0 < disk < 0.1
-    assert prices == {"us-east-1a": pytest.approx(0.25 + disk), "us-east-1b": 0.5 + disk}
+    assert by_zone == {"us-east-1a": pytest.approx(0.25 + disk), "us-east-1b": 0.5 + disk}
+
+
+def test_the_price_of_an_on_demand_fallback_is_not_the_price_of_its_zone() -> None:
+    unpriced = {"instanceTypes": ["g4dn.xlarge"], "fallbackNodes": 1}
+    assert prices.machine("g4dn.xlarge", "us-east-1").spot is None
+
+    config = from_mapping(with_changes(EKS, pools(EKS, a=unpriced, b=unpriced)))
+
+    assert zone_prices(config) == {}
 
 
 def test_zones_of_azure_have_the_label_of_their_nodes_and_zones_without_a_price_are_absent() -> (
