@@ -10,12 +10,14 @@ that moment it replaces every missing machine. Unlike the greedy policy it conti
 because a group that grows and shrinks without restarts can do so with a small reserve of time.
 
 The simulator and the controller call the same functions, so that the controller does what `everstep plan` shows. The
-controller imports this module, which therefore imports no other part of Everstep.
+controller imports this module, which therefore imports no other part of Everstep than `lifetimes`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+
+from everstep.capacity.lifetimes import START_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,7 @@ class Terms:
     work: float
     machines: int
     min_machines: int = 1
-    start_seconds: float = 252.0
+    start_seconds: float = START_SECONDS
     pass_seconds: float = 300.0
     goodput: float = 1.0
     deadline_seconds: float | None = None
