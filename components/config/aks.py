@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cloudfacts import azure
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from components.config import catalog, newer_places
+from components.config import catalog, newer_names
 from components.config.faults import nearest_hint, refusal
 from components.config.proxy import ProxyConfig
 from components.config.section import (
@@ -81,7 +81,7 @@ NamedPoolName = Annotated[
 ]
 VmSize = Annotated[str, matches_pattern(r"Standard_[A-Za-z0-9_]+", "a VM size", "Standard_D4s_v5")]
 GpuVmSize = Annotated[str, AfterValidator(_has_gpus)]
-Location = Annotated[str, newer_places.LOCATION]
+Location = Annotated[str, newer_names.LOCATION]
 KubernetesVersion = Annotated[str, catalog.supported_version()]
 Zone = Annotated[Literal["1", "2", "3"], BeforeValidator(_as_text)]
 ObjectId = Annotated[

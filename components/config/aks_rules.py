@@ -15,7 +15,7 @@ from components.config.network_rules import (
     unroutable_faults,
     wide_range_faults,
 )
-from components.config.newer_places import lacks_zones
+from components.config.newer_names import lacks_zones
 from components.config.pool_rules import (
     SEVERAL_POOLS,
     count_faults,

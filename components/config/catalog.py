@@ -2,7 +2,7 @@
 
 A dated table rather than a cloud API call: a configuration is validated without an account, in a
 pull request from a fork and in a test. A region or location newer than the table is accepted with a
-warning (`newer_places`); another name newer than the table is refused with the nearest known name, and
+warning (`newer_names`); another name newer than the table is refused with the nearest known name, and
 adding it takes one line.
 
 Sources, as of 2026-11-21:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from components.config import catalog, newer_places
+from components.config import catalog, newer_names
 from components.config.faults import known_or_nearest, nearest_hint, refusal
 from components.config.proxy import ProxyConfig
 from components.config.section import (
@@ -66,7 +66,7 @@ InstanceType = Annotated[
     str, matches_pattern(r"[a-z0-9-]+\.[a-z0-9-]+", "an instance type", "m6i.xlarge")
 ]
 GpuInstanceType = Annotated[str, AfterValidator(_has_gpus)]
-Region = Annotated[str, newer_places.REGION]
+Region = Annotated[str, newer_names.REGION]
 KubernetesVersion = Annotated[str, catalog.supported_version()]
 AddonName = Annotated[
     str, known_or_nearest("add-on", (*catalog.EKS_ADDONS, catalog.CLOUDWATCH_ADDON))

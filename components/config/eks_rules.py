@@ -15,7 +15,7 @@ from components.config.network_rules import (
     unroutable_faults,
     wide_range_faults,
 )
-from components.config.newer_places import zones_in
+from components.config.newer_names import is_newer_type, zones_in
 from components.config.pool_rules import (
     SEVERAL_POOLS,
     count_faults,
@@ -148,7 +148,7 @@ def _system_types_fit(types: Sequence[str]) -> list[ConfigFault]:
         elif "g" in family.lstrip("abcdefghijklmnopqrstuvwxyz"):  # m7g, c8gn: Graviton
             rule = "has ARM processors, and the images are for x86"
             faults.append(ConfigFault(path, machine, rule, "use one such as m6i.xlarge"))
-        elif machine not in aws.INSTANCE_TYPE_NAMES:
+        elif machine not in aws.INSTANCE_TYPE_NAMES and not is_newer_type(machine):
             fix = nearest_hint(machine, sorted(aws.INSTANCE_TYPE_NAMES))
             faults.append(ConfigFault(path, machine, "is not a known instance type", fix))
     return faults + duplicate_faults("cluster.systemPool.instanceTypes", types)

@@ -17,7 +17,7 @@ from components.config.eks import FALLBACK_SUFFIX as EKS_FALLBACK_SUFFIX
 from components.config.eks import EksGpuPoolConfig, EksNamedPoolConfig
 from components.config.eks_rules import reservation_faults
 from components.config.faults import ConfigFault, nearest_hint
-from components.config.newer_places import lacks_zones, zones_in
+from components.config.newer_names import lacks_zones, zones_in
 from components.config.pool_rules import SEVERAL_POOLS as POOLS
 from components.config.pool_rules import count_faults, fallback_faults, grace_faults
 from components.config.rules import ConfigRule, Flag

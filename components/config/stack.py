@@ -31,7 +31,7 @@ from components.config.defaults import with_defaults
 from components.config.eks import EksConfig, FsxConfig
 from components.config.existing import ClaimConfig, ExistingClusterConfig, HostPathConfig
 from components.config.faults import ConfigFault, ConfigurationError, faults_from
-from components.config.newer_places import location_warnings, region_warnings
+from components.config.newer_names import aks_warnings, eks_warnings
 from components.config.numbers import boolean_faults
 from components.config.platform import CostConfig, PlatformConfig, RegistryConfig
 from components.config.platform_stack import PlatformStackConfig
@@ -189,9 +189,9 @@ def warnings(stack: StackConfig) -> list[str]:
     """Return warnings about names that are newer than Everstep's table of facts."""
     match stack.cluster:
         case EksConfig():
-            return region_warnings(stack.cluster)
+            return eks_warnings(stack.cluster)
         case AksConfig():
-            return location_warnings(stack.cluster)
+            return aks_warnings(stack.cluster)
     return []
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from components.config.faults import ConfigFault
-from components.config.newer_places import lacks_zones
+from components.config.newer_names import lacks_zones
 from components.config.pool_rules import SEVERAL_POOLS
 from components.config.rules import ConfigRule
 

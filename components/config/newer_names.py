@@ -1,6 +1,7 @@
-"""Regions and locations that are newer than the table of `catalog`: accepted with a warning, mistyped names refused.
+"""Names of the clouds that are newer than the table of `catalog`: accepted with a warning, mistyped names refused.
 
-A new region or location has the form of the known ones. A name that is almost a known one is a typing error.
+A new region, location or family of instances has the form of the known ones. A name that is almost a known one is a
+typing error. Types of GPU nodes are not among them: rules need the number and the memory of their GPUs.
 """
 
 import re
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _REGION = re.compile(r"(?P<area>[a-z]{2})-(?P<direction>[a-z]+)-[1-9]")
 _LOCATION = re.compile(r"(?=.*(north|south|east|west|central))[a-z]{5,}[2-9]?")
+_FAMILY = re.compile(r"[cmrtx][1-9][a-z]*(-[a-z0-9]+)?")  # series of CPU machines
 _AREAS = frozenset(name.partition("-")[0] for name in aws.REGIONS)
 _DIRECTIONS = frozenset(name.split("-")[1] for name in aws.REGIONS)
 MAX_SIMILARITY = 0.82
@@ -58,6 +60,15 @@ def _location(name: str) -> str:
     raise refusal("is not a known Azure location", nearest_hint(name, catalog.AZURE_LOCATIONS))
 
 
+def is_newer_type(name: str) -> bool:
+    """Return whether a name has the form of an instance type without GPUs of a family that the table lacks."""
+    family, _, size = name.partition(".")
+    match = _FAMILY.fullmatch(family)
+    families = {aws.family(type_name) for type_name in aws.INSTANCE_TYPE_NAMES}
+    sizes = {type_name.partition(".")[2] for type_name in aws.INSTANCE_TYPE_NAMES}
+    return match is not None and size in sizes and family not in families
+
+
 REGION, LOCATION = AfterValidator(_region), AfterValidator(_location)
 
 
@@ -71,15 +82,21 @@ def lacks_zones(location: str) -> bool:
     return location in azure.LOCATIONS and not azure.LOCATIONS[location].zones
 
 
-def region_warnings(cluster: "EksConfig") -> list[str]:
-    """Return the warning about a region that is newer than the table."""
+def eks_warnings(cluster: "EksConfig") -> list[str]:
+    """Return the warnings about a region and system machines that are newer than the table."""
+    types = [
+        f"everstep:cluster.systemPool.instanceTypes[{index}]: {name} is not in the table of Everstep, so that it is "
+        "not checked and its price is unknown; cost.prices takes it."
+        for index, name in enumerate(cluster.system_pool.instance_types)
+        if name not in aws.INSTANCE_TYPE_NAMES
+    ]
     if cluster.region in catalog.AWS_REGIONS:
-        return []
+        return types
     hint = nearest_hint(cluster.region, catalog.AWS_REGIONS)
-    return [_warning("cluster.region", cluster.region, hint)]
+    return [_warning("cluster.region", cluster.region, hint), *types]
 
 
-def location_warnings(cluster: "AksConfig") -> list[str]:
+def aks_warnings(cluster: "AksConfig") -> list[str]:
     """Return the warning about a location that is newer than the table."""
     if cluster.location in catalog.AZURE_LOCATIONS:
         return []

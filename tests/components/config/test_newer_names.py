@@ -1,4 +1,4 @@
-"""Regions and locations that are newer than the table: accepted with a warning; typing errors are refused."""
+"""Names that are newer than the table: accepted with a warning; typing errors are refused."""
 
 from typing import Any
 
@@ -59,6 +59,22 @@ def test_the_zones_of_a_newer_region_have_its_name() -> None:
 
     with pytest.raises(ConfigurationError, match="not a zone of us-east-3"):
         from_mapping(stack)
+
+
+def test_a_newer_family_of_system_machines_is_accepted_with_a_warning() -> None:
+    config = from_mapping(with_changes(EKS, {"cluster.systemPool.instanceTypes": ["m9i.xlarge"]}))
+
+    (warning,) = warnings(config)
+
+    assert "m9i.xlarge is not in the table" in warning
+
+
+@pytest.mark.parametrize(
+    "name", ["m6i.xlrage", "mi6.xlarge", "m5.64xlarge", "z9.xlarge", "p9.large"]
+)
+def test_a_mistyped_or_unsuitable_system_machine_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="systemPool"):
+        from_mapping(with_changes(EKS, {"cluster.systemPool.instanceTypes": [name]}))
 
 
 def test_zones_of_a_newer_location_are_accepted() -> None:
