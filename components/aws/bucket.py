@@ -21,12 +21,14 @@ class BucketArgs:
         prefix: prefix of the name of a new bucket, at most 37 characters.
         keep: whether a new bucket and its policies are protected against deletion and retained.
         folders: folder -> its S3 metadata; created empty.
+        kms_key_arn: existing key for the objects of a new bucket; None: the key of S3.
     """
 
     existing: pulumi.Input[str] | None
     prefix: str
     keep: bool
     folders: Mapping[str, Mapping[str, str]]
+    kms_key_arn: str | None = None
 
 
 class Bucket(Component):
@@ -97,11 +99,21 @@ class Bucket(Component):
         )
 
     def _encryption(self, bucket: s3.Bucket) -> s3.BucketServerSideEncryptionConfiguration:
-        """Encrypt with the key of S3: a KMS key would need a policy for the role of FSx."""
+        """Encrypt with the key of S3 by default: a KMS key needs a policy for the role of FSx."""
+        key_arn = self._args.kms_key_arn
+        by_default = (
+            s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgs(
+                sse_algorithm="aws:kms" if key_arn else "AES256", kms_master_key_id=key_arn
+            )
+        )
+        rule = s3.BucketServerSideEncryptionConfigurationRuleArgs(
+            apply_server_side_encryption_by_default=by_default,
+            bucket_key_enabled=True if key_arn else None,  # one request to KMS for many objects
+        )
         return s3.BucketServerSideEncryptionConfiguration(
             f"{self.name}-encryption",
             bucket=bucket.id,
-            rules=[{"apply_server_side_encryption_by_default": {"sse_algorithm": "AES256"}}],
+            rules=[rule],
             opts=self._options(),
         )
 
@@ -153,6 +165,7 @@ class Bucket(Component):
             key=f"{folder}/",
             content_type="application/x-directory",
             metadata=dict(self._args.folders[folder]),
+            kms_key_id=None if self._args.existing else self._args.kms_key_arn,
             override_provider=s3.BucketObjectv2OverrideProviderArgs(
                 default_tags=s3.BucketObjectv2OverrideProviderDefaultTagsArgs(tags={})
             ),

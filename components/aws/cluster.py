@@ -35,6 +35,7 @@ class EksClusterArgs:
         public_access: public CIDR blocks that may reach the API; if empty, only the VPC may.
         administrators: ARNs of IAM users and roles that administer the cluster. If empty, the
             creator becomes administrator.
+        kms_key_arn: existing key for Secrets and logs; None: a new key for Secrets.
         log_retention_days: days for which the logs of the control plane are kept.
         protect: whether Pulumi refuses to delete the cluster and its key.
     """
@@ -45,6 +46,7 @@ class EksClusterArgs:
     service_cidr: pulumi.Input[str]
     public_access: Sequence[pulumi.Input[str]] = ()
     administrators: Sequence[str] = ()
+    kms_key_arn: str | None = None
     log_retention_days: pulumi.Input[int] = 30
     protect: bool = False
 
@@ -69,7 +71,9 @@ class EksCluster(Component):
     ) -> None:
         super().__init__("cluster:EksCluster", name, opts)
         self._args = args
-        self.cluster = self._control_plane(self._role(), self._key(), self._logs())
+        self.cluster = self._control_plane(
+            self._role(), self._args.kms_key_arn or self._key(), self._logs()
+        )
         self.security_group = self.cluster.vpc_config.apply(_security_group)
         self.certificate = self.cluster.certificate_authority.apply(_certificate)
         self.access = tuple(
@@ -86,8 +90,8 @@ class EksCluster(Component):
         )
         return Role(f"{self.name}-role", args, self.child())
 
-    def _key(self) -> kms.Key:
-        """Declare the key that encrypts Kubernetes Secrets."""
+    def _key(self) -> pulumi.Output[str]:
+        """Declare the key that encrypts Kubernetes Secrets, and return its ARN."""
         description = f"Secrets of the EKS cluster {self._args.name}"
         secrets_key = key(self, "key", description, protect=self._args.protect)
         kms.Alias(
@@ -96,7 +100,7 @@ class EksCluster(Component):
             target_key_id=secrets_key.key_id,
             opts=self.child(delete_before_replace=True),
         )
-        return secrets_key
+        return secrets_key.arn
 
     def _logs(self) -> cloudwatch.LogGroup:
         """Declare the log group of the control plane, whose name EKS prescribes."""
@@ -104,11 +108,12 @@ class EksCluster(Component):
             f"{self.name}-logs",
             name=f"/aws/eks/{self._args.name}/cluster",
             retention_in_days=self._args.log_retention_days,
+            kms_key_id=self._args.kms_key_arn,
             opts=self.child(delete_before_replace=True),
         )
 
     def _control_plane(
-        self, role: Role, secrets_key: kms.Key, logs: cloudwatch.LogGroup
+        self, role: Role, key_arn: pulumi.Input[str], logs: cloudwatch.LogGroup
     ) -> eks.Cluster:
         """Declare the cluster; add-ons are declared separately."""
         args = self._args
@@ -127,7 +132,7 @@ class EksCluster(Component):
                 bootstrap_cluster_creator_admin_permissions=not args.administrators,
             ),
             encryption_config=eks.ClusterEncryptionConfigArgs(
-                provider=eks.ClusterEncryptionConfigProviderArgs(key_arn=secrets_key.arn),
+                provider=eks.ClusterEncryptionConfigProviderArgs(key_arn=key_arn),
                 resources=["secrets"],
             ),
             kubernetes_network_config=eks.ClusterKubernetesNetworkConfigArgs(

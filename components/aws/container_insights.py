@@ -31,6 +31,7 @@ class EksContainerInsightsArgs:
         versions: add-on -> version; an absent add-on gets AWS's default version.
         log_groups: names of the log groups.
         log_retention_days: days for which logs are kept.
+        kms_key_arn: existing key for the logs; None: the key of CloudWatch.
     """
 
     cluster: str
@@ -39,6 +40,7 @@ class EksContainerInsightsArgs:
     versions: Mapping[str, pulumi.Input[str]]
     log_groups: Sequence[str]
     log_retention_days: pulumi.Input[int]
+    kms_key_arn: str | None = None
 
 
 class EksContainerInsights(Component):
@@ -59,6 +61,7 @@ class EksContainerInsights(Component):
                 f"{name}-{group.rpartition('/')[2]}",
                 name=group,
                 retention_in_days=args.log_retention_days,
+                kms_key_id=args.kms_key_arn,
                 opts=self.child(delete_before_replace=True),
             )
             for group in args.log_groups

@@ -161,6 +161,7 @@ class EksEnvironment(Component):
             service_cidr=config.network.service_cidr,
             public_access=config.public_access,
             administrators=config.administrators,
+            kms_key_arn=config.kms_key_arn,
             log_retention_days=config.log_retention_days,
             protect=self._config.protect,
         )
@@ -177,6 +178,7 @@ class EksEnvironment(Component):
             subnet_id=self._network.private_subnet_ids[self._cluster_config.file_system_zone],
             node_security_group=self._cluster.security_group,
             protect=self._config.protect,
+            kms_key_arn=self._cluster_config.kms_key_arn,
         )
         return Fsx(f"{self.name}-storage", args, self._aws_options())
 
@@ -212,6 +214,7 @@ class EksEnvironment(Component):
             autoscaling=config.autoscaling.enabled,
             user_data=proxy.user_data_parts(config),
             tags=self._tags,
+            kms_key_arn=config.kms_key_arn,
         )
         depends_on = [*network_addons.addons, *self._network.prerequisites]
         return EksNodeGroups(f"{self.name}-nodes", args, self._aws_options(depends_on))
@@ -236,6 +239,7 @@ class EksEnvironment(Component):
             versions=config.addon_versions,
             log_groups=config.insights_log_groups,
             log_retention_days=config.log_retention_days,
+            kms_key_arn=config.kms_key_arn,
         )
         opts = self._aws_options([self._nodes.system])
         return EksContainerInsights(f"{self.name}-insights", args, opts).addons
@@ -321,6 +325,7 @@ class EksEnvironment(Component):
             config=self._config.registry,
             puller=puller,
             protect=self._config.protect,
+            kms_key_arn=self._cluster_config.kms_key_arn,
         )
         return Ecr(f"{self.name}-registry", args, self._aws_options()).address
 

@@ -49,6 +49,7 @@ class FsxArgs:
         subnet_id: subnet in the zone of the GPU nodes.
         node_security_group: security group of the nodes that mount it.
         protect: whether Pulumi refuses to delete the data, and retains the bucket.
+        kms_key_arn: existing key for the data; None: a new key for a PERSISTENT_2 file system.
     """
 
     config: FsxConfig
@@ -60,6 +61,7 @@ class FsxArgs:
     subnet_id: pulumi.Input[str]
     node_security_group: pulumi.Input[str]
     protect: bool
+    kms_key_arn: str | None = None
 
 
 class Fsx(Component):
@@ -124,6 +126,7 @@ class Fsx(Component):
                 folder.partition("/")[0]: posix_metadata(USER)
                 for folder in (data_folder(""), run_folder(""))
             },
+            kms_key_arn=self._args.kms_key_arn,
         )
         return Bucket(f"{self.name}-bucket", args, self.child())
 
@@ -180,8 +183,6 @@ class Fsx(Component):
         """Declare the file system, in one zone."""
         config, protect = self._config, self._args.protect
         persistent = config.deployment_type == "PERSISTENT_2"
-        description = f"The file system of {self._args.cluster}"
-        kms_key = key(self, "key", description, protect=protect) if persistent else None
         return fsx.LustreFileSystem(
             f"{self.name}-system",
             subnet_ids=self._args.subnet_id,
@@ -194,13 +195,22 @@ class Fsx(Component):
             ),
             file_system_type_version=LUSTRE_VERSION,
             data_compression_type=config.compression,
-            kms_key_id=kms_key.arn if kms_key else None,  # SCRATCH_2 supports only the key of FSx
+            kms_key_id=self._key_arn()
+            if persistent
+            else None,  # SCRATCH_2 supports only the key of FSx
             automatic_backup_retention_days=config.backup_days if persistent else None,
             copy_tags_to_backups=True if persistent and config.backup_days else None,
             skip_final_backup=not (persistent and protect),
             tags={"Name": self._args.cluster},
             opts=self.child(depends_on=rules, protect=protect, timeout=CREATE_TIMEOUT),
         )
+
+    def _key_arn(self) -> pulumi.Input[str]:
+        """Return the ARN of the existing key, or of a new one."""
+        if self._args.kms_key_arn:
+            return self._args.kms_key_arn
+        description = f"The file system of {self._args.cluster}"
+        return key(self, "key", description, protect=self._args.protect).arn
 
     def _association(
         self, system: fsx.LustreFileSystem, bucket: Bucket

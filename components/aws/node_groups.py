@@ -107,6 +107,7 @@ class EksNodeGroupsArgs:
         autoscaling: whether an autoscaler changes the sizes.
         user_data: parts of the user data of all nodes.
         tags: tags of instances and disks, to which the provider's default tags do not apply.
+        kms_key_arn: existing key for the disks; None: the default key of EBS.
     """
 
     cluster: str
@@ -120,6 +121,7 @@ class EksNodeGroupsArgs:
     autoscaling: bool
     tags: Mapping[str, str]
     user_data: Sequence[str] = ()
+    kms_key_arn: str | None = None
 
 
 class EksNodeGroups(Component):
@@ -240,7 +242,7 @@ class EksNodeGroups(Component):
             f"{self.name}-{pool.name}-template",
             name=group_name,
             update_default_version=True,
-            block_device_mappings=[_disk(pool.disk_gib)],
+            block_device_mappings=[_disk(pool.disk_gib, self._args.kms_key_arn)],
             metadata_options=ec2.LaunchTemplateMetadataOptionsArgs(
                 http_endpoint="enabled",
                 http_tokens="required",
@@ -380,7 +382,9 @@ def _market(pool: NodePool) -> ec2.LaunchTemplateInstanceMarketOptionsArgs | Non
     return ec2.LaunchTemplateInstanceMarketOptionsArgs(market_type="capacity-block")
 
 
-def _disk(size_gib: pulumi.Input[int]) -> ec2.LaunchTemplateBlockDeviceMappingArgs:
+def _disk(
+    size_gib: pulumi.Input[int], kms_key_arn: str | None
+) -> ec2.LaunchTemplateBlockDeviceMappingArgs:
     """Return the encrypted root disk of a node, deleted with the node."""
     return ec2.LaunchTemplateBlockDeviceMappingArgs(
         device_name=ROOT_DISK,
@@ -388,6 +392,7 @@ def _disk(size_gib: pulumi.Input[int]) -> ec2.LaunchTemplateBlockDeviceMappingAr
             volume_size=size_gib,
             volume_type="gp3",
             encrypted="true",
+            kms_key_id=kms_key_arn,
             delete_on_termination="true",
         ),
     )

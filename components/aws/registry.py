@@ -30,11 +30,13 @@ class EcrArgs:
         config: the `registry` section of a stack.
         puller: ARN of the role that may pull; None: roles of the account pull by their own policies.
         protect: whether repositories with images are protected against deletion.
+        kms_key_arn: existing key for the images; None: the key of ECR.
     """
 
     config: RegistryConfig
     puller: pulumi.Input[str] | None
     protect: bool
+    kms_key_arn: str | None = None
 
 
 class Ecr(Component):
@@ -62,7 +64,7 @@ class Ecr(Component):
             name=f"{self._args.config.name}/{image}",
             image_tag_mutability="IMMUTABLE",
             force_delete=not self._args.protect,
-            encryption_configurations=[{"encryption_type": "AES256"}],
+            encryption_configurations=[_encryption(self._args.kms_key_arn)],
             image_scanning_configuration={"scan_on_push": True},
             opts=self.child(protect=self._args.protect, delete_before_replace=True),
         )
@@ -80,6 +82,13 @@ class Ecr(Component):
                 opts=self.child(),
             )
         return repository
+
+
+def _encryption(kms_key_arn: str | None) -> ecr.RepositoryEncryptionConfigurationArgs:
+    """Return the encryption of a repository, which cannot be changed later."""
+    return ecr.RepositoryEncryptionConfigurationArgs(
+        encryption_type="KMS" if kms_key_arn else "AES256", kms_key=kms_key_arn
+    )
 
 
 def lifecycle(images: int) -> Mapping[str, object]:

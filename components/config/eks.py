@@ -101,6 +101,14 @@ IamPath = Annotated[
         max_length=512,
     ),
 ]
+KmsKeyArn = Annotated[
+    str,
+    matches_pattern(
+        r"arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/(mrk-[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})",
+        "an ARN of a KMS key (not of an alias)",
+        "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+    ),
+]
 AccountId = Annotated[
     str,
     matches_pattern(
@@ -354,6 +362,11 @@ class EksConfig(Section):
     )
     iam: EksIamConfig = Field(
         default_factory=EksIamConfig, description="The IAM roles that the stack creates."
+    )
+    kms_key_arn: KmsKeyArn | None = Field(
+        default=None,
+        description="Existing KMS key for Secrets, disks, logs, the bucket, the registry and a PERSISTENT_2 file "
+        "system; absent: new keys for Secrets and the file system, and keys of AWS for the others.",
     )
     log_retention_days: Annotated[int, AfterValidator(_is_offered)] = Field(
         default=30, description="Retention of the control plane's logs, in days."

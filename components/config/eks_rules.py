@@ -132,6 +132,15 @@ def _boundary_in_account(boundary: str | None, account: str | None) -> list[Conf
     return [ConfigFault("cluster.iam.permissionsBoundary", boundary, rule, fix)]
 
 
+def _key_in_region(key: str | None, region: str) -> list[ConfigFault]:
+    """Check that the KMS key is in the stack's region: the services use no key of another region."""
+    if key is None or key.split(":")[3] == region:
+        return []
+    rule = f"is a key of another region than cluster.region ({region})"
+    fix = "name a key of that region; a multi-Region key has an ARN in each"
+    return [ConfigFault("cluster.kmsKeyArn", key, rule, fix)]
+
+
 def _system_counts(nodes: int, maximum: int) -> list[ConfigFault]:
     """Check the node counts of the system pool."""
     return count_faults("cluster.systemPool", minimum=1, nodes=nodes, maximum=maximum)
@@ -270,6 +279,7 @@ RULES = (
     ConfigRule(("cluster.publicAccess",), _public_access_narrow, _EKS),
     ConfigRule(("cluster.administrators",), _administrators_unique, _EKS),
     ConfigRule(("cluster.iam.permissionsBoundary", "cluster.account"), _boundary_in_account, _EKS),
+    ConfigRule(("cluster.kmsKeyArn", "cluster.region"), _key_in_region, _EKS),
     ConfigRule(("cluster.systemPool.nodes", "cluster.systemPool.maxNodes"), _system_counts, _EKS),
     ConfigRule(("cluster.systemPool.instanceTypes",), _system_types_fit, _EKS),
     ConfigRule(

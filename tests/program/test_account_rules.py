@@ -1,5 +1,7 @@
 """A stack on AWS in an account with rules: the real engine, and a cloud that checks them."""
 
+import json
+
 import pytest
 
 from tests.program.conftest import ROOT
@@ -10,6 +12,7 @@ __all__ = ["plugins", "project", "pulumi_program"]
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
+KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 PROGRAM = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
@@ -22,10 +25,13 @@ cluster = {{
     "kind": "eks",
     "autoscaling": {{"enabled": False}},
     "gpuPool": {{"nodes": 3}},
+    "kmsKeyArn": "{KEY}",
     "iam": {{"permissionsBoundary": "{BOUNDARY}", "path": "/everstep/"}},
 }}
 tags = {{"owner": "vision", "costCenter": "4711", "environment": "dev"}}
-config = from_mapping({{"tags": tags, "cluster": cluster}})
+storage = {{"kind": "fsx", "deploymentType": "PERSISTENT_2"}}
+registry = {{"kind": "ecr", "name": "vision"}}
+config = from_mapping({{"tags": tags, "cluster": cluster, "storage": storage, "registry": registry}})
 """
 TEAM = """
 provider = aws.Provider("team", region="us-east-1")
@@ -36,9 +42,17 @@ boundary = aws.iam.Policy(
 """
 STACK = 'EksEnvironment("eks", EksEnvironmentArgs(config=config, stack="eks-test"))\n'
 ROLE = "aws:iam/role:Role"
+ENCRYPTED = (
+    "aws:eks/cluster:Cluster",
+    "aws:ec2/launchTemplate:LaunchTemplate",
+    "aws:fsx/lustreFileSystem:LustreFileSystem",
+    "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration",
+    "aws:ecr/repository:Repository",
+    "aws:cloudwatch/logGroup:LogGroup",
+)
 
 
-def test_every_role_is_created_with_the_boundary_and_path_of_the_team(
+def test_roles_and_data_follow_the_rules_of_the_team(
     project: CloudProject,
 ) -> None:
     project.program(PROGRAM + TEAM)
@@ -53,7 +67,12 @@ def test_every_role_is_created_with_the_boundary_and_path_of_the_team(
     for role in roles:
         assert role["outputs"]["arn"].startswith("arn:aws:iam::123456789012:role/everstep/")
         assert role["inputs"]["permissionsBoundary"] == BOUNDARY
-    assert project.pulumi("preview", "--expect-no-changes"), "the path and boundary are no change"
+    assert all(resource["type"] != "aws:kms/key:Key" for resource in project.resources().values())
+    for kind in ENCRYPTED:
+        resources = [item for item in project.resources().values() if item["type"] == kind]
+        assert resources, kind
+        assert all(KEY in json.dumps(item["inputs"]) for item in resources), kind
+    project.pulumi("preview", "--expect-no-changes")
     project.destroy()
 
 

@@ -31,6 +31,10 @@ ECR = re.compile(
 )
 METRICS = ("aws:amp/workspace:Workspace", "aws:amp/ruleGroupNamespace:RuleGroupNamespace")
 BUDGET = ("aws:budgets/budget:Budget",)
+SYMMETRIC = "SYMMETRIC_DEFAULT"
+KEY_TYPES = ("aws:kms/key:Key", "aws:kms/alias:Alias")
+KEY_USE = frozenset({"kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKey"})
+"""Actions with which a stack uses an existing key: grants for the services, and objects of the bucket."""
 SET_BOUNDARY = "iam:PutRolePermissionsBoundary"
 LINK = "iam:CreateServiceLinkedRole"  # acts on roles of AWS, whose path AWS prescribes
 QUOTA_PAGE = "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code"
@@ -79,6 +83,7 @@ def checks(config: "StackConfig", stack: str) -> Iterator[AccountCheck]:
         "account": partial(check_account, account, cluster),
         "administrators": partial(check_administrators, account, cluster),
         "permissions": partial(permissions, account, config, cluster),
+        "key": partial(check_key, account, cluster),
         "names": partial(names, account, cluster, stack),
         "add-ons": partial(addons, account, cluster),
         "zones": partial(zones, account, cluster),
@@ -127,6 +132,8 @@ def permissions(
     actions = {*all_actions(without=_unused_types(config, cluster))}
     if boundary:
         actions.add(SET_BOUNDARY)
+    if cluster.kms_key_arn:
+        actions |= KEY_USE
     role_actions = {action for action in actions if action.startswith("iam:") and action != LINK}
     denied = account.denied_actions(actions - role_actions) + account.denied_actions(
         role_actions,
@@ -145,7 +152,25 @@ def _unused_types(config: "StackConfig", cluster: "EksConfig") -> frozenset[str]
     """Return the types of resources that are declared only with an option that the stack does not set."""
     metrics = () if cluster.monitoring.managed_prometheus else METRICS
     budget = () if config.cost.budget else BUDGET
-    return frozenset((*metrics, *budget))
+    keys = KEY_TYPES if cluster.kms_key_arn else ()
+    return frozenset((*metrics, *budget, *keys))
+
+
+def check_key(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
+    """Check that the key of the stack, if it names one, can encrypt."""
+    check, field, arn = "key", "cluster.kmsKeyArn", cluster.kms_key_arn
+    if arn is None:
+        return
+    key = account.key(arn)
+    if key is None:
+        yield fault(check, f"{arn} does not exist", field, "Correct the ARN.")
+    elif key.get("KeyState") != "Enabled":
+        yield fault(check, f"its state is {key.get('KeyState')}", field, "Enable the key.")
+    elif key.get("KeySpec") != SYMMETRIC:
+        fix = f"Use a key of type {SYMMETRIC}: the services accept no other."
+        yield fault(check, f"it is of type {key.get('KeySpec')}", field, fix)
+    else:
+        yield AccountCheck(check, passed=True, observed=arn, field=field)
 
 
 def names(account: AwsAccount, cluster: "EksConfig", stack: str) -> Iterator[AccountCheck]:

@@ -9,7 +9,9 @@ from everstep.cli.account.checks import RequestError
 from everstep.optional_packages import BOTO3
 
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 20, 3
-NOT_FOUND = frozenset({"ResourceNotFoundException", "NoSuchEntity", "NoSuchResourceException"})
+NOT_FOUND = frozenset(
+    {"ResourceNotFoundException", "NoSuchEntity", "NoSuchResourceException", "NotFoundException"}
+)
 ACTIONS_PER_SIMULATION = 50  # limit of one request
 Response = Mapping[str, Any]
 
@@ -166,6 +168,11 @@ class AwsAccount:
         """Return the names of the log groups that begin with a prefix."""
         response = self._call("logs", "DescribeLogGroups", logGroupNamePrefix=prefix)
         return [str(group["logGroupName"]) for group in response.get("logGroups", ())]
+
+    def key(self, arn: str) -> Response | None:
+        """Return the metadata of a KMS key; None if there is none."""
+        response = self._call_if_exists("kms", "DescribeKey", KeyId=arn)
+        return dict(response["KeyMetadata"]) if response else None
 
     def role_tags(self, name: str) -> dict[str, str] | None:
         """Return the tags of a role; None if there is none of that name."""

@@ -279,6 +279,22 @@ CASES = [
     wrong_key(
         EKS, "cluster.iam.path", f"/{'p' * 511}/", "513 characters; the maximum is 512", "shorten"
     ),
+    wrong_key(
+        EKS, "cluster.kmsKeyArn", "alias/team", "not an ARN of a KMS key", "write it as arn:aws:kms"
+    ),
+    wrong_key(
+        EKS,
+        "cluster.kmsKeyArn",
+        "arn:aws:kms:us-east-1:123456789012:alias/team",
+        "not of an alias",
+    ),
+    wrong_key(
+        EKS,
+        "cluster.kmsKeyArn",
+        "arn:aws:kms:us-west-2:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+        "a key of another region than cluster.region (us-east-1)",
+        "multi-Region key has an ARN in each",
+    ),
     wrong_key(EKS, "cluster.logRetentionDays", 31, "not a retention period", "use one of 1, 3, 5"),
     wrong_key(
         EKS, "cluster.name", "Everstep_Prod", "not a name of a cluster", "write it as everstep-dev"
@@ -1765,6 +1781,7 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         },
     ),
     (EKS, {"cluster.iam.path": "/"}),
+    (EKS, {"cluster.kmsKeyArn": f"arn:aws:kms:us-east-1:123456789012:key/mrk-{'0a' * 16}"}),
     (EKS, {"cluster.iam.permissionsBoundary": "arn:aws-us-gov:iam::123456789012:policy/a/b+c"}),
     (ON_PLATFORM, {"platformStack.priority": -10}),
     (ON_PLATFORM, {"platformStack.priority": 999_999, "job.maxReplicas": 9}),

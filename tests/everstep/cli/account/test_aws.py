@@ -32,6 +32,8 @@ SESSION = f"arn:aws:sts::{ACCOUNT}:assumed-role/platform/me"
 TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
 ECR = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/everstep/trainer"
 BOUNDARY = f"arn:aws:iam::{ACCOUNT}:policy/boundary"
+KEY = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+METADATA = {"Arn": KEY, "KeyId": KEY[-36:], "KeyState": "Enabled", "KeySpec": "SYMMETRIC_DEFAULT"}
 BUDGET = {"monthlyUsd": 900, "email": "vision@example.com"}
 SPOT_QUOTA, STANDARD_QUOTA = "L-3819A6DF", "L-1216C47A"
 CLUSTER_CONFIG: dict[str, Any] = {
@@ -146,6 +148,22 @@ CASES: dict[str, Case] = {
     "new roles need a path": (
         {}, {"role_path": "/team/"}, "", ("denied: iam:CreateRole", "set cluster.iam"), True,
     ),
+    "a key that does not exist": (
+        {"cluster": {"kmsKeyArn": KEY}}, {}, "cluster.kmsKeyArn", ("does not exist",), True,
+    ),
+    "a key that is being deleted": (
+        {"cluster": {"kmsKeyArn": KEY}}, {"key": {**METADATA, "KeyState": "PendingDeletion"}},
+        "cluster.kmsKeyArn", ("state is PendingDeletion", "Enable"), True,
+    ),
+    "an asymmetric key": (
+        {"cluster": {"kmsKeyArn": KEY}}, {"key": {**METADATA, "KeySpec": "RSA_2048"}},
+        "cluster.kmsKeyArn", ("type RSA_2048", "SYMMETRIC_DEFAULT"), True,
+    ),
+    "a key that may not be used": (
+        {"cluster": {"kmsKeyArn": KEY}},
+        {"key": METADATA, "denied": frozenset({"kms:GenerateDataKey"})}, "",
+        ("denied: kms:GenerateDataKey",), True,
+    ),
     "the simulation is not allowed": (
         {}, {"denied": frozenset({"iam:SimulatePrincipalPolicy"})}, "",
         ("not checked: iam:SimulatePrincipalPolicy: AccessDenied", "Allow iam:Sim"), False,
@@ -215,6 +233,12 @@ def test_roles_are_simulated_with_the_boundary_and_path_of_the_stack(doctor: Doc
     checks = doctor(cluster={"iam": rules}, role_boundary=BOUNDARY, role_path="/team/")
 
     assert failed_checks(checks) == []
+
+
+def test_a_stack_with_a_key_of_the_team_needs_no_permission_to_create_one(doctor: Doctor) -> None:
+    denied = frozenset({"kms:CreateKey", "kms:CreateAlias"})
+
+    assert failed_checks(doctor(cluster={"kmsKeyArn": KEY}, key=METADATA, denied=denied)) == []
 
 
 def test_a_boundary_needs_the_permission_to_set_it(doctor: Doctor) -> None:

@@ -29,7 +29,7 @@ from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.inventory import Inventory
 
 AwsResponse: TypeAlias = Mapping[str, Any]
-JSON_SERVICES = frozenset({"eks", "logs", "servicequotas", "ecr"})
+JSON_SERVICES = frozenset({"eks", "logs", "servicequotas", "ecr", "kms"})
 ALL_RESOURCES = "*"
 DEFAULT_QUOTA = 0.0  # GPU quota of a new account
 STANDARD_QUOTA = 64.0
@@ -54,6 +54,7 @@ class AccountFacts:
         account: its account, twelve digits.
         expired: True if its credentials are no longer valid.
         denied: actions that its policies do not allow; all requests for them are refused.
+        key: metadata of the account's existing KMS key, if it has one.
         role_boundary: permissions boundary that its policies require of a new role; empty: none.
         role_path: path that its policies require of a new role.
         not_offered: pairs of instance type and zone without an offering.
@@ -67,6 +68,7 @@ class AccountFacts:
     account: str = ACCOUNT
     expired: bool = False
     denied: frozenset[str] = frozenset()
+    key: Mapping[str, str] = field(default_factory=dict)
     role_boundary: str = ""
     role_path: str = "/"
     not_offered: frozenset[tuple[str, str]] = frozenset()
@@ -234,6 +236,13 @@ class AwsApi:
         ]
         return {"logGroups": [{"logGroupName": name} for name in names]}
 
+    def key(self, request: AwsRequest) -> AwsResponse:
+        """Return the metadata of the account's key."""
+        arn = str(request.arguments["KeyId"])
+        if self.facts.key.get("Arn") != arn:
+            raise AwsError("NotFoundException", f"Key {arn!r} does not exist")
+        return {"KeyMetadata": self.facts.key}
+
     def role(self, request: AwsRequest) -> AwsResponse:
         """Return a role with its tags; the role of the caller always exists."""
         name = str(request.arguments["RoleName"])
@@ -299,6 +308,7 @@ OPERATIONS: Mapping[str, Callable[[AwsApi, AwsRequest], AwsResponse]] = {
     "eks:DescribeCluster": AwsApi.cluster,
     "logs:DescribeLogGroups": AwsApi.log_groups,
     "iam:GetRole": AwsApi.role,
+    "kms:DescribeKey": AwsApi.key,
     "iam:SimulatePrincipalPolicy": AwsApi.simulation,
     "ecr:DescribeImages": AwsApi.image_details,
 }

@@ -47,6 +47,9 @@ TAG_PATTERN = re.compile(r"[\w\s+\-=.:/@]*")
 ARN_SOURCE = "AWS General Reference, ARNs"
 ARN_PATTERN = re.compile(r"arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws|cloudfront)?:\S+")
 EXAMPLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/name"
+# Inputs that name a key by its ARN, in the resource's own region.
+KEY_INPUTS = ("kmsKeyId", "kmsKeyArn", "keyArn", "kmsKey")
+KEY_SOURCE = "KMS Developer Guide, key ARN"
 # Ends of the names of address blocks.
 BLOCK_SUFFIXES = ("cidr", "cidrblock", "cidripv4", "cidripv6")
 USER_KEYED_OBJECTS = ("tags", "labels", "metadata")  # objects whose keys the user chooses
@@ -138,6 +141,7 @@ def common_rules(
         zone_names = ", ".join(zones(region))
         yield mistake_at("availabilityZone", f"{zone!r} is not a zone of {region}: {zone_names}")
     yield from format_errors(inputs, ())
+    yield from key_errors(inputs, region, ())
     tags = inputs.get("tags")
     for reason in tag_errors(schema.token, tags) if isinstance(tags, Mapping) else ():
         yield mistake_at("tags", f"{reason} ({TAG_SOURCE})")
@@ -158,6 +162,26 @@ def format_errors(value: Any, path: tuple[str | int, ...]) -> Iterator[Mistake]:
             yield Mistake(path, f"{value!r} is not an ARN such as {EXAMPLE_ARN} ({ARN_SOURCE})")
         if name.lower().endswith(BLOCK_SUFFIXES) and (reason := cidr()(value)):
             yield Mistake(path, reason)
+
+
+def key_errors(
+    value: Any,  # noqa: ANN401
+    region: object,
+    path: tuple[str | int, ...],
+) -> Iterator[Mistake]:
+    """Yield an error for each input that should be the ARN of a key in the region and is not."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key not in USER_KEYED_OBJECTS:
+                yield from key_errors(item, region, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from key_errors(item, region, (*path, index))
+    elif isinstance(value, str) and path and path[-1] in KEY_INPUTS:
+        form = rf"arn:aws[a-z-]*:kms:{region or '[a-z0-9-]+'}:\d{{12}}:(key|alias)/\S+"
+        if not re.fullmatch(form, value):
+            reason = f"{value!r} is not the ARN of a key in {region or 'a region'}"
+            yield Mistake(path, f"{reason} ({KEY_SOURCE})")
 
 
 def tag_errors(token: str, tags: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from cloudtwin.providers.aws import eks_rules as rules
 from cloudtwin.providers.aws.addon_versions import VERSIONS
 from cloudtwin.providers.aws.common import CALLER, CREATION_TIME, arn, id_from
 from cloudtwin.providers.aws.eks_rules import ADDON, CLUSTER, ENTRY
-from cloudtwin.providers.aws.identity import KEY
+from cloudtwin.providers.aws.identity import to_key
 from cloudtwin.providers.aws.network import GROUP, SUBNET, in_groups, in_subnets
 from cloudtwin.providers.aws.others import LOGS
 from cloudtwin.providers.aws.policies import ROLE, assume_role_check
@@ -173,7 +173,7 @@ TYPES = (
             to_role("roleArn"),
             in_subnets("vpcConfig.subnetIds.*"),
             in_groups("vpcConfig.securityGroupIds.*"),
-            Reference("encryptionConfig.provider.keyArn", (KEY,), INVALID, key="arn"),
+            to_key("encryptionConfig.provider.keyArn", INVALID),
         ),
         preconditions=(
             Precondition("role of a cluster", f"{GUIDE}, cluster IAM role", INVALID,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cloudtwin.providers.aws.common import ACCOUNT, OBJECT, arn, id_with_prefix
-from cloudtwin.providers.aws.identity import KEY
+from cloudtwin.providers.aws.identity import to_key
 from cloudtwin.providers.aws.network import GROUP, INGRESS, SUBNET, in_groups, in_subnets
 from cloudtwin.providers.aws.s3 import BUCKET
 from cloudtwin.providers.conditions import (
@@ -262,7 +262,7 @@ TYPES = (
         references=(
             in_subnets("subnetIds"),
             in_groups("securityGroupIds.*"),
-            Reference("kmsKeyId", (KEY,), "BadRequest", key="arn"),
+            to_key("kmsKeyId", "BadRequest"),
         ),
         preconditions=(
             Precondition("Lustre among servers", f"{GUIDE}, access control with VPC",

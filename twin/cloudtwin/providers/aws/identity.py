@@ -71,6 +71,11 @@ def _key_id(request: ResourceRequest) -> str:
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:32]}"
 
 
+def to_key(path: str, code: str) -> Reference:
+    """Return a reference to a key by its ARN; keys of other accounts are taken to exist."""
+    return Reference(path, (KEY,), code, key="arn", required=IN_ACCOUNT)
+
+
 TO_ROLE = Reference("role", (ROLE,), NOT_FOUND, "DeleteConflict", key="name")
 TYPES = (
     ResourceType(

@@ -9,6 +9,7 @@ from typing import Any
 from cloudfacts.aws import INSTANCE_TYPES, RETIRED_GPU_FAMILIES, family
 
 from cloudtwin.providers.aws.common import ec2, id_from, id_with_prefix
+from cloudtwin.providers.aws.identity import to_key
 from cloudtwin.providers.aws.network import in_groups, in_subnets
 from cloudtwin.providers.conditions import (
     in_range,
@@ -65,6 +66,13 @@ def _groups_once(inputs: Inputs) -> Iterable[Mistake]:
     if objects_at("networkInterfaces", inputs) and inputs.get("vpcSecurityGroupIds"):
         reason = "with networkInterfaces, set the security groups of each interface instead"
         yield mistake_at("vpcSecurityGroupIds", reason)
+
+
+def _key_of_encrypted(inputs: Inputs) -> Iterable[Mistake]:
+    for path, device in objects_at("blockDeviceMappings", inputs):
+        disk = section(device, "ebs")
+        if disk.get("kmsKeyId") is not None and disk.get("encrypted") != "true":
+            yield mistake_at(f"{path}.ebs.kmsKeyId", "requires encrypted to be true")
 
 
 def _efa_positions(inputs: Inputs) -> Iterable[Mistake]:
@@ -154,6 +162,7 @@ TYPES = (
             *(value_rule(f"text in {path}", path, BOOLEAN, "pulumi-aws, LaunchTemplate")
               for path in BOOLEANS),
             InputRule("security groups set once", "EC2 API, RequestLaunchTemplateData", _groups_once),
+            InputRule("key of a disk", "EC2 API, LaunchTemplateEbsBlockDeviceRequest", _key_of_encrypted),
             InputRule("positions of EFA interfaces", GUIDE, _efa_positions),
             InputRule("number of EFA interfaces", GUIDE, _efa_count),
         ),
@@ -161,6 +170,7 @@ TYPES = (
             in_groups("vpcSecurityGroupIds.*"),
             in_groups("networkInterfaces.*.securityGroups.*"),
             in_subnets("networkInterfaces.*.subnetId"),
+            to_key("blockDeviceMappings.*.ebs.kmsKeyId", "InvalidParameterValue"),
         ),
         preconditions=(
             Precondition(

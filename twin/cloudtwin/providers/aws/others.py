@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from cloudtwin.providers.aws.common import ACCOUNT, arn, id_from
-from cloudtwin.providers.aws.identity import KEY
+from cloudtwin.providers.aws.identity import to_key
 from cloudtwin.providers.conditions import (
     matches,
     mistake_at,
@@ -96,7 +96,7 @@ TYPES = (
                 "CloudWatch Logs API, PutRetentionPolicy",
             ),
         ),
-        references=(Reference("kmsKeyId", (KEY,), "InvalidParameterException", key="arn"),),
+        references=(to_key("kmsKeyId", "InvalidParameterException"),),
         unique_code="ResourceAlreadyExistsException",
     ),
     ResourceType(
@@ -132,7 +132,7 @@ TYPES = (
         identify=lambda request: f"ws-{uuid.UUID(request.entropy[:32])}",
         describe=_workspace,
         immutable=("kmsKeyArn", "region"),
-        references=(Reference("kmsKeyArn", (KEY,), "ValidationException", key="arn"),),
+        references=(to_key("kmsKeyArn", "ValidationException"),),
     ),
     ResourceType(
         token=METRIC_RULES,

@@ -12,8 +12,16 @@ from datetime import datetime
 from typing import Any
 
 from cloudtwin.providers.aws.common import ACCOUNT, OBJECT, arn, id_from
+from cloudtwin.providers.aws.identity import to_key
 from cloudtwin.providers.aws.policies import document_rule
-from cloudtwin.providers.conditions import in_range, matches, mistake_at, objects_at, value_rule
+from cloudtwin.providers.conditions import (
+    in_range,
+    matches,
+    mistake_at,
+    objects_at,
+    section,
+    value_rule,
+)
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
     DeletionGuard,
@@ -28,6 +36,7 @@ from cloudtwin.providers.schema.check import Mistake
 
 BUCKET, REPOSITORY = "aws:s3/bucket:Bucket", "aws:ecr/repository:Repository"
 LIFECYCLE = "S3 User Guide, lifecycle configuration elements"
+BY_DEFAULT = "rules.*.applyServerSideEncryptionByDefault"
 ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
 MAX_DAYS = 2**31 - 1
 DAYS = ("expiration.days", "noncurrentVersionExpiration.noncurrentDays",
@@ -51,6 +60,23 @@ def _lifecycle(inputs: Inputs) -> Iterable[Mistake]:
     for path, rule in rules:
         if ids.count(rule.get("id")) > 1:
             yield mistake_at(f"{path}.id", f"two rules have the id {rule.get('id')!r}")
+
+
+def _key_of_kms(inputs: Inputs) -> Iterable[Mistake]:
+    for path, rule in objects_at("rules", inputs):
+        settings = section(rule, "applyServerSideEncryptionByDefault")
+        if settings.get("kmsMasterKeyId") is not None and settings.get("sseAlgorithm") == "AES256":
+            reason = "a key needs the sseAlgorithm aws:kms or aws:kms:dsse"
+            yield mistake_at(f"{path}.applyServerSideEncryptionByDefault.kmsMasterKeyId", reason)
+
+
+def _key_of_repository(inputs: Inputs) -> Iterable[Mistake]:
+    for path, settings in objects_at("encryptionConfigurations", inputs):
+        if settings.get("kmsKey") is not None and settings.get("encryptionType") in (
+            None,
+            "AES256",
+        ):
+            yield mistake_at(f"{path}.kmsKey", "a key needs the encryptionType KMS or KMS_DSSE")
 
 
 def _not_empty(bucket: Resource, account: Inventory) -> Iterable[str]:
@@ -94,6 +120,7 @@ def _bucket_setting(
     name: str,
     rules: tuple[InputRule, ...] = (),
     enums: Mapping[str, tuple[str, ...]] | None = None,
+    references: tuple[Reference, ...] = (),
 ) -> ResourceType:
     return ResourceType(
         token=f"aws:s3/{name[0].lower()}{name[1:]}:{name}",
@@ -101,7 +128,7 @@ def _bucket_setting(
         immutable=("bucket", "region"),
         enums=enums or {},
         rules=rules,
-        references=(TO_BUCKET,),
+        references=(TO_BUCKET, *references),
     )
 
 
@@ -128,7 +155,9 @@ TYPES = (
     _bucket_setting("BucketVersioning"),
     _bucket_setting(
         "BucketServerSideEncryptionConfiguration",
-        enums={"rules.*.applyServerSideEncryptionByDefault.sseAlgorithm": ENCRYPTIONS},
+        (InputRule("key of a bucket", "S3 API, ServerSideEncryptionByDefault", _key_of_kms),),
+        enums={f"{BY_DEFAULT}.sseAlgorithm": ENCRYPTIONS},
+        references=(to_key(f"{BY_DEFAULT}.kmsMasterKeyId", "KMS.NotFoundException"),),
     ),
     _bucket_setting("BucketPublicAccessBlock"),
     _bucket_setting(
@@ -158,7 +187,7 @@ TYPES = (
             value_rule("end of an object's retention", "objectLockRetainUntilDate", _date_time_error,
                        "S3 API, PutObject"),
         ),
-        references=(TO_BUCKET,),
+        references=(TO_BUCKET, to_key("kmsKeyId", "KMS.NotFoundException")),
     ),
     ResourceType(
         token=REPOSITORY,
@@ -171,6 +200,8 @@ TYPES = (
         defaults={"imageTagMutability": "MUTABLE", "forceDelete": False},
         naming=Naming(max_length=256),
         immutable=("encryptionConfigurations", "region"),
+        rules=(InputRule("key of a repository", "ECR API, EncryptionConfiguration", _key_of_repository),),
+        references=(to_key("encryptionConfigurations.*.kmsKey", "KmsException"),),
         unique_code="RepositoryAlreadyExistsException",
     ),
     ResourceType(

@@ -125,6 +125,21 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         {**card(securityGroups=["sg-1"]), "vpcSecurityGroupIds": ["sg-1"]},
         "of each interface",
     ),
+    "key of a disk": (
+        {"blockDeviceMappings": [{"ebs": {"encrypted": "true", "kmsKeyId": "k"}}]},
+        {"blockDeviceMappings": [{"ebs": {"kmsKeyId": "k"}}]},
+        "requires encrypted",
+    ),
+    "key of a repository": (
+        {"encryptionConfigurations": [{"encryptionType": "KMS", "kmsKey": "k"}]},
+        {"encryptionConfigurations": [{"kmsKey": "k"}]},
+        "encryptionType KMS",
+    ),
+    "key of a bucket": (
+        {"rules": [{"applyServerSideEncryptionByDefault": {"sseAlgorithm": "aws:kms", "kmsMasterKeyId": "k"}}]},
+        {"rules": [{"applyServerSideEncryptionByDefault": {"sseAlgorithm": "AES256", "kmsMasterKeyId": "k"}}]},
+        "sseAlgorithm aws:kms",
+    ),
     "positions of EFA interfaces": (
         card(networkCardIndex=1, deviceIndex=1, interfaceType="efa-only"),
         card(networkCardIndex=0, deviceIndex=0, interfaceType="efa-only"),

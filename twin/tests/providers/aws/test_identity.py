@@ -4,7 +4,8 @@ import json
 
 import pytest
 from cloudtwin.providers.aws.common import arn
-from cloudtwin.providers.aws.identity import POLICY
+from cloudtwin.providers.aws.identity import KEY, POLICY
+from cloudtwin.providers.aws.others import LOGS
 from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.errors import CloudError
 
@@ -54,3 +55,23 @@ def test_a_path_of_another_form_is_refused(provider: Provider, path: str) -> Non
     _, mistakes = provider.check_inputs(ROLE, "r", assumeRolePolicy=TRUST, path=path)
 
     assert any(mistake.startswith("('path',)") for mistake in mistakes), mistakes
+
+
+def test_a_key_of_the_account_must_exist(provider: Provider) -> None:
+    provider.make(KEY, "k")
+    (key,) = provider.account.read().all(KEY)
+
+    provider.make(LOGS, "mine", name="mine", kmsKeyId=key.outputs["arn"])
+    with pytest.raises(CloudError, match="does not exist in the account"):
+        provider.make(LOGS, "lost", name="lost", kmsKeyId=arn("kms", "key/lost", "us-east-1"))
+
+
+def test_a_key_of_another_account_is_taken_to_exist(provider: Provider) -> None:
+    provider.make(LOGS, "l", name="l", kmsKeyId="arn:aws:kms:us-east-1:111122223333:key/theirs")
+
+
+@pytest.mark.parametrize("key", ["k", "alias/team", arn("kms", "key/far", "us-west-2")])
+def test_a_key_of_another_region_or_form_is_refused(provider: Provider, key: str) -> None:
+    _, mistakes = provider.check_inputs(LOGS, "l", name="l", kmsKeyId=key)
+
+    assert any("is not the ARN of a key in us-east-1" in mistake for mistake in mistakes), mistakes

@@ -1,0 +1,92 @@
+"""Encryption at rest: keys of the stack, or a key of the team for all data."""
+
+from functools import cache
+
+from tests.components.aws.eks_stack import PRODUCTION, declare_eks, full_stack
+from tests.components.recorder import Graph, RecordedResource
+
+KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+
+
+@cache
+def stack_with_key() -> Graph:
+    """Declare a production stack with a key of the team and every component that stores data."""
+    return declare_eks(
+        **PRODUCTION,
+        cluster={"kmsKeyArn": KEY, "monitoring": {"containerInsights": True}},
+        storage={"kind": "fsx", "deploymentType": "PERSISTENT_2", "sizeGib": 2400},
+        registry={"kind": "ecr", "name": "vision"},
+    )
+
+
+def of_kind(kind: str) -> list[RecordedResource]:
+    resources = [
+        resource
+        for resource in stack_with_key().resources_of("aws")
+        if resource.type.endswith(f":{kind}")
+    ]
+    assert resources, f"the stack declares no {kind}"
+    return resources
+
+
+def test_with_a_key_of_the_team_no_key_is_created() -> None:
+    kinds = {resource.type.rpartition(":")[2] for resource in stack_with_key().resources_of("aws")}
+
+    assert not {"Key", "Alias", "KeyPolicy", "Grant"} & kinds
+    assert {"Key", "Alias"} <= {
+        resource.type.rpartition(":")[2] for resource in full_stack().resources_of("aws")
+    }, "without one, the stack creates its own"
+
+
+def test_secrets_are_encrypted_with_the_key() -> None:
+    (cluster,) = of_kind("Cluster")
+
+    assert cluster.inputs["encryptionConfig"]["provider"]["keyArn"] == KEY
+
+
+def test_disks_of_all_nodes_are_encrypted_with_the_key() -> None:
+    for template in of_kind("LaunchTemplate"):
+        (disk,) = template.inputs["blockDeviceMappings"]
+        assert disk["ebs"]["kmsKeyId"] == KEY, template.name
+        assert disk["ebs"]["encrypted"] == "true"
+
+
+def test_all_log_groups_are_encrypted_with_the_key() -> None:
+    assert len(of_kind("LogGroup")) == 5
+    assert {group.inputs["kmsKeyId"] for group in of_kind("LogGroup")} == {KEY}
+
+
+def test_images_are_encrypted_with_the_key() -> None:
+    for repository in of_kind("Repository"):
+        assert repository.inputs["encryptionConfigurations"] == [
+            {"encryptionType": "KMS", "kmsKey": KEY}
+        ]
+
+
+def test_the_bucket_and_its_folders_are_encrypted_with_the_key() -> None:
+    (encryption,) = of_kind("BucketServerSideEncryptionConfiguration")
+    (rule,) = encryption.inputs["rules"]
+
+    assert rule["applyServerSideEncryptionByDefault"] == {
+        "sseAlgorithm": "aws:kms",
+        "kmsMasterKeyId": KEY,
+    }
+    assert rule["bucketKeyEnabled"], "otherwise each object is a billed request to KMS"
+    assert {folder.inputs["kmsKeyId"] for folder in of_kind("BucketObjectv2")} == {KEY}
+
+
+def test_only_a_persistent_file_system_takes_the_key() -> None:
+    (system,) = of_kind("LustreFileSystem")
+    scratch = declare_eks(cluster={"kmsKeyArn": KEY}).one("LustreFileSystem")
+
+    assert system.inputs["kmsKeyId"] == KEY
+    assert "kmsKeyId" not in scratch.inputs, "FSx refuses it for SCRATCH_2"
+
+
+def test_an_existing_bucket_keeps_its_own_encryption() -> None:
+    graph = declare_eks(
+        cluster={"kmsKeyArn": KEY}, storage={"kind": "fsx", "bucket": "the-teams-data"}
+    )
+
+    for folder in graph.of_type("BucketObjectv2"):
+        assert "kmsKeyId" not in folder.inputs
