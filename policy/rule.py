@@ -11,6 +11,9 @@ from typing import Any
 
 Properties = Mapping[str, Any]
 
+PRODUCTION = "prod"
+NOT_PRODUCTION = ("preprod", "pre-prod", "nonprod", "non-prod")
+
 
 class Level(StrEnum):
     """Enforcement level of a rule."""
@@ -45,7 +48,8 @@ class Resource:
     @property
     def in_production(self) -> bool:
         """Whether it belongs to production: by its tag, or by the name of its stack."""
-        return self.tags.get("environment", "") == "prod" or self.stack.endswith("prod")
+        named = self.stack.endswith(PRODUCTION) and not self.stack.endswith(NOT_PRODUCTION)
+        return named or self.tags.get("environment") == PRODUCTION
 
 
 Check = Callable[[Resource], Iterable[str]]

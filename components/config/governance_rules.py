@@ -9,10 +9,13 @@ from components.config.rules import ConfigRule, Flag
 from everstep.catalog.names import REQUIRED_TAGS
 
 RESERVED_TAGS = ("managed-by", "stack")
-ENVIRONMENTS = ("dev", "prod")
+PRODUCTION = "prod"  # the environment whose stacks must be protected, here and in the policy pack
+OTHER_NAMES_OF_PRODUCTION = ("live", "prd", "production")
+MAX_ENVIRONMENT_LENGTH = 20
 MAX_TAGS = 40  # both clouds allow 50; some are set by Everstep and some by the services
 MAX_TAG_NAME_LENGTH = 128  # limit of AWS and of Azure's storage accounts
 
+_ENVIRONMENT = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _TAG_NAME = re.compile(r"[\w .:=+@-]+")  # Azure does not allow a slash
 _RESERVED_PREFIXES = ("aws:", "microsoft", "azure", "windows")
 _ACR_NAME = re.compile(r"[a-z0-9]{5,50}")
@@ -33,14 +36,18 @@ def _tags_complete(tags: Mapping[str, str]) -> list[ConfigFault]:
     return faults
 
 
-def _environment_known(tags: Mapping[str, str]) -> list[ConfigFault]:
-    """Check that a stack is tagged as development or production."""
-    environment = tags.get("environment")
-    if environment is None or environment in ENVIRONMENTS:
+def _environment_valid(tags: Mapping[str, str]) -> list[ConfigFault]:
+    """Check that the environment is a short name, and that production has the name with the rules of production."""
+    path, environment = "tags.environment", tags.get("environment")
+    if environment is None:
         return []
-    return [
-        ConfigFault("tags.environment", environment, "is neither dev nor prod", "use dev or prod")
-    ]
+    if environment.lower() in OTHER_NAMES_OF_PRODUCTION:
+        rule = f"looks like production, whose rules apply only to {PRODUCTION}"
+        return [ConfigFault(path, environment, rule, f"use {PRODUCTION}, or another name")]
+    if _ENVIRONMENT.fullmatch(environment) and len(environment) <= MAX_ENVIRONMENT_LENGTH:
+        return []
+    rule = f"is not a name of up to {MAX_ENVIRONMENT_LENGTH} lower-case letters, digits and dashes"
+    return [ConfigFault(path, environment, rule, f"use one such as dev, staging or {PRODUCTION}")]
 
 
 def _tag_names_valid(tags: Mapping[str, str]) -> list[ConfigFault]:
@@ -78,7 +85,7 @@ def _violated_rule(name: str) -> str:
 
 def _production_protected(tags: Mapping[str, str], protect: Flag) -> list[ConfigFault]:
     """Check that a production stack is protected against destruction."""
-    if protect or tags.get("environment") != "prod":
+    if protect or tags.get("environment") != PRODUCTION:
         return []
     rule = "leaves a stack tagged environment: prod open to destruction"
     return [ConfigFault("protect", "false", rule, "set everstep:protect to true")]
@@ -165,7 +172,7 @@ _IMAGES = (
 
 RULES = (
     ConfigRule(("tags",), _tags_complete, _CLOUDS),
-    ConfigRule(("tags",), _environment_known),
+    ConfigRule(("tags",), _environment_valid),
     ConfigRule(("tags",), _tag_names_valid),
     ConfigRule(("tags",), _tag_names_differ),
     ConfigRule(("tags", "protect"), _production_protected),

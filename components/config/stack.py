@@ -68,7 +68,8 @@ class StackConfig(Section):
     tags: dict[str, TagValue] = Field(
         default_factory=dict,
         description="Tags of all billed resources. On eks and aks, `owner`, `costCenter` and "
-        "`environment` (dev or prod) are required; others are optional.",
+        "`environment` are required; others are optional. `environment` is `prod`, which requires `protect`, or a "
+        "name of your own, such as dev or staging: up to 20 lower-case letters, digits and dashes.",
     )
     protect: bool = Field(
         default=False,

@@ -452,3 +452,24 @@ def test_every_rule_has_a_test() -> None:
 
     assert table_rules | other_rules == set(RULES)
     assert len(pack.RULES) == len(RULES), "two rules have the same name"
+
+
+@pytest.mark.parametrize(
+    ("stack", "environment", "expected"),
+    [
+        ("eks-prod", "prod", True),
+        ("eks-live", "prod", True),
+        ("eks-prod", "", True),
+        ("eks-staging", "staging", False),
+        ("eks-preprod", "preprod", False),
+        ("eks-non-prod", "", False),
+    ],
+)
+def test_production_is_the_environment_prod_or_a_stack_of_that_name(
+    stack: str, environment: str, expected: bool
+) -> None:
+    tags = {"environment": environment} if environment else {}
+
+    assert (
+        Resource(type="t", properties={}, stack=stack, default_tags=tags).in_production is expected
+    )

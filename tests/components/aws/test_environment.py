@@ -12,6 +12,7 @@ from tests.components.aws.eks_stack import (
     STACK,
     TAGS,
     complete_stack,
+    declare_eks,
     existing_vpc_stack,
     full_stack,
     plain_stack,
@@ -79,6 +80,15 @@ def test_every_taggable_resource_has_owner_and_stack_tags(graph: Graph) -> None:
         assert not set(resource.inputs.get("tags", {})) & set(actual), (
             f"{resource.name} has duplicate tags"
         )
+
+
+def test_an_environment_of_any_name_is_a_tag_of_all_resources() -> None:
+    graph = declare_eks(tags={**TAGS, "environment": "staging"})
+
+    assert '"environment": "staging"' in graph["eks-aws"].inputs["defaultTags"]
+    for template in graph.of_type("LaunchTemplate"):
+        for specification in template.inputs["tagSpecifications"]:
+            assert specification["tags"]["environment"] == "staging"
 
 
 def test_machines_and_disks_have_owner_tags(graph: Graph) -> None:

@@ -1027,7 +1027,12 @@ CASES = [
         "tags.costCenter",
         ("is missing", "rename costcenter"),
     ),
-    Case(AKS, {"tags.environment": "staging"}, "tags.environment", ("neither dev nor prod",)),
+    wrong_key(AKS, "tags.environment", "Staging", "lower-case letters", "such as dev, staging"),
+    wrong_key(EKS, "tags.environment", "s" * 21, "up to 20", "such as dev, staging or prod"),
+    wrong_key(EKS, "tags.environment", "staging-", "lower-case letters, digits and dashes"),
+    wrong_key(
+        EKS, "tags.environment", "Production", "looks like production", "use prod, or another name"
+    ),
     wrong_key(AKS, "tags.owner", "x" * 129, "the maximum is 128", "shorten"),
     wrong_key(
         AKS, "tags.owner", "vision <team>", "not a value of a tag", "write it as vision-team"
@@ -1706,6 +1711,9 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (EKS, {"tags": TAGS | {f"t{n}": "x" for n in range(37)}}),
     (EKS, {"tags." + "n" * 128: "x"}),
     (EKS, {"tags.environment": "prod", "protect": True}),
+    (EKS, {"tags.environment": "s" * 20}),
+    (AKS, {"tags.environment": "staging"}),
+    (EKS, {"tags.environment": "pre-prod-2"}),
     (EKS, {"registry.kind": "ecr", "registry.name": "team/everstep"}),
     (EKS, {"job.image": "ghcr.io/everstep/trainer@sha256:" + "0" * 64}),
     (EKS, {"platform.quota.pods": 3, "platform.quota.gpus": 3}),
