@@ -215,6 +215,7 @@ class EksEnvironment(Component):
             user_data=proxy.user_data_parts(config),
             tags=self._tags,
             kms_key_arn=config.kms_key_arn,
+            release=config.node_release,
         )
         depends_on = [*network_addons.addons, *self._network.prerequisites]
         return EksNodeGroups(f"{self.name}-nodes", args, self._aws_options(depends_on))

@@ -108,6 +108,7 @@ class EksNodeGroupsArgs:
         user_data: parts of the user data of all nodes.
         tags: tags of instances and disks, to which the provider's default tags do not apply.
         kms_key_arn: existing key for the disks; None: the default key of EBS.
+        release: release of the AMIs, such as 1.36.0-20261101; None: the newest one, chosen by EKS.
     """
 
     cluster: str
@@ -122,6 +123,7 @@ class EksNodeGroupsArgs:
     tags: Mapping[str, str]
     user_data: Sequence[str] = ()
     kms_key_arn: str | None = None
+    release: str | None = None
 
 
 class EksNodeGroups(Component):
@@ -186,6 +188,7 @@ class EksNodeGroups(Component):
             node_group_name_prefix=f"{group_name}-" if pool.create_before_delete else None,
             cluster_name=self._args.cluster_name,
             version=self._args.kubernetes_version,  # nodes follow the control plane
+            release_version=self._args.release,
             node_role_arn=self._role.arn,
             subnet_ids=[self._args.subnet_ids[zone] for zone in pool.zones],
             ami_type=pool.ami_type,

@@ -68,6 +68,12 @@ InstanceType = Annotated[
 GpuInstanceType = Annotated[str, AfterValidator(_has_gpus)]
 Region = Annotated[str, newer_names.REGION]
 KubernetesVersion = Annotated[str, catalog.supported_version()]
+NodeRelease = Annotated[
+    str,
+    matches_pattern(
+        r"1\.\d{2}\.\d+-\d{8}", "a release of an EKS AMI: version and date", "1.36.0-20261101"
+    ),
+]
 AddonName = Annotated[
     str, known_or_nearest("add-on", (*catalog.EKS_ADDONS, catalog.CLOUDWATCH_ADDON))
 ]
@@ -346,6 +352,11 @@ class EksConfig(Section):
     )
     kubernetes_version: KubernetesVersion = Field(
         default="1.36", description="Kubernetes, 1.35 to 1.37."
+    )
+    node_release: NodeRelease | None = Field(
+        default=None,
+        description="Release of the AMIs of all nodes, such as 1.36.0-20261101; absent: the newest one when a node "
+        "group is created or upgraded.",
     )
     network: EksNetworkConfig = Field(
         default_factory=EksNetworkConfig, description="The VPC: new or existing."

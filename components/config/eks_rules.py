@@ -232,6 +232,15 @@ def _efa_example(preferred: Sequence[str], efa_types: Sequence[str]) -> str:
     return next((name for name in preferred if name in efa_types), "g5.8xlarge or p4d.24xlarge")
 
 
+def _release_fits(kubernetes: str, release: str | None) -> list[ConfigFault]:
+    """Check that the AMIs are of the cluster's minor version."""
+    if release is None or release.startswith(f"{kubernetes}."):
+        return []
+    rule = f"is not for Kubernetes {kubernetes}, the version of the cluster"
+    fix = f"use a release {kubernetes}.x-DATE, or remove it"
+    return [ConfigFault("cluster.nodeRelease", release, rule, fix)]
+
+
 def _kube_proxy_fits(kubernetes: str, versions: Mapping[str, str]) -> list[ConfigFault]:
     """Check that kube-proxy is not newer than the cluster and at most three minor versions older."""
     version = versions.get("kube-proxy")
@@ -322,6 +331,7 @@ RULES = (
         _EKS,
         unless=SEVERAL_POOLS,
     ),
+    ConfigRule(("cluster.kubernetesVersion", "cluster.nodeRelease"), _release_fits, _EKS),
     ConfigRule(("cluster.kubernetesVersion", "cluster.addonVersions"), _kube_proxy_fits, _EKS),
     ConfigRule(
         ("cluster.monitoring.containerInsights", "cluster.addonVersions"), _addon_is_installed, _EKS

@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+RELEASE = "1.36.0-20260915"
 PROGRAM = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
@@ -26,6 +27,7 @@ cluster = {{
     "autoscaling": {{"enabled": False}},
     "gpuPool": {{"nodes": 3}},
     "kmsKeyArn": "{KEY}",
+    "nodeRelease": "{RELEASE}",
     "iam": {{"permissionsBoundary": "{BOUNDARY}", "path": "/everstep/"}},
 }}
 tags = {{"owner": "vision", "costCenter": "4711", "environment": "dev"}}
@@ -41,7 +43,7 @@ boundary = aws.iam.Policy(
 )
 """
 STACK = 'EksEnvironment("eks", EksEnvironmentArgs(config=config, stack="eks-test"))\n'
-ROLE = "aws:iam/role:Role"
+ROLE, NODES = "aws:iam/role:Role", "aws:eks/nodeGroup:NodeGroup"
 ENCRYPTED = (
     "aws:eks/cluster:Cluster",
     "aws:ec2/launchTemplate:LaunchTemplate",
@@ -72,6 +74,8 @@ def test_roles_and_data_follow_the_rules_of_the_team(
         resources = [item for item in project.resources().values() if item["type"] == kind]
         assert resources, kind
         assert all(KEY in json.dumps(item["inputs"]) for item in resources), kind
+    for group in (item for item in project.resources().values() if item["type"] == NODES):
+        assert group["outputs"]["releaseVersion"] == RELEASE
     project.pulumi("preview", "--expect-no-changes")
     project.destroy()
 

@@ -222,3 +222,15 @@ def test_nodes_without_a_reservation_may_start_anywhere() -> None:
     template = plain_stack()[f"{SPOT}-template"].inputs
 
     assert {"capacityReservationSpecification", "instanceType"}.isdisjoint(template)
+
+
+def test_all_nodes_have_the_release_that_the_stack_pins() -> None:
+    graph = declare_eks(cluster={"nodeRelease": "1.36.0-20261101", "gpuPool": {"fallbackNodes": 1}})
+
+    for group in (SYSTEM, SPOT, FALLBACK):
+        assert graph[group].inputs["releaseVersion"] == "1.36.0-20261101", group
+        assert graph[group].inputs["version"] == "1.36"
+
+
+def test_without_a_pin_eks_chooses_the_release() -> None:
+    assert "releaseVersion" not in plain_stack()[SYSTEM].inputs

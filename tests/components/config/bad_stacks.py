@@ -295,6 +295,10 @@ CASES = [
         "a key of another region than cluster.region (us-east-1)",
         "multi-Region key has an ARN in each",
     ),
+    wrong_key(EKS, "cluster.nodeRelease", "latest", "not a release of an EKS AMI", "1.36.0-2026"),
+    wrong_key(
+        EKS, "cluster.nodeRelease", "1.35.0-20261101", "not for Kubernetes 1.36", "1.36.x-DATE"
+    ),
     wrong_key(EKS, "cluster.logRetentionDays", 31, "not a retention period", "use one of 1, 3, 5"),
     wrong_key(
         EKS, "cluster.name", "Everstep_Prod", "not a name of a cluster", "write it as everstep-dev"
@@ -1789,6 +1793,7 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         },
     ),
     (EKS, {"cluster.iam.path": "/"}),
+    (EKS, {"cluster.kubernetesVersion": "1.35", "cluster.nodeRelease": "1.35.12-20261101"}),
     (EKS, {"cluster.kmsKeyArn": f"arn:aws:kms:us-east-1:123456789012:key/mrk-{'0a' * 16}"}),
     (EKS, {"cluster.iam.permissionsBoundary": "arn:aws-us-gov:iam::123456789012:policy/a/b+c"}),
     (ON_PLATFORM, {"platformStack.priority": -10}),

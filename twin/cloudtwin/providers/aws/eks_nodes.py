@@ -50,7 +50,7 @@ def _describe_nodes(request: ResourceRequest) -> dict[str, Any]:
         "arn": arn("eks", f"nodegroup/{cluster}/{name}/{uuid}", request.region),
         "status": "ACTIVE",
         "version": version,
-        "releaseVersion": f"{version}.0-20261101",
+        "releaseVersion": request.inputs.get("releaseVersion") or f"{version}.0-20261101",
         "resources": [group],
     }
 
@@ -99,7 +99,8 @@ def _instance_types(inputs: Inputs, account: Inventory) -> tuple[str, ...]:
 def _release(group: Resource) -> str:
     """Return the release of a node group's machines: their image and their template."""
     template = group.inputs.get("launchTemplate") or {}
-    return f"{group.outputs.get('version', '')} template {template.get('version', '')}"
+    release = group.inputs.get("releaseVersion") or group.outputs.get("version", "")
+    return f"{release} template {template.get('version', '')}"
 
 
 def _taint(taint: Mapping[str, Any]) -> "Taint":
@@ -143,6 +144,10 @@ TYPES = (
             InputRule("subnets of a node group", CREATE, rules.node_subnets),
             value_rule("Kubernetes version of a node group", "version",
                        matches(r"1\.\d+", "is not a Kubernetes version such as 1.36"), CREATE),
+            value_rule("form of a release", "releaseVersion",
+                       matches(r"1\.\d+\.\d+-\d{8}", "is not a release such as 1.36.0-20261101"),
+                       f"{GUIDE}, AMI versions"),
+            InputRule("release of a node group", CREATE, rules.release),
             value_rule("unavailable nodes", "updateConfig.maxUnavailable", in_range(1, 100, "nodes"),
                        f"{API}, NodegroupUpdateConfig"),
             InputRule("update of a node group", f"{API}, NodegroupUpdateConfig", rules.update_config),
@@ -179,6 +184,7 @@ TYPES = (
                          "InvalidRequestException", rules.capacity_block),
             Precondition("version of nodes", f"{API}, UpdateNodegroupVersion", INVALID,
                          rules.node_version),
+            Precondition("release of nodes", f"{API}, CreateNodegroup", INVALID, rules.release_of_cluster),
             Precondition("version of nodes never lower", f"{GUIDE}, update a managed node group",
                          INVALID, rules.node_downgrade),
         ),

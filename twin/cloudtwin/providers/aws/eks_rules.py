@@ -135,6 +135,17 @@ def node_subnets(inputs: Inputs) -> Iterable[Mistake]:
         yield mistake_at("subnetIds", "a node group needs at least one subnet")
 
 
+def release(inputs: Inputs) -> Iterable[Mistake]:
+    """Yield an error if the release of the AMI is of another version, or of an image that EKS does not choose."""
+    name, version = inputs.get("releaseVersion"), inputs.get("version")
+    if name is None:
+        return
+    if inputs.get("amiType") == "CUSTOM":
+        yield mistake_at("releaseVersion", "a launch template with an image has no release")
+    if version is not None and not str(name).startswith(f"{version}."):
+        yield mistake_at("releaseVersion", f"{name} is not a release for Kubernetes {version}")
+
+
 def update_config(inputs: Inputs) -> Iterable[Mistake]:
     """Yield an error if unavailable nodes are limited by both a number and a percentage."""
     config = section(inputs, "updateConfig")
@@ -367,6 +378,16 @@ def node_version(request: ResourceRequest) -> Iterable[str]:
             f"Nodegroup Kubernetes version {requested} is too old for the cluster's 1.{cluster_minor}: "
             f"use 1.{cluster_minor - MAX_SKEW} or newer"
         )
+
+
+def release_of_cluster(request: ResourceRequest) -> Iterable[str]:
+    """Yield an error if a group without a version has a release of another version than the control plane."""
+    cluster, name = cluster_of(request), request.inputs.get("releaseVersion")
+    if cluster is None or name is None or request.inputs.get("version") is not None:
+        return
+    version = cluster.outputs["version"]
+    if not str(name).startswith(f"{version}."):
+        yield f"Requested Nodegroup release version {name} is invalid for kubernetes version {version}"
 
 
 def node_downgrade(request: ResourceRequest) -> Iterable[str]:

@@ -219,6 +219,14 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     ),
     "subnets of a node group": ({"subnetIds": ["s"]}, {"subnetIds": []}, "at least one"),
     "Kubernetes version of a node group": ({"version": "1.36"}, {"version": ""}, "such as 1.36"),
+    "form of a release": (
+        {"releaseVersion": "1.36.0-20261101"}, {"releaseVersion": "1.36-latest"}, "1.36.0-20261101",
+    ),
+    "release of a node group": (
+        {"version": "1.36", "releaseVersion": "1.36.2-20261101"},
+        {"version": "1.36", "releaseVersion": "1.35.2-20261101"},
+        "not a release for Kubernetes 1.36",
+    ),
     "unavailable nodes": (
         {"updateConfig": {"maxUnavailable": 100}}, {"updateConfig": {"maxUnavailable": 0}}, "1 to 100",
     ),
@@ -428,6 +436,10 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "policy of AWS exists": (
         ATTACHMENT, {"policyArn": "arn:aws:iam::aws:policy/AmazonEKSClusterPolicie"},
         [], [], "did you mean AmazonEKSClusterPolicy",
+    ),
+    "release of nodes": (
+        NODES, {**NODE, "releaseVersion": "1.36.0-20261101"}, [cluster("1.36")], [cluster("1.35")],
+        "invalid for kubernetes version 1.35",
     ),
     "boundary of AWS exists": (
         ROLE, {"permissionsBoundary": "arn:aws:iam::aws:policy/PowerUser"}, [], [], "does not exist",
