@@ -118,6 +118,14 @@ def test_existing_resources_are_not_counted() -> None:
     }
 
 
+def test_egress_through_a_firewall_has_no_gateway_to_pay_for() -> None:
+    network = {"egress": "userDefinedRouting", "firewallIp": "10.100.0.4"}
+    cost = cost_of(AKS, cluster={"network": network})
+
+    gateways = [item for item in cost.items if item.component == "network"]
+    assert sum(item.count for item in gateways) == 0
+
+
 def test_a_gateway_in_every_zone_is_counted_in_every_zone() -> None:
     zones = ["us-east-1a", "us-east-1b", "us-east-1c"]
 

@@ -43,6 +43,7 @@ def test_the_services_of_a_node_use_the_proxy_except_for_the_networks_of_the_clu
         drop_in = files[f"/etc/systemd/system/{service}.service.d/proxy.conf"]
         assert drop_in == f"[Service]\nEnvironmentFile={VARIABLES}\n"
     assert files[AUTHORITIES] == AUTHORITY
+    assert part.index(AUTHORITIES) < part.index("update-ca-trust")
 
 
 def test_the_proxy_is_configured_before_nodeadm_runs() -> None:

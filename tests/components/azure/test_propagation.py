@@ -35,6 +35,10 @@ def test_a_creation_that_lacks_a_role_is_repeated() -> None:
     assert decision(MISSING_ROLE_ERROR)
 
 
+def test_a_role_on_a_dns_zone_is_awaited_too() -> None:
+    assert is_missing_role("Code=CustomPrivateDNSZoneMissingPermissionError Message=...")
+
+
 def test_another_error_ends_the_retries_immediately() -> None:
     assert not decision(QUOTA_ERROR)
     assert not decision(QUOTA_ERROR, MISSING_ROLE_ERROR), (
