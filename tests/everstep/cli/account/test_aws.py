@@ -227,6 +227,30 @@ def test_a_fault_of_the_account_names_its_field_and_fix(doctor: Doctor, name: st
     assert len(checks) == 1 or name == "an action is denied", checks
 
 
+def test_the_role_of_a_profile_is_checked_and_not_its_user(
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    role = f"arn:aws:iam::{ACCOUNT}:role/team/platform"
+    files = {
+        "AWS_CONFIG_FILE": f"[profile deploy]\nrole_arn = {role}\nsource_profile = me\n",
+        "AWS_SHARED_CREDENTIALS_FILE": "[me]\naws_access_key_id = A\naws_secret_access_key = s\n",
+    }
+    for variable, content in files.items():
+        (tmp_path / variable).write_text(content)
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("AWS_PROFILE", "deploy")
+    user = f"arn:aws:iam::{ACCOUNT}:user/me"
+
+    checks = doctor(caller=user, role=role)
+
+    assert check_named(checks, "identity").observed.endswith(":assumed-role/platform/twin")
+    assert failed_checks(checks) == [], "the role administers the cluster, the user does not"
+    (refused,) = doctor(caller=user, role="")
+    assert "not authorized to perform: sts:AssumeRole" in refused.observed
+
+
 def test_roles_are_simulated_with_the_boundary_and_path_of_the_stack(doctor: Doctor) -> None:
     rules = {"permissionsBoundary": BOUNDARY, "path": "/team/"}
 

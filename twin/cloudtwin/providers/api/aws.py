@@ -31,6 +31,7 @@ from cloudtwin.providers.inventory import Inventory
 AwsResponse: TypeAlias = Mapping[str, Any]
 JSON_SERVICES = frozenset({"eks", "logs", "servicequotas", "ecr", "kms"})
 ALL_RESOURCES = "*"
+SESSION_KEY = "ASIACLOUDTWIN"  # id of the access key of an assumed role
 DEFAULT_QUOTA = 0.0  # GPU quota of a new account
 STANDARD_QUOTA = 64.0
 STANDARD_CODES = frozenset({"L-1216C47A", "L-34B43A08"})
@@ -51,6 +52,7 @@ class AccountFacts:
 
     Attributes:
         caller: ARN of the identity that sends requests.
+        role: ARN of the role that the identity may assume; empty: none.
         account: its account, twelve digits.
         expired: True if its credentials are no longer valid.
         denied: actions that its policies do not allow; all requests for them are refused.
@@ -65,6 +67,7 @@ class AccountFacts:
     """
 
     caller: str = CALLER
+    role: str = ""
     account: str = ACCOUNT
     expired: bool = False
     denied: frozenset[str] = frozenset()
@@ -87,12 +90,14 @@ class AwsRequest:
         operation: name of the operation, such as `DescribeAvailabilityZones`.
         region: AWS region.
         arguments: arguments as the protocol sends them: text, or JSON values.
+        access_key: id of the access key in the signature.
     """
 
     service: str
     operation: str
     region: str
     arguments: Mapping[str, Any]
+    access_key: str = ""
 
     def list_members(self, name: str) -> list[str]:
         """Return the members of a list in a query: `name.member.1` or `name.1`."""
@@ -151,9 +156,27 @@ class AwsApi:
 
     # -- operations
 
-    def caller(self, _request: AwsRequest) -> AwsResponse:
-        """Return the identity of the caller."""
-        return {"Account": self.facts.account, "Arn": self.facts.caller, "UserId": "AIDACLOUDTWIN"}
+    def caller(self, request: AwsRequest) -> AwsResponse:
+        """Return the identity of the caller: with the credentials of a role, its session."""
+        is_session = request.access_key == SESSION_KEY
+        arn = _session_arn(self.facts.role) if is_session else self.facts.caller
+        return {"Account": self.facts.account, "Arn": arn, "UserId": "AIDACLOUDTWIN"}
+
+    def assume_role(self, request: AwsRequest) -> AwsResponse:
+        """Return credentials of the role that the caller may assume."""
+        role = str(request.arguments["RoleArn"])
+        if role != self.facts.role:
+            reason = f"User: {self.facts.caller} is not authorized to perform: sts:AssumeRole on resource: {role}"
+            raise AwsError("AccessDenied", reason, HTTPStatus.FORBIDDEN)
+        return {
+            "Credentials": {
+                "AccessKeyId": SESSION_KEY,
+                "SecretAccessKey": "none",
+                "SessionToken": "none",
+                "Expiration": "2099-01-01T00:00:00Z",
+            },
+            "AssumedRoleUser": {"Arn": _session_arn(role), "AssumedRoleId": "AROACLOUDTWIN:twin"},
+        }
 
     def availability_zones(self, request: AwsRequest) -> AwsResponse:
         """Return the zones of the region with their ids."""
@@ -244,10 +267,11 @@ class AwsApi:
         return {"KeyMetadata": self.facts.key}
 
     def role(self, request: AwsRequest) -> AwsResponse:
-        """Return a role with its tags; the role of the caller always exists."""
+        """Return a role with its tags; the roles of the caller always exist."""
         name = str(request.arguments["RoleName"])
         resource = self.inventory.find((ROLE,), name)
-        if resource is None and f":assumed-role/{name}/" not in self.facts.caller:
+        is_caller = f":assumed-role/{name}/" in self.facts.caller
+        if resource is None and not is_caller and not self.facts.role.endswith(f"/{name}"):
             reason = f"The role with name {name} cannot be found."
             raise AwsError("NoSuchEntity", reason, HTTPStatus.NOT_FOUND)
         tags = (resource.outputs.get("tagsAll") if resource else None) or {}
@@ -299,6 +323,7 @@ class AwsApi:
 
 
 OPERATIONS: Mapping[str, Callable[[AwsApi, AwsRequest], AwsResponse]] = {
+    "sts:AssumeRole": AwsApi.assume_role,
     "sts:GetCallerIdentity": AwsApi.caller,
     "ec2:DescribeAvailabilityZones": AwsApi.availability_zones,
     "ec2:DescribeInstanceTypeOfferings": AwsApi.offerings,
@@ -312,6 +337,12 @@ OPERATIONS: Mapping[str, Callable[[AwsApi, AwsRequest], AwsResponse]] = {
     "iam:SimulatePrincipalPolicy": AwsApi.simulation,
     "ecr:DescribeImages": AwsApi.image_details,
 }
+
+
+def _session_arn(role: str) -> str:
+    """Return the ARN of a session of a role, which has the role's name without its path."""
+    account = role.split(":")[4]
+    return f"arn:aws:sts::{account}:assumed-role/{role.rpartition('/')[2]}/twin"
 
 
 def _zone_id_prefix(region: str) -> str:
@@ -368,7 +399,7 @@ def serve(api: AwsApi) -> Iterator[str]:
 def parse(path: str, headers: Message, body: bytes) -> AwsRequest:
     """Return the request in an HTTP message: service and region are in its signature."""
     scope = str(headers.get("Authorization") or "").partition("Credential=")[2].split(",")[0]
-    region, service = (scope.split("/") + [""] * 5)[2:4]
+    access_key, _, region, service = (scope.split("/") + [""] * 5)[:4]
     url = urlsplit(path)
     query = {key: values[0] for key, values in parse_qs(url.query).items()}
     if service == "eks":
@@ -380,7 +411,7 @@ def parse(path: str, headers: Message, body: bytes) -> AwsRequest:
         operation = str(headers.get("X-Amz-Target") or "").rpartition(".")[2]
         return AwsRequest(service, operation, region, json.loads(body or b"{}"))
     form = {key: values[0] for key, values in parse_qs(body.decode()).items()}
-    return AwsRequest(service, str(form.get("Action", "")), region, form)
+    return AwsRequest(service, str(form.get("Action", "")), region, form, access_key)
 
 
 def encode(request: AwsRequest, status: HTTPStatus, response: AwsResponse) -> bytes:
