@@ -131,7 +131,7 @@ class AksIdentities(Component):
     def _dns_roles(self) -> tuple[pulumi.Resource, ...]:
         """Declare the roles with which the control plane writes to a DNS zone and links it to the network.
 
-        Source: AKS documentation, "Create a private AKS cluster", 2026-11-24.
+        Source: AKS documentation, "Create a private AKS cluster"; not tried on Azure.
         """
         if self._args.dns_zone_id is None:
             return ()

@@ -129,7 +129,7 @@ def _api_access_restricted(ranges: Sequence[str], private: Flag) -> list[ConfigF
 def _dns_zone_usable(zone: str, private: Flag, location: str) -> list[ConfigFault]:
     """Check that a DNS zone is set only for a private API, and that AKS accepts its name.
 
-    Source: AKS documentation, "Create a private AKS cluster", 2026-11-24.
+    Source: AKS documentation, "Create a private AKS cluster"; not tried on Azure.
     """
     path = "cluster.privateDnsZone"
     if not private and zone != "system":
@@ -302,7 +302,7 @@ def _snapshots_last(
     """Check that no automatic upgrade replaces the node image of a snapshot.
 
     An upgrade of Kubernetes installs the newest node image too. Source: AKS documentation, "Auto-upgrade
-    node OS images" and "Node pool snapshot", 2026-11-24.
+    node OS images" and "Node pool snapshot"; not tried on Azure.
     """
     if channel == "none" and node_image in {"None", "Unmanaged"}:
         return []
