@@ -58,6 +58,7 @@ AZURE: dict[str, frozenset[str]] = {
     "provider show": frozenset({"--namespace", "--query"}),
     "aks get-credentials": frozenset({"--resource-group", "--name", "--file"}),
     "aks install-cli": frozenset(),
+    "aks nodepool snapshot create": frozenset(),
     "vmss simulate-eviction": frozenset({"--resource-group", "--name", "--instance-id"}),
     "vm list-usage": frozenset({"--location", "--query"}),
     "acr login": frozenset({"--name"}),
