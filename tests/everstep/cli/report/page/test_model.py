@@ -74,6 +74,19 @@ def test_a_run_that_no_longer_writes_has_stopped(recorded_run: RecordedRun) -> N
     assert "The last journal entry is 2:10 old." in verdict(page).sentences
 
 
+def test_the_machines_of_a_run_that_has_stopped_are_still_paid_for(
+    recorded_run: RecordedRun,
+) -> None:
+    recorded_run.form(*ALL_NODES).train(50)
+    billing = Billing(billed=True, rates=RATES)
+
+    now, later = (page_of(recorded_run, seconds, billing).money for seconds in (1.0, 3601.0))
+
+    assert now is not None
+    assert later is not None
+    assert later.machine_hours == pytest.approx(now.machine_hours + len(ALL_NODES))
+
+
 def test_a_change_of_the_group_without_a_machine_event_is_an_incident(
     recorded_run: RecordedRun,
 ) -> None:
