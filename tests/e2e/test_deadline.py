@@ -166,14 +166,13 @@ class DeadlineCycle(PacedCycle):
         )  # fmt: skip
 
     def are_replaced(self) -> bool:
-        """Return True if all workers train on bought machines."""
+        """Return True if all workers run on bought machines."""
         bought = self.on_demand_nodes().values()
-        is_complete = self.progress().world_sizes[-1].world_size == WORKERS
-        return is_complete and len(bought) == WORKERS and all(bought)
+        return len(bought) == WORKERS and all(bought)
 
     def observe_purchase(self) -> None:
         """Wait until bought machines have replaced the lost ones, and record the decision and its nodes."""
-        self.wait_until("all workers train again", self.are_replaced, TRAIN_SECONDS)
+        self.wait_until("all workers run on bought machines", self.are_replaced, TRAIN_SECONDS)
         self.after_purchase = self.spending()
         self.capacity = self.on_demand_nodes()
 
