@@ -35,7 +35,7 @@ RANGES = "exact.ranges"  # the one tensor that only mode `exact` has
 COMPILED = "_orig_mod."  # prefix of the tensor names of a compiled module
 MIN_TEXT_BYTES = 1 << 14
 BYTES_PER_NUMBER = 64  # JSON size of a number of the optimizer state, with its name
-RESERVED_KEYS = ("evaluated", "samples", "digest", "state")
+RESERVED_KEYS = ("evaluated", "skipped_steps", "samples", "digest", "state")
 """Keys of a manifest's `extra` that are not metrics."""
 
 
@@ -67,6 +67,7 @@ class RunState:
     Attributes:
         step: completed steps.
         evaluated_epochs: number of completed epochs whose callbacks have run.
+        skipped_steps: number of consecutive steps, up to the last one, whose update was skipped.
         metrics: numbers that the program keeps with the state.
         ledger: ledger of the samples that the state was trained on.
         in_flight: units of the next step that are computed.
@@ -94,7 +95,7 @@ class RunState:
         self._hooks, self._identity = hooks, identity
         self._samples, self._totals = samples, totals
         self.device = next(model.parameters()).device
-        self.step = self.evaluated_epochs = 0
+        self.step = self.evaluated_epochs = self.skipped_steps = 0
         self.metrics: dict[str, float] = {}
         self.ledger = SampleLedger()
         self.in_flight = InFlight()
@@ -218,6 +219,7 @@ class RunState:
         return {
             "evaluated": self.evaluated_epochs,
             **self.metrics,
+            "skipped_steps": self.skipped_steps,
             "samples": self.ledger.samples,
             "digest": f"{self.ledger.digest:016x}",
             "state": self._numbers(tensors),
@@ -232,6 +234,7 @@ class RunState:
     def _load_extra(self, extra: Mapping[str, Any], tensors: Tensors) -> None:
         """Restore all numbers, and make the optimizer and further states use these tensors."""
         self.evaluated_epochs = int(extra["evaluated"])
+        self.skipped_steps = int(extra.get("skipped_steps", 0))  # not in older checkpoints
         self.metrics = {name: float(v) for name, v in extra.items() if name not in RESERVED_KEYS}
         self.ledger = SampleLedger(int(extra["samples"]), int(extra["digest"], 16))
         numbers = extra.get("state", {})

@@ -77,6 +77,10 @@ NOTES = {
     "skip_checkpoint": ("checkpoint skipped", "A checkpoint could not be used."),
     "lost_checkpoint": ("checkpoint lost", "The checkpoint of step {step} could not be read."),
     "nonfinite_step": ("non-finite loss", "Step {step} was not applied to the model."),
+    "overflowed_step": (
+        "gradient overflow",
+        "Step {step} was not applied to the model; the gradient scaler lowered its scale.",
+    ),
     "unequal_state": (
         "unequal state",
         "Workers differed after step {step}; they were given equal state.",
