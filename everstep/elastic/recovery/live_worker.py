@@ -61,6 +61,7 @@ from everstep.elastic.recovery.worker import connect_to_agent, end_process
 from everstep.elastic.transport import channel
 from everstep.elastic.transport.group import PeerLostError, RankAssignment, choose_interface
 from everstep.elastic.transport.link import GroupAddress, Link
+from everstep.elastic.transport.stalls import Stall
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +109,9 @@ class TrainingState(Protocol):
 
     def flush(self) -> None:
         """Return once no write is in progress. Called from a separate thread."""
+
+    def note_stall(self, stall: Stall) -> None:
+        """Record a long wait for other workers, or its end. Called from a separate thread."""
 
 
 class LiveGroup:
@@ -363,10 +367,14 @@ class LiveGroup:
         return Connected()
 
     def _new_link(self, address: GroupAddress) -> Link:
-        return Link(address, self._device, self._report_stall)
+        return Link(address, self._device, self._report_stall, self._note_stall)
 
     def _report_stall(self) -> None:
         self._send({"stalled": True})
+
+    def _note_stall(self, stall: Stall) -> None:
+        log.warning("%s", stall.sentence())
+        self._required_state().note_stall(stall)
 
     def _leave_group(self) -> None:
         with self._lock:

@@ -5,7 +5,6 @@ A training loop accesses it through `Run` and `Batch`. Only the training loop's 
 
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ import numpy as np
 import torch
 
 from everstep.catalog import metrics
-from everstep.catalog.names import NODE_NAME_VARIABLE
 from everstep.elastic.accounting.metrics import Reading
 from everstep.elastic.accounting.time_account import Activity
 from everstep.elastic.data_order.sampler import Ids, SampleOrder
@@ -30,7 +28,12 @@ from everstep.elastic.training.skipped_steps import (
 from everstep.elastic.training.steps import Steps, Sums
 from everstep.elastic.training.training_state import RunState
 from everstep.elastic.training.worker import Worker, announce_errors, worker_name
-from everstep.elastic.transport.group import PeerLostError, RankAssignment, broadcast_text
+from everstep.elastic.transport.group import (
+    PeerLostError,
+    RankAssignment,
+    broadcast_text,
+    node_name,
+)
 from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
@@ -425,7 +428,7 @@ class Session:
         worker.journal.note(
             "start",
             worker=worker_name(),
-            node=os.environ.get(NODE_NAME_VARIABLE, os.uname().nodename),
+            node=node_name(),
             **self.job,
             world_size=worker.assignment.world_size,
             rank=worker.assignment.rank,

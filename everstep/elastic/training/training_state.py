@@ -29,6 +29,7 @@ from everstep.elastic.training.resume import check_shapes
 from everstep.elastic.transport.exact_reducer import ExactReducer
 from everstep.elastic.transport.parts import own_part
 from everstep.elastic.transport.reducer import GradientReducer
+from everstep.elastic.transport.stalls import Stall
 from everstep.errors import EverstepError
 
 RANGES = "exact.ranges"  # the one tensor that only mode `exact` has
@@ -158,6 +159,18 @@ class RunState:
     def flush(self) -> None:
         """Return once no write is in progress; called from a separate thread."""
         self.checkpoints.wait()
+
+    def note_stall(self, stall: Stall) -> None:
+        """Record a long wait for other workers, or its end; called from a separate thread."""
+        self._journal.note(
+            "stall_over" if stall.is_over else "stall",
+            step=self.step + 1,
+            began_at=round(stall.began_at, 4),
+            seconds=round(stall.seconds, 2),
+            nodes=sorted(set(stall.late_nodes.values())),
+            ranks=sorted(stall.late_nodes),
+            lost=stall.is_lost,
+        )
 
     def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
         """Return a context for `restore`: `on_hung` is called with a reason if the storage hangs."""
