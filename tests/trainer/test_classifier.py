@@ -14,8 +14,7 @@ from torch import nn
 from everstep.elastic.accounting.time_account import TimeAccount
 from everstep.elastic.checkpoint.files import Manifest, check, write
 from everstep.elastic.data_order.sample_ledger import SampleLedger
-from everstep.elastic.recovery.live_worker import TrainingState
-from everstep.elastic.recovery.worker import Group, SingleProcessGroup
+from everstep.elastic.recovery.worker import Group, SingleProcessGroup, TrainingState
 from everstep.elastic.training.skipped_steps import MAX_SKIPPED_STEPS
 from everstep.elastic.transport.group import PeerLostError, RankAssignment
 from everstep.errors import EverstepError

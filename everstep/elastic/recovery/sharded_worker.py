@@ -18,7 +18,7 @@ import torch
 
 from everstep.elastic.accounting.time_account import Activity, TimeAccount
 from everstep.elastic.recovery import copying
-from everstep.elastic.recovery.live_worker import LiveGroup, TrainingState, local_rank
+from everstep.elastic.recovery.live_worker import LiveGroup, local_rank
 from everstep.elastic.recovery.state_machine import (
     Action,
     Assigned,
@@ -30,7 +30,8 @@ from everstep.elastic.recovery.state_machine import (
     StateReport,
     StepProgress,
 )
-from everstep.elastic.recovery.worker import connect_to_agent
+from everstep.elastic.recovery.worker import TrainingState
+from everstep.elastic.recovery.worker_process import connect_to_agent
 from everstep.elastic.transport import channel
 from everstep.elastic.transport.group import PeerLostError, RankAssignment
 from everstep.elastic.transport.link import GroupAddress, Link

@@ -19,7 +19,7 @@ from everstep.elastic.recovery import copying
 from everstep.elastic.recovery.copying import MAX_COMPUTED_SPANS
 from everstep.elastic.recovery.restore_watch import watch_reading
 from everstep.elastic.recovery.state_machine import StepProgress
-from everstep.elastic.recovery.worker import end_process
+from everstep.elastic.recovery.worker_process import end_process
 from everstep.elastic.training.checkpoints import Checkpoints
 from everstep.elastic.training.encoding import Tensors, decode, encode
 from everstep.elastic.training.in_flight import InFlight
@@ -110,7 +110,7 @@ class RunState:
         """Record that the state is now the program's initial state; call it before the first group."""
         self._initial_sums = copying.checksums(self.shared_tensors())
 
-    # --- copying by the group: see everstep.elastic.recovery.live_worker.TrainingState ---
+    # --- copying by the group: see everstep.elastic.recovery.worker.TrainingState ---
 
     def identity(self) -> str:
         """Return a text that must be equal on all workers, with the tensors' names, types and shapes."""

@@ -23,9 +23,9 @@ def test_exactly_the_workers_that_have_not_arrived_are_late(
 ) -> None:
     records = [WaitRecord(number, f"n{rank}") for rank, number in enumerate(numbers)]
 
-    late = late_nodes(records, collective)
+    observed = late_nodes(records, collective)
 
-    assert late == {
+    assert observed == {
         rank: f"n{rank}" for rank, number in enumerate(numbers) if number < collective
     }, "a worker that waits in this collective, or a later one, is not late"
 
@@ -114,7 +114,7 @@ def test_a_group_gives_up_a_worker_that_never_arrives(
 
     results = run(port, 2, work, report=reports.put)
 
-    assert isinstance(results[0], PeerLostError), "a healthy worker must not wait for ever"
+    assert isinstance(results[0], PeerLostError), "a healthy worker must not wait endlessly"
     seen = [reports.get(timeout=WAIT_SECONDS) for _ in range(2)]
     assert [list(stall.late_nodes) for stall in seen] == [[1], [1]]
     assert [(stall.is_over, stall.is_lost) for stall in seen] == [(False, False), (True, True)]
