@@ -24,8 +24,7 @@ from torch import nn
 from benchmarks.progress import track
 from everstep.elastic import Run
 from everstep.elastic.accounting.time_account import TimeAccount
-from everstep.elastic.recovery.live_worker import TrainingState
-from everstep.elastic.recovery.worker import SingleProcessGroup
+from everstep.elastic.recovery.worker import SingleProcessGroup, TrainingState
 from everstep.elastic.transport.group import RankAssignment
 
 WORKERS = (8, 4, 2, 1)

@@ -12,6 +12,7 @@ from everstep.elastic import Batch, Run, RunHooks
 from everstep.elastic.accounting.time_account import TimeAccount
 from everstep.elastic.data_order.sampler import Ids
 from everstep.elastic.recovery.worker import Group
+from everstep.elastic.training.options import CompletedRun
 from everstep.elastic.training.program import version
 from trainer import data, models
 from trainer.augment import Images
@@ -154,7 +155,7 @@ def _hooks(
         result = open_run(settings)
         return None if result is None else {"accuracy": float(result.get("accuracy", math.nan))}
 
-    def completed(run: Run) -> None:
+    def completed(run: CompletedRun) -> None:
         summary = write_result_when_possible(
             settings, run.step, run.metrics["accuracy"], run.sha256()
         )

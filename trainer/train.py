@@ -14,7 +14,8 @@ from typing import NoReturn
 from everstep.elastic import choose_device
 from everstep.elastic.accounting.journal import flush_all
 from everstep.elastic.accounting.time_account import TimeAccount
-from everstep.elastic.recovery.worker import FAILED, RESTART, SingleProcessGroup
+from everstep.elastic.recovery.worker import SingleProcessGroup
+from everstep.elastic.recovery.worker_process import FAILED, RESTART
 from everstep.elastic.training.worker import announce_errors, connect
 from everstep.elastic.transport.group import PeerLostError
 from everstep.errors import EverstepError

@@ -14,9 +14,8 @@ from torch import nn
 from everstep.elastic.accounting.time_account import TimeAccount
 from everstep.elastic.checkpoint.files import Manifest, check, write
 from everstep.elastic.data_order.sample_ledger import SampleLedger
-from everstep.elastic.recovery.live_worker import TrainingState
-from everstep.elastic.recovery.worker import Group, SingleProcessGroup
-from everstep.elastic.training.session import MAX_SKIPPED_STEPS
+from everstep.elastic.recovery.worker import Group, SingleProcessGroup, TrainingState
+from everstep.elastic.training.skipped_steps import MAX_SKIPPED_STEPS
 from everstep.elastic.transport.group import PeerLostError, RankAssignment
 from everstep.errors import EverstepError
 from tests.trainer.elastic.nodes import small_data
@@ -134,14 +133,14 @@ def test_a_non_finite_gradient_is_detected_although_the_loss_is_finite(
     weight.register_hook(lambda gradient: gradient * math.inf)  # type: ignore[no-untyped-call]  # torch does not annotate it
     train(classifier, 1)
 
-    assert classifier.run._session.skipped_steps == 1
+    assert classifier.run._session.state.skipped_steps == 1
     assert not any(tensor.any() for tensor in momenta(classifier))
 
 
 @pytest.mark.parametrize("classifier", SKIP_OPTIONS[1:], indirect=True)
 def test_the_number_of_skipped_steps_is_limited(classifier: Classifier) -> None:
     tiny_network(classifier).fc.bias.data[0] = math.nan
-    classifier.run._session.skipped_steps = MAX_SKIPPED_STEPS
+    classifier.run._session.state.skipped_steps = MAX_SKIPPED_STEPS
 
     with pytest.raises(EverstepError, match="the loss of step 1 is nan"):
         train(classifier, 1)

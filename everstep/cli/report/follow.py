@@ -30,6 +30,7 @@ from everstep.cli.report.readers import RunReader
 from everstep.cli.report.report import Report
 from everstep.cli.report.run_record import RunRecord
 from everstep.cli.report.screens import event_sentence, follow_screen, recent_throughput, time_left
+from everstep.cli.report.stalls import slow_node_sentence
 from everstep.errors import EverstepError
 
 DRAW_SECONDS = 0.5
@@ -198,6 +199,9 @@ class _Lines:
             self._say_once(f"{clock(event.at - (report.started_at or 0))}  {event_sentence(event)}")
         for move in report.moves:
             self._say_once(f"{clock(move.began - (report.started_at or 0))}  {move_sentence(move)}")
+        for wait in report.slow_nodes:
+            time_text = clock(wait.at - (report.started_at or 0))
+            self._say_once(f"{time_text}  {slow_node_sentence(wait)}")
         for name, value in job_state(monitor.status):
             self._say_if_changed(name, value)
         if note != self._note:

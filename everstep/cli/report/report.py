@@ -29,6 +29,7 @@ from everstep.cli.report.run_record import (
     StepRecord,
     is_number,
 )
+from everstep.cli.report.stalls import SlowNode, slow_nodes
 
 VERSION = 1
 """Version of the JSON: increases if a key is removed or changes its meaning, not for a new key."""
@@ -77,6 +78,7 @@ class Report:
     restart_estimate: RestartEstimate | None
     events: tuple[EventRecovery, ...]
     moves: tuple[MoveCost, ...] = ()
+    slow_nodes: tuple[SlowNode, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain values, as documented in docs/report.md."""
@@ -105,6 +107,7 @@ def build(run: RunRecord) -> Report:
         restart_estimate=restart_estimate(run),
         events=tuple(recovery(run, event) for event in run.training_events),
         moves=move_costs(run),
+        slow_nodes=slow_nodes(run),
     )
 
 

@@ -19,6 +19,7 @@ from everstep.cli.report.move_screen import moves_table, zones_text
 from everstep.cli.report.report import EventRecovery, Report, WorldSize
 from everstep.cli.report.run_record import ARRIVALS, RunRecord, StepRecord
 from everstep.cli.report.spending_screen import spending_screen
+from everstep.cli.report.stalls import slow_nodes_table
 from everstep.cli.report.status import Status, display_end, status_of
 from everstep.cli.report.timeline import NodeState, node_timelines, span, stalled_since, time_cells
 
@@ -121,6 +122,8 @@ def report_screen(
         parts += [_events_table(report.events, report.started_at or 0.0), Text()]
     if report.moves:
         parts += [moves_table(report.moves, report.started_at or 0.0), Text()]
+    if report.slow_nodes:
+        parts += [slow_nodes_table(report.slow_nodes, report.started_at or 0.0), Text()]
     if cost and (zones_line := zones_text(cost)):
         parts += [Text(zones_line), Text()]
     if cost and (spending := spending_screen(cost)):
@@ -248,6 +251,8 @@ def follow_screen(
         parts.append(_events_table(report.events, report.started_at or 0.0))
     if report.moves:
         parts += [Text(), moves_table(report.moves, report.started_at or 0.0)]
+    if report.slow_nodes:
+        parts += [Text(), slow_nodes_table(report.slow_nodes, report.started_at or 0.0)]
     return Group(*parts)
 
 

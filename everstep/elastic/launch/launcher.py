@@ -41,7 +41,7 @@ from everstep.elastic.launch.options import (
 )
 from everstep.elastic.launch.programs import run_program, run_supervised
 from everstep.elastic.membership.address import address_towards
-from everstep.elastic.recovery.worker import RESTART
+from everstep.elastic.recovery.worker_process import RESTART
 from everstep.elastic.transport import channel
 from everstep.errors import EverstepError
 

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from everstep.catalog.names import AGENT_VARIABLE
 from everstep.elastic.accounting.journal import flush_all
-from everstep.elastic.recovery.worker import FAILED, RESTART
+from everstep.elastic.recovery.worker_process import FAILED, RESTART
 from everstep.elastic.transport import channel
 
 PAUSE_SECONDS = 0.5

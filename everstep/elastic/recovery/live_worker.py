@@ -21,15 +21,13 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
 
 from everstep.elastic.accounting.time_account import Activity, TimeAccount
-from everstep.elastic.data_order.leftover import Span
 from everstep.elastic.recovery import copying
 from everstep.elastic.recovery.compatibility import check_group
 from everstep.elastic.recovery.state_machine import (
@@ -57,57 +55,18 @@ from everstep.elastic.recovery.state_machine import (
     Train,
     WarmedUp,
 )
-from everstep.elastic.recovery.worker import connect_to_agent, end_process
+from everstep.elastic.recovery.worker import TrainingState
+from everstep.elastic.recovery.worker_process import connect_to_agent, end_process
 from everstep.elastic.transport import channel
 from everstep.elastic.transport.group import PeerLostError, RankAssignment, choose_interface
 from everstep.elastic.transport.link import GroupAddress, Link
+from everstep.elastic.transport.stalls import Stall
 
 log = logging.getLogger(__name__)
 
 RESPONSE_SECONDS = 30.0
 DETACHED_SAVE_SECONDS = 2.0
 """Time that a leaving worker waits for a group that takes its state before it saves the state itself."""
-
-
-class TrainingState(Protocol):
-    """A training loop's state, as recovery accesses it."""
-
-    def identity(self) -> str:
-        """Return a text that is equal on compatible workers: program, model, data, settings, shapes."""
-
-    def shared_tensors(self) -> Sequence[torch.Tensor]:
-        """Return every tensor that the next step depends on, in the same order on all workers."""
-
-    def restore(self, committed: StepProgress) -> int:
-        """Load the newest checkpoint or initialise the state, on one worker only; return the completed steps.
-
-        Args:
-            committed: the newest committed checkpoint, which may not be in its place yet.
-        """
-
-    def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
-        """Return a context for `restore`: `on_hung` is called with a reason if the storage hangs."""
-
-    def adopt(self, step: int, computed_units: tuple[Span, ...], *, keeps_units: bool) -> None:
-        """Record that the tensors now have the values after `step` completed steps.
-
-        Args:
-            step: completed steps.
-            computed_units: units of the next step that all workers together have computed.
-            keeps_units: whether this worker's own units are among them; if not, it must discard them.
-        """
-
-    def computed_units(self) -> tuple[Span, ...]:
-        """Return this worker's units of the step in flight, in at most `copying.MAX_COMPUTED_SPANS` spans."""
-
-    def roll_back(self) -> bool:
-        """Undo the changes of an unapplied step in the tensors; return whether its gradients are kept."""
-
-    def save_detached(self) -> None:
-        """Start a checkpoint: this worker is in no group, and its node leaves."""
-
-    def flush(self) -> None:
-        """Return once no write is in progress. Called from a separate thread."""
 
 
 class LiveGroup:
@@ -363,10 +322,14 @@ class LiveGroup:
         return Connected()
 
     def _new_link(self, address: GroupAddress) -> Link:
-        return Link(address, self._device, self._report_stall)
+        return Link(address, self._device, self._report_stall, self._note_stall)
 
     def _report_stall(self) -> None:
         self._send({"stalled": True})
+
+    def _note_stall(self, stall: Stall) -> None:
+        log.warning("%s", stall.sentence())
+        self._required_state().note_stall(stall)
 
     def _leave_group(self) -> None:
         with self._lock:

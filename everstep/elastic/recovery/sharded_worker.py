@@ -18,7 +18,7 @@ import torch
 
 from everstep.elastic.accounting.time_account import Activity, TimeAccount
 from everstep.elastic.recovery import copying
-from everstep.elastic.recovery.live_worker import LiveGroup, TrainingState, local_rank
+from everstep.elastic.recovery.live_worker import LiveGroup, local_rank
 from everstep.elastic.recovery.state_machine import (
     Action,
     Assigned,
@@ -30,10 +30,12 @@ from everstep.elastic.recovery.state_machine import (
     StateReport,
     StepProgress,
 )
-from everstep.elastic.recovery.worker import connect_to_agent
+from everstep.elastic.recovery.worker import TrainingState
+from everstep.elastic.recovery.worker_process import connect_to_agent
 from everstep.elastic.transport import channel
 from everstep.elastic.transport.group import PeerLostError, RankAssignment
 from everstep.elastic.transport.link import GroupAddress, Link
+from everstep.elastic.transport.stalls import Stall
 from everstep.errors import EverstepError
 
 if TYPE_CHECKING:
@@ -59,13 +61,14 @@ class ShardedLink(Link):
     def __init__(
         self, address: GroupAddress, shards: int, device: torch.device, group: "ShardedGroup"
     ) -> None:
-        super().__init__(address, device, group.report_stall)
+        super().__init__(address, device, group.report_stall, group.note_stall)
         node, shard = divmod(address.rank, shards)
         nodes = address.world_size // shards
         self.shard = Link(
             replace(address, part=f"/shard-{shard}", rank=node, world_size=nodes),
             device,
             group.report_stall,
+            group.note_stall,
         )
         self.node = Link(
             replace(address, part=f"/node-{node}", rank=shard, world_size=shards),
@@ -194,6 +197,10 @@ class ShardedGroup(LiveGroup):
     def report_stall(self) -> None:
         """Report that a collective takes unusually long."""
         self._report_stall()
+
+    def note_stall(self, stall: Stall) -> None:
+        """Record a long wait for other workers, or its end."""
+        self._note_stall(stall)
 
     def _sharded_link(self) -> ShardedLink:
         link = self._link

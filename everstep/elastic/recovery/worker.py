@@ -1,26 +1,60 @@
-"""A training loop's interface to its group, and the process's connection to the node's agent."""
+"""What a training loop and its group know of each other, and the group of a process on its own."""
 
-import contextlib
-import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
 
-from everstep.catalog.names import AGENT_VARIABLE
-from everstep.elastic.accounting.journal import flush_all
-from everstep.elastic.transport import channel
+import torch
 
-if TYPE_CHECKING:
-    from everstep.elastic.recovery.live_worker import TrainingState
-    from everstep.elastic.transport.group import RankAssignment
+from everstep.elastic.data_order.leftover import Span
+from everstep.elastic.recovery.state_machine import StepProgress
+from everstep.elastic.recovery.worker_process import FAILED, end_process
+from everstep.elastic.transport.group import RankAssignment
+from everstep.elastic.transport.stalls import Stall
 
-RESTART = 75
-"""Exit code of a worker that requests a restart in the next generation (EX_TEMPFAIL)."""
 
-FAILED = 76
-"""Exit code of a worker whose failure a restart would repeat; the agent has the reason."""
+class TrainingState(Protocol):
+    """A training loop's state, as recovery accesses it."""
 
-LAST_LINES_SECONDS = 0.5
-"""Time for the last lines of the journal before a process ends itself; its disk may hang."""
+    def identity(self) -> str:
+        """Return a text that is equal on compatible workers: program, model, data, settings, shapes."""
+
+    def shared_tensors(self) -> Sequence[torch.Tensor]:
+        """Return every tensor that the next step depends on, in the same order on all workers."""
+
+    def restore(self, committed: StepProgress) -> int:
+        """Load the newest checkpoint or initialise the state, on one worker only; return the completed steps.
+
+        Args:
+            committed: the newest committed checkpoint, which may not be in its place yet.
+        """
+
+    def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
+        """Return a context for `restore`: `on_hung` is called with a reason if the storage hangs."""
+
+    def adopt(self, step: int, computed_units: tuple[Span, ...], *, keeps_units: bool) -> None:
+        """Record that the tensors now have the values after `step` completed steps.
+
+        Args:
+            step: completed steps.
+            computed_units: units of the next step that all workers together have computed.
+            keeps_units: whether this worker's own units are among them; if not, it must discard them.
+        """
+
+    def computed_units(self) -> tuple[Span, ...]:
+        """Return this worker's units of the step in flight, in at most `copying.MAX_COMPUTED_SPANS` spans."""
+
+    def roll_back(self) -> bool:
+        """Undo the changes of an unapplied step in the tensors; return whether its gradients are kept."""
+
+    def save_detached(self) -> None:
+        """Start a checkpoint: this worker is in no group, and its node leaves."""
+
+    def flush(self) -> None:
+        """Return once no write is in progress. Called from a separate thread."""
+
+    def note_stall(self, stall: Stall) -> None:
+        """Record a long wait for other workers, or its end. Called from a separate thread."""
 
 
 class Group(Protocol):
@@ -42,7 +76,7 @@ class Group(Protocol):
     def regroup_reason(self) -> str:
         """The node that joins, leaves or was lost, as a message."""
 
-    def join(self, state: "TrainingState") -> "RankAssignment":
+    def join(self, state: TrainingState) -> RankAssignment:
         """Wait for a generation and join it with the state that all its members have."""
 
     def handle_loss(self, reason: str) -> None:
@@ -82,14 +116,10 @@ class SingleProcessGroup:
     leaving = False
     is_regroup_requested = False
     regroup_reason = ""
-    _state: "TrainingState | None" = None
+    _state: TrainingState | None = None
 
-    def join(self, state: "TrainingState") -> "RankAssignment":
+    def join(self, state: TrainingState) -> RankAssignment:
         """Restore the state at the first call."""
-        # The agent's processes import this module, too, and need no torch.
-        from everstep.elastic.recovery.state_machine import StepProgress
-        from everstep.elastic.transport.group import RankAssignment
-
         if self._state is None:
             with state.watch_reading(lambda reason: end_process(reason, FAILED)):
                 step = state.restore(StepProgress())
@@ -129,27 +159,3 @@ class SingleProcessGroup:
 
     def report_incompatibility(self, reason: str) -> None:
         """Do nothing: there are no agents."""
-
-
-def end_process(reason: str, code: int = RESTART) -> NoReturn:
-    """Exit immediately, even inside a collective that waits for a dead peer."""
-    purpose = ", to start again" if code == RESTART else ""
-    with contextlib.suppress(OSError):  # not the logging module: the main thread may hold its lock
-        os.write(2, f"worker {os.getpid()} ends{purpose}: {reason}\n".encode())
-    flush_all(LAST_LINES_SECONDS)
-    os._exit(code)
-
-
-def connect_to_agent() -> channel.MessageStream | None:
-    """Connect to the agent that started this process; return None if no agent did.
-
-    If the agent has died meanwhile, end this process, which would otherwise be a second writer or wait for peers
-    that never connect.
-    """
-    path = os.environ.get(AGENT_VARIABLE)
-    if not path:
-        return None
-    try:
-        return channel.connect(path)
-    except OSError as error:
-        end_process(f"the node's agent is gone ({error})")

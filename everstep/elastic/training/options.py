@@ -3,13 +3,10 @@
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from everstep.elastic.data_order.sampler import Ids
 from everstep.errors import EverstepError
-
-if TYPE_CHECKING:
-    from everstep.elastic.training.run import Run
 
 CHOICES = {
     "mode": ("live", "exact"),
@@ -138,6 +135,24 @@ def options_from(arguments: Mapping[str, Any]) -> RunOptions:
     return RunOptions(**arguments)
 
 
+class CompletedRun(Protocol):
+    """A run whose last checkpoint is committed, as a hook may use it: `Run` is one."""
+
+    @property
+    def step(self) -> int:
+        """Completed steps."""
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Numbers that the program keeps with the state."""
+
+    def note(self, kind: str, **fields: object) -> None:
+        """Append a line to this worker's journal in the run's folder."""
+
+    def sha256(self) -> str:
+        """Return the digest of parameters, statistics and the optimizer's tensors."""
+
+
 @dataclass(frozen=True)
 class RunHooks:
     """Callbacks for programs that keep more than checkpoints in the run's folder.
@@ -151,6 +166,6 @@ class RunHooks:
     """
 
     open: Callable[[], Mapping[str, float] | None] = lambda: None
-    completed: Callable[["Run"], None] = lambda _: None
+    completed: Callable[[CompletedRun], None] = lambda _: None
     load: Callable[[Ids, int], Any] | None = None
     expect: Callable[[list[tuple[int, Ids]]], None] | None = None

@@ -59,7 +59,7 @@ class Run:
             in memory only.
         collate_fn: function that makes a batch of a list of samples; torch's own if None.
         scheduler: learning-rate scheduler, which takes a step after each applied step.
-        scaler: gradient scaler; the run unscales, steps and updates.
+        scaler: gradient scaler; the run unscales, steps and updates. A disabled one counts as none.
         states: further objects that belong to the state, by name: averaged weights, metrics.
         fingerprint: settings that must be equal to continue from a checkpoint; None for the run's own.
         identity: text that must be equal on all workers; None for a digest of the script.
@@ -95,6 +95,7 @@ class Run:
     ) -> None:
         run_options = options_from(options)
         hooks = hooks or RunHooks()
+        scaler = scaler if scaler and scaler.is_enabled() else None
         unsupported = {
             "mode='exact'": run_options.exact,
             "max_grad_norm": run_options.max_grad_norm is not None,
@@ -119,7 +120,7 @@ class Run:
             identity or program.script_version(),
             hooks.load or SampleLoader(dataset, collate_fn, device),
             labels or {},
-            scaler if scaler and scaler.is_enabled() else None,
+            scaler,
             scheduler,
         )
         self._epoch_end = EpochEnd(self._session)
@@ -150,7 +151,7 @@ class Run:
             state=state,
             steps=ExactSteps(options, state, worker, reducer)
             if isinstance(reducer, ExactReducer)
-            else LiveSteps(options, state, worker, reducer, limit),
+            else LiveSteps(options, state, worker, reducer, limit, scaled=scaler is not None),
             worker=worker,
             order=order,
             limit=limit,
@@ -422,7 +423,7 @@ def _all_states(
     all_states = dict(states)
     if scheduler is not None:
         all_states["scheduler"] = scheduler
-    if scaler is not None and scaler.is_enabled():
+    if scaler is not None:
         if options.exact:
             raise EverstepError(
                 "a gradient scaler cannot be combined with mode 'exact', which rounds gradients itself",
@@ -451,5 +452,5 @@ def _reducer(options: RunOptions, model: nn.Module) -> GradientReducer | ExactRe
     if options.exact:
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
         shards = -(-options.global_batch // options.exact_shard_size)
-        return ExactReducer(model, scalars=SCALARS + 1, shards=shards)
+        return ExactReducer(model, scalars=SCALARS, shards=shards)
     return GradientReducer(model, scalars=SCALARS, compress=options.compress == "bf16")

@@ -5,7 +5,6 @@ A training loop accesses it through `Run` and `Batch`. Only the training loop's 
 
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,21 +14,30 @@ import numpy as np
 import torch
 
 from everstep.catalog import metrics
-from everstep.catalog.names import NODE_NAME_VARIABLE
 from everstep.elastic.accounting.metrics import Reading
 from everstep.elastic.accounting.time_account import Activity
 from everstep.elastic.data_order.sampler import Ids, SampleOrder
 from everstep.elastic.training.microbatches import Microbatch, MicrobatchLimit
 from everstep.elastic.training.options import RunHooks, RunOptions
+from everstep.elastic.training.skipped_steps import (
+    SkipReason,
+    divergence_error,
+    max_skipped_steps,
+    reason_to_skip,
+)
 from everstep.elastic.training.steps import Steps, Sums
 from everstep.elastic.training.training_state import RunState
 from everstep.elastic.training.worker import Worker, announce_errors, worker_name
-from everstep.elastic.transport.group import PeerLostError, RankAssignment, broadcast_text
+from everstep.elastic.transport.group import (
+    PeerLostError,
+    RankAssignment,
+    broadcast_text,
+    node_name,
+)
 from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-MAX_SKIPPED_STEPS = 10  # consecutive steps: `skip` is for rare steps, not for a diverged model
 HUNG = "hung"  # result of a saver whose storage hangs
 READ_AHEAD = 1  # steps whose samples are read while the current one computes
 
@@ -54,7 +62,6 @@ class Session:
         step_callbacks: callbacks after each applied step.
         attached: whether this worker is in a group; a process without peers is a group of one.
         interruptible: whether layers may end the computation.
-        skipped_steps: number of consecutive steps whose update was skipped here; not part of the state.
     """
 
     options: RunOptions
@@ -72,7 +79,6 @@ class Session:
     step_callbacks: list[Callable[[], object]] = field(default_factory=list)
     attached: bool = False
     interruptible: bool = False
-    skipped_steps: int = 0
     _has_entered: bool = False
     _has_loss: bool = False
     _step_began_at: float = 0.0
@@ -227,13 +233,14 @@ class Session:
     def _apply(self, sums: Sums) -> float:
         """Apply a step whose sum has arrived, and leave the group if its workers agreed to."""
         self.worker.accounting.begin(Activity.COMPUTE)
-        if not sums.finite:
-            self._skip_or_fail(sums.loss)
+        reason = reason_to_skip(sums.loss, finite=sums.finite, scaled=self.scaler is not None)
+        if reason:
+            self._skip_or_fail(reason, sums.loss)
         samples = len(self.order.batch(self.state.step))
 
         def apply() -> None:
             rate = self._learning_rate()
-            self._update(sums)
+            self._skip_update(reason) if reason else self._update()
             self.state.step += 1
             self.state.ledger = self.state.ledger.with_step(sums.samples, sums.digest)
             self._note_step(sums.loss, rate, samples)
@@ -246,18 +253,22 @@ class Session:
         self.attached = not self.worker.group.after_sum(sums.votes, apply)
         return sums.loss if self._has_loss else math.nan
 
-    def _update(self, sums: Sums) -> None:
-        state = self.state
-        if not sums.finite and not self.scaler:
-            state.reducer.discard()
-            return
+    def _skip_update(self, reason: SkipReason) -> None:
+        """Skip the update of a step: parameters, momentum, statistics and learning rate stay."""
+        self.state.skipped_steps += 1
+        self.state.reducer.discard()
+        if self.scaler and reason is SkipReason.OVERFLOW:
+            self.scaler.unscale_(self.state.optimizer)  # the scaler observes the overflow
+            self.scaler.update()
+
+    def _update(self) -> None:
         self._finish_snapshot()
         self._take_optimizer_step()
         if self.scheduler is not None:
             self.scheduler.step()
         for callback in self.step_callbacks:
             callback()
-        self.skipped_steps = 0
+        self.state.skipped_steps = 0
 
     def _take_optimizer_step(self) -> None:
         optimizer, scaler = self.state.optimizer, self.scaler
@@ -274,30 +285,21 @@ class Session:
         else:
             optimizer.step()
 
-    def _skip_or_fail(self, loss: float) -> None:
-        """Accept a step with a non-finite loss or gradient without its update, or end the run.
+    def _skip_or_fail(self, reason: SkipReason, loss: float) -> None:
+        """Record a step whose update is skipped, or end the run.
 
         Raises:
             EverstepError: the options end the run, or too many consecutive steps were skipped.
         """
-        if self.scaler:  # it skips the update and lowers the scale
-            return
-        self.skipped_steps += 1
-        step = self.state.step + 1
-        self.worker.journal.note("nonfinite_step", step=step, loss=str(loss))
-        if self.options.nonfinite_loss == "skip" and self.skipped_steps <= MAX_SKIPPED_STEPS:
+        step, count = self.state.step + 1, self.state.skipped_steps + 1
+        scale = {"scale": self.scaler.get_scale()} if self.scaler else {}
+        self.worker.journal.note(reason.value, step=step, loss=str(loss), **scale)
+        if count > max_skipped_steps(reason, self.options.nonfinite_loss):
+            raise divergence_error(reason, step, loss, count, exact=self.options.exact)
+        if reason is SkipReason.OVERFLOW:
+            log.info("step %d is not applied to the model: its scaled gradients overflow", step)
+        else:
             log.warning("step %d is not applied to the model: its loss is %s", step, loss)
-            return
-        raise EverstepError(
-            f"the loss of step {step} is {loss}, or its gradient is not finite: training has diverged",
-            "Lower the learning rate, or raise the share of warm-up steps (in our trainer: --learning-rate, "
-            "--warmup-fraction); the checkpoints before this step are valid."
-            + (
-                " Or raise the shard size: over a few small samples a normalisation divides by almost nothing."
-                if self.options.exact
-                else ""
-            ),
-        )
 
     # --- checkpoints ---
 
@@ -426,7 +428,7 @@ class Session:
         worker.journal.note(
             "start",
             worker=worker_name(),
-            node=os.environ.get(NODE_NAME_VARIABLE, os.uname().nodename),
+            node=node_name(),
             **self.job,
             world_size=worker.assignment.world_size,
             rank=worker.assignment.rank,

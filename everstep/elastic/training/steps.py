@@ -24,7 +24,7 @@ from everstep.elastic.training.worker import Worker
 from everstep.elastic.transport.exact_reducer import ExactReducer, split_into_shards
 from everstep.elastic.transport.reducer import GradientReducer
 
-SCALARS = 5 + LIMBS  # summed with the gradients; one more in mode `exact`
+SCALARS = 6 + LIMBS  # summed with the gradients
 LOSS_SCALE = 2**32
 MIN_REDIVIDED_SAMPLES = 16
 """Minimum share of a broken step's remaining samples: each micro-batch is normalised separately."""
@@ -91,9 +91,13 @@ class LiveSteps:
         worker: Worker,
         reducer: GradientReducer,
         limit: MicrobatchLimit,
+        *,
+        scaled: bool,
     ) -> None:
         self._options, self._state, self._worker = options, state, worker
         self._reducer, self._limit = reducer, limit
+        # A finite loss hardly ever has a non-finite gradient, except a scaled one.
+        self._checks_gradients = scaled or options.nonfinite_loss == "skip"
         self._has_begun = False
         self._samples = 0
 
@@ -149,11 +153,13 @@ class LiveSteps:
         own_votes = [float(group.is_regroup_requested), float(group.leaving), float(is_hung)]
         samples_read = [float(in_flight.samples), *to_limbs(in_flight.digest)]
         self._worker.accounting.begin(Activity.EXCHANGE)
-        total, votes, leavers, hung_savers, samples, *limbs = self._reducer.sum(
-            [in_flight.loss, *own_votes, *samples_read], self._worker.assignment.sum
+        total, known_losses, votes, leavers, hung_savers, samples, *limbs = self._reducer.sum(
+            [in_flight.loss, float(has_loss), *own_votes, *samples_read],
+            self._worker.assignment.sum,
         )
         self._state.in_flight = InFlight()
-        unchecked = has_loss and self._options.nonfinite_loss == "stop"
+        # By the sum: a worker without samples knows no loss, but must decide like the others.
+        unchecked = known_losses > 0 and not self._checks_gradients
         finite = math.isfinite(total) and (unchecked or self._reducer.is_finite())
         return Sums(
             total,

@@ -19,7 +19,7 @@ from everstep.elastic.recovery import copying
 from everstep.elastic.recovery.copying import MAX_COMPUTED_SPANS
 from everstep.elastic.recovery.restore_watch import watch_reading
 from everstep.elastic.recovery.state_machine import StepProgress
-from everstep.elastic.recovery.worker import end_process
+from everstep.elastic.recovery.worker_process import end_process
 from everstep.elastic.training.checkpoints import Checkpoints
 from everstep.elastic.training.encoding import Tensors, decode, encode
 from everstep.elastic.training.in_flight import InFlight
@@ -29,13 +29,14 @@ from everstep.elastic.training.resume import check_shapes
 from everstep.elastic.transport.exact_reducer import ExactReducer
 from everstep.elastic.transport.parts import own_part
 from everstep.elastic.transport.reducer import GradientReducer
+from everstep.elastic.transport.stalls import Stall
 from everstep.errors import EverstepError
 
 RANGES = "exact.ranges"  # the one tensor that only mode `exact` has
 COMPILED = "_orig_mod."  # prefix of the tensor names of a compiled module
 MIN_TEXT_BYTES = 1 << 14
 BYTES_PER_NUMBER = 64  # JSON size of a number of the optimizer state, with its name
-RESERVED_KEYS = ("evaluated", "samples", "digest", "state")
+RESERVED_KEYS = ("evaluated", "skipped_steps", "samples", "digest", "state")
 """Keys of a manifest's `extra` that are not metrics."""
 
 
@@ -67,6 +68,7 @@ class RunState:
     Attributes:
         step: completed steps.
         evaluated_epochs: number of completed epochs whose callbacks have run.
+        skipped_steps: number of consecutive steps, up to the last one, whose update was skipped.
         metrics: numbers that the program keeps with the state.
         ledger: ledger of the samples that the state was trained on.
         in_flight: units of the next step that are computed.
@@ -94,7 +96,7 @@ class RunState:
         self._hooks, self._identity = hooks, identity
         self._samples, self._totals = samples, totals
         self.device = next(model.parameters()).device
-        self.step = self.evaluated_epochs = 0
+        self.step = self.evaluated_epochs = self.skipped_steps = 0
         self.metrics: dict[str, float] = {}
         self.ledger = SampleLedger()
         self.in_flight = InFlight()
@@ -108,7 +110,7 @@ class RunState:
         """Record that the state is now the program's initial state; call it before the first group."""
         self._initial_sums = copying.checksums(self.shared_tensors())
 
-    # --- copying by the group: see everstep.elastic.recovery.live_worker.TrainingState ---
+    # --- copying by the group: see everstep.elastic.recovery.worker.TrainingState ---
 
     def identity(self) -> str:
         """Return a text that must be equal on all workers, with the tensors' names, types and shapes."""
@@ -157,6 +159,18 @@ class RunState:
     def flush(self) -> None:
         """Return once no write is in progress; called from a separate thread."""
         self.checkpoints.wait()
+
+    def note_stall(self, stall: Stall) -> None:
+        """Record a long wait for other workers, or its end; called from a separate thread."""
+        self._journal.note(
+            "stall_over" if stall.is_over else "stall",
+            step=self.step + 1,
+            began_at=round(stall.began_at, 4),
+            seconds=round(stall.seconds, 2),
+            nodes=sorted(set(stall.late_nodes.values())),
+            ranks=sorted(stall.late_nodes),
+            lost=stall.is_lost,
+        )
 
     def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
         """Return a context for `restore`: `on_hung` is called with a reason if the storage hangs."""
@@ -218,6 +232,7 @@ class RunState:
         return {
             "evaluated": self.evaluated_epochs,
             **self.metrics,
+            "skipped_steps": self.skipped_steps,
             "samples": self.ledger.samples,
             "digest": f"{self.ledger.digest:016x}",
             "state": self._numbers(tensors),
@@ -232,6 +247,7 @@ class RunState:
     def _load_extra(self, extra: Mapping[str, Any], tensors: Tensors) -> None:
         """Restore all numbers, and make the optimizer and further states use these tensors."""
         self.evaluated_epochs = int(extra["evaluated"])
+        self.skipped_steps = int(extra.get("skipped_steps", 0))  # not in older checkpoints
         self.metrics = {name: float(v) for name, v in extra.items() if name not in RESERVED_KEYS}
         self.ledger = SampleLedger(int(extra["samples"]), int(extra["digest"], 16))
         numbers = extra.get("state", {})

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 import torch
 from torch._C._distributed_c10d import Store
 
-from everstep.catalog.names import POD_IP_VARIABLE
+from everstep.catalog.names import NODE_NAME_VARIABLE, POD_IP_VARIABLE
 
 COLLECTIVE_SECONDS = 600.0
+"""Longest wait for the other workers in a collective; then the waiting workers give the group up."""
+
 CONNECT_TIMEOUT_SECONDS = 120.0
 _SIOCGIFADDR = 0x8915
 
@@ -74,6 +76,11 @@ def convert_peer_losses() -> Iterator[None]:
         yield
     except RuntimeError as error:  # all of torch.distributed's errors are RuntimeErrors
         raise PeerLostError(str(error)) from error
+
+
+def node_name() -> str:
+    """Return the name of this worker's node."""
+    return os.environ.get(NODE_NAME_VARIABLE) or os.uname().nodename
 
 
 def choose_interface() -> None:

@@ -10,6 +10,7 @@ shut down (`sockets`). NCCL has its own abort.
 """
 
 import contextlib
+import itertools
 import math
 import threading
 import time
@@ -21,8 +22,19 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Backend, PrefixStore, ProcessGroupGloo, Store, TCPStore
 
-from everstep.elastic.transport.group import COLLECTIVE_SECONDS, PeerLostError, convert_peer_losses
+from everstep.elastic.transport.group import (
+    COLLECTIVE_SECONDS,
+    PeerLostError,
+    convert_peer_losses,
+    node_name,
+)
 from everstep.elastic.transport.sockets import group_sockets, shut_down, socket_names
+from everstep.elastic.transport.stalls import (
+    RECORD_AFTER_SECONDS,
+    Stall,
+    StallObserver,
+    report_after,
+)
 
 ABORT_TIMEOUT_SECONDS = 1.0  # an aborted collective has ended long before
 STALL_AFTER_SECONDS = 0.2
@@ -80,6 +92,7 @@ class Link:
         address: address of the group, with this worker's rank.
         device: device of the tensors.
         on_stall: called several times a second while a collective takes longer than usual.
+        report: called in a thread with a wait of several seconds, and again when it is over; None to observe none.
     """
 
     def __init__(
@@ -87,10 +100,15 @@ class Link:
         address: GroupAddress,
         device: torch.device,
         on_stall: Callable[[], None] = lambda: None,
+        report: Callable[[Stall], None] | None = None,
     ) -> None:
         self.rank, self.world_size = address.rank, address.world_size
         self._device, self._address = device, address
         self._on_stall, self._usual_wait = on_stall, UsualWait()
+        self._report = report
+        self._observer: StallObserver | None = None
+        # All workers begin the same collectives in the same order.
+        self._collectives = itertools.count(1)
         self._aborted, self._built = threading.Event(), threading.Event()
         self._aborted_at = math.inf
         self._sockets: dict[int, str] = {}
@@ -151,17 +169,19 @@ class Link:
     def begin_all_reduce(self, tensor: torch.Tensor) -> Callable[[], None]:
         """Start a sum over all workers, in place; the returned function waits for the end."""
         works = self._begin(lambda: [self._backend.allreduce([tensor])])
-        return lambda: self._wait(works)
+        collective = next(self._collectives)
+        return lambda: self._wait(works, collective)
 
     def run(self, begin: Callable[[Any], Any]) -> None:
         """Run a collective of torch's backend, which `begin` starts; it does nothing if this worker is alone."""
-        self._wait(self._begin(lambda: [begin(self._backend)]))
+        self._wait(self._begin(lambda: [begin(self._backend)]), next(self._collectives))
 
     def all_gather(self, numbers: torch.Tensor) -> list[torch.Tensor]:
         """Return the tensors of all ranks; all have one shape."""
         own_numbers = numbers.to(self._device)
         results = [torch.empty_like(own_numbers) for _ in range(self.world_size)]
-        self._wait(self._begin(lambda: [self._backend.allgather([results], [own_numbers])]))
+        works = self._begin(lambda: [self._backend.allgather([results], [own_numbers])])
+        self._wait(works, next(self._collectives))
         return [tensor.cpu() for tensor in results]
 
     def send_and_receive(
@@ -205,15 +225,21 @@ class Link:
         with convert_peer_losses():
             return begin()
 
-    def _wait(self, works: list[Any]) -> None:
+    def _wait(self, works: list[Any], collective: int = 0) -> None:
+        """Wait for the end of collectives.
+
+        Args:
+            works: the collectives.
+            collective: number of the collective of all workers; 0 for an exchange between some of them.
+        """
         if not works:
             return
         with convert_peer_losses():
-            self._wait_until_ended(works)
+            self._wait_until_ended(works, collective)
         if self._aborted.is_set():  # NCCL's kernels end without an error when they are aborted
             raise PeerLostError("the group was given up during the exchange")
 
-    def _wait_until_ended(self, works: list[Any]) -> None:
+    def _wait_until_ended(self, works: list[Any], collective: int) -> None:
         """Wait until these collectives have ended, or shortly after the group was aborted.
 
         The wait is in a thread, as in `build`: about once in a hundred times gloo fails to end a collective whose peers
@@ -234,7 +260,7 @@ class Link:
                 self._changed.notify_all()
 
         threading.Thread(target=wait_for_works, name="everstep-exchange", daemon=True).start()
-        self._wait_reporting_stalls(finished)
+        self._wait_reporting_stalls(finished, failures, collective)
         with self._changed:
             self._changed.wait_for(finished.is_set, ABORT_TIMEOUT_SECONDS)
         if not finished.is_set():
@@ -242,13 +268,26 @@ class Link:
         if failures:
             raise failures[0]
 
-    def _wait_reporting_stalls(self, finished: threading.Event) -> None:
+    def _wait_reporting_stalls(
+        self, finished: threading.Event, failures: Sequence[Exception], collective: int
+    ) -> None:
         """Wait until `finished` or the abort; call `on_stall` repeatedly while that takes unusually long."""
         started_at = time.monotonic()
-        stall_seconds = self._usual_wait.limit_seconds
-        while not self._is_over(finished, stall_seconds):
-            self._on_stall()
-            stall_seconds = STALL_REPEAT_SECONDS
+        limit_seconds = self._usual_wait.limit_seconds
+        interval_seconds = min(limit_seconds, RECORD_AFTER_SECONDS)
+        end_observation: Callable[[bool], None] | None = None
+        while not self._is_over(finished, interval_seconds):
+            interval_seconds = STALL_REPEAT_SECONDS
+            waited_seconds = time.monotonic() - started_at
+            if waited_seconds >= limit_seconds:
+                self._on_stall()
+            is_long = waited_seconds >= RECORD_AFTER_SECONDS
+            if is_long and end_observation is None and self._observer and collective:
+                end_observation = self._observer.observe(
+                    collective, waited_seconds, report_after(limit_seconds)
+                )
+        if end_observation:
+            end_observation(not finished.is_set() or bool(failures))
         self._usual_wait.observe(time.monotonic() - started_at)
 
     def _is_over(self, finished: threading.Event, seconds: float) -> bool:
@@ -283,6 +322,12 @@ class Link:
         if self._aborted.is_set():
             return
         store = PrefixStore(f"live/{address.generation}{address.part}", server)
+        if self._report and self.world_size > 1:
+            self._observer = StallObserver(
+                PrefixStore("stalls", store),
+                *(self.rank, self.world_size, node_name()),
+                self._report,
+            )
         self._backend = self._create(PrefixStore("group", store))
         if self._backend is not None and self._device.type == "cuda":
             # Here and not in the first collective: this thread may wait for a peer that died meanwhile.

@@ -1,7 +1,7 @@
 """The sockets of one group among all sockets of this process, and how they are shut down.
 
 A library must not touch connections that it did not open: connections to an object store or a logging
-service may be connection while a group is built. gloo has one epoll instance for each group, and registers in it the
+service may be opened while a group is built. gloo has one epoll instance for each group, and registers in it the
 group's listening socket and every connection to a peer. The listening socket is new and bound to
 one interface's address, which identifies the instance. The connection to the group's store is
 identified by its peer's address.

@@ -107,7 +107,9 @@ def test_a_stopped_worker_is_replaced_and_a_drained_job_saves_its_last_step(
     start_nodes: StartNodes,
 ) -> None:
     nodes = start_nodes(names=("w0", "w1"))
-    nodes.next_step(0, world_size=2, seconds=240)
+    step = first_step = nodes.next_step(0, world_size=2, seconds=240)
+    while step["step"] < first_step["step"] + 30:  # waits of the first steps are longer than usual
+        step = nodes.next_step(step["at"], world_size=2)
 
     stopped_at = time.time()
     os.kill(nodes.worker("w1"), signal.SIGSTOP)
@@ -115,6 +117,11 @@ def test_a_stopped_worker_is_replaced_and_a_drained_job_saves_its_last_step(
     nodes.next_step(stopped_at + 1, world_size=1)
     nodes.next_step(time.time(), world_size=2, seconds=240)
     assert processes_started(nodes, "w1") == 2
+    stall = next(entry for entry in nodes.journal("stall") if entry["at"] > stopped_at)
+    assert stall["nodes"] == ["node-w1"], "it is named before it is killed"
+    ends = [e for e in nodes.journal("stall_over") if e["began_at"] == stall["began_at"]]
+    assert [(end["nodes"], end["lost"]) for end in ends] == [(["node-w1"], True)]
+    assert "s for node node-w1 (rank" in nodes.logs()
 
     for name in ("w0", "w1"):
         nodes.signal_agent(name, signal.SIGTERM)

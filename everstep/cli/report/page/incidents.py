@@ -13,6 +13,7 @@ from everstep.cli.report.group_changes import GroupChange, group_changes
 from everstep.cli.report.moves import MoveCost
 from everstep.cli.report.report import EventRecovery
 from everstep.cli.report.run_record import ARRIVALS, LOSSES, JournalEntry, RunRecord
+from everstep.cli.report.stalls import SlowNode
 
 
 class Tone(StrEnum):
@@ -77,6 +78,10 @@ NOTES = {
     "skip_checkpoint": ("checkpoint skipped", "A checkpoint could not be used."),
     "lost_checkpoint": ("checkpoint lost", "The checkpoint of step {step} could not be read."),
     "nonfinite_step": ("non-finite loss", "Step {step} was not applied to the model."),
+    "overflowed_step": (
+        "gradient overflow",
+        "Step {step} was not applied to the model; the gradient scaler lowered its scale.",
+    ),
     "unequal_state": (
         "unequal state",
         "Workers differed after step {step}; they were given equal state.",
@@ -87,7 +92,10 @@ NOTES = {
 
 
 def incidents(
-    run: RunRecord, events: Sequence[EventRecovery], moves: Sequence[MoveCost] = ()
+    run: RunRecord,
+    events: Sequence[EventRecovery],
+    moves: Sequence[MoveCost] = (),
+    waits: Sequence[SlowNode] = (),
 ) -> tuple[Incident, ...]:
     """Return all incidents by time.
 
@@ -95,6 +103,7 @@ def incidents(
         run: the run.
         events: its machine events, as `report.build` returns them.
         moves: its moves between zones, as `report.build` returns them.
+        waits: its waits for slow nodes, as `report.build` returns them.
     """
     changes = group_changes(run)
     resumed_times = [change.resumed_at for change in changes]
@@ -109,8 +118,9 @@ def incidents(
     ]
     notes = [_note_incident(run, entry) for entry in run.entries if entry.kind in NOTES]
     move_incidents = [_move_incident(move) for move in moves]
+    wait_incidents = [_wait_incident(wait) for wait in waits]
     ordered = sorted(
-        [*machine_incidents, *group_incidents, *move_incidents, *notes],
+        [*machine_incidents, *group_incidents, *move_incidents, *wait_incidents, *notes],
         key=lambda incident: incident.at,
     )
     return tuple(ordered)
@@ -217,6 +227,23 @@ def _move_incident(move: MoveCost) -> Incident:
         evidence=move.reason,
         seconds_to_next_step=move.seconds,
         steps_lost=move.steps_lost,
+    )
+
+
+def _wait_incident(wait: SlowNode) -> Incident:
+    if wait.seconds is None:
+        cause = f"The other workers wait for it in step {wait.step}."
+    else:
+        cause = f"The other workers waited {wait.seconds:.1f} s in step {wait.step}."
+    if not wait.nodes:
+        cause += " All of them had arrived: the data between them was slow."
+    return Incident(
+        at=wait.at,
+        tone=Tone.NOTE,
+        kind="slow node" if wait.nodes else "slow network",
+        subject=", ".join(wait.nodes),
+        node=wait.nodes[0] if len(wait.nodes) == 1 else "",
+        cause=f"{cause} Then they gave the group up." if wait.lost else cause,
     )
 
 

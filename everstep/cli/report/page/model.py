@@ -84,7 +84,7 @@ def build_page(run: RunRecord, now: float, billing: Billing | None = None) -> Pa
         steps=_steps(run),
         losses=tuple((step.at, step.loss) for step in run.steps if step.loss is not None),
         evaluations=_evaluations(run),
-        incidents=incidents(run, report.events, report.moves),
+        incidents=incidents(run, report.events, report.moves, report.slow_nodes),
         # The machines of a run that has stopped are still paid for.
         money=money(run, now, billing) if billing and run.starts else None,
         last_entry=run.entries[-1].at if run.entries else None,

@@ -11,6 +11,8 @@ import pytest
 from everstep.cli.report.fold import RunFold
 from everstep.cli.report.readers import FolderReader, PodReader, listing, split_listing
 from everstep.cli.report.run_record import MachineEvent
+from everstep.elastic.accounting.journal import Journal
+from everstep.elastic.accounting.journal import Reader as JournalFolderReader
 
 
 def step_line(step: int, time: float) -> str:
@@ -44,6 +46,32 @@ def test_a_folder_is_read_from_the_end_of_the_last_reading(
     assert "\n".join(filter(None, parsed_texts)) == (step_line(2, 2.0) + step_line(3, 3.0)).rstrip(
         "\n"
     ), "a reader that parses old lines again gets slower with each step"
+
+
+def test_a_torn_line_in_the_middle_of_a_journal_costs_that_line_only(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "job"
+    journal_file = run / "journal" / "w0.jsonl"
+    journal_file.parent.mkdir(parents=True)
+    events = tmp_path / "events.jsonl"
+    torn_line = step_line(3, 3.0)[:-9]  # the worker was killed while it wrote
+    journal_file.write_text(step_line(1, 1.0) + step_line(2, 2.0) + torn_line)
+    follower = FolderReader(run, events)
+    assert [step.step for step in follower.read().steps] == [1, 2]
+
+    successor = Journal(journal_file)
+    successor.note("step", step=3, seconds=0.5, images=8)
+    successor.note("step", step=4, seconds=0.5, images=8)
+    successor.close()
+
+    assert [step.step for step in follower.read().steps] == [1, 2, 3, 4]
+    new_reader = FolderReader(run, events)
+    assert [step.step for step in new_reader.read().steps] == [1, 2, 3, 4]
+    cluster: Any = FakeClient(tmp_path)
+    pod_reader = PodReader(cluster, "job", events)
+    assert [step.step for step in pod_reader.read().steps] == [1, 2, 3, 4]
+    library_reader = JournalFolderReader(journal_file.parent)
+    assert [entry["step"] for entry in library_reader.read()] == [1, 2, 3, 4]
+    assert torn_line + "\n" in journal_file.read_text(), "the torn line is still there"
 
 
 def test_a_run_that_was_moved_away_is_read_from_the_beginning(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from everstep.catalog.names import AGENT_VARIABLE
-from everstep.elastic.recovery.worker import FAILED, RESTART
+from everstep.elastic.recovery.worker_process import FAILED, RESTART
 from everstep.elastic.transport import channel
 
 WAIT_SECONDS = 120  # a busy machine takes long to start Python

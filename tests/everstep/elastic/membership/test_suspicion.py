@@ -287,16 +287,16 @@ def test_a_fence_waits_for_a_witness() -> None:
     assert core.to_fence() == ("c",)
 
 
-def test_a_question_about_a_suspect_is_responseed_and_an_answer_is_not() -> None:
+def test_a_query_about_a_suspect_is_answered_and_a_response_is_not() -> None:
     members = fleet(3)
     core = members.cores["m0"]
 
-    question = HeartbeatMessage("m1", suspects=("m2",))
-    answers = [s.message for s in core.step([question], members.now) if s.message.is_response]
-    assert answers == [HeartbeatMessage("m0", heard_members=("m2",), is_response=True)]
+    query = HeartbeatMessage("m1", suspects=("m2",))
+    responses = [s.message for s in core.step([query], members.now) if s.message.is_response]
+    assert responses == [HeartbeatMessage("m0", heard_members=("m2",), is_response=True)]
 
-    answer = HeartbeatMessage("m1", suspects=("m2",), is_response=True)
-    assert not [s for s in core.step([answer], members.now) if s.message.is_response]
+    response = HeartbeatMessage("m1", suspects=("m2",), is_response=True)
+    assert not [s for s in core.step([response], members.now) if s.message.is_response]
 
 
 @given(st.integers(2, 60), st.integers(0, 59))

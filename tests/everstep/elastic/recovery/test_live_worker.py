@@ -24,6 +24,7 @@ from everstep.elastic.recovery.state_machine import StepProgress
 from everstep.elastic.training.interrupt import make_interruptible
 from everstep.elastic.transport import channel
 from everstep.elastic.transport.group import PeerLostError
+from everstep.elastic.transport.stalls import Stall
 
 CPU = torch.device("cpu")
 WAIT_SECONDS = 100.0  # limit on a busy machine; all waits end much earlier
@@ -73,6 +74,9 @@ class TrainingState:
 
     def flush(self) -> None:
         """Do nothing: no write is ever in progress."""
+
+    def note_stall(self, stall: Stall) -> None:
+        self.calls.append(stall)
 
 
 class AgentStub:

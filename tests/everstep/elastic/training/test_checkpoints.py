@@ -1,10 +1,14 @@
 """Files that a worker writes during training."""
 
+import json
 import resource
 from pathlib import Path
 
 from everstep.elastic.checkpoint.files import Manifest
+from everstep.elastic.recovery.worker import SingleProcessGroup
 from everstep.elastic.training.run_storage import LEDGER_FILE, FolderStorage
+from tests.everstep.elastic.descriptors import no_descriptors_left
+from tests.everstep.elastic.training.test_run_in_groups import compute, start_run
 
 COMMITS = 2000
 OPEN_FILES = 256
@@ -23,3 +27,32 @@ def test_commits_do_not_use_up_the_file_descriptors(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     assert len((tmp_path / LEDGER_FILE).read_text().splitlines()) == COMMITS
+
+
+def test_without_free_descriptors_training_continues_and_saves_fail(tmp_path: Path) -> None:
+    run, model, _ = start_run(
+        SingleProcessGroup(), checkpoint=tmp_path, checkpoint_steps=1, epochs=8
+    )
+    session, batches = run._session, iter(run)
+    compute(next(batches), model)
+    session.worker.journal.flush()  # its file is open now
+
+    with no_descriptors_left():
+        for _ in range(3):
+            batch = next(batches)
+            session.state.flush()
+            compute(batch, model)
+    assert run.step == 4
+    compute(next(batches), model)
+    session.state.flush()
+    next(batches)
+    session.state.flush()
+    session.worker.journal.flush()
+
+    [journal] = tmp_path.glob("journal/*.jsonl")
+    entries = [json.loads(line) for line in journal.read_text().splitlines()]
+    failures = [entry for entry in entries if entry["kind"] == "checkpoint_failed"]
+    assert [entry["step"] for entry in failures] == [1, 2, 3], "one for each attempt"
+    assert all("Too many open files" in entry["reason"] for entry in failures)
+    committed_steps = [entry["step"] for entry in entries if entry["kind"] == "checkpoint"]
+    assert committed_steps == [4, 5], "saves succeed again as soon as there are descriptors"

@@ -9,8 +9,7 @@ from torch import nn
 
 from everstep import elastic
 from everstep.elastic.accounting.time_account import TimeAccount
-from everstep.elastic.recovery.live_worker import TrainingState
-from everstep.elastic.recovery.worker import SingleProcessGroup
+from everstep.elastic.recovery.worker import SingleProcessGroup, TrainingState
 from everstep.elastic.training.run import _device_of
 from everstep.elastic.transport.group import PeerLostError, RankAssignment
 from everstep.errors import EverstepError

@@ -9,6 +9,8 @@ from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+from everstep import elastic
+from everstep.elastic.accounting.time_account import TimeAccount
 from everstep.elastic.recovery.sharded_worker import ShardedGroup
 from everstep.elastic.training.split_model import check_split
 from everstep.elastic.transport.parts import is_split, join_part, own_part
@@ -58,6 +60,25 @@ def test_arguments_that_need_the_whole_model_are_refused(split_model: nn.Module)
     error = error_of(split_model, GroupOfSize(1), scaler=True, checkpoint=False, max_grad_norm=True)
 
     assert "cannot be trained with scaler, max_grad_norm:" in error.problem
+
+
+def test_a_disabled_gradient_scaler_counts_as_none(split_model: nn.Module) -> None:
+    optimizer = torch.optim.SGD(split_model.parameters(), lr=0.1)
+
+    def start(*, enabled: bool) -> elastic.Run:
+        return elastic.Run(
+            split_model,
+            optimizer,
+            dataset_size=4,
+            global_batch=4,
+            epochs=1,
+            scaler=torch.amp.GradScaler("cpu", enabled=enabled),
+            group=(GroupOfSize(1), TimeAccount()),
+        )
+
+    with pytest.raises(EverstepError, match="cannot be trained with scaler"):
+        start(enabled=True)
+    start(enabled=False)._session.state.reducer.close()
 
 
 def test_unequal_parts_are_refused(split_model: nn.Module) -> None:

@@ -12,6 +12,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from everstep.elastic.transport.group import PeerLostError
 from everstep.elastic.transport.link import GroupAddress, Link
+from everstep.elastic.transport.stalls import Stall
 
 CPU = torch.device("cpu")
 WAIT_SECONDS = 100.0  # limit on a busy machine; all waits end much earlier
@@ -33,12 +34,14 @@ def run(
     size: int,
     work: Callable[[Link], Any],
     on_stall: Callable[[], None] = lambda: None,
+    report: Callable[[Stall], None] | None = None,
 ) -> list[Any]:
     """Return the result or the exception of each of `size` workers, by rank."""
     results: list[Any] = [None] * size
 
     def run_rank(rank: int) -> None:
-        link = Link(GroupAddress(os.getpid(), "127.0.0.1", port, rank, size), CPU, on_stall)
+        address = GroupAddress(os.getpid(), "127.0.0.1", port, rank, size)
+        link = Link(address, CPU, on_stall, report)
         try:
             link.build()
             results[rank] = work(link)

@@ -1,8 +1,5 @@
 """Groups of links in one process, one thread per worker, with real sockets."""
 
-import contextlib
-import os
-import resource
 import selectors
 import socket
 import threading
@@ -19,6 +16,7 @@ from everstep.elastic.recovery.state_machine import StateReport, StepProgress, p
 from everstep.elastic.transport import link as link_module
 from everstep.elastic.transport.group import PeerLostError
 from everstep.elastic.transport.link import GroupAddress, Link, UsualWait
+from tests.everstep.elastic.descriptors import no_descriptors_left
 from tests.everstep.elastic.transport.links import CPU, WAIT_SECONDS, group_store, run
 
 
@@ -106,23 +104,6 @@ def test_an_abort_needs_no_descriptor(port: int) -> None:
     assert run(port, 2, work) == [True, True], (
         "a worker without descriptors must still leave its group"
     )
-
-
-@contextlib.contextmanager
-def no_descriptors_left() -> Iterator[None]:
-    """Take all descriptors that this process may open."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
-    descriptors = []
-    try:
-        with contextlib.suppress(OSError):
-            while True:
-                descriptors.append(os.open("/dev/null", os.O_RDONLY))
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for descriptor in descriptors:
-            os.close(descriptor)
 
 
 def connection(host: str) -> tuple[socket.socket, socket.socket]:

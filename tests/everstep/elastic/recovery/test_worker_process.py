@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from everstep.catalog.names import AGENT_VARIABLE
-from everstep.elastic.recovery.worker import RESTART, SingleProcessGroup, connect_to_agent
+from everstep.elastic.recovery.worker import SingleProcessGroup
+from everstep.elastic.recovery.worker_process import RESTART, connect_to_agent
 
 PROGRAM = """
-from everstep.elastic.recovery.worker import connect_to_agent
+from everstep.elastic.recovery.worker_process import connect_to_agent
 connect_to_agent()
 print("continued")
 """

@@ -1,0 +1,132 @@
+"""Long waits of a group for a slow node, as reports show them."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from everstep.cli.report.follow import JobMonitor, _Lines
+from everstep.cli.report.page.incidents import incidents
+from everstep.cli.report.report import build
+from everstep.cli.report.run_record import RunRecord, assemble
+from everstep.cli.report.screens import follow_screen, report_screen
+from everstep.cli.report.stalls import SlowNode, slow_node_sentence, slow_nodes
+
+START = {"at": 100.0, "kind": "start", "node": "node-a", "total_steps": 9, "epochs": 1}
+STALL = {
+    "at": 107.0,
+    "kind": "stall",
+    "step": 3,
+    "began_at": 102.0,
+    "seconds": 5.0,
+    "nodes": ["node-b"],
+    "ranks": [1],
+    "lost": False,
+}
+STEP = {
+    "kind": "step",
+    "step": 3,
+    "seconds": 1.0,
+    "images": 8,
+    "world_size": 2,
+    "generation": 1,
+    "epoch": 1,
+}
+
+
+def record(*entries: dict[str, Any]) -> RunRecord:
+    return assemble({"w0": "".join(json.dumps(entry) + "\n" for entry in (START, *entries))})
+
+
+def over(**values: Any) -> dict[str, Any]:
+    return {**STALL, "at": 114.0, "kind": "stall_over", "seconds": 12.0, **values}
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected", "sentence"),
+    [
+        (
+            [STALL],
+            SlowNode(102.0, 3, ("node-b",), None),
+            "slow node-b: the other workers wait for it in step 3",
+        ),
+        (
+            [STALL, over()],
+            SlowNode(102.0, 3, ("node-b",), 12.0),
+            "slow node-b: the other workers waited 12.0 s in step 3",
+        ),
+        (
+            [STALL, over(lost=True)],
+            SlowNode(102.0, 3, ("node-b",), 12.0, lost=True),
+            "slow node-b: the other workers waited 12.0 s in step 3, then gave the group up",
+        ),
+        (
+            [STALL, {**STEP, "at": 110.0}],  # its writer was killed before the end
+            SlowNode(102.0, 3, ("node-b",), 8.0),
+            "slow node-b: the other workers waited 8.0 s in step 3",
+        ),
+        (
+            [{**STALL, "nodes": [], "ranks": []}, over()],
+            SlowNode(102.0, 3, (), 12.0),
+            "slow network: the other workers waited 12.0 s in step 3",
+        ),
+    ],
+    ids=["waiting", "over", "lost", "no end", "network"],
+)
+def test_a_wait_has_its_node_its_duration_and_a_sentence(
+    entries: list[dict[str, Any]], expected: SlowNode, sentence: str
+) -> None:
+    assert slow_nodes(record(*entries)) == (expected,)
+    assert slow_node_sentence(expected) == sentence
+
+
+def test_an_end_belongs_to_the_wait_that_began_at_the_same_time() -> None:
+    later_stall = {**STALL, "at": 127.0, "began_at": 122.0, "nodes": ["node-c"]}
+
+    waits = slow_nodes(record(STALL, over(), later_stall))
+
+    assert [(wait.nodes, wait.seconds) for wait in waits] == [
+        (("node-b",), 12.0),
+        (("node-c",), None),
+    ]
+
+
+def test_the_report_the_live_view_and_the_page_name_the_slow_node() -> None:
+    run = record(STALL, over(), {**STEP, "at": 115.0})
+    report = build(run)
+
+    for screen in (report_screen(report, run, 120.0, 100), follow_screen(report, run, 120.0, 100)):
+        console = Console(file=io.StringIO(), width=100)
+        console.print(screen)
+        assert isinstance(console.file, io.StringIO)
+        [row] = [line for line in console.file.getvalue().splitlines() if "node-b" in line]
+        assert row.split() == ["0:02", "node-b", "12.00", "s", "3"]
+
+    [incident] = [
+        i for i in incidents(run, report.events, (), report.slow_nodes) if i.kind == "slow node"
+    ]
+    assert (incident.node, incident.cause) == (
+        "node-b",
+        "The other workers waited 12.0 s in step 3.",
+    )
+    assert report.to_json()["slow_nodes"] == (
+        {"at": 102.0, "step": 3, "nodes": ("node-b",), "seconds": 12.0, "lost": False},
+    )
+
+
+def test_lines_of_the_live_view_name_the_slow_node_once_and_then_the_duration(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster: Any = None
+    monitor, view = JobMonitor(cluster, "job"), _Lines(None)
+
+    for entries in ([STALL], [STALL], [STALL, over()]):
+        view.show(record(*entries), monitor, "")
+
+    lines = [line for line in capsys.readouterr().err.splitlines() if "slow" in line]
+    assert lines == [
+        "0:02  slow node-b: the other workers wait for it in step 3",
+        "0:02  slow node-b: the other workers waited 12.0 s in step 3",
+    ]
