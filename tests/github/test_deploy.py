@@ -1,5 +1,7 @@
 """The workflows `deploy`, `drift` and `teardown`, run by `act`."""
 
+import json
+
 import pytest
 
 from tests.github.act import Repository, WorkflowRun
@@ -31,7 +33,7 @@ def test_a_dev_stack_that_the_cloud_refuses_is_red_and_its_prod_stack_is_not_dep
     run = repository.run(
         "deploy",
         "push",
-        variables={**BACKEND, "STACKS": "eks-dev eks-prod"},
+        variables={**BACKEND, "STACKS": '["eks-dev", "eks-prod"]'},
         environment={"STAND_IN_REFUSED": "up eks-dev"},
     )
 
@@ -45,7 +47,7 @@ def test_a_stack_file_with_an_error_is_red_before_the_cloud_is_reached(
 ) -> None:
     repository.replace("stacks/Pulumi.eks-dev.yaml", "kubernetesVersion:", "kubernetesVersoin:")
 
-    run = repository.run("deploy", "push", variables={**BACKEND, "STACKS": "eks-dev"})
+    run = repository.run("deploy", "push", variables={**BACKEND, "STACKS": '["eks-dev"]'})
 
     assert not run.is_green
     assert "kubernetesVersoin" in run.log
@@ -55,10 +57,24 @@ def test_a_stack_file_with_an_error_is_red_before_the_cloud_is_reached(
 def test_a_team_with_one_cloud_deploys_its_prod_stack(repository: Repository, cloud: str) -> None:
     stacks = [f"{cloud}-dev", f"{cloud}-prod"]
 
-    run = repository.run("deploy", "push", variables={**BACKEND, "STACKS": " ".join(stacks)})
+    run = repository.run("deploy", "push", variables={**BACKEND, "STACKS": json.dumps(stacks)})
 
     assert run.is_green, run.log
     assert commands(run) == [f"up {stack}" for stack in stacks]
+
+
+def test_drift_and_teardown_of_a_team_with_one_cloud_leave_the_other_cloud_out(
+    repository: Repository,
+) -> None:
+    variables = {**BACKEND, "STACKS": '["aks-dev", "aks-prod"]'}
+
+    drift = repository.run("drift", "schedule", variables=variables)
+    teardown = repository.run("teardown", "workflow_dispatch", variables=variables)
+
+    assert drift.is_green, drift.log
+    assert commands(drift) == ["preview aks-dev", "preview aks-prod"]
+    assert teardown.is_green, teardown.log
+    assert commands(teardown) == ["destroy aks-dev"]
 
 
 def test_each_cloud_is_logged_in_to_with_its_own_identity(repository: Repository) -> None:
@@ -69,7 +85,7 @@ def test_each_cloud_is_logged_in_to_with_its_own_identity(repository: Repository
     }
 
     run = repository.run(
-        "deploy", "push", variables={**BACKEND, **identities, "STACKS": "eks-dev aks-dev"}
+        "deploy", "push", variables={**BACKEND, **identities, "STACKS": '["eks-dev", "aks-dev"]'}
     )
 
     (aws,) = run.calls("aws-actions/configure-aws-credentials")

@@ -99,6 +99,21 @@ def test_a_branch_of_the_repository_is_previewed_in_the_cloud_and_commented(
     assert preview["policypacks"] == "policy", "a policy must be able to stop a preview"
 
 
+def test_a_team_with_one_cloud_previews_its_stacks_only(repository: Repository) -> None:
+    repository.write_program(".ci/run", "exit 0")
+    _skip_the_twin(repository)
+
+    run = repository.run(
+        "pull-request",
+        "pull_request",
+        payload=pull_request(),
+        variables={**BACKEND, "STACKS": '["aks-dev"]'},
+    )
+
+    assert run.is_green, run.log
+    assert [call["stack-name"] for call in run.calls("pulumi/actions")] == ["aks-dev"]
+
+
 @pytest.mark.parametrize(
     ("head", "variables"),
     [("stranger/everstep", BACKEND), (REPOSITORY, {})],
