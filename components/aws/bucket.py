@@ -28,7 +28,7 @@ class BucketArgs:
     prefix: str
     keep: bool
     folders: Mapping[str, Mapping[str, str]]
-    kms_key_arn: str | None = None
+    kms_key_arn: pulumi.Input[str] | None = None
 
 
 class Bucket(Component):
@@ -103,12 +103,14 @@ class Bucket(Component):
         key_arn = self._args.kms_key_arn
         by_default = (
             s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgs(
-                sse_algorithm="aws:kms" if key_arn else "AES256", kms_master_key_id=key_arn
+                sse_algorithm="AES256" if key_arn is None else "aws:kms", kms_master_key_id=key_arn
             )
         )
         rule = s3.BucketServerSideEncryptionConfigurationRuleArgs(
             apply_server_side_encryption_by_default=by_default,
-            bucket_key_enabled=True if key_arn else None,  # one request to KMS for many objects
+            bucket_key_enabled=None
+            if key_arn is None
+            else True,  # one request to KMS for many objects
         )
         return s3.BucketServerSideEncryptionConfiguration(
             f"{self.name}-encryption",

@@ -46,7 +46,7 @@ class EksClusterArgs:
     service_cidr: pulumi.Input[str]
     public_access: Sequence[pulumi.Input[str]] = ()
     administrators: Sequence[str] = ()
-    kms_key_arn: str | None = None
+    kms_key_arn: pulumi.Input[str] | None = None
     log_retention_days: pulumi.Input[int] = 30
     protect: bool = False
 
@@ -71,9 +71,8 @@ class EksCluster(Component):
     ) -> None:
         super().__init__("cluster:EksCluster", name, opts)
         self._args = args
-        self.cluster = self._control_plane(
-            self._role(), self._args.kms_key_arn or self._key(), self._logs()
-        )
+        secrets_key = self._key() if args.kms_key_arn is None else args.kms_key_arn
+        self.cluster = self._control_plane(self._role(), secrets_key, self._logs())
         self.security_group = self.cluster.vpc_config.apply(_security_group)
         self.certificate = self.cluster.certificate_authority.apply(_certificate)
         self.access = tuple(

@@ -40,7 +40,7 @@ class EksContainerInsightsArgs:
     versions: Mapping[str, pulumi.Input[str]]
     log_groups: Sequence[str]
     log_retention_days: pulumi.Input[int]
-    kms_key_arn: str | None = None
+    kms_key_arn: pulumi.Input[str] | None = None
 
 
 class EksContainerInsights(Component):

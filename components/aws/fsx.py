@@ -61,7 +61,7 @@ class FsxArgs:
     subnet_id: pulumi.Input[str]
     node_security_group: pulumi.Input[str]
     protect: bool
-    kms_key_arn: str | None = None
+    kms_key_arn: pulumi.Input[str] | None = None
 
 
 class Fsx(Component):
@@ -207,7 +207,7 @@ class Fsx(Component):
 
     def _key_arn(self) -> pulumi.Input[str]:
         """Return the ARN of the existing key, or of a new one."""
-        if self._args.kms_key_arn:
+        if self._args.kms_key_arn is not None:
             return self._args.kms_key_arn
         description = f"The file system of {self._args.cluster}"
         return key(self, "key", description, protect=self._args.protect).arn

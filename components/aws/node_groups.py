@@ -122,7 +122,7 @@ class EksNodeGroupsArgs:
     autoscaling: bool
     tags: Mapping[str, str]
     user_data: Sequence[str] = ()
-    kms_key_arn: str | None = None
+    kms_key_arn: pulumi.Input[str] | None = None
     release: str | None = None
 
 
@@ -386,7 +386,7 @@ def _market(pool: NodePool) -> ec2.LaunchTemplateInstanceMarketOptionsArgs | Non
 
 
 def _disk(
-    size_gib: pulumi.Input[int], kms_key_arn: str | None
+    size_gib: pulumi.Input[int], kms_key_arn: pulumi.Input[str] | None
 ) -> ec2.LaunchTemplateBlockDeviceMappingArgs:
     """Return the encrypted root disk of a node, deleted with the node."""
     return ec2.LaunchTemplateBlockDeviceMappingArgs(

@@ -36,7 +36,7 @@ class EcrArgs:
     config: RegistryConfig
     puller: pulumi.Input[str] | None
     protect: bool
-    kms_key_arn: str | None = None
+    kms_key_arn: pulumi.Input[str] | None = None
 
 
 class Ecr(Component):
@@ -84,10 +84,10 @@ class Ecr(Component):
         return repository
 
 
-def _encryption(kms_key_arn: str | None) -> ecr.RepositoryEncryptionConfigurationArgs:
+def _encryption(kms_key_arn: pulumi.Input[str] | None) -> ecr.RepositoryEncryptionConfigurationArgs:
     """Return the encryption of a repository, which cannot be changed later."""
     return ecr.RepositoryEncryptionConfigurationArgs(
-        encryption_type="KMS" if kms_key_arn else "AES256", kms_key=kms_key_arn
+        encryption_type="AES256" if kms_key_arn is None else "KMS", kms_key=kms_key_arn
     )
 
 

@@ -16,7 +16,6 @@ from policy import pack
 from policy.tokens import BUCKET, ROLE
 
 URN = "urn:pulumi:eks-prod::everstep::everstep:storage:Fsx$aws:s3/bucket:Bucket::data"
-TAGS = {"owner": "vision", "costCenter": "42", "environment": "dev"}
 
 
 def arguments(

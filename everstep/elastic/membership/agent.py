@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 from everstep.elastic.membership.bounds import read_bounds
 from everstep.elastic.membership.etcd_client import (
@@ -61,7 +60,6 @@ from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 DECIDE_INTERVAL_SECONDS = 1.0  # the longest time without a decision
 GIVE_UP_FIX = (

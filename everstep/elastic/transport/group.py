@@ -16,7 +16,6 @@ from everstep.catalog.names import NODE_NAME_VARIABLE, POD_IP_VARIABLE
 COLLECTIVE_SECONDS = 600.0
 """Longest wait for the other workers in a collective; then the waiting workers give the group up."""
 
-CONNECT_TIMEOUT_SECONDS = 120.0
 _SIOCGIFADDR = 0x8915
 
 

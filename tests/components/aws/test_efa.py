@@ -10,7 +10,7 @@ from tests.components.aws.eks_stack import (
     plain_stack,
 )
 
-SPOT, SYSTEM, FALLBACK = "eks-nodes-gpu-spot", "eks-nodes-system", "eks-nodes-gpu-on-demand"
+SPOT, SYSTEM = "eks-nodes-gpu-spot", "eks-nodes-system"
 
 
 def test_efa_has_an_interface_on_every_card() -> None:

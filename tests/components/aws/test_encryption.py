@@ -1,9 +1,13 @@
 """Encryption at rest: keys of the stack, or a key of the team for all data."""
 
 from functools import cache
+from typing import Any
 
+from pulumi_aws import kms
+
+from components.aws.bucket import Bucket, BucketArgs
 from tests.components.aws.eks_stack import PRODUCTION, declare_eks, full_stack
-from tests.components.recorder import Graph, RecordedResource
+from tests.components.recorder import Graph, RecordedResource, record
 
 KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
@@ -90,3 +94,21 @@ def test_an_existing_bucket_keeps_its_own_encryption() -> None:
 
     for folder in graph.of_type("BucketObjectv2"):
         assert "kmsKeyId" not in folder.inputs
+
+
+def test_a_key_that_the_same_program_creates_is_used_as_an_output() -> None:
+    def program() -> dict[str, Any]:
+        key = kms.Key("team")
+        args = BucketArgs(
+            existing=None, prefix="vision", keep=False, folders={}, kms_key_arn=key.arn
+        )
+        Bucket("data", args)
+        return {}
+
+    graph = record(program)
+
+    (encryption,) = graph.of_type("BucketServerSideEncryptionConfiguration")
+    (rule,) = encryption.inputs["rules"]
+    assert rule["applyServerSideEncryptionByDefault"]["sseAlgorithm"] == "aws:kms"
+    (key,) = graph.of_type("Key")
+    assert key.urn in encryption.dependencies, "the key must exist before the bucket uses it"

@@ -14,7 +14,7 @@ from tests.components.fake_cloud import default_graph, fake_cloud_graph
 from tests.components.network_policy_model import Endpoint, Network, selects
 from tests.components.recorder import Graph, RecordedResource
 
-JOB, SYSTEM = "elastic-job", "everstep-system"
+JOB = "elastic-job"
 METADATA = Endpoint(name="metadata", address="169.254.169.254")
 IDENTITY_AGENT = Endpoint(name="identity-agent", address="169.254.170.23")
 API = Endpoint(name="api", address="10.100.0.1")

@@ -20,7 +20,6 @@ from everstep.elastic.membership.arrivals import (
 from everstep.elastic.membership.suspicion import HeartbeatMessage, ObservedGroup, Suspicion
 
 STEP_SECONDS = 0.05
-LEASE_SECONDS = 2.0
 
 
 @dataclass
