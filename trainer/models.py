@@ -1,6 +1,5 @@
 """Models: torchvision's ResNet and EfficientNet families, by name."""
 
-import difflib
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +7,7 @@ import torch
 from torch import nn
 
 from everstep.catalog.trainer_options import MODELS
-from everstep.errors import EverstepError
+from everstep.spelling import unknown_name
 
 
 @dataclass(frozen=True)
@@ -37,17 +36,11 @@ def check_name(name: str) -> str:
     """Return the name of a model.
 
     Raises:
-        EverstepError: there is no such model; the message names the nearest ones.
+        EverstepError: there is no such model; the message has similar names and all valid ones.
     """
     if name in MODELS:
         return name
-    nearest = difflib.get_close_matches(name, MODELS, n=3, cutoff=0.3)
-    raise EverstepError(
-        f"there is no model {name!r}",
-        f"Did you mean {' or '.join(nearest)}?"
-        if nearest
-        else f"Choose one of {', '.join(MODELS)}.",
-    )
+    raise unknown_name("model", name, MODELS)
 
 
 def build(name: str, classes: int) -> nn.Module:

@@ -43,6 +43,7 @@ TRAINER_SOURCES = (
     "everstep/optional_packages.py",
     "everstep/progress.py",
     "everstep/resources.py",
+    "everstep/spelling.py",
     "everstep/catalog",
     "everstep/elastic",
     "everstep/staging",

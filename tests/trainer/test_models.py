@@ -32,7 +32,7 @@ def test_every_model_can_be_built() -> None:
 
 
 def test_an_unknown_model_is_reported_with_the_nearest_name() -> None:
-    with pytest.raises(EverstepError, match="there is no model 'resnet-18'") as error:
+    with pytest.raises(EverstepError, match="there is no model named 'resnet-18'") as error:
         models.check_name("resnet-18")
 
     assert "resnet18" in error.value.fix

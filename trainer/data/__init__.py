@@ -4,11 +4,10 @@ Each is a `Dataset`; the content of the data folder determines which one is used
 the reader processes start in a fraction of a second and stay small.
 """
 
-import difflib
 from pathlib import Path
 
 from everstep.catalog.trainer_options import IMAGE_FOLDER
-from everstep.errors import EverstepError
+from everstep.spelling import unknown_name
 from trainer.data.arrays import ArrayDataset
 from trainer.data.cache.cache import Cache, open_cache
 from trainer.data.cache.plan import Limits
@@ -38,17 +37,11 @@ def check_name(name: str) -> str:
     """Return the name of a data set.
 
     Raises:
-        EverstepError: there is no such data set; the message names the nearest ones.
+        EverstepError: there is no such data set; the message has similar names and all valid ones.
     """
     if name in NAMES:
         return name
-    nearest = difflib.get_close_matches(name, NAMES, n=2, cutoff=0.3)
-    raise EverstepError(
-        f"there is no data set {name!r}",
-        f"Did you mean {' or '.join(nearest)}?"
-        if nearest
-        else f"Choose one of {', '.join(NAMES)}.",
-    )
+    raise unknown_name("data set", name, NAMES)
 
 
 def load(

@@ -1,12 +1,12 @@
 """The options of a run, and the callbacks of programs that need more than the loop."""
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from everstep.elastic.data_order.sampler import Ids
 from everstep.errors import EverstepError
+from everstep.spelling import unknown_name
 
 CHOICES = {
     "mode": ("live", "exact"),
@@ -123,13 +123,7 @@ def options_from(arguments: Mapping[str, Any]) -> RunOptions:
     option_names = [field.name for field in fields(RunOptions)]
     for name in arguments:
         if name not in option_names:
-            matches = difflib.get_close_matches(name, option_names, n=1)
-            hint = (
-                f"Did you mean {matches[0]}?"
-                if matches
-                else f"The options are {', '.join(option_names)}."
-            )
-            raise EverstepError(f"Run has no option {name!r}", hint)
+            raise unknown_name("option of Run", name, option_names)
     if missing := [name for name in ("global_batch", "epochs") if name not in arguments]:
         raise EverstepError(f"Run needs {' and '.join(missing)}", "Pass them as keyword arguments.")
     return RunOptions(**arguments)

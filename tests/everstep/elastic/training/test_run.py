@@ -322,7 +322,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "the data set has 0 samples": {"dataset": []},
     "either dataset or dataset_size": {"dataset_size": 3},
     "has no length": {"dataset": iter([1])},
-    "Run has no option 'global_batches'": {"global_batches": 3},
+    "no option of Run named 'global_batches'": {"global_batches": 3},
     "max_microbatch must be 1 or more": {"max_microbatch": 0},
     "a folder or at s3://BUCKET/PREFIX": {"checkpoint": "gs://bucket/run"},
     "cannot be named 'model'": {"states": {"model": nn.Linear(1, 1)}},
