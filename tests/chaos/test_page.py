@@ -1,13 +1,16 @@
 """The page about chaos tests lists all faults and all invariants."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.checker import INVARIANTS
-from tests.chaos.schedule import KINDS
+from tests.chaos.run import FAULTS_OF_A_SEED
+from tests.chaos.schedule import KINDS, schedule
 
-PAGE = (Path(__file__).parents[2] / "docs" / "chaos.md").read_text()
+REPOSITORY = Path(__file__).parents[2]
+PAGE = (REPOSITORY / "docs" / "chaos.md").read_text()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -18,3 +21,17 @@ def test_the_page_describes_every_kind_of_fault(kind: str) -> None:
 @pytest.mark.parametrize("name", INVARIANTS)
 def test_the_page_describes_every_invariant(name: str) -> None:
     assert f"| {name} |" in PAGE
+
+
+@pytest.mark.parametrize("name", ["docs/chaos.md", "CONTRIBUTING.md"])
+def test_pages_state_the_number_of_faults_of_the_command(name: str) -> None:
+    command = re.search(
+        r"make test-chaos SEEDS=(\d+) +# (\d+) faults", (REPOSITORY / name).read_text()
+    )
+
+    assert command is not None
+    seeds, faults = map(int, command.groups())
+    rounds = [
+        round_ for seed in range(seeds) for round_ in schedule(seed, FAULTS_OF_A_SEED, kinds=KINDS)
+    ]
+    assert faults == sum(len(round_.faults) for round_ in rounds)
