@@ -1,14 +1,28 @@
 """The threads and leases of an agent, with a fake etcd."""
 
 import time
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from everstep.elastic.membership.agent import Agent
-from everstep.elastic.membership.etcd_client import NOT_FOUND, Etcd, EtcdRefusedError, KeyValue
+from everstep.elastic.membership.etcd_client import (
+    NOT_FOUND,
+    Etcd,
+    EtcdRefusedError,
+    KeyValue,
+    Reading,
+    WatchEvent,
+)
 from everstep.elastic.membership.etcd_connection import EtcdOptions
-from everstep.elastic.membership.events import Evict, Reclaim, Register, Registered
+from everstep.elastic.membership.events import (
+    Evict,
+    Ready,
+    Reclaim,
+    Register,
+    Registered,
+)
 from everstep.elastic.membership.generations import GroupLimits
 from everstep.elastic.membership.own_key import AgentIdentity
 
@@ -97,14 +111,41 @@ def test_an_exception_in_a_thread_ends_the_whole_agent() -> None:
     agent._carry_out(Register(0))
 
     def watch() -> None:
-        raise ValueError("no JSON")
+        raise AssertionError("a bug")
 
     agent._run_and_close(watch)
 
-    assert stops == ["membership ended: no JSON"]
+    assert stops == ["membership ended: a bug"]
     assert etcd.keys == {}, "the others must not wait for an agent that does not react"
-    with pytest.raises(ValueError, match="no JSON"):
+    with pytest.raises(AssertionError, match="a bug"):
         agent.next_assignment()
+
+
+class PoisonedEtcd(FakeEtcd):
+    """A fake etcd whose keys cannot be read, and whose watch reports another such key, and then breaks."""
+
+    def read(self, prefix: str, **_: Any) -> Reading:
+        names = ("members/x", "coordinators/x", "generation", "committed", "instructions/stop")
+        return Reading([KeyValue(f"{prefix}{name}", "hello", 1, 1, 1) for name in names], 9)
+
+    def watch(self, prefix: str, *_: Any, **__: Any) -> Generator[list[WatchEvent], None, None]:
+        yield [WatchEvent("put", KeyValue(f"{prefix}members/y", "{}", 10, 10, 1))]
+        raise ConnectionError("the connection broke")
+
+
+def test_keys_that_cannot_be_read_end_no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    stops: list[str] = []
+    agent = new_agent(PoisonedEtcd(), stops)
+    turns = iter([False, True])
+    monkeypatch.setattr(agent._closed, "is_set", lambda: next(turns))
+
+    agent._run_and_close(agent._watch)
+    actions = agent._core.handle_all([*agent._more_events(), Ready()], 0)
+
+    assert stops == []
+    assert agent._assignments.empty(), "the agent has not ended"
+    assert agent._core.members == {}
+    assert actions == [], "without a known generation and commit it registers for no group"
 
 
 class CountingEtcd(FakeEtcd):
