@@ -234,8 +234,7 @@ class Agent:
         if self._closed.is_set():
             return
         self._stop_threads()
-        with contextlib.suppress(EverstepError):
-            self._own_key.remove()
+        self._own_key.remove()
         self._etcd.close()
 
     def _stop_threads(self) -> None:
@@ -302,8 +301,7 @@ class Agent:
         self._assignments.put(error)
         self._on_stop(f"membership ended: {error}")
         self._stop_threads()
-        with contextlib.suppress(EverstepError):
-            self._own_key.remove()
+        self._own_key.remove()
 
     # --- the deciding thread ---
 

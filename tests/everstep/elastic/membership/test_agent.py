@@ -6,22 +6,25 @@ from typing import Any
 
 import pytest
 
-from everstep.elastic.membership.agent import Agent
+from everstep.elastic.membership.agent import Agent, LeftError
 from everstep.elastic.membership.etcd_client import (
     NOT_FOUND,
     Etcd,
     EtcdRefusedError,
+    EtcdUnreachableError,
     KeyValue,
     Reading,
     WatchEvent,
 )
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.elastic.membership.events import (
+    Depart,
     Evict,
     Ready,
     Reclaim,
     Register,
     Registered,
+    Withdraw,
 )
 from everstep.elastic.membership.generations import GroupLimits
 from everstep.elastic.membership.own_key import AgentIdentity
@@ -119,6 +122,54 @@ def test_an_exception_in_a_thread_ends_the_whole_agent() -> None:
     assert etcd.keys == {}, "the others must not wait for an agent that does not react"
     with pytest.raises(AssertionError, match="a bug"):
         agent.next_assignment()
+
+
+class AbsentEtcd(FakeEtcd):
+    """A fake etcd that can stop to respond."""
+
+    def __init__(self, *, is_absent: bool = False) -> None:
+        super().__init__()
+        self.is_absent = is_absent
+
+    def revoke(self, lease: int, **_: Any) -> None:
+        if self.is_absent:
+            raise EtcdUnreachableError("etcd has not responded for 2 s")
+        super().revoke(lease)
+
+
+@pytest.mark.parametrize("action", [Withdraw(), Depart()])
+def test_a_node_withdraws_and_departs_although_etcd_does_not_respond(
+    action: Withdraw | Depart,
+) -> None:
+    """A worker that crashed in an outage ended the agent, and with it the node's other workers."""
+    etcd = AbsentEtcd()
+    agent = new_agent(etcd)
+    agent._carry_out(Register(0))
+    etcd.is_absent = True
+
+    agent._carry_out(action)
+
+    assert not agent._own_key.lease, "it must not be renewed any more, so that it lapses"
+    assert agent.wait_departed(0) == isinstance(action, Depart)
+    if isinstance(action, Depart):
+        with pytest.raises(LeftError):
+            agent.next_assignment()
+
+
+def test_the_lease_of_a_node_that_withdrew_in_an_outage_is_not_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    etcd = CountingEtcd()
+    agent = new_agent(etcd)
+    agent._carry_out(Register(0))
+    monkeypatch.setattr(etcd, "revoke", AbsentEtcd(is_absent=True).revoke)
+    agent._carry_out(Withdraw())
+    waits = iter([False, True])
+    monkeypatch.setattr(agent._own_key._closed, "wait", lambda _: next(waits))
+
+    agent._own_key.keep_lease()
+
+    assert etcd.renewals == 0
 
 
 class PoisonedEtcd(FakeEtcd):
