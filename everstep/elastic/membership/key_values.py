@@ -22,15 +22,23 @@ MAX_PORT = 65535
 READ_ERRORS = (ValueError, TypeError, KeyError, RecursionError)
 
 
+REPAIRS = {
+    "generation": "write a generation without members, with a number N above all that the agents have logged; a "
+    """new group then forms: etcdctl put {key} '{{"number": N, "members": [], "store": "none:1"}}'""",
+    "committed": "remove the key; the newest valid checkpoint is then used: etcdctl del {key}",
+}
+OTHER_REPAIR = "remove the key: etcdctl del {key}"
+
+
 class UnreadableKeyError(EverstepError):
     """The value of a key is not what agents of this version write."""
 
     def __init__(self, key: str, value: str, reason: str) -> None:
         shown = value if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS]}..."
+        repair = REPAIRS.get(key.rpartition("/")[2], OTHER_REPAIR).format(key=key)
         super().__init__(
             f"the key {key} in etcd cannot be read: {reason}; its value is {shown!r}",
-            "Run one version of Everstep on all nodes. If the value is damaged, remove the key: "
-            f"etcdctl del {key}",
+            f"Run one version of Everstep on all nodes. If the value is damaged, {repair}",
         )
 
 

@@ -89,7 +89,18 @@ def test_the_error_names_the_key_the_start_of_its_value_and_the_fix() -> None:
     )
     assert f"{'x' * SHOWN_CHARACTERS}..." in error.problem
     assert "x" * (SHOWN_CHARACTERS + 1) not in error.problem
-    assert "etcdctl del /everstep/run/generation" in error.fix
+    command, _, value = error.fix.partition("etcdctl put ")[2].partition(" ")
+    assert command == "/everstep/run/generation"
+    repaired_generation = read_generation(entry(value.strip("'").replace("N", "9", 1)))
+    assert repaired_generation == Generation(9, (), "none:1"), "the proposed value can be read"
+
+
+@pytest.mark.parametrize("name", ["committed", "members/a-1", "instructions/stop"])
+def test_the_fix_of_other_keys_is_to_remove_them(name: str) -> None:
+    with pytest.raises(UnreadableKeyError) as raised:
+        read_commit(entry("x", f"/everstep/run/{name}"))
+
+    assert raised.value.fix.endswith(f"etcdctl del /everstep/run/{name}")
 
 
 @given(text())

@@ -746,6 +746,55 @@ def test_training_continues_after_etcd_was_wiped_or_restored(
         assert world.step > initial_step, f"seed {seed}: no worker trains"
 
 
+@pytest.mark.parametrize("coordinators", COORDINATORS)
+@pytest.mark.parametrize("min_members", [1, 2])
+def test_no_group_forms_while_a_key_cannot_be_read_and_training_continues_after_its_repair(
+    coordinators: int, min_members: int
+) -> None:
+    for seed in schedules(coordinators, 6):
+        world = World(seed, nodes=4, min_members=min_members, coordinators=coordinators)
+        for _ in range(MOVES):
+            was_damaged = world.etcd.unreadable.generation
+            generations = len(world.etcd.agreed_generations)
+            world.move()
+            is_new = len(world.etcd.agreed_generations) > generations
+            assert not (was_damaged and is_new), f"seed {seed}: it replaces an unknown generation"
+            check_invariants(world, seed)
+            if world.random.random() < 0.03:
+                world.etcd.damage(world.random.choice(["generation", "committed"]))
+            if world.random.random() < 0.03:
+                world.repair_keys()
+        while sum(not agent.leave_requested for agent in world.alive()) < min_members:
+            world.spawn()
+        initial_step = world.step
+        world.calm()
+        check_invariants(world, seed)
+        assert world.step > initial_step, f"seed {seed}: no worker trains"
+
+
+@pytest.mark.parametrize("coordinators", [0, 2])
+@pytest.mark.parametrize("name", ["generation", "committed"])
+def test_a_key_that_cannot_be_read_alone_changes_no_group(name: str, coordinators: int) -> None:
+    for seed in range(10):
+        world = World(seed, nodes=4, min_members=1, coordinators=coordinators)
+        world.calm()
+        generation_count, step = len(world.etcd.agreed_generations), world.step
+        world.etcd.damage(name)
+        world.spawn()  # a joiner
+        for _ in range(200):
+            world.deliver(world.random.choice(world.agents), world.random.randint(1, 3))
+            world.advance(0.1)
+            world.train()
+        assert world.step > step, f"seed {seed}: the group trains"
+        assert len(world.etcd.agreed_generations) == generation_count, f"seed {seed}"
+        step = world.step
+
+        world.calm()
+
+        assert world.committed.get(world.step), f"seed {seed}: commits continue"
+        assert world.step > step
+
+
 def test_a_joiner_after_a_stop_does_not_let_workers_finish_the_step() -> None:
     core = training_agent("a", "b")
     assert core.handle(MemberRemoved("b"), 1) == [Stop("lost b")]
