@@ -11,6 +11,10 @@ _RECOVERY = "everstep/elastic/recovery/state_machine.py"
 _WORKER = "everstep/elastic/recovery/live_worker.py"
 _LEDGER = "everstep/elastic/data_order/sample_ledger.py"
 _KEYS = "everstep/elastic/membership/run_keys.py"
+_KEY_READER = "everstep/elastic/membership/key_reader.py"
+_ETCD = "everstep/elastic/membership/etcd_client.py"
+_OWN_KEY = "everstep/elastic/membership/own_key.py"
+_MEMBERSHIP = "everstep/elastic/membership/state_machine.py"
 _SUSPICION = "everstep/elastic/membership/suspicion.py"
 _CHECKPOINT_TESTS = ("tests/everstep/elastic/checkpoint",)
 _RECOVERY_TESTS = ("tests/everstep/elastic/recovery",)
@@ -18,6 +22,10 @@ _DATA_TESTS = ("tests/everstep/elastic/data_order",)
 _TRANSPORT_TESTS = ("tests/everstep/elastic/transport",)
 _SUSPICION_TESTS = ("tests/everstep/elastic/membership/test_suspicion.py",)
 _MEMBERSHIP_TESTS = ("tests/everstep/elastic/membership",)
+_KEY_TESTS = ("tests/everstep/elastic/membership/test_run_keys.py",)
+_AGENT_TESTS = ("tests/everstep/elastic/membership/test_agent.py",)
+_ETCD_TESTS = ("tests/everstep/elastic/membership/test_etcd_client.py",)
+_STATE_MACHINE_TESTS = ("tests/everstep/elastic/membership/test_state_machine.py",)
 
 ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
@@ -310,5 +318,152 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         "        key = (kind, number, revision, replaces)\n",
         "        key = (kind, number, revision, 0)\n",
         _MEMBERSHIP_TESTS,
+    ),
+    Mutation(
+        "unreadable key that ends the agent",
+        _KEY_READER,
+        "            return None\n        if entry.key in",
+        "            raise\n        if entry.key in",
+        _AGENT_TESTS,
+    ),
+    Mutation(
+        "unreadable key logged at each reading",
+        _KEY_READER,
+        "            if entry.key not in self._unreadable_keys:\n",
+        "            if True:\n",
+        _KEY_TESTS,
+    ),
+    Mutation(
+        "member without a lease",
+        "everstep/elastic/membership/key_values.py",
+        "    if not entry.lease:\n",
+        "    if False:\n",
+        _KEY_TESTS,
+    ),
+    Mutation(
+        "unreadable instruction that can never be replaced",
+        _KEYS,
+        'return instruction or Instruction(kind, 0, "", entry.mod_revision)',
+        'return instruction or Instruction(kind, 0, "", 0)',
+        _KEY_TESTS,
+    ),
+    Mutation(
+        "removed generation that is not read again",
+        _KEYS,
+        'if change.kind == "delete" and change.entry.key in self._group_keys:',
+        "if False:",
+        _KEY_TESTS,
+    ),
+    Mutation(
+        "group formed although a key cannot be read",
+        _MEMBERSHIP,
+        "        if not self.wants_group or self._unreadable:\n",
+        "        if not self.wants_group:\n",
+        _STATE_MACHINE_TESTS,
+    ),
+    Mutation(
+        "joiner that ends a group although no other can form",
+        _MEMBERSHIP,
+        "admits=not self._unreadable",
+        "admits=True",
+        _STATE_MACHINE_TESTS,
+    ),
+    Mutation(
+        "key put back although the generation is unknown",
+        _MEMBERSHIP,
+        "        if self._unreadable.generation:\n",
+        "        if False:\n",
+        _STATE_MACHINE_TESTS,
+    ),
+    Mutation(
+        "unknown generation taken for a wiped etcd",
+        "everstep/elastic/membership/run_view.py",
+        "        elif not snapshot.unreadable.generation:\n",
+        "        else:\n",
+        _STATE_MACHINE_TESTS,
+    ),
+    Mutation(
+        "proposal not repeated after a key was repaired",
+        _MEMBERSHIP,
+        "        if self._unreadable and not unreadable:\n",
+        "        if False:\n",
+        _STATE_MACHINE_TESTS,
+    ),
+    Mutation(
+        "group that continues without a generation in etcd",
+        _MEMBERSHIP,
+        "        if not self.view.revision:  # its key was removed",
+        "        if False:  # its key was removed",
+        _STATE_MACHINE_TESTS,
+    ),
+    Mutation(
+        "agent that ends when its worker crashes in an outage",
+        _OWN_KEY,
+        "            except EverstepError as error:\n",
+        "            except ZeroDivisionError as error:\n",
+        _AGENT_TESTS,
+    ),
+    Mutation(
+        "lease renewed after the node withdrew",
+        _OWN_KEY,
+        "            lease, self.lease = self.lease, 0\n            try:",
+        "            lease = self.lease\n            try:",
+        _AGENT_TESTS,
+    ),
+    Mutation(
+        "revisions of two clusters compared by a watch",
+        _ETCD,
+        '    if header.get("cluster_id", cluster) != cluster:\n',
+        "    if False:\n",
+        _ETCD_TESTS,
+    ),
+    Mutation(
+        "watch from a revision that a restored etcd has not reached",
+        _ETCD,
+        '    if int(header.get("revision", revision)) < revision - 1:\n',
+        "    if False:\n",
+        _ETCD_TESTS,
+    ),
+    Mutation(
+        "revisions of two clusters compared by a reading",
+        _KEYS,
+        "is_replaced = has_gone_back or (bool(self._cluster) and reading.cluster != self._cluster)",
+        "is_replaced = has_gone_back",
+        _KEY_TESTS,
+    ),
+    Mutation(
+        "restored etcd with the same cluster not noticed",
+        _KEYS,
+        "        has_gone_back = reading.revision < self._last_revision\n",
+        "        has_gone_back = False\n",
+        _KEY_TESTS,
+    ),
+    Mutation(
+        "watch of a cluster that other requests no longer reach",
+        _KEYS,
+        "        is_other_cluster = bool(self._cluster) and self._etcd.cluster != self._cluster\n",
+        "        is_other_cluster = False\n",
+        _KEY_TESTS,
+    ),
+    Mutation(
+        "proposal not repeated in another etcd",
+        _MEMBERSHIP,
+        "        if snapshot.is_replaced or snapshot.revision",
+        "        if snapshot.revision",
+        _STATE_MACHINE_TESTS,
+    ),
+    Mutation(
+        "election taken for a wrong password",
+        _ETCD,
+        'int(response.get("code", 0)) == _INVALID_ARGUMENT and',
+        'int(response.get("code", 0)) > 0 and',
+        _ETCD_TESTS,
+    ),
+    Mutation(
+        "latecomers that do not extend the wait for the first group",
+        "everstep/elastic/membership/proposer.py",
+        "        if self._complete_since is None or names != self._waiting_identities:\n",
+        "        if self._complete_since is None:\n",
+        _STATE_MACHINE_TESTS,
     ),
 )

@@ -232,8 +232,7 @@ class Agent:
         if self._closed.is_set():
             return
         self._stop_threads()
-        with contextlib.suppress(EverstepError):
-            self._own_key.remove()
+        self._own_key.remove()
         self._etcd.close()
 
     def _stop_threads(self) -> None:
@@ -300,8 +299,7 @@ class Agent:
         self._assignments.put(error)
         self._on_stop(f"membership ended: {error}")
         self._stop_threads()
-        with contextlib.suppress(EverstepError):
-            self._own_key.remove()
+        self._own_key.remove()
 
     # --- the deciding thread ---
 

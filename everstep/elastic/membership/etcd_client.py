@@ -76,6 +76,21 @@ class KeyValue:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """The keys of a range at one moment.
+
+    Attributes:
+        entries: the keys.
+        revision: revision of the store.
+        cluster: ID of the cluster. An etcd that was wiped may have another one, or the same.
+    """
+
+    entries: list[KeyValue]
+    revision: int
+    cluster: str = ""
+
+
+@dataclass(frozen=True)
 class WatchEvent:
     """One event of a watch."""
 
@@ -87,6 +102,9 @@ class Etcd:
     """Calls to etcd that fail over between endpoints and retry until the timeout.
 
     Safe to use from several threads; each has its own connections.
+
+    Attributes:
+        cluster: ID of the cluster that sent the last response; empty before the first.
     """
 
     def __init__(self, options: EtcdOptions) -> None:
@@ -101,11 +119,19 @@ class Etcd:
         self._lock = threading.Lock()
         self._token: str | None = None
         self._password_accepted = False  # whether etcd has accepted the password once
+        self.cluster = ""
 
     def get(
         self, prefix: str, *, end: str | None = None, retry_seconds: float | None = None
     ) -> tuple[list[KeyValue], int]:
-        """Return every key under a prefix, and the revision of the store at that moment.
+        """Return every key under a prefix, and the revision of the store at that moment; see `read`."""
+        reading = self.read(prefix, end=end, retry_seconds=retry_seconds)
+        return reading.entries, reading.revision
+
+    def read(
+        self, prefix: str, *, end: str | None = None, retry_seconds: float | None = None
+    ) -> Reading:
+        """Return every key under a prefix.
 
         Args:
             prefix: prefix of the keys, or the first key of a range.
@@ -117,8 +143,11 @@ class Etcd:
             {"key": _base64(prefix), "range_end": _base64(end or _range_end(prefix))},
             retry_seconds=retry_seconds,
         )
-        return [_entry(item) for item in response.get("kvs", [])], int(
-            response["header"]["revision"]
+        header = response["header"]
+        return Reading(
+            [_entry(item) for item in response.get("kvs", [])],
+            int(header["revision"]),
+            str(header.get("cluster_id", "")),
         )
 
     def put(
@@ -263,6 +292,7 @@ class Etcd:
         idle_seconds: float,
         *,
         end: str | None = None,
+        cluster: str = "",
         on_open: Callable[[Connection], None] = lambda _: None,
     ) -> Generator[list[WatchEvent], None, None]:
         """Yield the changes under a prefix from a revision on, in etcd's order.
@@ -275,6 +305,8 @@ class Etcd:
             revision: revision of the first change.
             idle_seconds: maximum time without a message.
             end: first key after the range; None: all keys with the prefix.
+            cluster: ID of the cluster that the revision is of. If the keys are not in that cluster, or it has not
+                reached that revision yet, etcd was replaced: the watch ends, instead of being silent.
             on_open: receives the connection, which another thread may `interrupt`.
         """
         create = {
@@ -303,6 +335,8 @@ class Etcd:
                     raise ConnectionError(
                         f"etcd ended the watch: {result.get('cancel_reason', 'no reason')}"
                     )
+                if result.get("created") and cluster:
+                    _check_store(result.get("header", {}), cluster, revision)
                 if changes := [_change(event) for event in result.get("events", [])]:
                     yield changes
             raise ConnectionError("etcd closed the watch")
@@ -372,6 +406,7 @@ class Etcd:
         error = content.get("error") if isinstance(content.get("error"), dict) else content
         code = int(error.get("code", error.get("grpc_code", 0)) or 0)
         if response.status == http.client.OK and not code:
+            self._note_cluster(content)
             return dict(content)
         message = str(error.get("message", error))
         if code == _UNAUTHENTICATED and self._token:
@@ -381,6 +416,10 @@ class Etcd:
         if code in _RETRY_CODES or unavailable or _OLD_REVISION in message:
             raise ConnectionError(message)
         raise EtcdRefusedError(f"etcd refused {path}: {message}", code)
+
+    def _note_cluster(self, content: Mapping[str, Any]) -> None:
+        header = content.get("result", content).get("header", {})
+        self.cluster = str(header.get("cluster_id", self.cluster))
 
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json"}
@@ -469,6 +508,18 @@ class Etcd:
         )
 
 
+def _check_store(header: Mapping[str, str], cluster: str, revision: int) -> None:
+    """Raise a ConnectionError if a watch from a revision on is not in the store that has this revision."""
+    if header.get("cluster_id", cluster) != cluster:
+        raise ConnectionError(
+            f"etcd is another cluster, {header['cluster_id']} instead of {cluster}"
+        )
+    if int(header.get("revision", revision)) < revision - 1:
+        raise ConnectionError(
+            f"etcd has gone back from revision {revision - 1} to {header['revision']}"
+        )
+
+
 def _unchanged(key: str, mod_revision: int) -> dict[str, str]:
     """Return the condition that a key's last change is a revision."""
     return {
@@ -490,7 +541,8 @@ def _range_end(prefix: str) -> str:
 
 def _entry(item: Mapping[str, str]) -> KeyValue:
     def decoded(field_name: str) -> str:
-        return base64.b64decode(item.get(field_name, "")).decode()
+        # Other programs may write other bytes, which must not end a client that reads them.
+        return base64.b64decode(item.get(field_name, "")).decode(errors="backslashreplace")
 
     return KeyValue(
         decoded("key"),

@@ -25,16 +25,34 @@ class Instruction:
 
 
 @dataclass(frozen=True)
+class UnreadableKeys:
+    """Which of the keys that every new group needs exist, but cannot be read by this agent.
+
+    Attributes:
+        generation: whether the current generation is unknown.
+        committed: whether the newest commit is unknown.
+    """
+
+    generation: bool = False
+    committed: bool = False
+
+    def __bool__(self) -> bool:
+        return self.generation or self.committed
+
+
+@dataclass(frozen=True)
 class MembershipSnapshot:
     """The keys of the run, read at one revision.
 
     Attributes:
         members: all members; empty if the snapshot is not complete.
-        generation: the current generation.
+        generation: the current generation; None if there is none, or if it is unknown.
         revision: revision of the last change of the generation's key, 0 if there is none.
         complete: whether the members were read and are watched.
         coordinators: the coordinators of a large run.
         instructions: the newest instruction of each kind.
+        unreadable: the keys that exist, but could not be read.
+        is_replaced: whether etcd was wiped or restored since the last snapshot: earlier revisions mean nothing.
     """
 
     members: tuple[Member, ...]
@@ -43,6 +61,8 @@ class MembershipSnapshot:
     complete: bool = True
     coordinators: tuple[Member, ...] = ()
     instructions: tuple[Instruction, ...] = ()
+    unreadable: UnreadableKeys = UnreadableKeys()
+    is_replaced: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,6 +192,7 @@ Event = (
     | CoordinatorRemoved
     | Instruction
     | GenerationPut
+    | UnreadableKeys
     | RunEnded
     | Registered
     | Ready

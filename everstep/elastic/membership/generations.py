@@ -1,6 +1,5 @@
 """Members of a run, the generations that they form, and their rank order. Pure."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,34 +32,6 @@ class Member:
     endpoint: str = ""
     avoids: tuple[str, ...] = ()
 
-    def to_json(self) -> str:
-        """Return the value of its key; identity and order are properties of the key itself."""
-        return json.dumps(
-            {
-                "node": self.node,
-                "address": self.address,
-                "after": self.after,
-                "leaving": self.leaving,
-                "endpoint": self.endpoint,
-                "avoids": self.avoids,
-            }
-        )
-
-    @staticmethod
-    def from_json(identity: str, value: str, order: int) -> "Member":
-        """Parse a member's key."""
-        fields = json.loads(value)
-        return Member(
-            identity,
-            fields["node"],
-            fields["address"],
-            fields["after"],
-            fields["leaving"],
-            order,
-            fields.get("endpoint", ""),
-            tuple(fields.get("avoids", ())),
-        )
-
 
 @dataclass(frozen=True)
 class Generation:
@@ -86,25 +57,6 @@ class Generation:
     def ranks(self) -> Mapping[str, int]:
         """Rank by identity."""
         return {identity: rank for rank, identity in enumerate(self.members)}
-
-    def to_json(self) -> str:
-        """Return the value of the generation's key."""
-        value = {"number": self.number, "members": self.members, "store": self.store}
-        lists = {"fenced": self.fenced, "endpoints": self.endpoints, "orders": self.orders}
-        return json.dumps(value | {name: names for name, names in lists.items() if names})
-
-    @staticmethod
-    def from_json(value: str) -> "Generation":
-        """Parse the generation's key."""
-        fields = json.loads(value)
-        return Generation(
-            fields["number"],
-            tuple(fields["members"]),
-            fields["store"],
-            tuple(fields.get("fenced", ())),
-            tuple(fields.get("endpoints", ())),
-            tuple(fields.get("orders", ())),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

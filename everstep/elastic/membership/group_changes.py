@@ -69,13 +69,21 @@ class GroupChanges:
         return now - self._ahead_since < limits.orderly_seconds
 
     def reason_to_regroup(
-        self, view: RunView, group: Generation, limits: GroupLimits, now: float
+        self, view: RunView, group: Generation, limits: GroupLimits, now: float, *, admits: bool
     ) -> str:
-        """Return why the group should change after a step; empty if it should not."""
+        """Return why the group should change after a step; empty if it should not.
+
+        Args:
+            view: view of the run.
+            group: the generation.
+            limits: limits of the group.
+            now: the time.
+            admits: whether joiners are a reason.
+        """
         if leavers := view.leavers(group):
             return f"{name_list(leavers)} leaves"
         free_places = limits.max_members - len(group.members)
-        joiners = view.joiners(group) if free_places > 0 else []
+        joiners = view.joiners(group) if admits and free_places > 0 else []
         if not joiners:
             self._joining.reset()
         elif self._joining.is_due(group, now):

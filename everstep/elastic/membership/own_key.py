@@ -30,6 +30,7 @@ from everstep.elastic.membership.events import (
 )
 from everstep.elastic.membership.generations import Member
 from everstep.elastic.membership.run_keys import RunKeys
+from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
@@ -136,10 +137,17 @@ class OwnKey:
             self._report(LeaseLapsed())
 
     def remove(self) -> None:
-        """Revoke the lease, and with it the key."""
+        """Revoke the lease, and with it the key.
+
+        If etcd does not respond, or refuses, the lease lapses by itself, since it is renewed no longer. So a node whose
+        worker has crashed, or that leaves, does not depend on etcd.
+        """
         if self.lease:
             lease, self.lease = self.lease, 0
-            self._etcd.revoke(lease)
+            try:
+                self._etcd.revoke(lease)
+            except EverstepError as error:
+                log.warning("the key of this node stays until its lease lapses: %s", error.problem)
 
     def _put_under_new_lease(self, put: Callable[[int], T]) -> tuple[int, T]:
         """Grant a lease and put a key under it; repeat if the lease lapses before the key is put.

@@ -10,17 +10,21 @@ Under `/everstep/<run>/`:
     members/<identity>        a member, under its agent's lease: removed with it
 
 The members come last, so that an agent that does not watch them watches one range of keys.
-This module decides nothing: each change becomes an event for `state_machine`.
+This module decides nothing: each change becomes an event for `state_machine`. The exception is a value that cannot
+be read (`key_values`): a member, a coordinator, an instruction or an outcome then counts as absent. Without a
+readable `generation` and `committed` no group may form (`UnreadableKeys`).
 """
 
-import json
+import logging
 import random
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
-from everstep.elastic.membership.etcd_client import Etcd, KeyValue
+from everstep.elastic.membership.etcd_client import Etcd, KeyValue, Reading
 from everstep.elastic.membership.etcd_connection import Connection
 from everstep.elastic.membership.events import (
     CoordinatorPut,
@@ -33,15 +37,33 @@ from everstep.elastic.membership.events import (
     MemberRemoved,
     MembershipSnapshot,
     RunEnded,
+    UnreadableKeys,
 )
 from everstep.elastic.membership.generations import Generation, GroupLimits, Member
+from everstep.elastic.membership.key_reader import KeyReader
+from everstep.elastic.membership.key_values import (
+    commit_value,
+    generation_value,
+    instruction_value,
+    member_value,
+    outcome_value,
+    read_commit,
+    read_generation,
+    read_instruction,
+    read_member,
+    read_outcome,
+)
 from everstep.elastic.recovery.state_machine import StepProgress
+
+log = logging.getLogger(__name__)
 
 WATCH_IDLE_SECONDS_PER_MEMBER = 0.1
 WATCH_IDLE_SECONDS = 5.0  # the keys are read again after this time without an event
 COMMIT_SECONDS = 28.0  # timeout of a commit; a worker waits 30 s for the response
 FENCE_SECONDS = 1.0  # timeout of a fence; the lease has lapsed by then
 OUTCOME_SECONDS = 60  # time for which etcd keeps the outcome of a run
+READ_AGAIN_SECONDS = 1.0  # interval between two attempts to read a generation that cannot be read
+NO_GROUP = "no group forms until a key is repaired; workers that train continue"
 
 
 Update = Event | StepProgress
@@ -69,7 +91,11 @@ class RunKeys:
         self._generation_key = f"{self._prefix}generation"
         self._commit_key = f"{self._prefix}committed"
         self._outcome_key = f"{self._prefix}ended"
+        self._group_keys = (self._generation_key, self._commit_key)
         self._last_revision = self._started_revision = 0
+        self._cluster = ""  # the cluster in which the keys were last read
+        self._reader = KeyReader()
+        self._unreadable = UnreadableKeys()
         self._member_count = 0
         self._watches_all = self._reads_all = True
         self._watch: Connection | None = None
@@ -79,56 +105,73 @@ class RunKeys:
     def read(self) -> Iterator[Update]:
         """Yield the current content of the keys that this agent watches."""
         self._reads_all = self._watches_all
-        entries, revision = self._etcd.get(self._prefix, end=self._end())
-        if revision < self._last_revision:  # etcd was wiped, or restored from a backup
-            self._started_revision = revision
-        self._started_revision = self._started_revision or revision
-        self._last_revision = revision
-        members = self._members_in("members", entries)
-        generation_entry = next(
-            (entry for entry in entries if entry.key == self._generation_key), None
-        )
-        generation = Generation.from_json(generation_entry.value) if generation_entry else None
+        reading = self._etcd.read(self._prefix, end=self._end())
+        is_replaced = self._note_store(reading)
+        entries = {entry.key: entry for entry in reading.entries}
+        self._reader.keep(entries)
+        members = self._members_in("members", entries.values())
+        generation_entry = entries.get(self._generation_key)
+        generation = self._generation(generation_entry) if generation_entry else None
         self._member_count = len(generation.members if generation else members)
-        for entry in entries:
-            if entry.key in (self._outcome_key, self._commit_key):
-                yield from self._updates("put", entry)
+        for key in (self._outcome_key, self._commit_key):
+            if key in entries:
+                yield from self._contents(entries[key])
+        self._unreadable = self._unreadable_keys()
         yield MembershipSnapshot(
             members,
             generation,
             generation_entry.mod_revision if generation_entry else 0,
             self._reads_all,
-            self._members_in("coordinators", entries),
+            self._members_in("coordinators", entries.values()),
             tuple(
-                _instruction(entry)
-                for entry in entries
-                if entry.key.startswith(self._instruction(""))
+                self._instruction(entry)
+                for entry in entries.values()
+                if entry.key.startswith(self._instruction_key(""))
             ),
+            self._unreadable,
+            is_replaced,
         )
 
-    def _members_in(self, folder: str, entries: list[KeyValue]) -> tuple[Member, ...]:
+    def _note_store(self, reading: Reading) -> bool:
+        """Record the store of a reading; return whether it replaces the store of the last reading.
+
+        A store that was wiped may have the ID of the former one, which is a hash of its members' names. A store that
+        was restored may have another ID.
+        """
+        has_gone_back = reading.revision < self._last_revision
+        is_replaced = has_gone_back or (bool(self._cluster) and reading.cluster != self._cluster)
+        if is_replaced:
+            log.warning("etcd was wiped or restored from a backup; its present content counts")
+        if is_replaced or not self._started_revision:
+            self._started_revision = reading.revision
+        self._last_revision, self._cluster = reading.revision, reading.cluster
+        return is_replaced
+
+    def _members_in(self, folder: str, entries: Iterable[KeyValue]) -> tuple[Member, ...]:
         prefix = self._key_of("", folder)
-        return tuple(
-            self._member(entry, folder) for entry in entries if entry.key.startswith(prefix)
-        )
+        members = (self._member(entry, folder) for entry in entries if entry.key.startswith(prefix))
+        return tuple(member for member in members if member)
 
     def _end(self) -> str | None:
         """Return the end of the range of keys that are read: the members come last."""
         return None if self._reads_all else self._key_of("")
 
     def watch_all(self, *, watches_all: bool) -> None:
-        """Set whether the members are watched; an agent that follows the keys reads them again."""
-        if watches_all != self._watches_all:
-            self._watches_all = watches_all
-            self._interrupt()
+        """Set whether the members are watched. Another thread reads the keys again if its watch is outdated.
 
-    def _interrupt(self) -> None:
-        if self._watch and self._reads_all != self._watches_all:
+        Called at least once a second: it is also outdated if another request was answered by another cluster.
+        """
+        self._watches_all = watches_all
+        self._interrupt_outdated()
+
+    def _interrupt_outdated(self) -> None:
+        is_other_cluster = bool(self._cluster) and self._etcd.cluster != self._cluster
+        if self._watch and (is_other_cluster or self._reads_all != self._watches_all):
             self._watch.interrupt()
 
     def _open(self, watch: Connection) -> None:
         self._watch = watch
-        self._interrupt()  # the setting has changed since the keys were read
+        self._interrupt_outdated()  # the setting has changed since the keys were read
 
     def lease_of(self, identity: str) -> int:
         """Return the lease of a member's key; 0 if the key does not exist."""
@@ -141,16 +184,20 @@ class RunKeys:
         Raises:
             OSError: the watch broke.
         """
-        idle_seconds = self._idle_seconds()
-        for changes in self._etcd.watch(
+        watch = self._etcd.watch(
             self._prefix,
             self._last_revision + 1,
-            idle_seconds,
+            self._idle_seconds(),
             on_open=self._open,
             end=self._end(),
-        ):
-            for change in changes:
-                yield from self._updates(change.kind, change.entry)
+            cluster=self._cluster,
+        )
+        with closing(watch):
+            for changes in watch:
+                for change in changes:
+                    yield from self._updates(change.kind, change.entry)
+                    if change.kind == "delete" and change.entry.key in self._group_keys:
+                        return
 
     def _idle_seconds(self) -> float:
         """Return the maximum silence of the watch: in a large run few agents watch all members."""
@@ -168,13 +215,13 @@ class RunKeys:
         Raises:
             EtcdRefusedError: the lease is not valid.
         """
-        self._etcd.put(self._key_of(member.identity), member.to_json(), lease)
+        self._etcd.put(self._key_of(member.identity), member_value(member), lease)
 
     def restore_member(self, member: Member, lease: int, revision: int) -> bool:
         """Restore a lapsed member's key if the generation's key still has this revision."""
         return self._etcd.put_while_unchanged(
             self._key_of(member.identity),
-            member.to_json(),
+            member_value(member),
             witness=self._generation_key,
             mod_revision=revision,
             lease=lease,
@@ -186,7 +233,7 @@ class RunKeys:
         Raises:
             EtcdRefusedError: the lease is not valid.
         """
-        self._etcd.put(self._key_of(member.identity, "coordinators"), member.to_json(), lease)
+        self._etcd.put(self._key_of(member.identity, "coordinators"), member_value(member), lease)
 
     def remove_coordinator(self, identity: str) -> None:
         """Remove a coordinator's key."""
@@ -195,8 +242,8 @@ class RunKeys:
     def instruct(self, request: Instruct) -> None:
         """Write an instruction unless its generation has been replaced or already has an instruction."""
         self._etcd.put_while_unchanged(
-            self._instruction(request.kind),
-            json.dumps({"number": request.number, "reason": request.reason}),
+            self._instruction_key(request.kind),
+            instruction_value(request.number, request.reason),
             witness=self._generation_key,
             mod_revision=request.revision,
             own_mod_revision=request.replaces,
@@ -204,7 +251,9 @@ class RunKeys:
 
     def propose(self, generation: Generation, replaces: int) -> bool:
         """Make a generation current if its key still has the revision that it `replaces`."""
-        return self._etcd.put_if_unchanged(self._generation_key, generation.to_json(), replaces)
+        return self._etcd.put_if_unchanged(
+            self._generation_key, generation_value(generation), replaces
+        )
 
     def fence(
         self, generation: Generation, revision: int, fencer: Member, suspects: Collection[Member]
@@ -221,7 +270,7 @@ class RunKeys:
             False if a condition does not hold.
         """
         names = tuple(member.identity for member in suspects)
-        value = replace(generation, fenced=(*generation.fenced, *names)).to_json()
+        value = generation_value(replace(generation, fenced=(*generation.fenced, *names)))
         deleted_entries = self._etcd.put_and_delete(
             self._generation_key,
             value,
@@ -245,6 +294,9 @@ class RunKeys:
 
         Returns:
             False if the generation is not current, or a more advanced step is committed already.
+
+        Raises:
+            UnreadableKeyError: one of the two keys cannot be read.
         """
         deadline = time.monotonic() + COMMIT_SECONDS
         while (remaining_seconds := deadline - time.monotonic()) > 0:
@@ -253,10 +305,10 @@ class RunKeys:
             )
             if not generation_entries:
                 return False
-            if Generation.from_json(generation_entries[0].value).number != number:
+            if read_generation(generation_entries[0]).number != number:
                 return False
             commit_entries, _ = self._etcd.get(self._commit_key, retry_seconds=remaining_seconds)
-            previous = _progress(commit_entries[0]) if commit_entries else StepProgress()
+            previous = read_commit(commit_entries[0]) if commit_entries else StepProgress()
             if previous >= committed:  # equal: the response to the same commit was lost
                 return previous == committed
             if self._put_commit(number, committed, generation_entries[0], commit_entries):
@@ -270,15 +322,9 @@ class RunKeys:
         generation_entry: KeyValue,
         commit_entries: list[KeyValue],
     ) -> bool:
-        record = {
-            "agreed_generation": committed.agreed_generation,
-            "step": committed.step,
-            "generation": number,
-            "run": committed.run,
-        }
         return self._etcd.put_while_unchanged(
             self._commit_key,
-            json.dumps(record),
+            commit_value(committed, number),
             witness=self._generation_key,
             mod_revision=generation_entry.mod_revision,
             own_mod_revision=commit_entries[0].mod_revision if commit_entries else 0,
@@ -288,18 +334,19 @@ class RunKeys:
     def put_outcome(self, outcome: RunEnded, number: int | None = None) -> bool:
         """Announce for a minute how the run ended; the durable record is in the run folder.
 
+        While the generation cannot be read, it is read again.
+
         Args:
             outcome: the outcome.
             number: generation whose worker reports the outcome, which must be current; 0 for a worker that was
                 in no generation yet; None for no condition.
         """
-        value = json.dumps({"finished": outcome.finished, "reason": outcome.reason})
+        value = outcome_value(outcome)
         if number is None:
             self._etcd.put(self._outcome_key, value, self._etcd.grant(OUTCOME_SECONDS))
             return True
         while True:  # a fence changes the key of a generation that stays current
-            entries, _ = self._etcd.get(self._generation_key)
-            current = Generation.from_json(entries[0].value).number if entries else 0
+            entries, current = self._current_number()
             if current != number:
                 return False
             if self._etcd.put_while_unchanged(
@@ -311,52 +358,81 @@ class RunKeys:
             ):
                 return True
 
+    def _current_number(self) -> tuple[list[KeyValue], int]:
+        """Return the generation's key and its number, 0 if there is none; wait while it cannot be read."""
+        reader = KeyReader()
+        while True:
+            entries, _ = self._etcd.get(self._generation_key)
+            if not entries:
+                return entries, 0
+            if generation := reader.read(entries[0], read_generation, "no outcome is announced"):
+                return entries, generation.number
+            time.sleep(READ_AGAIN_SECONDS)
+
     # --- entries ---
 
     def _updates(self, kind: Literal["put", "delete"], entry: KeyValue) -> Iterator[Update]:
-        is_put = kind == "put"
+        if kind == "delete":
+            self._reader.forget(entry.key)
         if entry.key.startswith(self._key_of("")):
-            yield MemberPut(self._member(entry)) if is_put else MemberRemoved(self._identity(entry))
+            member = self._member(entry) if kind == "put" else None
+            yield MemberPut(member) if member else MemberRemoved(self._identity(entry))
         elif entry.key.startswith(self._key_of("", "coordinators")):
-            yield (
-                CoordinatorPut(self._member(entry, "coordinators"))
-                if is_put
-                else CoordinatorRemoved(self._identity(entry, "coordinators"))
-            )
-        elif is_put and entry.key.startswith(self._instruction("")):
-            yield _instruction(entry)
-        elif is_put and entry.key == self._generation_key:
-            yield GenerationPut(Generation.from_json(entry.value), entry.mod_revision)
-        elif is_put and entry.key == self._commit_key:
-            yield _progress(entry)
-        elif (
-            is_put
-            and entry.key == self._outcome_key
-            and entry.mod_revision > self._started_revision
-        ):
-            # An outcome from before this agent's start belongs to an earlier run of the same name.
-            yield RunEnded(**json.loads(entry.value))
+            member = self._member(entry, "coordinators") if kind == "put" else None
+            identity = self._identity(entry, "coordinators")
+            yield CoordinatorPut(member) if member else CoordinatorRemoved(identity)
+        elif entry.key.startswith(self._instruction_key("")):
+            yield self._instruction(entry if kind == "put" else replace(entry, mod_revision=0))
+        elif kind == "put":
+            yield from self._contents(entry)
+            if self._unreadable != (unreadable := self._unreadable_keys()):
+                self._unreadable = unreadable
+                yield unreadable
+
+    def _contents(self, entry: KeyValue) -> Iterator[Update]:
+        """Yield the content of a key that no agent owns, unless it cannot be read."""
+        # An outcome from before this agent's start belongs to an earlier run of the same name.
+        is_new = entry.mod_revision > self._started_revision
+        content: Update | None = None
+        if entry.key == self._generation_key and (generation := self._generation(entry)):
+            content = GenerationPut(generation, entry.mod_revision)
+        elif entry.key == self._commit_key:
+            content = self._reader.read(entry, read_commit, NO_GROUP)
+        elif entry.key == self._outcome_key and is_new:
+            content = self._reader.read(entry, read_outcome, "an outcome is ignored")
+        if content:
+            yield content
+
+    def _unreadable_keys(self) -> UnreadableKeys:
+        generation, committed = (self._reader.is_unreadable(key) for key in self._group_keys)
+        return UnreadableKeys(generation=generation, committed=committed)
 
     def _key_of(self, identity: str, folder: str = "members") -> str:
         return f"{self._prefix}{folder}/{identity}"
 
-    def _instruction(self, kind: str) -> str:
+    def _instruction_key(self, kind: str) -> str:
         return f"{self._prefix}instructions/{kind}"
 
     def _identity(self, entry: KeyValue, folder: str = "members") -> str:
         return entry.key.removeprefix(self._key_of("", folder))
 
-    def _member(self, entry: KeyValue, folder: str = "members") -> Member:
-        return Member.from_json(self._identity(entry, folder), entry.value, entry.create_revision)
+    def _member(self, entry: KeyValue, folder: str = "members") -> Member | None:
+        parse = partial(read_member, self._identity(entry, folder))
+        return self._reader.read(entry, parse, "a member is ignored")
 
+    def _generation(self, entry: KeyValue) -> Generation | None:
+        return self._reader.read(entry, read_generation, NO_GROUP)
 
-def _instruction(entry: KeyValue) -> Instruction:
-    fields = json.loads(entry.value)
-    return Instruction(
-        entry.key.rpartition("/")[2], fields["number"], fields["reason"], entry.mod_revision
-    )
+    def _instruction(self, entry: KeyValue) -> Instruction:
+        """Return an instruction; without a readable one, an instruction for no generation.
 
-
-def _progress(committed: KeyValue) -> StepProgress:
-    record = json.loads(committed.value)
-    return StepProgress(record["agreed_generation"], record["step"], record.get("run", ""))
+        Coordinators can replace a key only if they know its revision.
+        """
+        kind = entry.key.removeprefix(self._instruction_key(""))
+        is_removed = not entry.mod_revision
+        instruction = (
+            None
+            if is_removed
+            else self._reader.read(entry, read_instruction, "an instruction is ignored")
+        )
+        return instruction or Instruction(kind, 0, "", entry.mod_revision)

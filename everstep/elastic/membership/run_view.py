@@ -35,7 +35,7 @@ class RunView:
             was agreed, some of which may be lost.
         is_complete: whether all members are watched.
         current: the generation in etcd.
-        revision: revision of the last change of its key.
+        revision: revision of the last change of its key that this agent could read; 0 if there is no key.
         max_number: highest number of all generations ever observed. Numbers must grow beyond it; after
             etcd was restored from a backup, it is higher than the number of the current generation.
         coordinators: the coordinators of a large run.
@@ -60,7 +60,7 @@ class RunView:
         self.instructions.adopt(snapshot.instructions)
         if snapshot.generation:
             self._accept(snapshot.generation, snapshot.revision)
-        else:
+        elif not snapshot.unreadable.generation:
             self.revision = 0
 
     def observe(self, event: Event) -> None:

@@ -17,6 +17,9 @@ An outage of etcd is not such a change. Leases lapse during it, so members' keys
 member puts its own key back by a transaction that succeeds only while its generation is still current.
 Until all members have had time for that, a missing key proves nothing about its member.
 
+A generation or a commit that this agent cannot read is unknown. Until it can, the agent's workers continue in their
+group, and the agent takes part in no other.
+
 In a large run only few *coordinators* watch all members, and instruct the others (`coordinators`).
 
     register -> wait -> train -> (stop now | stop after the step) -> wait ...
@@ -50,6 +53,7 @@ from everstep.elastic.membership.events import (
     Stop,
     Superseded,
     Unreachable,
+    UnreadableKeys,
     Withdraw,
     Withdrawn,
 )
@@ -83,6 +87,7 @@ class Membership:
     _lapsed_identity: str = ""  # identity of a training agent whose key was removed
     _reclaiming: bool = False
     _is_etcd_unreachable: bool = False  # etcd does not respond
+    _unreadable: UnreadableKeys = field(default_factory=UnreadableKeys)  # no group forms without
     _doubt_until: float = float("-inf")
     _last_request: tuple[str, int] = ("", 0)  # kind of the last Stop or Regroup, and its generation
     _probes: PeerProbes = field(default_factory=PeerProbes)
@@ -204,6 +209,8 @@ class Membership:
                 self._is_etcd_unreachable = True
             case MembershipSnapshot():
                 self._adopt(event)
+            case UnreadableKeys():
+                self._note_unreadable(event)
             case Progressed(number):
                 self._note_step(number)
             case RunEnded():
@@ -216,11 +223,18 @@ class Membership:
             self._lapse()
 
     def _adopt(self, snapshot: MembershipSnapshot) -> None:
-        if snapshot.revision < self.view.revision:  # etcd was wiped, or restored from a backup
+        if snapshot.is_replaced or snapshot.revision < self.view.revision:
             self._proposer.repeat()
+        self._note_unreadable(snapshot.unreadable)
         self.view.adopt(snapshot)
         if snapshot.complete and self.identity and self.identity not in self.members:
             self._lapse()  # while this agent did not watch
+
+    def _note_unreadable(self, unreadable: UnreadableKeys) -> None:
+        """Record which keys cannot be read; a pending proposal was for an earlier content of them."""
+        if self._unreadable and not unreadable:
+            self._proposer.repeat()
+        self._unreadable = unreadable
 
     def _lapse(self) -> None:
         """Record that this agent's key was removed; it may be restored until the others continue without it."""
@@ -330,7 +344,7 @@ class Membership:
             return [*probe, *self._decide(now)]
         if self.own_generation:
             return self._decide_in_group(self.own_generation, now)
-        if not self.wants_group:
+        if not self.wants_group or self._unreadable:
             return []
         if not self.identity:
             return [] if self._reclaiming else self._register(now)
@@ -360,6 +374,8 @@ class Membership:
             return self._act_once("stop", [Stop(reason)])
         if not self.identity:
             return self._reclaim(group)
+        if not self.view.revision:  # its key was removed: it can commit nothing
+            return self._act_once("regroup", [Regroup("etcd has no generation")])
         if is_large(self.limits):
             return self._follow_instructions(group)
         if not self.view.is_complete:  # the limits were lowered: all keys are read next
@@ -367,7 +383,7 @@ class Membership:
         regroups = self._last_request == ("regroup", group.number)
         if reason := self._reason_to_stop(group, now, regroups=regroups):
             return self._act_once("stop", [Stop(reason)])
-        if reason := self._changes.reason_to_regroup(self.view, group, self.limits, now):
+        if reason := self._reason_to_regroup(group, now):
             return self._act_once("regroup", [Regroup(reason)])
         return []
 
@@ -378,6 +394,12 @@ class Membership:
         ):
             return ""
         return f"lost {name_list(lost_nodes)}"
+
+    def _reason_to_regroup(self, group: Generation, now: float) -> str:
+        """Return why the group should change after a step. It admits no joiner if the next group could not form."""
+        return self._changes.reason_to_regroup(
+            self.view, group, self.limits, now, admits=not self._unreadable
+        )
 
     # --- a large run ---
 
@@ -402,7 +424,7 @@ class Membership:
         regroups = self.view.instructions.reason("regroup", group.number) is not None
         if reason := self._reason_to_stop(group, now, regroups=regroups):
             return request("stop", group.number, reason, revision)
-        if reason := self._changes.reason_to_regroup(self.view, group, self.limits, now):
+        if reason := self._reason_to_regroup(group, now):
             return request("regroup", group.number, reason, revision)
         return []
 
@@ -423,6 +445,8 @@ class Membership:
         """Restore this agent's key; stop if that was refused, or if etcd has lost the generation, too."""
         if self._reclaiming or self._last_request == ("stop", group.number):
             return []  # workers that were stopped need no key until they are ready again
+        if self._unreadable.generation:
+            return []  # it is unknown whether the others have continued
         if self.view.has_fenced(self._lapsed_identity):
             return self._act_once("stop", [Stop("the others suspected that this node is lost")])
         if not self._lapsed_identity or not self.view.revision:

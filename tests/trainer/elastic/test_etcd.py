@@ -148,6 +148,16 @@ def test_an_idle_watch_ends_so_that_the_keys_are_read_again(etcd: Etcd) -> None:
         next(etcd.watch("/silent/", revision + 1, 0.3))
 
 
+def test_a_watch_in_another_store_than_its_revision_ends_at_once(etcd: Etcd) -> None:
+    reading = etcd.read("/replaced/")
+    assert reading.cluster == etcd.cluster != ""
+
+    with pytest.raises(OSError, match="etcd is another cluster"):
+        next(etcd.watch("/replaced/", reading.revision + 1, 100, cluster="1"))
+    with pytest.raises(OSError, match="etcd has gone back"):
+        next(etcd.watch("/replaced/", reading.revision + 9, 100, cluster=reading.cluster))
+
+
 def test_an_unreachable_endpoint_is_skipped(endpoint: str) -> None:
     etcd = Etcd(EtcdOptions(endpoints=(f"127.0.0.1:{free_port()}", endpoint), retry_seconds=60))
 
@@ -347,6 +357,31 @@ def test_a_probing_neighbour_revokes_only_lapsed_leases(
     ]
     assert len(messages) <= 1, "etcd may have removed it first"
     assert all(f"lease of {name}-" in line for line in messages)
+
+
+def test_unreadable_keys_end_no_agent_and_no_group(
+    group: list[Peer], etcd: Etcd, request: pytest.FixtureRequest
+) -> None:
+    prefix = f"/everstep/{request.node.name}/"
+    values = {"members/x": "hello", "coordinators/x": "7", "instructions/stop": "[]"}
+    for key, value in {**values, "generation": "{}", "committed": "x"}.items():
+        etcd.put(f"{prefix}{key}", value)
+    wait_until(
+        lambda: all(peer.agent._core._unreadable.committed for peer in group),
+        60,
+        "all agents read the last key",
+    )
+
+    assert all(peer.stops.empty() and peer.regroups.empty() for peer in group)
+    assert not any(peer.agent._closed.is_set() for peer in group)
+    assert not group[0].agent.commit(1, 1, 8), "a later generation may be current"
+
+    etcd.delete(f"{prefix}committed")
+    etcd.put(f"{prefix}generation", '{"number": 5, "members": [], "store": "none:1"}')
+    for peer in group:
+        assert peer.stops.get(timeout=100) == "generation 5 has replaced 1"
+        peer.wait()
+    assert {peer.assignment(timeout=100).generation.number for peer in group} == {6}
 
 
 def test_a_leaving_node_is_announced_to_all_and_departs(group: list[Peer]) -> None:

@@ -45,6 +45,7 @@ from everstep.elastic.membership.events import (
     Superseded,
     Tick,
     Unreachable,
+    UnreadableKeys,
     Withdraw,
 )
 from everstep.elastic.membership.generations import Generation, GroupLimits, Member
@@ -82,6 +83,7 @@ class Etcd:
     instructions: dict[str, Instruction] = field(default_factory=dict)
     # Requests that arrive a second time.
     repeated_requests: list[Instruct] = field(default_factory=list)
+    unreadable: UnreadableKeys = field(default_factory=UnreadableKeys)
     # Pairs of nodes; no packet goes from the first to the second.
     cut_links: set[tuple[str, str]] = field(default_factory=set)
 
@@ -141,18 +143,28 @@ class Etcd:
             return
         self.revision += 1
         self.generation, self.generation_revision = generation, self.revision
+        self.unreadable = replace(self.unreadable, generation=False)
         self.agreed_generations.append(generation)
         self.notify(GenerationPut(generation, self.revision))
 
     def snapshot(self, *, complete: bool = True) -> MembershipSnapshot:
         return MembershipSnapshot(
             tuple(self.members.values()) if complete else (),
-            self.generation,
+            None if self.unreadable.generation else self.generation,
             self.generation_revision,
             complete,
             tuple(self.coordinators.values()),
             tuple(self.instructions.values()),
+            self.unreadable,
         )
+
+    def damage(self, name: str) -> None:
+        """Write a value that no agent can read to `generation` or `committed`."""
+        self.revision += 1
+        if name == "generation":
+            self.generation_revision = self.revision
+        self.unreadable = replace(self.unreadable, **{name: True})
+        self.notify(self.unreadable)
 
 
 @dataclass
@@ -438,6 +450,21 @@ class World:
             if not agent.cut_off:
                 agent.receive(etcd.snapshot(complete=agent.watches_all))
 
+    def repair_keys(self) -> None:
+        """Write the former values of damaged keys again, or instead a generation without members."""
+        etcd = self.etcd
+        is_unknown, etcd.unreadable = etcd.unreadable.generation, UnreadableKeys()
+        if is_unknown:
+            if etcd.generation is None or self.random.random() < 0.5:
+                numbers = [generation.number for generation in etcd.agreed_generations]
+                if etcd.generation:
+                    numbers.append(etcd.generation.number)
+                etcd.generation = Generation(1 + max(numbers, default=0), ())
+            etcd.revision += 1
+            etcd.generation_revision = etcd.revision
+            etcd.notify(GenerationPut(etcd.generation, etcd.revision))
+        etcd.notify(etcd.unreadable)
+
     def backup(self) -> Etcd:
         """Return a backup of etcd."""
         etcd = self.etcd
@@ -463,7 +490,7 @@ class World:
     def train(self) -> None:
         """Take a step of the current group, if every worker of it runs and none is stopping."""
         current = self.etcd.generation
-        if current is None:
+        if current is None or not current.members:
             return
         group = [a for a in self.alive() if a.running_generation == current.number]
         if len(group) != len(current.members) or any(a.frozen or a.stop_requested for a in group):
@@ -489,7 +516,7 @@ class World:
 
     def commit(self, generation: int) -> None:
         """Commit a step if the fence of etcd allows it."""
-        if self.etcd.unavailable:
+        if self.etcd.unavailable or self.etcd.unreadable:
             return  # a commit waits
         if self.etcd.generation and self.etcd.generation.number == generation:
             self.committed[self.step] = generation
@@ -539,6 +566,8 @@ class World:
     def calm(self) -> None:
         """End all faults: etcd responds, and all live agents thaw and receive all messages."""
         self.end_outage()
+        if self.etcd.unreadable:
+            self.repair_keys()
         self.etcd.cut_links.clear()
         for agent in self.alive():
             agent.frozen, agent.crash_in = False, None

@@ -1,14 +1,31 @@
 """The threads and leases of an agent, with a fake etcd."""
 
 import time
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
-from everstep.elastic.membership.agent import Agent
-from everstep.elastic.membership.etcd_client import NOT_FOUND, Etcd, EtcdRefusedError, KeyValue
+from everstep.elastic.membership.agent import Agent, LeftError
+from everstep.elastic.membership.etcd_client import (
+    NOT_FOUND,
+    Etcd,
+    EtcdRefusedError,
+    EtcdUnreachableError,
+    KeyValue,
+    Reading,
+    WatchEvent,
+)
 from everstep.elastic.membership.etcd_connection import EtcdOptions
-from everstep.elastic.membership.events import Evict, Reclaim, Register, Registered
+from everstep.elastic.membership.events import (
+    Depart,
+    Evict,
+    Ready,
+    Reclaim,
+    Register,
+    Registered,
+    Withdraw,
+)
 from everstep.elastic.membership.generations import GroupLimits
 from everstep.elastic.membership.own_key import AgentIdentity
 
@@ -97,14 +114,89 @@ def test_an_exception_in_a_thread_ends_the_whole_agent() -> None:
     agent._carry_out(Register(0))
 
     def watch() -> None:
-        raise ValueError("no JSON")
+        raise AssertionError("a bug")
 
     agent._run_and_close(watch)
 
-    assert stops == ["membership ended: no JSON"]
+    assert stops == ["membership ended: a bug"]
     assert etcd.keys == {}, "the others must not wait for an agent that does not react"
-    with pytest.raises(ValueError, match="no JSON"):
+    with pytest.raises(AssertionError, match="a bug"):
         agent.next_assignment()
+
+
+class AbsentEtcd(FakeEtcd):
+    """A fake etcd that can stop to respond."""
+
+    def __init__(self, *, is_absent: bool = False) -> None:
+        super().__init__()
+        self.is_absent = is_absent
+
+    def revoke(self, lease: int, **_: Any) -> None:
+        if self.is_absent:
+            raise EtcdUnreachableError("etcd has not responded for 2 s")
+        super().revoke(lease)
+
+
+@pytest.mark.parametrize("action", [Withdraw(), Depart()])
+def test_a_node_withdraws_and_departs_although_etcd_does_not_respond(
+    action: Withdraw | Depart,
+) -> None:
+    """A worker that crashed in an outage ended the agent, and with it the node's other workers."""
+    etcd = AbsentEtcd()
+    agent = new_agent(etcd)
+    agent._carry_out(Register(0))
+    etcd.is_absent = True
+
+    agent._carry_out(action)
+
+    assert not agent._own_key.lease, "it must not be renewed any more, so that it lapses"
+    assert agent.wait_departed(0) == isinstance(action, Depart)
+    if isinstance(action, Depart):
+        with pytest.raises(LeftError):
+            agent.next_assignment()
+
+
+def test_the_lease_of_a_node_that_withdrew_in_an_outage_is_not_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    etcd = CountingEtcd()
+    agent = new_agent(etcd)
+    agent._carry_out(Register(0))
+    monkeypatch.setattr(etcd, "revoke", AbsentEtcd(is_absent=True).revoke)
+    agent._carry_out(Withdraw())
+    waits = iter([False, True])
+    monkeypatch.setattr(agent._own_key._closed, "wait", lambda _: next(waits))
+
+    agent._own_key.keep_lease()
+
+    assert etcd.renewals == 0
+
+
+class PoisonedEtcd(FakeEtcd):
+    """A fake etcd whose keys cannot be read, and whose watch reports another such key, and then breaks."""
+
+    def read(self, prefix: str, **_: Any) -> Reading:
+        names = ("members/x", "coordinators/x", "generation", "committed", "instructions/stop")
+        return Reading([KeyValue(f"{prefix}{name}", "hello", 1, 1, 1) for name in names], 9)
+
+    def watch(self, prefix: str, *_: Any, **__: Any) -> Generator[list[WatchEvent], None, None]:
+        yield [WatchEvent("put", KeyValue(f"{prefix}members/y", "{}", 10, 10, 1))]
+        raise ConnectionError("the connection broke")
+
+
+def test_keys_that_cannot_be_read_end_no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    stops: list[str] = []
+    agent = new_agent(PoisonedEtcd(), stops)
+    turns = iter([False, True])
+    monkeypatch.setattr(agent._closed, "is_set", lambda: next(turns))
+
+    agent._run_and_close(agent._watch)
+    actions = agent._core.handle_all([*agent._more_events(), Ready()], 0)
+
+    assert stops == []
+    assert agent._assignments.empty(), "the agent has not ended"
+    assert agent._core.members == {}
+    assert actions == [], "without a known generation and commit it registers for no group"
 
 
 class CountingEtcd(FakeEtcd):

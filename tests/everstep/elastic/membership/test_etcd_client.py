@@ -1,8 +1,12 @@
 """The etcd client without an etcd; other behaviour is tested with a real one."""
 
+import base64
+import contextlib
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -18,15 +22,17 @@ def test_a_reset_before_tls_is_reported_and_leaves_no_socket_open(reset_before_t
         client.get("/")
 
 
-@pytest.fixture
-def proxy(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Run a proxy that responds to every request with an error status and an HTML page."""
+@contextlib.contextmanager
+def gateway(*responses: tuple[int, bytes]) -> Iterator[str]:
+    """Run a server that sends these responses in turn, then the last one again, and yield its endpoint."""
+    remaining_responses = list(responses)
 
     class Page(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = b"<html>Bad Gateway</html>\n"
             self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(request.param)
+            status, body = remaining_responses[0]
+            del remaining_responses[: len(remaining_responses) > 1]
+            self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -37,9 +43,18 @@ def proxy(request: pytest.FixtureRequest) -> Iterator[str]:
     with HTTPServer(("127.0.0.1", 0), Page) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def proxy(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run a proxy that responds to every request with an error status and an HTML page."""
+    with gateway((request.param, b"<html>Bad Gateway</html>\n")) as endpoint:
+        yield endpoint
 
 
 @pytest.mark.parametrize("proxy", [502, 200], indirect=True)
@@ -48,3 +63,91 @@ def test_an_error_page_of_a_proxy_ends_a_watch_like_a_lost_connection(proxy: str
 
     with pytest.raises(ConnectionError):
         list(client.watch("/", 1, idle_seconds=5))
+
+
+NO_LEADER = b'{"error": "etcdserver: no leader", "code": 14, "message": "etcdserver: no leader"}'
+NOTHING = b'{"header": {"cluster_id": "1", "revision": "5"}}'
+
+
+def user_options(endpoint: str, folder: Path) -> EtcdOptions:
+    password_file = folder / "password"
+    password_file.write_text("trout")
+    return EtcdOptions(
+        endpoints=(endpoint,), user="worker", password_file=str(password_file), retry_seconds=30
+    )
+
+
+@pytest.mark.parametrize("was_accepted", [False, True])
+def test_an_etcd_without_a_leader_does_not_reject_a_password(
+    tmp_path: Path, was_accepted: bool
+) -> None:
+    """An election takes a second. Agents that took it for a wrong password ended, and believed their lease gone."""
+    accepted = [(200, b'{"token": "t"}'), (200, NOTHING)] if was_accepted else []
+    election = [(503, NO_LEADER), (503, NO_LEADER)]
+    with gateway(*accepted, *election, (200, b'{"token": "u"}'), (200, NOTHING)) as endpoint:
+        options = user_options(endpoint, tmp_path)
+        with contextlib.closing(Etcd(options)) as client:
+            for _ in range(1 + was_accepted):
+                client._token = None
+                assert client.get("/") == ([], 5)
+                client.close()
+
+
+def test_a_renewal_during_an_election_does_not_count_as_a_lapsed_lease(tmp_path: Path) -> None:
+    with gateway((503, NO_LEADER)) as endpoint:
+        client = Etcd(user_options(endpoint, tmp_path))
+
+        with pytest.raises(EtcdUnreachableError, match="no leader"):
+            client.keep_alive(1, request_seconds=5, retry_seconds=0)
+
+
+def created(cluster: str, revision: int) -> tuple[int, bytes]:
+    """Return the first message of a watch, which then ends."""
+    header = {"cluster_id": cluster, "revision": str(revision)}
+    return 200, json.dumps({"result": {"header": header, "created": True}}).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "revision", "end"),
+    [
+        ("1", 10, "etcd closed the watch"),
+        ("1", 11, "etcd closed the watch"),
+        ("2", 11, "etcd is another cluster, 2 instead of 1"),
+        ("1", 9, "etcd has gone back from revision 10 to 9"),
+    ],
+)
+def test_a_watch_in_another_store_than_its_revision_ends_at_once(
+    cluster: str, revision: int, end: str
+) -> None:
+    with gateway(created(cluster, revision)) as endpoint:
+        client = Etcd(EtcdOptions(endpoints=(endpoint,)))
+
+        with pytest.raises(ConnectionError, match=end):
+            list(client.watch("/", 11, idle_seconds=5, cluster="1"))
+
+
+def test_the_client_names_the_cluster_of_the_last_response() -> None:
+    renewal = b'{"result": {"header": {"cluster_id": "2"}, "ID": "7", "TTL": "2"}}'
+    with gateway((200, NOTHING), (200, renewal)) as endpoint:
+        client = Etcd(EtcdOptions(endpoints=(endpoint,)))
+        assert client.cluster == ""
+
+        with contextlib.closing(client):
+            assert client.read("/").cluster == "1"
+            assert client.keep_alive(7, request_seconds=5, retry_seconds=0)
+
+    assert client.cluster == "2"
+
+
+def test_bytes_that_are_no_text_are_read_as_a_value_that_no_agent_writes() -> None:
+    key, value = (base64.b64encode(content).decode() for content in (b"/a", b'"\xff"'))
+    body = json.dumps({"header": {"revision": "5"}, "kvs": [{"key": key, "value": value}]})
+    with gateway((200, body.encode())) as endpoint:
+        client = Etcd(EtcdOptions(endpoints=(endpoint,)))
+
+        with contextlib.closing(client):
+            [entry] = client.read("/").entries
+
+    assert entry.value == r'"\xff"'
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(entry.value)

@@ -9,6 +9,7 @@ from typing import Any
 from everstep.elastic.membership.etcd_client import Etcd, KeyValue
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.elastic.membership.generations import Generation, Member
+from everstep.elastic.membership.key_values import generation_value, read_generation
 from everstep.elastic.membership.run_keys import RunKeys
 
 GENERATION = "/everstep/run/generation"
@@ -81,7 +82,7 @@ class Run:
         self.keys = RunKeys(self.etcd, "run")
         self.generation = Generation(1, ("a", "b", "c"), "127.0.0.1:1")
         self.members = {name: self.register(name) for name in "abc"}
-        self.etcd.put(GENERATION, self.generation.to_json())
+        self.etcd.put(GENERATION, generation_value(self.generation))
 
     def register(self, name: str) -> Member:
         member = Member(name, f"node-{name}", "127.0.0.1")
@@ -95,7 +96,7 @@ class Run:
         return self.etcd.entries[GENERATION].mod_revision
 
     def current_generation(self) -> Generation:
-        return Generation.from_json(self.etcd.entries[GENERATION].value)
+        return read_generation(self.etcd.entries[GENERATION])
 
     def fence(self, fencer: str, *suspects: str, revision: int | None = None) -> bool:
         return self.keys.fence(
@@ -123,7 +124,7 @@ def test_a_fence_removes_the_key_revokes_the_lease_and_is_noted_in_the_generatio
 def test_a_fence_fails_when_another_generation_is_current() -> None:
     run = Run()
     suspected_at = run.revision
-    run.etcd.put(GENERATION, Generation(2, ("a", "b")).to_json())
+    run.etcd.put(GENERATION, generation_value(Generation(2, ("a", "b"), "127.0.0.1:1")))
 
     assert not run.fence("a", "b", revision=suspected_at), "b may have thawed, and trains in it"
     assert run.registered_names() == {"a", "b", "c"}

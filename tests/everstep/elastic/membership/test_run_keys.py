@@ -1,16 +1,43 @@
 """The keys of a run, with an etcd in memory."""
 
+import contextlib
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import Any
 
-from everstep.elastic.membership.etcd_client import Etcd, KeyValue
-from everstep.elastic.membership.etcd_connection import EtcdOptions
-from everstep.elastic.membership.generations import Generation
-from everstep.elastic.membership.run_keys import RunKeys
+import pytest
+
+from everstep.elastic.membership import run_keys
+from everstep.elastic.membership.etcd_client import Etcd, KeyValue, Reading, WatchEvent
+from everstep.elastic.membership.etcd_connection import Connection, EtcdOptions, Target
+from everstep.elastic.membership.events import (
+    CoordinatorRemoved,
+    GenerationPut,
+    Instruct,
+    Instruction,
+    MemberPut,
+    MemberRemoved,
+    MembershipSnapshot,
+    RunEnded,
+    UnreadableKeys,
+)
+from everstep.elastic.membership.generations import Generation, Member
+from everstep.elastic.membership.key_values import (
+    UnreadableKeyError,
+    generation_value,
+    instruction_value,
+    member_value,
+    outcome_value,
+)
+from everstep.elastic.membership.run_keys import RunKeys, Update
 from everstep.elastic.recovery.state_machine import StepProgress
 
 COMMITTED_KEY = "/everstep/run/committed"
+LEASE = 7
+GENERATION = Generation(1, ("a",), "127.0.0.1:1")
+MEMBER = Member("a", "node-a", "127.0.0.1")
 
 
 class MemoryEtcd(Etcd):
@@ -18,6 +45,7 @@ class MemoryEtcd(Etcd):
 
     Attributes:
         before_put: called once, before the next conditional put.
+        changes: the changes that a watch has not returned yet.
     """
 
     def __init__(self) -> None:
@@ -25,10 +53,32 @@ class MemoryEtcd(Etcd):
         self.revision = 1
         self.entries: dict[str, KeyValue] = {}
         self.before_put: Callable[[], object] | None = None
+        self.changes: list[WatchEvent] = []
 
-    def get(self, prefix: str, **_: Any) -> tuple[list[KeyValue], int]:
+    def read(self, prefix: str, **_: Any) -> Reading:
         entries = [entry for key, entry in self.entries.items() if key.startswith(prefix)]
-        return entries, self.revision
+        return Reading(entries, self.revision, self.cluster)
+
+    def write(self, key: str, value: str) -> KeyValue:
+        """Set a key of the run under a lease, whatever its value is."""
+        self.revision += 1
+        name = f"/everstep/run/{key}"
+        self.entries[name] = KeyValue(name, value, self.revision, self.revision, LEASE)
+        self.changes.append(WatchEvent("put", self.entries[name]))
+        return self.entries[name]
+
+    def remove(self, key: str) -> None:
+        self.revision += 1
+        entry = self.entries.pop(f"/everstep/run/{key}")
+        self.changes.append(WatchEvent("delete", replace(entry, mod_revision=self.revision)))
+
+    def watch(self, *_: Any, **__: Any) -> Generator[list[WatchEvent], None, None]:
+        changes, self.changes = self.changes, []
+        yield changes
+        raise ConnectionError("the connection broke")
+
+    def grant(self, ttl_seconds: int) -> int:
+        return ttl_seconds
 
     def put_if_unchanged(self, key: str, value: str, mod_revision: int) -> bool:
         return self.put_while_unchanged(key, value, witness=key, mod_revision=mod_revision)
@@ -49,8 +99,7 @@ class MemoryEtcd(Etcd):
         own_revision = self._modified(key)
         if self._modified(witness) != mod_revision or own_mod_revision not in (None, own_revision):
             return False
-        self.revision += 1
-        self.entries[key] = KeyValue(key, value, self.revision, self.revision, 0)
+        self.write(key.removeprefix("/everstep/run/"), value)
         return True
 
     def _modified(self, key: str) -> int:
@@ -110,3 +159,248 @@ def test_a_commit_whose_generation_ended_between_its_two_requests_is_refused() -
 
     assert not keys.commit(1, StepProgress(1, 108))
     assert COMMITTED_KEY not in etcd.entries
+
+
+# --- values that cannot be read ---
+
+
+def snapshot(keys: RunKeys) -> MembershipSnapshot:
+    [snapshot] = [update for update in keys.read() if isinstance(update, MembershipSnapshot)]
+    return snapshot
+
+
+def watched_updates(keys: RunKeys) -> list[Update]:
+    """Return the updates until the watch breaks."""
+    updates = list[Update]()
+    with contextlib.suppress(ConnectionError):
+        updates += keys.follow()
+    return updates
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+
+
+def test_an_unreadable_member_counts_as_absent_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    etcd, keys = run_of_generation_1()
+    etcd.write("members/a", member_value(MEMBER))
+    etcd.write("members/x", "hello")
+
+    assert [member.identity for member in snapshot(keys).members] == ["a"]
+
+    etcd.changes.clear()
+    etcd.write("members/a", "{}")
+    assert watched_updates(keys) == [MemberRemoved("a")]
+    assert snapshot(keys).members == ()
+    assert len(errors(caplog)) == 2, "one for each key, although all keys were read twice"
+    assert "/everstep/run/members/x" in errors(caplog)[0]
+    assert "'hello'" in errors(caplog)[0]
+
+    etcd.write("members/a", member_value(MEMBER))
+    [update] = watched_updates(keys)[-1:]
+    assert isinstance(update, MemberPut), "it is a member again once its key is repaired"
+
+
+def test_an_unreadable_value_is_logged_again_after_its_key_was_removed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    etcd, keys = run_of_generation_1()
+    for _ in range(2):
+        etcd.write("members/x", "hello")
+        snapshot(keys)
+        etcd.remove("members/x")
+        snapshot(keys)
+
+    assert len(errors(caplog)) == 2
+
+
+def test_a_member_without_a_lease_counts_as_absent() -> None:
+    etcd, keys = run_of_generation_1()
+    entry = etcd.write("members/a", member_value(MEMBER))
+    etcd.entries[entry.key] = replace(entry, lease=0)
+
+    assert snapshot(keys).members == (), "nothing would ever remove it, and all would wait for it"
+
+
+def test_an_unreadable_coordinator_counts_as_absent() -> None:
+    etcd, keys = run_of_generation_1()
+    snapshot(keys)
+    etcd.changes.clear()
+    etcd.write("coordinators/a", "[1]")
+
+    assert watched_updates(keys) == [CoordinatorRemoved("a")]
+    assert snapshot(keys).coordinators == ()
+
+
+def test_an_unreadable_instruction_is_for_no_generation_and_can_be_replaced() -> None:
+    etcd, keys = run_of_generation_1()
+    revision = etcd.entries["/everstep/run/generation"].mod_revision
+    entry = etcd.write("instructions/stop", "[]")
+    instruction = Instruction("stop", 0, "", entry.mod_revision)
+
+    assert snapshot(keys).instructions == (instruction,)
+    assert instruction in watched_updates(keys)
+
+    keys.instruct(Instruct("stop", 1, "lost b", revision, replaces=instruction.revision))
+    [new_instruction] = snapshot(keys).instructions
+    assert new_instruction.reason == "lost b", "coordinators would never be able to instruct again"
+
+
+def test_a_removed_instruction_can_be_put_again() -> None:
+    etcd, keys = run_of_generation_1()
+    etcd.write("instructions/stop", instruction_value(1, "lost b"))
+    snapshot(keys)
+    etcd.changes.clear()
+    etcd.remove("instructions/stop")
+
+    assert watched_updates(keys) == [Instruction("stop", 0, "", 0)]
+
+
+@pytest.mark.parametrize("value", ["{}", "x", '{"number": "1", "members": [], "store": "a:1"}'])
+def test_an_unreadable_generation_is_reported_until_it_can_be_read(value: str) -> None:
+    etcd, keys = run_of_generation_1()
+    assert not snapshot(keys).unreadable
+    etcd.changes.clear()
+
+    etcd.write("generation", value)
+    assert watched_updates(keys) == [UnreadableKeys(generation=True)]
+
+    unreadable_snapshot = snapshot(keys)
+    assert unreadable_snapshot.unreadable == UnreadableKeys(generation=True)
+    assert unreadable_snapshot.generation is None
+
+    etcd.changes.clear()
+    entry = etcd.write("generation", generation_value(GENERATION))
+    assert watched_updates(keys) == [
+        GenerationPut(GENERATION, entry.mod_revision),
+        UnreadableKeys(),
+    ]
+
+
+def test_an_unreadable_commit_is_reported_until_it_can_be_read() -> None:
+    etcd, keys = run_of_generation_1()
+    etcd.write("committed", "x")
+    assert snapshot(keys).unreadable == UnreadableKeys(committed=True)
+
+    etcd.changes.clear()
+    etcd.write("committed", '{"agreed_generation": 1, "step": 8, "generation": 1, "new": null}')
+    assert watched_updates(keys) == [StepProgress(1, 8), UnreadableKeys()]
+
+
+@pytest.mark.parametrize("key", ["generation", "committed"])
+def test_an_unreadable_key_of_the_group_that_is_removed_is_read_again_at_once(key: str) -> None:
+    etcd, keys = run_of_generation_1()
+    etcd.write(key, "x")
+    assert snapshot(keys).unreadable
+    etcd.changes.clear()
+    etcd.remove(key)
+
+    assert list(keys.follow()) == [], "the watch ends without an error"
+    assert not snapshot(keys).unreadable
+
+
+@pytest.mark.parametrize("key", ["generation", "committed"])
+def test_no_step_is_committed_over_a_key_that_cannot_be_read(key: str) -> None:
+    etcd, keys = run_of_generation_1()
+    etcd.write(key, "x")
+
+    with pytest.raises(UnreadableKeyError, match=f"/everstep/run/{key} in etcd cannot be read"):
+        keys.commit(1, StepProgress(1, 8))
+    assert etcd.entries[f"/everstep/run/{key}"].value == "x"
+
+
+def test_an_outcome_is_announced_once_the_generation_can_be_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    etcd, keys = run_of_generation_1()
+    etcd.write("generation", "x")
+    pauses = iter([lambda: None, lambda: etcd.write("generation", generation_value(GENERATION))])
+    monkeypatch.setattr(run_keys.time, "sleep", lambda _: next(pauses)())
+    outcome = RunEnded(finished=True, reason="done")
+
+    assert keys.put_outcome(outcome, 1)
+
+    assert etcd.entries["/everstep/run/ended"].value == outcome_value(outcome)
+    assert len(errors(caplog)) == 1
+
+
+def test_an_unreadable_outcome_does_not_end_the_run() -> None:
+    etcd, keys = run_of_generation_1()
+    snapshot(keys)
+    etcd.changes.clear()
+    etcd.write("ended", '{"finished": "yes"}')
+
+    assert watched_updates(keys) == []
+    assert not any(isinstance(update, RunEnded) for update in keys.read())
+
+
+# --- an etcd that was replaced ---
+
+
+@pytest.mark.parametrize(
+    ("cluster", "revision_change", "is_replaced"),
+    [("1", 5, False), ("2", 5, True), ("1", -1, True), ("2", -1, True)],
+)
+def test_a_store_with_another_cluster_or_an_earlier_revision_replaces_the_former_one(
+    cluster: str, revision_change: int, is_replaced: bool
+) -> None:
+    etcd, keys = run_of_generation_1()
+    etcd.cluster = "1"
+    assert not snapshot(keys).is_replaced, "there is no former one"
+    etcd.cluster, etcd.revision = cluster, etcd.revision + revision_change
+
+    assert snapshot(keys).is_replaced == is_replaced
+    assert not snapshot(keys).is_replaced, "it is reported once"
+
+
+@pytest.mark.parametrize("cluster", ["1", "2"])
+def test_the_end_of_a_run_is_received_although_etcd_was_wiped_since(cluster: str) -> None:
+    etcd, keys = run_of_generation_1()
+    etcd.cluster, etcd.revision = "1", 100
+    snapshot(keys)
+    etcd.cluster, etcd.revision = cluster, 10
+    etcd.entries.clear()
+    snapshot(keys)
+    outcome = RunEnded(finished=False, reason="given up")
+
+    etcd.write("ended", outcome_value(outcome))
+
+    assert outcome in [*keys.read()]
+
+
+def test_a_new_cluster_with_higher_revisions_does_not_repeat_the_end_of_an_earlier_run() -> None:
+    etcd, keys = run_of_generation_1()
+    etcd.cluster = "1"
+    snapshot(keys)
+    etcd.write("ended", outcome_value(RunEnded(finished=True, reason="done")))
+    etcd.cluster = "2"
+
+    assert not any(isinstance(update, RunEnded) for update in keys.read())
+
+
+class InterruptedWatch(Connection):
+    """A watch that counts its interruptions."""
+
+    def __init__(self) -> None:
+        super().__init__(Target("a", "127.0.0.1", 1), None, 1.0)
+        self.interruptions = 0
+
+    def interrupt(self) -> None:
+        self.interruptions += 1
+
+
+def test_a_watch_ends_as_soon_as_any_request_is_answered_by_another_cluster() -> None:
+    etcd, keys = run_of_generation_1()
+    etcd.cluster = "1"
+    snapshot(keys)
+    watch = InterruptedWatch()
+    keys._open(watch)
+    keys.watch_all(watches_all=True)
+    assert watch.interruptions == 0
+
+    etcd.cluster = "2"  # a renewal of the lease
+
+    keys.watch_all(watches_all=True)
+    assert watch.interruptions == 1, "a watch of the former cluster is silent for up to 2 min"

@@ -26,6 +26,7 @@ from everstep.elastic.membership.events import (
     Superseded,
     Tick,
     Unreachable,
+    UnreadableKeys,
     Withdraw,
     Withdrawn,
 )
@@ -567,6 +568,129 @@ def test_numbers_keep_growing_after_etcd_has_lost_all_data() -> None:
     assert core.handle(Tick(), 99) == [Propose(8, ("a2", "b2"), 0)]
 
 
+GENERATION_UNKNOWN = UnreadableKeys(generation=True)
+COMMIT_UNKNOWN = UnreadableKeys(committed=True)
+
+
+@pytest.mark.parametrize("unreadable", [GENERATION_UNKNOWN, COMMIT_UNKNOWN])
+def test_a_group_continues_and_admits_no_joiner_while_a_key_cannot_be_read(
+    unreadable: UnreadableKeys,
+) -> None:
+    core = training_agent("a", "b")
+
+    assert core.handle(unreadable, 1) == []
+    assert core.handle(MemberPut(member("c")), 2) == [], "the next group could not form"
+    assert core.handle(Tick(), 99) == []
+
+    assert core.handle(UnreadableKeys(), 100) == [Regroup("c joins")]
+
+
+def test_a_loss_stops_the_workers_although_a_key_cannot_be_read() -> None:
+    core = training_agent("a", "b")
+    core.handle(GENERATION_UNKNOWN, 1)
+
+    assert core.handle(MemberRemoved("b"), 2) == [Stop("lost b")]
+
+
+@pytest.mark.parametrize("unreadable", [GENERATION_UNKNOWN, COMMIT_UNKNOWN])
+def test_no_generation_is_proposed_while_a_key_cannot_be_read(unreadable: UnreadableKeys) -> None:
+    core = agent(member("a", order=1), member("b", order=2), member("c", order=3))
+    core.handle(unreadable, 0)
+
+    assert core.handle(Ready(), 1) == [Announce(0, leaving=False)]
+    assert core.handle(Tick(), 99) == []
+
+    assert core.handle(UnreadableKeys(), 100) == [Propose(1, ("a", "b", "c"), 0)]
+
+
+@pytest.mark.parametrize("unreadable", [GENERATION_UNKNOWN, COMMIT_UNKNOWN])
+def test_no_generation_begins_while_a_key_cannot_be_read(unreadable: UnreadableKeys) -> None:
+    core = agent(member("a", order=1), member("b", order=2))
+    core.handle(Ready(), 0)
+    core.handle(unreadable, 1)
+    generation = Generation(1, ("a", "b"))
+
+    assert core.handle(GenerationPut(generation, 9), 2) == [], "its workers need the newest commit"
+
+    assert core.handle(UnreadableKeys(), 3) == [Begin(generation, 0)]
+
+
+def test_an_agent_does_not_register_while_a_key_cannot_be_read() -> None:
+    core = Membership(GroupLimits(max_members=3))
+    core.handle(MembershipSnapshot((), None, 9, unreadable=GENERATION_UNKNOWN), 0)
+
+    assert core.handle(Ready(), 0) == []
+    assert core.handle(MembershipSnapshot((), None, 0), 1) == [Register(0)]
+
+
+def test_a_lapsed_key_is_restored_once_the_generation_is_known() -> None:
+    core = training_agent("a", "b")
+    core.handle(GENERATION_UNKNOWN, 1)
+
+    assert core.handle(LeaseLapsed(), 2) == [], "the request would fail, and the workers stop"
+
+    restored_group = Generation(5, ("a", "b"), "10.0.0.1:1")
+    core.handle(GenerationPut(restored_group, 12), 3)
+    assert core.handle(UnreadableKeys(), 3) == [Reclaim("a", 4, leaving=False, revision=12)]
+
+
+def test_a_snapshot_with_an_unknown_generation_does_not_count_as_a_wiped_etcd() -> None:
+    core = training_agent("a", "b")
+    members = (member("a", 4), member("b", 4))
+    snapshot = MembershipSnapshot(members, None, 9, unreadable=GENERATION_UNKNOWN)
+
+    assert core.handle(snapshot, 1) == []
+
+    assert core.view.revision == 5
+
+
+def test_after_an_unreadable_generation_was_removed_the_group_changes_after_a_step() -> None:
+    """Without the key the group can commit nothing, and fence nobody."""
+    core = training_agent("a", "b")
+    core.handle(GENERATION_UNKNOWN, 1)
+    members = (member("a", 4, order=1), member("b", 4, order=2))
+
+    assert core.handle(MembershipSnapshot(members, None, 0), 2) == [
+        Regroup("etcd has no generation")
+    ]
+
+    core.handle(Ready(), 3)
+    assert core.handle(MemberPut(member("b", 5, order=2)), 4) == [Propose(6, ("a", "b"), 0)]
+
+
+def test_a_proposal_that_an_unreadable_generation_has_replaced_is_repeated() -> None:
+    core = agent(member("a", order=1), member("b", order=2), member("c", order=3))
+    proposal = Propose(1, ("a", "b", "c"), 0)
+    assert proposal in core.handle(Ready(), 0)
+    core.handle(GENERATION_UNKNOWN, 1)
+    members = tuple(core.members.values())
+
+    assert core.handle(MembershipSnapshot(members, None, 0), 2) == [proposal]
+
+
+def test_a_proposal_is_repeated_in_another_etcd_even_at_the_same_revision() -> None:
+    """A group of the same size that others form in a new etcd often has the same revision."""
+    previous_generation = Generation(5, ("a", "lost"))
+    members = (member("a", 5, order=1), member("b", 5, order=2))
+    core = agent(*members, generation=previous_generation)
+    assert Propose(6, ("a", "b"), 5) in core.handle(Ready(), 0)
+    core.handle(MembershipSnapshot(members, Generation(7, ("z",)), 5, is_replaced=True), 1)
+
+    assert core.handle(Tick(), 99) == [Propose(8, ("a", "b"), 5)]
+
+
+def test_a_forged_generation_costs_one_regroup() -> None:
+    core = training_agent("a", "b")
+    forged_generation = Generation(999, ("nobody-1",), "10.0.0.66:4444")
+
+    assert core.handle(GenerationPut(forged_generation, 6), 1) == [
+        Stop("generation 999 has replaced 5")
+    ]
+    core.handle(Ready(), 2)
+    core.handle(MemberPut(member("b", 999)), 3)
+    assert core.handle(Tick(), 99) == [Propose(1000, ("a", "b"), 6)]
+
+
 def test_the_end_of_the_run_is_reported_once() -> None:
     core = training_agent("a", "b")
     outcome = RunEnded(finished=True, reason="done")
@@ -620,6 +744,55 @@ def test_training_continues_after_etcd_was_wiped_or_restored(
         for _ in range(4):
             world.calm()
         assert world.step > initial_step, f"seed {seed}: no worker trains"
+
+
+@pytest.mark.parametrize("coordinators", COORDINATORS)
+@pytest.mark.parametrize("min_members", [1, 2])
+def test_no_group_forms_while_a_key_cannot_be_read_and_training_continues_after_its_repair(
+    coordinators: int, min_members: int
+) -> None:
+    for seed in schedules(coordinators, 6):
+        world = World(seed, nodes=4, min_members=min_members, coordinators=coordinators)
+        for _ in range(MOVES):
+            was_damaged = world.etcd.unreadable.generation
+            generations = len(world.etcd.agreed_generations)
+            world.move()
+            is_new = len(world.etcd.agreed_generations) > generations
+            assert not (was_damaged and is_new), f"seed {seed}: it replaces an unknown generation"
+            check_invariants(world, seed)
+            if world.random.random() < 0.03:
+                world.etcd.damage(world.random.choice(["generation", "committed"]))
+            if world.random.random() < 0.03:
+                world.repair_keys()
+        while sum(not agent.leave_requested for agent in world.alive()) < min_members:
+            world.spawn()
+        initial_step = world.step
+        world.calm()
+        check_invariants(world, seed)
+        assert world.step > initial_step, f"seed {seed}: no worker trains"
+
+
+@pytest.mark.parametrize("coordinators", [0, 2])
+@pytest.mark.parametrize("name", ["generation", "committed"])
+def test_a_key_that_cannot_be_read_alone_changes_no_group(name: str, coordinators: int) -> None:
+    for seed in range(10):
+        world = World(seed, nodes=4, min_members=1, coordinators=coordinators)
+        world.calm()
+        generation_count, step = len(world.etcd.agreed_generations), world.step
+        world.etcd.damage(name)
+        world.spawn()  # a joiner
+        for _ in range(200):
+            world.deliver(world.random.choice(world.agents), world.random.randint(1, 3))
+            world.advance(0.1)
+            world.train()
+        assert world.step > step, f"seed {seed}: the group trains"
+        assert len(world.etcd.agreed_generations) == generation_count, f"seed {seed}"
+        step = world.step
+
+        world.calm()
+
+        assert world.committed.get(world.step), f"seed {seed}: commits continue"
+        assert world.step > step
 
 
 def test_a_joiner_after_a_stop_does_not_let_workers_finish_the_step() -> None:
