@@ -5,12 +5,13 @@ namespaces and labels; `python -m components.platform.operator_objects` writes t
 manifests/monitoring/operator.yaml.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from components.config.faults import ConfigFault
 from components.platform import elastic_controller
 from components.platform.manifests import FOLDER
 from components.platform.observability import NAME as EXPORTER
@@ -20,6 +21,7 @@ from everstep.catalog.names import JOB_NAMESPACE, SYSTEM_NAMESPACE
 RULES = FOLDER / "monitoring" / "rules.yaml"
 MANIFEST = FOLDER / "monitoring" / "operator.yaml"
 API_VERSION = "monitoring.coreos.com/v1"
+KINDS = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
 NAME = "everstep"
 HEAD = """\
 # Objects for a Prometheus operator: monitors, recording rules and alerts. Generated from rules.yaml by
@@ -57,6 +59,26 @@ class Prices:
     fixed_per_hour: float
     gpu_node_per_hour: float
     budget_per_month: float | None = None
+
+
+def missing_kinds(resources: Mapping[str, Any]) -> list[str]:
+    """Return the kinds that a cluster does not serve.
+
+    Args:
+        resources: the API server's list of the resources of API_VERSION; empty if it has none.
+    """
+    served = {resource["kind"] for resource in resources.get("resources") or ()}
+    return [kind for kind in KINDS if kind not in served]
+
+
+def operator_fault(missing: Sequence[str]) -> ConfigFault:
+    """Return the fault of a stack whose cluster lacks kinds of the operator."""
+    return ConfigFault(
+        "platform.monitoring.kind",
+        "operator",
+        f"needs a Prometheus operator, and the cluster does not serve {', '.join(missing)} of {API_VERSION}",
+        "install one first, such as the chart kube-prometheus-stack, or set the key to none",
+    )
 
 
 def worker_monitor(scraping: Scraping) -> Json:
