@@ -15,7 +15,13 @@ from components.config.faults import ConfigFault
 from components.platform import elastic_controller
 from components.platform.manifests import FOLDER
 from components.platform.observability import NAME as EXPORTER
-from components.platform.pods import MAX_PROCESSES_PER_POD, PART_OF, WORKER, labels
+from components.platform.pods import (
+    DATA_PREPARATION,
+    MAX_PROCESSES_PER_POD,
+    PART_OF,
+    WORKER,
+    labels,
+)
 from everstep.catalog.names import JOB_NAMESPACE, SYSTEM_NAMESPACE
 
 RULES = FOLDER / "monitoring" / "rules.yaml"
@@ -93,6 +99,17 @@ def worker_monitor(scraping: Scraping) -> Json:
     )
 
 
+def data_monitor(scraping: Scraping) -> Json:
+    """Return the PodMonitor of the Job that copies the data set."""
+    endpoint = {"port": "metrics", **_interval(scraping)}
+    return _object(
+        "PodMonitor",
+        f"{NAME}-data",
+        scraping.labels,
+        {"selector": {"matchLabels": DATA_PREPARATION}, "podMetricsEndpoints": [endpoint]},
+    )
+
+
 def controller_monitor(scraping: Scraping) -> Json:
     """Return the PodMonitor of the controller, whose label `namespace` is the job's namespace."""
     endpoint = {"port": "metrics", "honorLabels": True, **_interval(scraping)}
@@ -145,6 +162,7 @@ def manifest() -> str:
     scraping = Scraping(labels={"release": "kube-prometheus-stack"})
     resources = [
         (worker_monitor(scraping), JOB_NAMESPACE),
+        (data_monitor(scraping), JOB_NAMESPACE),
         (controller_monitor(scraping), JOB_NAMESPACE),
         (gpu_monitor(scraping), SYSTEM_NAMESPACE),
         (rules(scraping.labels), JOB_NAMESPACE),

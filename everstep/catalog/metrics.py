@@ -119,6 +119,38 @@ CHECKPOINT_FAILURES = Metric(
     "Checkpoints that failed or took longer than a minute.",
 )
 
+# --- Data preparation
+STAGING_LISTED_FILES = Metric(
+    "everstep_staging_listed_files",
+    Kind.GAUGE,
+    "Files of the source that were listed so far; the listing ends before the copy begins.",
+)
+STAGING_PLANNED_FILES = Metric(
+    "everstep_staging_planned_files",
+    Kind.GAUGE,
+    "Files of the source; 0 before the listing has ended.",
+)
+STAGING_PLANNED_BYTES = Metric(
+    "everstep_staging_planned_bytes",
+    Kind.GAUGE,
+    "Bytes of the source; 0 before the listing has ended.",
+)
+STAGING_FILES = Metric(
+    "everstep_staging_files",
+    Kind.GAUGE,
+    "Files on the volume that are complete, those of earlier attempts included.",
+)
+STAGING_BYTES = Metric(
+    "everstep_staging_bytes",
+    Kind.GAUGE,
+    "Bytes on the volume, of complete files and of files that are being copied.",
+)
+STAGING_FAILED_FILES = Metric(
+    "everstep_staging_failed_files",
+    Kind.GAUGE,
+    "Files that this attempt could not copy.",
+)
+
 # --- Controller
 JOBS = Metric("elasticjob_jobs", Kind.GAUGE, "Jobs with a condition that is True.", ("condition",))
 CONDITION = Metric(
@@ -235,6 +267,18 @@ EXPORTERS = (
             CHECKPOINT_WRITE,
             CHECKPOINT_BYTES,
             CHECKPOINT_FAILURES,
+        ),
+    ),
+    Exporter(
+        "Data preparation: the Job `prepare-DATASET` while it copies a data set with `data.source`, on port 9464",
+        (),
+        (
+            STAGING_LISTED_FILES,
+            STAGING_PLANNED_FILES,
+            STAGING_PLANNED_BYTES,
+            STAGING_FILES,
+            STAGING_BYTES,
+            STAGING_FAILED_FILES,
         ),
     ),
     Exporter(
