@@ -10,7 +10,10 @@ from html import escape
 
 WIDTH, HEIGHT = 960, 540
 LEFT, RIGHT, TOP, BOTTOM = 90, 30, 104, 60
-COLOURS = ("#2563eb", "#16a34a", "#ea580c", "#9333ea", "#0f172a", "#db2777", "#0891b2")
+COLOURS = (
+    "#2563eb", "#16a34a", "#ea580c", "#9333ea", "#0f172a", "#db2777", "#0891b2", "#ca8a04", "#64748b", "#dc2626",
+    "#84cc16",
+)  # fmt: skip
 STYLE = """
     .page { fill: #ffffff; }
     .grid { stroke: #e2e8f0; }

@@ -65,7 +65,7 @@ def test_the_legend_of_a_narrow_chart_has_several_rows() -> None:
 
     positions = [chart.legend_position(number) for number in range(4)]
 
-    assert len({x for x, _ in positions}) == 1
+    assert len({y for _, y in positions}) == 2
     assert len(set(positions)) == 4, "entries must not overlap"
 
 
