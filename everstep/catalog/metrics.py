@@ -226,6 +226,13 @@ RECONCILE_ERRORS = Metric(
     Kind.COUNTER,
     "Reconcile passes that ended in an error.",
 )
+ETCD_CERTIFICATE = Metric(
+    "everstep_etcd_certificate_expiry_timestamp_seconds",
+    Kind.GAUGE,
+    "Unix time at which the certificate of the job's etcd expires, read once an hour; only with "
+    "`etcd.authentication: users`.",
+    ("namespace", JOB),
+)
 LEADER = Metric("elasticjob_leader", Kind.GAUGE, "1 while this controller is the leader.")
 
 # --- DCGM exporter
@@ -299,6 +306,7 @@ EXPORTERS = (
             RESTARTS,
             RECONCILE_SECONDS,
             RECONCILE_ERRORS,
+            ETCD_CERTIFICATE,
             LEADER,
         ),
     ),

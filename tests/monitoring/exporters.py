@@ -5,6 +5,7 @@ The tests of the queries use them, and docs/images/dashboards.py.
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +24,7 @@ from tests.processes import free_ports
 from trainer.staging_metrics import StagingMetrics
 
 PASS_SECONDS = 0.2
+YEAR_SECONDS = 365 * 86400
 JOB = "training"
 WORKERS = 2
 SPENDING = {"budgetUsd": 100, "pools": [{"capacity": "spot", "usdPerHour": 1.25}]}
@@ -93,6 +95,9 @@ def controller(states: Iterator[Sequence[Pod]], replicas: int) -> Iterator[int]:
     """
     metrics, stop = Metrics(), threading.Event()
     metrics.leader.set(1)
+    metrics.certificate_expiry.labels("ns", JOB).set(
+        time.time() + 10 * YEAR_SECONDS
+    )  # this etcd has no TLS
     server = serve(metrics, 0, lambda: True)
     passes = threading.Thread(target=_reconcile, args=(metrics, states, replicas, stop))
     passes.start()
