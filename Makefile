@@ -79,10 +79,10 @@ notebooks: .venv/.notebooks .venv/.aws .venv/.azure  ## Add what the notebooks o
 test-staging: .venv/.development build/servers/minio build/servers/node_modules  ## Run the tests of data staging against MinIO and Azurite, built on the first run (Go, npm)
 	.venv/bin/pytest tests/everstep/staging
 
-test-trackers: trackers .venv/.development  ## Run the tests of `everstep report --mlflow` and `--wandb` with the real clients
-	.venv/bin/pytest tests/everstep/cli/report/test_mlflow_export.py tests/everstep/cli/report/test_wandb_export.py
+test-trackers: trackers .venv/.development  ## Run the tests of `everstep report --mlflow`, `--wandb` and `--tensorboard` with the real clients
+	.venv/bin/pytest $(addprefix tests/everstep/cli/report/test_,mlflow_export.py wandb_export.py tensorboard.py)
 
-trackers: .venv/.trackers  ## Add what `everstep report --mlflow` and `--wandb` need
+trackers: .venv/.trackers  ## Add what `everstep report --mlflow` and `--wandb` need, and TensorBoard
 
 build/servers/minio:
 	GOBIN=$(CURDIR)/build/servers go install github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c

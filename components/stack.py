@@ -135,6 +135,7 @@ class TrainingStack(Component):
                 rules=job_rules(
                     with_controller=not self._upstream,
                     with_etcd_users=self._args.config.etcd.has_users,
+                    with_staging=bool(self._args.config.data.source),
                     store_readers=self._store_readers,
                 ),
             ),

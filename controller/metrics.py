@@ -42,6 +42,7 @@ class Metrics:
         self.restarts = self._make(Counter, metrics.RESTARTS)
         self.passes = self._make(Histogram, metrics.RECONCILE_SECONDS)
         self.errors = self._make(Counter, metrics.RECONCILE_ERRORS)
+        self.certificate_expiry = self._make(Gauge, metrics.ETCD_CERTIFICATE)
         self.leader = self._make(Gauge, metrics.LEADER)
         self._conditions: dict[tuple[str, str], frozenset[str]] = {}
         self._zones: dict[tuple[str, str], str] = {}
@@ -124,7 +125,7 @@ class Metrics:
         self.moves.remove(*key)
         for gauge in (
             self.replicas, self.min_replicas, self.desired_workers, self.running_workers,
-            self.spent_usd, self.budget, self.on_demand,
+            self.spent_usd, self.budget, self.on_demand, self.certificate_expiry,
         ):  # fmt: skip
             gauge.remove(*key)
         for kind in ConditionType:

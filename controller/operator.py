@@ -6,6 +6,7 @@ the user's objects. Every event about a job, one of its pods or a node queues th
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 import kopf
 from kubernetes import client
 
+from controller import etcd_certificate
 from controller.objects import Node, read_node
 from controller.reconcile import Key, Reconciler, RetryError
 from controller.workqueue import WorkQueue
@@ -30,6 +32,7 @@ log = logging.getLogger(__name__)
 
 PARALLEL_PASSES = 4
 RESYNC_SECONDS = 60.0  # every job is queued this often even without an event
+CERTIFICATE_SECONDS = 3600.0  # etcd logs each handshake without a certificate
 HEARTBEAT_SECONDS = 5.0
 HANG_SECONDS = 120.0  # an event loop without a heartbeat for this long hangs
 
@@ -44,6 +47,7 @@ class Operator:
     queue: WorkQueue[Key] = field(default_factory=WorkQueue)
     jobs: set[Key] = field(default_factory=set)
     nodes: dict[str, Node] = field(default_factory=dict)
+    tls_endpoints: dict[Key, tuple[str, int]] = field(default_factory=dict)
     heartbeat: float = field(default_factory=time.monotonic)
 
     def alive(self) -> bool:
@@ -57,7 +61,10 @@ class Operator:
     async def run(self, stop: asyncio.Event) -> None:
         """Watch and reconcile until `stop` is set or the process is terminated."""
         tasks = [asyncio.create_task(self._work()) for _ in range(PARALLEL_PASSES)]
-        tasks.append(asyncio.create_task(self._resync()))
+        tasks += [
+            asyncio.create_task(self._resync()),
+            asyncio.create_task(self.read_certificates()),
+        ]
         try:
             await kopf.operator(
                 registry=self._registry(),
@@ -108,13 +115,17 @@ class Operator:
         name: str | None,
         namespace: str | None,
         type: str | None,  # noqa: A002  (kopf's name)
+        spec: Mapping[str, Any],
         **_: object,
     ) -> None:
         key = (namespace or "", name or "")
+        self.tls_endpoints.pop(key, None)
         if type == "DELETED":
             self.jobs.discard(key)
         else:
             self.jobs.add(key)
+            if (endpoint := etcd_certificate.tls_endpoint(spec)) is not None:
+                self.tls_endpoints[key] = endpoint
         self.queue.add(key)
 
     async def _pod_changed(
@@ -170,6 +181,25 @@ class Operator:
                 for key in self.jobs:
                     self.queue.add(key)
             await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    async def read_certificates(self) -> None:
+        """Export when the certificate of each job's etcd expires; read it again after an hour."""
+        due: dict[Key, float] = {}
+        while True:
+            for key, endpoint in list(self.tls_endpoints.items()):
+                if time.monotonic() >= due.get(key, -math.inf):
+                    due[key] = time.monotonic() + CERTIFICATE_SECONDS
+                    await self._read_certificate(key, *endpoint)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    async def _read_certificate(self, key: Key, host: str, port: int) -> None:
+        try:
+            expiry = await asyncio.to_thread(etcd_certificate.expiry, host, port)
+        except (OSError, ValueError) as error:
+            log.warning("%s/%s: the certificate of etcd cannot be read: %s", *key, error)
+            return
+        if key in self.tls_endpoints:  # not deleted meanwhile
+            self.reconciler.metrics.certificate_expiry.labels(*key).set(expiry)
 
 
 def _settings() -> kopf.OperatorSettings:

@@ -1,4 +1,4 @@
-"""Copy of a data set to the volume before its preparation, with progress in the log of the pod.
+"""Copy of a data set to the volume before its preparation, with progress in the log of the pod and as metrics.
 
 The copy continues where an earlier attempt ended. The newest line of the log is what `everstep follow` shows while
 the job waits for its data.
@@ -13,25 +13,33 @@ from everstep.staging.copier import Progress
 from everstep.staging.sources.location import open_source
 from everstep.staging.stage import Observer, Options, Plan
 from everstep.staging.stage import stage as copy
+from trainer.staging_metrics import StagingMetrics, serve_if_configured
 
 SECONDS_BETWEEN_NOTES = 5.0
 GIGABYTE = 1e9
 
 
 class Notes(Observer):
-    """Notes about a run, at most one every few seconds."""
+    """Notes about a run, at most one every few seconds, and its metrics.
 
-    def __init__(self, step: Step) -> None:
-        self._step = step
+    Args:
+        step: receiver of the notes.
+        metrics: metrics, which every report updates.
+    """
+
+    def __init__(self, step: Step, metrics: StagingMetrics) -> None:
+        self._step, self._metrics = step, metrics
         self._noted_at = float("-inf")
         self._files = self._bytes = 0
 
     def report_listing(self, files: int) -> None:
         """Record the number of files listed so far."""
+        self._metrics.report_listing(files)
         self._note(f"listing the source: {files:,} files")
 
     def report_plan(self, plan: Plan) -> None:
         """Record the plan."""
+        self._metrics.report_plan(plan)
         self._files = plan.to_copy.files + plan.to_check.files
         self._bytes = plan.to_copy.bytes + plan.to_check.bytes
         free = plan.free_bytes / GIGABYTE
@@ -41,6 +49,7 @@ class Notes(Observer):
 
     def report_progress(self, progress: Progress) -> None:
         """Record the progress."""
+        self._metrics.report_progress(progress)
         share = progress.bytes / self._bytes if self._bytes else 1.0
         self._note(
             f"{_amount(progress.files, progress.bytes)} of {_amount(self._files, self._bytes)}: {share:.0%}"
@@ -60,8 +69,9 @@ def stage(location: str, folder: Path, display: Display) -> None:
         EverstepError: the source cannot be read, a file is damaged, or the volume is too small.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with display.step(f"Staging {location} to {folder}") as step:
-        copy(open_source(location), folder, Options(), Notes(step))
+    metrics = StagingMetrics()
+    with serve_if_configured(metrics), display.step(f"Staging {location} to {folder}") as step:
+        copy(open_source(location), folder, Options(), Notes(step, metrics))
 
 
 def _amount(files: int, size: int) -> str:

@@ -25,6 +25,24 @@ for a Prometheus operator. The label `elasticjob` is the name of the job. The pu
 (`controller.kind: upstream`) exports none of the controller's metrics below; alerts that need them stay silent.
 """
 
+DASHBOARD_PICTURES = """
+## Dashboards
+
+The files of [manifests/monitoring/dashboards](../manifests/monitoring/dashboards) are dashboards of Grafana;
+[operations.md](operations.md#set-up-monitoring) says how to load them. Grafana's license is the AGPL, so the project
+neither contains nor runs it: tests compare the files with Grafana's schema and evaluate every query in a real
+Prometheus, and `python -m docs.images.dashboards` draws these pictures. It evaluates the queries of all panels over a
+run of seven minutes and draws the results at the panels' places; series that are always 0 are left out where series
+are stacked. The run has two workers on one machine, one of which was killed four times: the dashed lines. The
+controller's pods follow these losses, and the GPU is simulated: its utilization is the workers' processor time.
+
+![The dashboard of a run](images/everstep-run.svg)
+
+![The dashboard of nodes and GPUs](images/everstep-gpus.svg)
+
+![The dashboard of the controller](images/everstep-controller.svg)
+"""
+
 ALERTS = """
 ## Alerts
 
@@ -47,7 +65,7 @@ def page() -> str:
     rules = read_rules()
     alerts = "\n".join(_alert(rule) for rule in rules if "alert" in rule)
     recording = "\n".join(_recording_rule(rule) for rule in rules if "record" in rule)
-    return f"{HEAD}{''.join(map(_section, EXPORTERS))}{RECORDING}{recording}\n{ALERTS}{alerts}\n"
+    return f"{HEAD}{''.join(map(_section, EXPORTERS))}{RECORDING}{recording}\n{ALERTS}{alerts}\n{DASHBOARD_PICTURES}"
 
 
 def read_rules() -> list[dict[str, Any]]:

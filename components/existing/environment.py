@@ -11,6 +11,7 @@ from components.config import (
 from components.existing.claim import claim
 from components.existing.cluster import ExistingCluster, ExistingClusterArgs, read_kubeconfig
 from components.existing.hostpath import host_path
+from components.existing.operator import require_operator
 from components.interface import Cluster, Environment, VolumeSource
 
 
@@ -18,10 +19,13 @@ def declare_existing(config: StackConfig) -> Environment:
     """Return the environment of the cluster that the stack file or $KUBECONFIG names.
 
     Raises:
-        ConfigurationError: no kubeconfig is named, or it cannot be used.
+        ConfigurationError: no kubeconfig is named, it cannot be used, or the cluster lacks the Prometheus
+            operator of `platform.monitoring`.
     """
     cluster_config = as_kind(config.cluster, ExistingClusterConfig)
-    args = ExistingClusterArgs(config=cluster_config, kubeconfig=read_kubeconfig(cluster_config))
+    kubeconfig = read_kubeconfig(cluster_config)
+    require_operator(config, kubeconfig)
+    args = ExistingClusterArgs(config=cluster_config, kubeconfig=kubeconfig)
     cluster = ExistingCluster("cluster", args).cluster
     return Environment(cluster=cluster, volume=volume_source(config.storage, cluster))
 

@@ -27,7 +27,12 @@ from components.platform.pods import (
     pod_security,
     tolerations,
 )
-from everstep.catalog.names import MOUNT, PLATFORM_PRIORITY_CLASS
+from everstep.catalog.names import (
+    METRICS_PORT_VARIABLE,
+    MOUNT,
+    PLATFORM_PRIORITY_CLASS,
+    WORKER_METRICS_PORT,
+)
 
 RETRIES = 3
 DEADLINE_SECONDS = 3600
@@ -36,6 +41,7 @@ STAGING_SECONDS = 12 * 3600
 """Deadline of a Job that copies a data set first: 150 GB at 5 MB/s take 8 hours."""
 
 STAGING_TIMEOUT = "12h30m"
+_SCRAPING = {"prometheus.io/scrape": "true", "prometheus.io/port": str(WORKER_METRICS_PORT)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +90,8 @@ class DataPrep(Component):
                 active_deadline_seconds=STAGING_SECONDS if source else DEADLINE_SECONDS,
                 template=core.v1.PodTemplateSpecArgs(
                     metadata=meta.v1.ObjectMetaArgs(
-                        labels={**DATA_PREPARATION, **args.storage.pod_labels}
+                        labels={**DATA_PREPARATION, **args.storage.pod_labels},
+                        annotations=_SCRAPING if source else None,
                     ),
                     spec=self._pod(args, account),
                 ),
@@ -133,7 +140,8 @@ class DataPrep(Component):
             image_pull_policy=PULL_POLICY,
             command=["python3", "-m", "trainer.prepare"],
             args=self._arguments(args.config),
-            env=_variables(args.access),
+            env=_variables(args),
+            ports=_ports(args.config),
             # Libraries of the image write caches.
             security_context=container_security(read_only=False),
             # The end of the log names a bucket that is missing or forbidden; `pulumi up` shows it. Without a source the
@@ -155,7 +163,16 @@ class DataPrep(Component):
         return [*arguments, "--stage", location, "--source", copy]
 
 
-def _variables(access: DataAccess | None) -> list[core.v1.EnvVarArgs] | None:
+def _ports(config: DataConfig) -> list[core.v1.ContainerPortArgs] | None:
+    """Return the port of the metrics of a copy; None without a source, which keeps Jobs of older stacks unchanged."""
+    if not config.source:
+        return None
+    return [core.v1.ContainerPortArgs(name="metrics", container_port=WORKER_METRICS_PORT)]
+
+
+def _variables(args: DataPrepArgs) -> list[core.v1.EnvVarArgs] | None:
     """Return the environment of the container; None if empty, which keeps Jobs of older stacks unchanged."""
-    variables = access.env if access else {}
+    variables = dict(args.access.env) if args.access else {}
+    if args.config.source:
+        variables[METRICS_PORT_VARIABLE] = str(WORKER_METRICS_PORT)
     return [core.v1.EnvVarArgs(name=name, value=value) for name, value in variables.items()] or None

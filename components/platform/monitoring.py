@@ -44,6 +44,8 @@ class Monitoring(Component):
         settings = config.platform.monitoring
         scraping = scraping_of(config)
         self._declare("workers", operator_objects.worker_monitor(scraping), args.namespace)
+        if config.data.source:
+            self._declare("data", operator_objects.data_monitor(scraping), args.namespace)
         if config.controller.kind == "maintained":
             controller = operator_objects.controller_monitor(scraping)
             self._declare("controller", controller, args.namespace)

@@ -128,6 +128,7 @@ def job_rules(
     *,
     with_controller: bool = True,
     with_etcd_users: bool = False,
+    with_staging: bool = False,
     store_readers: Mapping[str, str] | None = None,
 ) -> list[AllowRule]:
     """Return the rules of the namespace of the job.
@@ -135,11 +136,13 @@ def job_rules(
     Args:
         with_controller: whether the controller runs there, and not in the system namespace.
         with_etcd_users: whether a Job creates the credentials of etcd.
+        with_staging: whether a Job copies a data set and exports its progress.
         store_readers: labels of the pods that read an object store; None if none does.
     """
     rules = [
         *_job_rules(),
         *([_credentials_rule()] if with_etcd_users else []),
+        *([_staging_rule()] if with_staging else []),
         *(_source_rules(store_readers) if store_readers else []),
     ]
     return rules if with_controller else [rule for rule in rules if rule.pods != CONTROLLER]
@@ -153,6 +156,17 @@ def _credentials_rule() -> AllowRule:
         egress=True,
         peers=[_all_but_metadata_service()],
         ports=[_tcp(port) for port in API_PORTS],
+    )
+
+
+def _staging_rule() -> AllowRule:
+    """Return the rule of the metrics of the Job that copies a data set."""
+    return AllowRule(
+        name="data-metrics",
+        pods=DATA_PREPARATION,
+        egress=False,
+        peers=[_any_pod()],
+        ports=[_tcp(WORKER_METRICS_PORT)],
     )
 
 

@@ -5,21 +5,29 @@ namespaces and labels; `python -m components.platform.operator_objects` writes t
 manifests/monitoring/operator.yaml.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from components.config.faults import ConfigFault
 from components.platform import elastic_controller
 from components.platform.manifests import FOLDER
 from components.platform.observability import NAME as EXPORTER
-from components.platform.pods import MAX_PROCESSES_PER_POD, PART_OF, WORKER, labels
+from components.platform.pods import (
+    DATA_PREPARATION,
+    MAX_PROCESSES_PER_POD,
+    PART_OF,
+    WORKER,
+    labels,
+)
 from everstep.catalog.names import JOB_NAMESPACE, SYSTEM_NAMESPACE
 
 RULES = FOLDER / "monitoring" / "rules.yaml"
 MANIFEST = FOLDER / "monitoring" / "operator.yaml"
 API_VERSION = "monitoring.coreos.com/v1"
+KINDS = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
 NAME = "everstep"
 HEAD = """\
 # Objects for a Prometheus operator: monitors, recording rules and alerts. Generated from rules.yaml by
@@ -59,6 +67,26 @@ class Prices:
     budget_per_month: float | None = None
 
 
+def missing_kinds(resources: Mapping[str, Any]) -> list[str]:
+    """Return the kinds that a cluster does not serve.
+
+    Args:
+        resources: the API server's list of the resources of API_VERSION; empty if it has none.
+    """
+    served = {resource["kind"] for resource in resources.get("resources") or ()}
+    return [kind for kind in KINDS if kind not in served]
+
+
+def operator_fault(missing: Sequence[str]) -> ConfigFault:
+    """Return the fault of a stack whose cluster lacks kinds of the operator."""
+    return ConfigFault(
+        "platform.monitoring.kind",
+        "operator",
+        f"needs a Prometheus operator, and the cluster does not serve {', '.join(missing)} of {API_VERSION}",
+        "install one first, such as the chart kube-prometheus-stack, or set the key to none",
+    )
+
+
 def worker_monitor(scraping: Scraping) -> Json:
     """Return the PodMonitor of the workers."""
     ports = [f"metrics-{rank}" for rank in range(scraping.processes)]
@@ -68,6 +96,17 @@ def worker_monitor(scraping: Scraping) -> Json:
         f"{NAME}-workers",
         scraping.labels,
         {"selector": {"matchLabels": WORKER}, "podMetricsEndpoints": endpoints},
+    )
+
+
+def data_monitor(scraping: Scraping) -> Json:
+    """Return the PodMonitor of the Job that copies the data set."""
+    endpoint = {"port": "metrics", **_interval(scraping)}
+    return _object(
+        "PodMonitor",
+        f"{NAME}-data",
+        scraping.labels,
+        {"selector": {"matchLabels": DATA_PREPARATION}, "podMetricsEndpoints": [endpoint]},
     )
 
 
@@ -123,6 +162,7 @@ def manifest() -> str:
     scraping = Scraping(labels={"release": "kube-prometheus-stack"})
     resources = [
         (worker_monitor(scraping), JOB_NAMESPACE),
+        (data_monitor(scraping), JOB_NAMESPACE),
         (controller_monitor(scraping), JOB_NAMESPACE),
         (gpu_monitor(scraping), SYSTEM_NAMESPACE),
         (rules(scraping.labels), JOB_NAMESPACE),

@@ -119,6 +119,38 @@ CHECKPOINT_FAILURES = Metric(
     "Checkpoints that failed or took longer than a minute.",
 )
 
+# --- Data preparation
+STAGING_LISTED_FILES = Metric(
+    "everstep_staging_listed_files",
+    Kind.GAUGE,
+    "Files of the source that were listed so far; the listing ends before the copy begins.",
+)
+STAGING_PLANNED_FILES = Metric(
+    "everstep_staging_planned_files",
+    Kind.GAUGE,
+    "Files of the source; 0 before the listing has ended.",
+)
+STAGING_PLANNED_BYTES = Metric(
+    "everstep_staging_planned_bytes",
+    Kind.GAUGE,
+    "Bytes of the source; 0 before the listing has ended.",
+)
+STAGING_FILES = Metric(
+    "everstep_staging_files",
+    Kind.GAUGE,
+    "Files on the volume that are complete, those of earlier attempts included.",
+)
+STAGING_BYTES = Metric(
+    "everstep_staging_bytes",
+    Kind.GAUGE,
+    "Bytes on the volume, of complete files and of files that are being copied.",
+)
+STAGING_FAILED_FILES = Metric(
+    "everstep_staging_failed_files",
+    Kind.GAUGE,
+    "Files that this attempt could not copy.",
+)
+
 # --- Controller
 JOBS = Metric("elasticjob_jobs", Kind.GAUGE, "Jobs with a condition that is True.", ("condition",))
 CONDITION = Metric(
@@ -194,6 +226,13 @@ RECONCILE_ERRORS = Metric(
     Kind.COUNTER,
     "Reconcile passes that ended in an error.",
 )
+ETCD_CERTIFICATE = Metric(
+    "everstep_etcd_certificate_expiry_timestamp_seconds",
+    Kind.GAUGE,
+    "Unix time at which the certificate of the job's etcd expires, read once an hour; only with "
+    "`etcd.authentication: users`.",
+    ("namespace", JOB),
+)
 LEADER = Metric("elasticjob_leader", Kind.GAUGE, "1 while this controller is the leader.")
 
 # --- DCGM exporter
@@ -238,6 +277,18 @@ EXPORTERS = (
         ),
     ),
     Exporter(
+        "Data preparation: the Job `prepare-DATASET` while it copies a data set with `data.source`, on port 9464",
+        (),
+        (
+            STAGING_LISTED_FILES,
+            STAGING_PLANNED_FILES,
+            STAGING_PLANNED_BYTES,
+            STAGING_FILES,
+            STAGING_BYTES,
+            STAGING_FAILED_FILES,
+        ),
+    ),
+    Exporter(
         "Controller: the maintained ElasticJob controller, on port 8080",
         (),
         (
@@ -255,6 +306,7 @@ EXPORTERS = (
             RESTARTS,
             RECONCILE_SECONDS,
             RECONCILE_ERRORS,
+            ETCD_CERTIFICATE,
             LEADER,
         ),
     ),

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 from everstep.cli.line_chart import (
     BOTTOM,
     COLOURS,
-    HEIGHT,
     LEFT,
     RIGHT,
     TOP,
-    WIDTH,
     Curve,
     LineChart,
     Point,
@@ -40,7 +38,7 @@ def png(chart: LineChart) -> bytes:
     from PIL import Image, ImageDraw
 
     factor = SCALE * SMOOTHING
-    image = Image.new("RGB", (WIDTH * factor, HEIGHT * factor), PAPER)
+    image = Image.new("RGB", (chart.width * factor, chart.height * factor), PAPER)
     pen = _Pen(ImageDraw.Draw(image), factor)
     _draw_axes(pen, chart)
     _draw_curves(pen, chart)
@@ -73,6 +71,9 @@ class _Pen:
     def _between(start: Point, end: Point, share: float) -> Point:
         return (start[0] + share * (end[0] - start[0]), start[1] + share * (end[1] - start[1]))
 
+    def area(self, outline: Sequence[Point], colour: str) -> None:
+        self._draw.polygon([(x * self._factor, y * self._factor) for x, y in outline], colour)
+
     def dot(self, center: Point, radius: float, colour: str) -> None:
         x, y = (value * self._factor for value in center)
         self._draw.circle((x, y), radius * self._factor, fill=colour)
@@ -89,7 +90,7 @@ class _Pen:
 
 
 def _draw_axes(pen: _Pen, chart: LineChart) -> None:
-    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
+    right, bottom = chart.width - RIGHT, chart.height - BOTTOM
     pen.text((LEFT, 30), chart.title, size=18, colour=HEADING)
     for value, text in chart.y.ticks:
         y = chart.position(0.0, value)[1]
@@ -104,15 +105,15 @@ def _draw_axes(pen: _Pen, chart: LineChart) -> None:
 
 
 def _draw_curves(pen: _Pen, chart: LineChart) -> None:
-    width = (WIDTH - LEFT - RIGHT) // max(len(chart.curves), 1)
     for number, curve in enumerate(chart.curves):
-        colour, x = COLOURS[number % len(COLOURS)], LEFT + number * width
-        _draw_line(pen, curve, [(x, 56), (x + 22, 56)], colour)
-        pen.text((x + 28, 61), curve.name)
-        points = [chart.position(*point) for point in curve.points]
-        _draw_line(pen, curve, points, colour)
-        for point in () if curve.reference else points:
-            pen.dot(point, 3.5, colour)
+        colour, (x, y) = COLOURS[number % len(COLOURS)], chart.legend_position(number)
+        _draw_line(pen, curve, [(x, y), (x + 22, y)], colour)
+        pen.text((x + 28, y + 5), curve.name)
+        if curve.filled and curve.points:
+            pen.area([chart.position(*point) for point in chart.area(curve)], colour)
+        _draw_line(pen, curve, [chart.position(*point) for point in curve.points], colour)
+        for point in curve.marks:
+            pen.dot(chart.position(*point), 3.5, colour)
 
 
 def _draw_line(pen: _Pen, curve: Curve, points: Sequence[Point], colour: str) -> None:

@@ -27,6 +27,7 @@ from tests.processes import free_port
 RULES = Path(__file__).parents[2] / "manifests" / "monitoring" / "rules.yaml"
 START_SECONDS = 300  # timeout on a loaded machine
 PACKAGE = "prometheus"
+HOUR_SECONDS = 3600
 
 
 @cache
@@ -70,6 +71,24 @@ def promtool(*arguments: str | Path, folder: Path) -> subprocess.CompletedProces
     )
 
 
+def backfill(folder: Path, series: str, value: float, hours: int) -> None:
+    """Write samples of past full hours, the newest at least one hour old, into the data of a server not yet started.
+
+    Args:
+        folder: folder of the server.
+        series: name of the series, which has no labels.
+        value: value of every sample.
+        hours: number of samples.
+    """
+    newest = int(time.time()) // HOUR_SECONDS * HOUR_SECONDS - HOUR_SECONDS
+    times = range(newest - (hours - 1) * HOUR_SECONDS, newest + 1, HOUR_SECONDS)
+    lines = [f"# TYPE {series} gauge", *(f"{series} {value} {at}" for at in times), "# EOF", ""]
+    (folder / "history.txt").write_text("\n".join(lines))
+    command = ("tsdb", "create-blocks-from", "openmetrics", "history.txt", "data")
+    result = promtool(*command, folder=folder)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
 @dataclass(frozen=True)
 class Prometheus:
     """A running server.
@@ -109,21 +128,21 @@ class Prometheus:
 
 @contextmanager
 def prometheus_server(
-    folder: Path, targets: Mapping[str, int], *rules: Path
+    folder: Path, targets: Mapping[str, int | str], *rules: Path
 ) -> Iterator[Prometheus]:
-    """Yield a server that scrapes ports of this machine and evaluates the rules, both every half second.
+    """Yield a server that scrapes targets and evaluates the rules, both every half second.
 
     Args:
         folder: folder for its data.
-        targets: ports by the name of the scrape job.
+        targets: ports of this machine, or hosts with ports, by the name of the scrape job.
         rules: files with further rules.
     """
     config = {
         "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
         "rule_files": [str(RULES), *map(str, rules)],
         "scrape_configs": [
-            {"job_name": name, "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
-            for name, port in targets.items()
+            {"job_name": name, "static_configs": [{"targets": [_address(target)]}]}
+            for name, target in targets.items()
         ],
     }
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
@@ -147,6 +166,10 @@ def prometheus_server(
     finally:
         process.kill()
         process.wait()
+
+
+def _address(target: int | str) -> str:
+    return target if isinstance(target, str) else f"127.0.0.1:{target}"
 
 
 def _wait_until_ready(server: Prometheus, process: subprocess.Popen[bytes]) -> None:

@@ -63,6 +63,11 @@ MISTAKES = {
         ("(kubelet_certificate_manager_server_ttl_seconds)", "(kubelet_server_ttl_seconds)"),
         ("min by (instance) (kubelet_certificate_manager_client", "min by (node) (kubelet_certificate_manager_client"),
     ),
+    "EverstepEtcdCertificateExpires": (
+        ("etcd_certificate_expiry_timestamp_seconds) - time()", "etcd_certificate_timestamp_seconds) - time()"),
+        ("< 30 * 86400", "< 3 * 86400"),
+        ("min by (elasticjob) (everstep_etcd", "min by (instance) (everstep_etcd"),
+    ),
 }  # fmt: skip
 """Alert -> strings of the rules that occur once, with a wrong metric or label in place of each."""
 

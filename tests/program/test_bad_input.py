@@ -1,5 +1,6 @@
 """Pulumi's output for an invalid stack: the fault and its fix, without a traceback."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,24 @@ def test_a_missing_context_is_named(project: Project, cluster: Path) -> None:
 
     assert "everstep:cluster.context: elsewhere" in output
     assert str(cluster) in output
+
+
+@pytest.mark.timeout(900)
+def test_monitoring_by_an_operator_that_the_cluster_lacks_is_refused_before_anything_is_created(
+    project: Project,
+) -> None:
+    project.change("platform", monitoring={"kind": "operator"})
+
+    output = failed_preview(project)
+    update = project.run("up", "--yes", "--skip-preview")
+
+    assert "everstep:platform.monitoring.kind: operator" in output
+    assert "does not serve PodMonitor, ServiceMonitor, PrometheusRule" in output
+    assert "install one first" in output
+    assert update.returncode != 0
+    state = json.loads(project.run_checked("stack", "export"))
+    resources = (state["deployment"] or {}).get("resources") or ()
+    assert [r["urn"] for r in resources if r["type"] != "pulumi:pulumi:Stack"] == []
 
 
 def test_a_location_newer_than_the_table_is_a_warning(project_without_cluster: Project) -> None:

@@ -2,6 +2,10 @@
 
 import io
 import tarfile
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +13,14 @@ import boto3
 import pytest
 from PIL import Image
 
+from everstep.progress import Silent
+from everstep.staging.content import Content
+from everstep.staging.entry import Entry
+from everstep.staging.sources.folder import FolderSource
 from tests.everstep.staging.sources import servers
+from tests.processes import free_port
 from trainer import prepare
+from trainer import stage as staging
 from trainer.data.manifest import read_manifest
 
 
@@ -99,3 +109,95 @@ def test_an_archive_becomes_shards(tmp_path: Path) -> None:
 
     assert stage_and_prepare(str(archive), tmp_path) == 0
     assert classes_in(tmp_path / "shards") == ["cat", "dog"]
+
+
+class PausedSource(FolderSource):
+    """A folder whose last file cannot be read until `continue_copy` is set."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.continue_copy = threading.Event()
+
+    @contextmanager
+    def open(self, entry: Entry, offset: int) -> Iterator[Content]:
+        if entry.name.startswith("last"):
+            assert self.continue_copy.wait(60), "the test did not scrape"
+        with super().open(entry, offset) as content:
+            yield content
+
+
+def scrape(port: int) -> dict[str, float]:
+    """Return the values of the metrics without labels by name."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as response:
+        lines = response.read().decode().splitlines()
+    samples = (line.split() for line in lines if line.startswith("everstep_staging_"))
+    return {name.removeprefix("everstep_staging_"): float(value) for name, value in samples}
+
+
+def scrape_until(port: int, name: str, value: float) -> dict[str, float]:
+    """Return the first values in which a metric has a value."""
+    while True:
+        try:
+            values = scrape(port)
+        except OSError:  # the server does not listen yet
+            continue
+        if values[name] == value:
+            return values
+
+
+@pytest.mark.timeout(120)
+def test_a_scrape_shows_the_progress_of_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, port = tmp_path / "photographs", free_port()
+    folder.mkdir()
+    for name in ("first", "last"):
+        (folder / name).write_bytes(b"x" * 1000)
+    source = PausedSource(folder)
+    monkeypatch.setattr(staging, "open_source", lambda _: source)
+    monkeypatch.setenv("EVERSTEP_METRICS_PORT", str(port))
+    copy = threading.Thread(target=staging.stage, args=("here", tmp_path / "volume", Silent()))
+
+    copy.start()
+    values = scrape_until(port, "files", 1)
+    source.continue_copy.set()
+    copy.join()
+
+    assert values == {
+        "listed_files": 2,
+        "planned_files": 2,
+        "planned_bytes": 2000,
+        "files": 1,
+        "bytes": 1000,
+        "failed_files": 0,
+    }
+    with pytest.raises(OSError, match="refused"):
+        scrape(port)  # a value of a copy that has ended would look like a copy that hangs
+
+
+def test_files_of_an_earlier_attempt_count_as_complete(tmp_path: Path) -> None:
+    folder = tmp_path / "photographs"
+    folder.mkdir()
+    (folder / "first").write_bytes(b"x" * 1000)
+    staging.stage(str(folder), tmp_path / "volume", Silent())
+    (folder / "second").write_bytes(b"y" * 500)
+    metrics = staging.StagingMetrics()
+
+    staging.copy(FolderSource(folder), tmp_path / "volume", staging.Options(), metrics)
+
+    read = metrics.registry.get_sample_value
+    assert (read("everstep_staging_files"), read("everstep_staging_bytes")) == (2, 1500)
+
+
+def test_a_port_that_is_taken_does_not_stop_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "photographs"
+    folder.mkdir()
+    (folder / "first").write_bytes(b"x")
+    monkeypatch.setenv("EVERSTEP_METRICS_PORT", "no port")
+
+    staging.stage(str(folder), tmp_path / "volume", Silent())
+
+    assert (tmp_path / "volume" / "first").exists()
+    assert "metrics are disabled" in caplog.text

@@ -1,4 +1,4 @@
-"""`everstep doctor --stack`: the checks of a stack's cloud account, as tables or JSON."""
+"""`everstep doctor --stack`: the checks of a stack's cloud account and of its cluster, as tables or JSON."""
 
 import json
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from everstep.cli.account.checks import AccountCheck
 from everstep.cli.account.limits import limit_checks
+from everstep.cli.account.prometheus import operator_checks
 from everstep.cli.check_table import check_table
 from everstep.cli.console import results
 from everstep.cli.errors import FAILED
@@ -18,6 +19,7 @@ from everstep.errors import EverstepError
 
 if TYPE_CHECKING:
     from components.config import StackConfig
+    from everstep.cli.engine.context import StackContext
 
 
 def run(stack: str, *, as_json: bool) -> None:
@@ -39,7 +41,7 @@ def run(stack: str, *, as_json: bool) -> None:
         read_stack_file(context.workspace.stack_file).get("secretsprovider") or ""
     )
     checks = [
-        *account_checks(context.config, stack, secrets_provider),
+        *stack_checks(context, stack, secrets_provider),
         *limit_checks(context.config, stack),
     ]
     if as_json:
@@ -49,6 +51,18 @@ def run(stack: str, *, as_json: bool) -> None:
         results.print(screen(checks))
     if any(check.fatal and not check.passed for check in checks):
         raise typer.Exit(FAILED)
+
+
+def stack_checks(context: "StackContext", stack: str, secrets_provider: str) -> list[AccountCheck]:
+    """Return the checks of the stack's account and of its cluster; an existing cluster has no account.
+
+    Raises:
+        EverstepError: the stack has neither an account nor a requirement of its cluster to check.
+    """
+    cluster = list(operator_checks(context))
+    if cluster and context.config.cluster.kind == "existing":
+        return cluster
+    return [*account_checks(context.config, stack, secrets_provider), *cluster]
 
 
 def account_checks(

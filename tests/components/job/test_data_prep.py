@@ -18,7 +18,7 @@ def container(graph: Graph) -> dict[str, Any]:
 
 def test_without_a_source_the_command_line_does_not_change() -> None:
     assert container(declare_existing(data=IMAGES))["args"] == OUTPUT
-    added_keys = {"env", "terminationMessagePolicy"} & container(
+    added_keys = {"env", "ports", "terminationMessagePolicy"} & container(
         declare_existing(data=IMAGES)
     ).keys()
     assert not added_keys, "a change of the pod replaces the Job"
@@ -29,7 +29,7 @@ def test_a_bucket_is_copied_to_a_folder_of_its_own_before_it_is_converted() -> N
 
     prepare = container(graph)
     assert prepare["args"] == [*OUTPUT, "--stage", "s3://my-photos/imagenet", *STAGING_OPTIONS]
-    assert prepare["env"] == [{"name": "AWS_REGION", "value": "us-east-1"}]
+    assert {"name": "AWS_REGION", "value": "us-east-1"} in prepare["env"]
     assert graph.one("Job").inputs["spec"]["activeDeadlineSeconds"] > 3600, "a copy takes hours"
 
 
@@ -46,3 +46,16 @@ def test_an_archive_is_read_from_the_volume() -> None:
 
     arguments = container(graph)["args"]
     assert arguments == [*OUTPUT, "--stage", "/everstep/uploads/photos.tar", *STAGING_OPTIONS]
+
+
+def test_the_progress_of_a_copy_is_exported_on_the_port_that_the_pod_declares() -> None:
+    graph = declare_existing(data={**IMAGES, "source": "uploads/photos.tar"})
+
+    prepare = container(graph)
+    (port,) = prepare["ports"]
+    annotations = graph.one("Job").inputs["spec"]["template"]["metadata"]["annotations"]
+    assert {"name": "EVERSTEP_METRICS_PORT", "value": str(port["containerPort"])} in prepare["env"]
+    assert annotations == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(port["containerPort"]),
+    }

@@ -14,6 +14,7 @@ from components.platform.dashboards import DASHBOARDS, dashboard_path
 from components.platform.monitoring import prices_of
 from components.platform.operator_objects import Prices, Scraping
 from tests.components.config.bad_stacks import AKS, EKS, LOCAL
+from tests.components.existing.existing_stack import declare_existing
 from tests.components.fake_cloud import ALL_SERVICES, default_graph, fake_cloud_graph
 from tests.components.recorder import Graph, RecordedResource
 
@@ -120,6 +121,22 @@ def test_monitors_select_the_pods_by_their_labels_and_ports() -> None:
         assert [endpoint["port"] for endpoint in endpoints] == [port["name"] for port in ports], (
             name
         )
+
+
+def test_the_copy_of_a_data_set_has_a_monitor_that_selects_its_pod() -> None:
+    data = {"dataset": "imagefolder", "source": "uploads/photos.tar"}
+    graph = declare_existing(data=data, platform={"monitoring": {"kind": "operator"}})
+    pod = graph.one("Job").inputs["spec"]["template"]
+
+    monitor = objects(graph)["PodMonitor everstep-data"].inputs
+
+    selector = monitor["spec"]["selector"]["matchLabels"]
+    assert selector.items() <= pod["metadata"]["labels"].items()
+    assert [endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]] == [
+        port["name"] for port in pod["spec"]["containers"][0]["ports"]
+    ]
+    assert monitor["metadata"]["namespace"] == "elastic-job"
+    assert not list(faults(monitor["spec"], SCHEMAS["PodMonitor"]["spec"], "spec"))
 
 
 def test_each_monitor_is_in_the_namespace_of_the_pods_that_it_selects() -> None:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from components.platform.pods import DATA_PREPARATION
 from tests.components.aws.eks_stack import declare_training
-from tests.components.existing.existing_stack import pod_of
+from tests.components.existing.existing_stack import declare_existing, pod_of
 from tests.components.fake_cloud import default_graph, fake_cloud_graph
 from tests.components.network_policy_model import Endpoint, Network, selects
 from tests.components.recorder import Graph, RecordedResource
@@ -302,3 +303,13 @@ def test_policies_are_additive(
         assert Network(policies=[*policies, policy(ingress=additional_rules)]).allows(
             POD_A, POD_B, port
         )
+
+
+def test_prometheus_reaches_the_copy_of_a_data_set_and_nothing_else_does() -> None:
+    data = {"dataset": "imagefolder", "source": "uploads/photos.tar"}
+    policies = network(declare_existing(data=data))
+    copy = Endpoint(name="copy", address="10.1.0.1", namespace=JOB, labels=DATA_PREPARATION)
+
+    assert policies.allows(PROMETHEUS, copy, 9464, "TCP")
+    assert not policies.allows(PROMETHEUS, copy, 443, "TCP")
+    assert not policies.allows(INTERNET, copy, 9464, "TCP")

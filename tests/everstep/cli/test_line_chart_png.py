@@ -48,6 +48,27 @@ def test_the_reference_line_is_dashed(image: Image.Image) -> None:
     assert len(colours) > 1, "spaces show what is below"
 
 
+def test_a_filled_curve_covers_the_area_below_it_and_nothing_above() -> None:
+    curve = Curve("filled", [(0.0, 1.0), (2.0, 1.0)], filled=True, dots=False)
+    chart = LineChart("", AXIS, AXIS, (curve,), width=480, height=360)
+
+    picture = render(chart)
+
+    assert picture.size == (480 * SCALE, 360 * SCALE)
+    assert colour_at(picture, *chart.position(1.0, 0.5)) == COLOURS[0]
+    assert colour_at(picture, *chart.position(1.0, 1.5)) != COLOURS[0]
+
+
+def test_the_legend_of_a_narrow_chart_has_several_rows() -> None:
+    curves = [Curve(str(number), []) for number in range(4)]
+    chart = LineChart("", AXIS, AXIS, curves, width=360)
+
+    positions = [chart.legend_position(number) for number in range(4)]
+
+    assert len({y for _, y in positions}) == 2
+    assert len(set(positions)) == 4, "entries must not overlap"
+
+
 def test_texts_are_drawn_without_fonts_of_the_machine() -> None:
     chart_without_title = LineChart("", AXIS, AXIS)
     chart_with_title = LineChart("A title", AXIS, AXIS)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -18,8 +19,8 @@ from everstep.interconnect.transport import Transport
 REPOSITORY = Path(__file__).parents[3]
 MEGABITS_PER_SECOND = 50
 RATE = MEGABITS_PER_SECOND * 1e6 / 8 / 1e9  # GB/s
-ATTEMPTS = 3
-"""A machine that is too busy for 6 MB/s measures less than the link has."""
+MEASUREMENTS = 3
+"""The median counts: a machine that is too busy for 6 MB/s for a moment measures less than the link has."""
 
 MTU = "9000"
 """Size of packets, as in a VPC: headers take less than 1 % of the rate."""
@@ -88,18 +89,16 @@ def results_of(machines: list[str]) -> Results:
 @pytest.mark.timeout(600)
 def test_the_bus_bandwidth_of_a_shaped_link_is_the_rate_that_was_set(machines: list[str]) -> None:
     bandwidths: list[float] = []
-    while len(bandwidths) < ATTEMPTS and not any(
-        abs(bandwidth / RATE - 1) < 0.1 for bandwidth in bandwidths
-    ):
+    for _ in range(MEASUREMENTS):
         results = results_of(machines)
         summary = results.summary()
         assert summary is not None
+        assert results.complete
+        assert results.wrong_results == 0
+        assert results.verdict.transport is Transport.SOCKETS
         bandwidths.append(summary.maximum)
 
-    assert bandwidths[-1] == pytest.approx(RATE, rel=0.1)
-    assert results.complete
-    assert results.wrong_results == 0
-    assert results.verdict.transport is Transport.SOCKETS
+    assert median(bandwidths) == pytest.approx(RATE, rel=0.1), bandwidths
 
 
 @pytest.mark.twin

@@ -57,7 +57,10 @@ def test_every_scalar_is_a_record(at: float, step: int, tag: str, value: float) 
 
 
 def test_tensorboard_reads_the_file(tmp_path: Path, drill_run: RecordedRun) -> None:
-    loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
+    loader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_file_loader",
+        reason="`make test-trackers` installs tensorboard",
+    )
     path = tmp_path / "events.out.tfevents.1.everstep"
     path.write_bytes(event_file(drill_run.run()))
 

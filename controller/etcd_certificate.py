@@ -1,0 +1,87 @@
+"""The time at which the certificate of a job's etcd expires, from a TLS handshake with it.
+
+All certificates of etcd are issued together and for the same time, so that the one of the servers stands for all of
+them. The handshake needs no credentials, which the controller does not have: with TLS 1.3 etcd sends its certificate
+before it refuses a client without one.
+"""
+
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+TIMEOUT_SECONDS = 5.0
+TLS_OPTION = "protocol=https"  # of the launcher's --rdzv_conf
+LONG_FORM = 0x80
+VERSION_TAG, UTC_TIME_TAG = 0xA0, 0x17
+VALIDITY_INDEX = 3  # after serial number, algorithm and issuer
+
+
+def tls_endpoint(spec: Mapping[str, Any]) -> tuple[str, int] | None:
+    """Return host and port of the etcd of a job's spec; None if it has no TLS or is not valid."""
+    try:
+        pod = spec["replicaSpecs"]["Worker"]["template"]["spec"]
+        arguments = [arg for container in pod["containers"] for arg in container.get("args") or ()]
+        host, _, port = spec["rdzvEndpoint"].rpartition(":")
+        return (host, int(port)) if any(TLS_OPTION in arg for arg in arguments) else None
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def expiry(host: str, port: int) -> float:
+    """Return the unix time at which the certificate of a server expires.
+
+    Raises:
+        OSError: the server does not respond, or not with TLS.
+        ValueError: its certificate cannot be read.
+    """
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # nothing is sent to this server
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    with (
+        socket.create_connection((host, port), timeout=TIMEOUT_SECONDS) as connection,
+        context.wrap_socket(connection, server_hostname=host) as channel,
+    ):
+        return not_after(channel.getpeercert(binary_form=True) or b"")
+
+
+def not_after(certificate: bytes) -> float:
+    """Return the unix time at which a certificate expires.
+
+    Args:
+        certificate: X.509 certificate in DER.
+
+    Raises:
+        ValueError: it is no such certificate.
+    """
+    try:
+        (_, signed), *_ = _elements(certificate)
+        (_, content), *_ = _elements(signed)
+        fields = [value for tag, value in islice(_elements(content), 5) if tag != VERSION_TAG]
+        (_, _), (tag, text) = _elements(fields[VALIDITY_INDEX])
+    except (IndexError, ValueError) as error:
+        raise ValueError("not an X.509 certificate") from error
+    # Two digits of a year are those from 1969 to 2068, and to 2049 in a certificate.
+    form = "%y%m%d%H%M%SZ" if tag == UTC_TIME_TAG else "%Y%m%d%H%M%SZ"
+    return datetime.strptime(text.decode("ascii"), form).replace(tzinfo=UTC).timestamp()
+
+
+def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield tag and content of each element of a DER sequence.
+
+    Raises:
+        IndexError: an element is incomplete.
+    """
+    start = 0
+    while start < len(data):
+        tag, length, start = data[start], data[start + 1], start + 2
+        if length & LONG_FORM:
+            size = length - LONG_FORM
+            length, start = int.from_bytes(data[start : start + size]), start + size
+        if start + length > len(data):
+            raise IndexError
+        yield tag, data[start : start + length]
+        start += length

@@ -1,0 +1,152 @@
+"""The end of etcd's certificate: from real handshakes, and certificates of any form."""
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.etcd_certificate import expiry, not_after, tls_endpoint
+from controller.metrics import Metrics
+from controller.operator import Operator
+from etcd.certificates import VALIDITY_DAYS, Certificate, issue
+from tests.controller.builders import spec
+
+KEY = ec.generate_private_key(ec.SECP256R1())
+TLS = "--rdzv_conf=protocol=https,cacert=/etc/ca.crt"
+
+
+def certificate(end: datetime, name: str = "etcd", serial: int = 1) -> bytes:
+    """Return a certificate in DER."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = x509.CertificateBuilder(subject, subject, KEY.public_key(), serial)
+    made = builder.not_valid_before(end - timedelta(days=1)).not_valid_after(end)
+    return made.sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+
+
+@contextmanager
+def etcd(folder: Path) -> Iterator[int]:
+    """Yield the port of a TLS server with the certificates of etcd, which refuses clients without one."""
+    for name, content in issue("ca", [Certificate(name="server", names=["DNS:etcd"])]).items():
+        (folder / name).write_text(content)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(folder / "ca.crt"))
+    context.load_cert_chain(folder / "server.crt", folder / "server.key")
+    context.verify_mode = ssl.CERT_REQUIRED
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                context.wrap_socket(connection, server_side=True)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join(30)
+
+
+def job_spec(endpoint: str, *args: str) -> dict[str, Any]:
+    container = {"name": "elasticjob-worker", "image": "x", "args": [*args, "train.py"]}
+    template = {"spec": {"containers": [container]}}
+    worker = {"replicas": 1, "template": template}
+    return {**spec(1), "rdzvEndpoint": endpoint, "replicaSpecs": {"Worker": worker}}
+
+
+def test_the_end_is_read_from_a_server_that_requires_a_certificate_of_its_clients(
+    tmp_path: Path,
+) -> None:
+    with etcd(tmp_path) as port:
+        end = expiry("127.0.0.1", port)
+
+    issued_for = datetime.fromtimestamp(end, UTC) - datetime.now(UTC)
+    assert VALIDITY_DAYS - 1 <= issued_for / timedelta(days=1) <= VALIDITY_DAYS
+
+
+def test_a_server_without_tls_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refuse() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=refuse, daemon=True).start()
+        with pytest.raises(OSError, match="SSL"):
+            expiry("127.0.0.1", server.getsockname()[1])
+
+
+@given(
+    st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1)),  # noqa: DTZ001 - hypothesis wants naive limits
+    st.text(st.characters(categories=["L"]), min_size=1, max_size=15),
+    st.integers(1, 2**158),
+)
+def test_the_end_of_any_certificate_is_read(end: datetime, name: str, serial: int) -> None:
+    end = end.replace(microsecond=0, tzinfo=UTC)
+
+    assert not_after(certificate(end, name, serial)) == end.timestamp()
+
+
+@given(st.binary(max_size=200))
+def test_other_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"not an X.509 certificate|time data"):
+        not_after(data)
+
+
+@pytest.mark.parametrize(
+    ("body", "endpoint"),
+    [
+        (job_spec("etcd.ns.svc:2379", TLS), ("etcd.ns.svc", 2379)),
+        (job_spec("etcd.ns.svc:2379"), None),
+        (job_spec("etcd", TLS), None),
+        ({"rdzvEndpoint": "etcd:2379", "replicaSpecs": None}, None),
+        ({}, None),
+    ],
+)
+def test_only_the_etcd_of_a_job_with_tls_is_asked(
+    body: dict[str, Any], endpoint: tuple[str, int] | None
+) -> None:
+    assert tls_endpoint(body) == endpoint
+
+
+class ReconcilerWithMetrics:
+    """A reconciler of which the operator uses only the metrics."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics()
+
+
+def test_the_controller_exports_the_end_of_a_jobs_etcd_and_forgets_it_with_the_job(
+    tmp_path: Path,
+) -> None:
+    reconciler = ReconcilerWithMetrics()
+    metrics = reconciler.metrics
+    operator = Operator(reconciler, "ns", lambda: None)  # type: ignore[arg-type]
+    labels = {"namespace": "ns", "elasticjob": "training"}
+    name = "everstep_etcd_certificate_expiry_timestamp_seconds"
+
+    async def scenario(port: int) -> None:
+        body = job_spec(f"127.0.0.1:{port}", TLS)
+        await operator._job_changed("training", "ns", "ADDED", body)
+        task = asyncio.create_task(operator.read_certificates())
+        while metrics.registry.get_sample_value(name, labels) is None:
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    with etcd(tmp_path) as port:
+        asyncio.run(scenario(port))
+
+    assert (metrics.registry.get_sample_value(name, labels) or 0) > datetime.now(UTC).timestamp()
+    metrics.forget(("ns", "training"))
+    assert metrics.registry.get_sample_value(name, labels) is None

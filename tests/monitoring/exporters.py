@@ -1,0 +1,152 @@
+"""Real exporters for a Prometheus: the workers of a run, the copy of a data set, a controller, and a GPU node.
+
+The tests of the queries use them, and docs/images/dashboards.py.
+"""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from cloudtwin.nodes.metadata.gpu_load import exposition
+from prometheus_client import start_http_server
+
+from controller.metrics import Metrics, serve
+from controller.objects import Pod
+from everstep.staging.sources.folder import FolderSource
+from everstep.staging.stage import Options, stage
+from tests.controller.builders import decide, failed_pod, job, pod, spec
+from tests.everstep.elastic.launch.launched import LauncherProcess, run_launcher
+from tests.processes import free_ports
+from trainer.staging_metrics import StagingMetrics
+
+PASS_SECONDS = 0.2
+YEAR_SECONDS = 365 * 86400
+JOB = "training"
+WORKERS = 2
+SPENDING = {"budgetUsd": 100, "pools": [{"capacity": "spot", "usdPerHour": 1.25}]}
+PRICES = """
+groups:
+  - name: prices
+    rules:
+      - {record: everstep:fixed_usd_per_hour, expr: vector(0.5)}
+      - {record: everstep:gpu_node_usd_per_hour, expr: vector(1.25)}
+      - {record: everstep:budget_usd_per_month, expr: vector(900)}
+"""
+
+
+@contextmanager
+def training(folder: Path) -> Iterator[tuple[LauncherProcess, list[int]]]:
+    """Yield a launcher whose two workers have saved a checkpoint, and the ports of their metrics."""
+    ports = free_ports(WORKERS)
+    program = Path(__file__).with_name("training.py")
+    command = ["--nproc-per-node", str(WORKERS), str(program), str(ports[0]), str(folder / JOB)]
+    with run_launcher(folder, *command) as launcher:
+        launcher.wait_until(lambda: "checkpoint" in journals(folder), "a checkpoint is written")
+        yield launcher, ports
+
+
+def lose_worker(folder: Path, launcher: LauncherProcess) -> None:
+    """Kill a worker and wait until a group is formed again."""
+    formed = journals(folder).count('"kind": "generation"')
+    launcher.kill_worker()
+    launcher.wait_until(
+        lambda: journals(folder).count('"kind": "generation"') > formed, "a group is formed again"
+    )
+
+
+def journals(folder: Path) -> str:
+    """Return the journals of all workers."""
+    journal = folder / JOB / "journal"
+    return "".join(file.read_text() for file in journal.glob("*")) if journal.exists() else ""
+
+
+def alternating_pods() -> Iterator[Sequence[Pod]]:
+    """Yield the pods of a job, one of which fails and returns, for ever."""
+    return itertools.cycle(([pod(0), pod(1), failed_pod(2)], [pod(0), pod(1), pod(2)]))
+
+
+@contextmanager
+def data_preparation(folder: Path) -> Iterator[int]:
+    """Yield the port of the metrics of a copy that has ended, with the server still running."""
+    source, metrics = folder / "photographs", StagingMetrics()
+    source.mkdir()
+    (source / "first.jpg").write_bytes(b"x" * 1000)
+    server, thread = start_http_server(0, addr="127.0.0.1", registry=metrics.registry)
+    try:
+        stage(FolderSource(source), folder / "volume", Options(), metrics)
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
+def controller(states: Iterator[Sequence[Pod]], replicas: int) -> Iterator[int]:
+    """Yield the port of the metrics of a controller that makes passes over one job.
+
+    Args:
+        states: pods of the job at each pass, without an end.
+        replicas: workers of the job's spec.
+    """
+    metrics, stop = Metrics(), threading.Event()
+    metrics.leader.set(1)
+    metrics.certificate_expiry.labels("ns", JOB).set(
+        time.time() + 10 * YEAR_SECONDS
+    )  # this etcd has no TLS
+    server = serve(metrics, 0, lambda: True)
+    passes = threading.Thread(target=_reconcile, args=(metrics, states, replicas, stop))
+    passes.start()
+    try:
+        yield server.server_port
+    finally:
+        stop.set()
+        passes.join()
+        server.shutdown()
+        server.server_close()
+
+
+def _reconcile(
+    metrics: Metrics, states: Iterator[Sequence[Pod]], replicas: int, stop: threading.Event
+) -> None:
+    body = {**spec(replicas, min_replicas=1), "spending": SPENDING}
+    elastic_job = job(body, name=JOB, zones=["us-east-1a"])
+    while not stop.wait(PASS_SECONDS):
+        with metrics.passes.time():
+            plan = decide(elastic_job, *next(states))
+            metrics.observe_job(("ns", JOB), plan.status, elastic_job.spec)
+            metrics.count_moves(("ns", JOB), elastic_job.status, plan.status)
+        for worker_exit in plan.exits:
+            metrics.restarts.labels(worker_exit.cause).inc()
+
+
+@contextmanager
+def gpu_node(utilisation: Callable[[], float] = lambda: 3.0, gpus: int = 2) -> Iterator[int]:
+    """Yield the port of a GPU node's exporter, as on the twin.
+
+    Args:
+        utilisation: utilization of its GPUs in percent.
+        gpus: number of its GPUs.
+    """
+
+    class Exporter(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain")
+            self.end_headers()
+            self.wfile.write(exposition("gpu-0", gpus, utilisation(), 1 << 30).encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            """Log nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Exporter)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
