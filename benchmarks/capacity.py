@@ -133,7 +133,7 @@ def following_rows(histories: Sequence[CapacityHistory], job: JobModel = ENDLESS
     by_zone = ", ".join(f"{total / item:.2f}" for item in single_zone)
     yield Row("times each of the zones", by_zone)
     bounds = [upper_bound(item) for item in histories]
-    offered = sum(sum(map(mean, item.machines)) * item.gap_seconds for item in histories)
+    offered = sum(_of_mean_zone(item) * item.gap_seconds for item in histories)
     yield Row("upper bound: best zone over mean zone, all histories", f"{sum(best) / offered:.2f}")
     yield Row("... by history", spread(bounds, ".2f"))
 
@@ -143,8 +143,13 @@ def upper_bound(history: CapacityHistory) -> float:
 
     No group in one zone at a time can use more, compared with a zone drawn at random.
     """
-    best, average = sum(map(max, history.machines)), sum(map(mean, history.machines))
-    return best / average if average else 1.0
+    average = _of_mean_zone(history)
+    return sum(map(max, history.machines)) / average if average else 1.0
+
+
+def _of_mean_zone(history: CapacityHistory) -> float:
+    """Return the sum over all ticks of the mean number of machines of a zone."""
+    return sum(map(sum, history.machines)) / len(history.zones)
 
 
 def deadline_rows(model: MarketModel, count: int, seed: int) -> Iterator[Row]:
