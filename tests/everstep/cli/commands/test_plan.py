@@ -86,7 +86,10 @@ def pools_stack(
 def test_reserved_machines_are_always_there_and_no_choice_calls_them_spot(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reservation = {"capacity": "onDemand", "reservation": {"id": "cr-0123456789abcdef0"}}
+    reservation: dict[str, Any] = {
+        "capacity": "onDemand",
+        "reservation": {"id": "cr-0123456789abcdef0"},
+    }
     pools = [
         {"name": "r", "zone": "us-east-1a", "instanceTypes": ["g5.xlarge"], **reservation},
         {"name": "s", "zone": "us-east-1b", "instanceTypes": ["g5.xlarge"]},
