@@ -139,7 +139,7 @@ def following_rows(histories: Sequence[CapacityHistory], job: JobModel = ENDLESS
 
 
 def upper_bound(history: CapacityHistory) -> float:
-    """Return the machine-hours of the best zone at each moment, over those of the mean zone.
+    """Return the machine-hours of the best zone at each moment, as a multiple of the mean zone's machine-hours.
 
     No group in one zone at a time can use more, compared with a zone drawn at random.
     """

@@ -305,7 +305,7 @@ def ceiling_notes(pools: Iterable[PoolPrice]) -> list[str]:
 
 
 def _reservations(config: StackConfig) -> list[str]:
-    """Return a note on each reservation. It is no resource of the stack, and is billed without it as well."""
+    """Return a note on each reservation, which is not part of the stack and is billed without it as well."""
     notes = []
     for pool in pool_prices(config):
         name = f"pool {pool.name}" if pool.name else "GPU pool"

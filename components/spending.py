@@ -82,7 +82,7 @@ def _pools_by_zone(config: StackConfig) -> dict[str, list[cost.PoolPrice]]:
 
 
 def _cheapest(pools: Sequence[cost.PoolPrice]) -> cost.PoolPrice | None:
-    """Return the cheapest pool of a known price, if possible one that is not above its ceiling."""
+    """Return the cheapest pool of a known price, if possible a pool that is not above its ceiling."""
     return min(
         (pool for pool in pools if pool.price is not None),
         key=lambda pool: (not pool.admitted, pool.marginal_price or 0.0),

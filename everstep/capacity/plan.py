@@ -95,7 +95,7 @@ def choices(
 
     Args:
         zones: number of zones.
-        machine_types: machine types of the pools; a single one is no choice.
+        machine_types: machine types of the pools; a single type is not compared.
         deadline: whether the job has a deadline. Without one, the baselines buy no on-demand machine.
         everything: yield all combinations; otherwise baselines and machine types in all zones only.
     """

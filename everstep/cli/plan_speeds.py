@@ -17,9 +17,9 @@ def read(texts: Sequence[str], machine_types: Sequence[str]) -> dict[str, float]
     for text in texts:
         name, separator, factor = text.rpartition("=")
         if not separator or name not in speeds:
-            known = ", ".join(machine_types) or "none"
+            valid_types = ", ".join(machine_types) or "none"
             raise EverstepError(
-                f"--speed {text!r} names no machine type of the pools: {known}", FIX
+                f"--speed {text!r} names no machine type of the pools: {valid_types}", FIX
             )
         speeds[name] = _factor(text, factor)
     return speeds

@@ -51,7 +51,9 @@ def test_with_a_deadline_the_baselines_are_compared_in_all_zones() -> None:
 def test_types_are_compared_in_all_zones_or_in_every_combination() -> None:
     few = [choice for choice in choices(2, ("a", "b")) if choice.machine_type]
     assert few == [Choice(2, OnDemand.FALLBACK, machine_type=name) for name in ("a", "b")]
-    assert not any(choice.machine_type for choice in choices(2, ("a",))), "one type is no choice"
+    assert not any(choice.machine_type for choice in choices(2, ("a",))), (
+        "a single type is not compared"
+    )
 
     everything = list(choices(2, ("a", "b"), deadline=True, everything=True))
     assert len(everything) == len(set(everything)) == 3 * (2 * 4 + 1)

@@ -187,7 +187,7 @@ RESERVED = {
 }
 
 
-def test_an_on_demand_pool_is_no_spot_market_and_has_its_real_price() -> None:
+def test_an_on_demand_pool_is_not_replayed_and_has_its_real_price() -> None:
     (zone,) = zones(eks_pools({"name": "d", "zone": "us-east-1a", "capacity": "onDemand"}))
 
     assert zone.machines == 0, "the histories of spot machines do not apply to it"

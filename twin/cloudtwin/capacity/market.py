@@ -9,8 +9,8 @@ The model has one variable, the capacity in machines. It changes at the times of
 or down with equal chance where both are possible. A change affects all machines, as when a zone runs
 out of capacity, or a few.
 
-Pools of one zone, and zones of one region, lose capacity together: a part of a pool's changes are those of its
-zone, another part those of its region. The changes of each pool are a Poisson process as before, so that the
+Pools of one zone, and zones of one region, lose capacity together: a part of a pool's changes affects all pools of
+its zone, another part all pools of its region. The changes of each pool are a Poisson process as before, so that the
 statistics of one pool do not depend on the parts that it shares.
 """
 

@@ -14,7 +14,7 @@ POOL = pool(zone="us-east-1a", region="us-east-1")
 LISTED = table.machine("g5.xlarge", "us-east-1")
 
 
-def test_without_a_market_the_price_is_that_of_the_table() -> None:
+def test_without_a_market_the_price_is_in_the_table() -> None:
     assert prices.spot_price(POOL, "", 5 * HOUR) == LISTED.spot
 
 
