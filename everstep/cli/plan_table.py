@@ -236,7 +236,7 @@ def _kind_notes(kinds: Sequence[Sequence[str]]) -> list[str]:
     if "reserved" in bought:
         notes.append(
             "Reserved machines are assumed to be all of maxNodes and always there. A Capacity Reservation is billed "
-            "for the whole duration, used or not, in each choice; a Capacity Block was paid in advance and adds nothing."
+            "for the whole duration, used or not, in each choice; a Capacity Block was paid in advance: it adds 0."
         )
     if "on demand" in bought:
         notes.append(
