@@ -8,7 +8,7 @@ A deterministic simulation: the same options print the same figures on any machi
 
 1. The generated histories beside the published statistics that they are fitted to.
 2. Machine-hours of a group that follows capacity over three zones, against the best zone at each moment
-   and a group that stays in one zone.
+   and a group that stays in one zone, with the highest ratio that any group in one zone at a time can reach.
 3. A job with a deadline: how many histories meet it, and the cost over the optimum computed in hindsight.
 """
 
@@ -132,6 +132,24 @@ def following_rows(histories: Sequence[CapacityHistory], job: JobModel = ENDLESS
     yield Row("times a zone drawn at random", f"{total / mean(single_zone):.2f}", "2")
     by_zone = ", ".join(f"{total / item:.2f}" for item in single_zone)
     yield Row("times each of the zones", by_zone)
+    bounds = [upper_bound(item) for item in histories]
+    offered = sum(_of_mean_zone(item) * item.gap_seconds for item in histories)
+    yield Row("upper bound: best zone over mean zone, all histories", f"{sum(best) / offered:.2f}")
+    yield Row("... by history", spread(bounds, ".2f"))
+
+
+def upper_bound(history: CapacityHistory) -> float:
+    """Return the machine-hours of the best zone at each moment, as a multiple of the mean zone's machine-hours.
+
+    No group in one zone at a time can use more, compared with a zone drawn at random.
+    """
+    average = _of_mean_zone(history)
+    return sum(map(max, history.machines)) / average if average else 1.0
+
+
+def _of_mean_zone(history: CapacityHistory) -> float:
+    """Return the sum over all ticks of the mean number of machines of a zone."""
+    return sum(map(sum, history.machines)) / len(history.zones)
 
 
 def deadline_rows(model: MarketModel, count: int, seed: int) -> Iterator[Row]:

@@ -17,6 +17,7 @@ from components.config import (
     AksConfig,
     AksPool,
     EksConfig,
+    EksGpuPoolConfig,
     EksPool,
     FsxConfig,
     StackConfig,
@@ -24,6 +25,7 @@ from components.config import (
 )
 from components.config.machine_prices import machine_price
 
+NO_MAX_PRICE = -1  # value of `maxPrice` on AKS: up to the on-demand price
 USAGE_NOTE = (
     "traffic, requests, logs, metrics, backups, keys and storage in S3 or Blob "
     "are billed by usage and not included"
@@ -113,6 +115,10 @@ class PoolPrice:
         on_demand: on-demand price; None if unknown.
         disk: price of the disk, which both prices include; None if it is unknown and not included.
         disk_name: name of the disk.
+        reservation: id of its capacity reservation; empty without one.
+        prepaid: whether the reservation is a Capacity Block: its machines cost nothing more, so that `price` is the
+            price of the disk.
+        max_price: price with the disk above which the cloud starts no machine; None without a ceiling.
     """
 
     name: str
@@ -126,6 +132,31 @@ class PoolPrice:
     on_demand: float | None
     disk: float | None
     disk_name: str
+    reservation: str = ""
+    prepaid: bool = False
+    max_price: float | None = None
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether its machines do not depend on the spot market: on-demand or reserved machines."""
+        return not (self.spot or self.fallback)
+
+    @property
+    def admitted(self) -> bool:
+        """Whether its price is not above its ceiling; an unknown price is not compared."""
+        return self.max_price is None or self.price is None or self.price <= self.max_price
+
+    @property
+    def marginal_price(self) -> float | None:
+        """Price of one machine more: only the disk of a reserved machine, which is paid for in any case."""
+        return (self.disk or 0.0) if self.reservation and self.price is not None else self.price
+
+    @property
+    def reserved_usd_per_hour(self) -> float:
+        """Price of all its reserved machines without disks, used or not; 0 for others, and if it is unknown."""
+        if not self.reservation or self.price is None or self.marginal_price is None:
+            return 0.0
+        return self.maximum * (self.price - self.marginal_price)
 
 
 def pool_prices(config: StackConfig) -> tuple[PoolPrice, ...]:
@@ -162,11 +193,14 @@ def _eks_pool_price(
 ) -> PoolPrice:
     """Return the prices of some machine types of a pool, or of its on-demand fallback."""
     gpu, cluster = pool.settings, as_kind(config.cluster, EksConfig)
+    reservation = None if fallback else gpu.reservation
     return _pool_price(
         pool.name,
         tuple(machines),
         _highest_price(machines, cluster.region, config),
         _disk("", gpu.disk_gib, "gp3", (0, 0)),
+        reservation=reservation.id if reservation else "",
+        prepaid=bool(reservation and reservation.capacity_block),
         zones=(pool.zone,),
         maximum=gpu.fallback_nodes if fallback else gpu.max_nodes,
         spot=gpu.capacity == "spot" and not fallback,
@@ -177,6 +211,7 @@ def _eks_pool_price(
 
 def _aks_pool_price(pool: AksPool, cluster: AksConfig, config: StackConfig) -> PoolPrice:
     """Return the prices of a pool."""
+    ceiling = pool.settings.max_price if pool.spot else NO_MAX_PRICE
     return _pool_price(
         pool.name,
         (pool.vm_size,),
@@ -187,6 +222,7 @@ def _aks_pool_price(pool: AksPool, cluster: AksConfig, config: StackConfig) -> P
         spot=pool.spot,
         fallback=pool.fallback,
         label=pool.label,
+        ceiling=None if ceiling == NO_MAX_PRICE else ceiling,
     )
 
 
@@ -201,9 +237,12 @@ def _pool_price(
     spot: bool,
     fallback: bool,
     label: str,
+    reservation: str = "",
+    prepaid: bool = False,
+    ceiling: float | None = None,
 ) -> PoolPrice:
     share = disk.on_demand or 0.0
-    rate = price.spot if spot else price.on_demand
+    rate = 0.0 if prepaid else price.spot if spot else price.on_demand
     return PoolPrice(
         name=name,
         machines=machines,
@@ -216,6 +255,9 @@ def _pool_price(
         on_demand=None if price.on_demand is None else price.on_demand + share,
         disk=disk.on_demand,
         disk_name=disk.name,
+        reservation=reservation,
+        prepaid=prepaid,
+        max_price=None if ceiling is None else ceiling + share,
     )
 
 
@@ -224,10 +266,11 @@ def estimate(config: StackConfig) -> Cost:
     cluster = config.cluster
     if isinstance(cluster, EksConfig):
         items = [*_eks(cluster, config), *_fsx(config)]
-        notes = _between_zones(cluster, config)
+        notes = [*_reservations(config), *_between_zones(cluster, config)]
         return _cost(items, cluster.region, "us-east-1", "betweenZonesAws", notes)
     if isinstance(cluster, AksConfig):
-        return _cost(_aks(cluster, config), cluster.location, "eastus", "betweenZonesAzure")
+        notes = ceiling_notes(pool_prices(config))
+        return _cost(_aks(cluster, config), cluster.location, "eastus", "betweenZonesAzure", notes)
     note = "the stack creates no machines: it runs on existing ones"
     return Cost(items=(), as_of=prices.AS_OF, notes=(note,))
 
@@ -248,6 +291,36 @@ def _cost(
         notes=(*notes, *further_notes),
         between_zones=2 * prices.traffic(between_zones),
     )
+
+
+def ceiling_notes(pools: Iterable[PoolPrice]) -> list[str]:
+    """Return a note on each pool whose price is above its ceiling, so that the cloud starts no machine of it."""
+    return [
+        f"the pool {pool.name} gets no machine: {' or '.join(pool.machines)} costs "
+        f"{pool.price - (pool.disk or 0.0):g} USD an hour on spot, above its maxPrice "
+        f"{pool.max_price - (pool.disk or 0.0):g}"
+        for pool in pools
+        if not pool.admitted and pool.price is not None and pool.max_price is not None
+    ]
+
+
+def _reservations(config: StackConfig) -> list[str]:
+    """Return a note on each reservation, which is not part of the stack and is billed without it as well."""
+    notes = []
+    for pool in pool_prices(config):
+        name = f"pool {pool.name}" if pool.name else "GPU pool"
+        if pool.prepaid:
+            notes.append(
+                f"the Capacity Block {pool.reservation} of the {name} was paid in advance: its price is not included, "
+                "and an unused machine is not refunded"
+            )
+        elif pool.reservation:
+            notes.append(
+                f"the Capacity Reservation {pool.reservation} of the {name} is billed by AWS from its creation to its "
+                f"cancellation, used or not: it is counted with the maxNodes {pool.maximum} of the pool, and costs "
+                "more if it has more instances"
+            )
+    return notes
 
 
 def _between_zones(cluster: EksConfig, config: StackConfig) -> list[str]:
@@ -306,13 +379,26 @@ def _eks_gpu(pool: EksPool, nodes: int, region: str, config: StackConfig) -> lis
     """
     gpu, suffix = pool.settings, f" {pool.name}" if pool.name else ""
     price = _highest_price(gpu.instance_types, region, config)
-    types = " or ".join(gpu.instance_types) + (", reserved" if gpu.reservation else "")
+    types = " or ".join(gpu.instance_types)
     counts = (nodes, gpu.max_nodes)
     return [
-        _pool(f"GPU pool{suffix}", types, counts, price, spot=gpu.capacity == "spot"),
+        _reserved(f"GPU pool{suffix}", types, gpu, price, nodes)
+        if gpu.reservation
+        else _pool(f"GPU pool{suffix}", types, counts, price, spot=gpu.capacity == "spot"),
         _disk(f"GPU pool{suffix}", gpu.disk_gib, "gp3", counts),
         _pool(f"GPU fallback{suffix}", types, (0, gpu.fallback_nodes), price, spot=False),
     ]
+
+
+def _reserved(
+    component: str, types: str, gpu: EksGpuPoolConfig, price: "_Price", nodes: int
+) -> CostItem:
+    """Return the item of reserved machines, which are billed whether they run or not."""
+    if gpu.reservation and gpu.reservation.capacity_block:
+        counts = (nodes, gpu.max_nodes)
+        return _pool(component, f"{types}, prepaid", counts, _Price(0.0, 0.0), spot=False)
+    counts = (gpu.max_nodes, gpu.max_nodes)
+    return _pool(component, f"{types}, reserved, used or not", counts, price, spot=False)
 
 
 def _training_nodes(cluster: EksConfig | AksConfig, config: StackConfig) -> list[int]:

@@ -3,8 +3,7 @@
 The controller has no price table: it multiplies machine time by these prices.
 """
 
-from collections.abc import Iterator
-from math import inf
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from components import cost
@@ -21,8 +20,12 @@ def fixed_items(config: StackConfig) -> list[cost.CostItem]:
 
 
 def fixed_usd_per_hour(config: StackConfig) -> float:
-    """Return the price of everything besides the GPU pools; an unknown price counts as 0."""
-    return sum(item.count * (item.on_demand or 0.0) for item in fixed_items(config))
+    """Return the price of everything that is billed whether GPU nodes run or not; an unknown price counts as 0.
+
+    Reserved machines belong to it: AWS bills a Capacity Reservation for unused capacity as well.
+    """
+    others = sum(item.count * (item.on_demand or 0.0) for item in fixed_items(config))
+    return others + sum(pool.reserved_usd_per_hour for pool in cost.pool_prices(config))
 
 
 def job_spending(config: StackConfig) -> dict[str, Any] | None:
@@ -45,16 +48,46 @@ def job_spending(config: StackConfig) -> dict[str, Any] | None:
 def zone_prices(config: StackConfig) -> dict[str, float]:
     """Return the price of a machine in the cheapest pool of each zone, by the zone label of the nodes.
 
-    Pools that serve only while spot has no capacity do not count. A zone is absent if no price in it is known.
+    Pools that serve only while spot has no capacity do not count, and pools above their price ceiling count only in a
+    zone that has no other. A reserved machine costs its disk only. A zone is absent if no price in it is known.
     """
-    prices: dict[str, float] = {}
+    return {
+        zone: round(pool.marginal_price, DIGITS)
+        for zone, pools in _pools_by_zone(config).items()
+        if (pool := _cheapest(pools)) and pool.marginal_price is not None
+    }
+
+
+def zone_ceilings(config: StackConfig) -> dict[str, float]:
+    """Return the price ceiling of the pool of `zone_prices`, in each zone where it has one.
+
+    A zone with a pool of unknown price has none: the price of that pool cannot be compared.
+    """
+    return {
+        zone: round(pool.max_price, DIGITS)
+        for zone, pools in _pools_by_zone(config).items()
+        if (pool := _cheapest(pools))
+        and pool.max_price is not None
+        and all(other.price is not None for other in pools)
+    }
+
+
+def _pools_by_zone(config: StackConfig) -> dict[str, list[cost.PoolPrice]]:
+    """Return the pools of each zone without fallbacks, by the zone label of the nodes."""
+    pools_by_zone: dict[str, list[cost.PoolPrice]] = {}
     for pool in cost.pool_prices(config):
-        if pool.price is None or pool.fallback:
-            continue
-        for zone in pool.zones:
-            label = _zone_label(config, zone)
-            prices[label] = min(prices.get(label, inf), round(pool.price, DIGITS))
-    return prices
+        for zone in () if pool.fallback else pool.zones:
+            pools_by_zone.setdefault(_zone_label(config, zone), []).append(pool)
+    return pools_by_zone
+
+
+def _cheapest(pools: Sequence[cost.PoolPrice]) -> cost.PoolPrice | None:
+    """Return the cheapest pool of a known price, if possible a pool that is not above its ceiling."""
+    return min(
+        (pool for pool in pools if pool.price is not None),
+        key=lambda pool: (not pool.admitted, pool.marginal_price or 0.0),
+        default=None,
+    )
 
 
 def _zone_label(config: StackConfig, zone: str) -> str:
@@ -72,9 +105,9 @@ def _pools(config: StackConfig) -> Iterator[dict[str, Any]]:
     """Yield the highest price of each combination of pool and capacity type."""
     prices: dict[tuple[str, bool], float] = {}
     for pool in cost.pool_prices(config):
-        if pool.price is not None:
+        if pool.marginal_price is not None:
             key = (pool.label, not pool.spot)
-            prices[key] = max(prices.get(key, 0.0), pool.price)
+            prices[key] = max(prices.get(key, 0.0), pool.marginal_price)
     for (label, on_demand), price in sorted(prices.items()):
         yield {
             **({"pool": label} if label else {}),

@@ -33,7 +33,7 @@ from components.platform.monitoring import Monitoring, MonitoringArgs
 from components.platform.network import NetworkPolicies, NetworkPoliciesArgs, job_rules
 from components.platform.node_services import NodeServices, NodeServicesArgs, is_needed
 from components.platform.pods import DATA_PREPARATION, WORKER
-from components.spending import job_spending, zone_prices
+from components.spending import job_spending, zone_ceilings, zone_prices
 from everstep.catalog.names import JOB_NAMESPACE, SYSTEM_NAMESPACE
 
 
@@ -252,6 +252,7 @@ class TrainingStack(Component):
                 efa_interfaces=self._args.cluster.efa_interfaces,
                 zones=() if config.job.spread_zones else self._args.cluster.gpu_zones,
                 zone_prices=zone_prices(config),
+                zone_ceilings=zone_ceilings(config),
                 scales_from_zero=self._args.cluster.scales_from_zero,
                 spending=job_spending(config),
             ),

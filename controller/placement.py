@@ -123,6 +123,7 @@ def plan_placement(observed: ObservedPlacement, previous: PlacementState | None)
         zone: replace(
             _observe(observed, state, zone, offers),
             price=observed.settings.usd_per_hour.get(zone),
+            max_price=observed.settings.max_usd_per_hour.get(zone),
             lifetime_seconds=lifetimes.record(zone).expected_seconds,
         )
         for zone in zones
@@ -158,9 +159,14 @@ def plan_placement(observed: ObservedPlacement, previous: PlacementState | None)
 
 
 def _initial_state(observed: ObservedPlacement) -> PlacementState:
-    """Return the initial state of a job: in the zone of its workers, else in the preferred zone."""
-    zones = [pod.zone for pod in observed.pods if pod.zone in observed.settings.zones]
-    zone = max(zones, key=zones.count, default=observed.settings.zones[0])
+    """Return the initial state of a job: in the zone of its workers, else in the preferred zone.
+
+    A zone above its price ceiling is preferred only if all are: the cloud starts no machine there.
+    """
+    settings = observed.settings
+    zones = [pod.zone for pod in observed.pods if pod.zone in settings.zones]
+    preferred = next(filter(settings.admits, settings.zones), settings.zones[0])
+    zone = max(zones, key=zones.count, default=preferred)
     return PlacementState(zone=zone, state=State.SETTLED, since=observed.now)
 
 

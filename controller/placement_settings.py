@@ -6,11 +6,13 @@ The Pulumi program writes only the zones and their prices. Faults are values, li
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from math import inf
 from typing import Any
 
 from everstep.catalog.names import PLACEMENT_ANNOTATION
 
 PRICES = "usdPerHour"
+CEILINGS = "maxUsdPerHour"
 PATH = f"metadata.annotations[{PLACEMENT_ANNOTATION}]"
 
 
@@ -28,6 +30,7 @@ class PlacementSettings:
         join_seconds: maximum time for which the old zone's workers wait for a running worker of the new zone to join.
         move_seconds: time after which a move ends although not all its workers run.
         usd_per_hour: price of one spot machine in each zone; a zone is absent if its price is not known.
+        max_usd_per_hour: price above which a zone is not entered; a zone is absent without a ceiling.
     """
 
     zones: tuple[str, ...]
@@ -39,6 +42,12 @@ class PlacementSettings:
     join_seconds: float = 300.0
     move_seconds: float = 900.0
     usd_per_hour: Mapping[str, float] = field(default_factory=dict)
+    max_usd_per_hour: Mapping[str, float] = field(default_factory=dict)
+
+    def admits(self, zone: str) -> bool:
+        """Return True if a zone has no price ceiling, or a known price that is not above it."""
+        ceiling = self.max_usd_per_hour.get(zone, inf)
+        return ceiling == inf or self.usd_per_hour.get(zone, inf) <= ceiling
 
 
 def read_settings(text: str | None) -> tuple[PlacementSettings | None, tuple[str, ...]]:
@@ -55,14 +64,21 @@ def read_settings(text: str | None) -> tuple[PlacementSettings | None, tuple[str
         )
     faults = (
         *_faults_of_zones(source.get("zones")),
-        *_faults_of_prices(source.get(PRICES, {}), source.get("zones")),
+        *_faults_of_prices(PRICES, source.get(PRICES, {}), source.get("zones")),
+        *_faults_of_prices(CEILINGS, source.get(CEILINGS, {}), source.get("zones")),
         *_faults_of_times(source),
     )
     if faults:
         return None, faults
     times = {name: float(source[key]) for key, name in _times().items() if key in source}
-    prices = {zone: float(price) for zone, price in source.get(PRICES, {}).items()}
-    return PlacementSettings(zones=tuple(source["zones"]), usd_per_hour=prices, **times), ()
+    prices, ceilings = (
+        {zone: float(price) for zone, price in source.get(key, {}).items()}
+        for key in (PRICES, CEILINGS)
+    )
+    settings = PlacementSettings(
+        zones=tuple(source["zones"]), usd_per_hour=prices, max_usd_per_hour=ceilings, **times
+    )
+    return settings, ()
 
 
 def _times() -> dict[str, str]:
@@ -85,20 +101,20 @@ def _faults_of_zones(zones: object) -> tuple[str, ...]:
     return (f"{PATH}.zones is {zones!r}; set it to a list of at least one zone's name",)
 
 
-def _faults_of_prices(prices: object, zones: object) -> tuple[str, ...]:
+def _faults_of_prices(key: str, prices: object, zones: object) -> tuple[str, ...]:
     if not isinstance(prices, Mapping):
         return (
-            f'{PATH}.{PRICES} is {prices!r}; set it to an object such as {{"us-east-1a": 0.5}}, or leave it out',
+            f'{PATH}.{key} is {prices!r}; set it to an object such as {{"us-east-1a": 0.5}}, or leave it out',
         )
     names = zones if isinstance(zones, list) else []
     return (
         *(
-            f"{PATH}.{PRICES} has a price for {zone!r}, which is not in {PATH}.zones; add the zone or remove its price"
+            f"{PATH}.{key} has a price for {zone!r}, which is not in {PATH}.zones; add the zone or remove its price"
             for zone in prices
             if zone not in names
         ),
         *(
-            f"{PATH}.{PRICES}[{zone!r}] is {price!r}; set it to USD per hour, more than 0, or leave it out"
+            f"{PATH}.{key}[{zone!r}] is {price!r}; set it to USD per hour, more than 0, or leave it out"
             for zone, price in prices.items()
             if not _is_number(price) or price == 0
         ),
@@ -107,7 +123,7 @@ def _faults_of_prices(prices: object, zones: object) -> tuple[str, ...]:
 
 def _faults_of_times(source: Mapping[str, Any]) -> tuple[str, ...]:
     times = _times()
-    valid_keys = ["zones", PRICES, *times]
+    valid_keys = ["zones", PRICES, CEILINGS, *times]
     unknown = [key for key in source if key not in valid_keys]
     return (
         *(f"{PATH}.{key} is unknown; use {', '.join(valid_keys)}" for key in unknown),

@@ -95,6 +95,7 @@ class ElasticTrainingJobArgs:
         zones: zones of the GPU nodes if all workers must be in one of them; several zones are in
             order of preference.
         zone_prices: price of a machine in USD per hour in each zone; a zone is absent if it is not known.
+        zone_ceilings: price in USD per hour above which a zone is not entered; a zone is absent without one.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
         spending: deadline, budget and prices, with the field names of the API; None without limits.
     """
@@ -111,6 +112,7 @@ class ElasticTrainingJobArgs:
     efa_interfaces: int = 0
     zones: Sequence[str] = ()
     zone_prices: Mapping[str, float] = field(default_factory=dict)
+    zone_ceilings: Mapping[str, float] = field(default_factory=dict)
     scales_from_zero: bool = False
     cache: DataCacheConfig | None = None
     access: DataAccess | None = None
@@ -177,9 +179,13 @@ def _annotations(args: ElasticTrainingJobArgs) -> dict[str, str]:
 
 
 def _zones(args: ElasticTrainingJobArgs) -> dict[str, Any]:
-    """Return the zones between which the job moves, with their known prices."""
-    prices = {zone: args.zone_prices[zone] for zone in args.zones if zone in args.zone_prices}
-    return {"zones": list(args.zones), **({"usdPerHour": prices} if prices else {})}
+    """Return the zones between which the job moves, with their known prices and their price ceilings."""
+    by_zone = {"usdPerHour": args.zone_prices, "maxUsdPerHour": args.zone_ceilings}
+    values = {
+        key: {zone: prices[zone] for zone in args.zones if zone in prices}
+        for key, prices in by_zone.items()
+    }
+    return {"zones": list(args.zones), **{key: prices for key, prices in values.items() if prices}}
 
 
 def _spec(args: ElasticTrainingJobArgs) -> dict[str, Any]:

@@ -129,6 +129,7 @@ class JobStack(Component):
             efa_interfaces=platform.efa_interfaces,
             zones=() if self._config.spread_zones else platform.zones,
             zone_prices=platform.zone_prices,
+            zone_ceilings=platform.zone_ceilings,
             scales_from_zero=platform.scales_from_zero,
         )
         return ElasticTrainingJob(f"{self.name}-job", args, self.child(depends_on=depends_on))

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from components.config import PoolConfig, Section, StackConfig
 from components.config.faults import ConfigFault, ConfigurationError
 from components.interface import Cluster, Placement, Storage
-from components.spending import zone_prices
+from components.spending import zone_ceilings, zone_prices
 
 OUTPUT = "platform"
 STACK_KEY = "platformStack.name"
@@ -37,6 +37,7 @@ class SharedPlatform(Section):
         system_pool: nodes of the data preparation.
         zones: zones of the GPU nodes, the preferred one first.
         zone_prices: price of a machine in USD per hour in each zone; a zone is absent if it is not known.
+        zone_ceilings: price in USD per hour above which a zone is not entered; a zone is absent without one.
         efa_interfaces: number of Elastic Fabric Adapters of a GPU node.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
         dataset: data set that the stack has prepared; None if there is none.
@@ -60,6 +61,7 @@ class SharedPlatform(Section):
     system_pool: PoolConfig
     zones: tuple[str, ...]
     zone_prices: dict[str, float] = Field(default_factory=dict)
+    zone_ceilings: dict[str, float] = Field(default_factory=dict)
     efa_interfaces: int
     scales_from_zero: bool
     dataset: str | None = None
@@ -99,7 +101,8 @@ def platform_output(
         "gpuPool": _pool(cluster.gpu_pool),
         "systemPool": _pool(cluster.system_pool),
         "zones": list(cluster.gpu_zones),
-        "zonePrices": _zone_prices(config, cluster),
+        "zonePrices": _of_zones(zone_prices(config), cluster),
+        "zoneCeilings": _of_zones(zone_ceilings(config), cluster),
         "efaInterfaces": cluster.efa_interfaces,
         "scalesFromZero": cluster.scales_from_zero,
         "dataset": None if config.job.command or config.data.cache else config.data.dataset,
@@ -108,9 +111,8 @@ def platform_output(
     }
 
 
-def _zone_prices(config: StackConfig, cluster: Cluster) -> dict[str, float]:
-    """Return the known prices of the zones of the GPU nodes."""
-    prices = zone_prices(config)
+def _of_zones(prices: Mapping[str, float], cluster: Cluster) -> dict[str, float]:
+    """Return the prices of the zones of the GPU nodes."""
     return {zone: prices[zone] for zone in cluster.gpu_zones if zone in prices}
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import add
 
 HOUR_SECONDS = 3600.0
 
@@ -62,6 +63,14 @@ class CapacityHistory:
             self.zones,
             self.gap_seconds,
             tuple(tuple(map(min, tick, machines)) for tick in self.machines),
+        )
+
+    def plus(self, machines: Sequence[int]) -> "CapacityHistory":
+        """Return the history with more machines at all times, by position of the zone."""
+        return CapacityHistory(
+            self.zones,
+            self.gap_seconds,
+            tuple(tuple(map(add, tick, machines)) for tick in self.machines),
         )
 
 

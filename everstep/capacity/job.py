@@ -26,6 +26,19 @@ LIVE = live_design(
 
 
 @dataclass(frozen=True)
+class Guaranteed:
+    """Machines of a zone that do not depend on its spot market: on-demand pools and reservations.
+
+    Attributes:
+        machines: number of machines, which the group uses before spot machines.
+        price: USD per hour of one of them.
+    """
+
+    machines: int = 0
+    price: float = 0.0
+
+
+@dataclass(frozen=True)
 class Prices:
     """Prices in USD per hour.
 
@@ -35,6 +48,7 @@ class Prices:
         fixed: price of everything else that is billed while the job runs: control plane, storage, system nodes.
         unknown: names of the items of `fixed` without a known price, which make the true cost higher.
         spot_by_zone: price of one spot machine by position of the zone; empty if all zones have the same price.
+        guaranteed_by_zone: guaranteed machines by position of the zone; empty if no zone has any.
     """
 
     spot: float
@@ -42,10 +56,17 @@ class Prices:
     fixed: float = 0.0
     unknown: tuple[str, ...] = ()
     spot_by_zone: tuple[float, ...] = ()
+    guaranteed_by_zone: tuple[Guaranteed, ...] = ()
 
     def spot_in(self, zone: int) -> float:
         """Return the price of one spot machine in a zone, by its position."""
         return self.spot_by_zone[zone] if self.spot_by_zone else self.spot
+
+    def usd_per_hour(self, zone: int, machines: int) -> float:
+        """Return the price of some machines of a zone; guaranteed machines are used first."""
+        guaranteed = self.guaranteed_by_zone[zone] if self.guaranteed_by_zone else Guaranteed()
+        count = min(machines, guaranteed.machines)
+        return count * guaranteed.price + (machines - count) * self.spot_in(zone)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +106,16 @@ class JobModel:
         return interval / (interval + self.design.stall.seconds)
 
     def hourly_cost(self, spot: int, on_demand: int, zone: int | None = None) -> float:
-        """Return the cost in USD per hour with these machines, at the highest spot price if `zone` is None."""
+        """Return the cost in USD per hour with these machines.
+
+        Args:
+            spot: machines of a zone, spot or guaranteed.
+            on_demand: on-demand machines that are bought in addition.
+            zone: position of the zone; None: spot machines at the highest price.
+        """
         prices = self.prices
-        price = prices.spot if zone is None else prices.spot_in(zone)
-        return spot * price + on_demand * prices.on_demand + prices.fixed
+        spot_usd = spot * prices.spot if zone is None else prices.usd_per_hour(zone, spot)
+        return spot_usd + on_demand * prices.on_demand + prices.fixed
 
     def assumptions(self) -> Iterator[str]:
         """Yield the costs of changes with their sources."""

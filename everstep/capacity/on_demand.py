@@ -200,6 +200,26 @@ POLICIES: dict[OnDemand, Policy] = {
 }
 
 
+class Purchases(StrEnum):
+    """Policy of a job with `fallback`: Everstep's, or a baseline for comparison in a plan."""
+
+    LATEST_START = "latest start"
+    UNIFORM_PROGRESS = "uniform progress"
+    GREEDY = "greedy"
+
+
+FALLBACKS: dict[Purchases, Policy] = {
+    Purchases.LATEST_START: latest_start,
+    Purchases.UNIFORM_PROGRESS: uniform_progress,
+    Purchases.GREEDY: greedy,
+}
+
+
+def policy_of(setting: OnDemand, purchases: Purchases = Purchases.LATEST_START) -> Policy:
+    """Return the policy of a setting."""
+    return FALLBACKS[purchases] if setting is OnDemand.FALLBACK else POLICIES[setting]
+
+
 def within_budget(terms: Terms, spent_usd: float, next_usd: float) -> bool:
     """Return whether the next pass can be paid for; otherwise the job is suspended with a checkpoint."""
     return terms.budget_usd is None or spent_usd + next_usd <= terms.budget_usd

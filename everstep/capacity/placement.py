@@ -48,6 +48,7 @@ class ZoneObservation:
         interrupted: running machines that have an interruption notice; they count as lost already.
         name: name of the zone, for reasons.
         lifetime_seconds: expected lifetime of a spot machine.
+        max_price: price ceiling of the zone in USD per hour; None means any price.
     """
 
     running: int = 0
@@ -57,6 +58,12 @@ class ZoneObservation:
     interrupted: int = 0
     name: str = "another zone"
     lifetime_seconds: float = PRIOR_LIFETIME_SECONDS
+    max_price: float | None = None
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the price is known not to be above the ceiling."""
+        return self.max_price is None or self.comparable_price <= self.max_price
 
     @property
     def uninterrupted(self) -> int:
@@ -94,7 +101,6 @@ class PlacementConfig:
         min_gain: machines that another zone must offer beyond those that run here.
         min_gain_ratio: minimum ratio of the machines that another zone offers to those that run here.
         move_interval_seconds: minimum time between two moves.
-        max_price: USD per hour above which a zone is not entered; None means any price.
         start_seconds: time from the request of a machine until it trains.
     """
 
@@ -103,7 +109,6 @@ class PlacementConfig:
     min_gain: int = 2
     min_gain_ratio: float = 1.25
     move_interval_seconds: float = 3600.0
-    max_price: float | None = None
     start_seconds: float = START_SECONDS
 
 
@@ -155,13 +160,12 @@ class _Pass:
 
     @property
     def others(self) -> tuple[int, ...]:
-        """Zones that may be entered, the cheapest first."""
-        limit = self.config.max_price
+        """Zones that their price ceiling admits, the cheapest first."""
         zones = self.observed.zones
         allowed = [
             zone
             for zone, zone_state in enumerate(zones)
-            if zone != self.memory.zone and (limit is None or zone_state.comparable_price <= limit)
+            if zone != self.memory.zone and zone_state.admitted
         ]
         return tuple(sorted(allowed, key=lambda zone: zones[zone].comparable_price))
 

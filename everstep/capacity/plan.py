@@ -8,7 +8,7 @@ from everstep.capacity.deadline import MAX_SECONDS
 from everstep.capacity.generator import GAP_SECONDS, PUBLISHED, fit, generate
 from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
 from everstep.capacity.job import JobModel
-from everstep.capacity.on_demand import POLICIES, OnDemand
+from everstep.capacity.on_demand import OnDemand, Purchases, policy_of
 from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
 from everstep.errors import EverstepError
@@ -39,11 +39,15 @@ class Choice:
 
     Attributes:
         zones: number of zones, counted from the first zone of the history.
-        on_demand: policy for on-demand machines.
+        on_demand: setting for on-demand machines.
+        purchases: policy of the fallback.
+        machine_type: the only machine type; empty for all types of the pools.
     """
 
     zones: int
     on_demand: OnDemand
+    purchases: Purchases = Purchases.LATEST_START
+    machine_type: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,12 +84,41 @@ class PlanRow:
     suspended: float
 
 
-def choices(zones: int) -> Iterator[Choice]:
-    """Yield the choices for a number of zones; a group that is always on demand needs only one zone."""
-    for count in range(1, zones + 1):
-        yield Choice(count, OnDemand.NEVER)
-        yield Choice(count, OnDemand.FALLBACK)
-    yield Choice(1, OnDemand.ALWAYS)
+def choices(
+    zones: int,
+    machine_types: Sequence[str] = (),
+    *,
+    deadline: bool = False,
+    everything: bool = False,
+) -> Iterator[Choice]:
+    """Yield the choices; a group that is always on demand needs only one zone.
+
+    Args:
+        zones: number of zones.
+        machine_types: machine types of the pools; a single type is not compared.
+        deadline: whether the job has a deadline. Without one, the baselines buy no on-demand machine.
+        everything: yield all combinations; otherwise baselines and machine types in all zones only.
+    """
+    baselines = [item for item in Purchases if item is not Purchases.LATEST_START and deadline]
+    yield from _of_type("", range(1, zones + 1), baselines if everything else ())
+    if not everything:
+        yield from (Choice(zones, OnDemand.FALLBACK, purchases) for purchases in baselines)
+    for machine_type in machine_types if len(machine_types) > 1 else ():
+        if everything:
+            yield from _of_type(machine_type, range(1, zones + 1), baselines)
+        else:
+            yield Choice(zones, OnDemand.FALLBACK, machine_type=machine_type)
+
+
+def _of_type(
+    machine_type: str, zones: Iterable[int], baselines: Iterable[Purchases]
+) -> Iterator[Choice]:
+    """Yield the choices of zones, on-demand machines and policies for a machine type."""
+    for count in zones:
+        yield Choice(count, OnDemand.NEVER, machine_type=machine_type)
+        for purchases in (Purchases.LATEST_START, *baselines):
+            yield Choice(count, OnDemand.FALLBACK, purchases, machine_type)
+    yield Choice(1, OnDemand.ALWAYS, machine_type=machine_type)
 
 
 def check(job: JobModel, limits: Limits) -> None:
@@ -118,7 +151,7 @@ def _check_budget(job: JobModel, limits: Limits) -> None:
     if budget_usd is None or budget_usd >= hourly_cost:  # a budget of nan is refused
         return
     raise EverstepError(
-        f"{name} {budget_usd:g} is below one hour of the job: {job.machines} spot machines and the rest "
+        f"{name} {budget_usd:g} is below one hour of the job: {job.machines} machines and the rest "
         f"of the stack cost {hourly_cost:.2f} USD an hour",
         f"Set {name} to {ceil(hourly_cost * 100) / 100:.2f} or more, or lower job.maxReplicas.",
     )
@@ -187,7 +220,8 @@ def replay(
     terms = terms_of(job, history.gap_seconds, limits.deadline_seconds, limits.budget_usd)
     zones = history.with_zones(range(min(choice.zones, len(history.zones))))
     placement = PlacementConfig(machines=job.machines, start_seconds=job.start_seconds)
-    return simulate(zones, job, terms, placement, POLICIES[choice.on_demand], record=record)
+    policy = policy_of(choice.on_demand, choice.purchases)
+    return simulate(zones, job, terms, placement, policy, record=record)
 
 
 def summary(choice: Choice, outcomes: Sequence[Outcome], limits: Limits) -> PlanRow:

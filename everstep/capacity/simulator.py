@@ -203,7 +203,7 @@ class _Replay:
             ZoneObservation(
                 running=running if zone == memory.zone else 0,
                 offered=min(count, desired) if zone in searched else None,
-                price=self.job.prices.spot_in(zone),
+                price=self.job.prices.usd_per_hour(zone, desired) / desired,
                 lifetime_seconds=self.lifetimes[zone].expected_seconds,
             )
             for zone, count in enumerate(available)
@@ -241,9 +241,10 @@ class _Replay:
             return
         for zone in before.search:
             if zone != decision.zone:
-                unused = min(available[zone], self.job.machines) * MIN_BILLED_TIME.seconds
-                self.spot_seconds += unused
-                self.usd += unused * self.job.prices.spot_in(zone) / HOUR_SECONDS
+                unused, seconds = min(available[zone], self.job.machines), MIN_BILLED_TIME.seconds
+                self.spot_seconds += unused * seconds
+                hourly_cost = self.job.prices.usd_per_hour(zone, unused)
+                self.usd += hourly_cost * seconds / HOUR_SECONDS
 
     def _train(self, spot: int, on_demand: int, remaining: int, *, left_zone: int | None) -> None:
         gap, job, moved = self.history.gap_seconds, self.job, left_zone is not None

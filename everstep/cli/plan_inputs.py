@@ -1,11 +1,12 @@
 """Inputs of `everstep plan` from a stack: machines, zones and prices."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from everstep.capacity.history import HOUR_SECONDS
-from everstep.capacity.job import JobModel, Prices
+from everstep.capacity.generator import PUBLISHED
+from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.job import Guaranteed, JobModel, Prices
 from everstep.cli.live_prices import LivePrices
 from everstep.errors import EverstepError
 
@@ -17,8 +18,8 @@ DEFAULT_HOURS = 12.0
 """Work of a job by default, in hours of all its machines."""
 
 MAX_WORK_HOURS = 10_000_000
-MAX_ZONES = 3
-"""Zones of the published traces that histories are fitted to."""
+SAMPLES = {"fashion-mnist": 60_000}
+"""Training samples of the data sets whose size is known without reading them."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,27 @@ class PlannedZone:
 
     Attributes:
         name: its name.
-        machines: maximum number of machines that the stack buys there, without fallbacks.
-        price: USD per hour of one machine of its most expensive pool.
+        machines: maximum number of spot machines that the stack buys there, without fallbacks and without pools whose
+            price is above their ceiling.
+        price: USD per hour of one spot machine of its most expensive pool.
+        guaranteed: its on-demand and reserved machines.
+        reserved: whether reserved machines are among them.
     """
 
     name: str
     machines: int
     price: float
+    guaranteed: Guaranteed = field(default_factory=Guaranteed)
+    reserved: bool = False
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """How its machines are bought: reserved or on demand, and spot."""
+        guaranteed = ("reserved" if self.reserved else "on demand",)
+        return (
+            *(guaranteed if self.guaranteed.machines else ()),
+            *(("spot",) if self.machines else ()),
+        )
 
 
 def desired_machines(config: "StackConfig") -> int:
@@ -42,53 +57,104 @@ def desired_machines(config: "StackConfig") -> int:
     return job.max_replicas if job.scaling == "capacity" else job.replicas
 
 
-def zones(config: "StackConfig") -> tuple[PlannedZone, ...]:
-    """Return up to three zones of `cluster.gpuPools` in order of preference.
+def zones(config: "StackConfig", machine_type: str = "") -> tuple[PlannedZone, ...]:
+    """Return the zones of the stack's pools in order of preference.
 
-    A stack with one pool is planned for all zones of its cluster, which shows what more pools would gain.
+    A stack with one spot pool is planned for all zones of its cluster, which shows what more pools would gain.
+
+    Args:
+        config: the stack's configuration.
+        machine_type: the only machine type; empty for all types of the pools.
     """
+    pools = _pools(config, machine_type)
+    all_pools = _pools(config)
+    pool_zones = tuple(dict.fromkeys(zone for pool in all_pools for zone in pool.zones))
+    several_pools = bool(getattr(config.cluster, "gpu_pools", ()))
+    if pool_zones and (several_pools or any(pool.guaranteed for pool in all_pools)):
+        return tuple(
+            _planned_zone(zone, [pool for pool in pools if zone in pool.zones])
+            for zone in pool_zones
+        )
+    names = tuple(map(str, getattr(config.cluster, "zones", ())))
+    names = names or tuple(f"zone-{number + 1}" for number in range(len(PUBLISHED.zones)))
+    count = 1 if any(pool.guaranteed for pool in all_pools) else len(names)
+    return tuple(_planned_zone(name, pools) for name in names[:count])
+
+
+def _pools(config: "StackConfig", machine_type: str = "") -> "list[PoolPrice]":
+    """Return the pools without fallbacks, or each of them with one of its machine types."""
     from components import cost
 
-    pools = [pool for pool in cost.pool_prices(config) if not pool.fallback]
-    pool_zones = dict.fromkeys(zone for pool in pools for zone in pool.zones)
-    if getattr(config.cluster, "gpu_pools", ()) and pool_zones:
-        return tuple(_zone_of_pools(zone, pools) for zone in pool_zones)[:MAX_ZONES]
-    cluster_zones = tuple(str(zone) for zone in getattr(config.cluster, "zones", ()))
-    names = cluster_zones[:MAX_ZONES] or tuple(f"zone-{number + 1}" for number in range(MAX_ZONES))
-    machines, price = sum(pool.maximum for pool in pools), _highest(pools)
-    return tuple(PlannedZone(name, machines, price) for name in names)
+    pools = cost.machine_prices(config) if machine_type else cost.pool_prices(config)
+    return [
+        pool
+        for pool in pools
+        if not pool.fallback
+        and pool.maximum
+        and (not machine_type or machine_type in pool.machines)
+    ]
+
+
+def machine_types(config: "StackConfig") -> tuple[str, ...]:
+    """Return the machine types of the pools without fallbacks, in order of preference."""
+    return tuple(dict.fromkeys(name for pool in _pools(config) for name in pool.machines))
 
 
 def zone_with_prices(
-    config: "StackConfig", current_prices: LivePrices, zone: PlannedZone
+    config: "StackConfig", current_prices: LivePrices, zone: PlannedZone, machine_type: str = ""
 ) -> PlannedZone:
     """Return a zone of a stack with current prices."""
-    priced_zones = zones(current_prices.config(config, zone.name))
+    priced_zones = zones(current_prices.config(config, zone.name), machine_type)
     return next(candidate for candidate in priced_zones if candidate.name == zone.name)
 
 
-def _zone_of_pools(zone: str, pools: "Sequence[PoolPrice]") -> PlannedZone:
-    zone_pools = [pool for pool in pools if zone in pool.zones]
-    return PlannedZone(zone, sum(pool.maximum for pool in zone_pools), _highest(zone_pools))
+def _planned_zone(zone: str, pools: "Sequence[PoolPrice]") -> PlannedZone:
+    guaranteed = [pool for pool in pools if pool.guaranteed]
+    spot = [pool for pool in pools if pool.spot and pool.admitted]
+    return PlannedZone(
+        zone,
+        sum(pool.maximum for pool in spot),
+        _highest(spot),
+        Guaranteed(sum(pool.maximum for pool in guaranteed), _highest(guaranteed)),
+        any(pool.reservation for pool in guaranteed),
+    )
 
 
 def _highest(pools: "Sequence[PoolPrice]") -> float:
     """Return the highest price of a machine in these pools: the cloud may choose any of them."""
-    return max((_required_price(pool, pool.price) for pool in pools), default=0.0)
+    return max((_required_price(pool, pool.marginal_price) for pool in pools), default=0.0)
 
 
 def prices_in(prices: Prices, zones: Sequence[PlannedZone], names: Sequence[str]) -> Prices:
     """Return the prices for the zones of histories; a zone with another name has the highest price."""
-    price_by_zone = {zone.name: zone.price for zone in zones}
+    zone_by_name = {zone.name: zone for zone in zones}
+    planned = [zone_by_name.get(name, PlannedZone(name, 0, prices.spot)) for name in names]
     return replace(
-        prices, spot_by_zone=tuple(price_by_zone.get(name, prices.spot) for name in names)
+        prices,
+        spot_by_zone=tuple(zone.price for zone in planned),
+        guaranteed_by_zone=tuple(zone.guaranteed for zone in planned),
     )
 
 
-def machines_in(zones: Sequence[PlannedZone], names: Sequence[str], max_machines: int) -> list[int]:
-    """Return the maximum number of machines in the zones of histories."""
-    limits = {zone.name: zone.machines for zone in zones}
-    return [min(limits.get(name, max_machines), max_machines) for name in names]
+def machines_in(
+    history: CapacityHistory, zones: Sequence[PlannedZone], max_machines: int
+) -> CapacityHistory:
+    """Return a history of spot machines with the limits of the zones and their guaranteed machines.
+
+    A zone that the stack does not have has neither.
+    """
+    zone_by_name = {zone.name: zone for zone in zones}
+    planned = [
+        zone_by_name.get(name, PlannedZone(name, max_machines, 0.0)) for name in history.zones
+    ]
+    limited = history.limited_by_zone([min(zone.machines, max_machines) for zone in planned])
+    return limited.plus([zone.guaranteed.machines for zone in planned])
+
+
+def kinds_in(zones: Sequence[PlannedZone], names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return how the machines of the zones of histories are bought; a zone with another name has spot machines."""
+    kinds = {zone.name: zone.kinds for zone in zones}
+    return [kinds.get(name, ("spot",)) for name in names]
 
 
 def foreign_zones(zones: Sequence[PlannedZone], names: Sequence[str]) -> tuple[str, ...]:
@@ -97,19 +163,108 @@ def foreign_zones(zones: Sequence[PlannedZone], names: Sequence[str]) -> tuple[s
     return tuple(name for name in names if name not in configured)
 
 
-def job_model(config: "StackConfig", stack: str, work_hours: float | None) -> JobModel:
+def unplanned_zones(zones: Sequence[PlannedZone], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the zones of the stack that the histories do not have."""
+    return tuple(zone.name for zone in zones if zone.name not in names)
+
+
+def ceiling_warnings(config: "StackConfig") -> tuple[str, ...]:
+    """Return a warning for each pool whose price is above its ceiling."""
+    from components import cost
+
+    return tuple(cost.ceiling_notes(cost.pool_prices(config)))
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work of a job.
+
+    Attributes:
+        machine_hours: machine-hours of the whole job.
+        origin: where the number comes from.
+        assumed: whether it is the default.
+    """
+
+    machine_hours: float
+    origin: str
+    assumed: bool = False
+
+
+def work_of(
+    config: "StackConfig",
+    work_hours: float | None = None,
+    images_per_second: float | None = None,
+    samples: int | None = None,
+) -> Work:
+    """Return the work of a stack's job.
+
+    Args:
+        config: the stack's configuration.
+        work_hours: machine-hours of the whole job; None if they are not known.
+        images_per_second: measured rate of one machine; None if it is not known.
+        samples: training samples of an epoch; None for the size of the data set, if that is known.
+
+    Raises:
+        EverstepError: the arguments exclude each other, or the number of samples or epochs is not known.
+    """
+    if work_hours is not None and images_per_second is not None:
+        raise EverstepError(
+            "--work and --images-per-second both set the work of the job", "Use one of them."
+        )
+    if work_hours is not None:
+        return Work(work_hours, "--work")
+    if images_per_second is not None:
+        return _measured_work(config, images_per_second, samples)
+    machines = desired_machines(config)
+    origin = (
+        f"an assumption, not the job: {DEFAULT_HOURS:g} h of {machines} machines. Set --work, or --images-per-second "
+        "with the measured rate of one machine"
+    )
+    return Work(DEFAULT_HOURS * machines, origin, assumed=True)
+
+
+def _measured_work(config: "StackConfig", images_per_second: float, samples: int | None) -> Work:
+    job = config.job
+    if job.command is not None:
+        raise EverstepError(
+            f"--images-per-second needs the epochs of the job, and job.command {job.command[0]!r} is not Everstep's "
+            "trainer",
+            "Compute the machine-hours of the program, and use --work.",
+        )
+    count = SAMPLES.get(config.data.dataset) if samples is None else samples
+    if count is None:
+        raise EverstepError(
+            f"the number of samples of data.dataset {config.data.dataset} is not known",
+            "Add --samples with the training samples of one epoch, such as --samples 1281167 for ImageNet-1k.",
+        )
+    if not images_per_second > 0:
+        raise EverstepError(
+            f"--images-per-second {images_per_second:g} is not a rate",
+            "Use the measured rate of one machine, more than 0.",
+        )
+    hours = job.epochs * count / images_per_second / HOUR_SECONDS
+    return Work(
+        hours,
+        f"{job.epochs} epochs of {count:,} samples at {images_per_second:g} a second and machine",
+    )
+
+
+def job_model(
+    config: "StackConfig", stack: str, work_hours: float | None, machine_type: str = ""
+) -> JobModel:
     """Return the job of a stack.
 
     Args:
         config: the stack's configuration.
         stack: the stack's name.
         work_hours: machine-hours of the whole job; None for the default.
+        machine_type: the only machine type; empty for all types of the pools.
 
     Raises:
         EverstepError: the work is out of range, the stack has no machines of its own, or a price is unknown.
     """
     machines = desired_machines(config)
-    hours = DEFAULT_HOURS * machines if work_hours is None else work_hours
+    hours = work_of(config, work_hours).machine_hours
     if not 0 < hours < MAX_WORK_HOURS:
         raise EverstepError(
             f"--work {hours:g} is outside of the range that can be planned",
@@ -119,19 +274,20 @@ def job_model(config: "StackConfig", stack: str, work_hours: float | None) -> Jo
         work=hours * HOUR_SECONDS,
         machines=machines,
         min_machines=min(config.job.min_replicas, machines),
-        prices=prices(config, stack),
+        prices=prices(config, stack, machine_type),
     )
 
 
-def prices(config: "StackConfig", stack: str) -> Prices:
+def prices(config: "StackConfig", stack: str, machine_type: str = "") -> Prices:
     """Return the prices of the stack's machines, the highest where the cloud may choose one of several types.
 
     Raises:
         EverstepError: the stack has no machines of its own, or a price is unknown.
     """
-    from components import cost, spending
+    from components import spending
 
-    pools = [pool for pool in cost.pool_prices(config) if not pool.fallback]
+    pools = _pools(config, machine_type)
+    spot_pools = [pool for pool in pools if pool.spot]
     if not pools:
         raise EverstepError(
             f"stack {stack} creates no GPU machines, so there is nothing to buy",
@@ -141,7 +297,7 @@ def prices(config: "StackConfig", stack: str) -> Prices:
     unpriced_items = [pool.disk_name for pool in pools if pool.disk is None]
     unpriced_items += [item.name for item in others if item.on_demand is None]
     return Prices(
-        spot=_highest(pools),
+        spot=_highest(spot_pools or pools),
         on_demand=max(_required_price(pool, pool.on_demand) for pool in pools),
         fixed=spending.fixed_usd_per_hour(config),
         unknown=tuple(dict.fromkeys(unpriced_items)),

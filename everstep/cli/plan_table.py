@@ -8,7 +8,7 @@ from typing import Any
 from everstep.capacity.generator import PUBLISHED
 from everstep.capacity.history import HOUR_SECONDS
 from everstep.capacity.job import JobModel
-from everstep.capacity.on_demand import OnDemand
+from everstep.capacity.on_demand import OnDemand, Purchases
 from everstep.capacity.plan import Choice, Limits, PlanRow, Spread
 from everstep.cli.console import results
 
@@ -33,6 +33,23 @@ class Source:
 
 
 @dataclass(frozen=True)
+class MachineType:
+    """A machine type of the pools.
+
+    Attributes:
+        name: its name.
+        spot: highest USD per hour of its pools.
+        on_demand: USD per hour on demand.
+        speed: samples per second, relative to the type for which the work is given.
+    """
+
+    name: str
+    spot: float
+    on_demand: float
+    speed: float
+
+
+@dataclass(frozen=True)
 class Plan:
     """A plan with its inputs.
 
@@ -43,8 +60,14 @@ class Plan:
         zones: names of the zones, in the order in which the choices use them.
         source: source of the histories.
         rows: one row for each choice.
+        kinds: how the machines of each zone are bought, such as spot.
+        work_origin: where the work of the job comes from.
         price_source: source of current prices; empty if they come from the table and the stack file.
         foreign_zones: zones of the user's traces that the stack does not have.
+        unplanned_zones: zones of the stack that the histories do not have.
+        warnings: pools that get no machines.
+        types: machine types of the pools, with their prices and speeds.
+        more: whether `--all` would show more choices.
     """
 
     stack: str
@@ -53,8 +76,14 @@ class Plan:
     zones: tuple[str, ...]
     source: Source
     rows: tuple[PlanRow, ...]
+    kinds: tuple[tuple[str, ...], ...]
+    work_origin: str
     price_source: str = ""
     foreign_zones: tuple[str, ...] = ()
+    unplanned_zones: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    types: tuple[MachineType, ...] = ()
+    more: bool = False
 
 
 def show(plan: Plan) -> None:
@@ -62,10 +91,11 @@ def show(plan: Plan) -> None:
     job = plan.job
     results.print(
         f"{job.work / HOUR_SECONDS:g} machine-hours on {job.machines} machines: at least "
-        f"{job.shortest_seconds / HOUR_SECONDS:.1f} h. A machine costs {_spot_prices(plan)} USD an hour on spot, "
+        f"{job.shortest_seconds / HOUR_SECONDS:.1f} h. {_prices(plan)}, "
         f"{job.prices.on_demand:.3f} on demand; the rest of the stack {job.prices.fixed:.2f}.",
         markup=False,
     )
+    results.print(f"The work is {plan.work_origin}.", markup=False)
     results.print(f"\n{_text(plan)}\n", markup=False)
     results.print("Median (10th to 90th percentile of the histories).", markup=False)
     if any(row.complete < 1 for row in plan.rows):
@@ -79,13 +109,31 @@ def show(plan: Plan) -> None:
         results.print(f"- {line}", markup=False)
 
 
-def _spot_prices(plan: Plan) -> str:
-    """Return the price of a spot machine, for each zone if they differ."""
+def _prices(plan: Plan) -> str:
+    """Return the prices of machines, for each zone if they differ."""
+    texts = {zone: _zone_prices(plan, position) for position, zone in enumerate(plan.zones)}
+    if len(set(texts.values())) == 1:
+        return f"A machine costs {texts[plan.zones[0]]}"
+    return "A machine costs " + ", ".join(f"{text} in {zone}" for zone, text in texts.items())
+
+
+def _zone_prices(plan: Plan, position: int) -> str:
+    """Return the prices of the machines of a zone by the way they are bought."""
     prices = plan.job.prices
-    if len(set(prices.spot_by_zone)) <= 1:
-        return f"{prices.spot_in(0):.3f}"
-    zone_prices = zip(plan.zones, prices.spot_by_zone, strict=True)
-    return ", ".join(f"{price:.3f} in {zone}" for zone, price in zone_prices)
+    kinds = plan.kinds[position]
+    if not kinds:
+        return "(no machine is bought)"
+    texts = []
+    for kind in kinds:
+        if kind == "spot":
+            texts.append(f"{prices.spot_in(position):.3f} USD an hour on spot")
+        else:
+            guaranteed = prices.guaranteed_by_zone[position]
+            name = "beyond its reservation" if kind == "reserved" else "from its on-demand pool"
+            texts.append(
+                f"{guaranteed.price:.3f} USD an hour {name} (at most {guaranteed.machines})"
+            )
+    return " or ".join(texts)
 
 
 def _text(plan: Plan) -> str:
@@ -105,7 +153,7 @@ def _aligned_cells(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 def _cells(plan: Plan, row: PlanRow) -> list[str]:
     cells = [
-        choice_text(row.choice),
+        choice_text(row.choice, plan.kinds),
         _range(row.seconds, _hours),
         _range(row.usd, lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.2f}"),
         _range(row.goodput, lambda value: f"{value:.3f}"),
@@ -118,13 +166,18 @@ def _cells(plan: Plan, row: PlanRow) -> list[str]:
     return cells
 
 
-def choice_text(choice: Choice) -> str:
-    """Return a choice as text."""
+def choice_text(choice: Choice, kinds: Sequence[Sequence[str]] = ()) -> str:
+    """Return a choice as text, with the way in which the machines of its zones are bought."""
+    machines = f"{choice.machine_type}: " if choice.machine_type else ""
     if choice.on_demand is OnDemand.ALWAYS:
-        return "on demand only"
+        return f"{machines}on demand only"
     zones = "1 zone" if choice.zones == 1 else f"{choice.zones} zones"
-    fallback = ", fallback" if choice.on_demand is OnDemand.FALLBACK else ""
-    return f"spot, {zones}{fallback}"
+    bought = dict.fromkeys(kind for zone in kinds[: choice.zones] for kind in zone)
+    text = f"{machines}{' and '.join(bought) or 'spot'}, {zones}"
+    if choice.on_demand is not OnDemand.FALLBACK:
+        return text
+    policy = "" if choice.purchases is Purchases.LATEST_START else f" by {choice.purchases.value}"
+    return f"{text}, fallback{policy}"
 
 
 def _hours(seconds: float) -> str:
@@ -144,6 +197,7 @@ def notes(plan: Plan) -> list[str]:
         origin = f"{plan.source.histories} generated histories (seed {plan.source.seed}), fitted to {PUBLISHED.source}"
     unknown = plan.job.prices.unknown
     return [
+        *(f"{text[0].upper()}{text[1:]}." for text in plan.warnings),
         *(
             [f"Not in the cost, because no price is known: {', '.join(unknown)}."]
             if unknown
@@ -152,11 +206,74 @@ def notes(plan: Plan) -> list[str]:
         *([f"Current spot prices: {plan.price_source}."] if plan.price_source else []),
         f"Histories: {origin}.",
         f"Zones are added in this order: {', '.join(plan.zones)}.",
+        *([_unplanned_note(plan)] if plan.unplanned_zones else []),
         *([_foreign_note(plan.foreign_zones)] if plan.foreign_zones else []),
+        *_kind_notes(plan.kinds),
+        *_type_notes(plan),
+        *_policy_notes(plan),
         "Zones of one region can fail together more often than the zones of the traces: see docs/capacity.md.",
         "On-demand machines are assumed to be available.",
+        *(["More choices, of zones for each type and policy: --all."] if plan.more else []),
         "A stack has one of these choices: cluster.gpuPools sets the zones, job.onDemand the purchases.",
     ]
+
+
+def _unplanned_note(plan: Plan) -> str:
+    """Return which zones of the stack are not planned, and why."""
+    names = ", ".join(plan.unplanned_zones)
+    if plan.source.traces:
+        return f"Not planned, because there is no trace of them: {names}. Add --trace for each of them."
+    return (
+        f"Not planned: {names}. Generated histories have the {len(PUBLISHED.zones)} zones of the published traces; "
+        "use --trace to plan more zones."
+    )
+
+
+def _kind_notes(kinds: Sequence[Sequence[str]]) -> list[str]:
+    """Return the assumptions about machines that are not spot machines."""
+    bought = {kind for zone in kinds for kind in zone}
+    notes = []
+    if "reserved" in bought:
+        notes.append(
+            "Reserved machines are assumed to be all of maxNodes and always there. A Capacity Reservation is billed "
+            "for the whole duration, used or not, in each choice; a Capacity Block was paid in advance: it adds 0."
+        )
+    if "on demand" in bought:
+        notes.append(
+            "Machines of on-demand pools have no spot market: they are always there, at their price."
+        )
+    if len(bought) > 1:
+        notes.append("In a zone that has both, reserved and on-demand machines are used first.")
+    return notes
+
+
+def _type_notes(plan: Plan) -> list[str]:
+    """Return the prices of the machine types and the assumptions about them."""
+    if len(plan.types) < 2:
+        return []
+    speeds = (
+        "Speeds are an assumption unless --speed TYPE=FACTOR gives a measured one. Each type alone is assumed to have "
+        "the capacity of its zones; several types lose fewer machines."
+    )
+    prices = "; ".join(
+        f"{item.name} {item.spot:.3f}, on demand {item.on_demand:.3f}, speed {item.speed:g}"
+        for item in plan.types
+    )
+    return [
+        f"USD an hour by type: {prices}. Choices without a type have the highest price of the pools and speed 1.",
+        speeds,
+    ]
+
+
+def _policy_notes(plan: Plan) -> list[str]:
+    """Return what the policies of the fallback are."""
+    if all(row.choice.purchases is Purchases.LATEST_START for row in plan.rows):
+        return []
+    text = (
+        "fallback: buys from the latest start that meets the deadline, as the controller does. Uniform progress and "
+        "greedy are the policies of Can't Be Late (NSDI 2024), for comparison; a job cannot choose them."
+    )
+    return [text]
 
 
 def _foreign_note(zones: Sequence[str]) -> str:
@@ -173,7 +290,12 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "stack": plan.stack,
         "zones": list(plan.zones),
         "machines": plan.job.machines,
+        "kinds": [list(kinds) for kinds in plan.kinds],
+        "unplanned_zones": list(plan.unplanned_zones),
+        "warnings": list(plan.warnings),
+        "machine_types": [asdict(item) for item in plan.types],
         "machine_hours": plan.job.work / HOUR_SECONDS,
+        "work": plan.work_origin,
         "shortest_seconds": plan.job.shortest_seconds,
         "deadline_seconds": plan.limits.deadline_seconds,
         "budget_usd": plan.limits.budget_usd,
@@ -188,6 +310,8 @@ def _row_json(row: PlanRow) -> dict[str, Any]:
     return {
         "zones": row.choice.zones,
         "on_demand": row.choice.on_demand.value,
+        "policy": row.choice.purchases.value if row.choice.on_demand is OnDemand.FALLBACK else None,
+        "machine_type": row.choice.machine_type or None,
         "seconds": _finite(row.seconds),
         "usd": asdict(row.usd),
         "goodput": asdict(row.goodput),

@@ -11,6 +11,7 @@ from benchmarks.capacity import (
     following_rows,
     histories,
     meet,
+    upper_bound,
     week,
 )
 from everstep.capacity.generator import fit
@@ -74,6 +75,24 @@ def test_tables_name_their_targets(sample: list[CapacityHistory]) -> None:
     assert expected["best zone: mean machines"] == "13.3"
     assert expected["of the best zone's machine-hours, all histories"] == "90%"
     assert all(row.value for row in rows)
+
+
+def test_the_bound_of_a_group_in_one_zone_is_the_best_zone_over_the_mean_zone() -> None:
+    history = CapacityHistory(("a", "b"), 300.0, ((4, 0), (0, 2), (3, 3)))
+
+    assert upper_bound(history) == pytest.approx((4 + 2 + 3) / (2 + 1 + 3))
+    assert upper_bound(CapacityHistory(("a",), 300.0, ((0,),))) == 1
+
+
+def test_the_bound_is_printed_beside_the_ratio_to_one_zone(
+    sample: list[CapacityHistory],
+) -> None:
+    rows = {row.name: row.value for row in following_rows(sample)}
+
+    bound = float(rows["upper bound: best zone over mean zone, all histories"])
+    assert 1 < bound < 3
+    medians = [row.value for row in following_rows(sample) if row.name == "... by history"]
+    assert len(medians) == 2, "shares of the best zone, and the bound"
 
 
 def test_the_picture_shows_the_week() -> None:

@@ -177,3 +177,51 @@ def test_no_listed_spot_price_exceeds_the_on_demand_price() -> None:
     for region in TABLE["machines"].values():
         for machine, price in region.items():
             assert price["spot"] is None or price["spot"] < price["onDemand"], machine
+
+
+def reserved_stack(**reservation: Any) -> dict[str, Any]:
+    """Return the pool of a stack with six reserved machines, of which the job uses three."""
+    return {
+        "gpuPool": {
+            "instanceTypes": ["g5.xlarge"],
+            "capacity": "onDemand",
+            "maxNodes": 6,
+            "reservation": {"id": "cr-0123456789abcdef0", **reservation},
+        }
+    }
+
+
+def test_unused_machines_of_a_capacity_reservation_are_billed() -> None:
+    reserved, on_demand = (
+        cost_of(EKS, cluster=reserved_stack()),
+        cost_of(EKS, cluster={"gpuPool": {"instanceTypes": ["g5.xlarge"], "capacity": "onDemand"}}),
+    )
+
+    (item,) = [item for item in reserved.items if "reserved" in item.name]
+    assert (item.count, item.maximum) == (6, 6)
+    difference = reserved.total(spot=True).usd - on_demand.total(spot=True).usd
+    assert difference == pytest.approx((6 - 3) * 1.006, abs=1e-4)
+    assert reserved.total(spot=True, maximum=True) == on_demand.total(spot=True, maximum=True)
+    assert "Capacity Reservation cr-0123456789abcdef0 of the GPU pool is billed" in as_text(
+        reserved
+    )
+
+
+def test_a_capacity_block_was_paid_in_advance() -> None:
+    cost = cost_of(EKS, cluster=reserved_stack(capacityBlock=True))
+
+    (item,) = [item for item in cost.items if "prepaid" in item.name]
+    assert (item.count, item.maximum, item.on_demand, item.spot) == (3, 6, 0.0, 0.0)
+    assert "Capacity Block cr-0123456789abcdef0 of the GPU pool was paid in advance" in as_text(
+        cost
+    )
+
+
+def test_a_pool_above_its_price_ceiling_is_noted() -> None:
+    pool = {"name": "t4", "zone": "1", "vmSize": "Standard_NC4as_T4_v3", "maxPrice": 0.1}
+
+    notes = cost_of(AKS, cluster={"gpuPools": [pool]}).notes
+    admitted_notes = cost_of(AKS, cluster={"gpuPools": [pool | {"maxPrice": 0.2}]}).notes
+
+    assert any("0.149174 USD an hour on spot, above its maxPrice 0.1" in note for note in notes)
+    assert not any("maxPrice" in note for note in admitted_notes)

@@ -6,7 +6,7 @@ import pytest
 from cloudfacts import prices
 
 from components.config import StackConfig, from_mapping
-from components.spending import fixed_usd_per_hour, job_spending, zone_prices
+from components.spending import fixed_usd_per_hour, job_spending, zone_ceilings, zone_prices
 from tests.components.config.bad_stacks import AKS, EKS, LOCAL, pools, with_changes
 
 PRICES = {"g5.xlarge": {"onDemand": 2.0, "spot": 0.5}}
@@ -80,6 +80,50 @@ def test_zones_of_azure_have_the_label_of_their_nodes_and_zones_without_a_price_
     )
     assert zone_prices(unpriced) == {}
     assert zone_prices(from_mapping(LOCAL)) == {}
+
+
+def test_a_zone_has_the_ceiling_of_its_pool_and_a_pool_above_its_ceiling_is_passed_over() -> None:
+    size = {"vmSize": "Standard_NC4as_T4_v3"}
+    expensive = {"vmSize": "Standard_NC8as_T4_v3"}
+    listed = [
+        {"name": "low", "zone": "1", "maxPrice": 0.1, **size},
+        {"name": "high", "zone": "1", "maxPrice": 0.5, **expensive},
+        {"name": "only", "zone": "2", "maxPrice": 0.1, **size},
+        {"name": "free", "zone": "3", **size},
+    ]
+    table = {
+        "Standard_NC4as_T4_v3": {"onDemand": 0.6, "spot": 0.2},
+        "Standard_NC8as_T4_v3": {"onDemand": 0.9, "spot": 0.4},
+    }
+    config = from_mapping(with_changes(AKS, {"cluster.gpuPools": listed, "cost.prices": table}))
+
+    prices, ceilings = zone_prices(config), zone_ceilings(config)
+
+    disk = prices["eastus-3"] - 0.2
+    assert prices["eastus-1"] == pytest.approx(0.4 + disk)
+    assert prices["eastus-2"] == pytest.approx(0.2 + disk)
+    assert ceilings == {
+        "eastus-1": pytest.approx(0.5 + disk),
+        "eastus-2": pytest.approx(0.1 + disk),
+    }, "with the disk, as prices are"
+
+
+def test_reserved_machines_are_paid_for_as_long_as_the_job_runs() -> None:
+    reserved = {
+        "capacity": "onDemand",
+        "reservation": {"id": "cr-0123456789abcdef0"},
+        "maxNodes": 4,
+    }
+    base = with_changes(EKS, {"cost.prices": PRICES})
+    spot_fixed = fixed_usd_per_hour(from_mapping(with_changes(base, pools(EKS))))
+    config = from_mapping(with_changes(base, pools(EKS, b=reserved) | {"job.budgetUsd": 500}))
+    spending = job_spending(config)
+
+    assert spending is not None
+    assert spending["fixedUsdPerHour"] == pytest.approx(spot_fixed + 4 * 2.0, abs=1e-6)
+    by_pool = {pool["pool"]: pool["usdPerHour"] for pool in spending["pools"]}
+    assert by_pool["b"] < 0.1, "a used machine adds its disk only"
+    assert by_pool["b"] == min(zone_prices(config).values())
 
 
 def test_pools_that_the_controller_cannot_tell_apart_have_the_highest_of_their_prices() -> None:

@@ -180,6 +180,19 @@ def test_of_equal_offers_the_cheaper_zone_wins_and_without_prices_the_preferred_
     assert decide([], decide().state, both_offers(), after=1).state.zone == ZONE_B
 
 
+def test_a_zone_above_its_price_ceiling_is_neither_the_first_nor_entered_nor_searched() -> None:
+    capped = replace(
+        SETTINGS,
+        usd_per_hour={ZONE_A: 2, ZONE_B: 2, ZONE_C: 3},
+        max_usd_per_hour={ZONE_A: 1, ZONE_B: 1, ZONE_C: 3},
+    )
+
+    first_plan = decide(settings=capped)
+    assert first_plan.state.zone == ZONE_C
+    assert decide([], first_plan.state, after=600, settings=capped).placeholders == {}
+    assert decide([], decide().state, both_offers(), after=1, settings=capped).state.zone == ZONE_C
+
+
 def test_of_equal_offers_the_zone_whose_machines_lived_longer_wins() -> None:
     lost = [worker(index, ZONE_B) for index in range(40)]
     state = decide([], decide().state, lost=lost, after=60).state
@@ -406,12 +419,17 @@ def test_the_annotation_lists_zones_with_prices_and_may_change_times() -> None:
         {
             "zones": [ZONE_A, ZONE_B],
             "usdPerHour": prices,
+            "maxUsdPerHour": {ZONE_A: 2},
             "shortSeconds": 20,
             "moveIntervalSeconds": 0,
         }
     )
     expected = PlacementSettings(
-        zones=(ZONE_A, ZONE_B), usd_per_hour=prices, short_seconds=20, move_interval_seconds=0
+        zones=(ZONE_A, ZONE_B),
+        usd_per_hour=prices,
+        max_usd_per_hour={ZONE_A: 2},
+        short_seconds=20,
+        move_interval_seconds=0,
     )
 
     assert read_settings(text) == (expected, ())
@@ -441,6 +459,10 @@ def test_the_annotation_lists_zones_with_prices_and_may_change_times() -> None:
         ),
         ('{"zones": ["a"], "usdPerHour": {"a": "1"}}', ".usdPerHour['a'] is '1'; set it to USD"),
         ('{"zones": ["a"], "usdPerHour": {"a": NaN}}', ".usdPerHour['a'] is nan; set it to USD"),
+        (
+            '{"zones": ["a"], "maxUsdPerHour": {"a": -1}}',
+            ".maxUsdPerHour['a'] is -1; set it to USD per hour, more than 0, or leave it out",
+        ),
         ('{"zones": 1, "usdPerHour": {"a": 1}}', ".zones is 1; set it to a list"),
         (
             '{"zones": ["a"], "shortSeconds": -1}',
@@ -449,7 +471,7 @@ def test_the_annotation_lists_zones_with_prices_and_may_change_times() -> None:
         ('{"zones": ["a"], "shortSeconds": NaN}', ".shortSeconds is nan; set it to seconds"),
         (
             '{"zones": ["a"], "shortSecs": 1}',
-            ".shortSecs is unknown; use zones, usdPerHour, startSeconds",
+            ".shortSecs is unknown; use zones, usdPerHour, maxUsdPerHour, startSeconds",
         ),
     ],
 )

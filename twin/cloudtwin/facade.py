@@ -259,8 +259,11 @@ class SpotPool:
         name: name of the pool.
         desired_size: machines that the pool should have now.
         max_size: machines that the pool may have.
-        available: machines that the market allows now; None if no market limits the pool.
+        available: machines that the market and the maximum price allow now; None if neither limits the pool.
         changes: the next changes of that limit: seconds from now and machines allowed.
+        price: current price of one machine in USD per hour; None if it is not known.
+        prices: the prices of the next hours of the market: seconds from now and USD per hour.
+        max_price: price above which the pool has no machines; None for any price.
     """
 
     name: str
@@ -268,6 +271,9 @@ class SpotPool:
     max_size: int
     available: int | None
     changes: tuple[tuple[float, int], ...]
+    price: float | None = None
+    prices: tuple[tuple[float, float], ...] = ()
+    max_price: float | None = None
 
 
 def spot_pools(state: Path, max_changes: int = 0) -> list[SpotPool]:
@@ -283,11 +289,17 @@ def spot_pools(state: Path, max_changes: int = 0) -> list[SpotPool]:
             name=pool.name,
             desired_size=pool.desired_size,
             max_size=pool.max_size,
-            available=market.capacity(pool, now),
+            available=market.available(pool, now),
             changes=tuple(
                 (change.at_seconds, change.machines)
                 for change in islice(market.upcoming(pool, now), max_changes)
             ),
+            price=market.price(pool, now),
+            prices=tuple(
+                (change.at_seconds, change.price)
+                for change in market.upcoming_prices(pool, now, max_changes)
+            ),
+            max_price=pool.max_price,
         )
         for pool in PoolStore(state).all()
         if pool.capacity == "spot"

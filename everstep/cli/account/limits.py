@@ -58,7 +58,7 @@ def _observed(job: "JobConfig", model: JobModel, field: str) -> str:
     """Return a limit that can be kept, and what it was compared with."""
     if field == BUDGET:
         hourly_cost = model.hourly_cost(model.machines, 0)
-        return f"{job.budget_usd:g}; {model.machines} spot machines and the rest cost {hourly_cost:.2f} USD an hour"
+        return f"{job.budget_usd:g}; {model.machines} machines and the rest cost {hourly_cost:.2f} USD an hour"
     earliest = ceil(model.shortest_seconds / HOUR_SECONDS * 10) / 10
     work = f"{model.work / HOUR_SECONDS:g} machine-hours on {model.machines} machines"
     return f"{job.deadline}; {work} take at least {earliest:g} h"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Simulate a spot market in the twin's cloud.")
 MAX_CHANGES = 5  # number of changes shown for each pool
+MAX_PRICES = 2  # number of coming prices in the table
 
 
 @app.command("open")
@@ -99,7 +100,7 @@ def close(*, stack: Stack) -> None:
 
 @app.command()
 def show(*, stack: Stack, as_json: AsJson = False) -> None:
-    """Show how many machines each pool may have, now and next."""
+    """Show how many machines each pool may have, and their price, now and next."""
     from cloudtwin.facade import market_seed
 
     context = open_running_stack(stack)
@@ -118,6 +119,11 @@ def _as_value(pools: "list[SpotPool]") -> dict[str, object]:
             "next": [
                 {"in_seconds": seconds, "available": machines} for seconds, machines in pool.changes
             ],
+            "usd_per_hour": pool.price,
+            "max_usd_per_hour": pool.max_price,
+            "next_prices": [
+                {"in_seconds": seconds, "usd_per_hour": price} for seconds, price in pool.prices
+            ],
         }
         for pool in pools
     }
@@ -125,14 +131,32 @@ def _as_value(pools: "list[SpotPool]") -> dict[str, object]:
 
 def _table(pools: "list[SpotPool]") -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
-    for column in ("pool", "desired", "available", "next"):
+    for column in ("pool", "desired", "available", "next", "USD an hour", "next prices"):
         table.add_column(column)
     for pool in pools:
         changes = ", ".join(f"{machines} in {clock(seconds)}" for seconds, machines in pool.changes)
         limit = "unlimited" if pool.available is None else f"{pool.available} of {pool.max_size}"
         placeholder = "no market is open" if pool.available is None else "no more changes"
-        table.add_row(pool.name, str(pool.desired_size), limit, changes or placeholder)
+        table.add_row(
+            pool.name,
+            str(pool.desired_size),
+            limit,
+            changes or placeholder,
+            _price(pool),
+            ", ".join(
+                f"{price:.3f} in {clock(seconds)}" for seconds, price in pool.prices[:MAX_PRICES]
+            ),
+        )
     return table
+
+
+def _price(pool: "SpotPool") -> str:
+    """Return the current price of a pool, and its maximum price, above which it has no machines."""
+    if pool.price is None:
+        return "unknown"
+    return (
+        f"{pool.price:.3f}" if pool.max_price is None else f"{pool.price:.3f} of {pool.max_price:g}"
+    )
 
 
 def _spot_pools(context: StackContext) -> "list[SpotPool]":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cloudtwin.facade import TwinError
 
+from everstep.cli.console import warn
 from everstep.cli.engine import plugins, stand_ins
 from everstep.cli.engine.driver import Engine, open_engine
 from everstep.cli.engine.stack_file import check_deadline, default_config, read_config
@@ -221,13 +222,17 @@ def open_stack(stack: str, *, twin: bool = False) -> StackContext:
 
 
 def open_stack_to_deploy(stack: str, *, twin: bool = False) -> StackContext:
-    """Return the context of a stack to deploy or preview.
+    """Return the context of a stack to deploy or preview, with a warning of pools that get no machine.
 
     Raises:
         EverstepError: it cannot be opened, or the deadline of its job has passed.
     """
+    from components import cost
+
     context = open_stack(stack, twin=twin)
     check_deadline(context.workspace, context.config)
+    for note in cost.ceiling_notes(cost.pool_prices(context.config)):
+        warn(f"{note}.")
     return context
 
 

@@ -70,6 +70,10 @@ def test_the_job_differs_from_the_job_of_the_platforms_stack_only_in_name_and_pr
     [
         ({"zonePrices": {"b": 0.5, "a": 0.4}}, {"usdPerHour": {"b": 0.5, "a": 0.4}}),
         ({"zonePrices": {"a": 0.4}}, {"usdPerHour": {"a": 0.4}}),
+        (
+            {"zonePrices": {"a": 0.4}, "zoneCeilings": {"a": 0.3}},
+            {"usdPerHour": {"a": 0.4}, "maxUsdPerHour": {"a": 0.3}},
+        ),
         ({}, {}),  # the stack was updated by an older version
     ],
 )

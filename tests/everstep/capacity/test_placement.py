@@ -27,8 +27,11 @@ def zone(
     pending: int = 0,
     price: float | None = 1.0,
     lifetime: float = PRIOR_LIFETIME_SECONDS,
+    max_price: float | None = None,
 ) -> ZoneObservation:
-    return ZoneObservation(running, pending, offered, price, lifetime_seconds=lifetime)
+    return ZoneObservation(
+        running, pending, offered, price, lifetime_seconds=lifetime, max_price=max_price
+    )
 
 
 def decide(
@@ -111,8 +114,8 @@ def test_an_unknown_price_counts_as_the_highest() -> None:
     assert decide(zone(0), unknown, zone(offered=8, price=9)).zone == 2
     assert decide(zone(0), unknown, zone(offered=8, price=None)).zone == 1
     assert decide(zone(0), zone(price=None), zone(price=9)).search == (2, 1)
-    ceiling = replace(CONFIG, max_price=9)
-    assert decide(zone(0), unknown, config=ceiling).zone == 0, "it could be above the ceiling"
+    capped = zone(offered=8, price=None, max_price=9)
+    assert decide(zone(0), capped).zone == 0, "it could be above the ceiling"
 
 
 def test_a_cheaper_zone_with_clearly_fewer_machines_is_not_entered() -> None:
@@ -188,11 +191,19 @@ def test_a_move_under_way_is_not_followed_by_another() -> None:
 
 
 def test_a_zone_above_the_maximum_price_is_neither_searched_nor_entered() -> None:
-    config = replace(CONFIG, max_price=1.5)
+    capped = zone(offered=16, price=2, max_price=1.5)
 
-    assert decide(zone(0), zone(offered=16, price=2), config=config).zone == 0
-    assert decide(zone(0), zone(price=2), zone(), config=config).search == (2,)
-    assert decide(zone(0), zone(price=2), config=config).reason == "no other zone may be entered"
+    assert decide(zone(0), capped).zone == 0
+    assert decide(zone(0), zone(offered=16, price=2, max_price=2)).zone == 1
+    assert decide(zone(0), zone(price=2, max_price=1.5), zone()).search == (2,)
+    assert decide(zone(0), capped).reason == "no other zone may be entered"
+
+
+def test_each_zone_has_its_own_price_ceiling() -> None:
+    cheap = zone(offered=16, price=2, max_price=1.5)
+    expensive = zone(offered=16, price=5, max_price=6)
+
+    assert decide(zone(0), cheap, expensive).zone == 2
 
 
 def test_offers_beyond_the_wanted_number_do_not_count() -> None:

@@ -8,7 +8,7 @@ import pytest
 from everstep.capacity.generator import fit, generate
 from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
 from everstep.capacity.job import JobModel, Prices
-from everstep.capacity.on_demand import OnDemand
+from everstep.capacity.on_demand import OnDemand, Purchases
 from everstep.capacity.plan import (
     Choice,
     Limits,
@@ -37,6 +37,41 @@ def test_zones_are_combined_with_and_without_a_fallback() -> None:
         Choice(2, OnDemand.FALLBACK),
         Choice(1, OnDemand.ALWAYS),
     ]
+
+
+def test_with_a_deadline_the_baselines_are_compared_in_all_zones() -> None:
+    baselines = [choice for choice in choices(2, deadline=True) if choice not in choices(2)]
+
+    assert baselines == [
+        Choice(2, OnDemand.FALLBACK, Purchases.UNIFORM_PROGRESS),
+        Choice(2, OnDemand.FALLBACK, Purchases.GREEDY),
+    ]
+
+
+def test_types_are_compared_in_all_zones_or_in_every_combination() -> None:
+    few = [choice for choice in choices(2, ("a", "b")) if choice.machine_type]
+    assert few == [Choice(2, OnDemand.FALLBACK, machine_type=name) for name in ("a", "b")]
+    assert not any(choice.machine_type for choice in choices(2, ("a",))), (
+        "a single type is not compared"
+    )
+
+    everything = list(choices(2, ("a", "b"), deadline=True, everything=True))
+    assert len(everything) == len(set(everything)) == 3 * (2 * 4 + 1)
+    assert Choice(1, OnDemand.FALLBACK, Purchases.GREEDY, "b") in everything
+
+
+def test_each_policy_is_replayed() -> None:
+    empty_history = CapacityHistory(("a",), 300.0, ((0,),) * 400)
+    limits = Limits(deadline_seconds=24 * HOUR_SECONDS)
+
+    ours, uniform = (
+        replay(empty_history, Choice(1, OnDemand.FALLBACK, purchases), JOB, limits)
+        for purchases in (Purchases.LATEST_START, Purchases.UNIFORM_PROGRESS)
+    )
+
+    assert ours.complete
+    assert uniform.complete
+    assert uniform.on_demand_seconds != ours.on_demand_seconds
 
 
 def test_a_deadline_that_no_policy_can_meet_is_refused_with_the_earliest_possible() -> None:

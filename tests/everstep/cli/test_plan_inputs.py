@@ -1,18 +1,25 @@
 """Inputs of a plan, read from the stacks of the repository: machines, zones, prices."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from components import cost
 from components.config import StackConfig, from_mapping
+from everstep.capacity.history import CapacityHistory
+from everstep.capacity.job import Guaranteed
 from everstep.cli.engine.context import open_stack
 from everstep.cli.plan_inputs import (
+    ceiling_warnings,
     desired_machines,
     job_model,
+    machine_types,
     machines_in,
     prices,
     prices_in,
+    unplanned_zones,
+    work_of,
     zones,
 )
 from everstep.errors import EverstepError
@@ -110,7 +117,8 @@ def test_histories_of_other_zones_have_the_highest_price_and_no_limit() -> None:
     zone_prices = prices_in(base, planned_zones, ["mine", "us-east-1a"])
 
     assert zone_prices.spot_by_zone == (base.spot, planned_zones[1].price)
-    assert machines_in(planned_zones, ["mine", "us-east-1a"], 5) == [5, 3]
+    history = CapacityHistory(("mine", "us-east-1a"), 300.0, ((9, 9),))
+    assert machines_in(history, planned_zones, 5).machines == ((5, 3),)
 
 
 def test_everything_but_the_gpu_machines_is_paid_as_long_as_the_job_runs(
@@ -157,3 +165,153 @@ def test_an_item_without_a_price_is_named(
 def test_the_default_work_is_twelve_hours_of_all_machines(config: StackConfig) -> None:
     assert job_model(config, "eks-prod", None).work == 12 * 3600 * desired_machines(config)
     assert job_model(config, "eks-prod", 5).work == 5 * 3600
+
+
+def eks_pools(*pools: dict[str, Any]) -> StackConfig:
+    """Return a stack with pools of g5.xlarge, at 1 USD an hour on demand and 0.5 on spot."""
+    defaults = {"instanceTypes": ["g5.xlarge"], "maxNodes": 4}
+    return from_mapping(
+        EKS
+        | {
+            "cluster": {"kind": "eks", "gpuPools": [defaults | pool for pool in pools]},
+            "cost": {"prices": {"g5.xlarge": {"onDemand": 1.0, "spot": 0.5}}},
+        }
+    )
+
+
+RESERVED = {
+    "name": "r",
+    "zone": "us-east-1a",
+    "capacity": "onDemand",
+    "reservation": {"id": "cr-0123456789abcdef0"},
+}
+
+
+def test_an_on_demand_pool_is_not_replayed_and_has_its_real_price() -> None:
+    (zone,) = zones(eks_pools({"name": "d", "zone": "us-east-1a", "capacity": "onDemand"}))
+
+    assert zone.machines == 0, "the histories of spot machines do not apply to it"
+    assert zone.guaranteed.machines == 4
+    assert zone.guaranteed.price == pytest.approx(1.0 + DISK)
+    assert zone.kinds == ("on demand",)
+
+
+def test_reserved_machines_cost_their_disks_and_are_paid_for_in_any_case() -> None:
+    config = eks_pools({"name": "s", "zone": "us-east-1b"}, RESERVED)
+
+    spot_zone, reserved_zone = zones(config)
+
+    assert (spot_zone.machines, spot_zone.guaranteed.machines) == (4, 0)
+    assert reserved_zone.kinds == ("reserved",)
+    assert reserved_zone.guaranteed == Guaranteed(4, DISK)
+    without_reservation = prices(eks_pools({"name": "s", "zone": "us-east-1b"}), "eks-test").fixed
+    assert prices(config, "eks-test").fixed == pytest.approx(without_reservation + 4 * 1.0)
+
+
+def test_a_capacity_block_costs_nothing_more() -> None:
+    block = RESERVED | {"reservation": {"id": "cr-0123456789abcdef0", "capacityBlock": True}}
+    config = eks_pools({"name": "s", "zone": "us-east-1b"}, block)
+
+    without_block = prices(eks_pools({"name": "s", "zone": "us-east-1b"}), "eks-test").fixed
+
+    assert prices(config, "eks-test").fixed == pytest.approx(without_block)
+    assert zones(config)[1].guaranteed == Guaranteed(4, DISK)
+
+
+def test_guaranteed_machines_are_added_to_the_spot_machines_of_a_zone() -> None:
+    planned_zones = zones(eks_pools(RESERVED, {"name": "s", "zone": "us-east-1a", "maxNodes": 2}))
+
+    history = machines_in(CapacityHistory(("us-east-1a",), 300.0, ((0,), (9,))), planned_zones, 9)
+
+    assert planned_zones[0].kinds == ("reserved", "spot")
+    assert history.machines == ((4,), (6,))
+    cost_by_hour = prices_in(prices(EKS_POOLS, "eks-test"), planned_zones, ["us-east-1a"])
+    assert cost_by_hour.usd_per_hour(0, 5) == pytest.approx(4 * DISK + 0.5 + DISK)
+
+
+def test_a_single_on_demand_pool_is_planned_in_its_own_zone_only() -> None:
+    pool = {"capacity": "onDemand", "instanceTypes": ["g5.xlarge"]}
+    config = from_mapping(EKS | {"cluster": {"kind": "eks", "gpuPool": pool}})
+    assert [zone.kinds for zone in zones(config)] == [("on demand",)]
+
+    sizes = {"vmSizes": [{"name": "t4", "vmSize": T4}], "capacity": "onDemand"}
+    aks = from_mapping(AKS | {"cluster": AKS["cluster"] | {"gpuPool": sizes}})
+    assert [zone.kinds for zone in zones(aks)] == [("on demand",)]
+
+
+def aks_with_ceilings(first: float, second: float) -> StackConfig:
+    """Return a stack with two pools of one size, which costs 0.2 USD an hour on spot, and their `maxPrice`."""
+    pools = [
+        {"name": "one", "zone": "1", "vmSize": T4, "maxNodes": 3, "maxPrice": first},
+        {"name": "two", "zone": "2", "vmSize": T4, "maxNodes": 2, "maxPrice": second},
+    ]
+    table = {"prices": {T4: {"onDemand": 0.6, "spot": 0.2}}}
+    return from_mapping(AKS | {"cluster": AKS["cluster"] | {"gpuPools": pools}, "cost": table})
+
+
+def test_a_pool_above_its_price_ceiling_has_no_machines_and_is_named() -> None:
+    config = aks_with_ceilings(0.1, 0.2)
+
+    assert [zone.machines for zone in zones(config)] == [0, 2], "the ceiling itself is admitted"
+    (warning,) = ceiling_warnings(config)
+    assert "the pool one gets no machine" in warning
+    assert "costs 0.2 USD an hour on spot, above its maxPrice 0.1" in warning
+    assert ceiling_warnings(aks_with_ceilings(-1, 0.3)) == ()
+
+
+def test_zones_without_a_history_are_named() -> None:
+    assert unplanned_zones(zones(EKS_POOLS), ["us-east-1a", "mine"]) == ("us-east-1b",)
+
+
+def test_a_machine_type_has_the_zones_prices_and_limits_of_its_pools() -> None:
+    assert machine_types(EKS_POOLS) == ("g5.xlarge", "g6.xlarge", "g5.2xlarge")
+
+    first_zone, second_zone = zones(EKS_POOLS, "g6.xlarge")
+
+    assert first_zone.machines == 2
+    assert first_zone.price == pytest.approx(0.9 + DISK)
+    assert (second_zone.name, second_zone.machines) == ("us-east-1a", 0)
+    assert prices(EKS_POOLS, "eks-test", "g6.xlarge").on_demand == pytest.approx(1.2 + DISK)
+
+
+def test_the_work_follows_from_epochs_samples_and_a_measured_rate(config: StackConfig) -> None:
+    job = config.job.model_copy(update={"epochs": 10})
+    fashion = config.model_copy(
+        update={"job": job, "data": config.data.model_copy(update={"dataset": "fashion-mnist"})}
+    )
+
+    work = work_of(fashion, images_per_second=100)
+
+    assert work.machine_hours == pytest.approx(10 * 60_000 / 100 / 3600)
+    assert work.origin == "10 epochs of 60,000 samples at 100 a second and machine"
+    assert work_of(fashion, images_per_second=100, samples=36_000).machine_hours == 1
+    assert not work.assumed
+    default = work_of(fashion)
+    assert default.assumed
+    assert "--images-per-second" in default.origin
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({}, {"work_hours": 1.0, "images_per_second": 1.0}, "both set the work"),
+        ({}, {"images_per_second": 0.0}, "is not a rate"),
+        ({"dataset": "imagefolder"}, {"images_per_second": 1.0}, "samples of data.dataset"),
+        ({"command": ("python3",)}, {"images_per_second": 1.0}, "is not Everstep's trainer"),
+    ],
+)
+def test_work_that_cannot_be_derived_is_refused_with_a_fix(
+    changes: dict[str, Any], options: dict[str, Any], message: str, config: StackConfig
+) -> None:
+    dataset = changes.pop("dataset", "fashion-mnist")
+    changed_config = config.model_copy(
+        update={
+            "job": config.job.model_copy(update=changes),
+            "data": config.data.model_copy(update={"dataset": dataset}),
+        }
+    )
+
+    with pytest.raises(EverstepError, match=message) as error:
+        work_of(changed_config, **options)
+
+    assert error.value.fix

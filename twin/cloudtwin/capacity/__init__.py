@@ -3,8 +3,8 @@
 Providers put pools into a `PoolStore`, enable the drivers of a cluster, and wait. A daemon does the
 rest, so that machines start and stop between two commands as well.
 
-The modules `autoscaler`, `fleet`, `market`, `observation` and `trace` are pure. The other modules have effects;
-`__main__` is the daemon.
+The modules `autoscaler`, `fleet`, `market`, `observation`, `prices`, `shortage` and `trace` are pure. The other
+modules have effects; `__main__` is the daemon.
 """
 
 from importlib import import_module

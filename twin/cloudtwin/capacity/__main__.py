@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cloudtwin import files
-from cloudtwin.capacity import daemon, fleet, quotas
+from cloudtwin.capacity import daemon, fleet, quotas, shortage
 from cloudtwin.capacity.config import MarketConfig
 from cloudtwin.capacity.fleet import FleetPlan, PoolMachine
 from cloudtwin.capacity.limits import CapacityLimits
@@ -119,10 +119,13 @@ class Daemon:
         self.write_faults(plan)
 
     def limits(self, pools: dict[str, Pool], config: MarketConfig) -> dict[str, int]:
-        """Return the capacity for pools: the lowest of the market's, the quotas' and the manual limit."""
+        """Return the capacity for pools: the lowest of the market's, the quotas' and the manual limit.
+
+        A pool whose price is above its maximum price has none.
+        """
         limits = CapacityLimits(self.twin.state).current()
         for name, pool in pools.items():
-            if (capacity := config.capacity(pool, time.time())) is not None:
+            if (capacity := config.available(pool, time.time())) is not None:
                 limits[name] = min(capacity, limits.get(name, capacity))
         for name, machine_count in self.quotas(pools).items():
             limits[name] = min(machine_count, limits.get(name, machine_count))
@@ -305,10 +308,11 @@ class Daemon:
         """Write the reasons why pools lack machines to the file that `daemon.last_fault` reads."""
         pools = {pool.name: pool for pool in self.store.all()}
         quota_limits = self.quotas(pools)
+        market, now = MarketConfig.load(self.twin.state), time.time()
         shortages = {
             name: quotas.reason(pools[name])
             if name in quota_limits and pools[name].desired_size > quota_limits[name]
-            else f"The cloud has no capacity for {count} more."
+            else shortage.reason(pools[name], count, market.price(pools[name], now))
             for name, count in plan.shortages.items()
         }
         faults = {**shortages, **self.faults}

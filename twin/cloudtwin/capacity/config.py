@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cloudtwin import files
-from cloudtwin.capacity import market
-from cloudtwin.capacity.market import CapacityChange, MarketParameters
+from cloudtwin.capacity import market, prices
+from cloudtwin.capacity.market import HOUR_SECONDS, CapacityChange, MarketParameters, MarketSeeds
 from cloudtwin.capacity.pools import Pool
 from cloudtwin.capacity.trace import Trace
 from cloudtwin.errors import TwinError
@@ -19,6 +19,19 @@ from cloudtwin.nodes.model import Cloud
 
 # Seconds between a cloud's notice and the interruption; on Azure the guaranteed minimum.
 NOTICE_SECONDS: dict[Cloud, float] = {"aws": 120.0, "azure": 30.0, "": 0.0}
+
+
+@dataclass(frozen=True)
+class PriceChange:
+    """The spot price of an hour.
+
+    Attributes:
+        at_seconds: beginning of the hour, in seconds.
+        price: USD per hour of one machine.
+    """
+
+    at_seconds: float
+    price: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +72,27 @@ class MarketConfig:
         """Return the market's capacity for a pool; None for a pool without a market."""
         if not self._has_market(pool):
             return None
-        seconds = (now - self.opened_at) * self.time_factor
+        seconds = self._cloud_seconds(now)
         if self.trace.machines:
             return self.trace.capacity_at(pool, seconds)
-        return market.capacity_at(self._seed_of(pool), pool.max_size, seconds, self.parameters)
+        return market.capacity_at(self._seeds_of(pool), pool.max_size, seconds, self.parameters)
+
+    def available(self, pool: Pool, now: float) -> int | None:
+        """Return the capacity for a pool, 0 if its price is above its maximum price; None without a limit."""
+        too_expensive = prices.above_ceiling(pool, self.price(pool, now))
+        return 0 if too_expensive else self.capacity(pool, now)
+
+    def price(self, pool: Pool, now: float) -> float | None:
+        """Return the current price of a spot machine of a pool in USD per hour; None if it is not known."""
+        return prices.spot_price(pool, self.seed, self._cloud_seconds(now))
+
+    def upcoming_prices(self, pool: Pool, now: float, hours: int) -> Iterator[PriceChange]:
+        """Yield the prices of the next full hours of the market, with seconds from now in the twin's time."""
+        first = int(self._cloud_seconds(now) // HOUR_SECONDS) + 1
+        for hour in range(first, first + hours) if self.seed else ():
+            if (price := prices.spot_price(pool, self.seed, hour * HOUR_SECONDS)) is not None:
+                seconds = self.opened_at + hour * HOUR_SECONDS / self.time_factor - now
+                yield PriceChange(seconds, price)
 
     def upcoming(self, pool: Pool, now: float) -> Iterator[CapacityChange]:
         """Yield the market's future changes of a pool, with seconds from now in the twin's time."""
@@ -76,15 +106,23 @@ class MarketConfig:
     def _changes(self, pool: Pool) -> Iterator[CapacityChange]:
         if self.trace.machines:
             return self.trace.changes(pool)
-        return market.changes(self._seed_of(pool), pool.max_size, self.parameters)
+        return market.changes(self._seeds_of(pool), pool.max_size, self.parameters)
+
+    def _cloud_seconds(self, now: float) -> float:
+        """Return the time since the market's start, in the cloud's time."""
+        return (now - self.opened_at) * self.time_factor
 
     def _has_market(self, pool: Pool) -> bool:
         if pool.capacity != "spot" or pool.max_size <= 0:
             return False
         return self.trace.describes(pool) if self.trace.machines else bool(self.seed)
 
-    def _seed_of(self, pool: Pool) -> str:
-        return f"{self.seed}/{pool.name}"
+    def _seeds_of(self, pool: Pool) -> MarketSeeds:
+        return MarketSeeds(
+            f"{self.seed}/{pool.name}",
+            f"{self.seed}/zone {pool.zone}" if pool.zone else "",
+            f"{self.seed}/region {pool.region}" if pool.region else "",
+        )
 
 
 def compress_time(state: Path, factor: float) -> None:

@@ -46,6 +46,7 @@ class Pool:
         idle_seconds: idle time after which the autoscaler removes a machine.
         release: version of the software of its machines. Machines of another release are replaced.
         surge: machines that the pool may have above its desired size while others are replaced.
+        max_price: USD per hour above which no spot machine starts or stays; None for any price.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Pool:
     idle_seconds: float = 600.0
     release: str = ""
     surge: int = 0
+    max_price: float | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError for a pool that no cloud accepts: a bug of the provider."""

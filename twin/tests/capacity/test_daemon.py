@@ -136,7 +136,7 @@ def test_a_reclaimed_machine_is_replaced_when_the_capacity_returns_and_not_befor
     with ThreadPoolExecutor(1) as background:
         reclamation = background.submit(reclaim, twin.state, ["spot-0"])
         wait_until(
-            lambda: "no capacity for 1 more" in daemon.last_fault(twin.state, "spot"),
+            lambda: "InsufficientInstanceCapacity" in daemon.last_fault(twin.state, "spot"),
             WAIT_SECONDS,
             "there is no capacity for another one",
         )

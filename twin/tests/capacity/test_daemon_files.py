@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cloudtwin import files
-from cloudtwin.capacity import CapacityLimits, MarketConfig, Pool, PoolStore, daemon
+from cloudtwin.capacity import CapacityLimits, MarketConfig, Pool, PoolStore, daemon, shortage
 from cloudtwin.capacity.__main__ import Daemon
 from cloudtwin.capacity.fleet import FleetPlan
 from cloudtwin.capacity.scaler import Scaler
@@ -59,6 +59,31 @@ def test_the_lower_of_the_market_and_the_limit_set_by_hand_applies(pool_daemon: 
     assert pool_daemon.limits(pools, MarketConfig()) == {"a": 3, "b": 1}
 
 
+def test_a_pool_above_its_maximum_price_has_no_capacity_and_says_so(pool_daemon: Daemon) -> None:
+    fields = {
+        "cloud": "azure",
+        "region": "eastus",
+        "zone": "eastus-1",
+        "instance_types": ("Standard_NC4as_T4_v3",),
+    }
+    pools = {
+        "low": pool("low", max_price=0.01, **fields),
+        "high": pool("high", max_price=0.5, **fields),
+        "any": pool("any", **fields),
+    }
+    for item in pools.values():
+        PoolStore(pool_daemon.twin.state).put(item)
+
+    assert pool_daemon.limits(pools, MarketConfig()) == {"low": 0}
+    pool_daemon.write_faults(plan(low=1, any=1))
+    assert "SpotPriceGreaterThanProvidedMaxPrice" in daemon.last_fault(
+        pool_daemon.twin.state, "low"
+    )
+    assert "OverconstrainedZonalAllocationRequest" in daemon.last_fault(
+        pool_daemon.twin.state, "any"
+    )
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
@@ -91,10 +116,11 @@ def test_machine_names_are_never_reused_even_by_a_new_daemon(pool_daemon: Daemon
 
 
 def test_a_shortage_of_machines_is_reported_with_its_reason(pool_daemon: Daemon) -> None:
+    PoolStore(pool_daemon.twin.state).put(pool("spot"))
     pool_daemon.write_faults(plan(spot=2))
-    assert (
-        daemon.last_fault(pool_daemon.twin.state, "spot") == "The cloud has no capacity for 2 more."
-    )
+    fault = daemon.last_fault(pool_daemon.twin.state, "spot")
+    assert "InsufficientInstanceCapacity" in fault
+    assert fault.endswith("(2 more of spot)")
 
     pool_daemon.write_faults(plan())
     assert daemon.last_fault(pool_daemon.twin.state, "spot") == ""
@@ -107,13 +133,14 @@ def test_a_shortage_of_machines_is_reported_with_its_reason(pool_daemon: Daemon)
         (plan(start=["spot"]), [], "no memory"),
         (plan(), ["spot"], "no memory"),
         (plan(), [], ""),
-        (plan(spot=1), [], "The cloud has no capacity for 1 more."),
+        (plan(spot=1), [], shortage.reason(pool("spot"), 1)),
     ],
     ids=["to be retried", "starting", "complete", "no capacity"],
 )
 def test_a_start_failure_is_reported_while_the_pool_may_still_start_machines(
     pool_daemon: Daemon, fleet_plan: FleetPlan, starting_pools: list[str], fault: str
 ) -> None:
+    PoolStore(pool_daemon.twin.state).put(pool("spot"))
     pool_daemon.faults["spot"] = "no memory"
 
     pool_daemon.clear_faults(fleet_plan, starting_pools)

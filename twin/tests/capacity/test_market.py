@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cloudtwin.capacity import market
-from cloudtwin.capacity.market import CapacityChange, MarketParameters
+from cloudtwin.capacity.market import CapacityChange, MarketParameters, MarketSeeds
 from hypothesis import given, settings
 from hypothesis.strategies import floats, integers, text
 
@@ -115,8 +115,67 @@ def test_the_same_seed_gives_the_same_market_with_the_capacity_of_its_last_chang
         {"total_loss_share": 1.2},
         {"total_return_share": -0.1},
         {"next_machine_chance": 1},
+        {"region_share": 1.1},
+        {"zone_share": 0.5, "region_share": 0.6},
     ],
 )
 def test_invalid_market_parameters_are_refused(parameters: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(parameters))):
         MarketParameters(**parameters)
+
+
+def none_at(seeds: MarketSeeds, parameters: MarketParameters | None = None) -> list[bool]:
+    """Return whether a pool of 16 machines has none, every five minutes of 1000 hours."""
+    coming = market.changes(seeds, 16, parameters)
+    machines, change = 16, next(coming)
+    series = []
+    for tick in range(12_000):
+        while change.at_seconds <= tick * 300:
+            machines, change = change.machines, next(coming)
+        series.append(machines == 0)
+    return series
+
+
+def together(zones: Sequence[Sequence[bool]]) -> float:
+    return mean(all(tick) for tick in zip(*zones, strict=True))
+
+
+def region(seed: int) -> list[MarketSeeds]:
+    """Return the seeds of one pool in each of three zones of a region."""
+    return [MarketSeeds(f"{seed}/{n}", f"{seed}/zone {n}", f"{seed}/region") for n in range(3)]
+
+
+def test_zones_of_a_region_have_no_machine_at_the_same_time_as_often_as_the_fitted_correlation() -> (
+    None
+):
+    shares = [together([none_at(seeds) for seeds in region(seed)]) for seed in range(12)]
+    independent = MarketParameters(region_share=0, zone_share=0)
+    independent_shares = [
+        together([none_at(seeds, independent) for seeds in region(seed)]) for seed in range(12)
+    ]
+
+    assert mean(shares) == pytest.approx(0.043, rel=0.25), "see REGION_SHARE"
+    assert mean(independent_shares) < 0.01
+
+
+def test_pools_of_a_zone_lose_their_machines_together_more_often_than_zones_of_a_region() -> None:
+    in_zone, in_region = [], []
+    for seed in range(8):
+        first, other_zone, _ = region(seed)
+        same_zone = MarketSeeds(f"{seed}/other", first.zone, first.region)
+        in_zone.append(together([none_at(first), none_at(same_zone)]))
+        in_region.append(together([none_at(first), none_at(other_zone)]))
+
+    assert mean(in_zone) > 1.3 * mean(in_region)
+
+
+def test_shared_changes_leave_the_statistics_of_a_pool_as_they_are() -> None:
+    shares = [mean(none_at(region(seed)[0])) for seed in range(12)]
+    lone_shares = [mean(none_at(MarketSeeds(str(seed)))) for seed in range(12)]
+
+    assert mean(shares) == pytest.approx(mean(lone_shares), rel=0.2)
+    changes = [
+        list(takewhile(lambda c: c.at_seconds < HOURS * 3600, market.changes(region(seed)[0], 16)))
+        for seed in SEEDS
+    ]
+    assert mean(map(changes_per_hour, changes)) == pytest.approx(0.6, rel=0.1)

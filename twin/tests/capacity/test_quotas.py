@@ -72,4 +72,4 @@ def test_the_reason_has_the_wording_of_ec2(tmp_path: Path) -> None:
 
     QuotaStore(tmp_path).set(G_SPOT, 64)
     capacity.write_faults(plan)
-    assert "no capacity for 1 more" in daemon.last_fault(tmp_path, "spot")
+    assert "InsufficientInstanceCapacity" in daemon.last_fault(tmp_path, "spot")

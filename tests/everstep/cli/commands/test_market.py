@@ -55,6 +55,22 @@ def test_an_open_market_shows_current_and_future_capacity_of_spot_pools(
     assert len(change_times) == market.MAX_CHANGES
 
 
+def test_an_open_market_shows_current_and_future_prices_and_a_price_above_the_maximum(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = {"instance_types": ("Standard_NC4as_T4_v3",), "cloud": "azure", "region": "eastus"}
+    PoolStore(state).put(pool("spot", max_price=0.01, **size))
+
+    market.open_(stack="aks-dev", seed="example", speed=60, changes_per_hour=0.6)
+
+    assert "0.149 of 0.01" in " ".join(capsys.readouterr().out.split())
+    report = show_market(capsys)["pools"]["spot"]
+    assert report["available"] == 0, "its price is above its maximum"
+    assert report["usd_per_hour"] > report["max_usd_per_hour"] == 0.01
+    assert len({price["usd_per_hour"] for price in report["next_prices"]}) == market.MAX_CHANGES
+    assert 0 < report["next_prices"][0]["in_seconds"] <= 60, "an hour of the cloud in a minute"
+
+
 def test_a_closed_market_limits_no_pool_and_resets_its_clock(
     state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,7 +79,8 @@ def test_a_closed_market_limits_no_pool_and_resets_its_clock(
 
     market.close(stack="eks-dev")
 
-    assert show_market(capsys)["pools"]["spot"] == {"available": None, "next": []}
+    report = show_market(capsys)["pools"]["spot"]
+    assert (report["available"], report["next"], report["next_prices"]) == (None, [], [])
     assert MarketConfig.load(state) == MarketConfig()
 
 
@@ -111,7 +128,7 @@ def test_a_replay_shows_the_recorded_capacity(
     assert pools["a"]["available"] == 2
     assert [change["available"] for change in pools["a"]["next"]] == [0, 1]
     assert 310 < pools["a"]["next"][0]["in_seconds"] <= 600, "half as fast as it was recorded"
-    assert pools["b"] == {"available": None, "next": []}, "its zone is not recorded"
+    assert (pools["b"]["available"], pools["b"]["next"]) == (None, []), "its zone is not recorded"
 
 
 def test_a_replay_reports_the_zones_of_the_trace_without_a_pool(

@@ -56,11 +56,119 @@ def test_the_pools_of_a_stack_are_its_zones_prices_and_limits(
     report = json.loads(plan_output(capsys, stack="pools", as_json=True))
 
     assert report["zones"] == ["2", "3"]
-    assert [choice["zones"] for choice in report["choices"]] == [1, 1, 2, 2, 1]
+    assert [choice["zones"] for choice in report["choices"]] == 3 * [1, 1, 2, 2, 1]
+    types = [choice["machine_type"] for choice in report["choices"][::5]]
+    assert types == [None, "Standard_NC4as_T4_v3", "Standard_NC24ads_A100_v4"]
     t4, a100 = report["prices"]["spot_by_zone"]
     assert t4 < a100 == report["prices"]["spot"], "without a zone, the highest price"
     output = plan_output(capsys, stack="pools")
-    assert f"{t4:.3f} in 2, {a100:.3f} in 3 USD an hour on spot" in output
+    assert f"{t4:.3f} USD an hour on spot in 2, {a100:.3f} USD an hour on spot in 3" in output
+
+
+def pools_stack(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    base: str,
+    pools: list[dict[str, Any]],
+    **cluster: Any,
+) -> None:
+    """Enter a project with the stack `pools`: a stack of the repository with these pools."""
+    (folder / "stacks").mkdir()
+    (folder / "Pulumi.yaml").write_text((REPOSITORY / "Pulumi.yaml").read_text())
+    content = yaml.safe_load((REPOSITORY / f"stacks/Pulumi.{base}.yaml").read_text())
+    stack_cluster = content["config"]["everstep:cluster"]
+    del stack_cluster["gpuPool"]
+    stack_cluster |= {"gpuPools": pools, **cluster}
+    (folder / "stacks/Pulumi.pools.yaml").write_text(yaml.safe_dump(content))
+    monkeypatch.chdir(folder)
+
+
+def test_reserved_machines_are_always_there_and_no_choice_calls_them_spot(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reservation: dict[str, Any] = {
+        "capacity": "onDemand",
+        "reservation": {"id": "cr-0123456789abcdef0"},
+    }
+    pools = [
+        {"name": "r", "zone": "us-east-1a", "instanceTypes": ["g5.xlarge"], **reservation},
+        {"name": "s", "zone": "us-east-1b", "instanceTypes": ["g5.xlarge"]},
+    ]
+    pools_stack(tmp_path, monkeypatch, "eks-prod", pools)
+
+    output = plan_output(capsys, stack="pools")
+    report = json.loads(plan_output(capsys, stack="pools", as_json=True))
+
+    assert "\nreserved, 1 zone " in output
+    assert "\nreserved and spot, 2 zones, fallback " in output
+    assert "beyond its reservation (at most 6) in us-east-1a" in output
+    assert "billed for the whole duration, used or not" in output
+    first_row = report["choices"][0]
+    assert first_row["seconds"]["p10"] == first_row["seconds"]["p90"], "no history touches them"
+    assert first_row["complete"] == 1
+    hours = first_row["seconds"]["median"] / 3600
+    assert first_row["usd"]["median"] > 6 * 1.006 * hours, "the on-demand rate of six machines"
+
+
+def test_a_price_above_the_ceiling_is_reported_before_anything_is_bought(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = {"vmSize": "Standard_NC4as_T4_v3", "maxNodes": 6}
+    pools = [{"name": "t4", "zone": "1", "maxPrice": 0.01, **size}]
+    pools_stack(tmp_path, monkeypatch, "aks-prod", pools)
+
+    report = json.loads(plan_output(capsys, stack="pools", as_json=True))
+
+    assert "above its maxPrice 0.01" in report["warnings"][0]
+    assert report["choices"][0]["complete"] == 0, "it gets no spot machine"
+    plan(stack="pools", histories=1, work=6.0)
+    streams = capsys.readouterr()
+    assert "above its maxPrice 0.01" in streams.err
+    assert "no machine is bought" in streams.out
+
+
+def test_zones_without_a_trace_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.json"
+    data = {"us-east-1b": [6], "us-east-1c": [6]}
+    trace.write_text(json.dumps({"metadata": {"gap_seconds": 300}, "data": data}))
+
+    output = plan_output(capsys, trace=[trace])
+
+    assert "Not planned, because there is no trace of them: us-east-1a." in output
+    assert "Not planned" not in plan_output(capsys)
+
+
+def test_types_and_policies_are_compared_and_all_shows_each_combination(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = {"deadline": "24h", "histories": 1, "speed": ["g6.xlarge=2"]}
+    output = plan_output(capsys, **options)
+    report = json.loads(plan_output(capsys, as_json=True, **options))
+
+    assert "\nspot, 3 zones, fallback by uniform progress " in output
+    assert "\ng6.xlarge: spot, 3 zones, fallback " in output
+    assert "g6.xlarge: spot, 1 zone" not in output
+    assert "--all" in output
+    assert "\ng6.xlarge: spot, 1 zone, fallback by greedy " in plan_output(
+        capsys, show_all=True, **options
+    )
+    rows = {
+        row["machine_type"]: row
+        for row in report["choices"]
+        if row["zones"] == 3 and row["policy"] == "latest start"
+    }
+    assert rows["g6.xlarge"]["seconds"]["median"] < rows["g5.xlarge"]["seconds"]["median"]
+    assert {item["name"]: item["speed"] for item in report["machine_types"]}["g6.xlarge"] == 2
+
+
+def test_the_work_is_named_as_an_assumption_unless_it_is_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "The work is an assumption, not the job" in plan_output(capsys, work=None, histories=1)
+    options = {"work": None, "images_per_second": 1000.0, "samples": 1_281_167, "histories": 1}
+    assert "epochs of 1,281,167 samples at 1000 a second" in plan_output(capsys, **options)
 
 
 def stack_with(folder: Path, job: dict[str, Any]) -> None:
@@ -128,7 +236,7 @@ def test_a_trace_of_the_user_is_replayed(
     plan_json = json.loads(plan_output(capsys, trace=[trace], as_json=True))
 
     assert plan_json["zones"] == ["mine"]
-    assert [choice["on_demand"] for choice in plan_json["choices"]] == [
+    assert [choice["on_demand"] for choice in plan_json["choices"][:3]] == [
         "never",
         "fallback",
         "always",
@@ -188,6 +296,11 @@ def test_a_picture_that_cannot_be_written_is_an_error(
         ({"work": 0.0}, "--work 0 is outside"),
         ({"work": float("nan")}, "--work nan is outside"),
         ({"work": 1e6}, "too long to be planned"),
+        ({"images_per_second": 5.0}, "both set the work"),
+        ({"speed": ["g5.xlarge"]}, "names no machine type"),
+        ({"speed": ["p5.48xlarge=2"]}, "names no machine type of the pools: g5.xlarge"),
+        ({"speed": ["g5.xlarge=0"]}, "has no factor between"),
+        ({"speed": ["g5.xlarge=fast"]}, "has no factor between"),
         ({"trace": [Path("absent.json")]}, "absent.json cannot be read"),
         ({"stack": "local"}, "creates no GPU machines"),
         ({"stack": "absent"}, "absent"),

@@ -110,7 +110,14 @@ def _pool(declared_inputs: Mapping[str, Any], name: str, cluster: Resource) -> "
         idle_seconds=_idle_seconds(cluster.inputs),
         release=_release(inputs, cluster),
         surge=_surge(inputs, desired),
+        max_price=_max_price(inputs),
     )
+
+
+def _max_price(pool: Inputs) -> float | None:
+    """Return the maximum price of a Spot pool; None for -1, up to the on-demand price."""
+    price = float(pool.get("spotMaxPrice") or -1)
+    return price if price > 0 and pool.get("scaleSetPriority") == "Spot" else None
 
 
 def _release(pool: Inputs, cluster: Resource) -> str:

@@ -1,0 +1,34 @@
+"""The context of a stack that is about to be deployed."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from everstep.cli.engine.context import open_stack_to_deploy
+
+REPOSITORY = Path(__file__).parents[4]
+
+
+@pytest.mark.parametrize(("max_price", "warned"), [(0.01, True), (-1, False), (0.2, False)])
+def test_a_pool_above_its_price_ceiling_is_reported_before_anything_is_bought(
+    max_price: float,
+    warned: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "Pulumi.yaml").write_text((REPOSITORY / "Pulumi.yaml").read_text())
+    content = yaml.safe_load((REPOSITORY / "stacks/Pulumi.aks-prod.yaml").read_text())
+    content["config"]["everstep:cluster"]["gpuPool"] |= {
+        "vmSizes": [{"name": "t4", "vmSize": "Standard_NC4as_T4_v3"}],
+        "maxPrice": max_price,
+    }
+    (tmp_path / "stacks/Pulumi.capped.yaml").write_text(yaml.safe_dump(content))
+    monkeypatch.chdir(tmp_path)
+
+    open_stack_to_deploy("capped", twin=True)
+
+    message = " ".join(capsys.readouterr().err.split())
+    assert ("the pool t4 gets no machine" in message) is warned
