@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from everstep.capacity.history import HOUR_SECONDS
 from everstep.capacity.job import JobModel, Prices
-from everstep.cli.live_prices import LivePrices
 from everstep.errors import EverstepError
 
 if TYPE_CHECKING:
@@ -59,12 +58,9 @@ def zones(config: "StackConfig") -> tuple[PlannedZone, ...]:
     return tuple(PlannedZone(name, machines, price) for name in names)
 
 
-def zone_with_prices(
-    config: "StackConfig", current_prices: LivePrices, zone: PlannedZone
-) -> PlannedZone:
-    """Return a zone of a stack with current prices."""
-    priced_zones = zones(current_prices.config(config, zone.name))
-    return next(candidate for candidate in priced_zones if candidate.name == zone.name)
+def zone_with_prices(config: "StackConfig", zone: PlannedZone) -> PlannedZone:
+    """Return a zone of a stack with the prices of a configuration of the same stack."""
+    return next(candidate for candidate in zones(config) if candidate.name == zone.name)
 
 
 def _zone_of_pools(zone: str, pools: "Sequence[PoolPrice]") -> PlannedZone:

@@ -72,7 +72,10 @@ def plan(
     current_prices = live_prices(config) if live else None
     zones = plan_inputs.zones(config)
     if current_prices:
-        zones = tuple(plan_inputs.zone_with_prices(config, current_prices, zone) for zone in zones)
+        zones = tuple(
+            plan_inputs.zone_with_prices(current_prices.config(config, zone.name), zone)
+            for zone in zones
+        )
         config = current_prices.config(config)
     job = plan_inputs.job_model(config, stack, work)
     limits = plan_limits.limits_of(config.job, deadline, budget)
