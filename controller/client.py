@@ -25,6 +25,7 @@ from everstep.catalog.names import (
     ELASTICJOB_API_VERSION,
     ELASTICJOB_KIND,
     ELASTICJOB_PLURAL,
+    MAINTAINED_CONTROLLER,
     REPLICA_INDEX_LABEL,
 )
 
@@ -70,7 +71,7 @@ class KubernetesClient:
     """The API server, as the controller uses it."""
 
     api: client.ApiClient
-    identity: str = "elasticjob-controller"
+    identity: str = MAINTAINED_CONTROLLER
     _rejections: dict[tuple[str, int], str | None] = field(default_factory=dict)
 
     def request(

@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from controller.client import CONFLICT, NOT_FOUND, ApiError, Json, KubernetesClient
+from everstep.catalog.names import MAINTAINED_CONTROLLER
 
 log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 15
 RENEW_SECONDS = 5.0
-LEASE_NAME = "elasticjob-controller"
 
 
 @dataclass
@@ -40,9 +40,9 @@ class Candidate:
         """Acquire or renew the lease; return True if this candidate holds it."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         try:
-            lease = self._read(f"{path}/{LEASE_NAME}")
+            lease = self._read(f"{path}/{MAINTAINED_CONTROLLER}")
             if lease is None:
-                metadata = {"name": LEASE_NAME, "namespace": self.namespace}
+                metadata = {"name": MAINTAINED_CONTROLLER, "namespace": self.namespace}
                 body = {
                     "apiVersion": "coordination.k8s.io/v1",
                     "kind": "Lease",
@@ -54,7 +54,7 @@ class Candidate:
             if not self._is_available(lease["metadata"]["resourceVersion"], spec):
                 return False
             self.client.request(
-                "PUT", f"{path}/{LEASE_NAME}", {**lease, "spec": self._lease_spec(spec)}
+                "PUT", f"{path}/{MAINTAINED_CONTROLLER}", {**lease, "spec": self._lease_spec(spec)}
             )
         except ApiError as error:
             if error.code == CONFLICT:  # another candidate was faster
@@ -64,7 +64,7 @@ class Candidate:
 
     def release(self) -> None:
         """Release the lease, so that another candidate can lead immediately."""
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{LEASE_NAME}"
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{MAINTAINED_CONTROLLER}"
         try:
             lease = self._read(path)
             if lease and lease["spec"].get("holderIdentity") == self.identity:

@@ -25,6 +25,7 @@ from everstep.catalog.names import (
     ELASTICJOB_VERSION,
     GROUP_NAME_LABEL,
     JOB_NAME_LABEL,
+    MAINTAINED_CONTROLLER,
     PLACEHOLDER_LABEL,
 )
 
@@ -72,7 +73,7 @@ class Operator:
                 stop_flag=stop,
                 standalone=True,
                 # kopf's default needs a user name, which the image's numeric uid lacks
-                identity="elasticjob-controller",  # type: ignore[arg-type]  # a NewType kopf hides
+                identity=MAINTAINED_CONTROLLER,  # type: ignore[arg-type]  # a NewType kopf hides
                 **({"namespaces": [self.namespace]} if self.namespace else {"clusterwide": True}),
             )
         finally:

@@ -12,7 +12,7 @@ from policy.tokens import AGENT_POOL, AKS_CLUSTER, NODE_GROUP
 AZURE_GPU = re.compile(r"Standard_N[CDV]", re.IGNORECASE)  # the N series: all of them have GPUs
 AWS_GPU_FAMILIES = aws.gpu_families()
 
-SPOT_TAINT = f"{AZURE_SPOT_LABEL}={AZURE_SPOT}:NoSchedule"
+AKS_SPOT_TAINT_TEXT = f"{AZURE_SPOT_LABEL}={AZURE_SPOT}:NoSchedule"
 
 
 def _has_gpu(resource: Resource) -> bool:
@@ -56,8 +56,8 @@ def _check_azure_spot(resource: Resource) -> Iterator[str]:
         return
     if _labels(resource).get(AZURE_SPOT_LABEL) != AZURE_SPOT:
         yield f"lacks the label {AZURE_SPOT_LABEL}: spot, which AKS adds; without it, a refresh reports a difference"
-    if SPOT_TAINT not in (resource.properties.get("nodeTaints") or ()):
-        yield f"lacks the taint {SPOT_TAINT} that AKS adds: AKS refuses a later update without it"
+    if AKS_SPOT_TAINT_TEXT not in (resource.properties.get("nodeTaints") or ()):
+        yield f"lacks the taint {AKS_SPOT_TAINT_TEXT} that AKS adds: AKS refuses a later update without it"
     if resource.properties.get("upgradeSettings"):
         yield "sets upgradeSettings, which AKS refuses on a spot pool: remove them"
     if resource.properties.get("scaleSetEvictionPolicy") != "Delete":

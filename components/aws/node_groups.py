@@ -27,7 +27,7 @@ from everstep.catalog.names import (
     GPU_POOL_LABEL,
     ON_DEMAND,
     POOL_LABEL,
-    SPOT_TAINT,
+    SPOT_TAINT_KEY,
     SPOT_TAINT_VALUE,
     SYSTEM_POOL,
 )
@@ -47,7 +47,7 @@ CREATE_TIMEOUT = "60m"  # capacity of a rare instance type may take longer than 
 
 GPU_PLACEMENT = Placement(
     selector={POOL_LABEL: GPU_POOL},
-    tolerations=[TolerationConfig(key=SPOT_TAINT, value=SPOT_TAINT_VALUE, effect="NoSchedule")],
+    tolerations=[TolerationConfig(key=SPOT_TAINT_KEY, value=SPOT_TAINT_VALUE, effect="NoSchedule")],
 )
 SYSTEM_PLACEMENT = Placement(selector={POOL_LABEL: SYSTEM_POOL}, tolerations=[])
 
@@ -317,7 +317,9 @@ def _gpu_group(pool: EksPool) -> NodePool:
         create_before_delete=False,  # two groups at the same time would need twice the quota of GPUs
         labels=labels if spot else {**labels, CAPACITY_LABEL: ON_DEMAND},
         taints=[
-            eks.NodeGroupTaintArgs(key=SPOT_TAINT, value=SPOT_TAINT_VALUE, effect="NO_SCHEDULE"),
+            eks.NodeGroupTaintArgs(
+                key=SPOT_TAINT_KEY, value=SPOT_TAINT_VALUE, effect="NO_SCHEDULE"
+            ),
             eks.NodeGroupTaintArgs(key=CSI_STARTUP_TAINT, effect="NO_EXECUTE"),
         ],
         efa=_efa_name(pool),

@@ -19,26 +19,27 @@ from components.component import Component
 from components.config import AksConfig, AksPool, TolerationConfig
 from components.interface import Placement
 from everstep.catalog.names import (
+    AZURE_SPOT,
+    AZURE_SPOT_LABEL,
     CAPACITY_LABEL,
     GPU_POOL,
     GPU_POOL_LABEL,
     ON_DEMAND,
     POOL_LABEL,
+    SPOT_TAINT_KEY,
     SPOT_TAINT_VALUE,
     SYSTEM_POOL,
 )
-from everstep.catalog.names import SPOT_TAINT as SPOT_TAINT_KEY
 
 # AKS adds this label and taint to the nodes of a spot pool. Undeclared, each refresh would
 # show a change (pulumi-azure-native #1808), and a later update would be refused (#959).
-SPOT_KEY = "kubernetes.azure.com/scalesetpriority"
-SPOT_TAINT = TolerationConfig(key=SPOT_KEY, value="spot", effect="NoSchedule")
+AKS_SPOT_TAINT = TolerationConfig(key=AZURE_SPOT_LABEL, value=AZURE_SPOT, effect="NoSchedule")
 GPU_TAINT = TolerationConfig(key=SPOT_TAINT_KEY, value=SPOT_TAINT_VALUE, effect="NoSchedule")
 SYSTEM_TAINT = TolerationConfig(key="CriticalAddonsOnly", value="true", effect="NoSchedule")
 
 SYSTEM_PLACEMENT = Placement(selector={POOL_LABEL: SYSTEM_POOL}, tolerations=[SYSTEM_TAINT])
 # Workers tolerate both taints even without a fallback pool, so that a new one does not replace a running job.
-GPU_PLACEMENT = Placement(selector={POOL_LABEL: GPU_POOL}, tolerations=[SPOT_TAINT, GPU_TAINT])
+GPU_PLACEMENT = Placement(selector={POOL_LABEL: GPU_POOL}, tolerations=[AKS_SPOT_TAINT, GPU_TAINT])
 
 OS_SKU = "Ubuntu"  # image on which AKS installs the NVIDIA driver for every GPU size
 CREATE_TIMEOUT = "60m"
@@ -46,14 +47,14 @@ CREATE_TIMEOUT = "60m"
 
 def taint_of(pool: AksPool) -> TolerationConfig:
     """Return the taint of a pool of GPU nodes, which only workers tolerate."""
-    return SPOT_TAINT if pool.spot else GPU_TAINT
+    return AKS_SPOT_TAINT if pool.spot else GPU_TAINT
 
 
 def labels_of(pool: AksPool) -> dict[str, str]:
     """Return the labels of a pool's nodes: those by which workers select nodes, and the capacity type."""
     return (
         {POOL_LABEL: GPU_POOL}
-        | ({SPOT_KEY: "spot"} if pool.spot else {CAPACITY_LABEL: ON_DEMAND})
+        | ({AZURE_SPOT_LABEL: AZURE_SPOT} if pool.spot else {CAPACITY_LABEL: ON_DEMAND})
         | ({GPU_POOL_LABEL: pool.label} if pool.label else {})
     )
 

@@ -6,17 +6,12 @@ typing error. Types of GPU nodes are not among them: rules need the number and t
 
 import re
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING
 
 from cloudfacts import aws, azure
 from pydantic import AfterValidator
 
 from components.config import catalog
 from components.config.faults import nearest_hint, refusal
-
-if TYPE_CHECKING:
-    from components.config.aks import AksConfig
-    from components.config.eks import EksConfig
 
 _REGION = re.compile(r"(?P<area>[a-z]{2})-(?P<direction>[a-z]+)-[1-9]")
 _LOCATION = re.compile(r"(?=.*(north|south|east|west|central))[a-z]{5,}[2-9]?")
@@ -80,33 +75,3 @@ def zones_in(region: str) -> tuple[str, ...]:
 def lacks_zones(location: str) -> bool:
     """Return whether a location is known to have no availability zones."""
     return location in azure.LOCATIONS and not azure.LOCATIONS[location].zones
-
-
-def eks_warnings(cluster: "EksConfig") -> list[str]:
-    """Return the warnings about a region and system machines that are newer than the table."""
-    types = [
-        f"everstep:cluster.systemPool.instanceTypes[{index}]: {name} is not in the table of Everstep, so that it is "
-        "not checked and its price is unknown; cost.prices takes it."
-        for index, name in enumerate(cluster.system_pool.instance_types)
-        if name not in aws.INSTANCE_TYPE_NAMES
-    ]
-    if cluster.region in catalog.AWS_REGIONS:
-        return types
-    hint = nearest_hint(cluster.region, catalog.AWS_REGIONS)
-    return [_warning("cluster.region", cluster.region, hint), *types]
-
-
-def aks_warnings(cluster: "AksConfig") -> list[str]:
-    """Return the warning about a location that is newer than the table."""
-    if cluster.location in catalog.AZURE_LOCATIONS:
-        return []
-    hint = nearest_hint(cluster.location, catalog.AZURE_LOCATIONS)
-    return [_warning("cluster.location", cluster.location, hint)]
-
-
-def _warning(path: str, name: str, hint: str) -> str:
-    similar = f" {hint[0].upper()}{hint[1:]}" if hint.startswith("did you mean") else ""
-    return (
-        f"everstep:{path}: {name} is not in the table of Everstep, so that its zones and its machine "
-        f"types are not checked and its prices are unknown; cost.prices takes them.{similar}"
-    )

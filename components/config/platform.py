@@ -6,6 +6,7 @@ from pydantic import Field
 
 from components.config.monitoring import PrometheusConfig
 from components.config.section import Image, NodeCount, Section, matches_pattern
+from everstep.catalog.names import LOCAL_IMAGE
 
 EmailAddress = Annotated[
     str, matches_pattern(r"[^@\s]+@[^@\s]+\.[^@\s]+", "an e-mail address", "platform@example.org")
@@ -59,7 +60,7 @@ class SpotConfig(Section):
     """The watcher that drains a spot node when it receives an interruption notice."""
 
     enabled: bool = Field(default=False, description="Whether the stack installs it.")
-    image: Image = Field(default="localhost/everstep/spot:local", description="Its image.")
+    image: Image = Field(default=LOCAL_IMAGE.format("spot"), description="Its image.")
 
 
 class QuotaConfig(Section):

@@ -31,7 +31,7 @@ from components.config.defaults import with_defaults
 from components.config.eks import EksConfig, FsxConfig
 from components.config.existing import ClaimConfig, ExistingClusterConfig, HostPathConfig
 from components.config.faults import ConfigFault, ConfigurationError, faults_from
-from components.config.newer_names import aks_warnings, eks_warnings
+from components.config.newer_name_warnings import aks_warnings, eks_warnings
 from components.config.numbers import boolean_faults
 from components.config.platform import CostConfig, PlatformConfig, RegistryConfig
 from components.config.platform_stack import PlatformStackConfig

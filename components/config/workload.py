@@ -9,6 +9,7 @@ from components.config.data_source import DataSource, SourceLocation, StoreAddre
 from components.config.faults import known_or_nearest, refusal
 from components.config.section import Image, Quantity, Section, matches_pattern
 from everstep.capacity import deadline as deadlines
+from everstep.catalog.names import LOCAL_IMAGE
 from everstep.catalog.trainer_options import DATASETS, MODELS, TRAINER_OPTIONS
 
 MAX_JOB_NAME_LENGTH = (
@@ -32,11 +33,11 @@ class EtcdConfig(Section):
     """The etcd members through which the agents agree on the training group."""
 
     image: Image = Field(
-        default="localhost/everstep/etcd:local",
+        default=LOCAL_IMAGE.format("etcd"),
         description="Image with `etcd` 3.5 (3.6 lacks the v2 API of torch's own backends).",
     )
     rejoin_image: Image = Field(
-        default="localhost/everstep/etcd-rejoin:local",
+        default=LOCAL_IMAGE.format("etcd-rejoin"),
         description="With `memory` or `users`: image that lets a member rejoin and sets up users.",
     )
     members: int = Field(
@@ -80,7 +81,7 @@ class ControllerConfig(Section):
     )
     image: Image | None = Field(
         default=None,
-        description="Image of the controller; absent: `localhost/everstep/controller:local` for `maintained`; "
+        description=f"Image of the controller; absent: `{LOCAL_IMAGE.format('controller')}` for `maintained`; "
         "`upstream` needs one.",
     )
 
@@ -183,7 +184,7 @@ class JobConfig(Section):
         default="training", description="Name of the ElasticJob and of its run folder."
     )
     image: Image = Field(
-        default="localhost/everstep/trainer:local",
+        default=LOCAL_IMAGE.format("trainer"),
         description="Image of the trainer, or of `command`.",
     )
     command: Command | None = Field(

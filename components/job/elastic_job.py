@@ -40,6 +40,7 @@ from everstep.catalog.names import (
     ELASTICJOB_KIND,
     GPU_RESOURCE,
     GRACE_VARIABLE,
+    HOSTNAME_LABEL,
     JOB_NAME_LABEL,
     METRICS_PORT_VARIABLE,
     MOUNT,
@@ -265,7 +266,7 @@ def _node_placement(placement: Placement) -> dict[str, Any]:
 
 def _one_per_node(job: str) -> dict[str, Any]:
     """Return the affinity that places each worker on its own node, so that an eviction stops only one."""
-    return {"podAntiAffinity": _required_term("kubernetes.io/hostname", job)}
+    return {"podAntiAffinity": _required_term(HOSTNAME_LABEL, job)}
 
 
 def _in_one_zone(job: str) -> dict[str, Any]:

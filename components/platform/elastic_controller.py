@@ -26,17 +26,18 @@ from components.platform.pods import (
     tolerations,
 )
 from everstep.catalog.names import (
+    CONTROLLER,
     CONTROLLER_METRICS_PORT,
+    LOCAL_IMAGE,
     PLATFORM_PRIORITY_CLASS,
     POD_NAME_VARIABLE,
 )
 
-NAME = "elastic-job-controller"
-LABELS = labels(NAME)
+LABELS = labels(CONTROLLER)
 CONTROLLER_MEMORY_LIMIT = (
     "256Mi"  # 30Mi as in upstream's manifest are too little for caches of a whole cluster
 )
-MAINTAINED_IMAGE = "localhost/everstep/controller:local"
+MAINTAINED_IMAGE = LOCAL_IMAGE.format("controller")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +173,9 @@ class ElasticController(Component):
         """Declare the controller."""
         return apps.v1.Deployment(
             f"{self.name}-deployment",
-            metadata=meta.v1.ObjectMetaArgs(name=NAME, namespace=settings.namespace, labels=LABELS),
+            metadata=meta.v1.ObjectMetaArgs(
+                name=CONTROLLER, namespace=settings.namespace, labels=LABELS
+            ),
             spec=apps.v1.DeploymentSpecArgs(
                 replicas=1,
                 selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),

@@ -36,19 +36,20 @@ from components.platform.pods import (
 )
 from everstep.catalog.names import (
     DOMAIN,
+    ETCD,
     ETCD_CLIENT_PORT,
     ETCD_CLIENT_SERVICE,
     ETCD_PEER_PORT,
+    HOSTNAME_LABEL,
     PLATFORM_PRIORITY_CLASS,
     POD_NAME_VARIABLE,
 )
 
-NAME = "etcd"
 METRICS_PORT = 2381  # plain HTTP for the kubelet: no network policy allows connections to it
 USERS_PORT = 2382  # health check of the container that sets up the users
 DATA = "/var/lib/etcd"
 CONFIG_FILE = f"{DATA}/etcd.json"  # JSON is YAML, which etcd reads
-LABELS = labels(NAME)
+LABELS = labels(ETCD)
 
 # The shortest lease of etcd is 3/2 of the election timeout, rounded up. Workers request 2 s, so that the timeout
 # must be below 1.33 s. It must be above the default of 1 s, since members share a busy machine and a volume.
@@ -114,7 +115,7 @@ class Etcd(Component):
             namespace=args.namespace,
             placement=args.placement,
             names=(
-                pulumi.Output.concat(f"DNS:*.{NAME}.", domain),
+                pulumi.Output.concat(f"DNS:*.{ETCD}.", domain),
                 pulumi.Output.concat(f"DNS:{ETCD_CLIENT_SERVICE}.", domain),
                 "IP:127.0.0.1",
             ),
@@ -126,7 +127,7 @@ class Etcd(Component):
         return core.v1.Service(
             f"{self.name}-peers",
             metadata=_metadata(
-                NAME,
+                ETCD,
                 args.namespace,
                 # Otherwise Pulumi would wait for its pods, which are created later.
                 annotations={"pulumi.com/skipAwait": "true"},
@@ -159,7 +160,7 @@ class Etcd(Component):
         """Declare the disruption budget: a drain may evict one member at a time."""
         return policy.v1.PodDisruptionBudget(
             f"{self.name}-budget",
-            metadata=_metadata(NAME, args.namespace),
+            metadata=_metadata(ETCD, args.namespace),
             spec=policy.v1.PodDisruptionBudgetSpecArgs(
                 max_unavailable=1, selector=meta.v1.LabelSelectorArgs(match_labels=LABELS)
             ),
@@ -170,9 +171,9 @@ class Etcd(Component):
         """Declare the members."""
         return apps.v1.StatefulSet(
             f"{self.name}-members",
-            metadata=_metadata(NAME, args.namespace),
+            metadata=_metadata(ETCD, args.namespace),
             spec=apps.v1.StatefulSetSpecArgs(
-                service_name=NAME,
+                service_name=ETCD,
                 replicas=args.config.members,
                 pod_management_policy="Parallel",
                 selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
@@ -223,7 +224,7 @@ def _pod(args: EtcdArgs) -> core.v1.PodSpecArgs:
         topology_spread_constraints=[
             core.v1.TopologySpreadConstraintArgs(
                 max_skew=1,
-                topology_key="kubernetes.io/hostname",
+                topology_key=HOSTNAME_LABEL,
                 # Two members on one node are accepted if too few nodes are available, but not with
                 # `memory`: losing the node would lose the data of both.
                 when_unsatisfiable="DoNotSchedule"
@@ -253,7 +254,7 @@ def _disks(config: EtcdConfig) -> list[core.v1.PersistentVolumeClaimArgs] | None
         resources=core.v1.VolumeResourceRequirementsArgs(requests={"storage": DISK_SIZE}),
     )
     return [
-        core.v1.PersistentVolumeClaimArgs(metadata=meta.v1.ObjectMetaArgs(name=NAME), spec=claim)
+        core.v1.PersistentVolumeClaimArgs(metadata=meta.v1.ObjectMetaArgs(name=ETCD), spec=claim)
     ]
 
 
@@ -264,7 +265,7 @@ def _volumes(args: EtcdArgs) -> list[core.v1.VolumeArgs] | None:
         volumes.append(args.storage.volume())
     elif args.config.persistence == "memory":
         memory = core.v1.EmptyDirVolumeSourceArgs(medium="Memory", size_limit=MEMORY_VOLUME_SIZE)
-        volumes.append(core.v1.VolumeArgs(name=NAME, empty_dir=memory))
+        volumes.append(core.v1.VolumeArgs(name=ETCD, empty_dir=memory))
     return volumes or None
 
 
@@ -272,9 +273,9 @@ def _mount(args: EtcdArgs) -> core.v1.VolumeMountArgs:
     """Return the mount of a member's data."""
     if args.config.persistence == "volume":
         # A different number of members is a different cluster, which needs its own folder.
-        folder = f"{NAME}/of-{args.config.members}/$(POD_NAME)"
+        folder = f"{ETCD}/of-{args.config.members}/$(POD_NAME)"
         return args.storage.mount_folder(folder, DATA)
-    return core.v1.VolumeMountArgs(name=NAME, mount_path=DATA)
+    return core.v1.VolumeMountArgs(name=ETCD, mount_path=DATA)
 
 
 def _rejoin(args: EtcdArgs) -> core.v1.ContainerArgs:
@@ -326,7 +327,7 @@ def _container(args: EtcdArgs) -> core.v1.ContainerArgs:
     """Return the container of a member."""
     health = METRICS_PORT if args.config.has_users else ETCD_CLIENT_PORT
     return core.v1.ContainerArgs(
-        name=NAME,
+        name=ETCD,
         image=args.config.image,
         image_pull_policy=PULL_POLICY,
         command=["etcd"],
@@ -364,12 +365,12 @@ def _flags(args: EtcdArgs) -> list[pulumi.Input[str]]:
 
     Each member advertises its own name: with a shared address, or 0.0.0.0, clients could not fail over.
     """
-    domain = pulumi.Output.concat(NAME, ".", args.namespace, ".svc.cluster.local")
+    domain = pulumi.Output.concat(ETCD, ".", args.namespace, ".svc.cluster.local")
     scheme = "https" if args.config.has_users else "http"
     host = pulumi.Output.concat(f"{scheme}://$(POD_NAME).", domain)
     peers = [
         pulumi.Output.concat(
-            f"{NAME}-{index}={scheme}://{NAME}-{index}.", domain, f":{ETCD_PEER_PORT}"
+            f"{ETCD}-{index}={scheme}://{ETCD}-{index}.", domain, f":{ETCD_PEER_PORT}"
         )
         for index in range(args.config.members)
     ]

@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 
 from everstep.cli.engine.target import Target
-from everstep.cli.report.billing import NOT_BILLED
 from everstep.cli.report.money import Billing
 from everstep.cli.report.page.model import build_page
 from everstep.cli.report.page.render import render
@@ -39,7 +38,7 @@ def main() -> None:
 def write_page(run: Path, path: Path) -> Path:
     """Write the page of a run on the twin."""
     record = FolderReader(run, run / KEPT_EVENTS).read()
-    billing = Billing(billed=False, reason=NOT_BILLED[Target.TWIN])
+    billing = Billing(billed=False, reason=Target.TWIN.unbilled_reason)
     now = record.entries[-1].at + SECONDS_AFTER_THE_END
     path.write_text(render(build_page(record, now, billing)))
     return path

@@ -5,6 +5,8 @@ DOMAIN = "everstep.dev"
 # --- Images
 # Pulled by clusters; each has a Dockerfile.
 IMAGES = ("trainer", "controller", "spot", "etcd-rejoin")
+LOCAL_IMAGES = "localhost/everstep"  # prefix of images that are built on this machine
+LOCAL_IMAGE = f"{LOCAL_IMAGES}/{{}}:local"
 RELEASED_IMAGE = "ghcr.io/everstep/{}:0.1.0"  # reference of an image that a release publishes
 
 # --- Namespaces
@@ -18,10 +20,10 @@ GPU_POOL_LABEL = f"{DOMAIN}/gpu-pool"  # name of one of several pools of workers
 SYSTEM_POOL = "system"
 CAPACITY_LABEL = f"{DOMAIN}/capacity"
 ON_DEMAND = "on-demand"
-SPOT_TAINT = f"{DOMAIN}/spot"
+SPOT_TAINT_KEY = f"{DOMAIN}/spot"
 SPOT_TAINT_VALUE = "true"
 AZURE_SPOT_LABEL = "kubernetes.azure.com/scalesetpriority"  # AKS sets it, and a taint of this name
-AZURE_SPOT = "spot"
+AZURE_SPOT = "spot"  # value of the label and of the taint
 HOSTNAME_LABEL = "kubernetes.io/hostname"  # set by the kubelet
 ZONE_LABEL = "topology.kubernetes.io/zone"  # set by both clouds, and expected by the autoscaler
 
@@ -59,7 +61,9 @@ EFA_RESOURCE = "vpc.amazonaws.com/efa"
 ETCD = "etcd"
 ETCD_CLIENT_SERVICE = "etcd-client"
 CONTROLLER = "elastic-job-controller"  # upstream's Deployment and service account
-MAINTAINED_CONTROLLER = "elasticjob-controller"  # Everstep's own: its service account and lease
+MAINTAINED_CONTROLLER = (
+    "elasticjob-controller"  # Everstep's own: service account, lease, field manager
+)
 SPOT_WATCHER = "spot"
 ETCD_CREDENTIALS = "etcd-credentials"  # the Job that makes etcd's certificates and passwords
 TRAINER_SERVICE_ACCOUNT = "trainer"  # cloud identities are bound to this name

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from cloudtwin.facade import Base, Recipe, TwinError, TwinOptions
 
+from everstep.catalog.names import LOCAL_IMAGES
 from everstep.cli.image_sources import source_root
 from everstep.cli.twin_settings import SHARED_MOUNT, configure_twin
 from everstep.progress import Lines, Progress
 
 ROOT = source_root()
-PREFIX = "localhost/everstep"
 PYTHON = Base("python", ("python3", "python3-pip", "ca-certificates"))
 TORCH = Base(
     "torch",
@@ -67,7 +67,7 @@ RECIPES = (
         TRAINER_SOURCES,
         TORCH,
         requirements="requirements/trainer.txt",
-        prefix=PREFIX,
+        prefix=LOCAL_IMAGES,
     ),
     Recipe(
         "controller",
@@ -76,11 +76,11 @@ RECIPES = (
         CONTROLLER_SOURCES,
         PYTHON,
         requirements="requirements/controller.txt",
-        prefix=PREFIX,
+        prefix=LOCAL_IMAGES,
     ),
-    Recipe("spot", "spot/Dockerfile", ROOT, SPOT_SOURCES, PYTHON, prefix=PREFIX),
-    Recipe("etcd-rejoin", "etcd/Dockerfile", ROOT, ("etcd",), PYTHON, prefix=PREFIX),
-    Recipe("etcd", "etcd/server.Dockerfile", ROOT, program="etcd", prefix=PREFIX),
+    Recipe("spot", "spot/Dockerfile", ROOT, SPOT_SOURCES, PYTHON, prefix=LOCAL_IMAGES),
+    Recipe("etcd-rejoin", "etcd/Dockerfile", ROOT, ("etcd",), PYTHON, prefix=LOCAL_IMAGES),
+    Recipe("etcd", "etcd/server.Dockerfile", ROOT, program="etcd", prefix=LOCAL_IMAGES),
 )
 OPTIONS = TwinOptions(RECIPES, SHARED_MOUNT)
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from everstep.capacity.generator import PUBLISHED
 from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
 from everstep.capacity.job import Guaranteed, JobModel, Prices
-from everstep.cli.live_prices import LivePrices
 from everstep.errors import EverstepError
 
 if TYPE_CHECKING:
@@ -101,10 +100,10 @@ def machine_types(config: "StackConfig") -> tuple[str, ...]:
 
 
 def zone_with_prices(
-    config: "StackConfig", current_prices: LivePrices, zone: PlannedZone, machine_type: str = ""
+    config: "StackConfig", zone: PlannedZone, machine_type: str = ""
 ) -> PlannedZone:
-    """Return a zone of a stack with current prices."""
-    priced_zones = zones(current_prices.config(config, zone.name), machine_type)
+    """Return a zone of a stack with the prices of a configuration of the same stack."""
+    priced_zones = zones(config, machine_type)
     return next(candidate for candidate in priced_zones if candidate.name == zone.name)
 
 

@@ -47,7 +47,7 @@ def gpu_machine(name: str, gpus: int = 1) -> "MachineSpec":
         Role.GPU,
         gpus,
         labels=labels,
-        taints=(Taint(names.SPOT_TAINT, names.SPOT_TAINT_VALUE),),
+        taints=(Taint(names.SPOT_TAINT_KEY, names.SPOT_TAINT_VALUE),),
     )
 
 

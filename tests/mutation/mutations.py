@@ -87,8 +87,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "GPU taint that is only a preference",
         "components/aws/node_groups.py",
-        'eks.NodeGroupTaintArgs(key=SPOT_TAINT, value=SPOT_TAINT_VALUE, effect="NO_SCHEDULE")',
-        'eks.NodeGroupTaintArgs(key=SPOT_TAINT, value=SPOT_TAINT_VALUE, effect="PREFER_NO_SCHEDULE")',
+        'key=SPOT_TAINT_KEY, value=SPOT_TAINT_VALUE, effect="NO_SCHEDULE"',
+        'key=SPOT_TAINT_KEY, value=SPOT_TAINT_VALUE, effect="PREFER_NO_SCHEDULE"',
     ),
     Mutation(
         "no start-up taint until the Lustre client is ready",
@@ -343,7 +343,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "spot label not declared, so it drifts",
         "components/azure/node_pools.py",
-        '{SPOT_KEY: "spot"} if pool.spot else',
+        "{AZURE_SPOT_LABEL: AZURE_SPOT} if pool.spot else",
         "{} if pool.spot else",
     ),
     Mutation(
@@ -355,7 +355,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "workers that do not tolerate the spot taint",
         "components/azure/node_pools.py",
-        "tolerations=[SPOT_TAINT, GPU_TAINT]",
+        "tolerations=[AKS_SPOT_TAINT, GPU_TAINT]",
         "tolerations=[GPU_TAINT]",
     ),
     Mutation(

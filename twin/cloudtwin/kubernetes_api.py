@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloudtwin.nodes.network import addressing
-
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 MERGE = "application/merge-patch+json"
 MANAGER = "cloudtwin-twin"
@@ -69,8 +67,8 @@ class KubernetesClient:
 
     pki: Path
     user: str
-    host: str = str(addressing.CONTROL_PLANE)
-    port: int = addressing.API_PORT
+    host: str
+    port: int
     timeout_seconds: float = 10.0
 
     def get(self, path: str) -> dict[str, Any]:

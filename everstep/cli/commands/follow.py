@@ -36,7 +36,7 @@ def follow_to_end(context: StackContext, *, drill: bool = False) -> None:
     machines = MachineLog(context.workspace.machines)
     moves = MoveLog(moves_file(context.workspace.events))
     monitor = JobMonitor(context.connect(), context.job, machines, moves)
-    billing = billing_of(context.config, context.target, machines.observed)
+    billing = billing_of(context.config, context.target.unbilled_reason, machines.observed)
     monitor.refresh()
     if monitor.outcome() is not None:
         say("This training has ended already. To train again: `everstep down`, then `everstep up`.")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from everstep.catalog.names import LOCAL_IMAGES
 from everstep.cli import image_push, stack_images
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
 from everstep.cli.console import progress, results, say
@@ -54,7 +55,7 @@ def build(
         references = []
         for name in _names(context, only):
             recipe, base_image = image_push.recipe_named(name), bases.get(name, "")
-            tag = f"localhost/everstep/{name}:{image_push.image_tag(recipe, base_image)}"
+            tag = f"{LOCAL_IMAGES}/{name}:{image_push.image_tag(recipe, base_image)}"
             image_push.build(recipe, tag, program, base_image, progress())
             references.append(tag)
     if as_json:

@@ -169,7 +169,9 @@ class _Inputs:
         if not self.current_prices:
             return zones
         return tuple(
-            plan_inputs.zone_with_prices(self.config, self.current_prices, zone, machine_type)
+            plan_inputs.zone_with_prices(
+                self.current_prices.config(self.config, zone.name), zone, machine_type
+            )
             for zone in zones
         )
 

@@ -140,7 +140,7 @@ def _stack_run(context: StackContext, recent_steps: int, *, wait: bool) -> _Sour
         log = MachineLog(context.workspace.machines)
         moves = MoveLog(moves_file(context.workspace.events))
         monitor = JobMonitor(context.connect(), context.job, log, moves)
-        billing = billing_of(context.config, context.target, log.observed)
+        billing = billing_of(context.config, context.target.unbilled_reason, log.observed)
         job_follower.follow(reader, monitor, billing=billing)
     else:
         _record_cluster(context)
@@ -157,7 +157,7 @@ def _record_cluster(context: StackContext) -> None:
 
 def _billing(context: StackContext) -> Billing:
     log = MachineLog(context.workspace.machines)
-    return billing_of(context.config, context.target, log.observed)
+    return billing_of(context.config, context.target.unbilled_reason, log.observed)
 
 
 def _folder_run(run: Path, recent_steps: int, *, wait: bool) -> _Source:

@@ -16,7 +16,6 @@ from everstep.spelling import similar_names
 if TYPE_CHECKING:
     from components.config import StackConfig
 
-LOCAL_PREFIX = "localhost/everstep"
 TWIN_PREFIX = "localhost/cloudtwin"
 TWIN_IMAGES = frozenset({"gpu-plugin", "gpu-metrics", "autoscaler", "metrics-agent"})
 """Local images that come with the twin."""
@@ -41,7 +40,7 @@ class ImageUse:
     @property
     def is_local(self) -> bool:
         """True for an image that only the twin builds."""
-        return self.reference.startswith((f"{LOCAL_PREFIX}/", f"{TWIN_PREFIX}/"))
+        return self.reference.startswith((f"{names.LOCAL_IMAGES}/", f"{TWIN_PREFIX}/"))
 
     @property
     def is_released(self) -> bool:
@@ -57,7 +56,7 @@ class ImageUse:
 
 def local_reference(name: str) -> str:
     """Return the reference of an image that the twin builds."""
-    return f"{TWIN_PREFIX if name in TWIN_IMAGES else LOCAL_PREFIX}/{name}:local"
+    return f"{TWIN_PREFIX if name in TWIN_IMAGES else names.LOCAL_IMAGES}/{name}:local"
 
 
 def images_used(config: "StackConfig") -> list[ImageUse]:

@@ -37,6 +37,18 @@ class Target(StrEnum):
         """True if everything is on this machine and is removed with the twin."""
         return self in (Target.TWIN, Target.TWIN_CLOUD)
 
+    @property
+    def unbilled_reason(self) -> str:
+        """The reason why a run on this target costs nothing; empty for a real cloud."""
+        return _UNBILLED_REASONS.get(self, "")
+
+
+_UNBILLED_REASONS = {
+    Target.TWIN: "the twin's machines are namespaces of one computer",
+    Target.TWIN_CLOUD: "a twin on one computer stood in for the cloud",
+    Target.OWN_CLUSTER: "the stack ran on a cluster of your own and bought no machine",
+}
+
 
 def target_of(config: "StackConfig", *, twin: bool) -> Target:
     """Return the target that a stack runs on.

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from everstep.cli.engine.target import Target
 from everstep.cli.report.machines import Machine, MachineKind
 from everstep.cli.report.money import Billing, MachineRate, Rates
 
@@ -11,33 +10,28 @@ if TYPE_CHECKING:
     from components.config import StackConfig
     from components.cost import Cost, PoolPrice
 
-NOT_BILLED = {
-    Target.TWIN: "the twin's machines are namespaces of one computer",
-    Target.TWIN_CLOUD: "a twin on one computer stood in for the cloud",
-    Target.OWN_CLUSTER: "the stack ran on a cluster of your own and bought no machine",
-}
-"""Reasons why a run on these targets costs nothing."""
-
 UNKNOWN_POOL = "unknown pool"
 """Pool of machines that no command observed while they ran; they have the highest price."""
 
 
 def billing_of(
-    config: "StackConfig", target: Target, machines: Mapping[str, Machine] | None = None
+    config: "StackConfig", unbilled_reason: str, machines: Mapping[str, Machine] | None = None
 ) -> Billing:
     """Return the billing of a stack's run.
 
     Args:
         config: the stack's configuration.
-        target: target of the stack.
+        unbilled_reason: reason why a run on the stack's target costs nothing; empty if it is billed.
         machines: its machines, by the name of the node.
     """
     from components import cost
 
     rates = rates_of(cost.estimate(config), cost.machine_prices(config))
-    reason = NOT_BILLED.get(target, "")
     return Billing(
-        billed=not reason, reason=reason, rates=rates, machines={} if machines is None else machines
+        billed=not unbilled_reason,
+        reason=unbilled_reason,
+        rates=rates,
+        machines={} if machines is None else machines,
     )
 
 

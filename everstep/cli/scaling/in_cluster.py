@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from everstep.catalog import trainer_options
 from everstep.catalog.names import (
     ELASTICJOB_API_VERSION,
+    ELASTICJOB_KIND,
     ELASTICJOB_PLURAL,
     GPU_RESOURCE,
     JOB_NAME_LABEL,
@@ -162,7 +163,7 @@ def derived_job(
     _rename(template["spec"].get("affinity") or {}, name)
     return {
         "apiVersion": ELASTICJOB_API_VERSION,
-        "kind": "ElasticJob",
+        "kind": ELASTICJOB_KIND,
         "metadata": {
             "name": name,
             "namespace": JOB_NAMESPACE,

@@ -1,7 +1,7 @@
 """The manifests use the names of the catalog."""
 
+import ast
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from everstep.catalog import names
 ROOT = Path(__file__).parents[3]
 MANIFESTS = sorted((ROOT / "manifests").rglob("*.yaml"))
 PACKAGES = ("components", "controller", "everstep", "policy", "spot", "trainer")
-MANIFEST_NAMES = {"MAINTAINED_CONTROLLER"}  # names used in manifests and tests only
 KNOWN_NAMES = {
     value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)
 }
@@ -88,24 +87,46 @@ def test_the_example_uses_the_names_of_the_catalog() -> None:
     assert job["apiVersion"] == names.ELASTICJOB_API_VERSION
     assert pod["nodeSelector"] == {names.POOL_LABEL: names.GPU_POOL}
     assert pod["containers"][0]["name"] == names.WORKER_CONTAINER
-    assert names.SPOT_TAINT in {toleration["key"] for toleration in pod["tolerations"]}
+    assert names.SPOT_TAINT_KEY in {toleration["key"] for toleration in pod["tolerations"]}
     address = f"{names.ETCD_CLIENT_SERVICE}.{names.JOB_NAMESPACE}.svc.cluster.local"
     assert job["spec"]["rdzvEndpoint"] == f"{address}:{names.ETCD_CLIENT_PORT}"
     variables = {variable["name"] for variable in pod["containers"][0]["env"]}
     assert variables <= KNOWN_NAMES
 
 
-def test_every_name_of_the_catalog_is_used_by_a_program() -> None:
-    sources = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-    texts = [path.read_text(encoding="utf-8") for path in sources]
-    uses = Counter(word for text in texts for word in set(re.findall(r"[A-Z][A-Z_]+", text)))
-    definitions = Counter(
-        re.findall(r"[A-Z][A-Z_]+", Path(names.__file__).read_text(encoding="utf-8"))
+def uses_of_names(module: ast.Module) -> Iterator[str]:
+    """Yield the names of the catalog that a module imports, or reads from the imported module `names`."""
+    aliases = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and node.module == names.__name__:
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == "everstep.catalog":
+            aliases |= {alias.asname or alias.name for alias in node.names if alias.name == "names"}
+    for node in ast.walk(module):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            yield from [node.attr] if node.value.id in aliases else []
+
+
+def test_uses_are_resolved_through_imports() -> None:
+    module = ast.parse(
+        "from everstep.catalog import names as n\n"
+        "from everstep.catalog.names import ETCD as E\n"
+        "GPU_POOL = 'a copy'\nn.DOMAIN\nother.MOUNT\n"
     )
 
-    unused_names = [
-        name for name in vars(names) if name.isupper() and uses[name] == definitions[name] == 1
-    ]
-    assert set(unused_names) <= MANIFEST_NAMES, (
+    assert set(uses_of_names(module)) == {"ETCD", "DOMAIN"}
+
+
+def test_every_name_of_the_catalog_is_used_by_a_program() -> None:
+    catalog = ast.parse(Path(names.__file__).read_text(encoding="utf-8"))
+    uses = {
+        node.id
+        for node in ast.walk(catalog)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        uses |= set(uses_of_names(ast.parse(path.read_text(encoding="utf-8"))))
+
+    assert {name for name in vars(names) if name.isupper()} <= uses, (
         "a program has a copy of the value, or none needs it"
     )

@@ -58,7 +58,10 @@ def test_each_zone_of_aws_has_its_own_spot_price(
         prices = live_prices.live_prices(config)
 
     zones_of_stack = plan_inputs.zones(config)
-    zones = [plan_inputs.zone_with_prices(config, prices, zone) for zone in zones_of_stack]
+    zones = [
+        plan_inputs.zone_with_prices(prices.config(config, zone.name), zone)
+        for zone in zones_of_stack
+    ]
     (disk,) = {pool.disk for pool in pool_prices(config)}
     assert [zone.price - (disk or 0.0) for zone in zones] == pytest.approx([0.41, 0.29])
     assert [zone.machines for zone in zones] == [zone.machines for zone in zones_of_stack]

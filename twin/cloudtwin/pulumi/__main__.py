@@ -1,4 +1,4 @@
-"""Entry point of both plugins: `python -P -m cloudtwin.pulumi language|kubernetes ENGINE`."""
+"""Entry point of the language host: `python -P -m cloudtwin.pulumi ENGINE`."""
 
 import sys
 
@@ -6,14 +6,11 @@ from cloudtwin.pulumi.plugin import import_only_protocol
 
 
 def main() -> None:
-    """Run the plugin that the first argument names."""
+    """Run the language host."""
     import_only_protocol()
-    plugin, arguments = sys.argv[1], sys.argv[2:]
-    if plugin == "language":
-        from cloudtwin.pulumi.language_host import serve
-    else:
-        from cloudtwin.providers.kubernetes.server import serve
-    serve(arguments)
+    from cloudtwin.pulumi.language_host import serve
+
+    serve(sys.argv[1:])
 
 
 main()

@@ -48,7 +48,9 @@ def _install_language_host(plugins: Path, pulumi: Path) -> None:
     if (pulumi.resolve().parent / LANGUAGE_HOST).exists() or shutil.which(LANGUAGE_HOST):
         return
     _require_stand_in_allowed(LANGUAGE_HOST, f"next to {pulumi} or on PATH")
-    _write_launcher(plugins / f"language-python-v{LANGUAGE_VERSION}", LANGUAGE_HOST, "language")
+    _write_launcher(
+        plugins / f"language-python-v{LANGUAGE_VERSION}", LANGUAGE_HOST, "cloudtwin.pulumi"
+    )
 
 
 def _install_provider(plugins: Path) -> None:
@@ -63,7 +65,7 @@ def _install_provider(plugins: Path) -> None:
         _require_stand_in_allowed(
             PROVIDER, f"on PATH or, from version {KUBERNETES_VERSION}, in ~/.pulumi/plugins"
         )
-        _write_launcher(stand_in, PROVIDER, "kubernetes")
+        _write_launcher(stand_in, PROVIDER, "cloudtwin.providers kubernetes")
         return
     if stand_in.name != official_folder.name and _is_stand_in(stand_in / PROVIDER):
         shutil.rmtree(stand_in)
@@ -100,7 +102,7 @@ def _is_stand_in(program: Path) -> bool:
     if not program.exists():
         return False
     with program.open("rb") as file:
-        return b"cloudtwin.pulumi" in file.read(4096)
+        return b"-m cloudtwin." in file.read(4096)
 
 
 def _require_stand_in_allowed(program: str, location: str) -> None:
@@ -123,13 +125,13 @@ def _link_files(official_folder: Path, folder: Path) -> None:
         link.symlink_to(file)
 
 
-def _write_launcher(folder: Path, program: str, plugin: str) -> None:
+def _write_launcher(folder: Path, program: str, module: str) -> None:
     """Write a script that becomes the plugin; `exec` keeps the engine as its parent.
 
     -P keeps the working directory, which is the program's folder, off the plugin's module path.
     """
     _create_folder(folder)
-    script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m cloudtwin.pulumi {plugin} "$@"\n'
+    script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m {module} "$@"\n'
     target, temporary = folder / program, folder / f".{program}.{os.getpid()}"
     if not target.is_symlink() and target.exists() and target.read_text() == script:
         return

@@ -26,7 +26,9 @@ NOTICE = Notice("e", 0.0, 0.0, terminate=True)
 
 @pytest.fixture
 def pool_daemon(tmp_path: Path) -> Daemon:
-    return Daemon(Twin(Layout(tmp_path)), Scaler(KubernetesClient(tmp_path, "admin")))
+    return Daemon(
+        Twin(Layout(tmp_path)), Scaler(KubernetesClient(tmp_path, "admin", "127.0.0.1", 1))
+    )
 
 
 def machine(pool_daemon: Daemon, pool: Pool, name: str = "spot-0") -> Machine:

@@ -62,7 +62,9 @@ def test_pools_with_one_quota_share_it() -> None:
 def test_the_reason_has_the_wording_of_ec2(tmp_path: Path) -> None:
     PoolStore(tmp_path).put(pool("spot", **GPU, desired_size=1))
     QuotaStore(tmp_path).set(G_SPOT, 0)
-    capacity = Daemon(Twin(Layout(tmp_path)), Scaler(KubernetesClient(tmp_path, "admin")))
+    capacity = Daemon(
+        Twin(Layout(tmp_path)), Scaler(KubernetesClient(tmp_path, "admin", "127.0.0.1", 1))
+    )
     pools = {pool.name: pool for pool in capacity.store.all()}
 
     assert capacity.limits(pools, MarketConfig()) == {"spot": 0}

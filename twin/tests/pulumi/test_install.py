@@ -115,7 +115,7 @@ def test_the_stand_in_returns_when_the_official_provider_is_removed(
     official_folder.rmdir()
 
     install_plugins(home, pulumi)
-    assert "cloudtwin.pulumi" in (home / STAND_IN).read_text()
+    assert "-m cloudtwin.providers kubernetes" in (home / STAND_IN).read_text()
 
 
 def test_a_folder_that_an_older_version_linked_becomes_real(tmp_path: Path, pulumi: Path) -> None:

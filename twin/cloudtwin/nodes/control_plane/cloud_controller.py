@@ -14,6 +14,7 @@ from cloudtwin.kubernetes_api import ApiError, KubernetesClient
 from cloudtwin.nodes import node_objects
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
+from cloudtwin.nodes.network.addressing import API_PORT, CONTROL_PLANE
 
 PERIOD_SECONDS = 0.5
 log = logging.getLogger(__name__)
@@ -50,8 +51,9 @@ class CloudController:
         return sorted(due_names)
 
     def _delete_node(self, name: str) -> None:
+        client = KubernetesClient(self._layout.pki, "admin", str(CONTROL_PLANE), API_PORT)
         try:
-            node_objects.delete(KubernetesClient(self._layout.pki, "admin"), name)
+            node_objects.delete(client, name)
         except (ApiError, OSError) as error:
             log.warning("the Node of %s, which is gone, cannot be deleted yet: %s", name, error)
             return

@@ -1,0 +1,38 @@
+"""Warnings about names of the clouds that `newer_names` accepts although the table of `catalog` lacks them."""
+
+from cloudfacts import aws
+
+from components.config import catalog
+from components.config.aks import AksConfig
+from components.config.eks import EksConfig
+from components.config.faults import nearest_hint
+
+
+def eks_warnings(cluster: EksConfig) -> list[str]:
+    """Return the warnings about a region and system machines that are newer than the table."""
+    types = [
+        f"everstep:cluster.systemPool.instanceTypes[{index}]: {name} is not in the table of Everstep, so that it is "
+        "not checked and its price is unknown; cost.prices takes it."
+        for index, name in enumerate(cluster.system_pool.instance_types)
+        if name not in aws.INSTANCE_TYPE_NAMES
+    ]
+    if cluster.region in catalog.AWS_REGIONS:
+        return types
+    hint = nearest_hint(cluster.region, catalog.AWS_REGIONS)
+    return [_warning("cluster.region", cluster.region, hint), *types]
+
+
+def aks_warnings(cluster: AksConfig) -> list[str]:
+    """Return the warning about a location that is newer than the table."""
+    if cluster.location in catalog.AZURE_LOCATIONS:
+        return []
+    hint = nearest_hint(cluster.location, catalog.AZURE_LOCATIONS)
+    return [_warning("cluster.location", cluster.location, hint)]
+
+
+def _warning(path: str, name: str, hint: str) -> str:
+    similar = f" {hint[0].upper()}{hint[1:]}" if hint.startswith("did you mean") else ""
+    return (
+        f"everstep:{path}: {name} is not in the table of Everstep, so that its zones and its machine "
+        f"types are not checked and its prices are unknown; cost.prices takes them.{similar}"
+    )
