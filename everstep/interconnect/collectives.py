@@ -28,6 +28,17 @@ def bus_bandwidth(collective: str, ranks: int, size: int, seconds: float) -> flo
     return algorithm_bandwidth(size, seconds) * bus_factor(collective, ranks)
 
 
+def gloo_share(collective: str, ranks: int) -> float:
+    """Return the share of a link's rate that the bus bandwidth of a large array reaches over gloo.
+
+    torch implements a reduce-scatter over gloo as an all-reduce, which sends twice the bytes. gloo's all-gather sends
+    the parts in halves, and the last half alone.
+    """
+    if collective == REDUCE_SCATTER:
+        return 1 / 2
+    return 1.0 if collective == ALL_REDUCE else 2 * (ranks - 1) / (2 * ranks - 1)
+
+
 def array_sizes(collective: str, ranks: int, min_bytes: int, max_bytes: int) -> "list[int]":
     """Return the sizes of the whole array in bytes: doubled from `min_bytes` to `max_bytes`.
 

@@ -11,6 +11,7 @@ from everstep.interconnect.collectives import (
     COLLECTIVES,
     algorithm_bandwidth,
     bus_bandwidth,
+    gloo_share,
 )
 from everstep.interconnect.transport import Transport, Verdict, judge
 
@@ -130,6 +131,16 @@ class Results:
         ]
         return Summary(sum(bandwidths) / len(bandwidths), max(bandwidths)) if bandwidths else None
 
+    def link_rate(self, collective: str) -> float | None:
+        """Return the rate of a link in GB/s by the largest array of a collective; None unless gloo carried it.
+
+        NCCL's bus bandwidth is this rate already.
+        """
+        largest = max(self.measurements_of(collective), key=lambda each: each.bytes, default=None)
+        if largest is None or self.setup["backend"] != "gloo":
+            return None
+        return largest.bus_bandwidth(self.ranks) / gloo_share(collective, self.ranks)
+
     def as_value(self) -> dict[str, Any]:
         """Return the results as plain values for JSON; bandwidths in GB/s."""
         return {
@@ -160,8 +171,9 @@ class Results:
         }
 
     def _summary_values(self, collective: str) -> dict[str, float]:
-        summary = self.summary(collective)
-        return vars(summary) if summary else {}
+        summary, rate = self.summary(collective), self.link_rate(collective)
+        link = {} if rate is None else {"link_rate": rate}
+        return {**vars(summary), **link} if summary else {}
 
 
 def read(logs: Sequence[str]) -> Results:

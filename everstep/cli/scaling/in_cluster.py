@@ -27,6 +27,7 @@ from everstep.progress import Progress, Step
 
 JOBS = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{JOB_NAMESPACE}/{ELASTICJOB_PLURAL}"
 PROGRAM = "trainer.train"
+CONNECTION = "--rdzv_conf="  # torchrun's option with the options of the connection to etcd
 POLL_SECONDS = 1.0
 CORE = f"/api/v1/namespaces/{JOB_NAMESPACE}"
 Json = dict[str, Any]
@@ -152,7 +153,7 @@ def derived_job(
         word: word that distinguishes this run from earlier runs of the same name.
 
     Raises:
-        EverstepError: the job's program is not the trainer, or etcd admits no other run.
+        EverstepError: the job's program is not the trainer.
     """
     processes = replicas * processes_per_replica(job)
     name = f"scale-{settings.model}-{replicas}".replace("_", "-")
@@ -160,6 +161,7 @@ def derived_job(
     container = template["spec"]["containers"][0]
     values = settings.values(processes, f"{MOUNT}/runs/{name}", word)  # type: ignore[arg-type]
     container["args"] = with_options(container["args"], values)
+    container["args"] = _with_keys_below(container["args"], str(job["metadata"]["name"]))
     _rename(template["spec"].get("affinity") or {}, name)
     return {
         "apiVersion": ELASTICJOB_API_VERSION,
@@ -185,7 +187,7 @@ def processes_per_replica(job: Mapping[str, Any]) -> int:
     """Return the processes of each replica: one for each GPU, at least one.
 
     Raises:
-        EverstepError: the job's program is not the trainer, or etcd admits no other run.
+        EverstepError: the job's program is not the trainer.
     """
     container = job["spec"]["replicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     arguments = [str(argument) for argument in container.get("args") or ()]
@@ -193,11 +195,6 @@ def processes_per_replica(job: Mapping[str, Any]) -> int:
         raise EverstepError(
             f"the job {job['metadata']['name']} runs your own program, not the trainer",
             "`everstep scale` sets options of the trainer: use a stack without job.command.",
-        )
-    if any("password_file=" in argument for argument in arguments):
-        raise EverstepError(
-            "etcd.authentication of the stack is users, which admits only the run of its job",
-            "Use a stack with etcd.authentication: none for the study.",
         )
     limits = (container.get("resources") or {}).get("limits") or {}
     return max(1, int(limits.get(GPU_RESOURCE, 0)))
@@ -214,6 +211,21 @@ def with_options(arguments: list[str], values: Mapping[str, trainer_options.Valu
     }
     options = [word for pair in {**unchanged_options, **requested_options}.items() for word in pair]
     return [*arguments[:start], *options]
+
+
+def _with_keys_below(arguments: list[str], run: str) -> list[str]:
+    """Return a worker's arguments with which the keys of its run are below the keys of another run.
+
+    The workers have the credentials of the stack's job. With `etcd.authentication: users`, these admit the keys
+    of the stack's run only.
+    """
+    prefix = f"etcd_prefix={run}"
+    if any(argument.startswith(CONNECTION) for argument in arguments):
+        return [
+            f"{argument},{prefix}" if argument.startswith(CONNECTION) else argument
+            for argument in arguments
+        ]
+    return [f"{CONNECTION}{prefix}", *arguments]
 
 
 def _pairs(words: list[str]) -> list[tuple[str, str]]:

@@ -84,9 +84,9 @@ class LocalStudy:
                 "dataset": self.dataset,
                 "data": self.data,
             }
-            command = [str(Path(sys.executable).parent / "everstep"), "launch"]
-            command += [f"--nproc-per-node={replicas}", "--max-restarts=0", "-m", "trainer.train"]
-            command += trainer_options.arguments(values)
+            command = [*on_processors(replicas), str(Path(sys.executable).parent / "everstep")]
+            command += ["launch", f"--nproc-per-node={replicas}", "--max-restarts=0"]
+            command += ["-m", "trainer.train", *trainer_options.arguments(values)]
             reader = FolderReader(run, run / "no-events", ALL_STEPS)
             with (
                 progress.step(f"Training with a group of {replicas}") as step,
@@ -102,6 +102,16 @@ class LocalStudy:
                     "\n".join(lines),
                 )
             return size_result(reader.read(), replicas, replicas)
+
+
+def on_processors(processes: int) -> list[str]:
+    """Return the prefix of a command that gives each process of a group one processor, as far as there are enough.
+
+    The trainer divides the processors that it may use among its processes. Without this limit, one process would
+    compute with all of them, and its threads would spin while they wait for each other, which counts as processor time.
+    """
+    numbers = sorted(os.sched_getaffinity(0))[:processes]
+    return ["taskset", "--cpu-list", ",".join(map(str, numbers))]
 
 
 def note_steps(step: Step, steps: int) -> None:

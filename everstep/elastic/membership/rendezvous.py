@@ -7,7 +7,8 @@ the job. This rendezvous forms groups with `everstep.elastic.membership.state_ma
 alone: the workers meet the others later, when they are warm (`node_workers`).
 
 `--rdzv_conf` takes: etcd_prefix, protocol, cacert, cert, key (as torch's `etcd`), user,
-password_file, join_window_seconds, lease_seconds and retry_seconds.
+password_file, join_window_seconds, lease_seconds and retry_seconds. With etcd_prefix, the keys of the
+run are under `/everstep/<etcd_prefix>/<run>/`.
 """
 
 import os
@@ -61,14 +62,14 @@ class EtcdV3Handler(RendezvousHandler):
             or socket.gethostname()
         )
         name = os.environ.get(POD_NAME_VARIABLE) or socket.gethostname()
-        self._run_id = str(conf.get("etcd_prefix", "")).strip("/") + parameters.run_id
+        self._run_id = parameters.run_id
         self._stores: dict[str, TCPStore] = {}
         self._starts = 0
         path = os.environ.setdefault(AGENT_VARIABLE, str(channel.default_socket_path()))
         self._workers = NodeWorkers(Path(path), name)
         self._agent = Agent(
             Etcd(_options(parameters)),
-            self._run_id,
+            _keys_name(parameters),
             AgentIdentity(name, self._address),
             _limits(parameters),
             open_store=self._open_store,
@@ -168,6 +169,12 @@ class EtcdV3Handler(RendezvousHandler):
         address = f"{self._address}:{store.port}"
         self._stores = {address: store}  # no client uses the previous store
         return address
+
+
+def _keys_name(parameters: RendezvousParameters) -> str:
+    """Return the name under which etcd has the keys of the run: below `etcd_prefix`, if it is set."""
+    prefix = str(parameters.config.get("etcd_prefix", "")).strip("/")
+    return f"{prefix}/{parameters.run_id}" if prefix else str(parameters.run_id)
 
 
 def _limits(parameters: RendezvousParameters) -> GroupLimits:

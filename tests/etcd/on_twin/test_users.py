@@ -18,9 +18,11 @@ from cloudtwin.toolchain import ensure_tools
 
 from etcd.credentials import AGENT_SECRET, MEMBERS_SECRET, contents
 from etcd.gateway import Credentials, EtcdError, authenticate, call
+from everstep.elastic.launch.launcher import DONE
 from everstep.elastic.membership.etcd_client import Etcd, EtcdRefusedError, EtcdUnreachableError
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.progress import Silent
+from tests.everstep.elastic.launch.launched import run_launcher
 from tests.processes import free_port
 
 pytestmark = pytest.mark.twin
@@ -29,6 +31,19 @@ ROOT = Path(__file__).resolve().parents[3]
 RUN = "fashion"
 NAMES = ["DNS:localhost", "IP:127.0.0.1"]
 READY_SECONDS = 200.0
+PROGRAM = """
+from torch import nn, optim, zeros
+from torch.utils.data import TensorDataset
+from everstep import elastic
+model, dataset = nn.Linear(1, 1), TensorDataset(zeros(2, 1))
+optimizer = optim.SGD(model.parameters(), lr=0.1)
+run = elastic.Run(model, optimizer, dataset=dataset, global_batch=1, epochs=1, checkpoint="run")
+for batch in run:
+    for (x,) in batch.microbatches():
+        batch.backward(model(x).mean(), x)
+    batch.step()
+"""
+"""A program that trains two steps."""
 
 
 def write_secrets(folder: Path) -> None:
@@ -184,6 +199,38 @@ def test_an_agent_can_neither_read_nor_write_another_run(pod: Pod, run: str, key
         ):
             with pytest.raises(EtcdRefusedError, match="permission denied"):
                 attempt()
+
+
+def test_a_launcher_of_another_run_may_put_its_keys_below_those_of_the_run(
+    pod: Pod, tmp_path: Path
+) -> None:
+    """`everstep scale` trains with the credentials of the stack's job, in runs of their own."""
+    connection = {
+        "protocol": "https",
+        "cacert": pod.agent_options().certificate_authority,
+        "cert": pod.agent_options().certificate,
+        "key": pod.agent_options().key,
+        "user": "agent",
+        "password_file": pod.agent_options().password_file,
+        "etcd_prefix": RUN,
+    }
+    (tmp_path / "program.py").write_text(PROGRAM)
+    options = (
+        f"--rdzv_endpoint=localhost:{pod.client_port}",
+        "--rdzv_backend=etcd",
+        "--rdzv_id=study",
+        "--nnodes=1",
+        "--rdzv_conf=" + ",".join(f"{key}={value}" for key, value in connection.items()),
+    )
+
+    with (
+        run_launcher(tmp_path, *options, "program.py") as launcher,
+        closing(Etcd(pod.agent_options())) as etcd,
+    ):
+        assert launcher.wait() == DONE, launcher.log
+
+        keys = {entry.key for entry in etcd.get(f"/everstep/{RUN}/")[0]}
+        assert {f"/everstep/{RUN}/study/{key}" for key in ("generation", "ended")} <= keys
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,17 @@ from typing import Any
 
 import pytest
 
+from components.platform.etcd_access import worker_argument
 from everstep.catalog.names import GPU_RESOURCE, JOB_NAME_LABEL
 from everstep.cli.scaling.in_cluster import derived_job
 from everstep.cli.scaling.local import TrainerSettings
+from everstep.elastic.launch.launcher import Launcher
+from everstep.elastic.launch.options import parse
 from everstep.errors import EverstepError
 
 SETTINGS = TrainerSettings(model="efficientnet_b7", batch=64, steps=50, loader_workers=4)
 ARGUMENTS = ["--nproc_per_node=8", "-m", "trainer.train", "--model", "resnet18"]
+RUN = ["--rdzv_id=scale-efficientnet-b7-2", "--nnodes=2"]  # the controller adds them
 OPTIONS = ["--data", "/everstep/data", "--run", "/everstep/runs/fashion", "--global-batch", "256"]
 
 
@@ -42,8 +46,9 @@ def test_the_job_has_exactly_the_replicas_of_the_size() -> None:
 def test_the_global_batch_grows_with_the_group_and_the_data_stay() -> None:
     arguments = arguments_of(derived_job(elastic_job(ARGUMENTS + OPTIONS), 2, SETTINGS, "word"))
 
-    options = dict(zip(arguments[3::2], arguments[4::2], strict=True))
-    assert arguments[:3] == ARGUMENTS[:3]
+    start = arguments.index("trainer.train") + 1
+    options = dict(zip(arguments[start::2], arguments[start + 1 :: 2], strict=True))
+    assert arguments[start - 3 : start] == ARGUMENTS[:3]
     assert options["--global-batch"] == str(64 * 8 * 2)
     assert options["--model"] == "efficientnet_b7"
     assert options["--data"] == "/everstep/data"
@@ -68,8 +73,16 @@ def test_a_program_of_the_user_is_refused() -> None:
         derived_job(elastic_job(["python3", "train.py"]), 2, SETTINGS, "word")
 
 
-def test_users_of_etcd_are_refused_because_they_may_write_their_own_run_only() -> None:
-    arguments = ["--rdzv_conf=user=agent,password_file=/x", *ARGUMENTS, *OPTIONS]
+@pytest.mark.parametrize("credentials", [[], [worker_argument()]])
+def test_the_keys_of_the_run_are_below_those_that_the_workers_may_write(
+    credentials: list[str],
+) -> None:
+    """The job has the credentials of the stack's job, whose user may write the keys of its run only."""
+    job = elastic_job([*credentials, *ARGUMENTS, *OPTIONS])
 
-    with pytest.raises(EverstepError, match=r"etcd\.authentication"):
-        derived_job(elastic_job(arguments), 2, SETTINGS, "word")
+    arguments = arguments_of(derived_job(job, 2, SETTINGS, "word"))
+
+    launch_options = parse(["--rdzv_backend=etcd", "--rdzv_endpoint=e:2379", *RUN, *arguments])
+    options = Launcher(launch_options, "e:2379")._configure()[0].rdzv_configs
+    assert options["etcd_prefix"] == "fashion"
+    assert {"cacert", "cert", "key", "user", "password_file"} <= set(options) or not credentials
