@@ -1,19 +1,18 @@
 """The Pulumi program: reads the configuration, declares the components and exports the outputs.
 
-With EVERSTEP_PART=registry it declares only the registry, to which images are pushed before the first `up`;
-`everstep up --target registry` sets it and limits the update to it.
+With EVERSTEP_PART=registry it declares only the registry, to which images are pushed before the first `up`, and
+refuses a stack that has more. `everstep up --target registry` also limits the update to the registry.
 """
-
-import os
 
 import pulumi
 
-from components import config
+from components import config, registry_phase
 from components.config.faults import ConfigurationError
 from components.cost import estimate
 from components.environment import declare, declare_registry
 from components.job import job_stack
 from components.platform import image_pull
+from components.registry_phase import Phase
 from components.stack import TrainingStack, TrainingStackArgs
 
 
@@ -26,7 +25,9 @@ def main() -> None:
         if (platform := stack_config.platform_stack) is not None:
             pulumi.run(lambda: job_stack.declare(stack_config, platform))
             return
-        if os.environ.get("EVERSTEP_PART") == "registry":
+        if (phase := registry_phase.phase()) is not Phase.WHOLE:
+            if phase is Phase.REGISTRY:
+                registry_phase.check_new_stack()
             pulumi.export("registry", declare_registry(stack_config, pulumi.get_stack()))
             return
         users = stack_config.platform.registry_logins

@@ -98,7 +98,11 @@ def next_steps(folder: Path, stacks: Sequence[str]) -> str:
             lines += [
                 f"pip install 'everstep[{extra}]'",
                 f"everstep preview --stack {stack} --twin    # on this machine, without an account",
-                f"everstep up --stack {stack}                # in your account",
+                "# in your account: `everstep up` and `pulumi up` use the same backend and the same stack",
+                "pulumi login URL",
+                f"pulumi stack init {stack} --secrets-provider PROVIDER",
+                f"everstep doctor --stack {stack}",
+                f"everstep up --stack {stack}",
                 f"everstep down --stack {stack}",
             ]
     return "\n".join(lines)

@@ -11,6 +11,7 @@ from everstep.cli.console import messages, progress, say, warn
 from everstep.cli.engine.context import StackContext, open_stack_to_destroy
 from everstep.cli.engine.file_lock import exclusive_lock
 from everstep.cli.engine.lifecycle import describe_run, take_down
+from everstep.cli.engine.target import Target
 from everstep.cli.report.readers import copy_result
 from everstep.errors import EverstepError
 
@@ -34,7 +35,15 @@ def down(
     with exclusive_lock(context.workspace.lock, "`everstep up`", fix):
         _keep_or_confirm(context, keep_run, yes=yes)
         take_down(context, progress())
-    say("   nothing is left; `everstep doctor` checks it")
+    say(f"   nothing is left; {_check_of(context)}")
+
+
+def _check_of(context: StackContext) -> str:
+    """Return the commands that check that nothing is left."""
+    if context.target is not Target.CLOUD:
+        return "`everstep doctor` checks it"
+    stack = context.workspace.stack
+    return f"`everstep doctor --stack {stack}` checks it, `pulumi stack rm {stack}` removes the empty stack"
 
 
 def _keep_or_confirm(context: StackContext, keep_run: Path | None, *, yes: bool) -> None:

@@ -6,7 +6,8 @@ import shlex
 from everstep.cli.commands.options import DEFAULT_STACK, OnTwin, Stack
 from everstep.cli.console import results
 from everstep.cli.engine.context import open_running_stack
-from everstep.cli.engine.driver import engine_environment
+from everstep.cli.engine.driver import engine_environment, user_environment
+from everstep.cli.engine.target import Target
 from everstep.progress import Silent
 
 
@@ -14,7 +15,11 @@ def env(*, stack: Stack = DEFAULT_STACK, twin: OnTwin = False) -> None:
     """Print the exports for using pulumi and kubectl by hand: eval "$(everstep env)"."""
     context = open_running_stack(stack, twin=twin)
     engine = context.engine(Silent())
-    own_variables = engine_environment(context.workspace, context.kubeconfig()).keys()
+    workspace = context.workspace
+    if context.target is Target.CLOUD:
+        own_variables = user_environment(workspace).keys()
+    else:
+        own_variables = engine_environment(workspace, context.kubeconfig()).keys()
     for name, value in sorted(engine.environment.items()):
         if name in own_variables or os.environ.get(name) != value:
             results.print(f"export {name}={shlex.quote(value)}", markup=False)

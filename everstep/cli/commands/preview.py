@@ -69,6 +69,7 @@ def _preview(
         context = replace(context, workspace=preview_workspace(context.workspace))
     engine = context.engine(progress(), policy_packs=policy_packs)
     release_dead_locks(engine)
+    engine.require_stack()
     command = engine.command(["preview", *flags])
     process = subprocess.run(
         [*interrupt_with_parent(), *command], env={**engine.environment, **variables}, check=False

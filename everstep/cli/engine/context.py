@@ -15,7 +15,7 @@ from cloudtwin.facade import TwinError
 
 from everstep.cli.console import warn
 from everstep.cli.engine import plugins, stand_ins
-from everstep.cli.engine.driver import Engine, open_engine
+from everstep.cli.engine.driver import Engine, open_engine, open_user_engine
 from everstep.cli.engine.stack_file import check_deadline, default_config, read_config
 from everstep.cli.engine.target import (
     PROVIDERS,
@@ -159,7 +159,7 @@ class StackContext:
         packs = [policy_pack_folder(pack) for pack in policy_packs]
         if self.target is Target.CLOUD:
             program, variables = plugins.real_clouds(self.clouds)
-            return open_engine(self.workspace, program, None, variables, packs)
+            return open_user_engine(self.workspace, program, variables, packs)
         from cloudtwin.facade import engine_plugins, ensure_tools
 
         program = ensure_tools(["pulumi"], progress)["pulumi"]

@@ -1,5 +1,8 @@
 """The Pulumi engine: its environment and its commands.
 
+A stack on this machine or on a cluster has its state in Everstep's folder. Backend, login, passphrase and stack file
+of a stack in a real cloud are the user's, as Pulumi itself resolves them: `pulumi` and `everstep` act on one stack.
+
 The engine runs as the program `pulumi`, not through Pulumi's Automation API: a user can then repeat every
 step by hand (`everstep pulumi ...` sets the same environment), and the command line starts without importing
 an SDK. Progress comes from the engine's event log, which the Automation API reads too.
@@ -13,6 +16,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cloudtwin.facade import TwinError
 
@@ -35,6 +39,12 @@ READS_POLICY_PACKS = frozenset({"up", "update", "preview"})
 PASSPHRASE_VARIABLES = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
 """Variables with which users set their own passphrase."""
 
+NO_STACK = "no stack named"
+"""Words of Pulumi's error for a stack that the backend does not have."""
+
+Deployment = Mapping[str, Any]
+"""The state of a stack: the value of `deployment` that `pulumi stack export` prints."""
+
 POLL_SECONDS = 0.1
 STOP_SECONDS = 60
 """Time that an interrupted engine has to finish running operations and save its state."""
@@ -49,20 +59,22 @@ class Engine:
         program: path of `pulumi`.
         environment: environment variables of the program.
         policy_packs: folders of policy packs to check the stack with.
+        has_user_backend: True if backend, login and stack file are the user's, as for every real cloud.
     """
 
     workspace: Workspace
     program: Path
     environment: Mapping[str, str]
     policy_packs: tuple[Path, ...] = ()
+    has_user_backend: bool = False
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         """Return the full command line, with stack file copy and policy packs where they apply."""
         command = [str(self.program), "--cwd", str(self.workspace.project), *arguments]
         verb = next((word for word in arguments if not word.startswith("-")), "")
         has_config_file = any(word.startswith("--config-file") for word in arguments)
-        if verb in READS_CONFIG_FILE and not has_config_file:
-            copy = copy_stack_file(self.workspace, read_salt(self.workspace))
+        if verb in READS_CONFIG_FILE and not has_config_file and not self.has_user_backend:
+            copy = copy_stack_file(self.workspace, salt_of(self.deployment()))
             command += ["--config-file", str(copy)]
         if verb in READS_POLICY_PACKS:
             for pack in self.policy_packs:
@@ -79,10 +91,61 @@ class Engine:
 
     def outputs(self) -> Mapping[str, object]:
         """Return the stack's outputs with secrets masked; empty before the first `up`."""
-        if not state_file(self.workspace).exists():
+        if self.deployment() is None:
             return {}
         values = json.loads(self.output_of("stack", "output", "--json"))
         return values if isinstance(values, dict) else {}
+
+    def deployment(self, stack: str = "") -> Deployment | None:
+        """Return the state of a stack, of this one by default; None if the backend does not have it.
+
+        Raises:
+            EverstepError: the user is not logged in, or the backend cannot be read.
+        """
+        if not self.has_user_backend:
+            return read_deployment(self.workspace)
+        try:
+            exported = self.run_on_state(
+                "stack", "export", "--stack", stack or self.workspace.stack
+            )
+        except EverstepError as error:
+            if NO_STACK in error.fix:
+                return None
+            raise EverstepError(
+                f"the state of stack {self.workspace.stack} cannot be read",
+                f"{error.fix}\nLog in to the backend that has the stack: `pulumi login URL`.",
+            ) from None
+        deployment: Deployment = json.loads(exported).get("deployment") or {}
+        return deployment
+
+    def require_stack(self) -> Deployment:
+        """Return the state of a stack, which must exist in the user's backend; Everstep creates it in its own.
+
+        Raises:
+            EverstepError: the backend does not have the stack, or cannot be read.
+        """
+        deployment = self.deployment()
+        if deployment is not None or not self.has_user_backend:
+            return deployment or {}
+        stack = self.workspace.stack
+        raise EverstepError(
+            f"there is no stack {stack} in the backend {self.backend()}",
+            "If another backend has it, log in there first: `pulumi login URL`.\n"
+            f"If it is new: `pulumi stack init {stack} --secrets-provider PROVIDER`. docs/eks.md and docs/aks.md "
+            "have the backend and the provider of a cloud.",
+        )
+
+    def backend(self) -> str:
+        """Return the URL of the user's backend."""
+        account = json.loads(self.run_on_state("whoami", "--verbose", "--json"))
+        return str(account.get("url"))
+
+    def other_stacks(self) -> list[str]:
+        """Return the names of the project's other stacks in the user's backend."""
+        names = [
+            str(entry["name"]) for entry in json.loads(self.run_on_state("stack", "ls", "--json"))
+        ]
+        return [name for name in names if name.rpartition("/")[2] != self.workspace.stack]
 
     def up(self, progress: Progress, targets: Sequence[str] = ()) -> ResourceCounts:
         """Bring the stack to the state that the program declares.
@@ -97,13 +160,14 @@ class Engine:
 
     def destroy(self, progress: Progress) -> ResourceCounts:
         """Destroy everything in the stack, from its state: the stack file may be invalid."""
-        copy = copy_stack_file(self.workspace, read_salt(self.workspace), allow_invalid=True)
+        copy = copy_stack_file(self.workspace, salt_of(self.deployment()), allow_invalid=True)
         flags = ["--skip-preview", f"--config-file={copy}"]
         return self._update("destroy", flags, "Destroying the stack", progress)
 
     def _update(
         self, verb: str, flags: list[str], action: str, progress: Progress
     ) -> ResourceCounts:
+        deployment = self.deployment()
         log = self.workspace.engine / f"{verb}.events.jsonl"
         output = self.workspace.engine / f"{verb}.log"
         log.unlink(missing_ok=True)
@@ -113,7 +177,7 @@ class Engine:
                 [*interrupt_with_parent(), *self.command([*arguments, "--event-log", str(log)])],
                 env={
                     **self.environment,
-                    **(takeover_variables(state_file(self.workspace)) if verb == "up" else {}),
+                    **(takeover_variables(deployment) if verb == "up" else {}),
                     "PULUMI_DEBUG_COMMANDS": "true",  # otherwise the option --event-log does not exist
                 },
                 stdin=subprocess.DEVNULL,
@@ -129,17 +193,18 @@ class Engine:
 
     def protected_resources(self) -> list[str]:
         """Return the names of the resources that are protected in the state."""
-        state = json.loads(self.run_on_state("stack", "export", "--stack", self.workspace.stack))
-        resources = (state.get("deployment") or {}).get("resources") or ()
         return [
             str(resource["urn"]).rpartition("::")[2]
-            for resource in resources
+            for resource in (self.deployment() or {}).get("resources") or ()
             if resource.get("protect")
         ]
 
     def remove_stack(self) -> None:
-        """Remove the stack and its state, even if it still lists resources; keep the stack file."""
-        if state_file(self.workspace).exists():
+        """Remove the stack and its state, even if it still lists resources; keep the stack file.
+
+        An empty stack in the user's backend is kept with its history, which is the user's.
+        """
+        if not self.has_user_backend and state_file(self.workspace).exists():
             self.run_on_state(
                 "stack", "rm", "--yes", "--force", "--preserve-config", self.workspace.stack
             )
@@ -147,12 +212,17 @@ class Engine:
     def run_on_state(self, *arguments: str) -> str:
         """Run a short command that needs only the state, in a scratch project without a stack file.
 
+        With the user's backend it runs in the project, whose Pulumi.yaml may name the backend.
+
         Raises:
             EverstepError: the command failed; the error contains its output.
         """
+        environment = {k: v for k, v in self.environment.items() if k != "PULUMI_STACK"}
+        if self.has_user_backend:
+            command = [str(self.program), "--cwd", str(self.workspace.project), *arguments]
+            return _output_of([*command, "--non-interactive"], environment)
         scratch = self.workspace.engine / "scratch"
         write_atomically(scratch / "Pulumi.yaml", "name: everstep\nruntime: python\n")
-        environment = {k: v for k, v in self.environment.items() if k != "PULUMI_STACK"}
         return _output_of([str(self.program), "--cwd", str(scratch), *arguments], environment)
 
 
@@ -210,6 +280,23 @@ def open_engine(
     return engine
 
 
+def open_user_engine(
+    workspace: Workspace,
+    program: Path,
+    variables: Mapping[str, str],
+    policy_packs: Sequence[Path] = (),
+) -> Engine:
+    """Return the engine for a real cloud: backend, login, passphrase and stack are the user's."""
+    workspace.engine.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, **user_environment(workspace), **variables}
+    return Engine(workspace, program, environment, tuple(policy_packs), has_user_backend=True)
+
+
+def user_environment(workspace: Workspace) -> dict[str, str]:
+    """Return the variables that Everstep adds to the environment of a user's own Pulumi."""
+    return {"PULUMI_STACK": workspace.stack, **bytecode.settings()}
+
+
 def engine_environment(workspace: Workspace, kubeconfig: Path | None) -> dict[str, str]:
     """Return the variables with which `pulumi` works on a workspace; a user's passphrase is kept."""
     folder = workspace.engine
@@ -238,14 +325,20 @@ def state_file(workspace: Workspace) -> Path:
     )
 
 
-def read_salt(workspace: Workspace) -> str | None:
-    """Return the encryption salt of the state; None if there is no state."""
+def read_deployment(workspace: Workspace) -> Deployment | None:
+    """Return the state of a stack in Everstep's own folder; None if there is none."""
     try:
         state = json.loads(state_file(workspace).read_text())
     except (OSError, ValueError):
         return None
-    checkpoint = state.get("checkpoint", {}).get("latest") or {}
-    salt = (checkpoint.get("secrets_providers") or {}).get("state", {}).get("salt")
+    deployment: Deployment = (state.get("checkpoint") or {}).get("latest") or {}
+    return deployment
+
+
+def salt_of(deployment: Deployment | None) -> str | None:
+    """Return the encryption salt of a state; None if it has none."""
+    providers = (deployment or {}).get("secrets_providers") or {}
+    salt = (providers.get("state") or {}).get("salt")
     return str(salt) if salt else None
 
 

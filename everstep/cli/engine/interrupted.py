@@ -4,8 +4,8 @@ The engine records in the state which resources it is creating. After a kill suc
 exist without being in the state, and Pulumi's kubernetes provider refuses to create it again.
 """
 
-import json
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
 CREATING = "creating"
 KUBERNETES = "kubernetes:"
@@ -16,22 +16,18 @@ TAKEOVER = {
 """The provider's options that make it update an object instead of creating it."""
 
 
-def takeover_variables(state_file: Path) -> dict[str, str]:
+def takeover_variables(deployment: Mapping[str, Any] | None) -> dict[str, str]:
     """Return variables with which an update takes over objects that a killed update was creating.
 
     Args:
-        state_file: the stack's state, in the backend's form.
+        deployment: the stack's state as `pulumi stack export` prints it; None without state.
 
     Returns:
         No variables if no such objects are recorded: any other object that exists is refused.
     """
-    try:
-        checkpoint = json.loads(state_file.read_text())["checkpoint"].get("latest") or {}
-    except (OSError, ValueError, KeyError):
-        return {}
     interrupted = any(
         operation.get("type") == CREATING
         and operation.get("resource", {}).get("type", "").startswith(KUBERNETES)
-        for operation in checkpoint.get("pending_operations") or ()
+        for operation in (deployment or {}).get("pending_operations") or ()
     )
     return dict(TAKEOVER) if interrupted else {}

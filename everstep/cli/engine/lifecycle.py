@@ -21,7 +21,7 @@ from everstep.cli.engine import (
     stand_ins,
 )
 from everstep.cli.engine.context import StackContext
-from everstep.cli.engine.driver import Engine, state_file
+from everstep.cli.engine.driver import Deployment, Engine, read_deployment, state_file
 from everstep.cli.engine.stack_locks import release_dead_locks
 from everstep.cli.engine.target import Target
 from everstep.cli.twin_settings import gpu_machine, system_machine
@@ -56,6 +56,7 @@ def bring_up(context: StackContext, progress: Progress, policy_packs: Sequence[s
         with progress.step("Connecting to the cluster") as step:
             step.note(context.connect().version())
     engine = context.engine(progress, policy_packs)
+    engine.require_stack()
     for lock in release_dead_locks(engine):
         say(f"   released Pulumi's lock of process {lock.pid}, which was killed")
     counts = engine.up(progress)
@@ -83,6 +84,7 @@ def bring_up_part(context: StackContext, part: str, progress: Progress) -> str:
     if context.target is Target.TWIN_CLOUD:
         cloud_twin.start(context, progress)
     engine = context.engine(progress)
+    engine.require_stack()
     counts = partial_update.bring_up_part(engine, part, progress)
     say(f"   {counts.describe()}", style="bright_black")
     return str(engine.outputs().get(part, ""))
@@ -109,15 +111,18 @@ def take_down(context: StackContext, progress: Progress) -> None:
             Outside the twin, a resource that could not be destroyed is an error as well; on the twin it is only a
             warning, because the twin's machines are removed anyway.
     """
+    if context.target is Target.CLOUD:
+        _take_down_in_cloud(context, progress)
+        return
     # The state counts, because the stack file may be unusable.
-    if shared_platform.referenced_stacks(state_file(context.workspace)):
+    if shared_platform.referenced_stacks(read_deployment(context.workspace)):
         _take_down_job(context, progress)
         return
     if context.platform is not None:
         return  # it was never brought up, and the platform is not its own
-    shared_platform.refuse_while_shared(context)
+    shared_platform.refuse_while_shared(context, shared_platform.local_deployments(context))
     remaining: list[str] = []
-    if state_file(context.workspace).exists() or context.target is Target.CLOUD:
+    if state_file(context.workspace).exists():
         destroyed = _destroy(context, progress)
         if destroyed and context.target is Target.TWIN_CLOUD:
             remaining = cloud_twin.remaining_resources(context)
@@ -131,6 +136,42 @@ def take_down(context: StackContext, progress: Progress) -> None:
                 [*remaining, "The twin removed them. This is a bug in Everstep; please report it."]
             ),
         )
+
+
+def _take_down_in_cloud(context: StackContext, progress: Progress) -> None:
+    """Destroy a stack in a real cloud, whose state is in the user's backend.
+
+    Raises:
+        EverstepError: the backend has no resources of the stack, which may be up from another backend; or a resource is
+            protected, or jobs of other stacks use the platform. Nothing was changed then.
+    """
+    engine = context.engine(progress)
+    deployment = engine.require_stack()
+    if not deployment.get("resources"):
+        raise _without_resources(engine)
+    is_job = bool(shared_platform.referenced_stacks(deployment))
+    if not is_job:
+        shared_platform.refuse_while_shared(context, _other_deployments(engine))
+        _refuse_protected(engine)
+    say(f"   {engine.destroy(progress).describe()}", style="bright_black")
+    if not is_job:  # the folder of a job is the platform's
+        shutil.rmtree(context.workspace.home, ignore_errors=True)
+
+
+def _other_deployments(engine: Engine) -> dict[str, Deployment]:
+    """Return the states of the project's other stacks in the user's backend, by name."""
+    states = {name: engine.deployment(name) for name in engine.other_stacks()}
+    return {name.rpartition("/")[2]: state for name, state in states.items() if state is not None}
+
+
+def _without_resources(engine: Engine) -> EverstepError:
+    """Return the error of a stack to destroy that has no resources in its backend."""
+    stack = engine.workspace.stack
+    return EverstepError(
+        f"stack {stack} has no resources in the backend {engine.backend()}; nothing was destroyed",
+        "If it is up with another backend, log in there first: `pulumi login URL`. "
+        f"`everstep doctor --stack {stack}` names what exists in the account.",
+    )
 
 
 def _take_down_job(context: StackContext, progress: Progress) -> None:

@@ -5,6 +5,7 @@ here a preview determines them.
 """
 
 import json
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,12 @@ from everstep.spelling import unknown_name
 
 VARIABLE = "EVERSTEP_PART"
 """With it the program declares only a part: the providers of the rest would need resources that are not targets."""
+
+TARGETED_SUFFIX = "-targets"
+"""End of the variable's value in an update with targets, which the program need not refuse for a stack that is up."""
+
+PROTECTED = "because it is protected"
+"""Words of Pulumi's error for a protected resource that a plan deletes."""
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "registry": (
@@ -44,7 +51,7 @@ def bring_up_part(engine: Engine, part: str, progress: Progress) -> ResourceCoun
     Raises:
         EverstepError: the stack declares no such part, or the update fails.
     """
-    environment = {**engine.environment, VARIABLE: part}
+    environment = {**engine.environment, VARIABLE: part + TARGETED_SUFFIX}
     part_engine = replace(engine, environment=environment)
     return part_engine.up(progress, targets_of(part_engine, part, progress))
 
@@ -58,7 +65,7 @@ def targets_of(engine: Engine, part: str, progress: Progress) -> list[str]:
     with progress.step(
         f"Finding the resources that the {part} of stack {engine.workspace.stack} needs"
     ):
-        plan = json.loads(engine.output_of("preview", "--json", "--suppress-progress"))
+        plan = _plan(engine)
     states = [step.get("newState") or {} for step in plan.get("steps", ())]
     urns = closure([state for state in states if state.get("urn")], PARTS[part])
     if not urns:
@@ -67,6 +74,36 @@ def targets_of(engine: Engine, part: str, progress: Progress) -> list[str]:
             f"Set everstep:{part}.kind in {engine.workspace.stack_file} to ecr or acr.",
         )
     return urns
+
+
+def _plan(engine: Engine) -> Mapping[str, Any]:
+    """Return the plan of an update without targets, which would delete everything outside the part.
+
+    Raises:
+        EverstepError: the preview failed for another reason than that these resources are protected.
+    """
+    command = engine.command(["preview", "--json", "--suppress-progress", "--show-sames"])
+    process = subprocess.run(
+        command, env=engine.environment, capture_output=True, text=True, check=False
+    )
+    try:
+        plan: Mapping[str, Any] = json.loads(process.stdout)
+    except ValueError:
+        plan = {}
+    if process.returncode and not fails_on_protection_only(plan):
+        output = (process.stderr or process.stdout).strip()
+        raise EverstepError(f"the preview of stack {engine.workspace.stack} failed", output)
+    return plan
+
+
+def fails_on_protection_only(plan: Mapping[str, Any]) -> bool:
+    """Return whether a preview failed only because it would delete protected resources, which targets keep."""
+    errors = [
+        str(diagnostic.get("message"))
+        for diagnostic in plan.get("diagnostics", ())
+        if diagnostic.get("severity") == "error" and diagnostic.get("urn")
+    ]
+    return bool(errors) and all(PROTECTED in error for error in errors)
 
 
 def closure(states: Sequence[Mapping[str, Any]], types: Sequence[str]) -> list[str]:

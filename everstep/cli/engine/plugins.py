@@ -19,9 +19,6 @@ from everstep.errors import EverstepError
 from everstep.files import write_atomically
 from everstep.resources import in_clone
 
-BACKEND_VARIABLES = ("PULUMI_HOME", "PULUMI_BACKEND_URL")
-"""Variables with which users choose home and backend of their own Pulumi."""
-
 
 @dataclass(frozen=True)
 class Cloud:
@@ -108,8 +105,7 @@ def _write_token_program(path: Path, kubeconfig: Path) -> None:
 def real_clouds(clouds: Sequence[str]) -> tuple[Path, dict[str, str]]:
     """Return the official engine and its environment variables for real clouds.
 
-    It uses the user's own Pulumi home, with official plugins, and the backend of PULUMI_BACKEND_URL if that
-    is set.
+    Home, login and backend are those of the user's own Pulumi.
 
     Raises:
         EverstepError: a requirement is missing; the error lists all missing requirements.
@@ -125,12 +121,7 @@ def real_clouds(clouds: Sequence[str]) -> tuple[Path, dict[str, str]]:
             ),
         )
     search_path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    backend_variables = {name: os.environ[name] for name in BACKEND_VARIABLES if name in os.environ}
-    return Path(program), {
-        "PULUMI_HOME": str(Path.home() / ".pulumi"),
-        **backend_variables,
-        "PATH": search_path,
-    }
+    return Path(program), {"PATH": search_path}
 
 
 def missing_requirements(cloud: Cloud) -> list[str]:
@@ -148,7 +139,9 @@ def _missing_engine() -> list[str]:
     if program is None:
         return ["Pulumi: not on PATH. Install the official one, which brings its own plugins."]
     host = Path(program).resolve().parent / "pulumi-language-python"
-    if host.exists() or shutil.which(host.name):
+    home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
+    installed_plugins = home.glob(f"plugins/language-python-v*/{host.name}")
+    if host.exists() or shutil.which(host.name) or any(installed_plugins):
         return []
     return [f"pulumi-language-python: not next to {program}. The official distribution has it."]
 

@@ -1,14 +1,14 @@
 """Checks between a stack with a platform and the stacks whose jobs run on it.
 
-On the twin all of them have their state in one folder. In a cloud, the backend is the user's, and Pulumi itself
+On the twin all of them have their state in one folder. In a cloud they are in the user's backend, where Pulumi itself
 reports a stack that does not exist.
 """
 
-import json
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
 
 from everstep.cli.engine.context import StackContext
-from everstep.cli.engine.driver import state_file
+from everstep.cli.engine.driver import Deployment, read_deployment, state_file
 from everstep.cli.engine.target import Target
 from everstep.errors import EverstepError
 
@@ -31,35 +31,39 @@ def require_platform(context: StackContext) -> None:
     )
 
 
-def refuse_while_shared(context: StackContext) -> None:
+def local_deployments(context: StackContext) -> dict[str, Deployment]:
+    """Return the states of the other stacks in the same folder of Everstep's, by name."""
+    state_path = state_file(context.workspace)
+    names = [file.stem for file in state_path.parent.glob("*.json") if file != state_path]
+    states = {name: read_deployment(replace(context.workspace, stack=name)) for name in names}
+    return {name: state for name, state in states.items() if state is not None}
+
+
+def refuse_while_shared(context: StackContext, others: Mapping[str, Deployment]) -> None:
     """Check that no other stack has a job on the platform of this stack.
+
+    Args:
+        context: the stack to destroy.
+        others: states of the other stacks of the same backend, by name.
 
     Raises:
         EverstepError: there are such stacks; nothing was changed.
     """
-    stack, state_path = context.workspace.stack, state_file(context.workspace)
-    others = sorted(
-        file.stem
-        for file in state_path.parent.glob("*.json")
-        if file != state_path and stack in referenced_stacks(file)
-    )
-    if not others:
+    stack = context.workspace.stack
+    users = sorted(name for name, state in others.items() if stack in referenced_stacks(state))
+    if not users:
         return
     option = _twin_option(context)
-    commands = "\n".join(f"everstep down --stack {name}{option}" for name in others)
+    commands = "\n".join(f"everstep down --stack {name}{option}" for name in users)
     raise EverstepError(
-        f"nothing was destroyed: jobs of other stacks use the platform of {stack}: {', '.join(others)}",
+        f"nothing was destroyed: jobs of other stacks use the platform of {stack}: {', '.join(users)}",
         f"Take them down first:\n{commands}",
     )
 
 
-def referenced_stacks(state: Path) -> list[str]:
+def referenced_stacks(deployment: Deployment | None) -> list[str]:
     """Return the names of the stacks whose outputs a stack read, from its state; empty without state."""
-    try:
-        checkpoint = json.loads(state.read_text()).get("checkpoint") or {}
-    except (OSError, ValueError):
-        return []
-    resources = (checkpoint.get("latest") or {}).get("resources") or ()
+    resources = (deployment or {}).get("resources") or ()
     ids = [
         str(resource.get("id")) for resource in resources if resource.get("type") == STACK_REFERENCE
     ]

@@ -48,3 +48,13 @@ def test_an_unknown_stack_is_refused_with_similar_names(tmp_path: Path) -> None:
 def test_the_next_steps_of_every_stack_include_up(tmp_path: Path) -> None:
     for stack in known_stacks():
         assert "everstep up" in next_steps(tmp_path, [stack])
+
+
+@pytest.mark.parametrize("stack", ["eks-dev", "aks-prod"])
+def test_a_stack_of_a_cloud_needs_a_backend_before_it_is_brought_up(
+    tmp_path: Path, stack: str
+) -> None:
+    steps = next_steps(tmp_path, [stack]).splitlines()
+
+    assert steps.index("pulumi login URL") < steps.index(f"everstep up --stack {stack}")
+    assert f"pulumi stack init {stack} --secrets-provider PROVIDER" in steps

@@ -1,7 +1,6 @@
 """Adoption of objects that are not in the state."""
 
-import json
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,18 +9,14 @@ from everstep.cli.engine.interrupted import takeover_variables
 UPSERT = "PULUMI_K8S_UPSERT_EXISTING_OBJECTS"
 
 
-def write_state(folder: Path, *pending: tuple[str, str]) -> Path:
-    """Write a state file with operations that were pending when the update was killed."""
+def state(*pending: tuple[str, str]) -> dict[str, Any]:
+    """Return a state with operations that were pending when the update was killed."""
     operations = [{"type": kind, "resource": {"type": token}} for kind, token in pending]
-    path = folder / "state.json"
-    path.write_text(json.dumps({"checkpoint": {"latest": {"pending_operations": operations}}}))
-    return path
+    return {"pending_operations": operations}
 
 
-def test_objects_that_a_killed_update_was_creating_are_adopted(tmp_path: Path) -> None:
-    variables = takeover_variables(
-        write_state(tmp_path, ("creating", "kubernetes:core/v1:Service"))
-    )
+def test_objects_that_a_killed_update_was_creating_are_adopted() -> None:
+    variables = takeover_variables(state(("creating", "kubernetes:core/v1:Service")))
 
     assert variables[UPSERT] == "true"
 
@@ -34,13 +29,9 @@ def test_objects_that_a_killed_update_was_creating_are_adopted(tmp_path: Path) -
         [("creating", "aws:ec2/vpc:Vpc")],
     ],
 )
-def test_every_other_object_that_exists_is_refused(
-    tmp_path: Path, pending: list[tuple[str, str]]
-) -> None:
-    assert takeover_variables(write_state(tmp_path, *pending)) == {}, (
-        "it may belong to another owner"
-    )
+def test_every_other_object_that_exists_is_refused(pending: list[tuple[str, str]]) -> None:
+    assert takeover_variables(state(*pending)) == {}, "it may belong to another owner"
 
 
-def test_a_stack_without_a_state_adopts_nothing(tmp_path: Path) -> None:
-    assert takeover_variables(tmp_path / "absent.json") == {}
+def test_a_stack_without_a_state_adopts_nothing() -> None:
+    assert takeover_variables(None) == {}

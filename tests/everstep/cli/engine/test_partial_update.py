@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.cli.engine.partial_update import PARTS, check_part, closure
+from everstep.cli.engine.partial_update import PARTS, check_part, closure, fails_on_protection_only
 from everstep.errors import EverstepError
 
 REPOSITORY = PARTS["registry"][0]
@@ -53,3 +53,19 @@ def test_an_unknown_part_is_reported_with_the_known_ones() -> None:
     with pytest.raises(EverstepError, match="registy") as error:
         check_part("registy")
     assert "registry" in error.value.fix
+
+
+def test_a_plan_that_fails_on_protected_resources_only_is_used() -> None:
+    protected = {
+        "urn": "bucket",
+        "severity": "error",
+        "message": "cannot be deleted\nbecause it is protected.",
+    }
+    summary = {"severity": "error", "message": "error: preview failed"}
+    other = {"urn": "stack", "severity": "error", "message": "error: no credentials"}
+    warning = {"urn": "stack", "severity": "warning", "message": "a new version"}
+
+    assert fails_on_protection_only({"diagnostics": [protected, warning, summary]})
+    assert not fails_on_protection_only({"diagnostics": [protected, other, summary]})
+    assert not fails_on_protection_only({"diagnostics": [summary]}), "the cause is elsewhere"
+    assert not fails_on_protection_only({})

@@ -124,14 +124,28 @@ def test_with_all_prerequisites_the_users_pulumi_runs_with_the_users_backend(
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
     monkeypatch.setenv("ARM_USE_OIDC", "true")
-    monkeypatch.setenv("PULUMI_BACKEND_URL", "azblob://state")
 
     program, variables = plugins.real_clouds(["azure-native"])
 
     assert str(program) == shutil.which("pulumi")
-    assert variables["PULUMI_BACKEND_URL"] == "azblob://state"
-    assert variables["PULUMI_HOME"] == str(bare_host / ".pulumi")
+    assert variables.keys() == {"PATH"}, "home, backend and login are those of the user's Pulumi"
     assert variables["PATH"].split(os.pathsep)[0] == os.path.dirname(sys.executable)  # noqa: PTH120 - compares the unresolved path
+
+
+def test_a_language_host_among_the_plugins_of_the_pulumi_home_is_enough(
+    bare_host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulumi = bare_host / "bin" / "pulumi"
+    pulumi.write_text("#!/bin/sh\n")
+    pulumi.chmod(0o755)
+    monkeypatch.setenv("PULUMI_HOME", str(bare_host / "home"))
+    assert "pulumi-language-python" in plugins._missing_engine()[0]
+
+    host = bare_host / "home/plugins/language-python-v3.259.0/pulumi-language-python"
+    host.parent.mkdir(parents=True)
+    host.touch()
+
+    assert plugins._missing_engine() == []
 
 
 def test_a_missing_sdk_is_reported_with_the_command_that_installs_it(

@@ -8,7 +8,11 @@ import pytest
 from everstep.cli.engine import lifecycle
 from everstep.cli.engine.context import StackContext, open_running_stack, open_stack
 from everstep.cli.engine.driver import Engine, state_file
-from everstep.cli.engine.shared_platform import refuse_while_shared, require_platform
+from everstep.cli.engine.shared_platform import (
+    local_deployments,
+    refuse_while_shared,
+    require_platform,
+)
 from everstep.cli.engine.target import Target
 from everstep.errors import EverstepError
 from everstep.progress import Silent
@@ -99,7 +103,7 @@ def test_a_platform_is_not_destroyed_while_a_job_of_another_stack_is_on_it() -> 
     declare(open_stack("second", twin=True), "organization/everstep/eks-dev")
 
     with pytest.raises(EverstepError, match=r"nothing was destroyed.*second") as error:
-        refuse_while_shared(platform)
+        refuse_while_shared(platform, local_deployments(platform))
     assert "everstep down --stack second --twin" in str(error.value.fix)
 
 
@@ -108,7 +112,7 @@ def test_a_stack_without_jobs_of_others_may_be_destroyed() -> None:
     declare(platform)
     declare(open_stack("second", twin=True), "organization/everstep/another")
 
-    refuse_while_shared(platform)
+    refuse_while_shared(platform, local_deployments(platform))
 
 
 @pytest.mark.parametrize("readable", [True, False], ids=["its file", "an invalid file"])

@@ -1,0 +1,61 @@
+"""The registry phase of the program is refused for a stack that has more than a registry."""
+
+import pulumi
+import pytest
+
+from components import registry_phase
+from components.registry_phase import VARIABLE, Phase, foreign_types, phase
+
+
+def test_the_registry_and_what_it_needs_belong_to_the_phase() -> None:
+    types = [
+        "pulumi:pulumi:Stack",
+        "pulumi:providers:aws",
+        "everstep:registry:Ecr",
+        "aws:ecr/repository:Repository",
+        "aws:ecr/lifecyclePolicy:LifecyclePolicy",
+        "azure-native:network:VirtualNetwork",
+        "azure-native:resources:ResourceGroup",
+        "azure-native:containerregistry:Registry",
+    ]
+
+    assert foreign_types(types) == []
+
+
+def test_everything_else_is_foreign() -> None:
+    types = [
+        "aws:s3/bucket:Bucket",
+        "azure-native:containerservice:ManagedCluster",
+        "aws:s3/bucket:Bucket",
+    ]
+
+    assert foreign_types(types) == sorted(set(types))
+
+
+def test_the_phases_have_the_names_that_the_command_line_sets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from everstep.cli.engine import partial_update
+
+    assert partial_update.VARIABLE == VARIABLE
+    for part in partial_update.PARTS:
+        monkeypatch.setenv(VARIABLE, part + partial_update.TARGETED_SUFFIX)
+        assert phase() is Phase.TARGETED_REGISTRY
+
+
+def test_an_unknown_part_is_refused_before_it_deletes_the_stack(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(VARIABLE, "registy")
+
+    with pytest.raises(pulumi.RunError, match="EVERSTEP_PART=registy is not a part of a stack"):
+        phase()
+
+
+def test_without_the_program_of_pulumi_the_phase_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "")
+
+    with pytest.raises(pulumi.RunError, match="`pulumi` is not on PATH"):
+        registry_phase._state_types("eks-dev")

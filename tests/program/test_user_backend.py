@@ -1,0 +1,92 @@
+"""Commands of `everstep` on a stack of a real cloud use the user's login and backend, as `pulumi` does."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.guides.account import UserMachine, user_machine
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
+
+SECONDS = 400
+STACK = "eks-dev"
+
+
+def fail(machine: UserMachine, command: str) -> str:
+    """Run a command that must fail; return its output."""
+    with machine.shell.start(command) as process:
+        output, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode, f"{command} should fail:\n{output}"
+    return output
+
+
+def configure(machine: UserMachine) -> None:
+    """Give the stack a registry, which a phase creates without machines."""
+    file = machine.project / f"stacks/Pulumi.{STACK}.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["config"]["everstep:registry"] = {"kind": "ecr", "name": "everstep-dev"}
+    file.write_text(yaml.safe_dump(content))
+
+
+def resource_types(machine: UserMachine) -> list[str]:
+    """Return the types of the resources in the state that the user's own Pulumi exports."""
+    state = json.loads(machine.shell.run(f"pulumi stack export --stack {STACK}", SECONDS))
+    return [resource["type"] for resource in state["deployment"].get("resources") or ()]
+
+
+@pytest.mark.parametrize("choice", ["login", "variable", "project"])
+def test_up_and_down_act_on_the_stack_of_the_users_backend(tmp_path: Path, choice: str) -> None:
+    with user_machine(tmp_path, STACK, offline=True) as machine:
+        machine.shell.run(f"everstep init training --stack {STACK} && cd training", SECONDS)
+        configure(machine)
+        choose_backend(machine, choice, tmp_path / "backend")
+        missing = fail(machine, f"everstep up --stack {STACK} --target registry --yes")
+        assert f"there is no stack {STACK} in the backend file://" in missing
+        assert "pulumi login URL" in missing
+        assert "pulumi stack init" in missing
+
+        machine.shell.run(f"pulumi stack init {STACK}", SECONDS)
+        for _ in range(2):  # the second run must find the stack that the first one used
+            machine.shell.run(f"everstep up --stack {STACK} --target registry --yes", SECONDS)
+        assert "aws:ecr/repository:Repository" in resource_types(machine)
+        assert machine.shell.run(
+            f"PULUMI_STACK={STACK} everstep pulumi stack output registry", SECONDS
+        )
+
+        machine.shell.run(f"everstep down --stack {STACK} --yes", SECONDS)
+        assert resource_types(machine) == []
+        again = fail(machine, f"everstep down --stack {STACK} --yes")
+        assert f"stack {STACK} has no resources in the backend file://" in again
+        assert "nothing is left" not in again
+
+
+def choose_backend(machine: UserMachine, choice: str, backend: Path) -> None:
+    """Name the backend in one of the ways of Pulumi."""
+    if choice == "login":
+        machine.shell.run(f"pulumi login file://{backend}", SECONDS)
+    elif choice == "variable":
+        machine.shell.run(f"export PULUMI_BACKEND_URL=file://{backend}", SECONDS)
+    else:
+        file = machine.project / "Pulumi.yaml"
+        file.write_text(f"{file.read_text()}backend:\n  url: file://{backend}\n")
+
+
+def test_down_with_another_backend_destroys_nothing_and_says_so(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    with user_machine(tmp_path, STACK, offline=True) as machine:
+        machine.shell.run(f"everstep init training --stack {STACK} && cd training", SECONDS)
+        configure(machine)
+        machine.shell.run(f"pulumi login file://{tmp_path / 'backend'}", SECONDS)
+        machine.shell.run(f"pulumi stack init {STACK}", SECONDS)
+        machine.shell.run(f"EVERSTEP_PART=registry pulumi up --stack {STACK}", SECONDS)
+
+        refusal = fail(
+            machine, f"PULUMI_BACKEND_URL=file://{other} everstep down --stack {STACK} --yes"
+        )
+
+        assert f"there is no stack {STACK} in the backend file://{other}" in refusal
+        assert "nothing is left" not in refusal
+        assert "aws:ecr/repository:Repository" in resource_types(machine)
