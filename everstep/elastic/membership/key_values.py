@@ -17,7 +17,7 @@ from everstep.errors import EverstepError
 
 T = TypeVar("T")
 
-SHOWN_CHARACTERS = 80  # of an unreadable value in an error
+SHOWN_CHARACTERS = 80  # maximum length of a value in an error
 MAX_PORT = 65535
 READ_ERRORS = (ValueError, TypeError, KeyError, RecursionError)
 

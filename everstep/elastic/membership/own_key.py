@@ -139,7 +139,7 @@ class OwnKey:
     def remove(self) -> None:
         """Revoke the lease, and with it the key.
 
-        If etcd does not respond, or refuses, the lease lapses by itself, since it is renewed no longer. So a node whose
+        If etcd does not respond, or refuses, the lease lapses, since it is renewed no longer. So a node whose
         worker has crashed, or that leaves, does not depend on etcd.
         """
         if self.lease:

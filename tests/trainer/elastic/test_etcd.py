@@ -148,7 +148,7 @@ def test_an_idle_watch_ends_so_that_the_keys_are_read_again(etcd: Etcd) -> None:
         next(etcd.watch("/silent/", revision + 1, 0.3))
 
 
-def test_a_watch_in_another_store_than_its_revision_ends_at_once(etcd: Etcd) -> None:
+def test_a_watch_in_another_store_than_its_revision_ends_immediately(etcd: Etcd) -> None:
     reading = etcd.read("/replaced/")
     assert reading.cluster == etcd.cluster != ""
 

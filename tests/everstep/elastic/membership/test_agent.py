@@ -149,7 +149,7 @@ def test_a_node_withdraws_and_departs_although_etcd_does_not_respond(
 
     agent._carry_out(action)
 
-    assert not agent._own_key.lease, "it must not be renewed any more, so that it lapses"
+    assert not agent._own_key.lease, "it must not be renewed, so that it lapses"
     assert agent.wait_departed(0) == isinstance(action, Depart)
     if isinstance(action, Depart):
         with pytest.raises(LeftError):

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from everstep.elastic.membership import run_keys
 from everstep.elastic.membership.etcd_client import Etcd, KeyValue, Reading, WatchEvent
 from everstep.elastic.membership.etcd_connection import Connection, EtcdOptions, Target
 from everstep.elastic.membership.events import (
@@ -60,7 +59,7 @@ class MemoryEtcd(Etcd):
         return Reading(entries, self.revision, self.cluster)
 
     def write(self, key: str, value: str) -> KeyValue:
-        """Set a key of the run under a lease, whatever its value is."""
+        """Set a key of the run to any value, under a lease."""
         self.revision += 1
         name = f"/everstep/run/{key}"
         self.entries[name] = KeyValue(name, value, self.revision, self.revision, LEASE)
@@ -290,7 +289,7 @@ def test_an_unreadable_commit_is_reported_until_it_can_be_read() -> None:
 
 
 @pytest.mark.parametrize("key", ["generation", "committed"])
-def test_an_unreadable_key_of_the_group_that_is_removed_is_read_again_at_once(key: str) -> None:
+def test_an_unreadable_key_of_the_group_that_is_removed_is_read_again_immediately(key: str) -> None:
     etcd, keys = run_of_generation_1()
     etcd.write(key, "x")
     assert snapshot(keys).unreadable
@@ -316,8 +315,8 @@ def test_an_outcome_is_announced_once_the_generation_can_be_read(
 ) -> None:
     etcd, keys = run_of_generation_1()
     etcd.write("generation", "x")
-    pauses = iter([lambda: None, lambda: etcd.write("generation", generation_value(GENERATION))])
-    monkeypatch.setattr(run_keys.time, "sleep", lambda _: next(pauses)())
+    values = iter(["y", generation_value(GENERATION)])
+    monkeypatch.setattr("time.sleep", lambda _: etcd.write("generation", next(values)))
     outcome = RunEnded(finished=True, reason="done")
 
     assert keys.put_outcome(outcome, 1)

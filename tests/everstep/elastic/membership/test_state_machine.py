@@ -645,7 +645,7 @@ def test_a_snapshot_with_an_unknown_generation_does_not_count_as_a_wiped_etcd() 
 
 
 def test_after_an_unreadable_generation_was_removed_the_group_changes_after_a_step() -> None:
-    """Without the key the group can commit nothing, and fence nobody."""
+    """Without the key the group can commit nothing, and fence no member."""
     core = training_agent("a", "b")
     core.handle(GENERATION_UNKNOWN, 1)
     members = (member("a", 4, order=1), member("b", 4, order=2))
