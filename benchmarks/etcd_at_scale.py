@@ -33,6 +33,7 @@ from typing import Any
 
 from benchmarks.scale import REQUESTS_PATTERN, processor_seconds
 from everstep.elastic.membership.generations import Generation, GroupLimits, Member
+from everstep.elastic.membership.key_values import generation_value, member_value
 from everstep.elastic.membership.own_key import RENEWALS, lease_seconds
 from everstep.elastic.membership.run_keys import watch_idle_seconds
 from tests.trainer.elastic.nodes import etcd_process
@@ -179,7 +180,7 @@ class Run:
 
     async def _put_member(self, client: Client, number: int, after: int) -> None:
         name = self._names[number]
-        value = Member(name, name[:10], ENDPOINT[:-6], after, endpoint=ENDPOINT).to_json()
+        value = member_value(Member(name, name[:10], ENDPOINT[:-6], after, endpoint=ENDPOINT))
         await client.put(f"{MEMBERS_FOLDER}{name}", value, self._leases[number])
 
     async def _follow(self, number: int, watch: Client) -> None:
@@ -209,13 +210,15 @@ class Run:
 
     def _generation(self) -> str:
         size = len(self._names)
-        return Generation(
-            self._number,
-            tuple(self._names),
-            ENDPOINT,
-            endpoints=(ENDPOINT,) * size,
-            orders=tuple(range(100, 100 + size)),
-        ).to_json()
+        return generation_value(
+            Generation(
+                self._number,
+                tuple(self._names),
+                ENDPOINT,
+                endpoints=(ENDPOINT,) * size,
+                orders=tuple(range(100, 100 + size)),
+            )
+        )
 
 
 async def renew(endpoint: str, lease: str, seconds: float) -> None:
