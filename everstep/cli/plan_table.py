@@ -41,12 +41,14 @@ class MachineType:
         spot: highest USD per hour of its pools.
         on_demand: USD per hour on demand.
         speed: samples per second, relative to the type for which the work is given.
+        kinds: how its machines in each zone are bought.
     """
 
     name: str
     spot: float
     on_demand: float
     speed: float
+    kinds: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,12 @@ class Plan:
 def show(plan: Plan) -> None:
     """Print the plan as a table with its inputs and assumptions."""
     job = plan.job
+    has_reservation = any("reserved" in kinds for kinds in plan.kinds)
+    reserved = ", with its reservation" if has_reservation else ""
     results.print(
         f"{job.work / HOUR_SECONDS:g} machine-hours on {job.machines} machines: at least "
         f"{job.shortest_seconds / HOUR_SECONDS:.1f} h. {_prices(plan)}, "
-        f"{job.prices.on_demand:.3f} on demand; the rest of the stack {job.prices.fixed:.2f}.",
+        f"{job.prices.on_demand:.3f} on demand; the rest of the stack {job.prices.fixed:.2f}{reserved}.",
         markup=False,
     )
     results.print(f"The work is {plan.work_origin}.", markup=False)
@@ -153,7 +157,7 @@ def _aligned_cells(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 def _cells(plan: Plan, row: PlanRow) -> list[str]:
     cells = [
-        choice_text(row.choice, plan.kinds),
+        choice_text(row.choice, _kinds(plan, row.choice.machine_type)),
         _range(row.seconds, _hours),
         _range(row.usd, lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.2f}"),
         _range(row.goodput, lambda value: f"{value:.3f}"),
@@ -164,6 +168,12 @@ def _cells(plan: Plan, row: PlanRow) -> list[str]:
     if plan.limits.budget_usd is not None:
         cells.append(f"{row.suspended:.0%}")
     return cells
+
+
+def _kinds(plan: Plan, machine_type: str) -> tuple[tuple[str, ...], ...]:
+    """Return how the machines of a type, or of all, are bought in each zone."""
+    by_type = {item.name: item.kinds for item in plan.types}
+    return by_type.get(machine_type, plan.kinds)
 
 
 def choice_text(choice: Choice, kinds: Sequence[Sequence[str]] = ()) -> str:

@@ -137,7 +137,11 @@ def plan(
         warnings=warnings,
         types=tuple(
             plan_table.MachineType(
-                name, variants[name].job.prices.spot, variants[name].job.prices.on_demand, factor
+                name,
+                variants[name].job.prices.spot,
+                variants[name].job.prices.on_demand,
+                factor,
+                tuple(plan_inputs.kinds_in(inputs.zones(name), names)),
             )
             for name, factor in speeds.items()
         ),

@@ -92,7 +92,7 @@ def test_reserved_machines_are_always_there_and_no_choice_calls_them_spot(
     }
     pools = [
         {"name": "r", "zone": "us-east-1a", "instanceTypes": ["g5.xlarge"], **reservation},
-        {"name": "s", "zone": "us-east-1b", "instanceTypes": ["g5.xlarge"]},
+        {"name": "s", "zone": "us-east-1b", "instanceTypes": ["g6.xlarge"]},
     ]
     pools_stack(tmp_path, monkeypatch, "eks-prod", pools)
 
@@ -101,7 +101,9 @@ def test_reserved_machines_are_always_there_and_no_choice_calls_them_spot(
 
     assert "\nreserved, 1 zone " in output
     assert "\nreserved and spot, 2 zones, fallback " in output
+    assert "\ng6.xlarge: spot, 2 zones, fallback " in output
     assert "beyond its reservation (at most 6) in us-east-1a" in output
+    assert ", with its reservation." in output
     assert "billed for the whole duration, used or not" in output
     first_row = report["choices"][0]
     assert first_row["seconds"]["p10"] == first_row["seconds"]["p90"], "no history touches them"
