@@ -24,7 +24,7 @@ from cloudfacts import prices
 from benchmarks.progress import track
 from everstep.capacity.generator import PUBLISHED, MarketModel, fit, generate
 from everstep.capacity.hindsight import cheapest
-from everstep.capacity.history import HOUR_SECONDS, CapacityHistory, describe
+from everstep.capacity.history import CapacityHistory, describe
 from everstep.capacity.job import JobModel, Prices
 from everstep.capacity.on_demand import (
     Policy,
@@ -37,6 +37,7 @@ from everstep.capacity.on_demand import (
 from everstep.capacity.picture import draw
 from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
+from everstep.catalog.units import HOUR_SECONDS
 from everstep.goodput import Cost
 
 MACHINES = 16

@@ -33,12 +33,13 @@ from cloudtwin.nodes import Twin
 from cloudtwin.nodes.layout import Layout
 
 from everstep.capacity.generator import fit, generate
-from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import STATE_BYTES, JobModel, Prices
 from everstep.capacity.on_demand import never
 from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
 from everstep.catalog.names import PLACEMENT_ANNOTATION
+from everstep.catalog.units import HOUR_SECONDS
 from everstep.cli.report.machines import Machine, MachineLog
 from everstep.cli.report.readers import FolderReader
 from everstep.cli.report.run_record import RunRecord

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from cloudfacts.aws import EKS_LOG_TYPES
+
 from policy.rule import Level, PolicyRule, Resource
 from policy.tokens import EKS_CLUSTER, KMS_KEY, LAUNCH_TEMPLATE, STORAGE_ACCOUNT
 
-LOG_TYPES = frozenset({"api", "audit", "authenticator", "controllerManager", "scheduler"})
 MODERN_TLS = frozenset({"TLS1_2", "TLS1_3"})
 
 
@@ -38,7 +39,7 @@ def _check_transport(resource: Resource) -> Iterator[str]:
 
 
 def _check_logs(resource: Resource) -> Iterator[str]:
-    missing = LOG_TYPES - set(resource.properties.get("enabledClusterLogTypes") or ())
+    missing = set(EKS_LOG_TYPES) - set(resource.properties.get("enabledClusterLogTypes") or ())
     if missing:
         yield f"does not log {', '.join(sorted(missing))}: add to enabledClusterLogTypes"
 

@@ -1,15 +1,13 @@
 """Rules about GPU pools: spot capacity unless labelled as on-demand, taints, separate resources."""
 
-import re
 from collections.abc import Iterator
 
-from cloudfacts import aws
+from cloudfacts import aws, azure
 
 from everstep.catalog.names import AZURE_SPOT, AZURE_SPOT_LABEL, CAPACITY_LABEL, ON_DEMAND
 from policy.rule import PolicyRule, Resource
 from policy.tokens import AGENT_POOL, AKS_CLUSTER, NODE_GROUP
 
-AZURE_GPU = re.compile(r"Standard_N[CDV]", re.IGNORECASE)  # the N series: all of them have GPUs
 AWS_GPU_FAMILIES = aws.gpu_families()
 
 AKS_SPOT_TAINT_TEXT = f"{AZURE_SPOT_LABEL}={AZURE_SPOT}:NoSchedule"
@@ -21,7 +19,7 @@ def _has_gpu(resource: Resource) -> bool:
         return any(
             aws.family(kind) in AWS_GPU_FAMILIES for kind in properties.get("instanceTypes") or ()
         )
-    return bool(AZURE_GPU.match(properties.get("vmSize") or ""))
+    return azure.has_gpus(properties.get("vmSize") or "")
 
 
 def _is_spot(resource: Resource) -> bool:
@@ -66,7 +64,7 @@ def _check_azure_spot(resource: Resource) -> Iterator[str]:
 
 def _check_inline_pools(resource: Resource) -> Iterator[str]:
     for pool in resource.properties.get("agentPoolProfiles") or ():
-        if AZURE_GPU.match(pool.get("vmSize") or ""):
+        if azure.has_gpus(pool.get("vmSize") or ""):
             yield f"has the GPU pool {pool.get('name')} inline: declare it as a separate AgentPool"
 
 

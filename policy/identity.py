@@ -4,11 +4,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cloudfacts.aws import READ_PREFIXES
+
 from policy.rule import PolicyRule, Resource
 from policy.tokens import IAM_POLICY, ROLE, ROLE_POLICY
-
-# Prefixes of read-only actions. Most of them do not support resource-level permissions.
-READ_PREFIXES = ("Describe", "List", "Get")
 
 
 def _statements(document: object) -> Iterator[Mapping[str, Any]]:

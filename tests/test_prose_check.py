@@ -27,7 +27,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def check(repository: Path, vale: str) -> subprocess.CompletedProcess[str]:
-    """Run the check with a shell script in the place of Vale."""
+    """Run the check with a shell script instead of Vale."""
     programs = repository / "programs"
     programs.mkdir()
     for name, script in (("vale", vale), ("go", f"echo {programs}/vale")):

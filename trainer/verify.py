@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 Words = npt.NDArray[np.uint64]
+# Copies, as the rest of this file: it must not import what it checks.
 LEDGER_SEED = 0x1ED6E5
 LEDGER_FILE = "ledger.jsonl"
 

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
+from cloudfacts.aws import EKS_LOG_TYPES
 from pulumi_aws import cloudwatch, eks, kms
 
 from components.aws.encryption import key
 from components.aws.identity import Role, RoleArgs
 from components.component import Component
 
-LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 ADMIN_POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
 # EKS reads this property only when it creates the cluster; a change would replace the cluster.
 CREATOR_IS_ADMIN = "accessConfig.bootstrapClusterCreatorAdminPermissions"
@@ -122,7 +122,7 @@ class EksCluster(Component):
             version=args.kubernetes_version,
             role_arn=role.arn,
             bootstrap_self_managed_addons=False,
-            enabled_cluster_log_types=list(LOG_TYPES),
+            enabled_cluster_log_types=list(EKS_LOG_TYPES),
             deletion_protection=args.protect,
             upgrade_policy=eks.ClusterUpgradePolicyArgs(support_type="STANDARD"),
             access_config=eks.ClusterAccessConfigArgs(

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
+from cloudfacts.aws import LUSTRE_PORTS
 from pulumi_aws import ec2, fsx, vpc
 from pulumi_kubernetes import core
 
@@ -27,7 +28,6 @@ from components.platform.pods import USER
 
 DRIVER = "fsx.csi.aws.com"
 LUSTRE_VERSION = "2.15"
-LUSTRE_PORTS = ((988, 988), (1018, 1023))  # FSx: "File system access control with Amazon VPC"
 EVENTS = ("NEW", "CHANGED", "DELETED")
 MOUNT_OPTIONS = ("flock",)  # file locks that work across nodes
 MIN_THROUGHPUT = 125  # minimum of PERSISTENT_2, in MB/s per TiB

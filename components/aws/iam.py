@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
+from cloudfacts.aws import READ_PREFIXES
 
 from components.config import EksIamConfig
 
-READ_PREFIXES = ("Describe", "List", "Get")
 ALL_RESOURCES = "*"
 POD_IDENTITY = "pods.eks.amazonaws.com"
 ROLE, POLICY = "aws:iam/role:Role", "aws:iam/policy:Policy"

@@ -380,7 +380,7 @@ class AksConfig(Section):
         default=None, description="Existing resource group; absent: a new one is created."
     )
     kubernetes_version: KubernetesVersion = Field(
-        default="1.36", description="Kubernetes, 1.35 to 1.37."
+        default=catalog.DEFAULT_KUBERNETES_VERSION, description=catalog.KUBERNETES_DESCRIPTION
     )
     network: AksNetworkConfig = Field(
         default_factory=AksNetworkConfig, description="The network: new or existing."

@@ -8,22 +8,17 @@ adding it takes one line.
 Sources, as of 2026-11-21:
 AWS zones and machine types: EC2's DescribeInstanceTypes and DescribeInstanceTypeOfferings as
 packaged in moto 5.2.5. Azure sizes and retirements: learn.microsoft.com/azure/virtual-machines/sizes
-and its retirement page; locations: `az account list-locations`. Kubernetes: the release calendars of
-AKS (2026-08-05) and EKS (2026-02).
+and its retirement page; locations: `az account list-locations`. Kubernetes: `cloudfacts.kubernetes`.
 """
 
 from cloudfacts import aws, azure
+from cloudfacts.kubernetes import END_OF_SUPPORT, STANDARD_SUPPORT
 from pydantic import AfterValidator
 
 from components.config.faults import nearest_hint, refusal
 
-KUBERNETES_VERSIONS = ("1.35", "1.36", "1.37")
-KUBERNETES_END_OF_SUPPORT = {
-    "1.32": "ended in March 2026",
-    "1.33": "ended in July 2026",
-    "1.34": "ends in November 2026 on AKS, on 2026-12-02 on EKS",
-}
-"""Kubernetes version -> end of standard support, without an extra charge, on all clouds."""
+DEFAULT_KUBERNETES_VERSION = "1.36"
+KUBERNETES_DESCRIPTION = f"Kubernetes, {STANDARD_SUPPORT[0]} to {STANDARD_SUPPORT[-1]}."
 
 CLOUDWATCH_ADDON = "amazon-cloudwatch-observability"
 """The add-on of `cluster.monitoring.containerInsights`."""
@@ -91,14 +86,14 @@ def supported_version() -> AfterValidator:
     """Return a validator that accepts only Kubernetes versions that both clouds support."""
 
     def check(version: str) -> str:
-        if version in KUBERNETES_VERSIONS:
+        if version in STANDARD_SUPPORT:
             return version
-        end_of_support = KUBERNETES_END_OF_SUPPORT.get(version)
+        end_of_support = END_OF_SUPPORT.get(version)
         rule = (
             f"is no longer supported: it {end_of_support}"
             if end_of_support
             else "is not a supported version"
         )
-        raise refusal(rule, nearest_hint(version, KUBERNETES_VERSIONS))
+        raise refusal(rule, nearest_hint(version, STANDARD_SUPPORT))
 
     return AfterValidator(check)

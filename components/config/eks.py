@@ -351,7 +351,7 @@ class EksConfig(Section):
         description="Two or three availability zones of the region.",
     )
     kubernetes_version: KubernetesVersion = Field(
-        default="1.36", description="Kubernetes, 1.35 to 1.37."
+        default=catalog.DEFAULT_KUBERNETES_VERSION, description=catalog.KUBERNETES_DESCRIPTION
     )
     node_release: NodeRelease | None = Field(
         default=None,

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from components.config.faults import refusal
-from components.config.section import Section, matches_pattern
+from components.config.section import Section, has_password, matches_pattern
 
 ALWAYS_DIRECT = ("localhost", "127.0.0.1", "169.254.169.254", ".svc", ".cluster.local")
 """What every node and pod reaches without a proxy: itself, the metadata service, Services."""
@@ -16,14 +16,13 @@ ALWAYS_DIRECT = ("localhost", "127.0.0.1", "169.254.169.254", ".svc", ".cluster.
 MAX_AUTHORITIES_LENGTH = (
     8000  # EC2 limits the user data of a node, in which it is in base64, to 16 KiB
 )
-_PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s:@]+@")
 _URL = re.compile(r"https?://(?P<host>[A-Za-z0-9.-]+):(?P<port>[0-9]{1,5})/?")
 
 
 def _is_proxy(text: str) -> str:
     """Check that a text is the URL of a proxy with a port and without credentials."""
-    if _PASSWORD.search(text):
-        return text  # `secrets` reports the password without showing it
+    if has_password(text):
+        return text
     if "@" in text:
         fix = "remove the user: use a proxy that admits nodes by their addresses"
         raise refusal("contains a user, which the state would have in plaintext", fix)

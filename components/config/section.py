@@ -88,10 +88,15 @@ def _is_private_address(text: str) -> str:
     return text
 
 
+def has_password(text: str) -> bool:
+    """Return whether an address contains a user and a password; `secrets` reports it without showing it."""
+    return _PASSWORD.search(text) is not None
+
+
 def _is_image(text: str) -> str:
     """Check that a text is an image reference, as containerd reads it."""
-    if _PASSWORD.search(text):
-        return text  # `secrets` reports the password without showing it
+    if has_password(text):
+        return text
     try:
         image_reference.parse(text)
     except ValueError as error:

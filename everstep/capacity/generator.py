@@ -18,7 +18,8 @@ from itertools import islice
 from math import ceil, exp, pi, sqrt
 from statistics import NormalDist
 
-from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.history import CapacityHistory
+from everstep.catalog.units import HOUR_SECONDS
 
 NORMAL = NormalDist()
 GAP_SECONDS = 300.0  # sampling interval of the published traces

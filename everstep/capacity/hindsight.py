@@ -13,8 +13,9 @@ from math import ceil, floor, inf
 import numpy as np
 from numpy.typing import NDArray
 
-from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import JobModel
+from everstep.catalog.units import HOUR_SECONDS
 
 
 @dataclass(frozen=True)

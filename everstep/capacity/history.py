@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from operator import add
 
-HOUR_SECONDS = 3600.0
+from everstep.catalog.units import HOUR_SECONDS
 
 
 @dataclass(frozen=True)

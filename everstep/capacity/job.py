@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from everstep.capacity.history import HOUR_SECONDS
+from everstep.catalog.units import HOUR_SECONDS
 from everstep.goodput import Cost, Design, live_design
 
 BOOT = Cost(

@@ -11,7 +11,7 @@ The controller imports this module, which therefore imports no other part of Eve
 from dataclasses import dataclass
 from math import log
 
-HOUR_SECONDS = 3600.0
+from everstep.catalog.units import HOUR_SECONDS
 
 PRIOR_LOSSES = 4.0
 """Weight of the prior: after as many observed losses, the observations weigh as much as the prior."""

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import groupby, pairwise
 
-from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.history import CapacityHistory
 from everstep.capacity.simulator import TickRecord
+from everstep.catalog.units import HOUR_SECONDS
 
 WIDTH, LEFT, RIGHT, TOP = 1200, 130, 30, 84
 LANE, LANE_GAP = 90, 34

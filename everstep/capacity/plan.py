@@ -6,11 +6,12 @@ from math import ceil, inf
 
 from everstep.capacity.deadline import MAX_SECONDS
 from everstep.capacity.generator import GAP_SECONDS, PUBLISHED, fit, generate
-from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import JobModel
 from everstep.capacity.on_demand import OnDemand, Purchases, policy_of
 from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
+from everstep.catalog.units import HOUR_SECONDS
 from everstep.errors import EverstepError
 
 MAX_HORIZON_SECONDS = 2 * MAX_SECONDS

@@ -14,7 +14,7 @@ the previous tick is training.
 
 from dataclasses import dataclass, field
 
-from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import MIN_BILLED_TIME, JobModel
 from everstep.capacity.lifetimes import LifetimeRecord, weighted_seconds
 from everstep.capacity.on_demand import Policy, Progress, Purchase, Terms, within_budget
@@ -27,6 +27,7 @@ from everstep.capacity.placement import (
     ZoneObservation,
     place,
 )
+from everstep.catalog.units import HOUR_SECONDS
 
 
 @dataclass(frozen=True)

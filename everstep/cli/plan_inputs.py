@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from everstep.capacity.generator import PUBLISHED
-from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import Guaranteed, JobModel, Prices
+from everstep.catalog.units import HOUR_SECONDS
 from everstep.errors import EverstepError
 
 if TYPE_CHECKING:

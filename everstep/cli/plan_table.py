@@ -6,10 +6,10 @@ from math import isinf
 from typing import Any
 
 from everstep.capacity.generator import PUBLISHED
-from everstep.capacity.history import HOUR_SECONDS
 from everstep.capacity.job import JobModel
 from everstep.capacity.on_demand import OnDemand, Purchases
 from everstep.capacity.plan import Choice, Limits, PlanRow, Spread
+from everstep.catalog.units import HOUR_SECONDS
 from everstep.cli.console import results
 
 INCOMPLETE = "never"

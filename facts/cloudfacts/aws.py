@@ -67,6 +67,15 @@ class InstanceType:
         return ".metal" in self.name
 
 
+EKS_LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
+"""All logs of an EKS control plane: LogType in the service model of EKS."""
+
+READ_PREFIXES = ("Describe", "List", "Get")
+"""Prefixes of read-only actions of IAM. Most of them do not support resource-level permissions."""
+
+LUSTRE_PORTS = ((988, 988), (1018, 1023))
+"""Ranges of TCP ports of Lustre: FSx for Lustre User Guide, "File system access control with Amazon VPC"."""
+
 UNDESCRIBED_GPU_FAMILIES = frozenset({"g2", "g4ad", "p6e-gb200"})
 """Families with GPUs whose hardware the data do not contain."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cloudfacts.data import load
 
 MIB_PER_GIB = 1024
+_GPU_SERIES = re.compile(r"Standard_N[CDGV]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,12 @@ class VmSize:
 def retired(vm_size: str) -> str | None:
     """Return the retirement of a size, such as `in 2023`; None for all other sizes."""
     return next((when for pattern, when in _RETIRED.items() if re.match(pattern, vm_size)), None)
+
+
+def has_gpus(vm_size: str) -> bool:
+    """Return whether a size has GPUs; outside the table, the families NC, ND, NG and NV have them, and NP has FPGAs."""
+    size = VM_SIZES.get(vm_size)
+    return size.gpus > 0 if size else _GPU_SERIES.match(vm_size) is not None
 
 
 def _plain_sizes(table: Mapping[str, dict[str, int]], vcpus: list[int]) -> Iterator[VmSize]:

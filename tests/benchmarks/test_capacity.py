@@ -16,9 +16,10 @@ from benchmarks.capacity import (
 )
 from everstep.capacity.generator import fit
 from everstep.capacity.hindsight import cheapest
-from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import JobModel, Prices
 from everstep.capacity.on_demand import latest_start, uniform_progress
+from everstep.catalog.units import HOUR_SECONDS
 
 MODEL = fit()
 

@@ -18,7 +18,7 @@ from benchmarks.moves import (
     predict,
     training_at,
 )
-from everstep.capacity.history import HOUR_SECONDS
+from everstep.catalog.units import HOUR_SECONDS
 from everstep.cli.report.machines import Machine, MachineKind
 from tests.e2e.paced import PACE
 from tests.everstep.cli.recorded_run import two_zones

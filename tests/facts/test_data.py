@@ -50,6 +50,22 @@ def test_retired_vm_sizes_are_not_listed() -> None:
     assert azure.retired("Standard_NC6s_v3") == "in September 2025"
 
 
+@pytest.mark.parametrize(
+    ("vm_size", "has_gpus"),
+    [
+        ("Standard_NC4as_T4_v3", True),
+        ("Standard_NG32ads_V620_v1", True),  # not in the table, as all of its series
+        ("standard_nd128isr_gb300_v6", True),
+        ("Standard_NP10s", False),  # FPGAs
+        ("Standard_D4s_v5", False),
+    ],
+)
+def test_sizes_outside_the_table_have_the_gpus_of_their_series(
+    vm_size: str, has_gpus: bool
+) -> None:
+    assert azure.has_gpus(vm_size) is has_gpus
+
+
 def test_gpu_families_include_those_whose_hardware_is_not_described() -> None:
     families = aws.gpu_families()
 

@@ -114,6 +114,13 @@ CASES = [
         SPOT_POOL | {"scaleSetPriority": "Regular"},
         "not spot",
     ),
+    Case(
+        "gpu-pools-are-spot",
+        AGENT_POOL,
+        {"vmSize": "Standard_NP10s"},  # FPGAs
+        {"vmSize": "Standard_NG32ads_V620_v1"},
+        "not spot",
+    ),
     Case("gpu-pools-are-tainted", NODE_GROUP, SPOT_GROUP, SPOT_GROUP | {"taints": []}, "no taint"),
     Case(
         "gpu-pools-are-tainted", AGENT_POOL, SPOT_POOL, SPOT_POOL | {"nodeTaints": None}, "no taint"

@@ -8,8 +8,8 @@ from everstep.errors import EverstepError
 from everstep.progress import Progress, Step
 from trainer.data.dataset import PARTS
 from trainer.data.images import ImageDataset, open_images
+from trainer.data.named_files import named_files
 
-MAX_NAMED_FILES = 20  # limit of an error message
 NOTE_EVERY_IMAGES = 2000
 _SIZE = 8  # pixels: any size shows whether an image can be read
 
@@ -26,15 +26,8 @@ def check(folder: Path, progress: Progress) -> str:
         for dataset in parts:
             invalid += _check_all(dataset, step)
     if invalid:
-        unnamed = (
-            f"\n  and {len(invalid) - MAX_NAMED_FILES} more"
-            if len(invalid) > MAX_NAMED_FILES
-            else ""
-        )
         raise EverstepError(
-            f"{len(invalid)} file(s) are not images that can be read:\n  "
-            + "\n  ".join(invalid[:MAX_NAMED_FILES])
-            + unnamed,
+            f"{len(invalid)} file(s) are not images that can be read:{named_files(invalid)}",
             "Replace or remove them.",
         )
     return "\n".join(f"{dataset.part}: {dataset.identity}" for dataset in parts)

@@ -26,13 +26,13 @@ from everstep.progress import Progress, Step
 from trainer.data.dataset import PARTS
 from trainer.data.folder import File, describe, digest_of, list_classes, list_files, part_folder
 from trainer.data.manifest import MANIFEST_FILE, read_manifest
+from trainer.data.named_files import named_files
 from trainer.data.shard import Resizing, ShardResult, ShardTask, convert_shard, save, sync
 from trainer.data.shards import FORMAT, KIND, Index
 from trainer.data.shards import digest_of as digest_of_index
 
 SHARDS_PER_PART = 16  # enough to keep many processes busy
 MIN_SAMPLES, MAX_SAMPLES = 64, 8192  # in one shard: some 200 MB
-MAX_NAMED_FILES = 20  # limit of an error message
 
 
 @dataclass(frozen=True)
@@ -248,15 +248,8 @@ def _digest(content: list[Any]) -> str:
 
 
 def _invalid_files(invalid_files: Sequence[str]) -> EverstepError:
-    unnamed = (
-        f"\n  and {len(invalid_files) - MAX_NAMED_FILES} more"
-        if len(invalid_files) > MAX_NAMED_FILES
-        else ""
-    )
     return EverstepError(
-        f"{len(invalid_files)} file(s) are not valid JPEGs:\n  "
-        + "\n  ".join(invalid_files[:MAX_NAMED_FILES])
-        + unnamed,
+        f"{len(invalid_files)} file(s) are not valid JPEGs:{named_files(invalid_files)}",
         "Replace or remove them, or skip them with --skip-bad. Finished shards are kept.",
     )
 

@@ -5,8 +5,8 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from everstep.capacity import plan as planning
-from everstep.capacity.history import HOUR_SECONDS
 from everstep.capacity.job import JobModel
+from everstep.catalog.units import HOUR_SECONDS
 from everstep.cli import plan_inputs, plan_limits
 from everstep.cli.account.checks import AccountCheck, fault, success
 from everstep.errors import EverstepError

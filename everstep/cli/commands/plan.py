@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from everstep.capacity import plan as planning
-from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import JobModel
 from everstep.capacity.on_demand import OnDemand
 from everstep.capacity.picture import draw
 from everstep.capacity.traces import read_traces
+from everstep.catalog.units import HOUR_SECONDS
 from everstep.cli import plan_inputs, plan_limits, plan_speeds, plan_table
 from everstep.cli.commands.options import DEFAULT_STACK, AsJson, Stack
 from everstep.cli.console import progress, results, say, warn

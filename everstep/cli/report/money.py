@@ -7,13 +7,13 @@ the timelines of the nodes. A price that is unknown stays unknown.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from everstep.catalog.units import HOUR_SECONDS
 from everstep.cli.report.machines import Machine, MachineKind
 from everstep.cli.report.moves import end_of
 from everstep.cli.report.run_record import Move, RunRecord
 from everstep.cli.report.timeline import NodeState, NodeTimeline, Segment, node_timelines
 from everstep.cli.report.zone_traffic import zone_traffic
 
-HOUR_SECONDS = 3600.0
 GB = 1e9
 NOT_BOUGHT = frozenset({NodeState.GONE, NodeState.DONE})
 """States in which a machine is not paid for."""

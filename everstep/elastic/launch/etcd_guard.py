@@ -20,7 +20,7 @@ from pathlib import Path
 LOG = "etcd.log"  # file name in the data folder
 MIN_RUN_SECONDS = 5.0  # an etcd that ends sooner is not restarted
 PAUSE_SECONDS = 0.2  # pause before a restart
-_PR_SET_PDEATHSIG = 1  # prctl(2)
+_PR_SET_PDEATHSIG = 1  # prctl(2); also in membership/supervisor.py, which this file cannot import
 
 
 def etcd_options(folder: Path, host: str, client_port: int, peer_port: int) -> list[str]:

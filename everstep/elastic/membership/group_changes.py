@@ -7,7 +7,7 @@ from everstep.elastic.membership.generations import Generation, GroupLimits
 from everstep.elastic.membership.joining import Joining, return_seconds
 from everstep.elastic.membership.run_view import RunView
 
-MAX_NAMED = 8  # nodes in one message
+MAX_NAMED_NODES = 8  # nodes in one message
 
 
 @dataclass
@@ -93,5 +93,5 @@ class GroupChanges:
 
 def name_list(names: Sequence[str]) -> str:
     """Return names as a list for a sentence; of many names, only the first and the number of the others."""
-    unnamed = len(names) - MAX_NAMED
-    return ", ".join(names[:MAX_NAMED]) + (f" and {unnamed} more" if unnamed > 0 else "")
+    unnamed = len(names) - MAX_NAMED_NODES
+    return ", ".join(names[:MAX_NAMED_NODES]) + (f" and {unnamed} more" if unnamed > 0 else "")

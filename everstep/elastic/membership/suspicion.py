@@ -35,7 +35,7 @@ ALERT_LEVEL = 0.4  # suspicion level from which each message counts
 CONSULT_SECONDS = 0.05  # interval between two queries about suspects
 OPINION_SECONDS = 0.3  # an older opinion does not count
 TURN_SECONDS = 0.15  # how long the next observer waits for the one before it
-MAX_NAMED = 8  # suspects in one message, and in one transaction
+MAX_REPORTED_SUSPECTS = 8  # suspects in one message, and in one transaction
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,9 @@ class Suspicion:
     def suspects(self) -> tuple[str, ...]:
         """The suspected members that still have a key."""
         present_nodes = self._group.nodes if self._group else {}
-        return tuple(sorted(name for name in self._suspects if name in present_nodes))[:MAX_NAMED]
+        return tuple(sorted(name for name in self._suspects if name in present_nodes))[
+            :MAX_REPORTED_SUSPECTS
+        ]
 
     def to_fence(self) -> tuple[str, ...]:
         """Return the suspects on which the observers agree, when it is this member's turn to fence them."""
@@ -174,11 +176,13 @@ class Suspicion:
         if message.sender in self._arrivals:
             self._record_arrival(message.sender)
         for is_heard, names in ((False, message.suspects), (True, message.heard_members)):
-            for name in names[:MAX_NAMED]:
+            for name in names[:MAX_REPORTED_SUSPECTS]:
                 self._opinions[message.sender, name] = is_heard, self._attention
         if message.is_response or not message.suspects:
             return []
-        heard_members = tuple(name for name in message.suspects[:MAX_NAMED] if self._hears(name))
+        heard_members = tuple(
+            name for name in message.suspects[:MAX_REPORTED_SUSPECTS] if self._hears(name)
+        )
         reply = HeartbeatMessage(group.identity, self.suspects, heard_members, is_response=True)
         return [OutgoingMessage(message.sender, reply)]
 

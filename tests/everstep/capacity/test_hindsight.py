@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from everstep.capacity.generator import fit, generate
 from everstep.capacity.hindsight import cheapest
-from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import JobModel, Prices
 from everstep.capacity.on_demand import greedy, latest_start, uniform_progress
 from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import simulate, terms_of
+from everstep.catalog.units import HOUR_SECONDS
 from everstep.goodput import NO_COST, Cost
 
 GAP_SECONDS = 300.0

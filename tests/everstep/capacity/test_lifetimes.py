@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from everstep.capacity.job import JobModel, Prices
 from everstep.capacity.lifetimes import (
     HALF_LIFE_SECONDS,
-    HOUR_SECONDS,
     PRIOR_LIFETIME_SECONDS,
     PRIOR_LOSSES,
     PRIOR_SECONDS,
@@ -16,6 +15,7 @@ from everstep.capacity.lifetimes import (
     productive_share,
     weighted_seconds,
 )
+from everstep.catalog.units import HOUR_SECONDS
 
 seconds = st.floats(0, 1e8)
 losses = st.floats(0, 1e4)

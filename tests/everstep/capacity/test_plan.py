@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from everstep.capacity.generator import fit, generate
-from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import JobModel, Prices
 from everstep.capacity.on_demand import OnDemand, Purchases
 from everstep.capacity.plan import (
@@ -23,6 +23,7 @@ from everstep.capacity.plan import (
     summary,
 )
 from everstep.capacity.simulator import Outcome
+from everstep.catalog.units import HOUR_SECONDS
 from everstep.errors import EverstepError
 
 JOB = JobModel(work=4 * 10 * HOUR_SECONDS, machines=4, prices=Prices(1.0, 3.0, fixed=0.5))

@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everstep.capacity.generator import fit, generate
-from everstep.capacity.history import HOUR_SECONDS, CapacityHistory
+from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import LIVE, JobModel, Prices
 from everstep.capacity.on_demand import POLICIES, OnDemand, always, latest_start, never
 from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
+from everstep.catalog.units import HOUR_SECONDS
 from everstep.goodput import NO_COST, Cost
 
 GAP_SECONDS = 300.0

@@ -11,13 +11,13 @@ import numpy as np
 
 from everstep.errors import EverstepError
 from everstep.staging.sources.objects import Objects, open_objects, read_with_retries
+from trainer.data.cache.folder import MAX_DAMAGED_DOWNLOADS
 from trainer.data.jpeg import Encoded
 from trainer.data.shard_files import MappedFiles, Slice
 
 log = logging.getLogger(__name__)
 
 CONNECTIONS = 8  # requests of one process at a time
-DAMAGED_ATTEMPTS = 3  # downloads of an image; if all are damaged, the object itself is
 
 
 class CachedFiles:
@@ -78,7 +78,7 @@ class CachedFiles:
     def _fetch(self, image: Slice) -> Encoded:
         """Return the bytes from the store."""
         objects, name = self._connect_once(), self._names[image.shard]
-        for _ in range(DAMAGED_ATTEMPTS):
+        for _ in range(MAX_DAMAGED_DOWNLOADS):
             content = read_with_retries(
                 lambda: objects.read(name, image.offset, image.bytes), objects.name
             )

@@ -17,13 +17,12 @@ from pathlib import Path
 from everstep.errors import EverstepError
 from everstep.staging.sources.objects import Objects, open_objects
 from trainer.data.cache.arguments import FillerArguments
-from trainer.data.cache.folder import CacheFolder, DamagedShardError
+from trainer.data.cache.folder import MAX_DAMAGED_DOWNLOADS, CacheFolder, DamagedShardError
 from trainer.data.cache.plan import Limits, plan
 from trainer.data.manifest import read_manifest
 
 log = logging.getLogger("trainer.data.cache")
 
-DAMAGED_ATTEMPTS = 3  # downloads of one damaged shard
 NICE = 10  # decoding and training have priority
 
 
@@ -85,7 +84,7 @@ def fill(cache: CacheFolder, objects: Objects, needs: Needs, limits: Limits) -> 
             cache.download(next_steps.downloads[0], objects)
         except DamagedShardError as error:
             damaged_downloads += 1
-            if damaged_downloads >= DAMAGED_ATTEMPTS:
+            if damaged_downloads >= MAX_DAMAGED_DOWNLOADS:
                 return _log_failure(error)
         except OSError as error:
             return _log_failure(error.strerror or error)

@@ -1,4 +1,4 @@
-"""Entry point of the language host: `python -P -m cloudtwin.pulumi ENGINE`."""
+"""Entry point of the language host: `python -P -m cloudtwin.pulumi VERSION ENGINE`."""
 
 import sys
 
@@ -10,7 +10,8 @@ def main() -> None:
     import_only_protocol()
     from cloudtwin.pulumi.language_host import serve
 
-    serve(sys.argv[1:])
+    version, *arguments = sys.argv[1:]
+    serve(version, arguments)
 
 
 main()

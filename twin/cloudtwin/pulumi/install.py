@@ -14,7 +14,6 @@ from pathlib import Path
 from cloudtwin.errors import TwinError
 
 KUBERNETES_VERSION = "4.34.2"  # the version that the SDK of requirements/runtime.txt requires
-LANGUAGE_VERSION = "3.259.0"
 OFFICIAL_ONLY = "CLOUDTWIN_OFFICIAL_PLUGINS"
 LANGUAGE_HOST = "pulumi-language-python"
 PROVIDER = "pulumi-resource-kubernetes"
@@ -48,9 +47,12 @@ def _install_language_host(plugins: Path, pulumi: Path) -> None:
     if (pulumi.resolve().parent / LANGUAGE_HOST).exists() or shutil.which(LANGUAGE_HOST):
         return
     _require_stand_in_allowed(LANGUAGE_HOST, f"next to {pulumi} or on PATH")
-    _write_launcher(
-        plugins / f"language-python-v{LANGUAGE_VERSION}", LANGUAGE_HOST, "cloudtwin.pulumi"
-    )
+    # Imported late: the kubernetes provider reads this module too, and needs no toolchain.
+    from cloudtwin.toolchain.binaries import PROGRAMS
+
+    version = PROGRAMS["pulumi"].version
+    module = f"cloudtwin.pulumi {version}"
+    _write_launcher(plugins / f"language-python-v{version}", LANGUAGE_HOST, module)
 
 
 def _install_provider(plugins: Path) -> None:

@@ -27,7 +27,6 @@ from cloudtwin.pulumi import environment, plugin, prestart
 from cloudtwin.pulumi.prestart import PrestartedProgram
 from cloudtwin.pulumi.run_program import ERROR_SHOWN
 
-VERSION = "3.259.0"
 RUN_PROGRAM = Path(__file__).with_name("run_program.py")
 CHUNK_BYTES = 1 << 16
 
@@ -37,8 +36,9 @@ Child = subprocess.Popen[bytes] | PrestartedProgram
 class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     """The service that describes and runs Python programs."""
 
-    def __init__(self, engine: str) -> None:
+    def __init__(self, engine: str, version: str) -> None:
         self._engine = engine
+        self._version = version
         self._children: set[Child] = set()
         self._lock = threading.Lock()
         self._cancelled = False
@@ -52,7 +52,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
     def GetPluginInfo(self, request: Empty, context: ServicerContext) -> plugin_pb2.PluginInfo:
         """Return the engine version that this host was written for."""
-        return plugin_pb2.PluginInfo(version=VERSION)
+        return plugin_pb2.PluginInfo(version=self._version)
 
     def About(self, request: pb.AboutRequest, context: ServicerContext) -> pb.AboutResponse:
         """Return the interpreter that runs the program."""
@@ -232,9 +232,14 @@ def _streams(child: subprocess.Popen[bytes]) -> Iterator[pb.RunPluginResponse]:
             streams.pop(name).close()
 
 
-def serve(arguments: Sequence[str]) -> None:
-    """Serve the engine that started this process; arguments come from the command line."""
-    host = LanguageHost(plugin.engine_address(arguments))
+def serve(version: str, arguments: Sequence[str]) -> None:
+    """Serve the engine that started this process.
+
+    Args:
+        version: version of this plugin, the same as the version of the engine.
+        arguments: the engine's arguments.
+    """
+    host = LanguageHost(plugin.engine_address(arguments), version)
 
     def register(server: grpc.Server) -> None:
         language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, server)

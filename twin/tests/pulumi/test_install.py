@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from cloudtwin.errors import TwinError
 from cloudtwin.pulumi import install_plugins
+from cloudtwin.toolchain.binaries import PROGRAMS
 
 PROVIDER = "pulumi-resource-kubernetes"
 STAND_IN = f"plugins/resource-kubernetes-v4.34.2/{PROVIDER}"
@@ -51,7 +52,7 @@ def test_the_engine_finds_and_starts_the_installed_stand_ins(tmp_path: Path, pul
 
     assert environment["PULUMI_HOME"] == str(home)
     assert installed_programs(home) == [
-        "plugins/language-python-v3.259.0/pulumi-language-python",
+        f"plugins/language-python-v{PROGRAMS['pulumi'].version}/pulumi-language-python",
         STAND_IN,
     ]
     for program in installed_programs(home):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from cloudfacts.azure import LOCATIONS, VM_SIZES, VmSize
+from cloudfacts.kubernetes import STANDARD_SUPPORT
 
 from cloudtwin.providers.account import Account
 from cloudtwin.providers.azure.common import CALLER, GROUP, SUBSCRIPTION, TENANT
@@ -92,11 +93,9 @@ class SubscriptionFacts:
     restricted: frozenset[tuple[str, str]] = frozenset()
     not_on_spot: frozenset[str] = frozenset()
     kubernetes: Mapping[str, Sequence[str]] = field(
-        default_factory=lambda: {
-            "1.35": ("KubernetesOfficial", "AKSLongTermSupport"),
-            "1.36": ("KubernetesOfficial", "AKSLongTermSupport"),
-            "1.37": ("KubernetesOfficial", "AKSLongTermSupport"),
-        }
+        default_factory=lambda: dict.fromkeys(
+            STANDARD_SUPPORT, ("KubernetesOfficial", "AKSLongTermSupport")
+        )
     )
     taken: frozenset[str] = frozenset()
     deleted_vaults: frozenset[str] = frozenset()

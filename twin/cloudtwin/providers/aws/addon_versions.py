@@ -7,9 +7,10 @@ configurations of clusters with Kubernetes 1.33 to 1.36, read 2026-11; the versi
 
 from collections.abc import Mapping
 
+from cloudfacts.kubernetes import EKS_VERSIONS
+
 from cloudtwin.providers.errors import CloudError
 
-VERSIONS = ("1.33", "1.34", "1.35", "1.36", "1.37")  # EKS User Guide, Kubernetes versions, 2026-11
 NOT_SUPPORTED = "InvalidParameterException"
 
 ALL = "all"
@@ -49,7 +50,7 @@ AVAILABLE: Mapping[str, Mapping[str, tuple[str, str]]] = {
 
 def available_versions(addon: str, kubernetes: str) -> tuple[str, ...]:
     """Return the versions of an add-on for a version of Kubernetes, the default version first."""
-    if kubernetes not in VERSIONS:
+    if kubernetes not in EKS_VERSIONS:
         return ()
     versions = AVAILABLE.get(addon, {})
     return versions.get(kubernetes, versions.get(ALL, ()))

@@ -5,8 +5,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from cloudfacts.kubernetes import EKS_VERSIONS
+
 from cloudtwin.providers.aws import eks_rules as rules
-from cloudtwin.providers.aws.addon_versions import VERSIONS
 from cloudtwin.providers.aws.common import CALLER, CREATION_TIME, arn, id_from
 from cloudtwin.providers.aws.eks_rules import ADDON, CLUSTER, ENTRY
 from cloudtwin.providers.aws.identity import to_key
@@ -62,7 +63,7 @@ def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
     )
     return {
         "arn": arn("eks", f"cluster/{request.id}", request.region),
-        "version": request.inputs.get("version") or VERSIONS[-1],
+        "version": request.inputs.get("version") or EKS_VERSIONS[-1],
         "status": "ACTIVE",
         "platformVersion": "eks.1",
         "createdAt": CREATION_TIME,
@@ -154,7 +155,7 @@ TYPES = (
                    "kubernetesNetworkConfig.ipFamily", "kubernetesNetworkConfig.serviceIpv4Cidr"),
         enums={"encryptionConfig.resources.*": ("secrets",)},
         rules=(
-            value_rule("version of a cluster", "version", one_of_values(*VERSIONS),
+            value_rule("version of a cluster", "version", one_of_values(*EKS_VERSIONS),
                        f"{GUIDE}, Kubernetes versions"),
             InputRule("endpoints of a cluster", f"{API}, VpcConfigRequest", rules.endpoints),
             value_rule("public ranges of a cluster", "vpcConfig.publicAccessCidrs.*", public_range,

@@ -7,6 +7,8 @@ Sources: FSx for Lustre User Guide ("Deployment options", "File system access co
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from cloudfacts.aws import LUSTRE_PORTS
+
 from cloudtwin.providers.aws.common import ACCOUNT, OBJECT, arn, id_with_prefix
 from cloudtwin.providers.aws.identity import to_key
 from cloudtwin.providers.aws.network import GROUP, INGRESS, SUBNET, in_groups, in_subnets
@@ -34,7 +36,6 @@ FILE_SYSTEM = "aws:fsx/lustreFileSystem:LustreFileSystem"
 ASSOCIATION = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
 STEP_GIB, SMALLEST_GIB = 2400, 1200
 THROUGHPUTS = {"PERSISTENT_2": (125, 250, 500, 1000), "PERSISTENT_1": (50, 100, 200)}
-LUSTRE_PORTS = ((988, 988), (1018, 1023))
 MAX_ASSOCIATIONS = 8
 GUIDE, CREATE = "FSx for Lustre User Guide", "FSx API, CreateDataRepositoryAssociation"
 LINKING = f"{GUIDE}, linking to S3"

@@ -7,8 +7,10 @@ also connect to their clients. Source: FSx for Lustre User Guide, "File system a
 from collections.abc import Iterable
 from typing import Any
 
+from cloudfacts.aws import LUSTRE_PORTS
+
 from cloudtwin.providers.aws.eks_rules import CLUSTER, NODES
-from cloudtwin.providers.aws.fsx import FILE_SYSTEM, LUSTRE_PORTS, opens
+from cloudtwin.providers.aws.fsx import FILE_SYSTEM, opens
 from cloudtwin.providers.aws.machines import TEMPLATE
 from cloudtwin.providers.aws.network import SUBNET
 from cloudtwin.providers.conditions import section

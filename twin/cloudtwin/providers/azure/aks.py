@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from cloudfacts.kubernetes import AKS_DEFAULT_VERSION, AKS_PATCHES
+
 from cloudtwin.providers.azure import aks_rules as rules
 from cloudtwin.providers.azure.aks_pool_rules import POOL_RULES, inline_rule
 from cloudtwin.providers.azure.aks_pools import (
-    DEFAULT_VERSION,
-    PATCHES,
     current_cluster,
     inline_pools,
 )
@@ -34,7 +34,7 @@ BLOB_DRIVER = "blob.csi.azure.com"
 
 def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
     inputs, location = request.inputs, location_of(request.region)
-    version = str(inputs.get("kubernetesVersion") or DEFAULT_VERSION)
+    version = str(inputs.get("kubernetesVersion") or AKS_DEFAULT_VERSION)
     prefix = f"{inputs.get('dnsPrefix') or inputs['resourceName']}-{request.digits('dns', 8)}"
     access = section(inputs, "apiServerAccessProfile")
     zone = str(access.get("privateDNSZone") or "system")
@@ -44,7 +44,7 @@ def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
     private_host = f"{prefix}.{zone.rpartition('/')[2] if '/' in zone else system_zone}"
     group = f"MC_{inputs['resourceGroupName']}_{inputs['resourceName']}_{location}"
     return {
-        "currentKubernetesVersion": PATCHES.get(version, version),
+        "currentKubernetesVersion": AKS_PATCHES.get(version, version),
         "fqdn": "" if is_private else host,
         "azurePortalFQDN": f"{prefix}.portal.hcp.{location}.azmk8s.io",
         **({"privateFQDN": private_host} if is_private else {}),

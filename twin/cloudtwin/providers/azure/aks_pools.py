@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cloudfacts.kubernetes import AKS_DEFAULT_VERSION, AKS_PATCHES
+
 from cloudtwin.providers.azure import aks_rules as rules
 from cloudtwin.providers.azure.aks_pool_rules import (
     POOL_RULES,
@@ -30,8 +32,6 @@ from cloudtwin.providers.model import (
 if TYPE_CHECKING:
     from cloudtwin.capacity import Pool
 
-PATCHES = {"1.34": "1.34.8", "1.35": "1.35.5", "1.36": "1.36.2", "1.37": "1.37.0"}
-DEFAULT_VERSION = "1.36"
 NODE_IMAGE = "AKSUbuntu-2404gen2containerd-202611.05.0"
 IDLE_SECONDS = 600.0  # default of the autoscaler
 DEFAULT_SURGE = "10%"
@@ -40,13 +40,15 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 def _describe_pool(request: ResourceRequest) -> dict[str, Any]:
     cluster = rules.cluster_of(request)
-    cluster_version = cluster.outputs["currentKubernetesVersion"] if cluster else DEFAULT_VERSION
+    cluster_version = (
+        cluster.outputs["currentKubernetesVersion"] if cluster else AKS_DEFAULT_VERSION
+    )
     version = str(request.inputs.get("orchestratorVersion") or cluster_version)
     snapshot = request.account.find(
         (rules.SNAPSHOT,), section(request.inputs, "creationData").get("sourceResourceId") or ""
     )
     return {
-        "currentOrchestratorVersion": PATCHES.get(version, version),
+        "currentOrchestratorVersion": AKS_PATCHES.get(version, version),
         "nodeImageVersion": snapshot.outputs["nodeImageVersion"] if snapshot else NODE_IMAGE,
         "powerState": {"code": "Running"},
         **_service_inputs(request.inputs),
@@ -122,9 +124,9 @@ def _max_price(pool: Inputs) -> float | None:
 
 def _release(pool: Inputs, cluster: Resource) -> str:
     """Return the version of a pool's machines; an upgrade replaces them."""
-    cluster_version = cluster.outputs.get("currentKubernetesVersion") or DEFAULT_VERSION
+    cluster_version = cluster.outputs.get("currentKubernetesVersion") or AKS_DEFAULT_VERSION
     version = str(pool.get("orchestratorVersion") or cluster_version)
-    return PATCHES.get(version, version)
+    return AKS_PATCHES.get(version, version)
 
 
 def _surge(pool: Inputs, size: int) -> int:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
+from cloudfacts.kubernetes import AKS_VERSIONS
+
 from cloudtwin.providers.azure.common import ZONAL, is_child_of, location_of, parent_of
 from cloudtwin.providers.azure.identity import (
     CLUSTER,
@@ -34,7 +36,6 @@ CLUSTER_PATH = "Microsoft.ContainerService/managedClusters/{resourceName}"
 POOL_PATH = f"{CLUSTER_PATH}/agentPools/{{agentPoolName}}"
 DOCS = "AKS documentation"
 BAD_REQUEST, IN_USE = "BadRequest", "InUseSubnetCannotBeDeleted"
-VERSIONS = ("1.34", "1.35", "1.36", "1.37")  # AKS, supported Kubernetes versions, 2026-11
 MAINTENANCE_NAMES = ("aksManagedAutoUpgradeSchedule", "aksManagedNodeOSUpgradeSchedule", "default")
 EGRESS_HOPS = ("VirtualAppliance", "VirtualNetworkGateway")  # terraform-provider-azurerm #8609
 MAX_SKEW = 3  # minor versions between control plane and nodes
@@ -54,7 +55,9 @@ def _number(version: object) -> int:
 def version_error(version: object) -> str | None:
     """Return the reason why AKS does not offer a version; None if AKS offers it."""
     return (
-        None if minor(version) in VERSIONS else f"{version!r} is not offered: {', '.join(VERSIONS)}"
+        None
+        if minor(version) in AKS_VERSIONS
+        else f"{version!r} is not offered: {', '.join(AKS_VERSIONS)}"
     )
 
 

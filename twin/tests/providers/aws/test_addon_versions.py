@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from cloudtwin.providers.aws.addon_versions import AVAILABLE, VERSIONS, available_versions
+from cloudfacts.kubernetes import EKS_VERSIONS
+from cloudtwin.providers.aws.addon_versions import AVAILABLE, available_versions
 from cloudtwin.providers.aws.functions import FUNCTIONS
 from cloudtwin.providers.errors import CloudError
 from cloudtwin.providers.inventory import Inventory
@@ -18,7 +19,7 @@ def addon_version(**arguments: object) -> Object:
     return FUNCTION(arguments, ProviderConfig(cloud="aws", region="us-east-1"), Inventory(()))
 
 
-@pytest.mark.parametrize("kubernetes", VERSIONS)
+@pytest.mark.parametrize("kubernetes", EKS_VERSIONS)
 @pytest.mark.parametrize("addon", AVAILABLE)
 def test_every_add_on_has_a_default_and_a_most_recent_version(addon: str, kubernetes: str) -> None:
     default = addon_version(addonName=addon, kubernetesVersion=kubernetes)["version"]
@@ -32,7 +33,7 @@ def test_every_add_on_has_a_default_and_a_most_recent_version(addon: str, kubern
 
 
 def test_kube_proxy_follows_the_version_of_kubernetes() -> None:
-    for kubernetes in VERSIONS:
+    for kubernetes in EKS_VERSIONS:
         version = addon_version(addonName="kube-proxy", kubernetesVersion=kubernetes)["version"]
         assert str(version).startswith(f"v{kubernetes}.")
         assert version != f"v{kubernetes}.0-eksbuild.1", "AWS has published no such build"

@@ -1,0 +1,3 @@
+"""Units of time."""
+
+HOUR_SECONDS = 3600.0
