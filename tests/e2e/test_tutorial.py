@@ -127,9 +127,9 @@ def test_the_page_drains_and_loses_a_machine_and_takes_everything_down() -> None
     beginnings = ["git clone", "make built", "everstep up", "everstep drain", "everstep vanish"]
     beginnings += ["everstep follow", "everstep report", "everstep pulumi", "everstep down"]
 
-    found = [next((b for b in beginnings if line.startswith(b)), "") for line in commands()]
+    order = [next((b for b in beginnings if line.startswith(b)), "") for line in commands()]
 
-    assert list(dict.fromkeys(filter(None, found))) == beginnings
+    assert list(dict.fromkeys(filter(None, order))) == beginnings
 
 
 def test_the_report_has_both_machines_and_the_end_of_the_training(walk: Walk) -> None:
