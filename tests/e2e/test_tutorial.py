@@ -13,6 +13,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from cloudtwin.facade import DEFAULT_TWIN
 from cloudtwin.nodes import Twin
 from cloudtwin.nodes.layout import Layout
 
@@ -90,7 +91,7 @@ class Walk:
 
     def report(self) -> Report:
         """Return the report of the run."""
-        twin = self.state / "local"
+        twin = self.state / DEFAULT_TWIN
         return build(
             FolderReader(twin / "shared" / "runs" / "fashion", twin / "events.jsonl").read()
         )
@@ -119,8 +120,8 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
         walk.run_all()
         yield walk
     finally:
-        if (state / "local").exists():
-            Twin(Layout(state / "local")).down(Silent())
+        if (state / DEFAULT_TWIN).exists():
+            Twin(Layout(state / DEFAULT_TWIN)).down(Silent())
 
 
 def test_the_page_drains_and_loses_a_machine_and_takes_everything_down() -> None:
@@ -159,6 +160,6 @@ def test_the_preview_shows_the_changed_key_and_changes_the_job_only(walk: Walk) 
 
 
 def test_the_run_is_kept_and_nothing_else(walk: Walk) -> None:
-    assert not (walk.state / "local").exists()
+    assert not (walk.state / DEFAULT_TWIN).exists()
     assert str(walk.state) not in walk.outputs["everstep doctor"]
     assert "finished" in walk.shell.run("everstep report --run my-run", COMMAND_SECONDS)
