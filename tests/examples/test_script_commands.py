@@ -23,7 +23,7 @@ from tests.trainer.elastic.nodes import running_etcd
 
 PROGRAMS = Path(sys.executable).parent
 SAMPLES, BATCH, EPOCHS = 60_000, 256, 3  # as MNIST has them, and as the example trains them
-STEPS = -(-SAMPLES // BATCH) * EPOCHS
+FEW_SAMPLES = 20_000
 
 pytestmark = pytest.mark.timeout(6 * WAIT_SECONDS)
 
@@ -48,16 +48,23 @@ def run(
     return run_launcher(folder, *arguments, name=name, program=[str(PROGRAMS / program)])
 
 
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
+def clone_in(folder: Path, samples: int) -> Path:
     """Return a folder that has the examples and their data where a clone has them."""
-    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
-    write_mnist(tmp_path / "data", SAMPLES)
-    return tmp_path
+    (folder / "examples").symlink_to(REPOSITORY / "examples")
+    write_mnist(folder / "data", samples)
+    return folder
+
+
+def steps_with(samples: int) -> int:
+    """Return the number of steps of the example."""
+    return -(-samples // BATCH) * EPOCHS
 
 
 @pytest.mark.twin
-def test_the_command_of_one_machine_continues_after_ctrl_c_and_after_a_kill(clone: Path) -> None:
+def test_the_command_of_one_machine_continues_after_ctrl_c_and_after_a_kill(
+    tmp_path: Path,
+) -> None:
+    clone, last_step = clone_in(tmp_path, SAMPLES), steps_with(SAMPLES)
     command, journal = command_of("On one machine"), Journal(clone / "run")
     with run(clone, command, "first") as first:
         reached_step = journal.wait(first, workers=2)
@@ -65,7 +72,7 @@ def test_the_command_of_one_machine_continues_after_ctrl_c_and_after_a_kill(clon
 
         assert first.wait() == NOTICE, first.log
     steps_before = [step["step"] for step in journal.steps()]
-    assert reached_step <= max(steps_before) < STEPS
+    assert reached_step <= max(steps_before) < last_step
 
     with run(clone, command, "second") as second:
         resumed_step = journal.wait(second, workers=2, after=max(steps_before))
@@ -76,12 +83,13 @@ def test_the_command_of_one_machine_continues_after_ctrl_c_and_after_a_kill(clon
         assert "is gone" in second.log, "a worker was killed"
         assert f"epoch {EPOCHS}: accuracy 1.0000" in second.log
     steps = [step["step"] for step in journal.steps()]
-    assert sorted(set(steps)) == list(range(1, STEPS + 1)), "no step is lost"
+    assert sorted(set(steps)) == list(range(1, last_step + 1)), "no step is lost"
     assert (clone / "run" / "model.pt").exists()
 
 
 @pytest.mark.twin
-def test_the_command_of_several_machines_continues_when_one_leaves(clone: Path) -> None:
+def test_the_command_of_several_machines_continues_when_one_leaves(tmp_path: Path) -> None:
+    clone = clone_in(tmp_path, FEW_SAMPLES)
     etcd_folder, journal = clone / "etcd", Journal(clone / "shared" / "mnist")
     etcd_folder.mkdir()
     with contextlib.ExitStack() as stack:
@@ -98,17 +106,16 @@ def test_the_command_of_several_machines_continues_when_one_leaves(clone: Path) 
         journal.wait(staying, workers=1, after=reached_step)
         assert staying.wait() == DONE, staying.log
     steps = [step["step"] for step in journal.steps() if not step.get("again")]
-    assert steps == list(range(1, STEPS + 1)), "a drain costs no step"
+    assert steps == list(range(1, steps_with(FEW_SAMPLES) + 1)), "a drain costs no step"
 
 
 def test_the_script_trains_in_one_process_without_a_launcher(tmp_path: Path) -> None:
-    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
-    write_mnist(tmp_path / "data", 2000)
+    clone = clone_in(tmp_path, FEW_SAMPLES // 10)
     (command,) = re.findall(r"`(python3 examples/mnist/elastic.py)`", PAGE.read_text())
 
     result = subprocess.run(
         shlex.split(command),
-        cwd=tmp_path,
+        cwd=clone,
         env={**os.environ, "PATH": f"{PROGRAMS}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
