@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ELASTIC := tests/trainer/elastic tests/chaos
 CLOUDS := twin/tests/providers twin/tests/capacity tests/spot/on_twin twin/tests/nodes/machine/test_cloud_machines.py
 PATH_TESTS := tests/e2e/test_up_train_evict_down.py
-STACK_TESTS := $(addprefix tests/e2e/test_,clouds.py data_cache.py data_source.py deadline.py guides.py monitored_stacks.py pools.py)
+STACK_TESTS := $(addprefix tests/e2e/test_,clouds.py data_cache.py data_source.py deadline.py guides.py measured_stacks.py monitored_stacks.py pools.py tutorial.py)
 # One of the two halves of `make test-twin`, which take about the same time. The other half must have all tests that compare
 # or change resources that the machines of the host share: mounts, links, names of network namespaces.
 ENGINE := twin/tests/pulumi twin/tests/providers/kubernetes tests/program tests/e2e/test_missing_images.py \
@@ -65,7 +65,7 @@ test-examples: built .venv/.examples  ## Run the examples of the elastic library
 test-clouds: built  ## Run the tests of the twin's clouds, their machines and their notices
 	.venv/bin/pytest -m twin $(addprefix --ignore=,$(ENGINE)) $(CLOUDS)
 
-test-stacks: built build/servers/minio  ## Take each cloud stack through preview, up, evictions, change and down on the twin, also with two pools, a deadline, a data cache and a bucket; walk the guides
+test-stacks: built build/servers/minio  ## Take each cloud stack through preview, up, evictions, change and down on the twin, also with two pools, a deadline, a data cache and a bucket; measure stacks; walk the guides and the tutorial
 	.venv/bin/pytest -m e2e $(STACK_TESTS)
 
 test-guides: built  ## Run the commands of docs/eks.md and docs/aks.md on the twin: up, eviction, upgrade, destroy

@@ -136,7 +136,11 @@ class Results:
 
         NCCL's bus bandwidth is this rate already.
         """
-        largest = max(self.measurements_of(collective), key=lambda each: each.bytes, default=None)
+        largest = max(
+            self.measurements_of(collective),
+            key=lambda measurement: measurement.bytes,
+            default=None,
+        )
         if largest is None or self.setup["backend"] != "gloo":
             return None
         return largest.bus_bandwidth(self.ranks) / gloo_share(collective, self.ranks)

@@ -32,18 +32,24 @@ pytestmark = pytest.mark.timeout(4 * WAIT_SECONDS)
 @pytest.fixture
 def mnist(tmp_path: Path) -> Path:
     """Return a data set in the format of MNIST, of noisy copies of ten images."""
-    folder = tmp_path / "data" / "MNIST" / "raw"
-    folder.mkdir(parents=True)
+    return write_mnist(tmp_path / "data", SAMPLES)
+
+
+def write_mnist(folder: Path, samples: int) -> Path:
+    """Write a data set in the format of MNIST, of noisy copies of ten images, and return its folder."""
+    raw = folder / "MNIST" / "raw"
+    raw.mkdir(parents=True)
     rng = np.random.default_rng(0)
     images = rng.integers(0, 255, (10, 28, 28))
-    for part, count in (("train", SAMPLES), ("t10k", 200)):
+    for part, count in (("train", samples), ("t10k", 200)):
         labels = rng.integers(0, 10, count, dtype=np.uint8)
-        pixels = np.clip(images[labels] + rng.normal(0, 80, (count, 28, 28)), 0, 255)
+        noise = rng.normal(0, 80, (count, 28, 28)).astype(np.float32)
+        pixels = np.clip(images[labels] + noise, 0, 255)
         for name, array in (("images-idx3", pixels.astype(np.uint8)), ("labels-idx1", labels)):
             header = struct.pack(">HBB", 0, 8, array.ndim)
             header += struct.pack(f">{array.ndim}I", *array.shape)
-            (folder / f"{part}-{name}-ubyte").write_bytes(header + array.tobytes())
-    return tmp_path / "data"
+            (raw / f"{part}-{name}-ubyte").write_bytes(header + array.tobytes())
+    return folder
 
 
 class Journal:

@@ -105,7 +105,7 @@ class LocalStudy:
 
 
 def on_processors(processes: int) -> list[str]:
-    """Return the prefix of a command that gives each process of a group one processor, as far as there are enough.
+    """Return the prefix of a command that gives each process of a group one processor if there are enough.
 
     The trainer divides the processors that it may use among its processes. Without this limit, one process would
     compute with all of them, and its threads would spin while they wait for each other, which counts as processor time.

@@ -201,7 +201,7 @@ def test_an_agent_can_neither_read_nor_write_another_run(pod: Pod, run: str, key
                 attempt()
 
 
-def test_a_launcher_of_another_run_may_put_its_keys_below_those_of_the_run(
+def test_a_launcher_of_another_run_may_put_its_keys_below_the_keys_of_the_run(
     pod: Pod, tmp_path: Path
 ) -> None:
     """`everstep scale` trains with the credentials of the stack's job, in runs of their own."""

@@ -15,6 +15,7 @@ import pytest
 from everstep.interconnect.collectives import ALL_REDUCE
 from everstep.interconnect.results import Results, read
 from everstep.interconnect.transport import Transport
+from tests.processes import free_port
 
 REPOSITORY = Path(__file__).parents[3]
 MEGABITS_PER_SECOND = 50
@@ -99,6 +100,33 @@ def test_the_bus_bandwidth_of_a_shaped_link_is_the_rate_that_was_set(machines: l
         bandwidths.append(summary.maximum)
 
     assert median(bandwidths) == pytest.approx(RATE, rel=0.1), bandwidths
+
+
+WITHOUT_END = """
+import sys, time
+import torch.distributed
+from everstep.interconnect import benchmark
+
+torch.distributed.destroy_process_group = lambda: time.sleep(600)
+benchmark.end(benchmark.main(sys.argv[1:]))
+"""
+"""The benchmark with a group whose destructor does not return."""
+
+
+def test_a_process_over_gloo_ends_without_the_destructor_of_its_group() -> None:
+    """The destructor holds Python's lock while it waits for a thread that may need this lock."""
+    variables = {
+        "RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+        "PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "USE_LIBUV": "0",
+    }  # fmt: skip
+    options = ["--collectives", ALL_REDUCE, "--max-bytes", "8", "--iterations", "1"]
+
+    result = subprocess.run(
+        [sys.executable, "-c", WITHOUT_END, *options],
+        env=variables, capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+
+    assert read([result.stdout]).complete
 
 
 @pytest.mark.twin

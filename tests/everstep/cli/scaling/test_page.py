@@ -1,4 +1,4 @@
-"""The commands of docs/scaling.md, as far as the first training."""
+"""The commands of docs/scaling.md until the first training begins."""
 
 import shlex
 from collections.abc import Mapping

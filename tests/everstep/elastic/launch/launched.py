@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +18,7 @@ from tests.processes import all_processes, processes_in_session, signal_all, sta
 
 REPOSITORY = Path(__file__).parents[4]
 WAIT_SECONDS = 300  # time for a launcher to start and end on a loaded machine
+LAUNCHER = (sys.executable, "-m", "everstep.elastic.launch")
 Result = TypeVar("Result")
 
 
@@ -28,15 +29,22 @@ class LauncherProcess:
         folder: working folder, which several launchers may share.
         arguments: command line of the launcher.
         name: name of the node.
+        program: the launcher.
     """
 
-    def __init__(self, folder: Path, *arguments: str, name: str = "node") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        name: str = "node",
+        program: Sequence[str] = LAUNCHER,
+    ) -> None:
         self._log = folder / f"{name}.log"
         self.etcd_folder = folder / f"{name}.tmp"
         self.etcd_folder.mkdir(exist_ok=True)
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "everstep.elastic.launch", *arguments],
+                [*program, *arguments],
                 cwd=folder,
                 env={
                     "PATH": os.environ["PATH"],
@@ -109,9 +117,11 @@ def _read_proc_file(process: int, name: str) -> str:
 
 
 @contextlib.contextmanager
-def run_launcher(folder: Path, *arguments: str, name: str = "node") -> Iterator[LauncherProcess]:
+def run_launcher(
+    folder: Path, *arguments: str, name: str = "node", program: Sequence[str] = LAUNCHER
+) -> Iterator[LauncherProcess]:
     """Yield a running launcher; kill it at the end."""
-    launcher = LauncherProcess(folder, *arguments, name=name)
+    launcher = LauncherProcess(folder, *arguments, name=name, program=program)
     try:
         yield launcher
     finally:
