@@ -17,11 +17,13 @@ and checkpoints contain.
 Why not round the sum of a worker's shards once: its shards depend on the number of workers.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from everstep.elastic.data_order.sampler import Ids
+from everstep.elastic.transport.fixed_point import FixedPoint
 from everstep.elastic.transport.reducer import AllReduce
 
 BITS = 31  # magnitude bits of a sum
@@ -32,7 +34,6 @@ FIRST_RANGE = 6
 MAX_RANGE = 20  # exponent limit of a gradient: beyond a million, training has diverged
 STATISTIC_SCALE = 2.0**30
 """Scale of statistics in a sum: exact for thousands of samples with values up to a thousand."""
-CHUNK_NUMBERS = 2**18  # numbers rounded at a time, which fit the processor's cache
 
 
 def split_into_shards(ids: Ids, shard_size: int) -> list[Ids]:
@@ -72,9 +73,8 @@ class ExactReducer:
         self._statistics = self._reshape(statistics)
         self._flat_sizes = sizes
         self._lay_out()
-        self._chunk = CHUNK_NUMBERS if device.type == "cpu" else 2**24
-        self._scratch = torch.empty(self._chunk, dtype=torch.float32, device=device)
-        self._rounded_scratch = torch.empty(self._chunk, dtype=torch.int32, device=device)
+        self._fixed_point = FixedPoint(device)
+        self._bounds = torch.zeros(len(self._parameters), 2, dtype=torch.int32, device=device)
         self._shards = shards
         self._is_empty = True
         self._in_flight = self._sending = False
@@ -150,19 +150,12 @@ class ExactReducer:
             caller must inform the others.
         """
         magnitudes = []
-        for parameter, gradient, power in zip(
-            self._parameters,
-            torch.split(self._own_sums, self._sizes),
-            self.ranges.tolist(),
-            strict=True,
-        ):
-            if parameter.grad is not None:
-                magnitudes.append(self._add(parameter.grad, gradient, 2.0 ** (BITS - power)))
-                parameter.grad = None
-            else:
-                magnitudes.append(parameter.new_zeros(()))
-                if self._is_empty:
-                    gradient.zero_()
+        own_sums = torch.split(self._own_sums, self._sizes)
+        with np.errstate(over="ignore", invalid="ignore"):  # of a gradient that does not fit
+            for parameter, sums, power in zip(
+                self._parameters, own_sums, self.ranges.tolist(), strict=True
+            ):
+                magnitudes.append(self._add(parameter, sums, 2.0 ** (BITS - power)))
         self._is_empty = False
         for buffer, before, total in zip(
             self._buffers, self._saved_buffers, self._statistics, strict=True
@@ -198,12 +191,7 @@ class ExactReducer:
             return None
         all_reduce(self._received_sums.copy_(self._own_sums))
         self._in_flight = self._sending = False
-        for parameter, summed, power in zip(
-            self._parameters, self._sums(), self.ranges.tolist(), strict=True
-        ):
-            parameter.grad = torch.empty_like(parameter)
-            for part, sums in self._chunks(parameter.grad, summed):
-                part.copy_(sums).mul_(2.0 ** (power - BITS))
+        self._set_gradients()
         for buffer, summed in zip(self._buffers, self._reshape(statistics), strict=True):
             if buffer.is_floating_point():
                 buffer.copy_(summed / (STATISTIC_SCALE * samples))
@@ -211,34 +199,44 @@ class ExactReducer:
                 buffer.add_(summed.to(buffer.dtype))
         return [int(number) for number in numbers.tolist()]
 
-    def _sums(self) -> Sequence[torch.Tensor]:
-        """Return the received sums by parameter."""
-        return torch.split(self._received_sums, self._sizes)
+    def _set_gradients(self) -> None:
+        """Set the parameters' gradients to the received sums, in the same memory if they are as large."""
+        received_sums = torch.split(self._received_sums, self._sizes)
+        bounds = list[torch.Tensor]()
+        for parameter, sums, power in zip(
+            self._parameters, received_sums, self.ranges.tolist(), strict=True
+        ):
+            gradient = torch.empty_like(parameter, device="meta")  # the layout of a gradient
+            if parameter.dtype == torch.float32:
+                numbers = sums.view(torch.float32)
+            else:
+                numbers = torch.empty(sums.shape, dtype=parameter.dtype, device=parameter.device)
+            bounds.append(self._fixed_point.restore(sums, numbers, 2.0 ** (power - BITS)))
+            parameter.grad = numbers.as_strided(
+                gradient.shape, gradient.stride(), numbers.storage_offset()
+            )
+        torch.stack(bounds, out=self._bounds)
 
     def adapt_ranges(self) -> None:
         """Choose the next step's units from the received sums; only after a finite step."""
-        bounds = torch.stack([torch.stack(torch.aminmax(summed)) for summed in self._sums()])
         ranges = []
-        for (min_sum, max_sum), power in zip(bounds.tolist(), self.ranges.tolist(), strict=True):
+        for (min_sum, max_sum), power in zip(
+            self._bounds.tolist(), self.ranges.tolist(), strict=True
+        ):
             new_range = max(-min_sum, max_sum).bit_length() - BITS + power + HEADROOM
             ranges.append(max(MIN_RANGE, min(new_range, MAX_RANGE)))
         self.ranges.copy_(torch.tensor(ranges))
 
-    def _add(self, gradient: torch.Tensor, total: torch.Tensor, scale: float) -> torch.Tensor:
-        """Add a gradient, rounded to integer multiples of 1/scale; return its largest magnitude.
-
-        Scaling by a power of two is exact. A value that does not fit becomes an arbitrary number: the sum
-        is then not used.
-        """
-        bounds = list[torch.Tensor]()
-        for part, sums in self._chunks(gradient, total):
-            bounds += torch.aminmax(part)
-            scaled = torch.mul(part, scale, out=self._scratch[: len(part)]).round_()
+    def _add(self, parameter: torch.Tensor, sums: torch.Tensor, scale: float) -> torch.Tensor:
+        """Add a parameter's gradient, in multiples of 1/scale, and clear it; return its largest magnitude."""
+        gradient, parameter.grad = parameter.grad, None
+        if gradient is None:
             if self._is_empty:
-                sums.copy_(scaled)
-            else:
-                sums.add_(self._rounded_scratch[: len(part)].copy_(scaled))
-        return torch.stack(bounds).abs().max()
+                sums.zero_()
+            return parameter.new_zeros(())
+        # In memory order: autograd lays gradients out like parameters.
+        numbers = gradient.detach().as_strided((gradient.numel(),), (1,))
+        return self._fixed_point.add(numbers, sums, scale, is_first=self._is_empty)
 
     def _check_ranges(self, magnitudes: torch.Tensor) -> bool:
         """Record parameters whose gradient exceeds its unit; return whether a wider range exists."""
@@ -249,13 +247,6 @@ class ExactReducer:
             return False
         self._misfits += (magnitudes >= torch.exp2(self.ranges.double()) * share).to(self._misfits)
         return True
-
-    def _chunks(
-        self, tensor: torch.Tensor, total: torch.Tensor
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Return chunks of both tensors in memory order: autograd lays gradients out like parameters."""
-        flat = tensor.as_strided((tensor.numel(),), (1,))
-        return zip(torch.split(flat, self._chunk), torch.split(total, self._chunk), strict=True)
 
 
 def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:

@@ -237,3 +237,40 @@ def test_shards_are_the_batch_in_order(samples: int) -> None:
     ids = np.arange(samples)
 
     assert np.concatenate(split_into_shards(ids, SHARD)).tolist() == ids.tolist()
+
+
+def test_the_gradients_take_no_memory_besides_the_sums() -> None:
+    only_worker, received = worker(), list[int]()
+
+    only_worker.step(
+        torch.randn(BATCH, 3, 5, 5),
+        0,
+        1,
+        lambda tensor: received.append(tensor.untyped_storage().data_ptr()),
+    )
+
+    storages = {
+        parameter.grad.untyped_storage().data_ptr()
+        for parameter in only_worker.net.parameters()
+        if parameter.grad is not None
+    }
+    assert storages == {received[-1]}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_gradients_of_other_types_keep_their_type(dtype: torch.dtype) -> None:
+    net = nn.Linear(4, 2).to(dtype)
+    exchange = ExactReducer(net, scalars=1, shards=1)
+    exchange.clear()
+    net(torch.ones(3, 4, dtype=dtype)).sum().backward()
+    expected = [parameter.grad for parameter in net.parameters()]
+
+    assert exchange.add_shard(3)
+    exchange.sum(3, [0], lambda flat: None)
+    exchange.adapt_ranges()
+
+    for parameter, gradient in zip(net.parameters(), expected, strict=True):
+        assert parameter.grad is not None
+        assert gradient is not None
+        assert parameter.grad.dtype == dtype
+        assert torch.equal(parameter.grad, gradient)
