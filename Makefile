@@ -25,10 +25,10 @@ up: .venv/.runtime  ## Build what is missing, start real Kubernetes, train throu
 down: .venv/.runtime  ## Destroy the stack and leave nothing on this machine
 	$(EVERSTEP) down
 
-test: test-unit test-twin test-e2e  ## Run all tests except test-elastic, test-chaos, test-examples, test-clouds and test-stacks
+test: test-unit test-twin test-e2e  ## Run all tests except test-elastic, test-chaos, test-examples, test-clouds, test-stacks and test-gpu
 
 test-unit: .venv/.development  ## Run the tests that need neither root nor network (about five minutes)
-	OMP_NUM_THREADS=1 .venv/bin/pytest -m "not twin and not e2e and not browser" --numprocesses=2 --dist=loadfile
+	OMP_NUM_THREADS=1 .venv/bin/pytest -m "not twin and not e2e and not browser and not gpu" --numprocesses=2 --dist=loadfile
 
 test-twin: built  ## Run the tests against real nodes, etcd and the real Pulumi engine
 	@$(MAKE) --no-print-directory --jobs=2 test-engine test-nodes  # both mostly wait
@@ -52,6 +52,10 @@ test-elastic: built  ## Run the trainer with real agents and etcd: crashes, drai
 
 test-browser: browser .venv/.development  ## Open the report's page in Chromium: layout, keyboard, colours, paper
 	.venv/bin/pytest -m browser
+
+test-gpu: .venv/.development  ## Run the tests that need one or more GPUs, measure ResNet-50 and EfficientNets; reports what it could not test
+	.venv/bin/python -m tests.gpu.run
+	.venv/bin/python -m benchmarks.gpu
 
 browser:
 	@command -v chromium >/dev/null || apt-get install --yes --no-install-recommends chromium
@@ -204,4 +208,4 @@ build/scan/.installed: .venv/.uv requirements/scan.txt
 	.venv/bin/uv pip install --quiet --python .venv --require-hashes --no-deps -r requirements/s3-server.txt
 	@touch $@
 
-.PHONY: help aws azure up down browser test test-browser test-unit test-twin test-engine test-nodes test-e2e test-path test-rollout test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-notebooks notebooks test-staging test-trackers trackers test-mutations wheels images built lint scan prose format catalog facts-age docs site lock clean
+.PHONY: help aws azure up down browser test test-browser test-gpu test-unit test-twin test-engine test-nodes test-e2e test-path test-rollout test-elastic test-chaos test-examples test-clouds test-stacks test-guides test-notebooks notebooks test-staging test-trackers trackers test-mutations wheels images built lint scan prose format catalog facts-age docs site lock clean

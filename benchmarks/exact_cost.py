@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    model = models.build(options.model, 10).to(memory_format=torch.channels_last)  # type: ignore[call-overload] # torch's
+    model = models.build(options.model, 10).to(memory_format=torch.channels_last)
     phases = measure(model, options.shards, options.steps + WARM_UP)
     phases["total"] = round(sum(phases.values()), 2)
     if options.json:

@@ -341,13 +341,18 @@ class Link:
             return None
         if self._device.type != "cuda":
             return ProcessGroupGloo(store, rank, size, timedelta(seconds=COLLECTIVE_SECONDS))
-        # Imported only here: torch without CUDA does not have it.
-        from torch._C._distributed_c10d import ProcessGroupNCCL
-
-        options = ProcessGroupNCCL.Options()
-        options._timeout = timedelta(seconds=COLLECTIVE_SECONDS)
-        return ProcessGroupNCCL(store, rank, size, options)
+        return nccl_backend(store, rank, size)
 
     def _connections(self) -> dict[int, str]:
         """Return the connections of this group, by descriptor."""
         return group_sockets(self._earlier_sockets, (self._address.host, self._address.port))
+
+
+def nccl_backend(store: Store, rank: int, size: int) -> Backend:
+    """Return torch's backend for GPUs, whose communicator is not built yet."""
+    # Imported only here: torch without CUDA does not have it.
+    from torch._C._distributed_c10d import ProcessGroupNCCL
+
+    options = ProcessGroupNCCL.Options()
+    options._timeout = timedelta(seconds=COLLECTIVE_SECONDS)
+    return ProcessGroupNCCL(store, rank, size, options)

@@ -11,7 +11,7 @@ from everstep import elastic
 from everstep.elastic.recovery import copying
 from everstep.elastic.recovery.copying import MAX_COMPUTED_SPANS
 from everstep.elastic.training.in_flight import InFlight
-from everstep.elastic.training.training_state import RunState, _bytes
+from everstep.elastic.training.training_state import RunState, _bytes, _sendable
 
 OPTIMIZERS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
     "SGD": lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
@@ -136,3 +136,11 @@ def test_the_bytes_of_a_tensor_do_not_depend_on_its_layout(
     assert _bytes(tensor_in_other_layout) == tensor.numpy().tobytes(), (
         "a digest of the result depends on it"
     )
+
+
+def test_a_tensor_on_another_device_is_sent_from_a_copy_on_the_device_of_the_group() -> None:
+    sendable = _sendable(torch.ones(()), torch.device("meta"))
+
+    assert sendable.device.type == "meta"
+    own = torch.ones(2)
+    assert _sendable(own, torch.device("cpu")).data_ptr() == own.data_ptr()

@@ -1,0 +1,25 @@
+"""The resident memory of a worker, and its summary."""
+
+from benchmarks.worker_memory import SHARES, lines, measure, parse, summarise
+
+
+def test_the_peak_of_a_process_is_at_least_its_memory_before_the_first_step() -> None:
+    options = parse(["--model", "resnet18", "--size", "32", "--global-batch", "16"])
+    for mode in options.modes:
+        for share in SHARES:
+            sample = measure(options, mode, share)
+
+            assert 0 < sample["started"] <= sample["peak"]
+
+
+def test_the_ratio_is_that_of_the_median_peaks() -> None:
+    small, large = (
+        [{"started": 1024, "peak": peak * 1024} for peak in peaks]
+        for peaks in ((90, 100, 900), (104, 105, 106))
+    )
+
+    report = summarise({("live", "1/8"): small, ("live", "8/8"): large})
+
+    assert report["live"]["peak 1/8"] == 100.0
+    assert report["live"]["ratio"] == 1.05
+    assert list(lines(report))[1].split() == ["live", "1.0", "100.0", "105.0", "1.050"]

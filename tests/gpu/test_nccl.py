@@ -1,0 +1,60 @@
+"""Groups of GPUs: communicators, sums, copies, and lost peers, with the real NCCL."""
+
+import pytest
+
+from tests.gpu.ranks import (
+    LOST,
+    Work,
+    add_ranks,
+    build_use_and_abort_twice,
+    lose_a_killed_peer,
+    lose_a_silent_peer,
+    running_ranks,
+    take_state_of_rank_0,
+)
+
+pytestmark = pytest.mark.gpu
+two_gpus = pytest.mark.gpu(count=2, purpose="NCCL between two GPUs")
+
+
+def test_a_communicator_is_built_by_another_thread_and_aborted_without_the_end_of_the_process() -> (
+    None
+):
+    with running_ranks(build_use_and_abort_twice, 1) as ranks:
+        for was_initialised, is_initialised, is_equal, still_aborts in ranks.results(1)[0]:
+            assert not was_initialised
+            assert is_initialised, "the first sum would build it on the training loop's thread"
+            assert is_equal
+            assert not still_aborts
+
+        assert ranks.exit_code(0) == 0, "torch's watchdog has ended the process"
+
+
+@two_gpus
+def test_sums_are_over_all_gpus_in_every_type_that_steps_use() -> None:
+    with running_ranks(add_ranks, 2) as ranks:
+        assert ranks.results(2) == {0: [3.0] * 8, 1: [3.0] * 8}
+
+
+@pytest.mark.gpu(count=2, purpose="copies of a state between GPUs in a batch")
+def test_a_batch_copies_tensors_of_all_types() -> None:
+    with running_ranks(take_state_of_rank_0, 2) as ranks:
+        results = ranks.results(2)
+
+    assert results[0] == results[1]
+    assert all(minimum == maximum > 0 for minimum, maximum in results[1])
+
+
+@pytest.mark.gpu(count=2, purpose="an aborted sum, and survivors of a lost peer with NCCL")
+@pytest.mark.parametrize("work", [lose_a_silent_peer, lose_a_killed_peer])
+def test_an_aborted_sum_is_a_lost_peer_and_the_survivor_continues(work: Work) -> None:
+    with running_ranks(work, 2) as ranks:
+        results = ranks.results(1)
+        assert results.keys() == {0}, results
+        first_sum, outcome, was_aborted, later_sum = results[0]
+        ranks.release()
+
+        assert (first_sum, later_sum) == (2.0, 1.0)
+        assert was_aborted
+        assert outcome == LOST, "the step would be applied to gradients without the peer's part"
+        assert ranks.exit_code(0) == 0, "torch's watchdog has ended the survivor"
