@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 TIMEOUT_SECONDS = 5.0
-TLS_OPTION = "protocol=https"  # of the launcher's --rdzv_conf
+TLS_OPTION = "protocol=https"  # part of --rdzv_conf
 LONG_FORM = 0x80
 VERSION_TAG, UTC_TIME_TAG = 0xA0, 0x17
 VALIDITY_INDEX = 3  # after serial number, algorithm and issuer

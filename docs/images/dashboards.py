@@ -116,7 +116,7 @@ def _pods(absent: threading.Event) -> Iterator[Sequence[Pod]]:
 
 @dataclass
 class Load:
-    """The load of a launcher's processes, as that of the simulated GPU.
+    """The load of a launcher's processes, which stands for the load of the simulated GPU.
 
     Attributes:
         session: process ID of the launcher.

@@ -138,7 +138,7 @@ STAGING_PLANNED_BYTES = Metric(
 STAGING_FILES = Metric(
     "everstep_staging_files",
     Kind.GAUGE,
-    "Files on the volume that are complete, those of earlier attempts included.",
+    "Files on the volume that are complete, including files of earlier attempts.",
 )
 STAGING_BYTES = Metric(
     "everstep_staging_bytes",

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
+from kubernetes import client
 
 from controller.etcd_certificate import expiry, not_after, tls_endpoint
 from controller.metrics import Metrics
@@ -132,7 +133,7 @@ def test_the_controller_exports_the_end_of_a_jobs_etcd_and_forgets_it_with_the_j
 ) -> None:
     reconciler = ReconcilerWithMetrics()
     metrics = reconciler.metrics
-    operator = Operator(reconciler, "ns", lambda: None)  # type: ignore[arg-type]
+    operator = Operator(reconciler, "ns", client.Configuration)  # type: ignore[arg-type]
     labels = {"namespace": "ns", "elasticjob": "training"}
     name = "everstep_etcd_certificate_expiry_timestamp_seconds"
 

@@ -65,7 +65,7 @@ def journals(folder: Path) -> str:
 
 
 def alternating_pods() -> Iterator[Sequence[Pod]]:
-    """Yield the pods of a job, one of which fails and returns, for ever."""
+    """Yield the pods of a job, one of which fails and returns, endlessly."""
     return itertools.cycle(([pod(0), pod(1), failed_pod(2)], [pod(0), pod(1), pod(2)]))
 
 

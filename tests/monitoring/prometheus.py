@@ -128,21 +128,21 @@ class Prometheus:
 
 @contextmanager
 def prometheus_server(
-    folder: Path, targets: Mapping[str, int | str], *rules: Path
+    folder: Path, targets: Mapping[str, int], *rules: Path
 ) -> Iterator[Prometheus]:
-    """Yield a server that scrapes targets and evaluates the rules, both every half second.
+    """Yield a server that scrapes ports of this machine and evaluates the rules, both every half second.
 
     Args:
         folder: folder for its data.
-        targets: ports of this machine, or hosts with ports, by the name of the scrape job.
+        targets: ports by the name of the scrape job.
         rules: files with further rules.
     """
     config = {
         "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
         "rule_files": [str(RULES), *map(str, rules)],
         "scrape_configs": [
-            {"job_name": name, "static_configs": [{"targets": [_address(target)]}]}
-            for name, target in targets.items()
+            {"job_name": name, "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+            for name, port in targets.items()
         ],
     }
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
@@ -166,10 +166,6 @@ def prometheus_server(
     finally:
         process.kill()
         process.wait()
-
-
-def _address(target: int | str) -> str:
-    return target if isinstance(target, str) else f"127.0.0.1:{target}"
 
 
 def _wait_until_ready(server: Prometheus, process: subprocess.Popen[bytes]) -> None:

@@ -1,8 +1,8 @@
 """Every query of the rules and dashboards, in a real Prometheus that scrapes real exporters.
 
 The workers belong to a launcher's run in which one worker was killed, the controller's registry has a real plan of
-a job, and the GPUs are the twin's. test_kubelet.py has the metrics of kubelets. The cost of past hours is written
-into the server's data before it starts.
+a job, and the GPUs are the twin's. No kubelet runs here: its two metrics are not covered. The cost of past hours is
+written into the server's data before it starts.
 """
 
 import re

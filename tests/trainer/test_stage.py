@@ -17,11 +17,14 @@ from everstep.progress import Silent
 from everstep.staging.content import Content
 from everstep.staging.entry import Entry
 from everstep.staging.sources.folder import FolderSource
+from everstep.staging.stage import Options
+from everstep.staging.stage import stage as copy
 from tests.everstep.staging.sources import servers
 from tests.processes import free_port
 from trainer import prepare
 from trainer import stage as staging
 from trainer.data.manifest import read_manifest
+from trainer.staging_metrics import StagingMetrics
 
 
 def photograph(shade: int) -> bytes:
@@ -156,12 +159,12 @@ def test_a_scrape_shows_the_progress_of_the_copy(
     source = PausedSource(folder)
     monkeypatch.setattr(staging, "open_source", lambda _: source)
     monkeypatch.setenv("EVERSTEP_METRICS_PORT", str(port))
-    copy = threading.Thread(target=staging.stage, args=("here", tmp_path / "volume", Silent()))
+    copying = threading.Thread(target=staging.stage, args=("here", tmp_path / "volume", Silent()))
 
-    copy.start()
+    copying.start()
     values = scrape_until(port, "files", 1)
     source.continue_copy.set()
-    copy.join()
+    copying.join()
 
     assert values == {
         "listed_files": 2,
@@ -181,9 +184,9 @@ def test_files_of_an_earlier_attempt_count_as_complete(tmp_path: Path) -> None:
     (folder / "first").write_bytes(b"x" * 1000)
     staging.stage(str(folder), tmp_path / "volume", Silent())
     (folder / "second").write_bytes(b"y" * 500)
-    metrics = staging.StagingMetrics()
+    metrics = StagingMetrics()
 
-    staging.copy(FolderSource(folder), tmp_path / "volume", staging.Options(), metrics)
+    copy(FolderSource(folder), tmp_path / "volume", Options(), metrics)
 
     read = metrics.registry.get_sample_value
     assert (read("everstep_staging_files"), read("everstep_staging_bytes")) == (2, 1500)
