@@ -55,8 +55,8 @@ BLOBFUSE_OPTIONS = (
     "--log-level=LOG_WARNING",
 )
 NFS_OPTIONS = ("nolock", "nconnect=4", f"actimeo={STALE_SECONDS}")
-"""Azure has no lock manager. Without `actimeo` a node would not see a committed checkpoint of another node for up to 60 s,
-the default of `acdirmax`. Source: nfs(5), "Data and metadata coherence", 2026-11-25."""
+"""Azure has no lock manager. Without `actimeo` a node would not see a committed checkpoint of another node for up to
+60 s, the default of `acdirmax`. Source: nfs(5), "Data and metadata coherence", 2026-11-25."""
 
 
 @dataclass(frozen=True, kw_only=True)
