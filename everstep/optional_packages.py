@@ -41,6 +41,6 @@ class OptionalPackages:
 BOTO3 = OptionalPackages("aws", "--no-deps boto3 botocore jmespath s3transfer")
 """Installed without their dependencies, which conflict with dependencies of the Kubernetes client."""
 
-AZURE_SDK = OptionalPackages("azure", "'everstep[azure]'")
+AZURE_SDK = OptionalPackages("azure", "'everstep[local,azure]'")
 AZURE_BLOB = OptionalPackages("azure", "azure-storage-blob azure-identity")
 TORCH = OptionalPackages("development", "'everstep[trainer]'")

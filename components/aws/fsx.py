@@ -198,9 +198,7 @@ class Fsx(Component):
             kms_key_id=self._key_arn()
             if persistent
             else None,  # SCRATCH_2 supports only the key of FSx
-            automatic_backup_retention_days=config.backup_days if persistent else None,
-            copy_tags_to_backups=True if persistent and config.backup_days else None,
-            skip_final_backup=not (persistent and protect),
+            skip_final_backup=True,  # FSx makes no backups of a file system that is linked to S3
             tags={"Name": self._args.cluster},
             opts=self.child(depends_on=rules, protect=protect, timeout=CREATE_TIMEOUT),
         )

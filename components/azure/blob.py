@@ -32,7 +32,11 @@ AUDIENCE = "api://AzureADTokenExchange"
 MAX_RULE_PREFIX_LENGTH = 30  # limit of Azure Storage for rules of an account
 
 STALE_SECONDS = 5  # time for which a worker may not see new files of another worker
-FILE_CACHE_SECONDS = 120  # safe, because a file under its final name never changes
+FILE_CACHE_SECONDS = 120
+"""Time for which a node may read its copy of a file. Checkpoints and data sets, almost all of the bytes, do not change
+under their final name, and a restored checkpoint is checked by its digests. Journals and the sample ledger grow: a node
+reads the files of other nodes up to this time late, which only delays a report."""
+
 CACHE_MIB = 16384  # node disk space for each pod with a mount
 
 BLOBFUSE_OPTIONS = (
@@ -50,7 +54,9 @@ BLOBFUSE_OPTIONS = (
     "--cancel-list-on-mount-seconds=10",  # listing at each mount is billed
     "--log-level=LOG_WARNING",
 )
-NFS_OPTIONS = ("nolock", "nconnect=4")  # Azure has no lock manager
+NFS_OPTIONS = ("nolock", "nconnect=4", f"actimeo={STALE_SECONDS}")
+"""Azure has no lock manager. Without `actimeo` a node would not see a committed checkpoint of another node for up to
+60 s, the default of `acdirmax`. Source: nfs(5), "Data and metadata coherence", 2026-11-25."""
 
 
 @dataclass(frozen=True, kw_only=True)

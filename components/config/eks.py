@@ -486,7 +486,7 @@ class FsxConfig(Section):
         default=0,
         ge=0,
         le=90,
-        description="PERSISTENT_2: retention of backups in days; 0: no backups.",
+        description="Must be 0: FSx makes no backups of a file system that is linked to S3.",
     )
     existing: FsxFileSystemConfig | None = Field(
         default=None, description="Existing file system; absent: a new one is created."

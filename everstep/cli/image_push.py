@@ -4,6 +4,7 @@ A tag is the version and a key of the image's sources and base: the same sources
 push that was interrupted continues with the images that the registry lacks, and immutable tags are never written twice.
 """
 
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from everstep.catalog import names
 from everstep.catalog.image_reference import parse
-from everstep.cli.image_builders import PLATFORM, ImageBuilder
+from everstep.cli.image_builders import BUILDERS, PLATFORM, ImageBuilder
 from everstep.cli.images import RECIPES, write_context
 from everstep.cli.registry_logins import find_login
 from everstep.errors import EverstepError
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 PUBLISHED_IMAGES = names.IMAGES
 """Images that clusters pull; etcd itself is published by its project."""
+
+ACR_USER = "00000000-0000-0000-0000-000000000000"
+"""User name of a login to ACR by token. Source: Azure Container Registry, "Authenticate with a container registry"."""
 
 
 @dataclass(frozen=True)
@@ -238,17 +242,30 @@ def fix_of(error: "RegistryError", host: str) -> str:
     return "Run the same command again later: images that were pushed are kept."
 
 
-def login_command(host: str) -> str:
-    """Return the command that logs in to a registry."""
+def login_command(host: str, program: str = "") -> str:
+    """Return the command that logs in to a registry.
+
+    Args:
+        host: host of the registry.
+        program: docker, podman or buildah; by default the first of them that is installed, or docker.
+    """
+    installed = (builder.program for builder in BUILDERS if shutil.which(builder.program))
+    program = program or next(installed, "docker")
     region = host.removesuffix(".amazonaws.com").rpartition(".")[2]
     if ".dkr.ecr." in host:
         return (
             f"aws ecr get-login-password --region {region} | "
-            f"docker login --username AWS --password-stdin {host}"
+            f"{program} login --username AWS --password-stdin {host}"
         )
-    if host.endswith(".azurecr.io"):
-        return f"az acr login --name {host.removesuffix('.azurecr.io')}"
-    return f"docker login {host}"
+    if not host.endswith(".azurecr.io"):
+        return f"{program} login {host}"
+    login = f"az acr login --name {host.removesuffix('.azurecr.io')}"
+    if program == "docker":
+        return login
+    return (
+        f"{login} --expose-token --query accessToken --output tsv | "
+        f"{program} login --username {ACR_USER} --password-stdin {host}"
+    )
 
 
 def _connect(host: str) -> "Registry":

@@ -13,7 +13,7 @@ from everstep.resources import data_path
 from everstep.spelling import unknown_name
 
 EXTRAS = {"aks": "azure", "eks": "aws"}
-"""Extra of the distribution that a stack needs, by the first word of the stack's name."""
+"""Extra of the distribution that a stack needs in addition to `local`, by the first word of the stack's name."""
 
 GITIGNORE = "__pycache__/\n.venv/\n"
 
@@ -96,7 +96,7 @@ def next_steps(folder: Path, stacks: Sequence[str]) -> str:
             ]
         else:
             lines += [
-                f"pip install 'everstep[{extra}]'",
+                f"pip install 'everstep[local,{extra}]'",
                 f"everstep preview --stack {stack} --twin    # on this machine, without an account",
                 "# in your account: `everstep up` and `pulumi up` use the same backend and the same stack",
                 "pulumi login URL",

@@ -61,7 +61,7 @@ AZURE: dict[str, frozenset[str]] = {
     "aks nodepool snapshot create": frozenset(),
     "vmss simulate-eviction": frozenset({"--resource-group", "--name", "--instance-id"}),
     "vm list-usage": frozenset({"--location", "--query"}),
-    "acr login": frozenset({"--name"}),
+    "acr login": frozenset({"--name", "--expose-token", "--query", "--output"}),
     "group delete": frozenset({"--name"}),
     "role assignment list": frozenset({"--all", "--query"}),
 }

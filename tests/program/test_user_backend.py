@@ -23,7 +23,7 @@ def fail(machine: UserMachine, command: str) -> str:
 
 
 def configure(machine: UserMachine) -> None:
-    """Give the stack a registry, which a phase creates without machines."""
+    """Configure a registry for the stack, which a phase creates without machines."""
     file = machine.project / f"stacks/Pulumi.{STACK}.yaml"
     content = yaml.safe_load(file.read_text())
     content["config"]["everstep:registry"] = {"kind": "ecr", "name": "everstep-dev"}
@@ -57,9 +57,9 @@ def test_up_and_down_act_on_the_stack_of_the_users_backend(tmp_path: Path, choic
 
         machine.shell.run(f"everstep down --stack {STACK} --yes", SECONDS)
         assert resource_types(machine) == []
-        again = fail(machine, f"everstep down --stack {STACK} --yes")
-        assert f"stack {STACK} has no resources in the backend file://" in again
-        assert "nothing is left" not in again
+        second_result = fail(machine, f"everstep down --stack {STACK} --yes")
+        assert f"stack {STACK} has no resources in the backend file://" in second_result
+        assert "nothing is left" not in second_result
 
 
 def choose_backend(machine: UserMachine, choice: str, backend: Path) -> None:

@@ -105,7 +105,7 @@ def _write_token_program(path: Path, kubeconfig: Path) -> None:
 def real_clouds(clouds: Sequence[str]) -> tuple[Path, dict[str, str]]:
     """Return the official engine and its environment variables for real clouds.
 
-    Home, login and backend are those of the user's own Pulumi.
+    Home, login and backend belong to the user's own Pulumi.
 
     Raises:
         EverstepError: a requirement is missing; the error lists all missing requirements.
@@ -155,7 +155,7 @@ def install_command(cloud: Cloud) -> str:
     """Return the command that installs the cloud's SDK, in a clone or for installed wheels."""
     if in_clone():
         return f"`make {cloud.extra}`"
-    return f"`pip install 'everstep[{cloud.extra}]'`"
+    return f"`pip install 'everstep[local,{cloud.extra}]'`"
 
 
 def _missing_sdk(cloud: Cloud) -> list[str]:

@@ -42,14 +42,14 @@ def test_a_scratch_file_system_sets_no_option_of_a_persistent_one() -> None:
     }
 
 
-def test_a_persistent_file_system_has_a_key_a_throughput_and_a_final_backup() -> None:
+def test_a_persistent_file_system_has_a_key_and_a_throughput_and_requests_no_backup() -> None:
     actual = system(full_stack())
 
     assert actual["perUnitStorageThroughput"] == 125
     assert str(actual["kmsKeyId"]).endswith("eks-storage-key")
-    assert actual["automaticBackupRetentionDays"] == 0
-    assert actual["skipFinalBackup"] is False, (
-        "the data of production would be deleted without a backup"
+    assert not set(actual) & {"automaticBackupRetentionDays", "copyTagsToBackups"}
+    assert actual["skipFinalBackup"] is True, (
+        "FSx refuses a backup of a file system that is linked to S3, so its deletion would fail"
     )
     assert full_stack()["eks-storage-key"].inputs["enableKeyRotation"] is True
 

@@ -181,7 +181,9 @@ def test_the_volume_is_mounted_with_a_token() -> None:
 
 
 def test_over_nfs_the_volume_is_mounted_without_a_token() -> None:
-    csi = nfs()["shared-volume"].inputs["spec"]["csi"]
+    spec = nfs()["shared-volume"].inputs["spec"]
+    csi = spec["csi"]
+    assert "actimeo=5" in spec["mountOptions"], "a node must see a checkpoint of another node soon"
 
     assert csi["volumeAttributes"]["protocol"] == "nfs"
     assert "clientID" not in csi["volumeAttributes"]

@@ -57,4 +57,5 @@ def test_a_stack_of_a_cloud_needs_a_backend_before_it_is_brought_up(
     steps = next_steps(tmp_path, [stack]).splitlines()
 
     assert steps.index("pulumi login URL") < steps.index(f"everstep up --stack {stack}")
+    assert any(step.startswith("pip install 'everstep[local,a") for step in steps)
     assert f"pulumi stack init {stack} --secrets-provider PROVIDER" in steps

@@ -1,5 +1,7 @@
 """`everstep images`: user errors end with a fix, before anything is built."""
 
+from pathlib import Path
+
 import pytest
 from cloudtwin.facade import RegistryError
 from typer.testing import CliRunner
@@ -52,16 +54,30 @@ def test_bases_are_given_by_image() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("host", "command"),
-    [
-        (ECR, f"aws ecr get-login-password --region eu-west-1 | docker login --username AWS --password-stdin {ECR}"),
-        ("everstepprod.azurecr.io", "az acr login --name everstepprod"),
-        ("ghcr.io", "docker login ghcr.io"),
-    ],
-)  # fmt: skip
-def test_the_login_of_each_registry_is_named(host: str, command: str) -> None:
-    assert login_command(host) == command
+@pytest.mark.parametrize("program", ["docker", "podman", "buildah"])
+def test_the_login_of_each_registry_is_named_for_each_program(program: str) -> None:
+    password = "aws ecr get-login-password --region eu-west-1"
+    token = "az acr login --name everstepprod"
+    stdin = f"{program} login --username 00000000-0000-0000-0000-000000000000 --password-stdin"
+    query = "--expose-token --query accessToken --output tsv"
+
+    assert login_command(ECR, program) == (
+        f"{password} | {program} login --username AWS --password-stdin {ECR}"
+    )
+    assert login_command("ghcr.io", program) == f"{program} login ghcr.io"
+    assert login_command("everstepprod.azurecr.io", program) == (
+        token if program == "docker" else f"{token} {query} | {stdin} everstepprod.azurecr.io"
+    )
+
+
+def test_a_login_is_for_the_program_that_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert login_command("ghcr.io") == "docker login ghcr.io"
+
+    (tmp_path / "buildah").touch(mode=0o755)
+    assert login_command("ghcr.io") == "buildah login ghcr.io"
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_with_all_prerequisites_the_users_pulumi_runs_with_the_users_backend(
     program, variables = plugins.real_clouds(["azure-native"])
 
     assert str(program) == shutil.which("pulumi")
-    assert variables.keys() == {"PATH"}, "home, backend and login are those of the user's Pulumi"
+    assert variables.keys() == {"PATH"}, "home, backend and login belong to the user's Pulumi"
     assert variables["PATH"].split(os.pathsep)[0] == os.path.dirname(sys.executable)  # noqa: PTH120 - compares the unresolved path
 
 
