@@ -22,7 +22,7 @@ from everstep.elastic.transport.exact_reducer import ExactReducer
 from trainer import models
 
 SAMPLES = 64  # in a shard
-DEVIATION = 1e-3  # of a gradient
+DEVIATION = 1e-3  # standard deviation of the gradients
 WARM_UP = 2  # steps
 
 

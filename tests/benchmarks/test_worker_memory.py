@@ -12,7 +12,7 @@ def test_the_peak_of_a_process_is_at_least_its_memory_before_the_first_step() ->
             assert 0 < sample["started"] <= sample["peak"]
 
 
-def test_the_ratio_is_that_of_the_median_peaks() -> None:
+def test_the_ratio_divides_the_median_peaks() -> None:
     small, large = (
         [{"started": 1024, "peak": peak * 1024} for peak in peaks]
         for peaks in ((90, 100, 900), (104, 105, 106))

@@ -19,7 +19,7 @@ from everstep.elastic.transport.link import GroupAddress, Link, nccl_backend
 from tests.everstep.elastic.transport.links import WAIT_SECONDS, group_store
 
 ERROR_HANDLING = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
-NUMBERS = 1 << 20  # of a sum: more than one message of NCCL
+NUMBERS = 1 << 20  # tensor size: more than one message of NCCL
 FINISHED, LOST = "finished", "lost"
 
 Work = Callable[["Rank"], Any]
@@ -103,15 +103,15 @@ class Ranks:
 
     def results(self, count: int) -> dict[int, Any]:
         """Return the results of the first `count` workers that have one, by rank."""
-        found: dict[int, Any] = {}
+        results: dict[int, Any] = {}
         for _ in range(count):
             try:
                 number, result = self._results.get(timeout=WAIT_SECONDS)
             except queue.Empty:
                 codes = [process.exitcode for process in self._processes]
                 raise AssertionError(f"no result in {WAIT_SECONDS} s; exit codes {codes}") from None
-            found[number] = result
-        return found
+            results[number] = result
+        return results
 
     def release(self) -> None:
         """Let the workers end that wait for others' results."""

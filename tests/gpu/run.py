@@ -22,7 +22,7 @@ class Record:
 
     Attributes:
         passed: number of tests that passed.
-        failed: number of tests that failed, also in their set-up.
+        failed: number of tests that failed, including their set-up.
         reasons: reasons of tests that did not run, each once.
     """
 

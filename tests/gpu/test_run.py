@@ -67,7 +67,7 @@ def test_enough_gpus_are_no_reason_to_skip() -> None:
 @pytest.mark.parametrize(
     ("outcomes", "code"), [([], 1), (["skipped"], 1), (["passed"], 0), (["passed", "failed"], 1)]
 )
-def test_a_run_in_which_no_test_passed_or_one_failed_is_no_success(
+def test_a_run_in_which_no_test_passed_or_one_failed_exits_with_1(
     outcomes: Sequence[str], code: int
 ) -> None:
     record = Record()

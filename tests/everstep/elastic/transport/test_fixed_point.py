@@ -64,15 +64,15 @@ def test_chunks_do_not_change_the_result(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
 ) -> None:
     numbers = torch.randn(100, generator=torch.Generator().manual_seed(0)).to(dtype)
-    whole, parts = (torch.ones(100, dtype=torch.int32) for _ in range(2))
-    magnitude = FixedPoint(PROCESSOR).add(numbers, whole, SCALE, is_first=False)
+    unsplit, parts = (torch.ones(100, dtype=torch.int32) for _ in range(2))
+    magnitude = FixedPoint(PROCESSOR).add(numbers, unsplit, SCALE, is_first=False)
     monkeypatch.setattr(fixed_point, "CHUNK_NUMBERS", 7)
     converter = FixedPoint(PROCESSOR)
 
     assert converter.add(numbers, parts, SCALE, is_first=False) == magnitude
-    assert torch.equal(parts, whole)
+    assert torch.equal(parts, unsplit)
     restored = [torch.empty(100, dtype=dtype) for _ in range(2)]
-    bounds = [FixedPoint(PROCESSOR).restore(whole, restored[0], 0.5)]
+    bounds = [FixedPoint(PROCESSOR).restore(unsplit, restored[0], 0.5)]
     bounds.append(converter.restore(parts, restored[1], 0.5))
     assert torch.equal(*restored)
     assert torch.equal(*bounds)
