@@ -100,20 +100,20 @@ def fill_in(file: Path, project: CloudProject, cloud: str) -> int:
 
     The other entries are removed: `pulumi up` will create those resources.
     """
-    known = {resource.get("id") for resource in project.resources().values()}
+    recorded_ids = {resource.get("id") for resource in project.resources().values()}
     ids = {
         (str(resource["token"]), str(resource["urn"]).rpartition("::")[2]): resource["id"]
         for resource in resources_of_program(project, cloud)
-        if resource["id"] not in known
+        if resource["id"] not in recorded_ids
     }
     content = json.loads(file.read_text())
-    found = [
+    existing_entries = [
         {**entry, "id": ids[entry["type"], entry["name"]]}
         for entry in content["resources"]
         if (entry["type"], entry["name"]) in ids
     ]
-    file.write_text(json.dumps({**content, "resources": found}))
-    return len(found)
+    file.write_text(json.dumps({**content, "resources": existing_entries}))
+    return len(existing_entries)
 
 
 def recover(project: CloudProject, cloud: str) -> int:
