@@ -17,8 +17,8 @@ class Resource:
         urn: URN of the program's resource.
         inputs: inputs of the last creation or update, secrets in plain text.
         outputs: outputs that the provider returns.
-        acknowledged: True once the engine has received the id. The next creation of the same URN
-            adopts an unacknowledged resource, as a client token does in a real cloud.
+        acknowledged: True once the engine has received the id. The next creation of the same URN by the same
+            process adopts an unacknowledged resource, as a client token does in a real cloud.
         ready: True once the creation has finished. Preconditions ignore resources that are not
             ready: no node becomes Ready through an add-on that is starting.
         created_at: seconds since the epoch.

@@ -53,6 +53,7 @@ class Operations:
         self._store = SchemaStore(cloud.name, cloud.types.keys())
         self._schemas: dict[str, ResourceSchema] = {}
         self._writes = ExclusiveWrites()
+        self._client_tokens: set[tuple[str, str]] = set()  # of creations by this process
 
     # -- types
 
@@ -113,12 +114,23 @@ class Operations:
         resource = self.account.read().find((kind.token,), identity)
         if resource is None:
             return None
+        resource = self._finish(kind, resource, timeouts)
         inputs = self._effects.current_inputs(kind, resource)
         changed_inputs = {
             key: value for key, value in inputs.items() if resource.inputs.get(key) != value
         }
         outputs = complete(self.schema(kind.token), {**resource.outputs, **changed_inputs})
         return replace(resource, outputs=outputs), inputs
+
+    def _finish(self, kind: ResourceType, resource: Resource, timeouts: Timeouts) -> Resource:
+        """Complete a resource whose creator was killed: a service finishes what it has accepted."""
+        created_here = (resource.token, resource.id) in self._client_tokens
+        if resource.ready or resource.acknowledged or created_here:
+            return resource
+        resource = self._complete(kind, resource, None, timeouts)
+        with self.account.transaction() as transaction:
+            transaction.acknowledge(resource)
+        return resource
 
     def invoke(self, token: str, arguments: Object) -> Object:
         """Run one of the provider's functions.
@@ -215,7 +227,7 @@ class Operations:
 
     def _add(self, kind: ResourceType, key: ResourceKey, inputs: Inputs) -> Resource:
         with self.account.transaction() as transaction:
-            existing = _find_unacknowledged(transaction.inventory.all(kind.token), key)
+            existing = self._find_unacknowledged(transaction.inventory.all(kind.token), key)
             request = self._request(inputs, transaction)
             if existing and not compare(kind, key.name, existing.inputs, inputs, []).replaces:
                 request = replace(request, id=existing.id)
@@ -226,7 +238,27 @@ class Operations:
             self._require_parent(kind, request, identity)
             request = replace(request, id=identity)
             evaluation.require(kind, request)
+            self._client_tokens.add((kind.token, identity))
             return self._put(transaction, kind, request, key)
+
+    def _find_unacknowledged(
+        self, resources: Iterator[Resource], key: ResourceKey
+    ) -> Resource | None:
+        """Return the resource of an earlier creation by this process whose response never reached the engine.
+
+        A process repeats its request with the same client token. Another process, such as the one after a kill, has
+        another token, as with the official providers: the service refuses the name, or creates a second resource.
+        """
+        return next(
+            (
+                resource
+                for resource in resources
+                if resource.urn == key.urn
+                and not resource.acknowledged
+                and (resource.token, resource.id) in self._client_tokens
+            ),
+            None,
+        )
 
     def _put(
         self,
@@ -362,15 +394,6 @@ class Operations:
     def _wait_latency(self, token: str, timeouts: Timeouts) -> None:
         if seconds := self._faults.seconds(token):
             timeouts.pause(seconds)
-
-
-def _find_unacknowledged(resources: Iterator[Resource], key: ResourceKey) -> Resource | None:
-    """Return the resource of an earlier creation whose response never reached the engine."""
-    urn = key.urn
-    return next(
-        (resource for resource in resources if resource.urn == urn and not resource.acknowledged),
-        None,
-    )
 
 
 def _redact(mistake: Mistake, values: list[str]) -> Mistake:

@@ -2,17 +2,21 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from cloudtwin.providers.aws import CLOUD
 from cloudtwin.providers.aws.common import OBJECT
 from cloudtwin.providers.aws.eks_rules import CLUSTER
 from cloudtwin.providers.aws.network import GROUP, INGRESS, SUBNET, VPC
 from cloudtwin.providers.aws.s3 import BUCKET
 from cloudtwin.providers.errors import CloudError, IncompleteError
+from cloudtwin.providers.machines import Offline
 from cloudtwin.providers.model import ProviderConfig
 from cloudtwin.providers.protocol.values import UNKNOWN, Object, Secret, Unknown
 
-from twin.tests.providers.offline import Provider, request
+from twin.tests.providers.offline import CONFIG, Provider, request
 
 BLOCK = "10.0.0.0/16"
 ROLE = "aws:iam/role:Role"
@@ -162,6 +166,39 @@ def test_a_creation_with_a_lost_response_is_adopted_and_not_repeated(provider: P
     assert provider.make(VPC, "v", cidrBlock=BLOCK) == vpc.id
     assert len(list(provider.account.read().all(VPC))) == 1
     assert provider.make(VPC, "v", cidrBlock=BLOCK) != vpc.id, "a replacement is a new one"
+
+
+def test_a_later_process_does_not_adopt_what_an_earlier_one_created(
+    provider: Provider, tmp_path: Path
+) -> None:
+    faults(provider, {"kind": "lost", "type": VPC}, {"kind": "lost", "type": BUCKET})
+    with pytest.raises(CloudError, match="RequestTimeout"):
+        provider.make(VPC, "v", cidrBlock=BLOCK)
+    with pytest.raises(CloudError, match="RequestTimeout"):
+        provider.make(BUCKET, "b", bucket="mine")
+    (vpc,) = provider.account.read().all(VPC)
+
+    later = Provider(CLOUD, tmp_path, Offline(), CONFIG)
+
+    assert later.make(VPC, "v", cidrBlock=BLOCK) != vpc.id, "its client token is another one"
+    with pytest.raises(CloudError, match="exists already"):
+        later.make(BUCKET, "b", bucket="mine")
+
+
+def test_a_service_finishes_what_a_killed_process_had_requested(
+    provider: Provider, tmp_path: Path
+) -> None:
+    vpc = provider.make(VPC, "v", cidrBlock=BLOCK)
+    with provider.account.transaction() as transaction:  # as a kill before the answer leaves it
+        (resource,) = transaction.inventory.all(VPC)
+        transaction.put(replace(resource, ready=False, acknowledged=False))
+    later = Provider(CLOUD, tmp_path, Offline(), CONFIG)
+    with pytest.raises(CloudError, match="does not exist"):
+        later.make(SUBNET, "s", vpcId=vpc, cidrBlock="10.0.0.0/24")
+
+    assert later.read(request(VPC, "v"), vpc)
+
+    assert later.make(SUBNET, "s", vpcId=vpc, cidrBlock="10.0.0.0/24"), "an import completes it"
 
 
 def test_a_throttled_operation_is_retried_a_limited_number_of_times(provider: Provider) -> None:

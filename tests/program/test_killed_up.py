@@ -1,0 +1,154 @@
+"""An update of a cloud stack is killed at a random moment and resumed by the commands of docs/operations.md.
+
+The engine is real. The account has no machines, so the program leaves out the objects of Kubernetes.
+"""
+
+import json
+import os
+import random
+import re
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.program.conftest import ROOT
+from twin.tests.providers.conftest import CloudProject, plugins, project, pulumi_program
+
+__all__ = ["plugins", "project", "pulumi_program"]
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(1200)]
+
+PAGE = ROOT / "docs/operations.md"
+HEADING = "## An update that was killed"
+PROGRAM = """
+import sys
+sys.path.insert(0, {root!r})
+from components import environment
+from components.aws.environment import EksEnvironment
+from components.azure.environment import AksEnvironment
+from components.config import from_mapping
+
+for kind in (EksEnvironment, AksEnvironment):
+    for part in ("autoscaler", "metrics", "priorities", "scraping"):  # objects of Kubernetes
+        if hasattr(kind, f"_declare_{{part}}"):
+            setattr(kind, f"_declare_{{part}}", lambda self: None)
+environment.declare(from_mapping(json.loads({config!r})), "test")
+"""
+CLOUDS = {"eks": "aws", "aks": "azure-native"}
+WAIT_SECONDS, POLL_SECONDS = 200, 0.02
+LATENCY_SECONDS = 0.3
+"""Time between the creation of a resource and the answer of its service: a kill hits it."""
+
+KILLS, MAX_RESOURCES = 2, 12
+"""Kills of a stack, and the most resources that an update creates before one."""
+
+
+def recovery_commands() -> list[str]:
+    """Return the commands of the page, without the name of the stack."""
+    section = PAGE.read_text().partition(f"{HEADING}\n")[2].partition("\n## ")[0]
+    commands = re.findall(r"^    pulumi ((?:stack )?\w+) --stack STACK(.*)$", section, re.MULTILINE)
+    return [f"{verb}{options}".partition("  #")[0].strip() for verb, options in commands]
+
+
+def declare(project: CloudProject, stack: str) -> None:
+    """Write a program that declares the cloud's part of one of the repository's stacks."""
+    config = yaml.safe_load((ROOT / f"stacks/Pulumi.{stack}.yaml").read_text())["config"]
+    values = {key.replace("everstep:", ""): value for key, value in config.items()}
+    project.program(PROGRAM.format(root=str(ROOT), config=json.dumps(values)))
+
+
+def resources_of_program(project: CloudProject, cloud: str) -> list[dict[str, Any]]:
+    """Return the account's resources that the program declares, without those that a service adds."""
+    return [
+        dict(resource)
+        for resource in project.account(cloud)
+        if "::probe::" in str(resource.get("urn")) and not resource.get("owner")
+    ]
+
+
+def kill_update(project: CloudProject, cloud: str, resources: int) -> None:
+    """Run `pulumi up` and kill it with all its plugins once it has created more resources."""
+    expected = len(resources_of_program(project, cloud)) + resources
+    process = project.start("up", "--yes", "--skip-preview")
+    deadline = time.monotonic() + WAIT_SECONDS
+    while len(resources_of_program(project, cloud)) < expected:
+        assert process.poll() is None, f"it ended early:\n{process.communicate()[0]}"
+        assert time.monotonic() < deadline, "it creates nothing"
+        time.sleep(POLL_SECONDS)
+    for pid in [*descendants(process.pid), process.pid]:
+        os.kill(pid, signal.SIGKILL)
+    process.communicate(timeout=WAIT_SECONDS)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes that a process and its children have started."""
+    children = [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+    return [process for child in children for process in (*descendants(child), child)]
+
+
+def fill_in(file: Path, project: CloudProject, cloud: str) -> int:
+    """Write the IDs of the resources that exist into the import file, and return their number.
+
+    The other entries are removed: `pulumi up` will create those resources.
+    """
+    recorded_ids = {resource.get("id") for resource in project.resources().values()}
+    ids = {
+        (str(resource["token"]), str(resource["urn"]).rpartition("::")[2]): resource["id"]
+        for resource in resources_of_program(project, cloud)
+        if resource["id"] not in recorded_ids
+    }
+    content = json.loads(file.read_text())
+    existing_entries = [
+        {**entry, "id": ids[entry["type"], entry["name"]]}
+        for entry in content["resources"]
+        if (entry["type"], entry["name"]) in ids
+    ]
+    file.write_text(json.dumps({**content, "resources": existing_entries}))
+    return len(existing_entries)
+
+
+def recover(project: CloudProject, cloud: str) -> int:
+    """Run the commands of the page before the last `up`; return the number of imported resources."""
+    *preparation, last = recovery_commands()
+    assert last == "up"
+    imported, file = 0, project.folder / "import.json"
+    for command in preparation:
+        verb, *options = command.split()
+        if verb == "import":
+            imported = fill_in(file, project, cloud)
+        if verb == "import" and not imported:
+            continue
+        confirmation = ["--yes"] if verb in {"cancel", "import", "refresh"} else []
+        project.pulumi(verb, *options, *confirmation)
+    return imported
+
+
+@pytest.mark.parametrize(("stack", "seed"), [("eks-dev", 1), ("aks-prod", 4)])
+def test_a_killed_update_is_resumed_and_the_account_has_every_resource_once(
+    project: CloudProject, stack: str, seed: int
+) -> None:
+    cloud, randomness, imported = CLOUDS[stack.partition("-")[0]], random.Random(seed), 0
+    declare(project, stack)
+    project.faults(latency={"*": LATENCY_SECONDS})
+    for _ in range(KILLS):
+        kill_update(project, cloud, randomness.randint(1, MAX_RESOURCES))
+        imported += recover(project, cloud)
+
+    project.up()
+
+    assert imported, "a kill left resources that the state lacks"
+    created = resources_of_program(project, cloud)
+    counts = Counter(str(resource["urn"]) for resource in created)
+    assert {urn: count for urn, count in counts.items() if count > 1} == {}
+    in_state = {resource.get("id") for resource in project.resources().values()}
+    assert {resource["id"] for resource in created} <= in_state, "nothing is forgotten"
+    assert "pending_operations" not in json.loads(project.pulumi("stack", "export"))["deployment"]
