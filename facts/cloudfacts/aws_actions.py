@@ -9,6 +9,77 @@ from collections.abc import Collection, Mapping
 ALWAYS = ("sts:GetCallerIdentity", "eks:DescribeAddonVersions", "ec2:DescribeAccountAttributes")
 """Actions of the provider itself and of its functions."""
 
+PUSH = (
+    "ecr:BatchCheckLayerAvailability",
+    "ecr:BatchGetImage",
+    "ecr:CompleteLayerUpload",
+    "ecr:GetAuthorizationToken",
+    "ecr:GetDownloadUrlForLayer",
+    "ecr:InitiateLayerUpload",
+    "ecr:PutImage",
+    "ecr:UploadLayerPart",
+)
+"""Actions of a push. Source: ECR User Guide, "IAM permissions for pushing an image", 2026-11-25; the two that read an
+image are for its digest, and for layers that the next build reuses."""
+
+STATE_KEY = ("kms:Decrypt", "kms:Encrypt")
+"""Actions on the KMS key of the stack's secrets. Source: gocloud.dev/secrets/awskms, which Pulumi uses."""
+
+STATE = ("s3:DeleteObject", "s3:GetObject", "s3:ListBucket", "s3:PutObject")
+"""Actions on the bucket of the state. Source: Pulumi, "State and backends", AWS S3, 2026-11-25."""
+
+DOCTOR = (
+    "ec2:DescribeAvailabilityZones",
+    "ec2:DescribeInstanceTypeOfferings",
+    "ecr:DescribeImages",
+    "eks:DescribeAddonVersions",
+    "eks:DescribeCluster",
+    "iam:GetRole",
+    "iam:SimulatePrincipalPolicy",
+    "kms:DescribeKey",
+    "logs:DescribeLogGroups",
+    "servicequotas:GetAWSDefaultServiceQuota",
+    "servicequotas:GetServiceQuota",
+    "sts:GetCallerIdentity",
+)
+"""Actions of `everstep doctor`; without one, it reports the check that needs it as not made."""
+
+TASKS: Mapping[str, tuple[str, ...]] = {
+    "`everstep images push`, on the stack's repositories": PUSH,
+    "the state, on its bucket": STATE,
+    "the stack's secrets, on their key": STATE_KEY,
+    "`everstep doctor`": DOCTOR,
+    "`everstep cost` with live prices": ("ec2:DescribeSpotPriceHistory",),
+}
+"""Task besides the resources of a stack -> actions."""
+
+UNSCOPED = frozenset(
+    {
+        "autoscaling:DescribeTags",
+        "ec2:DescribeAccountAttributes",
+        "ec2:DescribeAddresses",
+        "ec2:DescribeInternetGateways",
+        "ec2:DescribeLaunchTemplateVersions",
+        "ec2:DescribeLaunchTemplates",
+        "ec2:DescribeNatGateways",
+        "ec2:DescribeNetworkAcls",
+        "ec2:DescribeNetworkInterfaces",
+        "ec2:DescribePlacementGroups",
+        "ec2:DescribePrefixLists",
+        "ec2:DescribeRouteTables",
+        "ec2:DescribeSecurityGroups",
+        "ec2:DescribeSubnets",
+        "ec2:DescribeTags",
+        "ec2:DescribeVpcEndpoints",
+        "ec2:DescribeVpcs",
+        "ecr:GetAuthorizationToken",
+        "kms:CreateKey",
+        "kms:ListAliases",
+    }
+)
+"""Actions that IAM allows on all resources or not at all. Source: Service Authorization Reference, 2026-11-25; the
+list has only actions that a stack needs, and not all of these."""
+
 EC2_TAGS = ("ec2:CreateTags", "ec2:DeleteTags", "ec2:DescribeTags")
 RULES = (
     "ec2:DescribeSecurityGroupRules",

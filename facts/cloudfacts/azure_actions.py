@@ -67,6 +67,50 @@ FURTHER_ACTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Type of resource -> actions besides reading, writing and deleting it."""
 
+PUSH = (
+    "Microsoft.ContainerRegistry/registries/pull/read",
+    "Microsoft.ContainerRegistry/registries/push/write",
+)
+"""Actions of a push; the role AcrPush has them. Source: Azure built-in roles, Containers, 2026-11-25."""
+
+STATE = (
+    "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/delete",
+    "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/read",
+    "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/write",
+    "Microsoft.Storage/storageAccounts/blobServices/containers/read",
+)
+"""Actions on the container of the state; the role Storage Blob Data Contributor has them. All but the last are
+dataActions."""
+
+STATE_KEY = (
+    "Microsoft.KeyVault/vaults/keys/decrypt/action",
+    "Microsoft.KeyVault/vaults/keys/encrypt/action",
+    "Microsoft.KeyVault/vaults/keys/read",
+)
+"""Actions on the key of the stack's secrets, all dataActions; the role Key Vault Crypto User has them."""
+
+DOCTOR = (
+    "Microsoft.Authorization/permissions/read",
+    "Microsoft.Compute/locations/usages/read",
+    "Microsoft.Compute/skus/read",
+    "Microsoft.ContainerRegistry/checkNameAvailability/read",
+    "Microsoft.ContainerRegistry/registries/metadata/read",
+    "Microsoft.ContainerService/locations/kubernetesVersions/read",
+    "Microsoft.KeyVault/deletedVaults/read",
+    "Microsoft.Resources/subscriptions/providers/read",
+    "Microsoft.Resources/subscriptions/read",
+    "Microsoft.Storage/checknameavailability/read",
+)
+"""Actions of `everstep doctor` besides those of the resources; it also reads groups from Microsoft Graph."""
+
+TASKS: Mapping[str, tuple[str, ...]] = {
+    "`everstep images push`, on the registry": PUSH,
+    "the state, on its container": STATE,
+    "the stack's secrets, on their key": STATE_KEY,
+    "`everstep doctor`": DOCTOR,
+}
+"""Task besides the resources of a stack -> actions."""
+
 UNDELETABLE_TYPES = frozenset({"azure-native:storage:BlobServiceProperties"})
 """Types without an action that deletes them: they exist as long as their parent."""
 

@@ -6,9 +6,9 @@ BEGIN, END = "<!-- actions: begin -->", "<!-- actions: end -->"
 
 
 def as_table(rows: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Return a Markdown table of actions by the type of resource that needs them."""
+    """Return a Markdown table of actions by the type of resource or the task that needs them."""
     lines = [f"| {label} | `{'`, `'.join(actions)}` |" for label, actions in rows]
-    return "\n".join(["| to create | needs |", "| --- | --- |", *lines])
+    return "\n".join(["| for | needed actions |", "| --- | --- |", *lines])
 
 
 def with_table(page: str, table: str) -> str:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from cloudfacts.aws_actions import UNSCOPED
+
 from everstep.cli.account.checks import RequestError
 from everstep.optional_packages import BOTO3
 
@@ -13,6 +15,8 @@ NOT_FOUND = frozenset(
     {"ResourceNotFoundException", "NoSuchEntity", "NoSuchResourceException", "NotFoundException"}
 )
 ACTIONS_PER_SIMULATION = 50  # limit of one request
+ALL_RESOURCES = "*"
+REGION_KEY = "aws:RequestedRegion"
 Response = Mapping[str, Any]
 
 
@@ -41,6 +45,23 @@ class Caller:
         """
         same_role = ":role/" in arn and arn.rpartition("/")[2] == self.role
         return arn == self.arn or (same_role and arn.split(":")[4] == self.account)
+
+
+@dataclass(frozen=True)
+class Denials:
+    """Actions that a simulation of the caller's policies did not allow.
+
+    Attributes:
+        denied: actions that the policies deny.
+        undecided: actions that no policy allows on all resources, or whose conditions need unknown values. A policy
+            may still allow them on the stack's own resources, whose ARNs do not exist yet.
+    """
+
+    denied: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+
+    def __add__(self, other: "Denials") -> "Denials":
+        return Denials(self.denied + other.denied, self.undecided + other.undecided)
 
 
 class AwsAccount:
@@ -185,9 +206,9 @@ class AwsAccount:
         self,
         actions: Iterable[str],
         *,
-        resource: str = "*",
+        resource: str = ALL_RESOURCES,
         context: Mapping[str, str] | None = None,
-    ) -> list[str]:
+    ) -> Denials:
         """Return the actions that the caller's policies do not allow.
 
         Args:
@@ -195,16 +216,11 @@ class AwsAccount:
             resource: ARN on which they act; `*`: all resources.
             context: condition key -> value of the requests, such as iam:PermissionsBoundary.
         """
-        source = self.caller.arn
-        if self.caller.role:
-            role = self._call("iam", "GetRole", RoleName=self.caller.role)
-            source = str(role["Role"]["Arn"])
         entries = [
             {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
             for key, value in (context or {}).items()
         ]
-        required = sorted(actions)
-        denied: list[str] = []
+        source, required, denials = self._policy_source(), sorted(actions), Denials()
         for start in range(0, len(required), ACTIONS_PER_SIMULATION):
             response = self._call(
                 "iam",
@@ -215,12 +231,15 @@ class AwsAccount:
                 ContextEntries=entries,
                 MaxItems=1000,
             )
-            denied += [
-                str(result["EvalActionName"])
-                for result in response["EvaluationResults"]
-                if result["EvalDecision"] != "allowed"
-            ]
-        return denied
+            denials += _denials(response["EvaluationResults"], resource)
+        return denials
+
+    def _policy_source(self) -> str:
+        """Return the ARN whose policies apply: the user, or the role of the session."""
+        if not self.caller.role:
+            return self.caller.arn
+        role = self._call("iam", "GetRole", RoleName=self.caller.role)
+        return str(role["Role"]["Arn"])
 
     def has_image(self, repository: str, *, tag: str = "", digest: str = "") -> bool:
         """Return True if a repository of the account's registry has an image."""
@@ -232,3 +251,21 @@ class AwsAccount:
                 return False
             raise
         return True
+
+
+def _denials(results: Iterable[Response], resource: str) -> Denials:
+    """Return the denials among the results of a simulation on a resource.
+
+    An implicit denial on all resources is no decision about an action that a policy can allow on some.
+    """
+    denied, undecided = [], []
+    for result in results:
+        action, decision = str(result["EvalActionName"]), result["EvalDecision"]
+        if decision == "allowed":
+            continue
+        is_decided = resource != ALL_RESOURCES or action in UNSCOPED
+        if decision == "explicitDeny" or (is_decided and not result.get("MissingContextValues")):
+            denied.append(action)
+        else:
+            undecided.append(action)
+    return Denials(tuple(denied), tuple(undecided))

@@ -3,7 +3,7 @@
 `everstep doctor` simulates these actions, and the twin refuses what a policy does not allow.
 """
 
-from cloudfacts.aws_actions import ACTIONS, ALWAYS, actions_of
+from cloudfacts.aws_actions import ACTIONS, ALWAYS, TASKS, actions_of
 
 from everstep.cli.account import action_table
 from everstep.resources import PACKAGES
@@ -17,6 +17,7 @@ def with_table(page: str) -> str:
             [
                 ("the provider", ALWAYS),
                 *((f"`{_kind(token)}`", actions_of(token)) for token in sorted(ACTIONS)),
+                *TASKS.items(),
             ]
         ),
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cloudfacts.azure_actions import ASSIGNMENT, actions_of, all_actions
+from cloudfacts.azure_actions import ASSIGNMENT, PUSH, actions_of, all_actions
 
 from everstep.cli.account.azure_account import AzureAccount, Permission
 from everstep.cli.account.azure_machines import kubernetes, offerings, quotas
@@ -78,7 +78,7 @@ def _all_checks(
     parts: dict[str, Callable[[], Iterable[AccountCheck]]] = {
         "administrators": partial(check_administrators, account, cluster),
         "registrations": partial(registrations, account, config, cluster),
-        "permissions": partial(permissions, account, cluster),
+        "permissions": partial(permissions, account, config, cluster),
         "names": partial(names, account, config, cluster, stack),
         "secrets provider": partial(secrets_vault, account, secrets_provider),
         "Kubernetes": partial(kubernetes, account, cluster),
@@ -183,11 +183,15 @@ def _matches(pattern: str, action: str) -> bool:
     return re.fullmatch(expression, action, re.IGNORECASE) is not None
 
 
-def permissions(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountCheck]:
+def permissions(
+    account: AzureAccount, config: "StackConfig", cluster: "AksConfig"
+) -> Iterator[AccountCheck]:
     """Check that the caller's roles allow all actions of a stack; role assignments have their own check."""
     caller_permissions = account.permissions(cluster.resource_group)
     scope = f"resource group {cluster.resource_group}" if cluster.resource_group else "subscription"
     actions, assignment_actions = all_actions(), set(actions_of(ASSIGNMENT))
+    if config.registry.kind == "acr":
+        actions += PUSH
     groups: Mapping[str, tuple[list[str], str]] = {
         "permissions": (
             [action for action in actions if action not in assignment_actions],

@@ -3,7 +3,7 @@
 `everstep doctor` compares them with the actions and notActions of the caller's roles.
 """
 
-from cloudfacts.azure_actions import ALWAYS, KINDS, actions_of
+from cloudfacts.azure_actions import ALWAYS, KINDS, TASKS, actions_of
 
 from everstep.cli.account import action_table
 from everstep.resources import PACKAGES
@@ -12,7 +12,11 @@ from everstep.resources import PACKAGES
 def with_table(page: str) -> str:
     """Return a page with the current table between its two marks."""
     kinds = ((token.removeprefix("azure-native:"), actions_of(token)) for token in sorted(KINDS))
-    rows = [("the provider", ALWAYS), *((f"`{kind}`", actions) for kind, actions in kinds)]
+    rows = [
+        ("the provider", ALWAYS),
+        *((f"`{kind}`", actions) for kind, actions in kinds),
+        *TASKS.items(),
+    ]
     return action_table.with_table(page, action_table.as_table(rows))
 
 

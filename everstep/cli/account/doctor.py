@@ -81,7 +81,7 @@ def account_checks(
     if config.cluster.kind == "eks":
         from everstep.cli.account import aws
 
-        return list(aws.checks(config, stack))
+        return list(aws.checks(config, stack, secrets_provider))
     if config.cluster.kind == "aks":
         from everstep.cli.account import azure
 

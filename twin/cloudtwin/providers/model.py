@@ -262,6 +262,8 @@ class Cloud:
         fault_message: message of an injected fault.
         authorize: raises if the caller may not create, update or delete a type of resource, given
             the folder of the account; None if everything is allowed.
+        may_push: returns whether the caller may push to the account's registries, given the folder of the
+            account; None if it always may.
     """
 
     name: str
@@ -278,3 +280,4 @@ class Cloud:
     registries: Callable[[Inventory], Mapping[str, PrivateRegistry]]
     fault_message: Callable[[FaultKind, Resource], str]
     authorize: Callable[[Path, str, str], None] | None = None
+    may_push: Callable[[Path], bool] | None = None

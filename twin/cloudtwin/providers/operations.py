@@ -298,7 +298,8 @@ class Operations:
         """Write the account's volumes for the machines and its registries for the twin's registry."""
         account, name = transaction.inventory, self.cloud.name
         volumes.write(self._state, name, self.cloud.volumes(account))
-        registries.write(self._state, name, self.cloud.registries(account))
+        may_push = self.cloud.may_push(self.account.folder) if self.cloud.may_push else True
+        registries.write(self._state, name, self.cloud.registries(account), caller_pushes=may_push)
 
     @staticmethod
     def _require_parent(kind: ResourceType, request: ResourceRequest, identity: str) -> None:

@@ -29,8 +29,21 @@ class PrivateRegistry:
     repositories: Mapping[str, bool] | None
 
 
-def write(state: Path, cloud: str, registries: Mapping[str, PrivateRegistry]) -> None:
-    """Write one cloud's registries by host, if they changed. The caller locks the account."""
+def write(
+    state: Path,
+    cloud: str,
+    registries: Mapping[str, PrivateRegistry],
+    *,
+    caller_pushes: bool = True,
+) -> None:
+    """Write one cloud's registries by host, if they changed. The caller locks the account.
+
+    Args:
+        state: folder of the twin.
+        cloud: aws or azure-native.
+        registries: registries by host.
+        caller_pushes: whether the identity that uses the account may push.
+    """
     path = state / "registry" / "rules" / f"{cloud}.json"
     old_rules = (files.read_json(path) or {}).get("registries", {})
     if not registries and not old_rules:
@@ -38,7 +51,9 @@ def write(state: Path, cloud: str, registries: Mapping[str, PrivateRegistry]) ->
     rules = {
         host: {
             "id": registry.id,
-            "push": {registry.user: _password(old_rules.get(host, {}).get("push", {}))},
+            "push": {registry.user: _password(old_rules.get(host, {}).get("push", {}))}
+            if caller_pushes
+            else {},
             "pull": {f"{registry.user}-nodes": _password(old_rules.get(host, {}).get("pull", {}))}
             if registry.nodes_pull
             else {},

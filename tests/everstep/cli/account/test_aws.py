@@ -63,6 +63,7 @@ def doctor(state: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
         *,
         cluster: Mapping[str, Any] | None = None,
         sections: Mapping[str, Any] | None = None,
+        secrets_provider: str = "",
         **facts: Any,
     ) -> list[AccountCheck]:
         config = from_mapping(
@@ -71,7 +72,7 @@ def doctor(state: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
         account = replace(AccountFacts(caller=SESSION, account=ACCOUNT), **facts)
         with serve(AwsApi(state, account)) as url:
             monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-            return account_checks(config, STACK)
+            return account_checks(config, STACK, secrets_provider)
 
     return check
 
@@ -98,6 +99,20 @@ def test_actions_of_options_that_a_stack_does_not_set_are_not_checked(doctor: Do
     checks = doctor(denied=frozenset({"aps:CreateWorkspace", "budgets:ModifyBudget"}))
 
     assert failed_checks(checks) == []
+
+
+def test_a_denied_and_an_undecided_action_are_two_results(doctor: Doctor) -> None:
+    denied, undecided = failed_checks(
+        doctor(denied=frozenset({"iam:PassRole"}), scoped=frozenset({"fsx:DeleteFileSystem"}))
+    )
+
+    assert (denied.observed, denied.fatal) == ("denied: iam:PassRole", True)
+    assert undecided.observed.endswith("on all resources: fsx:DeleteFileSystem")
+    assert not undecided.fatal
+
+
+def test_a_push_of_a_stack_without_a_registry_is_not_checked(doctor: Doctor) -> None:
+    assert failed_checks(doctor(denied=frozenset({"ecr:PutImage", "kms:Encrypt"}))) == []
 
 
 def test_expired_credentials_end_the_checks(doctor: Doctor) -> None:
@@ -133,6 +148,21 @@ CASES: dict[str, Case] = {
     "an action is denied": (
         {}, {"denied": frozenset({"fsx:CreateFileSystem", "iam:PassRole"})}, "",
         ("denied: fsx:CreateFileSystem, iam:PassRole", "docs/eks.md"), True,
+    ),
+    "an action is allowed on some resources only": (
+        {}, {"scoped": frozenset({"ec2:DeleteVpc", "s3:PutObject"})}, "",
+        ("not decided", "on all resources: ec2:DeleteVpc, s3:PutObject", "by hand"), False,
+    ),
+    "an action that no policy can allow on some resources": (
+        {}, {"scoped": frozenset({"kms:CreateKey"})}, "", ("denied: kms:CreateKey",), True,
+    ),
+    "a push is denied": (
+        {"sections": {"registry": {"kind": "ecr", "name": "everstep"}}},
+        {"denied": frozenset({"ecr:PutImage"})}, "", ("denied: ecr:PutImage",), True,
+    ),
+    "the key of the stack's secrets is denied": (
+        {"secrets_provider": "awskms://alias/everstep-state?region=us-east-1"},
+        {"denied": frozenset({"kms:Encrypt"})}, "", ("denied: kms:Encrypt",), True,
     ),
     "an action of managed Prometheus is denied": (
         {"cluster": {"monitoring": {"managedPrometheus": True}}},

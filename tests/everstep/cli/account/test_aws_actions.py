@@ -1,24 +1,28 @@
 """The IAM actions of a stack: for every declared type, and spelled as AWS does."""
 
+import inspect
 import json
+import re
 from functools import cache
 from pathlib import Path
 
 import botocore
 import pytest
 from botocore.loaders import Loader
-from cloudfacts.aws_actions import ACTIONS, all_actions
+from cloudfacts.aws_actions import ACTIONS, DOCTOR, TASKS, UNSCOPED, all_actions
 
+from everstep.cli.account import aws_account
 from everstep.cli.account.aws_actions import with_table
 from everstep.resources import PACKAGES
 from tests.components.aws.eks_stack import existing_vpc_stack, full_stack, plain_stack
 
 SERVICES = {
     "aps": "amp", "autoscaling": "autoscaling", "ec2": "ec2", "ecr": "ecr", "eks": "eks", "fsx": "fsx",
-    "iam": "iam", "kms": "kms", "logs": "logs", "sts": "sts",
+    "iam": "iam", "kms": "kms", "logs": "logs", "servicequotas": "service-quotas", "sts": "sts",
 }  # fmt: skip
 # Actions that are the permission of another operation, or of none.
 ACTIONS_WITHOUT_OPERATION = {"iam:PassRole", "ec2:DescribeAddressesAttribute"}
+REQUEST = re.compile(r'_call(?:_if_exists)?\(\s*"([a-z0-9-]+)",\s*"([A-Za-z]+)"')
 SERVICES_WITH_OTHER_NAMES = {"s3", "budgets"}
 """Services whose actions have other names than their operations."""
 
@@ -41,13 +45,25 @@ def test_every_type_that_a_stack_declares_has_actions() -> None:
     assert declared_types == set(ACTIONS), "the guide would list too few permissions, or too many"
 
 
-@pytest.mark.parametrize("action", all_actions())
+ALL_TASKS = {action for actions in TASKS.values() for action in actions}
+
+
+@pytest.mark.parametrize("action", sorted({*all_actions(), *ALL_TASKS, *UNSCOPED}))
 def test_an_action_is_an_operation_of_its_service(action: str) -> None:
     service, _, name = action.partition(":")
 
     if service in SERVICES_WITH_OTHER_NAMES or action in ACTIONS_WITHOUT_OPERATION:
         return
     assert name in operations(SERVICES[service])
+
+
+def test_each_request_of_the_doctor_is_in_the_guide() -> None:
+    requests = {
+        f"{service.replace('-', '')}:{operation}"
+        for service, operation in REQUEST.findall(inspect.getsource(aws_account))
+    }
+
+    assert requests == set(DOCTOR)
 
 
 def test_the_guide_lists_the_actions() -> None:

@@ -292,6 +292,17 @@ def test_a_fault_of_the_subscription_names_its_field_and_fix(doctor: Doctor, nam
     assert len(check_case(doctor, CASES[name])) == 1, "one fault is one result"
 
 
+def test_a_push_needs_its_permission_if_the_stack_has_a_registry(doctor: Doctor) -> None:
+    without_push = {
+        "actions": ["*"],
+        "notActions": ["Microsoft.ContainerRegistry/registries/push/*"],
+    }
+
+    assert failed_checks(doctor(permissions=[without_push])) == []
+    check = only_failed_check(doctor(permissions=[without_push], sections={"registry": ACR}))
+    assert check.observed == "not allowed: Microsoft.ContainerRegistry/registries/push/write"
+
+
 def test_a_reader_lacks_all_permissions_to_change_something(doctor: Doctor) -> None:
     checks = doctor(permissions=[READER])
 

@@ -1,11 +1,13 @@
 """The Azure RBAC actions and resource providers of a stack match its declared types."""
 
+import inspect
 import re
 
 import pytest
-from cloudfacts.azure_actions import KINDS, actions_of, all_actions
+from cloudfacts.azure_actions import DOCTOR, KINDS, TASKS, actions_of, all_actions
 
 from components.config import AksConfig, as_kind
+from everstep.cli.account import azure_account
 from everstep.cli.account.azure import namespaces
 from everstep.cli.account.azure_actions import with_table
 from everstep.resources import PACKAGES
@@ -38,9 +40,20 @@ def test_every_type_that_a_stack_declares_has_actions() -> None:
     assert declared_types == set(KINDS), "the guide would list too few actions, or too many"
 
 
-@pytest.mark.parametrize("action", all_actions())
+ALL_TASKS = {action for actions in TASKS.values() for action in actions}
+
+
+@pytest.mark.parametrize("action", sorted({*all_actions(), *ALL_TASKS}))
 def test_an_action_is_spelled_as_azure_does(action: str) -> None:
     assert re.fullmatch(ACTION, action)
+
+
+def test_each_request_of_the_doctor_is_in_the_guide() -> None:
+    source = inspect.getsource(azure_account)
+    requests = set(re.findall(r'"(Microsoft\.[A-Za-z/]+/read)"', source))
+
+    assert requests <= {*DOCTOR, *all_actions()}
+    assert set(DOCTOR) - requests == {"Microsoft.ContainerRegistry/registries/metadata/read"}
 
 
 def test_an_unknown_type_has_no_actions() -> None:

@@ -55,7 +55,8 @@ class AccountFacts:
         role: ARN of the role that the identity may assume; empty: none.
         account: its account, twelve digits.
         expired: True if its credentials are no longer valid.
-        denied: actions that its policies do not allow; all requests for them are refused.
+        denied: actions that its policies deny; all requests for them are refused.
+        scoped: actions that its policies allow on some resources only.
         key: metadata of the account's existing KMS key, if it has one.
         role_boundary: permissions boundary that its policies require of a new role; empty: none.
         role_path: path that its policies require of a new role.
@@ -71,6 +72,7 @@ class AccountFacts:
     account: str = ACCOUNT
     expired: bool = False
     denied: frozenset[str] = frozenset()
+    scoped: frozenset[str] = frozenset()
     key: Mapping[str, str] = field(default_factory=dict)
     role_boundary: str = ""
     role_path: str = "/"
@@ -289,21 +291,26 @@ class AwsApi:
 
     def simulation(self, request: AwsRequest) -> AwsResponse:
         """Return the decision of the caller's policies for each action."""
-        resources = request.list_members("ResourceArns")
-        denied = {*self.facts.denied}
-        if not self._allows_role(request, resources[0] if resources else ALL_RESOURCES):
-            denied.add("iam:CreateRole")
+        resource = next(iter(request.list_members("ResourceArns")), ALL_RESOURCES)
         return {
             "IsTruncated": "false",
             "EvaluationResults": [
                 {
                     "EvalActionName": action,
-                    "EvalResourceName": "*",
-                    "EvalDecision": "implicitDeny" if action in denied else "allowed",
+                    "EvalResourceName": resource,
+                    "EvalDecision": self._decision(request, action, resource),
                 }
                 for action in request.list_members("ActionNames")
             ],
         }
+
+    def _decision(self, request: AwsRequest, action: str, resource: str) -> str:
+        """Return the decision of the caller's policies about one action."""
+        if action in self.facts.denied:
+            return "explicitDeny"
+        is_scoped = resource == ALL_RESOURCES and action in self.facts.scoped
+        is_refused_role = action == "iam:CreateRole" and not self._allows_role(request, resource)
+        return "implicitDeny" if is_scoped or is_refused_role else "allowed"
 
     def _allows_role(self, request: AwsRequest, resource: str) -> bool:
         """Return True if the caller's policies allow a role of this ARN with the request's boundary."""

@@ -91,4 +91,5 @@ CLOUD = Cloud(
     registries=registries,
     fault_message=_fault_message,
     authorize=caller_policy.authorize,
+    may_push=caller_policy.may_push,
 )

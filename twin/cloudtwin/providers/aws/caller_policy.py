@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from cloudfacts.aws_actions import actions_to
+from cloudfacts.aws_actions import PUSH, actions_to
 
 from cloudtwin import files
 from cloudtwin.providers.aws.common import CALLER
@@ -52,6 +52,16 @@ def authorize(folder: Path, verb: str, token: str) -> None:
             reason = "because no identity-based policy allows the action"
             message = f"User: {CALLER} is not authorized to perform: {action}, {reason}"
             raise CloudError("AccessDeniedException", message)
+
+
+def may_push(folder: Path) -> bool:
+    """Return True if the policy of the caller allows all actions of a push to the account's registry.
+
+    Args:
+        folder: folder of the account.
+    """
+    document = files.read_json(policy_file(folder))
+    return document is None or all(allows(document, action) for action in PUSH)
 
 
 def allows(document: Mapping[str, Any], action: str) -> bool:

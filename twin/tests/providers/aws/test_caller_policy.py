@@ -1,11 +1,13 @@
 """The policy of the caller: the twin refuses actions that it does not allow."""
 
+import json
 from typing import Any
 
 import pytest
-from cloudfacts.aws_actions import ACTIONS, actions_of, actions_to, all_actions
+from cloudfacts.aws_actions import ACTIONS, PUSH, actions_of, actions_to, all_actions
 from cloudtwin.providers.aws.caller_policy import allows, authorize, set_policy
 from cloudtwin.providers.aws.network import VPC
+from cloudtwin.providers.aws.s3 import REPOSITORY
 from cloudtwin.providers.errors import CloudError
 
 from twin.tests.providers.offline import Provider, provider
@@ -45,6 +47,28 @@ def test_a_deletion_needs_the_action_that_deletes(provider: Provider) -> None:
 
     with pytest.raises(CloudError, match="ec2:DeleteVpc"):
         provider.drop(VPC, identity)
+
+
+def pushers(provider: Provider) -> list[str]:
+    """Return the users who may push to the account's registry, after the creation of a repository."""
+    provider.make(REPOSITORY, "images", name="everstep/trainer")
+    path = provider.account.folder.parent / "registry" / "rules" / "aws.json"
+    (registry,) = json.loads(path.read_text())["registries"].values()
+    return list(registry["push"])
+
+
+@pytest.mark.parametrize("missing", PUSH)
+def test_a_push_needs_each_of_its_actions(provider: Provider, missing: str) -> None:
+    others = [action for action in PUSH if action != missing]
+    set_policy(provider.account.folder, policy(*all_actions(), *others))
+
+    assert pushers(provider) == [], "the registry would accept a push that ECR refuses"
+
+
+def test_the_listed_actions_are_enough_for_a_push(provider: Provider) -> None:
+    set_policy(provider.account.folder, policy(*all_actions(), *PUSH))
+
+    assert pushers(provider) == ["AWS"]
 
 
 @pytest.mark.parametrize("token", ACTIONS)
