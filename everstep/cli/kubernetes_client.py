@@ -93,6 +93,10 @@ class ClusterView:
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
+class ClusterUnreachableError(EverstepError):
+    """The API server did not respond to a request in time; it may respond to the next one."""
+
+
 class KubernetesClient:
     """A client of one cluster."""
 
@@ -268,10 +272,10 @@ def _message(data: bytes) -> str:
     return str(status.get("message", "")) if isinstance(status, dict) else ""
 
 
-def unreachable(host: str, error: Exception) -> EverstepError:
+def unreachable(host: str, error: Exception) -> ClusterUnreachableError:
     """Return the error for a cluster that does not respond."""
     reason = str(getattr(error, "reason", None) or error).rsplit(": ", 1)[-1]
-    return EverstepError(
+    return ClusterUnreachableError(
         f"the cluster at {host} does not respond: {reason}",
         "If it is the local cluster, `everstep up` starts it again.",
     )

@@ -18,7 +18,7 @@ from everstep.catalog.names import (
     SCALING_ANNOTATION,
     SCALING_FIXED,
 )
-from everstep.cli.kubernetes_client import KubernetesClient
+from everstep.cli.kubernetes_client import ClusterUnreachableError, Condition, KubernetesClient
 from everstep.cli.report.readers import RunReader
 from everstep.cli.scaling.local import TrainerSettings, note_steps
 from everstep.cli.scaling.study import SizeResult, size_result
@@ -29,6 +29,9 @@ JOBS = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{JOB_NAMESPACE}/{ELASTICJOB_P
 PROGRAM = "trainer.train"
 CONNECTION = "--rdzv_conf="  # torchrun's option with the options of the connection to etcd
 POLL_SECONDS = 1.0
+UNREACHABLE_SECONDS = 60.0
+"""Time without a response of the API server after which a study ends."""
+
 CORE = f"/api/v1/namespaces/{JOB_NAMESPACE}"
 Json = dict[str, Any]
 
@@ -51,6 +54,7 @@ class ClusterStudy:
         open_reader: function that opens the run of a job.
         wait_seconds: time in which a size must have begun to train.
         sleep: function that waits between two polls.
+        clock: a monotonic clock, seconds.
     """
 
     client: KubernetesClient
@@ -59,6 +63,7 @@ class ClusterStudy:
     open_reader: OpenReader
     wait_seconds: int
     sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
 
     def check(self) -> None:
         """Check that the stack's job exists, uses the trainer, and leaves its nodes to the study.
@@ -122,7 +127,7 @@ class ClusterStudy:
         while True:
             steps = len(reader.read().steps)
             note_steps(step, steps)
-            messages = {c.type: c.message for c in self.client.conditions(name)}
+            messages = {c.type: c.message for c in self._conditions(name)}
             if "Failed" in messages:
                 raise EverstepError(
                     f"the job {name} failed: {messages['Failed']}", "Read the log of its pods."
@@ -134,6 +139,21 @@ class ClusterStudy:
                     f"the job {name} took no step within {self.wait_seconds} s: {self._wait_reasons()}",
                     "For nodes that a cloud has yet to create, raise --wait.",
                 )
+            self.sleep(POLL_SECONDS)
+
+    def _conditions(self, name: str) -> tuple[Condition, ...]:
+        """Return the true conditions of a job; an API server that does not respond at once is asked again.
+
+        Raises:
+            ClusterUnreachableError: it has not responded for a minute.
+        """
+        asked_at = self.clock()
+        while True:
+            try:
+                return self.client.conditions(name)
+            except ClusterUnreachableError:
+                if self.clock() - asked_at > UNREACHABLE_SECONDS:
+                    raise
             self.sleep(POLL_SECONDS)
 
     def _wait_reasons(self) -> str:

@@ -1,12 +1,18 @@
 """A study in a cluster: its jobs are removed in any case. The cluster is a strict stand-in."""
 
+import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
 
-from everstep.cli.kubernetes_client import ClusterView, Condition, KubernetesClient
+from everstep.cli.kubernetes_client import (
+    ClusterUnreachableError,
+    ClusterView,
+    Condition,
+    KubernetesClient,
+)
 from everstep.cli.report.readers import RunReader
 from everstep.cli.report.run_record import RunRecord
 from everstep.cli.scaling.in_cluster import JOBS, ClusterStudy
@@ -25,6 +31,7 @@ class FakeCluster:
     size_condition: str = "Succeeded"
     stack_condition: str = "Succeeded"
     leftover_pods: int = 0
+    timeouts: int = 0
     jobs: dict[str, Any] = field(default_factory=dict)
     created_jobs: list[str] = field(default_factory=list)
 
@@ -46,6 +53,9 @@ class FakeCluster:
         self.jobs.pop(path, None)
 
     def conditions(self, job: str) -> tuple[Condition, ...]:
+        if self.timeouts:
+            self.timeouts -= 1
+            raise ClusterUnreachableError("the cluster does not respond: timed out", "Wait.")
         kind = self.stack_condition if job == "fashion" else self.size_condition
         return (Condition(kind, "Reason", "a message"),)
 
@@ -110,6 +120,24 @@ def test_a_job_that_fails_or_never_starts_is_reported_and_removed(
         study(cluster, run).measure(2, Silent())
 
     assert cluster.created_jobs
+    assert not cluster.jobs
+
+
+def test_an_api_server_that_does_not_respond_for_a_while_does_not_end_the_study() -> None:
+    cluster = FakeCluster(timeouts=3)
+
+    assert study(cluster, journal(16)).measure(2, Silent()).replicas == 2
+
+
+def test_an_api_server_that_does_not_respond_for_a_minute_ends_the_study() -> None:
+    cluster = FakeCluster(timeouts=1000)
+    moments = itertools.count(step=10.0)
+    slow_study = replace(study(cluster, journal(16)), clock=lambda: next(moments))
+
+    with pytest.raises(ClusterUnreachableError):
+        slow_study.measure(2, Silent())
+
+    assert cluster.timeouts == 1000 - 7, "one request each 10 s, until more than 60 s have passed"
     assert not cluster.jobs
 
 
