@@ -146,8 +146,8 @@ def permissions(
     )
     if denials.denied:
         fix = (
-            "Allow these actions; docs/eks.md lists them by type of resource. If the account requires a boundary or a path "
-            "of roles, set cluster.iam."
+            "Allow these actions; docs/eks.md lists them by type of resource. If the account requires a boundary "
+            "or a path of roles, set cluster.iam."
         )
         yield fault(check, f"denied: {', '.join(denials.denied)}", "", fix)
     if denials.undecided:
