@@ -142,7 +142,7 @@ class ClusterStudy:
             self.sleep(POLL_SECONDS)
 
     def _conditions(self, name: str) -> tuple[Condition, ...]:
-        """Return the true conditions of a job; an API server that does not respond at once is asked again.
+        """Return the true conditions of a job; an API server that does not respond in time is asked again.
 
         Raises:
             ClusterUnreachableError: it has not responded for a minute.
