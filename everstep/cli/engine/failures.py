@@ -8,6 +8,7 @@ from everstep.cli.engine.workspace import Workspace
 from everstep.errors import EverstepError
 
 _NOT_PULLED = re.compile(r"ErrImagePull|ImagePullBackOff|ErrImageNeverPull|InvalidImageName")
+_EXISTS = re.compile(r"already ?exists", re.IGNORECASE)  # also EntityAlreadyExists and the like
 _IMAGE = re.compile(r"""image \\?"([^"\\]+)\\?\"""")
 
 
@@ -21,6 +22,11 @@ def engine_failure(
         details += (
             f"\n\nNo node can get the image {', '.join(images)}. Correct its name in "
             f"{workspace.stack_file}, or push it to a registry from which the nodes can pull it."
+        )
+    if _EXISTS.search(details):
+        details += (
+            "\n\nAn earlier update may have been killed before it recorded what it created. docs/operations.md, "
+            "'An update that was killed', has the commands that import it."
         )
     return EverstepError(
         f"`pulumi {verb}` of stack {workspace.stack} failed",

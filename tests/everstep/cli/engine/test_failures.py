@@ -1,6 +1,13 @@
 """Causes in the messages of failed updates."""
 
-from everstep.cli.engine.failures import images_not_pulled
+from pathlib import Path
+
+import pytest
+
+from everstep.cli.engine.events import EventLog
+from everstep.cli.engine.failures import engine_failure, images_not_pulled
+from everstep.cli.engine.workspace import Workspace
+from everstep.progress import Silent
 
 
 def test_missing_images_are_parsed_from_kubelet_messages() -> None:
@@ -11,3 +18,27 @@ def test_missing_images_are_parsed_from_kubelet_messages() -> None:
     )
 
     assert images_not_pulled(message) == ["example/b:1"]
+
+
+@pytest.mark.parametrize(
+    ("output", "is_hinted"),
+    [
+        (
+            "creating IAM Role: EntityAlreadyExists: Role with name everstep-nodes already exists.",
+            True,
+        ),
+        ("creating EKS Cluster: UnsupportedAvailabilityZoneException", False),
+    ],
+)
+def test_a_resource_that_exists_already_leads_to_the_section_about_killed_updates(
+    tmp_path: Path, output: str, is_hinted: bool
+) -> None:
+    (tmp_path / "up.log").write_text(output)
+    workspace = Workspace(tmp_path, "eks-dev", "eks-dev", tmp_path)
+
+    with Silent().step("Bringing up the stack") as step:
+        events = EventLog(tmp_path / "none", step)
+        error = engine_failure("up", workspace, events, tmp_path / "up.log")
+
+    assert output in error.fix
+    assert ("An update that was killed" in error.fix) is is_hinted
