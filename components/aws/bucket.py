@@ -59,8 +59,13 @@ class Bucket(Component):
         self.register_outputs({"name": self.bucket_name})
 
     def _options(self, depends_on: Sequence[pulumi.Resource] = ()) -> pulumi.ResourceOptions:
-        """Return options by which a retained bucket also retains its settings."""
-        return self.child(depends_on=depends_on, retain_on_delete=self._args.keep)
+        """Return options by which a kept bucket also keeps its settings, so that the state has all of it."""
+        keep = self._args.keep
+        return self.child(
+            depends_on=depends_on,
+            protect=keep and self._args.existing is None,
+            retain_on_delete=keep,
+        )
 
     def _create(self) -> s3.Bucket:
         """Declare the bucket; unless it is kept, it is emptied before it is deleted."""
@@ -68,7 +73,7 @@ class Bucket(Component):
             f"{self.name}-bucket",
             bucket_prefix=self._args.prefix,
             force_destroy=not self._args.keep,
-            opts=self.child(protect=self._args.keep, retain_on_delete=self._args.keep),
+            opts=self._options(),
         )
 
     def _settings(self, bucket: s3.Bucket) -> list[pulumi.Resource]:

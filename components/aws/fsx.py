@@ -121,7 +121,7 @@ class Fsx(Component):
         args = BucketArgs(
             existing=self._config.bucket,
             prefix=bucket_prefix(self._args.cluster, self._args.stack),
-            keep=self._args.protect,
+            keep=self._args.protect or self._config.keep,
             folders={
                 folder.partition("/")[0]: posix_metadata(USER)
                 for folder in (data_folder(""), run_folder(""))

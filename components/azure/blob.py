@@ -158,12 +158,9 @@ class BlobStorage(Component):
         )
 
     def _data_options(self) -> pulumi.ResourceOptions:
-        """Return the options of resources that contain data."""
-        return self.child(
-            delete_before_replace=True,
-            protect=self._args.protect,
-            retain_on_delete=self._args.protect,
-        )
+        """Return the options of the account, its settings and its container."""
+        keep = self._args.protect or self._config.keep
+        return self.child(delete_before_replace=True, protect=keep, retain_on_delete=keep)
 
     def _network_rules(self) -> storage.NetworkRuleSetArgs:
         """Return the networks that may reach the account: the subnet of the nodes, and users."""
@@ -195,7 +192,7 @@ class BlobStorage(Component):
             resource_group_name=self._args.group,
             delete_retention_policy=policy,
             container_delete_retention_policy=policy,
-            opts=self.child(delete_before_replace=True),
+            opts=self._data_options(),
         )
 
     def _container(self) -> storage.BlobContainer:

@@ -523,6 +523,11 @@ class BlobConfig(Section):
     account_resource_group: GroupName | None = Field(
         default=None, description="Resource group of an existing account; absent: the cluster's."
     )
+    keep: bool = Field(
+        default=False,
+        description="Whether a new account with its container is protected against deletion: "
+        "`pulumi destroy --exclude-protected` leaves it, and the next `up` uses it again. `protect` implies it.",
+    )
     container: ContainerName = Field(default="training", description="Name of the container.")
     size: Quantity = Field(
         default="100Gi", description="Size to claim; a container does not enforce it."

@@ -479,6 +479,11 @@ class FsxConfig(Section):
     bucket: BucketName | None = Field(
         default=None, description="Existing S3 bucket to link; absent: a new one is created."
     )
+    keep: bool = Field(
+        default=False,
+        description="Whether a new bucket is protected against deletion: "
+        "`pulumi destroy --exclude-protected` leaves it, and the next `up` uses it again. `protect` implies it.",
+    )
     compression: Literal["LZ4", "NONE"] = Field(
         default="LZ4", description="Compression of the stored data."
     )

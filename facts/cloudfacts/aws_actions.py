@@ -29,11 +29,14 @@ STATE = ("s3:DeleteObject", "s3:GetObject", "s3:ListBucket", "s3:PutObject")
 """Actions on the bucket of the state. Source: Pulumi, "State and backends", AWS S3, 2026-11-25."""
 
 DOCTOR = (
+    "ec2:DescribeAddresses",
     "ec2:DescribeAvailabilityZones",
     "ec2:DescribeInstanceTypeOfferings",
+    "ec2:DescribeVpcs",
     "ecr:DescribeImages",
     "eks:DescribeAddonVersions",
     "eks:DescribeCluster",
+    "fsx:DescribeFileSystems",
     "iam:GetRole",
     "iam:SimulatePrincipalPolicy",
     "kms:DescribeKey",
@@ -49,6 +52,11 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "the state, on its bucket": STATE,
     "the stack's secrets, on their key": STATE_KEY,
     "`everstep doctor`": DOCTOR,
+    "the workflow `teardown`": (
+        "fsx:CreateDataRepositoryTask",
+        "fsx:DescribeDataRepositoryTasks",
+        "logs:DeleteLogGroup",
+    ),
     "`everstep cost` with live prices": ("ec2:DescribeSpotPriceHistory",),
 }
 """Task besides the resources of a stack -> actions."""

@@ -1,7 +1,8 @@
-"""Service quotas of EC2, and the quota of each instance type.
+"""Service quotas of a stack, and the quota of each instance type.
 
-Source: Service Quotas, service `ec2`, and EC2 User Guide, "EC2 instance type quotas" (2026-11-22). A quota counts
-vCPUs in one region; in new accounts, the quotas of machines with GPUs are 0.
+Source: Service Quotas, services `ec2`, `vpc` and `fsx`, and EC2 User Guide, "EC2 instance type quotas" (2026-11-22;
+quotas of networks and file systems 2026-11-25). A quota applies to one region. Quotas of instance types count vCPUs;
+in new accounts, the quotas of machines with GPUs are 0.
 """
 
 import re
@@ -18,10 +19,21 @@ class Quota:
     Attributes:
         code: quota code, such as `L-3819A6DF`.
         name: the name that the console shows.
+        service: service code, such as `ec2`.
     """
 
     code: str
     name: str
+    service: str = "ec2"
+
+
+ELASTIC_IPS = Quota("L-0263D0A3", "EC2-VPC Elastic IPs")
+VPCS = Quota("L-F678F1CE", "VPCs per Region", "vpc")
+LUSTRE_STORAGE: Mapping[str, Quota] = {
+    "SCRATCH_2": Quota("L-AD2FC696", "Lustre Scratch storage capacity", "fsx"),
+    "PERSISTENT_2": Quota("L-8F1B9C74", "Lustre Persistent_2 storage capacity", "fsx"),
+}
+"""Deployment type -> quota in GiB. The throughput of these types follows from their storage and has no quota."""
 
 
 STANDARD, G_AND_VT, P, P5 = "standard", "g", "p", "p5"

@@ -53,12 +53,14 @@ class WorkflowRun:
     Attributes:
         jobs: result of each job that ran, by its name.
         actions: calls of stand-ins in their order: name of the action and its inputs, keys in lower case.
+        programs: calls of the cloud's programs in their order, such as `aws logs delete-log-group`.
         summary: text of the run's summary.
         log: all output.
     """
 
     jobs: Mapping[str, str]
     actions: Sequence[tuple[str, Mapping[str, str]]]
+    programs: Sequence[str]
     summary: str
     log: str
 
@@ -136,6 +138,7 @@ class Repository:
         """
         record = self.home / "record.jsonl"
         record.unlink(missing_ok=True)
+        program_record(record).unlink(missing_ok=True)
         (self.home / "event.json").write_text(json.dumps(_event(payload or {})))
         command = [
             str(program()),
@@ -202,6 +205,11 @@ class _Results:
     log: list[str] = field(default_factory=list)
 
 
+def program_record(record: Path) -> Path:
+    """Return the file in which programs record their calls, beside the record of the actions."""
+    return record.with_name(f"{record.name}.programs")
+
+
 def _results(output: str, record: Path) -> WorkflowRun:
     """Read the results from the output of `act` and the record of the stand-ins."""
     results = _Results()
@@ -218,9 +226,11 @@ def _results(output: str, record: Path) -> WorkflowRun:
         if entry.get("command") == "summary":
             results.summary.append(entry["content"])
     calls = record.read_text().splitlines() if record.exists() else []
+    programs = program_record(record)
     return WorkflowRun(
         results.jobs,
         [(call["action"], call["inputs"]) for call in map(json.loads, calls)],
+        programs.read_text().splitlines() if programs.exists() else [],
         "\n".join(results.summary),
         "\n".join(results.log),
     )

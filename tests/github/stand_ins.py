@@ -10,6 +10,7 @@ RECORD = 'python3 "$STAND_IN_RECORDER"'
 CHECKOUT = 'cp -a "$STAND_IN_REPOSITORY/." .'
 
 PULUMI = """
+[ -n "$COMMAND" ] || exit 0 # only an installation
 everstep cost --stack "$STACK" > /dev/null
 if [ "$EXPECT_NO_CHANGES" = true ] && [ -n "$STAND_IN_DRIFT" ]; then
   echo "error: no changes were expected but changes occurred"
@@ -21,7 +22,7 @@ if [ "$COMMAND $STACK" = "$STAND_IN_REFUSED" ]; then
 fi
 """
 """Two variables simulate the cloud: STAND_IN_DRIFT, set if it differs from the state; STAND_IN_REFUSED, the command and
-stack that fail."""
+stack that fail. STAND_IN_VULNERABLE is an image, without its digest, in which the scanner finds a vulnerability."""
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -40,6 +41,7 @@ INPUTS: dict[str, tuple[str, ...]] = {
     "actions/setup-python": ("python-version",),
     "actions/upload-artifact": ("name", "path"),
     "actions/upload-pages-artifact": ("path",),
+    "anchore/scan-action": ("image", "severity-cutoff", "only-fixed", "fail-build"),
     "anchore/sbom-action": ("path", "artifact-name", "output-file"),
     "aws-actions/configure-aws-credentials": (
         "role-to-assume",
@@ -61,6 +63,7 @@ INPUTS: dict[str, tuple[str, ...]] = {
         "upsert",
         "diff",
         "refresh",
+        "exclude-protected",
         "expect-no-changes",
         "policyPacks",
         "comment-on-pr",
@@ -77,12 +80,52 @@ SCRIPTS = {
         'mkdir -p "$STAND_IN_REPOSITORY/build/dist"; cp "$INPUT_PATH"/* "$STAND_IN_REPOSITORY/build/dist"'
     ),
     "anchore/sbom-action": 'echo "{}" > "$INPUT_FILE"',
+    "anchore/scan-action": 'case "$INPUT_IMAGE" in "${STAND_IN_VULNERABLE:-none}"@*) exit 1 ;; esac',
     "docker/build-push-action": 'test -f "$INPUT_FILE"; echo "digest=$STAND_IN_DIGEST" >> "$GITHUB_OUTPUT"',
     "pulumi/actions": PULUMI,
 }
 """Script that a stand-in runs after it has recorded its inputs."""
 
+PULUMI_PROGRAM = r"""#!/bin/sh
+echo "pulumi $2 $4" >> "$STAND_IN_RECORD.programs"
+case "$2 $4" in
+  "output "*)
+    storage=
+    case "$4" in eks-*) storage=', "fileSystem": "fs-1", "bucket": "data"' ;; esac
+    echo '{"job": "imagenet", "clusterName": "everstep-dev", "kubeconfig": "{}"'$storage'}' ;;
+  "export "*)
+    protect=true
+    [ -z "$STAND_IN_UNPROTECTED" ] || protect=false
+    type=aws:s3/bucket:Bucket
+    case "$4" in aks-*) type=azure-native:storage:BlobContainer ;; esac
+    job=', {"type": "kubernetes:elastic.pytorch.org/v1alpha1:ElasticJob"}'
+    [ -z "$STAND_IN_DOWN" ] || job=
+    echo '{"deployment": {"resources": [{"type": "'$type'", "protect": '$protect'}'$job']}}' ;;
+esac
+"""
+"""The engine of a stack that is up: STAND_IN_UNPROTECTED, if set, lets a destroy delete its data; STAND_IN_DOWN, if
+set, leaves only its data in the state."""
+
+AWS_PROGRAM = r"""#!/bin/sh
+echo "aws $1 $2" >> "$STAND_IN_RECORD.programs"
+case "$2" in
+  create-data-repository-task) echo task-1 ;;
+  describe-data-repository-tasks) echo "${STAND_IN_EXPORT:-SUCCEEDED}" ;;
+  delete-log-group) [ -z "$STAND_IN_LOGS" ] || { echo "An error occurred ($STAND_IN_LOGS)" >&2; exit 254; } ;;
+esac
+"""
+"""AWS's CLI: STAND_IN_EXPORT is the state of an export, STAND_IN_LOGS the error of the deletion of a log group."""
+
+KUBECTL_PROGRAM = r"""#!/bin/sh
+echo "kubectl $3 $4 $5" >> "$STAND_IN_RECORD.programs"
+[ -z "$STAND_IN_BUSY" ] || { echo "error: timed out waiting for the condition" >&2; exit 1; }
+"""
+"""kubectl; STAND_IN_BUSY, if set, keeps the pods of the job from ending."""
+
 PROGRAMS = {
+    "aws": AWS_PROGRAM,
+    "kubectl": KUBECTL_PROGRAM,
+    "pulumi": PULUMI_PROGRAM,
     "sudo": '#!/bin/sh\nwhile case "$1" in --*) ;; *) false ;; esac; do shift; done\nexec "$@"\n',
     "gh": '#!/bin/sh\necho "gh $*" >> "$STAND_IN_RECORD.gh"\n',
 }
@@ -96,6 +139,7 @@ def action(name: str) -> dict[str, Any]:
         "ACTION": name,
         "INPUTS": "${{ toJSON(inputs) }}",
         "INPUT_PATH": "${{ inputs.path }}",
+        "INPUT_IMAGE": "${{ inputs.image }}",
         "INPUT_FILE": "${{ inputs.file || inputs.output-file }}",
         "COMMAND": "${{ inputs.command }}",
         "STACK": "${{ inputs.stack-name }}",

@@ -67,6 +67,18 @@ def test_a_push_without_a_digest_fails(repository: Repository) -> None:
     assert not run.calls("actions/attest-build-provenance"), "there is no digest to attest"
 
 
+def test_a_vulnerable_image_is_neither_attested_nor_released(repository: Repository) -> None:
+    image = "ghcr.io/example/trainer"
+    run = release(repository, f"v{VERSION}", **PUSH_ENVIRONMENT, STAND_IN_VULNERABLE=image)
+
+    assert not run.is_green
+    scans = run.calls("anchore/scan-action")
+    assert scans[0]["image"] == f"{image}@{DIGEST}", "the digest that stack files name is scanned"
+    attested = {call.get("subject-name") for call in run.calls("actions/attest-build-provenance")}
+    assert image not in attested
+    assert not run.calls("pypa/gh-action-pypi-publish"), run.log
+
+
 def published_files(repository: Repository) -> list[Path]:
     """Return the files in the stand-in of the artifact store."""
     return list((repository.folder / "build" / "dist").iterdir())

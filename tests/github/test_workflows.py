@@ -1,6 +1,7 @@
 """Properties of GitHub's workflows that actionlint does not check."""
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_the_site_is_published_from_main_after_its_build() -> None:
 
 
 def test_the_workflows_use_the_pulumi_cli_of_the_tests() -> None:
-    (version,) = re.findall(r"pulumi-version: (\S+)", stack_workflow())
+    (version,) = set(re.findall(r"pulumi-version: (\S+)", stack_workflow()))
     modules = (ROOT / "twin/cloudtwin/toolchain/pulumi/go.mod").read_text()
 
     assert f"github.com/pulumi/pulumi/pkg/v3 v{version} " in modules
@@ -111,11 +112,8 @@ def test_a_session_lasts_as_long_as_the_job() -> None:
 
 
 def test_tokens_for_aks_are_renewed_during_the_job() -> None:
-    (environment,) = (
-        step["env"]
-        for step in steps(yaml.safe_load(stack_workflow()))
-        if step.get("uses", "").startswith("pulumi/actions@")
-    )
+    (job,) = yaml.safe_load(stack_workflow())["jobs"].values()
+    environment = job["env"]  # of kubectl before a destroy, too
 
     assert environment["AAD_LOGIN_METHOD"] == "workloadidentity", (
         "GitHub's assertion is valid for five minutes, less than a new cluster takes"
@@ -144,3 +142,19 @@ def test_outputs_that_a_page_names_exist(page: Path) -> None:
 def stack_workflow() -> str:
     """Return the text of the workflow that has the credentials."""
     return (ROOT / ".github" / "workflows" / "stack.yaml").read_text()
+
+
+def test_dependabot_updates_the_base_images_of_every_dockerfile() -> None:
+    configuration = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())
+    (docker,) = [
+        update for update in configuration["updates"] if update["package-ecosystem"] == "docker"
+    ]
+    listing = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "*Dockerfile"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    folders = {f"/{Path(path).parent}" for path in listing.stdout.split()}
+
+    assert set(docker["directories"]) == folders, "a base that nothing updates keeps its faults"

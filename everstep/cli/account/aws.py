@@ -8,15 +8,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cloudfacts.aws import INSTANCE_TYPES
 from cloudfacts.aws_actions import PUSH, STATE_KEY, all_actions
-from cloudfacts.quotas import Quota, quota
+from cloudfacts.quotas import ELASTIC_IPS, LUSTRE_STORAGE, VPCS, Quota, quota
 
 from everstep.cli.account.aws_account import REGION_KEY, AwsAccount
 from everstep.cli.account.checks import AccountCheck, RequestError, fault, run, success
-from everstep.cli.account.images import images_of
+from everstep.cli.account.images import check_published, images_of
 
 if TYPE_CHECKING:
     from components.config import EksConfig, EksPool, StackConfig
@@ -38,7 +38,7 @@ KEY_USE = frozenset({"kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:G
 SET_BOUNDARY = "iam:PutRolePermissionsBoundary"
 LINK = "iam:CreateServiceLinkedRole"  # acts on roles of AWS, whose path AWS prescribes
 KEY_PROVIDER = "awskms://"
-QUOTA_PAGE = "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code"
+QUOTA_PAGE = "aws service-quotas request-service-quota-increase --service-code"
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ def checks(config: "StackConfig", stack: str, secrets_provider: str = "") -> Ite
         "zones": partial(zones, account, cluster),
         "instance types": partial(offerings, account, cluster),
         "quotas": partial(quotas, account, cluster),
+        "quotas of resources": partial(resource_quotas, account, config, cluster, stack),
         "images": partial(images, account, config),
     }
     for name, check in parts.items():
@@ -329,15 +330,63 @@ def quotas(account: AwsAccount, cluster: "EksConfig") -> Iterator[AccountCheck]:
     for vcpu_quota, needs in _needs_by_quota(pools(cluster)).items():
         machines = [_vcpus(pool_need) for pool_need in needs]
         nodes = sum(pool_need.nodes for pool_need in needs)
-        allowed = account.quota(vcpu_quota.code)
+        allowed = account.quota(vcpu_quota)
         required = sum(
             max(sizes) * pool_need.nodes for sizes, pool_need in zip(machines, needs, strict=True)
         )
         observed = f"{allowed:g} vCPUs of {required} for {nodes} nodes: {vcpu_quota.name}"
-        fix = f"{QUOTA_PAGE} {vcpu_quota.code} --desired-value {required}"
+        fix = _increase(vcpu_quota, required)
         name = "quota, " + " + ".join(pool_need.name for pool_need in needs)
         fatal = allowed < min(map(min, machines))
         yield AccountCheck(name, allowed >= required, observed, needs[0].field, fix, fatal=fatal)
+
+
+def _increase(limit: Quota, value: int) -> str:
+    """Return the command that requests a higher quota."""
+    return f"{QUOTA_PAGE} {limit.service} --quota-code {limit.code} --desired-value {value}"
+
+
+def resource_quotas(
+    account: AwsAccount, config: "StackConfig", cluster: "EksConfig", stack: str
+) -> Iterator[AccountCheck]:
+    """Check that the network and the file system fit in the quotas beside what the account has already.
+
+    A stack that is up already uses its share.
+    """
+    tags = account.cluster_tags(cluster.name)
+    if tags is not None and tags.get("stack") == stack:
+        return
+    needs = [*_network_needs(account, cluster), *_storage_needs(account, config)]
+    for limit, unit, required, used, field in needs:
+        allowed = account.quota(limit)
+        observed = f"{used} of {allowed:g} {unit} used, {required} more for the stack: {limit.name}"
+        fix = f"{_increase(limit, used + required)}; or delete unused ones."
+        yield AccountCheck(f"quota, {unit}", used + required <= allowed, observed, field, fix)
+
+
+Need: TypeAlias = tuple[Quota, str, int, int, str]
+"""Quota, unit, required amount, used amount, key of the stack file."""
+
+
+def _network_needs(account: AwsAccount, cluster: "EksConfig") -> Iterator[Need]:
+    """Yield what a new network needs; an existing one needs nothing."""
+    network = cluster.network
+    if network.vpc_id is not None:
+        return
+    gateways = len(cluster.zones) if network.nat_per_zone else 1
+    yield VPCS, "VPCs", 1, account.vpcs(), "cluster.network.vpcId"
+    yield ELASTIC_IPS, "Elastic IPs", gateways, account.elastic_ips(), "cluster.network.natPerZone"
+
+
+def _storage_needs(account: AwsAccount, config: "StackConfig") -> Iterator[Need]:
+    """Yield what a new file system needs; an existing one needs nothing."""
+    storage = config.storage
+    if storage.kind != "fsx" or storage.existing is not None:
+        return
+    deployment = storage.deployment_type
+    counted = ("SCRATCH_1", "SCRATCH_2") if deployment == "SCRATCH_2" else (deployment,)
+    used = account.lustre_gib(counted)
+    yield LUSTRE_STORAGE[deployment], "GiB of FSx", storage.size_gib, used, "storage.sizeGib"
 
 
 def _needs_by_quota(needs: Iterable[PoolNeed]) -> dict[Quota, list[PoolNeed]]:
@@ -356,12 +405,18 @@ def _vcpus(pool_need: PoolNeed) -> list[int]:
 
 
 def images(account: AwsAccount, config: "StackConfig") -> Iterator[AccountCheck]:
-    """Check that the images in the account's own registry exist."""
+    """Check that the images exist: in the account's own registry through its API, others in their registries."""
+
+    def is_own(image: str) -> bool:
+        parsed = ECR.fullmatch(image)
+        return parsed is not None and (parsed["account"], parsed["region"]) == (
+            account.caller.account,
+            account.region,
+        )
+
     for key, image in images_of(config).items():
         parsed = ECR.fullmatch(image)
-        if not parsed or parsed["account"] != account.caller.account:
-            continue
-        if parsed["region"] != account.region:
+        if parsed is None or not is_own(image):
             continue
         exists = account.has_image(
             parsed["repository"], tag=parsed["tag"] or "latest", digest=parsed["digest"] or ""
@@ -370,3 +425,4 @@ def images(account: AwsAccount, config: "StackConfig") -> Iterator[AccountCheck]
         yield AccountCheck(
             "images", exists, image if exists else f"{image} does not exist", key, fix
         )
+    yield from check_published(config, is_own)

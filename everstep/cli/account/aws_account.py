@@ -1,11 +1,12 @@
 """An AWS account as `everstep doctor` reads it, through boto3. No request changes anything."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from cloudfacts.aws_actions import UNSCOPED
+from cloudfacts.quotas import Quota
 
 from everstep.cli.account.checks import RequestError
 from everstep.optional_packages import BOTO3
@@ -160,13 +161,40 @@ class AwsAccount:
                 return zones
             token = {"NextToken": page["NextToken"]}
 
-    def quota(self, code: str) -> float:
-        """Return the value of a quota of EC2: the applied one, else AWS's default."""
-        arguments = {"ServiceCode": "ec2", "QuotaCode": code}
+    def quota(self, quota: Quota) -> float:
+        """Return the value of a quota: the applied one, else AWS's default."""
+        arguments = {"ServiceCode": quota.service, "QuotaCode": quota.code}
         response = self._call_if_exists("service-quotas", "GetServiceQuota", **arguments)
         if response is None:
             response = self._call("service-quotas", "GetAWSDefaultServiceQuota", **arguments)
         return float(response["Quota"]["Value"])
+
+    def elastic_ips(self) -> int:
+        """Return the number of Elastic IPs in the region."""
+        return len(self._call("ec2", "DescribeAddresses").get("Addresses", ()))
+
+    def vpcs(self) -> int:
+        """Return the number of VPCs in the region."""
+        return len(self._pages("ec2", "DescribeVpcs", "Vpcs"))
+
+    def lustre_gib(self, deployment_types: Collection[str]) -> int:
+        """Return the storage of the region's Lustre file systems of some deployment types, in GiB."""
+        return sum(
+            int(system["StorageCapacity"])
+            for system in self._pages("fsx", "DescribeFileSystems", "FileSystems")
+            if (system.get("LustreConfiguration") or {}).get("DeploymentType") in deployment_types
+        )
+
+    def _pages(self, service: str, operation: str, key: str) -> list[Response]:
+        """Return the items of all pages of a response."""
+        items: list[Response] = []
+        token: dict[str, object] = {}
+        while True:
+            page = self._call(service, operation, **token)
+            items += page.get(key, ())
+            if not page.get("NextToken"):
+                return items
+            token = {"NextToken": page["NextToken"]}
 
     def addon_versions(self, addon: str, kubernetes: str) -> list[str]:
         """Return the versions of an add-on for a version of Kubernetes."""
@@ -256,7 +284,7 @@ class AwsAccount:
 def _denials(results: Iterable[Response], resource: str) -> Denials:
     """Return the denials among the results of a simulation on a resource.
 
-    An implicit denial on all resources is no decision about an action that a policy can allow on some.
+    An implicit denial on all resources decides nothing about an action that a policy can allow on some.
     """
     denied, undecided = [], []
     for result in results:

@@ -15,7 +15,7 @@ from everstep.cli.account.azure_account import AzureAccount, Permission
 from everstep.cli.account.azure_machines import kubernetes, offerings, quotas
 from everstep.cli.account.azure_names import names, secrets_vault
 from everstep.cli.account.checks import AccountCheck, RequestError, fault, run, success
-from everstep.cli.account.images import images_of
+from everstep.cli.account.images import check_published, images_of
 
 if TYPE_CHECKING:
     from components.config import AksConfig, StackConfig
@@ -216,7 +216,7 @@ def permissions(
 
 
 def images(account: AzureAccount, config: "StackConfig") -> Iterator[AccountCheck]:
-    """Check that the images in registries of Azure exist."""
+    """Check that the images exist: those in registries of Azure with the caller's identity."""
     for key, image in images_of(config).items():
         parsed = ACR.fullmatch(image)
         if not parsed:
@@ -227,3 +227,4 @@ def images(account: AzureAccount, config: "StackConfig") -> Iterator[AccountChec
         yield AccountCheck(
             "images", exists, image if exists else f"{image} does not exist", key, fix
         )
+    yield from check_published(config, lambda image: ACR.fullmatch(image) is not None)

@@ -1,10 +1,20 @@
-"""The images that pods of a stack pull, by their keys in the stack file."""
+"""The images that pods of a stack pull, by their keys in the stack file, and whether registries have them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from everstep.catalog.image_reference import DEFAULT_DOMAIN, ImageReference, parse
+from everstep.cli.account.checks import AccountCheck, fault, success
+from everstep.cli.registry_logins import find_login
+from everstep.cli.stack_images import KEYS
+
 if TYPE_CHECKING:
+    from cloudtwin.facade import Registry
+
     from components.config import StackConfig
+
+HUB_ENDPOINT = "https://registry-1.docker.io/v2"  # docker.io itself is a web site
+PUSH = "Build and push it: `everstep images push`; docs/eks.md and docs/aks.md have the commands."
 
 
 def images_of(config: "StackConfig") -> Mapping[str, str]:
@@ -15,11 +25,84 @@ def images_of(config: "StackConfig") -> Mapping[str, str]:
         "data.image": config.data.image,
         "controller.image": config.controller.image,
         "etcd.image": etcd.image,
-        "etcd.rejoinImage": etcd.rejoin_image if etcd.persistence == "memory" else None,
+        "etcd.rejoinImage": etcd.rejoin_image if etcd.rejoins or etcd.has_users else None,
         "platform.spot.image": platform.spot.image if platform.spot.enabled else None,
         "platform.gpuPlugin.image": platform.gpu_plugin.image
         if platform.gpu_plugin.enabled
         else None,
         "platform.metrics.image": platform.metrics.image if platform.metrics.enabled else None,
+        "cluster.autoscaling.image": _autoscaler(config),
     }
     return {key: image for key, image in images.items() if image}
+
+
+def _autoscaler(config: "StackConfig") -> str | None:
+    """Return the image of the autoscaler that the stack declares; AKS brings its own."""
+    cluster = config.cluster
+    return (
+        cluster.autoscaling.image if cluster.kind == "eks" and cluster.autoscaling.enabled else None
+    )
+
+
+def registry_at(domain: str) -> "Registry":
+    """Return a client of a registry, with the login that docker or podman stored for it."""
+    from cloudtwin.facade import Registry
+
+    endpoint = HUB_ENDPOINT if domain == DEFAULT_DOMAIN else ""
+    return Registry(domain, find_login(domain), endpoint)
+
+
+def check_published(
+    config: "StackConfig", is_checked_elsewhere: Callable[[str], bool]
+) -> Iterator[AccountCheck]:
+    """Check that registries have the images of a stack.
+
+    A registry that does not respond, or requires a login that this machine lacks, decides nothing: nodes may reach it.
+
+    Args:
+        config: the configuration of the stack.
+        is_checked_elsewhere: returns whether an image is in a registry that the account is asked about.
+    """
+    present_images: list[str] = []
+    silent_domains: set[str] = set()
+    for key, image in images_of(config).items():
+        if is_checked_elsewhere(image):
+            continue
+        reference = parse(image)
+        if reference.domain in silent_domains:
+            continue
+        problem = _problem(reference)
+        if problem is None:
+            present_images.append(image)
+        elif problem:
+            silent_domains.add(reference.domain)
+            fix = f"Check it by hand: docker manifest inspect {image}"
+            yield fault("images", f"{image} was not checked: {problem}", key, fix, fatal=False)
+        else:
+            yield _missing(config, key, image)
+    if present_images:
+        yield success("images", f"{len(present_images)} found in their registries")
+
+
+def _problem(reference: ImageReference) -> str | None:
+    """Return None if a registry has an image, an empty text if it does not, else the reason why it is not known."""
+    from cloudtwin.facade import RegistryError
+
+    try:
+        exists = registry_at(reference.domain).has(
+            reference.path, reference.digest or reference.tag
+        )
+    except RegistryError as error:
+        return error.problem
+    return None if exists else ""
+
+
+def _missing(config: "StackConfig", key: str, image: str) -> AccountCheck:
+    """Return the result for an image that its registry does not have.
+
+    It stops nothing yet if the stack has a registry and `everstep images push` will write another image into the key.
+    """
+    is_own = key in KEYS.values()
+    fix = PUSH if is_own else "Correct the reference, or name a registry that has it."
+    is_replaced = is_own and config.registry.kind != "none"
+    return fault("images", f"{image} does not exist", key, fix, fatal=not is_replaced)

@@ -280,6 +280,16 @@ def test_only_production_keeps_its_bucket_with_all_its_settings() -> None:
     assert not any(resource.retain_on_delete for resource in plain_stack().resources.values())
 
 
+def test_a_development_stack_can_keep_its_bucket_only() -> None:
+    graph = declare_eks(storage={"kind": "fsx", "keep": True})
+    protected = {resource.name for resource in graph.resources.values() if resource.protect}
+    retained = {resource.name for resource in graph.resources.values() if resource.retain_on_delete}
+
+    assert protected == retained, "a setting that the state forgets is declared a second time"
+    assert protected == {name for name in graph.resources if name.startswith("eks-storage-bucket-")}
+    assert graph.one("Bucket").inputs["forceDestroy"] is False
+
+
 def test_existing_resources_of_the_user_are_not_changed() -> None:
     kinds = {
         resource.type.rsplit(":", 1)[-1] for resource in existing_vpc_stack().resources_of("aws")

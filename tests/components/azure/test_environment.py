@@ -7,7 +7,14 @@ import pytest
 
 from policy.pack import RULES
 from policy.rule import Resource
-from tests.components.azure.aks_stack import STACK, TAGS, full_stack, plain_stack, spoke_stack
+from tests.components.azure.aks_stack import (
+    STACK,
+    TAGS,
+    declare_aks,
+    full_stack,
+    plain_stack,
+    spoke_stack,
+)
 from tests.components.provider_outputs import AZURE_NAMES
 from tests.components.recorder import Graph
 from tests.components.sdk_schema import arguments_class, input_types
@@ -153,10 +160,18 @@ def test_production_keeps_group_cluster_and_data() -> None:
     retained = {
         resource.name for resource in full_stack().resources.values() if resource.retain_on_delete
     }
-    data = {"aks-blob-account", "aks-blob-container"}
+    data = {"aks-blob-account", "aks-blob-container", "aks-blob-retention"}
 
     assert protected == {"aks-network-group", "aks-cluster-cluster", *data}
     assert retained == data, "deleting the stack must not delete the checkpoints"
+
+
+def test_a_development_stack_can_keep_its_data_only() -> None:
+    resources = declare_aks(storage={"kind": "blob", "keep": True}).resources.values()
+
+    data = {"aks-blob-account", "aks-blob-container", "aks-blob-retention"}
+    assert {resource.name for resource in resources if resource.protect} == data
+    assert {resource.name for resource in resources if resource.retain_on_delete} == data
 
 
 def test_a_development_stack_can_be_deleted_completely() -> None:

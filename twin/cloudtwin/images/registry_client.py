@@ -95,6 +95,20 @@ class Registry:
                 return None
             raise
 
+    def has(self, repository: str, reference: str) -> bool:
+        """Return True if the repository has a tag or digest. A registry that counts pulls does not count this.
+
+        Raises:
+            RegistryError: the registry cannot be reached or refuses.
+        """
+        try:
+            with self._request("HEAD", repository, f"manifests/{reference}", PULL):
+                return True
+        except RegistryError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return False
+            raise
+
     def check_push(self, repository: str) -> None:
         """Check that images may be pushed to a repository, without pushing one.
 

@@ -10,6 +10,8 @@ from cloudtwin.capacity import QuotaStore
 from cloudtwin.providers.account import Account
 from cloudtwin.providers.api.aws import AccountFacts, AwsApi, serve
 from cloudtwin.providers.aws.eks_rules import CLUSTER
+from cloudtwin.providers.aws.fsx import FILE_SYSTEM
+from cloudtwin.providers.aws.network import EIP, VPC
 from cloudtwin.providers.aws.others import LOGS
 from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.inventory import Resource
@@ -92,6 +94,8 @@ def test_an_account_that_has_everything_passes_all_checks(doctor: Doctor) -> Non
     assert {check.name for check in checks} == {
         *("identity", "account", "administrators", "permissions", "names", "add-ons", "zones"),
         *("GPU pool", "system pool", "quota, GPU pool", "quota, system pool"),
+        "images",
+        *("quota, VPCs", "quota, Elastic IPs", "quota, GiB of FSx"),
     }
 
 
@@ -197,10 +201,6 @@ CASES: dict[str, Case] = {
     "the simulation is not allowed": (
         {}, {"denied": frozenset({"iam:SimulatePrincipalPolicy"})}, "",
         ("not checked: iam:SimulatePrincipalPolicy: AccessDenied", "Allow iam:Sim"), False,
-    ),
-    "quotas cannot be read": (
-        {}, {"denied": frozenset({"servicequotas:GetServiceQuota"})}, "",
-        ("not checked: servicequotas:GetServiceQuota", "check it by hand"), False,
     ),
     "an add-on's version does not exist": (
         {"cluster": {"addonVersions": {"coredns": "v1.13.1-eksbuild.1"}}}, {},
@@ -361,6 +361,71 @@ def test_a_quota_of_the_system_pool_is_checked(doctor: Doctor, state: Path) -> N
     QuotaStore(state).set(STANDARD_QUOTA, 0)
 
     assert only_failed_check(doctor()).field == "cluster.systemPool.instanceTypes"
+
+
+def use_resources(state: Path, token: str, count: int, **inputs: Any) -> None:
+    """Add resources to the account that count against its quotas."""
+    with Account(state, "aws").transaction() as transaction:
+        for number in range(count):
+            name = f"used-{number}"
+            transaction.put(
+                Resource(token=token, id=name, urn="", inputs=inputs, outputs={}, ready=True)
+            )
+
+
+@pytest.mark.parametrize(
+    ("token", "count", "inputs", "name", "observed", "fix"),
+    [
+        (VPC, 5, {}, "VPCs", "5 of 5 VPCs used, 1 more", "vpc --quota-code L-F678F1CE --desired-value 6"),
+        (EIP, 5, {}, "Elastic IPs", "5 of 5 Elastic IPs used", "ec2 --quota-code L-0263D0A3 --desired-value 6"),
+        (
+            FILE_SYSTEM, 1, {"storageCapacity": 100800, "deploymentType": "SCRATCH_1"}, "GiB of FSx",
+            "100800 of 100800 GiB of FSx used, 1200 more", "fsx --quota-code L-AD2FC696 --desired-value 102000",
+        ),
+    ],
+    ids=["VPCs", "addresses", "file systems"],
+)  # fmt: skip
+def test_what_the_account_uses_already_counts_against_its_quotas(
+    doctor: Doctor,
+    state: Path,
+    token: str,
+    count: int,
+    inputs: dict[str, Any],
+    name: str,
+    observed: str,
+    fix: str,
+) -> None:
+    use_resources(state, token, count, **inputs)
+
+    check = only_failed_check(doctor())
+    assert check.name == f"quota, {name}"
+    assert check.fatal
+    assert observed in check.observed
+    assert fix in check.fix
+
+
+def test_quotas_that_cannot_be_read_are_checked_by_hand(doctor: Doctor) -> None:
+    checks = failed_checks(doctor(denied=frozenset({"servicequotas:GetServiceQuota"})))
+
+    assert [check.name for check in checks] == ["quotas", "quotas of resources"]
+    for check in checks:
+        assert "not checked: servicequotas:GetServiceQuota" in check.observed
+        assert "check it by hand" in check.fix
+        assert not check.fatal
+
+
+def test_a_stack_that_is_up_needs_no_further_quota(doctor: Doctor, state: Path) -> None:
+    use_resources(state, VPC, 5)
+    add_resource(state, CLUSTER, "everstep", stack=STACK)
+
+    assert failed_checks(doctor()) == []
+
+
+def test_storage_of_another_deployment_type_does_not_count(doctor: Doctor, state: Path) -> None:
+    capacity = {"storageCapacity": 100800, "deploymentType": "PERSISTENT_2"}
+    use_resources(state, FILE_SYSTEM, 1, **capacity)
+
+    assert failed_checks(doctor()) == [], "scratch and persistent storage have their own quotas"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ SERVICES = {
 }  # fmt: skip
 # Actions that are the permission of another operation, or of none.
 ACTIONS_WITHOUT_OPERATION = {"iam:PassRole", "ec2:DescribeAddressesAttribute"}
-REQUEST = re.compile(r'_call(?:_if_exists)?\(\s*"([a-z0-9-]+)",\s*"([A-Za-z]+)"')
+REQUEST = re.compile(r'_(?:call|call_if_exists|pages)\(\s*"([a-z0-9-]+)",\s*"([A-Za-z]+)"')
 SERVICES_WITH_OTHER_NAMES = {"s3", "budgets"}
 """Services whose actions have other names than their operations."""
 

@@ -109,7 +109,7 @@ def test_a_subscription_that_has_everything_passes_all_checks(doctor: Doctor) ->
     assert {check.name for check in checks} == {
         *("identity", "subscription", "administrators", "registrations", "permissions"),
         *("role assignments", "names", "Kubernetes", "GPU pool t4", "GPU pool a100", "system pool"),
-        *("quota, GPU pool t4, GPU pool a100", "quota, system pool"),
+        *("quota, GPU pool t4, GPU pool a100", "quota, system pool", "images"),
     }
 
 

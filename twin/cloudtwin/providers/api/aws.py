@@ -18,23 +18,32 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from cloudfacts.aws import INSTANCE_TYPES, zones
+from cloudfacts.quotas import ELASTIC_IPS, LUSTRE_STORAGE, VPCS
 
 from cloudtwin.capacity.quotas import QuotaStore
 from cloudtwin.providers.account import Account
 from cloudtwin.providers.aws.addon_versions import available_versions
 from cloudtwin.providers.aws.common import ACCOUNT, CALLER
 from cloudtwin.providers.aws.eks_rules import CLUSTER
+from cloudtwin.providers.aws.fsx import FILE_SYSTEM
+from cloudtwin.providers.aws.network import EIP, VPC
 from cloudtwin.providers.aws.others import LOGS
 from cloudtwin.providers.aws.policies import ROLE
 from cloudtwin.providers.inventory import Inventory
 
 AwsResponse: TypeAlias = Mapping[str, Any]
-JSON_SERVICES = frozenset({"eks", "logs", "servicequotas", "ecr", "kms"})
+JSON_SERVICES = frozenset({"eks", "logs", "servicequotas", "ecr", "kms", "fsx"})
 ALL_RESOURCES = "*"
 SESSION_KEY = "ASIACLOUDTWIN"  # id of the access key of an assumed role
 DEFAULT_QUOTA = 0.0  # GPU quota of a new account
-STANDARD_QUOTA = 64.0
-STANDARD_CODES = frozenset({"L-1216C47A", "L-34B43A08"})
+DEFAULT_QUOTAS: Mapping[str, float] = {
+    "L-1216C47A": 64,
+    "L-34B43A08": 64,
+    ELASTIC_IPS.code: 5,
+    VPCS.code: 5,
+    **{quota.code: 100800 for quota in LUSTRE_STORAGE.values()},
+}
+"""Code of a quota -> its value in a new account."""
 
 
 @dataclass(frozen=True)
@@ -229,9 +238,30 @@ class AwsApi:
     def quota(self, request: AwsRequest) -> AwsResponse:
         """Return the quota of the account if it is set, else the quota of a new account."""
         code = str(request.arguments["QuotaCode"])
-        default = STANDARD_QUOTA if code in STANDARD_CODES else DEFAULT_QUOTA
-        value = QuotaStore(self.state).all().get(code, default)
-        return {"Quota": {"ServiceCode": "ec2", "QuotaCode": code, "Value": value}}
+        value = QuotaStore(self.state).all().get(code, DEFAULT_QUOTAS.get(code, DEFAULT_QUOTA))
+        service = str(request.arguments["ServiceCode"])
+        return {"Quota": {"ServiceCode": service, "QuotaCode": code, "Value": value}}
+
+    def addresses(self, _request: AwsRequest) -> AwsResponse:
+        """Return the Elastic IPs of the account."""
+        return {"addressesSet": [{"allocationId": item.id} for item in self.inventory.all(EIP)]}
+
+    def vpcs(self, _request: AwsRequest) -> AwsResponse:
+        """Return the VPCs of the account."""
+        return {"vpcSet": [{"vpcId": item.id} for item in self.inventory.all(VPC)]}
+
+    def file_systems(self, _request: AwsRequest) -> AwsResponse:
+        """Return the file systems of the account."""
+        return {
+            "FileSystems": [
+                {
+                    "FileSystemId": item.id,
+                    "StorageCapacity": int(item.inputs["storageCapacity"]),
+                    "LustreConfiguration": {"DeploymentType": item.inputs["deploymentType"]},
+                }
+                for item in self.inventory.all(FILE_SYSTEM)
+            ]
+        }
 
     def addon_versions(self, request: AwsRequest) -> AwsResponse:
         """Return the versions of an add-on."""
@@ -335,6 +365,9 @@ OPERATIONS: Mapping[str, Callable[[AwsApi, AwsRequest], AwsResponse]] = {
     "ec2:DescribeAvailabilityZones": AwsApi.availability_zones,
     "ec2:DescribeInstanceTypeOfferings": AwsApi.offerings,
     "ec2:DescribeSpotPriceHistory": AwsApi.spot_prices,
+    "ec2:DescribeAddresses": AwsApi.addresses,
+    "ec2:DescribeVpcs": AwsApi.vpcs,
+    "fsx:DescribeFileSystems": AwsApi.file_systems,
     "servicequotas:GetServiceQuota": AwsApi.quota,
     "eks:DescribeAddonVersions": AwsApi.addon_versions,
     "eks:DescribeCluster": AwsApi.cluster,

@@ -1,0 +1,106 @@
+"""What the workflow `teardown` does before and after the destroy, run by `act`."""
+
+import pytest
+
+from tests.github.act import Repository, WorkflowRun
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
+
+BACKEND = {"PULUMI_BACKEND_URL": "s3://state", "PULUMI_SECRETS_PROVIDER": "awskms://key"}
+STOP = "kubectl delete elasticjob imagenet"
+EXPORT = "aws fsx create-data-repository-task"
+DELETE_LOGS = "aws logs delete-log-group"
+
+
+def teardown(repository: Repository, stack: str = "eks-dev", **environment: str) -> WorkflowRun:
+    """Run the workflow for one stack."""
+    variables = {**BACKEND, "STACKS": f'["{stack}"]'}
+    return repository.run(
+        "teardown", "workflow_dispatch", variables=variables, environment=environment
+    )
+
+
+def destroys(run: WorkflowRun) -> list[str]:
+    """Return the stacks that Pulumi destroyed, or tried to."""
+    calls = run.calls("pulumi/actions")
+    return [call["stack-name"] for call in calls if call.get("command") == "destroy"]
+
+
+def test_the_job_ends_and_its_files_are_exported_before_the_destroy(repository: Repository) -> None:
+    run = teardown(repository)
+
+    assert run.is_green, run.log
+    assert run.programs == [
+        "pulumi export eks-dev",
+        "pulumi output eks-dev",
+        STOP,
+        EXPORT,
+        "aws fsx describe-data-repository-tasks",
+        DELETE_LOGS,
+    ]
+    assert destroys(run) == ["eks-dev"]
+
+
+def test_a_destroy_leaves_protected_resources(repository: Repository) -> None:
+    run = teardown(repository)
+
+    (destroy,) = [call for call in run.calls("pulumi/actions") if call.get("command")]
+    assert destroy["exclude-protected"] == "true", "the bucket is protected, and would stop it"
+
+
+def test_a_stack_of_azure_has_nothing_to_export_and_no_log_group(repository: Repository) -> None:
+    run = teardown(repository, "aks-dev")
+
+    assert run.is_green, run.log
+    assert run.programs == ["pulumi export aks-dev", "pulumi output aks-dev", STOP]
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"STAND_IN_UNPROTECTED": "yes"}, "everstep:storage.keep"),
+        ({"STAND_IN_BUSY": "yes"}, "timed out waiting"),
+        ({"STAND_IN_EXPORT": "FAILED"}, "did not succeed (FAILED)"),
+    ],
+    ids=["data without protection", "a job that does not end", "a failed export"],
+)
+def test_nothing_is_destroyed_if_data_would_be_lost(
+    repository: Repository, environment: dict[str, str], message: str
+) -> None:
+    run = teardown(repository, **environment)
+
+    assert not run.is_green
+    assert message in run.log
+    assert destroys(run) == []
+
+
+def test_a_stack_of_which_only_the_data_are_left_has_no_job_to_end(repository: Repository) -> None:
+    run = teardown(repository, STAND_IN_DOWN="yes")
+
+    assert run.is_green, "a day without a deployment is not a failure"
+    assert run.programs == ["pulumi export eks-dev"]
+
+
+@pytest.mark.parametrize("stack", ["aks-dev", "eks-dev"])
+def test_the_scheduled_run_never_deletes_data(repository: Repository, stack: str) -> None:
+    variables = {**BACKEND, "STACKS": f'["{stack}"]', "TEARDOWN_DEV": "true"}
+    run = repository.run(
+        "teardown", "schedule", variables=variables, environment={"STAND_IN_UNPROTECTED": "yes"}
+    )
+
+    assert not run.is_green
+    assert STOP not in run.programs, "the job continues"
+    assert destroys(run) == []
+
+
+def test_a_log_group_that_is_gone_is_ignored(repository: Repository) -> None:
+    run = teardown(repository, STAND_IN_LOGS="ResourceNotFoundException")
+
+    assert run.is_green, run.log
+
+
+def test_a_log_group_that_cannot_be_deleted_is_red(repository: Repository) -> None:
+    run = teardown(repository, STAND_IN_LOGS="AccessDeniedException")
+
+    assert not run.is_green, "the next deploy would fail"
+    assert "AccessDeniedException" in run.log

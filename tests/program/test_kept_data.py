@@ -1,0 +1,106 @@
+"""`storage.keep`: a destroy leaves the data, and the next `up` uses them. The real engine and the twin's clouds."""
+
+from typing import Any
+
+import pytest
+
+from tests.program.conftest import ROOT
+from twin.tests.providers.conftest import CloudProject, plugins, project, pulumi_program
+
+__all__ = ["plugins", "project", "pulumi_program"]
+
+pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
+
+EKS: dict[str, Any] = {
+    "cluster": {"kind": "eks", "autoscaling": {"enabled": False}, "gpuPool": {"nodes": 3}},
+    "storage": {"kind": "fsx", "keep": True},
+}
+AKS: dict[str, Any] = {
+    "cluster": {
+        "kind": "aks",
+        "authorizedRanges": ["203.0.113.0/24"],
+        "gpuPool": {"vmSizes": [{"name": "t4", "vmSize": "Standard_NC4as_T4_v3"}]},
+    },
+    "storage": {"kind": "blob", "keep": True},
+}
+PROGRAM = """
+import sys
+sys.path.insert(0, {root!r})
+from components.{cloud}.environment import {kind}Environment, {kind}EnvironmentArgs
+from components.config import from_mapping
+
+tags = {{"owner": "vision", "costCenter": "4711", "environment": "dev"}}
+config = from_mapping({{"tags": tags, **{sections!r}}})
+{kind}Environment("c", {kind}EnvironmentArgs(config=config, stack="test"))
+"""
+
+
+def eks_program() -> str:
+    """Return a program that declares the resources of a stack on EKS."""
+    return PROGRAM.format(root=str(ROOT), cloud="aws", kind="Eks", sections=EKS)
+
+
+def aks_program() -> str:
+    """Return a program that declares the resources of a stack on AKS."""
+    return PROGRAM.format(root=str(ROOT), cloud="azure", kind="Aks", sections=AKS)
+
+
+def kinds(project: CloudProject, package: str) -> set[str]:
+    """Return the types of a cloud's resources in the state."""
+    types = {str(item["type"]) for item in project.resources().values()}
+    return {name.rpartition(":")[2] for name in types if name.startswith(f"{package}:")}
+
+
+def identity(project: CloudProject, kind: str) -> str:
+    """Return the id of the only resource of a type in the state; components have none."""
+    resources = project.resources().values()
+    (value,) = [
+        item["id"] for item in resources if item["type"].endswith(f":{kind}") and "id" in item
+    ]
+    return str(value)
+
+
+def check_next_up(project: CloudProject, kind: str) -> set[str]:
+    """Destroy a stack except its data and bring it back; return the types that stayed meanwhile.
+
+    Args:
+        project: a project with the program of a stack.
+        kind: type of the resource with the data.
+    """
+    project.up()
+    original_id = identity(project, kind)
+    assert "protected" in project.destroy(fails=True), "only --exclude-protected leaves the data"
+
+    project.pulumi("destroy", "--yes", "--skip-preview", "--exclude-protected")
+    package = "aws" if kind == "Bucket" else "azure-native"
+    remaining = kinds(project, package)
+
+    project.up()
+    assert identity(project, kind) == original_id
+    project.pulumi("preview", "--expect-no-changes")
+    return remaining
+
+
+def test_a_destroy_keeps_the_bucket_and_the_next_up_uses_it(project: CloudProject) -> None:
+    project.program(eks_program())
+
+    assert check_next_up(project, "Bucket") == {
+        "Bucket",
+        "BucketLifecycleConfiguration",
+        "BucketObjectv2",
+        "BucketPolicy",
+        "BucketPublicAccessBlock",
+        "BucketServerSideEncryptionConfiguration",
+        "BucketVersioning",
+    }
+
+
+def test_a_destroy_keeps_the_storage_account_and_the_next_up_uses_it(project: CloudProject) -> None:
+    project.program(aks_program())
+
+    remaining = check_next_up(project, "StorageAccount")
+    assert remaining >= {"StorageAccount", "BlobContainer", "ResourceGroup"}
+    assert remaining <= {
+        *("StorageAccount", "BlobContainer", "BlobServiceProperties"),
+        *("ResourceGroup", "VirtualNetwork", "Subnet", "NatGateway", "PublicIPAddress"),
+    }, "the rules of the account name the subnet; nothing else is needed"
