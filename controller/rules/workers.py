@@ -38,7 +38,7 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
     failed_pods, state = _pods_to_replace(state, surplus_pods)
     new_indices, on_demand_indices, state = _indices_to_create(state, spec)
     state = _with_conditions(state.waking_at(deadline_of(state, spec)), spec, removed_pods)
-    outdated_pods = [
+    stale_pods = [
         pod for pod in state.active_pods if pod not in removed_pods and pod.bounds != spec.bounds
     ]
     services = {
@@ -61,7 +61,7 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
             sorted(index for name, index in services.items() if name not in state.services)
         ),
         delete_services=tuple(sorted(state.services - set(services))),
-        update_bounds=tuple(outdated_pods),
+        update_bounds=tuple(stale_pods),
         events=_left_out_events(state, spec),
     )
 

@@ -478,12 +478,12 @@ def _series(size: str) -> str:
     return size.removeprefix("Standard_")[:1]
 
 
-def last_system_pool(pool: Resource, account: Inventory) -> Iterable[str]:
+def last_system_pool(pool: Resource, subscription: Inventory) -> Iterable[str]:
     """Yield an error for the last System pool (pulumi-azure-native #1575)."""
-    cluster = account.find((CLUSTER,), parent_of(pool.id))
+    cluster = subscription.find((CLUSTER,), parent_of(pool.id))
     if pool.inputs.get("mode") != "System" or cluster is None:
         return
-    separate_pools = filter(is_child_of(cluster.id), account.all(POOL))
+    separate_pools = filter(is_child_of(cluster.id), subscription.all(POOL))
     other_pools = [other.inputs for other in separate_pools if other.id != pool.id]
     inline_pools = cluster.inputs.get("agentPoolProfiles") or ()
     if not any(other.get("mode") == "System" for other in (*inline_pools, *other_pools)):

@@ -66,13 +66,13 @@ def arm_id(path: str, inputs: Inputs) -> str:
     return full_path.format(**{name: inputs.get(name, "") for name in _inputs(full_path)})
 
 
-def parent_of(identity: str) -> str:
+def parent_of(resource_id: str) -> str:
     """Return the id of a resource's parent; empty if it always exists."""
-    parts = identity.strip("/").split("/")
+    parts = resource_id.strip("/").split("/")
     # providers/Microsoft.X/kind/name, not a nested kind/name
     is_top_level = parts[-4:-3] == ["providers"]
     parts = parts[:-4] if is_top_level else parts[:-2]
-    if parts[-2:] == ["blobServices", "default"]:  # each account has exactly this service
+    if parts[-2:] == ["blobServices", "default"]:  # each storage account has exactly this service
         parts = parts[:-2]
     return "/" + "/".join(parts) if len(parts) > 2 else ""
 
@@ -185,14 +185,14 @@ def common_outputs(request: ResourceRequest) -> dict[str, Any]:
     type_parts = (
         parts[len(parts) - 1 - parts[::-1].index("providers") :] if "providers" in parts else []
     )
-    kind = (
+    resource_type = (
         "/".join([type_parts[1], *type_parts[2::2]])
         if type_parts
         else "Microsoft.Resources/resourceGroups"
     )
     return {
         "name": parts[-1],
-        "type": kind,
+        "type": resource_type,
         "azureApiVersion": "2025-09-01",
         "provisioningState": "Succeeded",
         "eTag": request.digits("etag", 12),
@@ -200,29 +200,29 @@ def common_outputs(request: ResourceRequest) -> dict[str, Any]:
     }
 
 
-def deleted_with(root: Resource, account: Inventory) -> Iterable[Resource]:
+def deleted_with(root: Resource, subscription: Inventory) -> Iterable[Resource]:
     """Return a resource and everything below it: Resource Manager deletes whole trees."""
     start = f"{root.id}/".lower()
     return [
         root,
-        *(resource for resource in account.all() if resource.id.lower().startswith(start)),
+        *(resource for resource in subscription.all() if resource.id.lower().startswith(start)),
     ]
 
 
-def lookup(kind: ResourceType) -> Function:
+def lookup(resource_type: ResourceType) -> Function:
     """Return the function that looks a resource up by its name."""
 
-    def look_up(arguments: Inputs, config: ProviderConfig, account: Inventory) -> Object:
-        request = ResourceRequest(inputs=arguments, config=config, account=account, entropy="")
-        identity = kind.identify(request)
-        resource = account.find((kind.token,), identity)
+    def look_up(arguments: Inputs, config: ProviderConfig, subscription: Inventory) -> Object:
+        request = ResourceRequest(inputs=arguments, config=config, account=subscription, entropy="")
+        resource_id = resource_type.identify(request)
+        resource = subscription.find((resource_type.token,), resource_id)
         if resource is None:
-            raise ProviderError(f"ResourceNotFound: the account has no {identity}")
+            raise ProviderError(f"ResourceNotFound: the subscription has no {resource_id}")
         return {**resource.outputs, "id": resource.id}
 
     return look_up
 
 
-def is_child_of(identity: str) -> Callable[[Resource], bool]:
+def is_child_of(parent_id: str) -> Callable[[Resource], bool]:
     """Return a predicate: the parent of a resource has this id."""
-    return lambda resource: parent_of(resource.id).lower() == identity.lower()
+    return lambda resource: parent_of(resource.id).lower() == parent_id.lower()
