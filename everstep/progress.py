@@ -39,7 +39,7 @@ class Silent:
 
 
 class Lines:
-    """Progress as plain lines, one when a step starts, reports or ends; for logs. Standard output stays free for results."""
+    """Progress as plain lines on standard error, one when a step starts, reports or ends; for logs."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr

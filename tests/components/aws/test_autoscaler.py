@@ -8,10 +8,10 @@ import yaml
 
 from components.aws.autoscaler import flags
 from tests.components.aws.eks_stack import (
+    all_features_stack,
     cluster_of,
     document,
     existing_vpc_stack,
-    all_features_stack,
     plain_stack,
 )
 from tests.components.recorder import Graph

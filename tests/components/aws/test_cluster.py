@@ -5,8 +5,8 @@ from typing import Any
 from components.aws.cluster import short_name
 from tests.components.aws.eks_stack import (
     ADMINISTRATOR,
-    existing_vpc_stack,
     all_features_stack,
+    existing_vpc_stack,
     plain_stack,
 )
 from tests.components.recorder import Graph

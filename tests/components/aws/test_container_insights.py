@@ -6,7 +6,7 @@ import pytest
 
 from components.config.catalog import CLOUDWATCH_ADDON
 from components.config.eks import INSIGHTS_LOG_GROUPS
-from tests.components.aws.eks_stack import declare_eks, document, all_features_stack, plain_stack
+from tests.components.aws.eks_stack import all_features_stack, declare_eks, document, plain_stack
 
 NAME = "eks-insights"
 ADDON = f"{NAME}-addon-{CLOUDWATCH_ADDON}"

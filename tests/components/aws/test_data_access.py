@@ -6,7 +6,7 @@ import pytest
 
 from components.aws.data_access import read_statements
 from components.interface import DATA_ACCOUNT
-from tests.components.aws.eks_stack import training_stack, declare_training, document
+from tests.components.aws.eks_stack import declare_training, document, training_stack
 from tests.components.recorder import Graph
 
 ROLE = "eks-data-role-role"

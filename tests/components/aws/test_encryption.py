@@ -6,7 +6,7 @@ from typing import Any
 from pulumi_aws import kms
 
 from components.aws.bucket import Bucket, BucketArgs
-from tests.components.aws.eks_stack import PRODUCTION, declare_eks, all_features_stack
+from tests.components.aws.eks_stack import PRODUCTION, all_features_stack, declare_eks
 from tests.components.recorder import Graph, RecordedResource, record
 
 KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"

@@ -11,11 +11,11 @@ from policy.rule import Level, Resource
 from tests.components.aws.eks_stack import (
     STACK,
     TAGS,
-    training_stack,
+    all_features_stack,
     declare_eks,
     existing_vpc_stack,
-    all_features_stack,
     plain_stack,
+    training_stack,
 )
 from tests.components.recorder import Graph
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from components.aws.fsx import bucket_prefix
 from tests.components.aws.eks_stack import (
-    training_stack,
+    all_features_stack,
     declare_eks,
     document,
     existing_vpc_stack,
-    all_features_stack,
     plain_stack,
+    training_stack,
 )
 from tests.components.recorder import Graph, RecordedResource
 

@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from components.platform.scraping import scrape_job
-from tests.components.aws.eks_stack import declare_eks, document, all_features_stack, plain_stack
+from tests.components.aws.eks_stack import all_features_stack, declare_eks, document, plain_stack
 from tests.components.recorder import Graph
 
 NAME = "eks-metrics"

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from components.cidr import subnets
-from tests.components.aws.eks_stack import existing_vpc_stack, all_features_stack, plain_stack
+from tests.components.aws.eks_stack import all_features_stack, existing_vpc_stack, plain_stack
 from tests.components.recorder import Graph, RecordedResource
 
 

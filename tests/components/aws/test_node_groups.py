@@ -4,10 +4,10 @@ import pytest
 
 from components.aws.node_groups import CSI_STARTUP_TAINT, GPU_PLACEMENT, gpu_pools
 from tests.components.aws.eks_stack import (
+    all_features_stack,
     cluster_of,
     declare_eks,
     existing_vpc_stack,
-    all_features_stack,
     plain_stack,
 )
 from tests.components.recorder import Graph

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.components.aws.eks_stack import document, all_features_stack, plain_stack
+from tests.components.aws.eks_stack import all_features_stack, document, plain_stack
 
 
 def test_each_image_has_a_repository_with_immutable_tags() -> None:

@@ -7,7 +7,13 @@ import pytest
 
 from policy.pack import RULES
 from policy.rule import Resource
-from tests.components.azure.aks_stack import STACK, TAGS, full_stack, plain_stack, spoke_stack
+from tests.components.azure.aks_stack import (
+    STACK,
+    TAGS,
+    all_features_stack,
+    plain_stack,
+    spoke_stack,
+)
 from tests.components.provider_outputs import AZURE_NAMES
 from tests.components.recorder import Graph
 from tests.components.sdk_schema import arguments_class, input_types
@@ -15,7 +21,9 @@ from tests.components.sdk_schema import arguments_class, input_types
 KUBERNETES_PROVIDER = "aks-cluster-kubernetes"  # the provider of all Kubernetes objects
 
 
-@pytest.fixture(params=[plain_stack, full_stack, spoke_stack], ids=["plain", "full", "spoke"])
+@pytest.fixture(
+    params=[plain_stack, all_features_stack, spoke_stack], ids=["plain", "full", "spoke"]
+)
 def graph(request: pytest.FixtureRequest) -> Graph:
     result: Graph = request.param()
     return result
@@ -134,7 +142,7 @@ def test_resources_are_created_in_the_order_of_their_dependencies(
 def test_optional_resources_are_created_in_the_order_of_their_dependencies(
     dependency: str, dependent: str
 ) -> None:
-    assert dependency in full_stack().ancestors(dependent)
+    assert dependency in all_features_stack().ancestors(dependent)
 
 
 def test_no_resource_depends_on_itself(graph: Graph) -> None:
@@ -149,9 +157,13 @@ def test_the_storage_account_is_created_in_parallel_with_the_cluster() -> None:
 
 
 def test_production_keeps_group_cluster_and_data() -> None:
-    protected = {resource.name for resource in full_stack().resources.values() if resource.protect}
+    protected = {
+        resource.name for resource in all_features_stack().resources.values() if resource.protect
+    }
     retained = {
-        resource.name for resource in full_stack().resources.values() if resource.retain_on_delete
+        resource.name
+        for resource in all_features_stack().resources.values()
+        if resource.retain_on_delete
     }
     data = {"aks-blob-account", "aks-blob-container"}
 
@@ -193,7 +205,7 @@ def test_the_kubeconfig_is_a_secret() -> None:
 
 
 def test_outputs_locate_data_checkpoints_and_cluster() -> None:
-    actual = full_stack().outputs
+    actual = all_features_stack().outputs
 
     assert actual["where"] == f"https://{actual['storageAccount']}.blob.core.windows.net/training"
     assert actual["resourceGroup"] == "everstep-aks-test"

@@ -1,6 +1,6 @@
 """Metrics of the simulated GPUs under DCGM's names, from the real load that pods put on the machine.
 
-The machine's processors do the work of a GPU, so their utilization by pods is the GPU's. Temperature and power are
+The machine's CPUs do the work of a GPU, so their utilization by pods is the GPU's. Temperature and power are
 linear functions of it and measure nothing.
 """
 
@@ -35,7 +35,7 @@ class Meter:
     _last_sample: tuple[float, float] = field(default=(0.0, 0.0))
 
     def utilization(self) -> float:
-        """Return the percentage of the processors that pods used since the previous call."""
+        """Return the percentage of the CPUs that pods used since the previous call."""
         now, seconds = time.monotonic(), self._processor_seconds()
         (last_time, last_seconds), self._last_sample = self._last_sample, (now, seconds)
         if not last_time or now <= last_time:

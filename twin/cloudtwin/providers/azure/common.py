@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudfacts import azure
 
-from cloudtwin.providers.conditions import matches, mistake_at, value_rule
+from cloudtwin.providers.conditions import failure_at, matches, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
     Function,
@@ -22,7 +22,7 @@ from cloudtwin.providers.model import (
 )
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.values import Object
-from cloudtwin.providers.schema.check import Mistake, nearest
+from cloudtwin.providers.schema.check import CheckFailure, nearest
 from cloudtwin.providers.schema.limits import limits_of
 from cloudtwin.providers.schema.model import ResourceSchema
 
@@ -159,24 +159,24 @@ def with_defaults(inputs: Object, schema: ResourceSchema, config: ProviderConfig
 
 def common_rules(
     schema: ResourceSchema, inputs: Inputs, _config: ProviderConfig
-) -> Iterable[Mistake]:
+) -> Iterable[CheckFailure]:
     """Yield an error for an invalid location and invalid tags."""
     location = inputs.get("location")
     if isinstance(location, str) and location_of(location) not in LOCATIONS:
         closest = nearest(location_of(location), LOCATIONS)
-        yield mistake_at(
+        yield failure_at(
             "location", f"{location!r} is not an Azure location that the twin has{closest}"
         )
     tags = inputs.get("tags")
     if not isinstance(tags, Mapping):
         return
     if len(tags) > MAX_TAGS:
-        yield mistake_at(
+        yield failure_at(
             "tags", f"{len(tags)} tags, {MAX_TAGS} are allowed (Resource Manager, tags)"
         )
     for key in tags:
         if any(mark in key for mark in "<>%&\\?/") and "location" in schema.inputs:
-            yield mistake_at("tags", f"{key!r} has one of <>%&\\?/ (Resource Manager, tags)")
+            yield failure_at("tags", f"{key!r} has one of <>%&\\?/ (Resource Manager, tags)")
 
 
 def common_outputs(request: ResourceRequest) -> dict[str, Any]:
