@@ -9,7 +9,7 @@ Matrix products simulate a training step between two changes of the state ("work
 total wait of the training loop: for the start of the snapshot, and after the work for its end. "at_once"
 is the same without work, which is the whole copy; "while_writing" is the same as "stall" during the
 write of an earlier checkpoint. "durable" is from the start of the snapshot until the checkpoint is in
-place and synced. The writer and the training share the disk and the processor.
+place and synced. The writer and the training share the disk and the CPUs.
 
 `torture` sends SIGKILL at a random time to a process that saves in a loop, and restores in another
 process: the checkpoint must be complete, of a single step, and not older than the newest recorded

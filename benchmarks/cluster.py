@@ -1,4 +1,4 @@
-"""Measure the start-up time, the memory and the idle processor time of a twin.
+"""Measure the start-up time, the memory and the idle CPU time of a twin.
 
     sudo .venv/bin/python benchmarks/cluster.py [--gpu-machines 3] [--idle-seconds 60]
 
@@ -77,7 +77,7 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def processor_seconds(twin: Twin) -> dict[str, float]:
-    """Return the processor time of the twin's running processes, in seconds, by program."""
+    """Return the CPU time of the twin's running processes, in seconds, by program."""
     seconds: dict[str, float] = {}
     for pid, name in programs(twin).items():
         try:
@@ -119,7 +119,7 @@ def programs(twin: Twin) -> dict[int, str]:
 
 
 def shares(seconds_by_program: dict[str, float], seconds: float) -> dict[str, float]:
-    """Return processor time as cores, in descending order."""
+    """Return CPU time as cores, in descending order."""
     return {
         name: round(cpu_seconds / seconds, 4)
         for name, cpu_seconds in largest_first(seconds_by_program).items()

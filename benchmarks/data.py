@@ -251,9 +251,7 @@ def psnr(pixels: np.ndarray, reference: np.ndarray) -> float:
 
 def table(results: dict) -> str:  # type: ignore[type-arg] # JSON
     """Return the figures as a text table."""
-    lines = [
-        f"{results['images']}, {results['rounds']} rounds, one core, seconds of processor time"
-    ]
+    lines = [f"{results['images']}, {results['rounds']} rounds, one core, seconds of CPU time"]
     for name, method in results["images_per_second"].items():
         spread = f"{method['min']} to {method['max']}"
         lines.append(

@@ -11,7 +11,7 @@ to a real etcd of one member, through as many connections:
              coordinator has observed all keys and writes the next generation; every member has received it
 
 The members only count and compare keys, so that a regroup takes the time of etcd and the connections. The
-decisions of real agents take longer: `benchmarks.scale` has the processor time of one agent and of a coordinator.
+decisions of real agents take longer: `benchmarks.scale` has the CPU time of one agent and of a coordinator.
 """
 
 import argparse
@@ -247,7 +247,7 @@ def encoded(text: str) -> str:
 
 
 async def measure(endpoint: str, etcd_pid: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Return etcd's processor time and requests for each second, and for each regroup."""
+    """Return etcd's CPU time and requests for each second, and for each regroup."""
     lease = options.lease_seconds or lease_seconds(options.members)
     run = Run(endpoint, options.members, lease)
     await run.start()

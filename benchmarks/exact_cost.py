@@ -1,4 +1,4 @@
-"""Measure what mode `exact` itself takes of a step: processor time of its reducer, without the model.
+"""Measure what mode `exact` itself takes of a step: CPU time of its reducer, without the model.
 
     python3 -m benchmarks.exact_cost
     python3 -m benchmarks.exact_cost --model resnet50 --shards 4 --json
@@ -27,7 +27,7 @@ WARM_UP = 2  # steps
 
 
 class Stopwatch:
-    """Processor time of this process by phase and step."""
+    """CPU time of this process by phase and step."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, list[float]] = {}

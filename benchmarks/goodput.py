@@ -5,7 +5,7 @@
 
 Not a measurement of a run: `everstep.goodput.replay` applies histories of `cloudtwin.capacity.market`,
 which is fitted to published statistics of spot fleets, to each design. The cost of each change was
-measured (docs/measurements.md) on processors and with small models; costs that depend on the model
+measured (docs/measurements.md) on CPUs and with small models; costs that depend on the model
 are calculated from its size. The output lists all assumptions.
 """
 

@@ -60,7 +60,7 @@ class Throughput:
         precision: type of matrix products.
         plain: images per second of an ordinary loop, median over rounds.
         live: the same through `Run`.
-        gigabytes: peak of the memory that torch allocated; 0 on a processor.
+        gigabytes: peak of the memory that torch allocated; 0 on a CPU.
     """
 
     model: str

@@ -10,7 +10,7 @@ all-reduce), `ddp` (torch's defaults), `live` and `exact` (the trainer's steps, 
 formed once). Model, precision, optimizer,
 order of samples, augmentation and normalisation are the same. A ratio is computed within each round,
 against `ddp`; the output has the median over rounds, and the quartiles. `effort` is
-the same ratio of the processor time of worker 0, which other load disturbs less; it does not include
+the same ratio of the CPU time of worker 0, which other load disturbs less; it does not include
 waits.
 
 Nothing is saved unless --checkpoint-seconds is given: then `live` and `exact` save as the trainer

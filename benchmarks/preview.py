@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/preview.py [--rounds 5] [--stacks eks-dev,aks-dev] [--json]
 
 Each round previews every stack once, so that other load on the machine affects all of them equally. A
-first round, which fills caches, is not counted. The figures are the wall-clock time, the processor time
+first round, which fills caches, is not counted. The figures are the wall-clock time, the CPU time
 of all processes of the preview, which is more reliable on a busy machine, and the time of the program's
 imports in a separate process, without the modules that it loads later with their resources. State is
 kept in a temporary folder.
@@ -35,7 +35,7 @@ PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 
 @dataclass(frozen=True)
 class Measurement:
-    """Duration of one run in seconds: wall-clock time, and processor time of all its processes."""
+    """Duration of one run in seconds: wall-clock time, and CPU time of all its processes."""
 
     wall: float
     processor: float
@@ -106,7 +106,7 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Measurement:
 
 
 def children_seconds() -> float:
-    """Return the user and system processor time of all ended children in seconds."""
+    """Return the user and system CPU time of all ended children in seconds."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -163,7 +163,7 @@ def show(figures: Mapping[str, Mapping[str, object]], load: float) -> None:
         }
         line = ", ".join(f"{key.replace('_', ' ')} {text}" for key, text in texts.items())
         print(
-            f"{stack}: {line}; imports are {stack_figures['program_imports_share']:.0%} of the processor time"
+            f"{stack}: {line}; imports are {stack_figures['program_imports_share']:.0%} of the CPU time"
         )
 
 

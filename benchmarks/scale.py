@@ -12,9 +12,9 @@ each number of members, after their group has formed:
     arrivals   --arrivals nodes arrive at the same time
     straggler  the workers of all members wait for one worker, after the first seconds of frequent probes
 
-The processor time of etcd and of the agents is read from /proc, the requests from etcd's own metrics.
+The CPU time of etcd and of the agents is read from /proc, the requests from etcd's own metrics.
 All processes share this machine's cores, so that the wall-clock time includes the work of all agents; in a real run,
-each agent has its own node. `separate_seconds` estimates that: etcd's processor time on one core plus the busiest
+each agent has its own node. `separate_seconds` estimates that: etcd's CPU time on one core plus the busiest
 agent's, as if they never worked at the same time; without the delays of a network. In a large run the busiest agent is
 a coordinator.
 
@@ -72,9 +72,9 @@ class Usage:
 
     Attributes:
         at: the time, in seconds of the monotonic clock.
-        etcd: processor time of etcd, in seconds.
-        agents: processor time of all agents, in seconds.
-        by_agent: processor time of each agent, in seconds.
+        etcd: CPU time of etcd, in seconds.
+        agents: CPU time of all agents, in seconds.
+        by_agent: CPU time of each agent, in seconds.
         requests: number of requests by gRPC method.
         watch_messages: number of messages that etcd has sent to watchers.
     """
@@ -185,7 +185,7 @@ class Fleet:
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the processor time of a process, in seconds."""
+    """Return the CPU time of a process, in seconds."""
     fields = stat_fields(pid)
     return (int(fields[11]) + int(fields[12])) / TICKS
 
@@ -309,7 +309,7 @@ def _difference(before: Usage, after: Usage) -> dict[str, float]:
 
 
 def _by_agent(before: Usage, after: Usage) -> dict[str, float]:
-    """Return the processor time of one agent, and the estimated duration with a machine for each agent."""
+    """Return the CPU time of one agent, and the estimated duration with a machine for each agent."""
     seconds = [used - before.by_agent.get(name, 0.0) for name, used in after.by_agent.items()]
     return {
         "agent_seconds": round(statistics.median(seconds), 4),

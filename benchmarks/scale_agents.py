@@ -72,7 +72,7 @@ class SimulatedNode:
         self.agent.report_ready()
 
     def processor_seconds(self) -> float:
-        """Return the processor time of the agent's threads so far."""
+        """Return the CPU time of the agent's threads so far."""
         return sum(
             time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
             for thread in self._threads
@@ -132,7 +132,7 @@ class AgentHost:
         return [node.generation for node in self._nodes.values()]
 
     def processor_seconds(self) -> dict[str, float]:
-        """Return the processor time of each node's agent so far."""
+        """Return the CPU time of each node's agent so far."""
         return {name: node.processor_seconds() for name, node in self._nodes.items()}
 
     def _report_stalls(self) -> None:

@@ -116,7 +116,7 @@ def _pass(folder: Path, files: int) -> dict[str, float]:
 
 
 def plan_once(destination: Path, files: int) -> dict[str, float]:
-    """Plan in this process; return seconds, processor seconds and the peak of its memory in MB."""
+    """Plan in this process; return seconds, CPU seconds and the peak of its memory in MB."""
     started_at = time.monotonic()
     staging_plan = plan(GeneratedSource(files), destination, Options(), SilentObserver())
     assert staging_plan.to_copy.files == files

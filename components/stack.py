@@ -27,7 +27,7 @@ from components.platform.image_pull import (
     PullSecret,
     PullSecretArgs,
     RegistryLogin,
-    naming_secret,
+    add_image_pull_secrets,
 )
 from components.platform.monitoring import Monitoring, MonitoringArgs
 from components.platform.network import NetworkPolicies, NetworkPoliciesArgs, job_rules
@@ -70,7 +70,7 @@ class TrainingStack(Component):
     ) -> None:
         inherited = pulumi.ResourceOptions(
             provider=args.cluster.provider,
-            transformations=[naming_secret(args.logins)] if args.logins else [],
+            transformations=[add_image_pull_secrets(args.logins)] if args.logins else [],
         )
         super().__init__("stack:TrainingStack", name, pulumi.ResourceOptions.merge(opts, inherited))
         self._args = args

@@ -51,7 +51,7 @@ class Plan:
         create_on_demand: the indices among them that run on on-demand machines.
         create_services: indices of the workers whose Services to create.
         delete_services: names of the Services to delete.
-        update_bounds: pods whose annotation with the job's bounds is outdated.
+        update_bounds: pods whose annotation with the job's bounds is stale.
         create_placeholders: placeholders to create.
         delete_placeholders: placeholders to delete, before workers are created on their nodes.
         exits: exits of workers that are new in this status.

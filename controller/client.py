@@ -2,7 +2,7 @@
 
 The typed models of the `kubernetes` package would parse every field of every pod to read ten of
 them, and would drop newer fields when an object is written back. Its client provides credentials
-and connections. Reads never come from a cache, so that no pass decides on outdated objects.
+and connections. Reads never come from a cache, so that no pass acts on stale objects.
 """
 
 import json

@@ -7,7 +7,7 @@ counted twice, even if the controller stops in between.
 A *failure* is caused by the trainer: an exit code from 1 to 127, a crash, or a lack of memory. It
 counts against the back-off limit. A *disruption* is caused by the node: a signal, an eviction, a
 deletion, a lost node. It does not count, since on spot nodes it is unrelated to the training. A
-pod that is repeatedly disrupted right after its start is still replaced ever more slowly.
+pod that is repeatedly disrupted right after its start is still replaced with exponential back-off.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Cause(StrEnum):
 
     FAILED = "failed"
     SIGNALLED = "signalled"
-    DISRUPTED = "disrupted"
+    EVICTED = "disrupted"
     DELETED = "deleted"
     NODE_LOST = "node_lost"
 
@@ -161,7 +161,7 @@ def _update_record(
         message = f"{pod.name} was on node {pod.node}, which is lost"
         return _record_exit(record, pod.index, Cause.NODE_LOST, message)
     if pod.phase == "Failed":
-        return _record_failure(record, pod, now)
+        return _record_failed_pod(record, pod, now)
     return record, None
 
 
@@ -179,7 +179,7 @@ def _record_exit(
     return new_record, WorkerExit(index=index, cause=cause, message=message)
 
 
-def _record_failure(
+def _record_failed_pod(
     record: WorkerRecord, pod: "Pod", now: datetime
 ) -> tuple[WorkerRecord, WorkerExit]:
     cause = cause_of(pod)
@@ -212,7 +212,7 @@ def cause_of(pod: "Pod") -> Cause:
     if pod.terminating:
         return Cause.DELETED
     if pod.disrupted or pod.exit_code is None:
-        return Cause.DISRUPTED
+        return Cause.EVICTED
     if pod.exit_code in SIGNAL_EXIT_CODES and not pod.out_of_memory:
         return Cause.SIGNALLED
     return Cause.FAILED

@@ -12,8 +12,8 @@ from controller.objects import Node, Placeholder, Pod
 from controller.placement import ObservedPlacement, PlacementPlan, plan_placement
 from controller.placement_state import PlacementState
 from controller.scaling import (
-    RaiseBasis,
     ReplicaRange,
+    ScaleUpBasis,
     Scaling,
     ScalingState,
     Timeouts,
@@ -134,7 +134,7 @@ class ObservedState:
             job = replace(job, spec=replace(spec, run_policy=policy))
         status = replace(self.status, spending=spending.state)
         state = replace(self, job=job, status=status, spending=spending)
-        return state.waking_at(*spending.wake_times)
+        return state.with_wake_times(*spending.wake_times)
 
     def with_placement(self, nodes: Mapping[str, Node | None]) -> "ObservedState":
         """Return the state with the decision about the zone of the workers.
@@ -166,7 +166,7 @@ class ObservedState:
         placement = plan_placement(observed, status.placement)
         status = replace(status, placement=placement.state)
         state = replace(self, placement=placement, status=status)
-        return state.waking_at(*placement.wake_times)
+        return state.with_wake_times(*placement.wake_times)
 
     def _starting_since(self) -> datetime | None:
         """Return the time since which the job waits for its first machines; None if it does not wait for them."""
@@ -202,7 +202,7 @@ class ObservedState:
             )
         job = replace(self.job, spec=replace(spec, replicas=scaling.desired))
         status = replace(self.status, scaling=scaling)
-        return replace(self, job=job, status=status).waking_at(wake_time)
+        return replace(self, job=job, status=status).with_wake_times(wake_time)
 
     def _scaling_of_move(self, requested: ReplicaRange) -> ScalingState | None:
         """Return the number of workers while the group moves: the number of machines that the new zone offered.
@@ -225,7 +225,7 @@ class ObservedState:
             since=self.now,
             replicas=requested.replicas,
             reason=f"the group moves to {placement.zone}, which has machines for {machines}",
-            basis=RaiseBasis.SCHEDULABLE,
+            basis=ScaleUpBasis.SCHEDULABLE,
         )
 
     def lost_pod_deletions(self) -> tuple[Deletion, ...]:
@@ -261,7 +261,7 @@ class ObservedState:
         )
         return replace(self, status=status)
 
-    def waking_at(self, *times: datetime | None) -> "ObservedState":
+    def with_wake_times(self, *times: datetime | None) -> "ObservedState":
         """Return the state with additional wake times."""
         return replace(self, wake_times=(*self.wake_times, *(time for time in times if time)))
 

@@ -28,7 +28,7 @@ POD_FIELDS = (
     "securityContext",
 )
 CONTAINER_FIELDS = ("name", "image", "imagePullPolicy", "resources", "securityContext")
-GRACE_SECONDS = 1  # `sleep` ignores SIGTERM as the first process; 0 would free the node too early
+GRACE_SECONDS = 1  # `sleep` ignores SIGTERM as PID 1; 0 would free the node too early
 
 
 def placeholder_name(job_name: str, zone: str, number: int) -> str:

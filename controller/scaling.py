@@ -3,8 +3,8 @@
 Pure. The scheduler decides whether a worker fits: a worker that stays unscheduled for some time is no longer
 desired. The count of schedulable workers only determines when to try again, because the scheduler reports
 nothing about capacity that no pod requests. Constraints that this count ignores (pods of other
-namespaces, a zonal volume, a quota) make a raise fail, and each failure doubles the delay before
-the next raise. Capacity that does not exist yet must be requested now and then: a cluster autoscaler
+namespaces, a zonal volume, a quota) make a scale-up fail, and each failure doubles the delay before
+the next scale-up. Capacity that does not exist yet must be requested now and then: a cluster autoscaler
 adds nodes only for pending pods. After a request that was met, twice as many workers are requested, until
 a request is not met: when a zone has machines again, the job soon has all of them.
 
@@ -29,8 +29,8 @@ class Scaling(StrEnum):
     CAPACITY = SCALING_CAPACITY
 
 
-class RaiseBasis(StrEnum):
-    """Basis of the last raise, until its workers are scheduled or not."""
+class ScaleUpBasis(StrEnum):
+    """Basis of the last scale-up, until its workers are scheduled or not."""
 
     NONE = ""
     SCHEDULABLE = "schedulable"  # the nodes seem to have capacity
@@ -46,7 +46,7 @@ class Timeouts:
             scheduler and the autoscaler need; a node that comes later counts as new capacity.
         up_seconds: time for which capacity must exist before a worker is added.
         request_seconds: interval at which one more worker is requested without any sign of capacity,
-            and the maximum delay between raises with such a sign. After a request that was met, the next
+            and the maximum delay between scale-ups with such a sign. After a request that was met, the next
             one follows after `up_seconds`.
     """
 
@@ -89,8 +89,8 @@ class ScalingState:
         replicas: the spec's number when it was last followed; a different number is an edit.
         reason: explanation of `desired`.
         capacity_since: time since which capacity for more workers has existed; None without such capacity.
-        basis: basis of the last raise, until its workers are scheduled or not.
-        failed_raises: consecutive raises whose expected capacity did not exist.
+        basis: basis of the last scale-up, until its workers are scheduled or not.
+        failed_scale_ups: consecutive scale-ups whose expected capacity did not exist.
         met_requests: consecutive requests after which all workers had a node.
     """
 
@@ -99,8 +99,8 @@ class ScalingState:
     replicas: int
     reason: str = ""
     capacity_since: datetime | None = None
-    basis: RaiseBasis = RaiseBasis.NONE
-    failed_raises: int = 0
+    basis: ScaleUpBasis = ScaleUpBasis.NONE
+    failed_scale_ups: int = 0
     met_requests: int = 0
 
     @classmethod
@@ -115,8 +115,8 @@ class ScalingState:
             replicas=source["replicas"],
             reason=source.get("reason", ""),
             capacity_since=parse_time(source.get("capacitySince")),
-            basis=RaiseBasis(source.get("basis", "")),
-            failed_raises=source.get("failedRaises", 0),
+            basis=ScaleUpBasis(source.get("basis", "")),
+            failed_scale_ups=source.get("failedRaises", 0),
             met_requests=source.get("metRequests", 0),
         )
 
@@ -126,7 +126,7 @@ class ScalingState:
             "reason": self.reason,
             "capacitySince": format_time(self.capacity_since) if self.capacity_since else None,
             "basis": str(self.basis),
-            "failedRaises": self.failed_raises,
+            "failedRaises": self.failed_scale_ups,
             "metRequests": self.met_requests,
         }
         fixed = {
@@ -147,10 +147,10 @@ def desired_replicas(
     The number is 0 or from `min_replicas` to `max_replicas`. An edit of the spec takes effect immediately,
     a loss of capacity when a worker has been pending for some time, a gain when it has lasted.
     """
-    state = _settle_raise(_apply_edit(requested, previous, now), capacity)
+    state = _settle_scale_up(_apply_edit(requested, previous, now), capacity)
     state = (
         _lower(state, requested, capacity, now, timeouts)
-        or _raise(state, requested, capacity, now, timeouts)
+        or _scale_up(state, requested, capacity, now, timeouts)
         or state
     )
     state = replace(state, capacity_since=_capacity_since(state, requested, capacity, now))
@@ -174,12 +174,12 @@ def _apply_edit(
     return ScalingState(desired=desired, since=now, replicas=requested.replicas, reason=reason)
 
 
-def _settle_raise(state: ScalingState, capacity: WorkerCapacity) -> ScalingState:
-    """Mark a raise as successful once all workers are scheduled."""
-    if state.basis is RaiseBasis.NONE or capacity.scheduled < state.desired:
+def _settle_scale_up(state: ScalingState, capacity: WorkerCapacity) -> ScalingState:
+    """Mark a scale-up as successful once all workers are scheduled."""
+    if state.basis is ScaleUpBasis.NONE or capacity.scheduled < state.desired:
         return state
-    met_requests = state.met_requests + (state.basis is RaiseBasis.REQUEST)
-    return replace(state, basis=RaiseBasis.NONE, failed_raises=0, met_requests=met_requests)
+    met_requests = state.met_requests + (state.basis is ScaleUpBasis.REQUEST)
+    return replace(state, basis=ScaleUpBasis.NONE, failed_scale_ups=0, met_requests=met_requests)
 
 
 def _lower(
@@ -204,13 +204,13 @@ def _lower(
         desired=remaining,
         since=now,
         reason=reason,
-        basis=RaiseBasis.NONE,
-        failed_raises=state.failed_raises + (state.basis is RaiseBasis.SCHEDULABLE),
+        basis=ScaleUpBasis.NONE,
+        failed_scale_ups=state.failed_scale_ups + (state.basis is ScaleUpBasis.SCHEDULABLE),
         met_requests=0,
     )
 
 
-def _raise(
+def _scale_up(
     state: ScalingState,
     requested: ReplicaRange,
     capacity: WorkerCapacity,
@@ -219,13 +219,13 @@ def _raise(
 ) -> ScalingState | None:
     """Return the state with more workers if capacity has lasted or a request is due; else None."""
     since = _capacity_since(state, requested, capacity, now)
-    if since is not None and since + _raise_delay(state, timeouts) <= now:
+    if since is not None and since + _scale_up_delay(state, timeouts) <= now:
         desired = min(capacity.scheduled + capacity.schedulable, requested.max_replicas)
         return replace(
             state,
             desired=desired,
             since=now,
-            basis=RaiseBasis.SCHEDULABLE,
+            basis=ScaleUpBasis.SCHEDULABLE,
             reason=f"the nodes have capacity for {desired}",
         )
     if not _may_request(state, requested, capacity) or _request_time(state, timeouts) > now:
@@ -233,7 +233,7 @@ def _raise(
     increase = 2 ** min(state.met_requests, 30)
     desired = min(max(state.desired + increase, requested.min_replicas), requested.max_replicas)
     reason = f"{state.desired} had a node, and {desired - state.desired} more are requested"
-    return replace(state, desired=desired, since=now, basis=RaiseBasis.REQUEST, reason=reason)
+    return replace(state, desired=desired, since=now, basis=ScaleUpBasis.REQUEST, reason=reason)
 
 
 def _capacity_since(
@@ -257,11 +257,11 @@ def _request_time(state: ScalingState, timeouts: Timeouts) -> datetime:
     return state.since + timedelta(seconds=min(seconds, timeouts.request_seconds))
 
 
-def _raise_delay(state: ScalingState, timeouts: Timeouts) -> timedelta:
-    """Return how long capacity must last before a raise; each failed raise doubles it."""
+def _scale_up_delay(state: ScalingState, timeouts: Timeouts) -> timedelta:
+    """Return how long capacity must last before a scale-up; each failed scale-up doubles it."""
     maximum = max(timeouts.request_seconds, timeouts.up_seconds)
     return timedelta(
-        seconds=min(timeouts.up_seconds * 2.0 ** min(state.failed_raises, 30), maximum)
+        seconds=min(timeouts.up_seconds * 2.0 ** min(state.failed_scale_ups, 30), maximum)
     )
 
 
@@ -276,7 +276,7 @@ def _wake_time(
     down = timedelta(seconds=timeouts.down_seconds)
     times = [since + down for since in capacity.pending_since]
     if state.capacity_since is not None:
-        times.append(state.capacity_since + _raise_delay(state, timeouts))
+        times.append(state.capacity_since + _scale_up_delay(state, timeouts))
     if _may_request(state, requested, capacity):
         times.append(_request_time(state, timeouts))
     return min((time for time in times if time > now), default=None)

@@ -1,7 +1,7 @@
 """Certificates of etcd, its members and its clients, generated with the `openssl` of the image.
 
-There are two authorities: one for clients and the servers that they reach, one between members. A
-client's certificate therefore opens no connection between members. The keys of the authorities are
+There are two CAs: one for clients and the servers that they reach, one between members. A
+client's certificate therefore opens no connection between members. The keys of the CAs are
 discarded: no further certificate can be issued, and a rotation replaces all of them.
 
 No certificate has a common name: etcd's JSON gateway refuses clients that have one as soon as users
@@ -31,27 +31,27 @@ class Certificate:
     names: Sequence[str] = ()
 
 
-def issue(authority: str, certificates: Sequence[Certificate]) -> dict[str, str]:
-    """Make an authority and the certificates that it issues.
+def issue(ca: str, certificates: Sequence[Certificate]) -> dict[str, str]:
+    """Make a CA and the certificates that it issues.
 
     Args:
-        authority: name of the authority's file, without its suffix.
+        ca: name of the CA's file, without its suffix.
         certificates: certificates to issue.
 
     Returns:
-        Name of a file -> PEM: `.crt` and `.key` of each certificate, `.crt` of the authority.
+        Name of a file -> PEM: `.crt` and `.key` of each certificate, `.crt` of the CA.
     """
     with tempfile.TemporaryDirectory() as folder_name:  # readable by its owner only
         folder = Path(folder_name)
-        _openssl(folder, authority, _AUTHORITY)
+        _openssl(folder, ca, _CA_EXTENSIONS)
         for certificate in certificates:
-            signer = ("-CA", f"{authority}.crt", "-CAkey", f"{authority}.key")
+            signer = ("-CA", f"{ca}.crt", "-CAkey", f"{ca}.key")
             _openssl(folder, certificate.name, _leaf(certificate), *signer)
-        (folder / f"{authority}.key").unlink()
+        (folder / f"{ca}.key").unlink()
         return {file.name: file.read_text() for file in folder.iterdir() if file.suffix != ".cnf"}
 
 
-_AUTHORITY: Mapping[str, str] = {
+_CA_EXTENSIONS: Mapping[str, str] = {
     "basicConstraints": "critical,CA:TRUE,pathlen:0",
     "keyUsage": "critical,keyCertSign,cRLSign",
     "subjectKeyIdentifier": "hash",

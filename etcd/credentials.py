@@ -59,7 +59,7 @@ def contents(names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return new credentials: name of a Secret -> name of a file -> content."""
     client = issue("ca", [Certificate(name="server", names=names), Certificate(name="agent")])
     # A member compares the names in a certificate with the address of the connection: without names,
-    # it needs no reverse DNS. The authority issues to members only.
+    # it needs no reverse DNS. The CA issues to members only.
     members = [Certificate(name="peer", names=names), Certificate(name="peer-client")]
     peer = issue("peer-ca", members)
     passwords = {"root-password": secrets.token_hex(32), "agent-password": secrets.token_hex(32)}
@@ -83,7 +83,7 @@ class ClusterSecrets:
         server: URL of the API.
         namespace: the namespace.
         token: token of the service account.
-        context: TLS context with the authority of the API.
+        context: TLS context with the API server's CA.
     """
 
     server: str

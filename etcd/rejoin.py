@@ -161,7 +161,7 @@ def join(
     Raises:
         EtcdError: no quorum agreed to a change within `QUORUM_SECONDS`.
     """
-    names_without_data, polls, refused_seconds = set[str](), 0, 0.0
+    names_without_data, polls, membership_change_seconds = set[str](), 0, 0.0
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(serve(name)) if serve and not has_data else None
         while True:
@@ -186,9 +186,9 @@ def join(
                 try:
                     _change_membership(peers, action, initial_cluster[name])
                 except EtcdError:
-                    if refused_seconds >= QUORUM_SECONDS:
+                    if membership_change_seconds >= QUORUM_SECONDS:
                         raise
-                refused_seconds += RETRY_SECONDS
+                membership_change_seconds += RETRY_SECONDS
             sleep(RETRY_SECONDS)
 
 

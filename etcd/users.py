@@ -180,7 +180,7 @@ def main(arguments: Sequence[str]) -> None:
         "--health-port", type=int, required=True, help="port of the readiness probe"
     )
     args = parser.parse_args(arguments)
-    # SIGTERM has no default action for the first process of a container: without a handler, the pod would
+    # SIGTERM has no default action for PID 1 of a container: without a handler, the pod would
     # end only after its grace period.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     credentials = Credentials(folder=args.credentials)

@@ -26,9 +26,9 @@ class OptionalPackages:
             EverstepError: the module is not installed.
         """
         if importlib.util.find_spec(module) is None:
-            raise self.missing(problem)
+            raise self.missing_error(problem)
 
-    def missing(self, problem: str) -> EverstepError:
+    def missing_error(self, problem: str) -> EverstepError:
         """Return the error for a package that is not installed.
 
         Args:

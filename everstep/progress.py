@@ -1,4 +1,4 @@
-"""Progress of long actions, for the user.
+"""Progress of long steps, for the user.
 
 The components that build, start and wait take a `Progress` and do not depend on terminals. The command
 line provides an implementation that draws; `Lines` is for logs and continuous integration; `Silent` is for tests.
@@ -12,17 +12,17 @@ from typing import Protocol, TextIO
 
 
 class Step(Protocol):
-    """One running action."""
+    """One running step."""
 
     def note(self, detail: str) -> None:
-        """Report the current detail of the action; the last one is shown next to its elapsed time."""
+        """Report the current detail of the step; the last one is shown next to its elapsed time."""
 
 
 class Progress(Protocol):
-    """The display of actions."""
+    """The display of steps."""
 
     def step(self, action: str) -> AbstractContextManager[Step]:
-        """Announce an action, and at the end of the block its result and duration."""
+        """Announce a step, and at the end of the block its result and duration."""
 
 
 class Silent:
@@ -39,7 +39,7 @@ class Silent:
 
 
 class Lines:
-    """Progress as plain lines, one when a step ends; for logs. Standard output stays free for results."""
+    """Progress as plain lines on standard error, one when a step starts, reports or ends; for logs."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr

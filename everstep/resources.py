@@ -1,7 +1,7 @@
 """Paths of Everstep's files that are not modules: at the root of a clone, or inside the package of a wheel.
 
-`everstep._data` of a wheel contains the folders `manifests`, `stacks` and `requirements` and the program of
-the repository. In a clone, or installed from one with --editable, they are next to the package.
+`everstep._data` of a wheel contains the folders `manifests`, `stacks` and `requirements` and the Pulumi program
+(`Pulumi.yaml`, `__main__.py`). In a clone, or installed from one with --editable, they are next to the package.
 """
 
 from pathlib import Path

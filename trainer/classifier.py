@@ -148,7 +148,7 @@ def _hooks(
     def expect(next_samples: list[tuple[int, Ids]]) -> None:
         requests = [BatchRequest(ids=i, seed=settings.seed, epoch=e) for e, i in next_samples]
         if cache:
-            cache.expect([request.ids for request in requests])
+            cache.prefetch([request.ids for request in requests])
         train_set.prefetch(requests)
 
     def open_folder() -> dict[str, float] | None:

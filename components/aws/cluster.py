@@ -57,7 +57,7 @@ class EksCluster(Component):
     Attributes:
         cluster: the EKS cluster.
         security_group: id of the security group that EKS creates and attaches to all nodes.
-        certificate: certificate of the API server's certificate authority, base64.
+        certificate: certificate of the API server's CA, base64.
         access: access entries and policies of the administrators.
     """
 
@@ -188,5 +188,5 @@ def _security_group(vpc_config: eks.outputs.ClusterVpcConfig) -> str:
     return vpc_config.cluster_security_group_id or ""
 
 
-def _certificate(authority: eks.outputs.ClusterCertificateAuthority) -> str:
-    return authority.data or ""
+def _certificate(ca: eks.outputs.ClusterCertificateAuthority) -> str:
+    return ca.data or ""

@@ -1,7 +1,7 @@
 """The Elastic Fabric Adapter (EFA): network interfaces that bypass the kernel.
 
 One launch template serves one instance type, since the interfaces follow its network cards. The
-instances are in a cluster placement group and accept all traffic of each other: the protocol of EFA
+instances are in a cluster placement group and accept all traffic from each other: the protocol of EFA
 has no ports that a rule could name. All of this makes spot capacity rarer, so EFA is off by default.
 """
 
@@ -74,13 +74,13 @@ class Efa(Component):
         groups = [args.node_security_group, group.id]
         self.interfaces = [
             ec2.LaunchTemplateNetworkInterfaceArgs(
-                network_card_index=card.index,
-                device_index=card.device,
-                interface_type=card.type,
+                network_card_index=interface.card_index,
+                device_index=interface.device,
+                interface_type=interface.type,
                 security_groups=groups,
                 delete_on_termination="true",
             )
-            for card in cards(args.instance_type)
+            for interface in efa_interfaces(args.instance_type)
         ]
         self.placement = ec2.LaunchTemplatePlacementArgs(group_name=placement_group.name)
         self.user_data = shell_script(HUGE_PAGES_SCRIPT)
@@ -110,21 +110,21 @@ class Efa(Component):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Card:
+class NetworkInterface:
     """The network interface on one network card.
 
     Attributes:
-        index: index of the network card in EC2.
+        card_index: index of the network card in EC2.
         device: device index of the interface on its card.
         type: interface type of EC2, such as efa-only.
     """
 
-    index: int
+    card_index: int
     device: int
     type: str
 
 
-def cards(instance_type: str) -> list[Card]:
+def efa_interfaces(instance_type: str) -> list[NetworkInterface]:
     """Return the interfaces that use all EFA of an instance type, the first with an IP address.
 
     Raises:
@@ -134,9 +134,12 @@ def cards(instance_type: str) -> list[Card]:
     if not count:
         raise ValueError(f"{instance_type} has no EFA")
     ethernet_first = instance_type in ETHERNET_FIRST_TYPES
-    first = Card(index=0, device=0, type="interface" if ethernet_first else "efa")
+    first = NetworkInterface(card_index=0, device=0, type="interface" if ethernet_first else "efa")
     others = range(1, count + 1 if ethernet_first else count)
-    return [first, *(Card(index=index, device=1, type="efa-only") for index in others)]
+    return [
+        first,
+        *(NetworkInterface(card_index=index, device=1, type="efa-only") for index in others),
+    ]
 
 
 HUGE_PAGES_SCRIPT = f"""\

@@ -400,7 +400,7 @@ def kubeconfig(name: str, endpoint: str, certificate: str, region: str) -> str:
     Args:
         name: name of the cluster.
         endpoint: https address of its API server.
-        certificate: certificate of the API server's certificate authority, base64.
+        certificate: certificate of the API server's CA, base64.
         region: AWS region.
     """
     command = {

@@ -12,7 +12,7 @@ from components.config import EksConfig
 
 SERVICES = ("nodeadm-config", "nodeadm-run", "containerd", "kubelet")
 VARIABLES = "/etc/everstep-proxy.env"
-AUTHORITIES = "/etc/pki/ca-trust/source/anchors/everstep-proxy.pem"
+CA_PATH = "/etc/pki/ca-trust/source/anchors/everstep-proxy.pem"
 
 
 def user_data_parts(config: EksConfig) -> list[str]:
@@ -36,7 +36,7 @@ def user_data_parts(config: EksConfig) -> list[str]:
     drop_in = f"[Service]\nEnvironmentFile={VARIABLES}\n"
     files |= {f"/etc/systemd/system/{name}.service.d/proxy.conf": drop_in for name in SERVICES}
     if proxy.trusted_ca:
-        files[AUTHORITIES] = proxy.trusted_ca
+        files[CA_PATH] = proxy.trusted_ca
     commands = [_write(path, content) for path, content in files.items()]
     trust = ["update-ca-trust"] if proxy.trusted_ca else []
     return [boothook("\n".join(["#!/bin/bash", *commands, *trust, "systemctl daemon-reload", ""]))]

@@ -189,9 +189,9 @@ class AksEnvironment(Component):
         """Declare the scrape jobs of Azure Monitor's agent, in the ConfigMap that it reads."""
         if not self._cluster_config.monitoring.job_metrics:
             return
-        from components.azure.monitoring import SCRAPING, scraping
+        from components.azure.monitoring import SCRAPING, scrape_config
 
-        settings = scraping(self._config.platform.monitoring.scrape_seconds)
+        settings = scrape_config(self._config.platform.monitoring.scrape_seconds)
         self._declare_settings("scraping", SCRAPING, settings)
 
     def _declare_settings(self, key: str, name: str, data: Mapping[str, str]) -> None:

@@ -1,8 +1,8 @@
 """The managed identities of an AKS cluster: one for its control plane, one for its nodes.
 
 Both are user-assigned. A system-assigned identity would be created with the cluster. User-assigned identities get
-their roles before the cluster needs them, can be used by a registry while the cluster is being created, and
-remain when the cluster is replaced.
+their roles before the cluster needs them, can be granted AcrPull on a registry while the cluster is being created,
+and remain when the cluster is replaced.
 """
 
 from collections.abc import Mapping

@@ -24,7 +24,7 @@ SCRAPING = "ama-metrics-prometheus-config"
 LOG_DAYS = 30  # the longest retention that is free
 
 
-def scraping(seconds: int) -> dict[str, str]:
+def scrape_config(seconds: int) -> dict[str, str]:
     """Return the data of the ConfigMap with the scrape job of a stack.
 
     Args:

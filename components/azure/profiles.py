@@ -71,12 +71,12 @@ def proxy(config: AksConfig) -> aks.ManagedClusterHTTPProxyConfigArgs | None:
     if network_config.proxy is None:
         return None
     direct = [network_config.cidr, network_config.pod_cidr, network_config.service_cidr]
-    authorities = network_config.proxy.trusted_ca
+    trusted_ca = network_config.proxy.trusted_ca
     return aks.ManagedClusterHTTPProxyConfigArgs(
         http_proxy=network_config.proxy.http,
         https_proxy=network_config.proxy.for_https,
         no_proxy=network_config.proxy.direct([*direct, *DIRECT_ENDPOINTS]),
-        trusted_ca=b64encode(authorities.encode()).decode() if authorities else None,
+        trusted_ca=b64encode(trusted_ca.encode()).decode() if trusted_ca else None,
     )
 
 

@@ -155,7 +155,7 @@ def _system_types_fit(types: Sequence[str]) -> list[ConfigFault]:
             rule = "has GPUs, which no pod on the system pool uses"
             faults.append(ConfigFault(path, machine, rule, "use one such as m6i.xlarge"))
         elif "g" in family.lstrip("abcdefghijklmnopqrstuvwxyz"):  # m7g, c8gn: Graviton
-            rule = "has ARM processors, and the images are for x86"
+            rule = "has an Arm CPU, and the images are for x86"
             faults.append(ConfigFault(path, machine, rule, "use one such as m6i.xlarge"))
         elif machine not in aws.INSTANCE_TYPE_NAMES and not is_newer_type(machine):
             fix = nearest_hint(machine, sorted(aws.INSTANCE_TYPE_NAMES))

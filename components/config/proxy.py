@@ -13,9 +13,7 @@ from components.config.section import Section, has_password, matches_pattern
 ALWAYS_DIRECT = ("localhost", "127.0.0.1", "169.254.169.254", ".svc", ".cluster.local")
 """What every node and pod reaches without a proxy: itself, the metadata service, Services."""
 
-MAX_AUTHORITIES_LENGTH = (
-    8000  # EC2 limits the user data of a node, in which it is in base64, to 16 KiB
-)
+MAX_CA_LENGTH = 8000  # EC2 limits the user data of a node, in which it is in base64, to 16 KiB
 _URL = re.compile(r"https?://(?P<host>[A-Za-z0-9.-]+):(?P<port>[0-9]{1,5})/?")
 
 
@@ -39,14 +37,14 @@ def _is_http(text: str) -> str:
     return text
 
 
-def _is_authority(text: str) -> str:
-    """Check that a text has certificates of authorities in PEM format."""
+def _is_ca(text: str) -> str:
+    """Check that a text has CA certificates in PEM format."""
     import ssl  # imported here: few stacks have a certificate
 
-    fix = "paste the PEM file of the authority, from -----BEGIN CERTIFICATE----- on"
-    if len(text) > MAX_AUTHORITIES_LENGTH:
-        rule = f"has {len(text)} characters; the maximum is {MAX_AUTHORITIES_LENGTH}"
-        raise refusal(rule, "keep only the authority that signs for the proxy")
+    fix = "paste the PEM file of the CA, from -----BEGIN CERTIFICATE----- on"
+    if len(text) > MAX_CA_LENGTH:
+        rule = f"has {len(text)} characters; the maximum is {MAX_CA_LENGTH}"
+        raise refusal(rule, "keep only the CA that signs for the proxy")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(cadata=text)
@@ -54,7 +52,7 @@ def _is_authority(text: str) -> str:
         raise refusal("is not a certificate in PEM format", fix) from None
     stored = context.cert_store_stats()
     if stored["x509_ca"] < stored["x509"]:
-        raise refusal("has a certificate that is not of an authority", fix)
+        raise refusal("has a certificate that is not of a CA", fix)
     return text
 
 
@@ -67,7 +65,7 @@ Destination = Annotated[
         ".corp.example.org or 10.0.0.0/8",
     ),
 ]
-Authorities = Annotated[str, AfterValidator(_is_authority)]
+CaCertificates = Annotated[str, AfterValidator(_is_ca)]
 
 
 class ProxyConfig(Section):
@@ -84,9 +82,9 @@ class ProxyConfig(Section):
         description="Hosts, domains and blocks that are reached without the proxy, besides the cluster's "
         "networks and names, the metadata service and the storage.",
     )
-    trusted_ca: Authorities | None = Field(
+    trusted_ca: CaCertificates | None = Field(
         default=None,
-        description="Certificates in PEM format of the authorities that nodes trust besides the public "
+        description="Certificates in PEM format of the CAs that nodes trust besides the public "
         "ones, for a proxy that inspects TLS.",
     )
 

@@ -36,11 +36,11 @@ _HARMLESS_LAST_WORDS = {"file", "path", "dir", "name", "url", "enabled"}
 
 _FIX = (
     "create a Secret in the namespace elastic-job and name it in job.envFromSecrets; "
-    "renew the secret if this file was ever committed"
+    "rotate the secret if this file was ever committed"
 )
 _PROXY_FIX = (
     "remove the user and the password, and use a proxy that admits nodes by their addresses: nodes and the "
-    "state have the URL in plaintext; renew the password if this file was ever committed"
+    "state have the URL in plaintext; rotate the password if this file was ever committed"
 )
 
 

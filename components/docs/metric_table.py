@@ -34,7 +34,7 @@ neither contains nor runs it: tests compare the files with Grafana's schema and 
 Prometheus, and `python -m docs.images.dashboards` draws these pictures. It evaluates the queries of all panels over a
 run of seven minutes and draws the results at the panels' places; series that are always 0 are left out where series
 are stacked. The run has two workers on one machine, one of which was killed four times: the dashed lines. The
-controller's pods follow these losses, and the GPU is simulated: its utilization is the workers' processor time.
+controller's pods follow these losses, and the GPU is simulated: its utilization is the workers' CPU time.
 
 ![The dashboard of a run](images/everstep-run.svg)
 

@@ -72,13 +72,13 @@ def read_kubeconfig(
     """
     file = config.kubeconfig or environment.get("KUBECONFIG", "")
     if not file:
-        raise _fault(None, "is not set, and neither is $KUBECONFIG", _NO_CLUSTER)
+        raise _error(None, "is not set, and neither is $KUBECONFIG", _NO_CLUSTER)
     path = Path(file).expanduser()
     try:
         content = path.read_text(encoding="utf-8")
     except OSError as error:
         rule = f"cannot be read: {error.strerror}"
-        raise _fault(file, rule, _NO_CLUSTER) from error
+        raise _error(file, rule, _NO_CLUSTER) from error
     _check(file, content, config.context)
     return content
 
@@ -95,7 +95,7 @@ def _check(file: str, content: str, context: str | None) -> None:
         parsed: Any = yaml.safe_load(content)
         contexts = [entry["name"] for entry in parsed["contexts"]]
     except (yaml.YAMLError, KeyError, TypeError) as error:
-        raise _fault(
+        raise _error(
             file, "is not a valid kubeconfig", "name a file that `kubectl` accepts"
         ) from error
     if context is not None and context not in contexts:
@@ -105,6 +105,6 @@ def _check(file: str, content: str, context: str | None) -> None:
         raise ConfigurationError([fault])
 
 
-def _fault(value: str | None, rule: str, fix: str) -> ConfigurationError:
+def _error(value: str | None, rule: str, fix: str) -> ConfigurationError:
     """Return an error about the key `cluster.kubeconfig`."""
     return ConfigurationError([ConfigFault("cluster.kubeconfig", value, rule, fix)])

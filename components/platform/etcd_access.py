@@ -142,7 +142,7 @@ def member_mount(volume: str) -> core.v1.VolumeMountArgs:
 
 
 def server_flags() -> list[str]:
-    """Return etcd's flags for TLS: clients and members need a certificate of the right authority."""
+    """Return etcd's flags for TLS: clients and members need a certificate of the right CA."""
     return [
         f"--cert-file={FOLDER}/server.crt",
         f"--key-file={FOLDER}/server.key",

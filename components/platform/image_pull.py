@@ -69,7 +69,7 @@ def _password_faults(host: str, config: pulumi.Config) -> list[ConfigFault]:
         return [ConfigFault(f"{LOGINS}.{host}", None, f"has no password: {key} is not set", fix)]
     if not pulumi.runtime.is_config_secret(key):
         rule = f"has a password in plaintext: {key} is not a secret"
-        fix = f"{fix}; renew the password if this file was ever committed"
+        fix = f"{fix}; rotate the password if this file was ever committed"
         return [ConfigFault(f"{LOGINS}.{host}", None, rule, fix)]
     return []
 
@@ -122,8 +122,8 @@ Transformation = Callable[
 ]
 
 
-def naming_secret(logins: Iterable[RegistryLogin]) -> Transformation:
-    """Return the transformation that names the Secret in the pods that pull with these logins."""
+def add_image_pull_secrets(logins: Iterable[RegistryLogin]) -> Transformation:
+    """Return the transformation that adds the pull Secret to the pods that use these logins."""
     hosts = frozenset(login.host for login in logins)
 
     def transform(

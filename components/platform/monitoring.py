@@ -42,7 +42,7 @@ class Monitoring(Component):
         super().__init__("platform:Monitoring", name, opts)
         config = args.config
         settings = config.platform.monitoring
-        scraping = scraping_of(config)
+        scraping = scrape_settings(config)
         self._declare("workers", operator_objects.worker_monitor(scraping), args.namespace)
         if config.data.source:
             self._declare("data", operator_objects.data_monitor(scraping), args.namespace)
@@ -85,7 +85,7 @@ class Monitoring(Component):
             )
 
 
-def scraping_of(config: StackConfig) -> Scraping:
+def scrape_settings(config: StackConfig) -> Scraping:
     """Return the settings of the monitors of a stack."""
     settings = config.platform.monitoring
     return Scraping(

@@ -1,7 +1,7 @@
 """Jobs with workers that fail repeatedly.
 
 A single faulty node does not end a job: a worker that exceeds the limit is left out and tried again, on
-another node and ever more rarely, while others run. The job fails when no other worker can make progress.
+another node and after a growing delay, while others run. The job fails when no other worker can make progress.
 """
 
 from collections.abc import Mapping

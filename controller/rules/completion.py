@@ -46,7 +46,7 @@ def complete(state: ObservedState) -> Plan | None:
         ]
     if other_pods:
         state = _with_waiting_condition(state, finished_count, len(other_pods))
-        state = state.waking_at(due, deadline)
+        state = state.with_wake_times(due, deadline)
     else:
         message = _summary(state, finished_count)
         state = finish(state, ConditionType.SUCCEEDED, "ElasticJobSucceeded", message)

@@ -37,7 +37,7 @@ def clean_up(state: ObservedState) -> Plan | None:
         delete_pods=to_delete,
         delete_services=tuple(sorted(state.services if delete_all else state.services & names)),
         delete_job=due is not None and due <= state.now,
-        requeue_at=state.waking_at(due).next_wake_time(),
+        requeue_at=state.with_wake_times(due).next_wake_time(),
     )
 
 

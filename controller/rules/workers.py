@@ -20,7 +20,7 @@ from controller.rules.common import (
     spec_of,
     with_faults,
 )
-from controller.scaling import RaiseBasis
+from controller.scaling import ScaleUpBasis
 from controller.status import ConditionType
 from controller.timestamps import format_time
 
@@ -37,8 +37,8 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
     state = reset_records(state, removed_pods)
     failed_pods, state = _pods_to_replace(state, surplus_pods)
     new_indices, on_demand_indices, state = _indices_to_create(state, spec)
-    state = _with_conditions(state.waking_at(deadline_of(state, spec)), spec, removed_pods)
-    outdated_pods = [
+    state = _with_conditions(state.with_wake_times(deadline_of(state, spec)), spec, removed_pods)
+    stale_pods = [
         pod for pod in state.active_pods if pod not in removed_pods and pod.bounds != spec.bounds
     ]
     services = {
@@ -61,7 +61,7 @@ def reconcile_workers(state: ObservedState) -> Plan | None:
             sorted(index for name, index in services.items() if name not in state.services)
         ),
         delete_services=tuple(sorted(state.services - set(services))),
-        update_bounds=tuple(outdated_pods),
+        update_bounds=tuple(stale_pods),
         events=_left_out_events(state, spec),
     )
 
@@ -136,7 +136,7 @@ def _pods_to_replace(
     ]
     due = {pod.index: state.status.workers[pod.index].not_before for pod in failed}
     ready = [pod for pod in failed if _is_due(due[pod.index], state.now)]
-    return ready, state.waking_at(*due.values())
+    return ready, state.with_wake_times(*due.values())
 
 
 def _indices_to_create(
@@ -159,7 +159,7 @@ def _indices_to_create(
     return (
         ready,
         frozenset(ready[len(ready) - on_demand_count :] if on_demand_count else ()),
-        state.waking_at(*due.values()),
+        state.with_wake_times(*due.values()),
     )
 
 
@@ -239,7 +239,7 @@ def _with_restarting(state: ObservedState, spec: Spec, running: Collection[Pod])
 def _still_suspended(state: ObservedState) -> bool:
     """Return True if a job without nodes only requests nodes, which does not end its suspension."""
     scaling = state.status.scaling
-    requests = scaling is not None and scaling.basis is RaiseBasis.REQUEST
+    requests = scaling is not None and scaling.basis is ScaleUpBasis.REQUEST
     return requests and not any(pod.node for pod in state.active_pods)
 
 

@@ -127,7 +127,7 @@ class Load:
     _at: float = field(default_factory=time.monotonic)
 
     def __call__(self) -> float:
-        """Return the percentage of this machine's processors that they used since the previous call."""
+        """Return the percentage of this machine's CPUs that they used since the previous call."""
         seconds, now = (
             sum(map(_processor_seconds, processes_in_session(self.session))),
             time.monotonic(),
@@ -139,7 +139,7 @@ class Load:
 
 
 def _processor_seconds(process: int) -> float:
-    """Return the processor time that a process has used; 0 if it has ended."""
+    """Return the CPU time that a process has used; 0 if it has ended."""
     ticks = stat_fields(process)[11:13]  # in user mode, in the kernel
     return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 

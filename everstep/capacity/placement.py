@@ -170,7 +170,7 @@ class _Pass:
         return tuple(sorted(allowed, key=lambda zone: zones[zone].comparable_price))
 
     @property
-    def promising(self) -> tuple[int, ...]:
+    def candidates(self) -> tuple[int, ...]:
         """Zones whose offer could justify a move."""
         return tuple(zone for zone in self.others if self.required(zone) <= self.config.machines)
 
@@ -187,7 +187,7 @@ class _Pass:
     @property
     def sufficient(self) -> tuple[int, ...]:
         """Zones whose offer justifies a move, the cheapest first."""
-        return tuple(zone for zone in self.promising if self.offered(zone) >= self.required(zone))
+        return tuple(zone for zone in self.candidates if self.offered(zone) >= self.required(zone))
 
     @property
     def best(self) -> tuple[int, ...]:
@@ -216,7 +216,7 @@ class _Pass:
 
     def stay(self, state: State, reason: str, *, search: bool = False) -> PlacementDecision:
         return PlacementDecision(
-            state, self.memory.zone, self.promising if search else (), reason, self.memory
+            state, self.memory.zone, self.candidates if search else (), reason, self.memory
         )
 
 
@@ -267,7 +267,7 @@ def _no_other_zone(current: _Pass) -> Iterator[PlacementDecision]:
 
 
 def _too_few_missing(current: _Pass) -> Iterator[PlacementDecision]:
-    if not current.promising:
+    if not current.candidates:
         reason = f"{current.running}; a move would have to gain more machines than are missing"
         yield current.stay(State.SHORT, reason)
 

@@ -289,7 +289,7 @@ _OPTIONS = (
         default="auto",
         choices=("auto", "on", "off"),
         in_job=False,
-        help="Sum gradients during the backward pass; auto: if workers share no processors.",
+        help="Sum gradients during the backward pass; auto: if workers share no CPUs.",
     ),
 )
 

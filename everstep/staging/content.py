@@ -74,7 +74,7 @@ class Source(Protocol):
 
 
 class Digest:
-    """The SHA-256 of a content, which is compared with the checksum that its store has."""
+    """The SHA-256 of a file, whose content is verified against the store's MD5 or ETag."""
 
     def __init__(self, checksum: Checksum | None) -> None:
         self._sha256 = hashlib.sha256()

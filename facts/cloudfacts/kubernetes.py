@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 EKS_VERSIONS = ("1.33", "1.34", "1.35", "1.36", "1.37")
-"""Versions of EKS, those in extended support with its extra charge included; the last is the default of EKS."""
+"""Versions of EKS, including versions in extended support, billed extra; the last is the default of EKS."""
 
 AKS_PATCHES: Mapping[str, str] = {
     "1.34": "1.34.8",
@@ -15,7 +15,7 @@ AKS_PATCHES: Mapping[str, str] = {
 
 AKS_VERSIONS = tuple(AKS_PATCHES)
 AKS_DEFAULT_VERSION = "1.36"
-"""The version of an AKS cluster that names none."""
+"""The version of an AKS cluster that specifies no version."""
 
 STANDARD_SUPPORT = ("1.35", "1.36", "1.37")
 """Versions in standard support, without an extra charge, on both clouds."""

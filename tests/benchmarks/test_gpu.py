@@ -1,4 +1,4 @@
-"""The table of throughputs, and the loop that measures them, on a processor."""
+"""The table of throughputs, and the loop that measures them, on a CPU."""
 
 import sys
 

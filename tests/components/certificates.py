@@ -1,6 +1,6 @@
 """Certificates for tests, valid until 2126; their keys were thrown away."""
 
-AUTHORITY = """\
+CA = """\
 -----BEGIN CERTIFICATE-----
 MIIBRjCB7qADAgECAgEBMAoGCCqGSM49BAMCMCIxIDAeBgNVBAMMF0V2ZXJzdGVw
 IHRlc3QgYXV0aG9yaXR5MCAXDTI2MDEwMTAwMDAwMFoYDzIxMjYwMTAxMDAwMDAw
@@ -23,4 +23,4 @@ AwIDSQAwRgIhAP5SRhC1Og8GUor9FLap2MAWJrpJWX0+b9BlWsSOz09CAiEA416k
 3go39qLqmPmxo3fA4fxqeN1Zb3KilSqt8TVwrtA=
 -----END CERTIFICATE-----
 """
-"""A certificate of a host, which is not an authority."""
+"""A certificate of a host, which is not a CA certificate."""

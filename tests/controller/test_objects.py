@@ -130,8 +130,8 @@ def test_a_failed_sidecar_does_not_fail_a_finished_worker() -> None:
         (failed_pod(0, 143), Cause.SIGNALLED),
         (failed_pod(0, 138), Cause.SIGNALLED),
         (failed_pod(0, 137, out_of_memory=True), Cause.FAILED),
-        (failed_pod(0, 137, disrupted=True), Cause.DISRUPTED),
-        (failed_pod(0, None), Cause.DISRUPTED),
+        (failed_pod(0, 137, disrupted=True), Cause.EVICTED),
+        (failed_pod(0, None), Cause.EVICTED),
         (failed_pod(0, 1, terminating=True), Cause.DELETED),
     ],
 )

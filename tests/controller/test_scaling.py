@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.scaling import (
-    RaiseBasis,
     ReplicaRange,
+    ScaleUpBasis,
     ScalingState,
     Timeouts,
     WorkerCapacity,
@@ -88,7 +88,7 @@ def test_capacity_must_be_stable_before_the_job_grows() -> None:
         2,
         3,
     ]
-    assert stable_state.basis is RaiseBasis.SCHEDULABLE
+    assert stable_state.basis is ScaleUpBasis.SCHEDULABLE
 
 
 def test_a_suspended_job_resumes_when_its_minimum_fits() -> None:
@@ -112,7 +112,9 @@ def test_without_capacity_a_job_periodically_adds_a_pending_worker_for_the_autos
         3,
         2,
     ]
-    assert failed_state.failed_raises == 0, "a request without a response is not a failed raise"
+    assert failed_state.failed_scale_ups == 0, (
+        "a request without a response is not a failed scale-up"
+    )
 
 
 def test_a_request_that_was_met_is_followed_by_a_request_for_twice_as_many_workers() -> None:
@@ -127,7 +129,7 @@ def test_a_request_that_was_met_is_followed_by_a_request_for_twice_as_many_worke
 
 
 def test_after_a_request_that_was_not_met_one_worker_is_requested_at_the_usual_interval() -> None:
-    scaling = state(2, basis=RaiseBasis.REQUEST, met_requests=3)
+    scaling = state(2, basis=ScaleUpBasis.REQUEST, met_requests=3)
 
     unmet_state, _ = decide(capacity(1, 0), scaling, 120)
     waiting_state, wake = decide(capacity(1), unmet_state, 419)
@@ -138,9 +140,9 @@ def test_after_a_request_that_was_not_met_one_worker_is_requested_at_the_usual_i
 
 
 def test_workers_on_free_machines_do_not_count_as_a_met_request() -> None:
-    scaling, _ = decide(capacity(2), state(2, basis=RaiseBasis.SCHEDULABLE), 100)
+    scaling, _ = decide(capacity(2), state(2, basis=ScaleUpBasis.SCHEDULABLE), 100)
 
-    assert (scaling.basis, scaling.met_requests) == (RaiseBasis.NONE, 0)
+    assert (scaling.basis, scaling.met_requests) == (ScaleUpBasis.NONE, 0)
 
 
 def test_a_suspended_job_requests_its_minimum() -> None:
@@ -167,11 +169,11 @@ def test_capacity_that_proved_unusable_is_tried_with_growing_delays() -> None:
 
 
 def test_a_scheduled_worker_resets_the_delay() -> None:
-    failed_state = state(3, basis=RaiseBasis.SCHEDULABLE, failed_raises=3)
+    failed_state = state(3, basis=ScaleUpBasis.SCHEDULABLE, failed_scale_ups=3)
 
     scaling, _ = decide(capacity(3), failed_state, 5)
 
-    assert (scaling.basis, scaling.failed_raises) == (RaiseBasis.NONE, 0)
+    assert (scaling.basis, scaling.failed_scale_ups) == (ScaleUpBasis.NONE, 0)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,7 @@ def test_scheduled_workers_stay_desired_while_an_edit_removes_pending_ones() -> 
 
 def test_the_scaling_state_survives_serialisation() -> None:
     scaling = state(
-        2, capacity_since=time_after(5), basis=RaiseBasis.REQUEST, failed_raises=2, reason="why",
+        2, capacity_since=time_after(5), basis=ScaleUpBasis.REQUEST, failed_scale_ups=2, reason="why",
         met_requests=1,
     )  # fmt: skip
 

@@ -37,9 +37,7 @@ from tests.e2e.test_clouds import (
 STACKS = ("eks-dev", "eks-prod")
 SIZES = (1, 2)
 STEPS, BATCH = 6, 8
-MEGABITS_PER_SECOND = (
-    20  # at 50, a machine with a load of 80 on 2 processors found 0.88 of the rate
-)
+MEGABITS_PER_SECOND = 20  # at 50, a machine with a load of 80 on 2 CPUs found 0.88 of the rate
 PAYLOAD_SHARE = 1448 / 1514
 """Share of data in a frame of Ethernet with 1500 bytes, which pods have: the token bucket counts headers, too."""
 

@@ -43,7 +43,7 @@ def command_of(section: str) -> str:
 def run(
     folder: Path, command: str, name: str
 ) -> contextlib.AbstractContextManager[LauncherProcess]:
-    """Return a context in which a launcher runs with the words of a command."""
+    """Return a context manager that runs the command with a launcher."""
     program, *arguments = shlex.split(command)
     return run_launcher(folder, *arguments, name=name, program=[str(PROGRAMS / program)])
 

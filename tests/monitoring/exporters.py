@@ -71,7 +71,7 @@ def alternating_pods() -> Iterator[Sequence[Pod]]:
 
 @contextmanager
 def data_preparation(folder: Path) -> Iterator[int]:
-    """Yield the port of the metrics of a copy that has ended, with the server still running."""
+    """Yield the metrics port of a completed data preparation, with the server still running."""
     source, metrics = folder / "photographs", StagingMetrics()
     source.mkdir()
     (source / "first.jpg").write_bytes(b"x" * 1000)
@@ -125,11 +125,11 @@ def _reconcile(
 
 
 @contextmanager
-def gpu_node(utilisation: Callable[[], float] = lambda: 3.0, gpus: int = 2) -> Iterator[int]:
+def gpu_node(utilization: Callable[[], float] = lambda: 3.0, gpus: int = 2) -> Iterator[int]:
     """Yield the port of a GPU node's exporter, as on the twin.
 
     Args:
-        utilisation: utilization of its GPUs in percent.
+        utilization: utilization of its GPUs in percent.
         gpus: number of its GPUs.
     """
 
@@ -138,7 +138,7 @@ def gpu_node(utilisation: Callable[[], float] = lambda: 3.0, gpus: int = 2) -> I
             self.send_response(200)
             self.send_header("Content-Type", "text/plain")
             self.end_headers()
-            self.wfile.write(exposition("gpu-0", gpus, utilisation(), 1 << 30).encode())
+            self.wfile.write(exposition("gpu-0", gpus, utilization(), 1 << 30).encode())
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             """Log nothing."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.components.certificates import AUTHORITY
+from tests.components.certificates import CA
 from tests.program.conftest import ROOT
 from twin.tests.providers.conftest import CloudProject, plugins, project, pulumi_program
 
@@ -22,7 +22,7 @@ CLUSTER: dict[str, Any] = {
     "network": {
         "egress": "userDefinedRouting",
         "firewallIp": "10.100.0.4",
-        "proxy": {"http": "http://proxy.example.org:3128", "trustedCa": AUTHORITY},
+        "proxy": {"http": "http://proxy.example.org:3128", "trustedCa": CA},
     },
 }
 GROUP = "/subscriptions/00000000-0000-4000-8000-000000000000/resourceGroups/everstep-aks-test"

@@ -4,7 +4,7 @@ from base64 import b64decode
 
 import pytest
 
-from tests.components.certificates import AUTHORITY
+from tests.components.certificates import CA
 from tests.program.conftest import ROOT
 from twin.tests.providers.conftest import CloudProject, plugins, project, pulumi_program
 
@@ -12,7 +12,7 @@ __all__ = ["plugins", "project", "pulumi_program"]
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
-PROXY = {"http": "http://proxy.example.org:3128", "trustedCa": AUTHORITY}
+PROXY = {"http": "http://proxy.example.org:3128", "trustedCa": CA}
 PROGRAM = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})

@@ -45,14 +45,14 @@ def check_name(name: str) -> str:
 
 
 def load(
-    name: str, folder: Path, part: str, image_size: int, crop_padding: int = 0, store: str = ""
+    name: str, folder: Path, split: str, image_size: int, crop_padding: int = 0, store: str = ""
 ) -> Dataset:
-    """Load the part `train` or `test` of a data set in a folder.
+    """Load the split `train` or `test` of a data set in a folder.
 
     Args:
         name: name of the data set.
         folder: its folder.
-        part: `train` or `test`.
+        split: `train` or `test`.
         image_size: side of the images of an image folder, pixels.
         crop_padding: maximum shift of prepared images, pixels.
         store: address of the shards that the folder does not have yet; empty if it has all of them.
@@ -61,5 +61,5 @@ def load(
         EverstepError: the folder is missing, empty or damaged; the message contains the command to run.
     """
     if check_name(name) == IMAGE_FOLDER:
-        return open_images(folder, part, image_size, store)
-    return ArrayDataset(name, folder, part, crop_padding)
+        return open_images(folder, split, image_size, store)
+    return ArrayDataset(name, folder, split, crop_padding)

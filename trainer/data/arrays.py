@@ -18,17 +18,17 @@ from trainer.data.manifest import MANIFEST_FILE, damage_error, read_manifest
 class ArrayDataset:
     """Arrays written by `trainer.prepare`."""
 
-    def __init__(self, name: str, folder: Path, part: str, crop_padding: int = 0) -> None:
+    def __init__(self, name: str, folder: Path, split: str, crop_padding: int = 0) -> None:
         self._padding = crop_padding
         manifest = _manifest(name, folder)
         self.class_count = int(manifest["classes"])
         self.mean, self.deviation = tuple(manifest["mean"]), tuple(manifest["deviation"])
-        self.identity = str(manifest["files"][f"{part}-images.npy"]["sha256"])[:16]
-        self._images = _map_array(folder / f"{part}-images.npy")
-        self._labels = _map_array(folder / f"{part}-labels.npy")
+        self.identity = str(manifest["files"][f"{split}-images.npy"]["sha256"])[:16]
+        self._images = _map_array(folder / f"{split}-images.npy")
+        self._labels = _map_array(folder / f"{split}-labels.npy")
         if len(self._images) != len(self._labels):
             raise damage_error(
-                folder, f"{len(self._images)} {part} images but {len(self._labels)} labels"
+                folder, f"{len(self._images)} {split} images but {len(self._labels)} labels"
             )
 
     def __len__(self) -> int:

@@ -23,21 +23,21 @@ import numpy as np
 
 from everstep.errors import EverstepError
 from everstep.progress import Progress, Step
-from trainer.data.dataset import PARTS
-from trainer.data.folder import File, describe, digest_of, list_classes, list_files, part_folder
+from trainer.data.dataset import SPLITS
+from trainer.data.folder import File, describe, digest_of, list_classes, list_files, split_folder
 from trainer.data.manifest import MANIFEST_FILE, read_manifest
 from trainer.data.named_files import named_files
 from trainer.data.shard import Resizing, ShardResult, ShardTask, convert_shard, save, sync
 from trainer.data.shards import FORMAT, KIND, Index
 from trainer.data.shards import digest_of as digest_of_index
 
-SHARDS_PER_PART = 16  # enough to keep many processes busy
+SHARDS_PER_SPLIT = 16  # enough to keep many processes busy
 MIN_SAMPLES, MAX_SAMPLES = 64, 8192  # in one shard: some 200 MB
 
 
 @dataclass(frozen=True)
-class Part:
-    """One part of the set, cut into shards."""
+class Split:
+    """One split of the set, cut into shards."""
 
     name: str
     classes: Sequence[str]
@@ -52,10 +52,10 @@ def convert(
     Raises:
         EverstepError: some files are not valid JPEGs (the message names them), or `output` contains other data.
     """
-    parts = [_list_part(source, name) for name in PARTS]
-    if parts[0].classes != parts[1].classes:
-        raise _class_difference(source, parts[0].classes, parts[1].classes)
-    fingerprint = _fingerprint(parts, resizing)
+    splits = [_list_split(source, name) for name in SPLITS]
+    if splits[0].classes != splits[1].classes:
+        raise _class_difference(source, splits[0].classes, splits[1].classes)
+    fingerprint = _fingerprint(splits, resizing)
     if existing := _existing_output(output, fingerprint):
         return existing
     partial = output.parent / f".{output.name}.partial"
@@ -64,38 +64,40 @@ def convert(
         _exclusive_lock(partial),
         progress.step(f"Converting {source} to shards in {output}") as step,
     ):
-        tasks = {part.name: list(_shard_tasks(part, source, partial, resizing)) for part in parts}
+        tasks = {
+            split.name: list(_shard_tasks(split, source, partial, resizing)) for split in splits
+        }
         invalid_files = _make_shards(
-            [task for tasks_of_part in tasks.values() for task in tasks_of_part], processes, step
+            [task for tasks_of_split in tasks.values() for task in tasks_of_split], processes, step
         )
         if invalid_files and not resizing.skip_bad:
             raise _invalid_files(invalid_files)
-        manifest = _manifest(parts, tasks, fingerprint, resizing, invalid_files)
+        manifest = _manifest(splits, tasks, fingerprint, resizing, invalid_files)
         _finish(partial, output, manifest)
     return _description(manifest, output)
 
 
 def shard_samples(samples: int) -> int:
     """Return the number of images per shard, which depends on the data set only: a retry makes the same shards."""
-    return min(MAX_SAMPLES, max(MIN_SAMPLES, -(-samples // SHARDS_PER_PART)))
+    return min(MAX_SAMPLES, max(MIN_SAMPLES, -(-samples // SHARDS_PER_SPLIT)))
 
 
-def _list_part(source: Path, name: str) -> Part:
-    folder = part_folder(source, name)
+def _list_split(source: Path, name: str) -> Split:
+    folder = split_folder(source, name)
     classes = list_classes(folder)
-    return Part(name, classes, list(list_files(folder, classes)))
+    return Split(name, classes, list(list_files(folder, classes)))
 
 
 def _shard_tasks(
-    part: Part, source: Path, partial: Path, resizing: Resizing
+    split: Split, source: Path, partial: Path, resizing: Resizing
 ) -> Iterator[ShardTask]:
-    shard_size = shard_samples(len(part.files))
-    for number, first in enumerate(range(0, len(part.files), shard_size)):
-        files = part.files[first : first + shard_size]
+    shard_size = shard_samples(len(split.files))
+    for number, first in enumerate(range(0, len(split.files), shard_size)):
+        files = split.files[first : first + shard_size]
         key = _digest([*(asdict(file) for file in files), asdict(resizing)])
-        target = partial / f"{part.name}-{number:05d}-{key[:12]}.jpegs"
+        target = partial / f"{split.name}-{number:05d}-{key[:12]}.jpegs"
         yield ShardTask(
-            source=part_folder(source, part.name), files=files, target=target, resizing=resizing
+            source=split_folder(source, split.name), files=files, target=target, resizing=resizing
         )
 
 
@@ -141,35 +143,35 @@ def _restore_interrupt() -> None:
 
 
 def _manifest(
-    parts: Sequence[Part],
+    splits: Sequence[Split],
     tasks: dict[str, list[ShardTask]],
     fingerprint: str,
     resizing: Resizing,
     invalid_files: Sequence[str],
 ) -> dict[str, Any]:
     """Join the shards' indexes and return the manifest."""
-    classes = parts[0].classes
-    part_entries: dict[str, Any] = {}
-    for part in parts:
-        part_tasks = tasks[part.name]
-        indexes = [np.load(task.index) for task in part_tasks]
+    classes = splits[0].classes
+    split_entries: dict[str, Any] = {}
+    for split in splits:
+        split_tasks = tasks[split.name]
+        indexes = [np.load(task.index) for task in split_tasks]
         for number, index in enumerate(indexes):
             index["shard"] = number
-        index_of_part: Index = np.concatenate(indexes)
-        if not len(index_of_part):
+        index_of_split: Index = np.concatenate(indexes)
+        if not len(index_of_split):
             raise EverstepError(
-                f"there is no valid image in the part {part.name}",
+                f"there is no valid image in the split {split.name}",
                 "Add a valid JPEG to it.",
             )
-        name = f"{part.name}-index.npy"
-        path = part_tasks[0].target.with_name(name)
-        save(path, index_of_part)
-        digest = digest_of_index(index_of_part, classes)
-        part_entries[part.name] = {
-            "samples": len(index_of_part),
-            "fingerprint": describe(len(index_of_part), len(classes), digest),
-            "files": [task.target.name for task in part_tasks],
-            "bytes": [task.target.stat().st_size for task in part_tasks],
+        name = f"{split.name}-index.npy"
+        path = split_tasks[0].target.with_name(name)
+        save(path, index_of_split)
+        digest = digest_of_index(index_of_split, classes)
+        split_entries[split.name] = {
+            "samples": len(index_of_split),
+            "fingerprint": describe(len(index_of_split), len(classes), digest),
+            "files": [task.target.name for task in split_tasks],
+            "bytes": [task.target.stat().st_size for task in split_tasks],
             "index": name,
             "index_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         }
@@ -181,15 +183,15 @@ def _manifest(
         **asdict(resizing),
         "skipped": list(invalid_files),
         "classes": list(classes),
-        "parts": part_entries,
+        "parts": split_entries,
     }
 
 
 def _finish(partial: Path, output: Path, manifest: dict[str, Any]) -> None:
     """Write the manifest, rename the folder, and remove files that the manifest does not name."""
     kept_names = {MANIFEST_FILE}
-    for part in manifest["parts"].values():
-        kept_names |= {part["index"], *part["files"]}
+    for split in manifest["parts"].values():
+        kept_names |= {split["index"], *split["files"]}
     temporary = partial / f"{MANIFEST_FILE}.tmp"
     with temporary.open("w") as file:
         json.dump(manifest, file, indent=1)
@@ -219,9 +221,9 @@ def _existing_output(output: Path, fingerprint: str) -> str:
 
 
 def _description(manifest: dict[str, Any], output: Path) -> str:
-    parts = manifest["parts"]
-    counts = " and ".join(f"{parts[name]['samples']} {name}" for name in PARTS)
-    size = sum(sum(part["bytes"]) for part in parts.values())
+    splits = manifest["parts"]
+    counts = " and ".join(f"{splits[name]['samples']} {name}" for name in SPLITS)
+    size = sum(sum(split["bytes"]) for split in splits.values())
     skipped = f", {len(manifest['skipped'])} invalid files skipped" if manifest["skipped"] else ""
     return f"{output} holds {counts} images in {len(manifest['classes'])} classes, {size / 1e6:.1f} MB{skipped}"
 
@@ -239,8 +241,8 @@ def _exclusive_lock(folder: Path) -> Iterator[None]:
         yield
 
 
-def _fingerprint(parts: Iterable[Part], resizing: Resizing) -> str:
-    return _digest([asdict(resizing), *(digest_of(part.files) for part in parts)])
+def _fingerprint(splits: Iterable[Split], resizing: Resizing) -> str:
+    return _digest([asdict(resizing), *(digest_of(split.files) for split in splits)])
 
 
 def _digest(content: list[Any]) -> str:
@@ -257,6 +259,6 @@ def _invalid_files(invalid_files: Sequence[str]) -> EverstepError:
 def _class_difference(source: Path, train: Sequence[str], test: Sequence[str]) -> EverstepError:
     different_classes = sorted(set(train) ^ set(test))
     return EverstepError(
-        f"the parts of {source} have different classes; only one has {', '.join(map(repr, different_classes[:10]))}",
+        f"the splits of {source} have different classes; only one has {', '.join(map(repr, different_classes[:10]))}",
         "Give both the same folders: the label of a class is the position of its name.",
     )

@@ -11,7 +11,7 @@ from everstep.elastic.data_order.sampler import Ids
 from trainer.augment import Images
 
 Labels = npt.NDArray[np.int64]
-PARTS = ("train", "test")
+SPLITS = ("train", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class BatchRequest:
 
 
 class Dataset(Protocol):
-    """One part (train or test) of a data set: uint8 images (n, height, width, channels) by sample id."""
+    """One split (train or test) of a data set: uint8 images (n, height, width, channels) by sample id."""
 
     class_count: int
     mean: tuple[float, ...]

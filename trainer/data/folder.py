@@ -21,7 +21,7 @@ _TEST_NAMES = ("test", "val")
 
 @dataclass(frozen=True)
 class File:
-    """One file, by its path below the part's folder."""
+    """One file, by its path below the split's folder."""
 
     path: str
     label: int
@@ -29,7 +29,7 @@ class File:
 
 
 class FolderSource:
-    """Files of one part."""
+    """Files of one split."""
 
     def __init__(self, folder: Path, files: Sequence[File], classes: Sequence[str]) -> None:
         self._folder, self._files = folder, files
@@ -44,7 +44,7 @@ class FolderSource:
             raise ValueError("it is empty")
         return data
 
-    def expect(self, samples: Sequence[int]) -> None:
+    def prefetch(self, samples: Sequence[int]) -> None:
         """Do nothing: files are read on request."""
 
     def name(self, sample: int) -> str:
@@ -52,13 +52,13 @@ class FolderSource:
         return str(self._folder / self._files[sample].path)
 
 
-def open_folder(folder: Path, part: str) -> FolderSource:
-    """Return the images of one part.
+def open_folder(folder: Path, split: str) -> FolderSource:
+    """Return the images of one split.
 
     Raises:
         EverstepError: the folder does not exist or contains no image.
     """
-    root = part_folder(folder, part)
+    root = split_folder(folder, split)
     classes = list_classes(root)
     files = [file for file in list_files(root, classes) if file.path.lower().endswith(SUFFIXES)]
     if not files:
@@ -66,9 +66,9 @@ def open_folder(folder: Path, part: str) -> FolderSource:
     return FolderSource(root, files, classes)
 
 
-def part_folder(folder: Path, part: str) -> Path:
-    """Return the folder of a part; the evaluation part may be called test or val."""
-    names = _TEST_NAMES if part in _TEST_NAMES else (part,)
+def split_folder(folder: Path, split: str) -> Path:
+    """Return the folder of a split; the evaluation split may be called test or val."""
+    names = _TEST_NAMES if split in _TEST_NAMES else (split,)
     return next((folder / name for name in names if (folder / name).is_dir()), folder / names[0])
 
 
@@ -100,7 +100,7 @@ def list_files(root: Path, classes: Sequence[str]) -> Iterator[File]:
 
 
 def describe(samples: int, classes: int, digest: str) -> str:
-    """Return a description of a part; two descriptions show the difference between parts."""
+    """Return a description of a split; two descriptions show the difference between splits."""
     return f"{samples} images in {classes} classes, contents {digest[:16]}"
 
 

@@ -43,7 +43,7 @@ class Source(Protocol):
             ValueError: the bytes have changed.
         """
 
-    def expect(self, samples: Sequence[int]) -> None:
+    def prefetch(self, samples: Sequence[int]) -> None:
         """Prepare to read these images next, in order."""
 
     def name(self, sample: int) -> str:
@@ -56,8 +56,10 @@ class ImageDataset:
     mean: tuple[float, ...] = MEAN
     deviation: tuple[float, ...] = DEVIATION
 
-    def __init__(self, source: Source, folder: Path, part: str, size: int, store: str = "") -> None:
-        self._source, self.folder, self.part, self.size = source, folder, part, size
+    def __init__(
+        self, source: Source, folder: Path, split: str, size: int, store: str = ""
+    ) -> None:
+        self._source, self.folder, self.split, self.size = source, folder, split, size
         self.store = store
         self.class_count = len(source.classes)
         self.identity = source.identity
@@ -69,7 +71,7 @@ class ImageDataset:
     def train_batch(self, ids: Ids, seed: int, epoch: int) -> tuple[Images, Labels]:
         """Return a random crop of each image, scaled to the size, half of them mirrored."""
         images = self._allocate(len(ids))
-        self.expect(ids.tolist())
+        self.prefetch_samples(ids.tolist())
         for position, (sample, random_word) in enumerate(
             zip(ids, random_words(seed, epoch, ids), strict=True)
         ):
@@ -79,7 +81,7 @@ class ImageDataset:
     def test_batch(self, ids: Ids) -> tuple[Images, Labels]:
         """Return the centre crop of each image, scaled to the size."""
         images = self._allocate(len(ids))
-        self.expect(ids.tolist())
+        self.prefetch_samples(ids.tolist())
         for position, sample in enumerate(ids):
             self.render(int(sample), None, images[position])
         return images, self.labels(ids)
@@ -87,9 +89,9 @@ class ImageDataset:
     def prefetch(self, requests: Sequence[BatchRequest]) -> None:
         """Do nothing: this process decodes on request."""
 
-    def expect(self, samples: Sequence[int]) -> None:
+    def prefetch_samples(self, samples: Sequence[int]) -> None:
         """Prepare to render these images next, in order."""
-        self._source.expect(samples)
+        self._source.prefetch(samples)
 
     def labels(self, ids: Ids) -> Labels:
         """Return the labels of these samples, in the shape of `ids`."""
@@ -118,12 +120,12 @@ class ImageDataset:
         return np.empty((count, self.size, self.size, 3), np.uint8)
 
 
-def open_images(folder: Path, part: str, size: int, store: str = "") -> ImageDataset:
+def open_images(folder: Path, split: str, size: int, store: str = "") -> ImageDataset:
     """Open the images in a folder: shards if it has a manifest, files otherwise.
 
     Args:
         folder: the folder.
-        part: `train` or `test`.
+        split: `train` or `test`.
         size: side of an image, pixels.
         store: address of the shards that the folder does not have yet; empty if it has all of them.
 
@@ -132,12 +134,12 @@ def open_images(folder: Path, part: str, size: int, store: str = "") -> ImageDat
     """
     manifest = read_manifest(folder)
     if manifest is None:
-        return ImageDataset(open_folder(folder, part), folder, part, size)
+        return ImageDataset(open_folder(folder, split), folder, split, size)
     if manifest.get("kind") != KIND:
         raise damage_error(folder, f"it contains {manifest.get('dataset')!r}, not image shards")
-    cached_files = CachedFiles(folder, manifest["parts"][part]["files"], store) if store else None
-    source = open_shards(folder, manifest, part, cached_files)
-    return ImageDataset(source, folder, part, size, store)
+    cached_files = CachedFiles(folder, manifest["parts"][split]["files"], store) if store else None
+    source = open_shards(folder, manifest, split, cached_files)
+    return ImageDataset(source, folder, split, size, store)
 
 
 def render(data: jpeg.Encoded, random_word: int | None, output: Images) -> None:

@@ -1,6 +1,6 @@
 """Read-ahead: processes that decode the images of the next steps while this process computes.
 
-The readers live as long as their worker. An image is identified by (part, sample, random word), never by a
+The readers live as long as their worker. An image is identified by (split, sample, random word), never by a
 rank or a step: when the group changes, images that are still needed are kept, the others are discarded,
 and the processes continue. The result does not depend on the process that reads an image.
 
@@ -25,7 +25,7 @@ import numpy as np
 from everstep.elastic.data_order.sampler import Ids
 from everstep.errors import EverstepError
 from trainer.augment import Images, random_words
-from trainer.data.dataset import PARTS, BatchRequest, Dataset, Labels
+from trainer.data.dataset import SPLITS, BatchRequest, Dataset, Labels
 from trainer.data.images import ImageDataset
 from trainer.data.protocol import GOOD, MAX_SLOTS, RESPONSE, TASK, ReaderArguments, from_slot
 
@@ -36,7 +36,7 @@ MAX_BYTES = 512 << 20  # shared memory; only used pages are allocated
 REFILL_IMAGES = 32  # images between two checks for free slots
 MAX_CRASHES = 3  # consecutive reader crashes before the current image is reported
 
-Key = tuple[int, int, int]  # part, sample, random word: they determine an image
+Key = tuple[int, int, int]  # split, sample, random word: they determine an image
 
 
 @dataclass
@@ -61,8 +61,8 @@ class Readers:
     """Reader processes and the memory that they write to.
 
     Args:
-        train: the training part.
-        test: the test part.
+        train: the training split.
+        test: the test split.
         count: number of processes.
         slots: maximum number of images read ahead or in progress.
         program: command line of each process.
@@ -76,7 +76,7 @@ class Readers:
         slots: int,
         program: Sequence[str] = PROGRAM,
     ) -> None:
-        self._parts, self._program = (train, test), program
+        self._splits, self._program = (train, test), program
         slot_bytes = train.size * train.size * 3
         self._slots = max(2 * count, min(slots, MAX_SLOTS, MAX_BYTES // slot_bytes))
         # Anonymous: /dev/shm of a container may be tiny, and nothing remains after the process.
@@ -97,10 +97,10 @@ class Readers:
         """IDs of the processes."""
         return [reader.process.pid for reader in self._readers]
 
-    def prefetch(self, part: int, keys: Sequence[Key]) -> None:
-        """Set the images of a part to read next, in order; discard others of the part."""
+    def prefetch(self, split: int, keys: Sequence[Key]) -> None:
+        """Set the images of a split to read next, in order; discard others of the split."""
         requested = set(keys)
-        self._cancel([k for k in self._slots_by_key if k[0] == part and k not in requested])
+        self._cancel([k for k in self._slots_by_key if k[0] == split and k not in requested])
         self._collect(wait=False)
         self._assign(keys)
 
@@ -208,7 +208,7 @@ class Readers:
     # --- processes ---
 
     def _start(self) -> _Reader:
-        train, test = self._parts
+        train, test = self._splits
         arguments = ReaderArguments(
             folder=str(train.folder),
             store=train.store,
@@ -252,17 +252,17 @@ class Readers:
             successor.send(list(ended_reader.pending_tasks.items()))
 
     def _location(self, reader: _Reader) -> str:
-        for part, sample, _ in reader.pending_tasks.values():
-            return f"at {self._parts[part].name(sample)}"
+        for split, sample, _ in reader.pending_tasks.values():
+            return f"at {self._splits[split].name(sample)}"
         return "before it read anything"
 
 
 class Loader:
-    """One part of a data set, read ahead."""
+    """One split of a data set, read ahead."""
 
     def __init__(self, readers: Readers, dataset: ImageDataset) -> None:
         self._readers, self._dataset = readers, dataset
-        self._part = PARTS.index(dataset.part)
+        self._split = SPLITS.index(dataset.split)
         self.class_count, self.identity = dataset.class_count, dataset.identity
         self.mean, self.deviation = dataset.mean, dataset.deviation
 
@@ -280,11 +280,11 @@ class Loader:
     def prefetch(self, requests: Sequence[BatchRequest]) -> None:
         """Read the next batches ahead, in order."""
         self._readers.prefetch(
-            self._part, [key for request in requests for key in self._keys(request)]
+            self._split, [key for request in requests for key in self._keys(request)]
         )
 
     def close(self) -> None:
-        """Stop the processes, which both parts share."""
+        """Stop the processes, which both splits share."""
         self._readers.close()
 
     def _take(self, request: BatchRequest) -> tuple[Images, Labels]:
@@ -292,20 +292,20 @@ class Loader:
 
     def _keys(self, request: BatchRequest) -> list[Key]:
         samples = request.ids.tolist()
-        if self._dataset.part != "train":  # the centre crop is not random
-            return [(self._part, sample, 0) for sample in samples]
+        if self._dataset.split != "train":  # the centre crop is not random
+            return [(self._split, sample, 0) for sample in samples]
         words = random_words(request.seed, request.epoch, request.ids).tolist()
-        return [(self._part, *pair) for pair in zip(samples, words, strict=True)]
+        return [(self._split, *pair) for pair in zip(samples, words, strict=True)]
 
 
 def read_ahead(
     train: Dataset, test: Dataset, readers: int, global_batch: int
 ) -> tuple[Dataset, Dataset]:
-    """Return the parts with read-ahead by separate processes; unchanged if that has no benefit.
+    """Return the splits with read-ahead by separate processes; unchanged if that has no benefit.
 
     Args:
-        train: the training part.
-        test: the test part.
+        train: the training split.
+        test: the test split.
         readers: number of processes; 0 for none.
         global_batch: samples per step; memory is sized for two steps of a single worker.
     """

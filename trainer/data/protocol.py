@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 PIPE_BYTES = 65536  # a Linux pipe's default capacity
 
-TASK = struct.Struct("<IIQQ")  # slot, part (its index in PARTS), sample, random word
+TASK = struct.Struct("<IIQQ")  # slot, split (its index in SPLITS), sample, random word
 RESPONSE = struct.Struct("<II")  # slot, and GOOD for pixels in it, BAD for the text of an error
 GOOD, BAD = 0, 1
 
@@ -26,7 +26,7 @@ class ReaderArguments:
         folder: folder of the data.
         store: address of the shards that the folder does not have yet; empty if it has all.
         size: side of an image, pixels.
-        identities: the worker's identities of the parts, in the order of PARTS.
+        identities: the worker's identities of the splits, in the order of SPLITS.
         memory: file descriptor of the shared memory.
         slots: number of images that fit into the memory.
     """

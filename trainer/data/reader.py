@@ -17,7 +17,7 @@ import numpy as np
 
 from everstep.errors import EverstepError
 from trainer.augment import Images
-from trainer.data.dataset import PARTS
+from trainer.data.dataset import SPLITS
 from trainer.data.images import ImageDataset, open_images
 from trainer.data.protocol import BAD, GOOD, RESPONSE, TASK, ReaderArguments, to_slot
 
@@ -34,50 +34,52 @@ def main() -> None:
     memory = mmap.mmap(arguments.memory, memory_bytes)
     slots = np.frombuffer(memory, np.uint8).reshape(-1, arguments.size, arguments.size, 3)
     with suppress(BrokenPipeError):  # the worker has ended
-        serve(sys.stdin.fileno(), results_pipe, Parts(arguments), slots)
+        serve(sys.stdin.fileno(), results_pipe, Splits(arguments), slots)
     os._exit(0)  # without waiting for requests to a store
 
 
-class Parts:
-    """The parts of the data set, each opened on first use."""
+class Splits:
+    """The splits of the data set, each opened on first use."""
 
     def __init__(self, arguments: ReaderArguments) -> None:
         self._arguments = arguments
         self._datasets: dict[int, ImageDataset] = {}
 
-    def render(self, part: int, sample: int, random_word: int, output: Images) -> None:
+    def render(self, split: int, sample: int, random_word: int, output: Images) -> None:
         """Render one image into `output`."""
-        dataset = self._datasets.get(part) or self._open_part(part)
-        dataset.render(sample, random_word if PARTS[part] == "train" else None, output)
+        dataset = self._datasets.get(split) or self._open_split(split)
+        dataset.render(sample, random_word if SPLITS[split] == "train" else None, output)
 
-    def expect(self, tasks: Sequence[tuple[int, int]]) -> None:
-        """Prepare to write these images next; parts and samples, in order."""
-        for part in {part for part, _ in tasks}:
+    def prefetch(self, tasks: Sequence[tuple[int, int]]) -> None:
+        """Prepare to write these images next; splits and samples, in order."""
+        for split in {split for split, _ in tasks}:
             with suppress(EverstepError):  # `render` raises it for each image
-                dataset = self._datasets.get(part) or self._open_part(part)
-                dataset.expect([sample for task_part, sample in tasks if task_part == part])
+                dataset = self._datasets.get(split) or self._open_split(split)
+                dataset.prefetch_samples(
+                    [sample for task_split, sample in tasks if task_split == split]
+                )
 
-    def _open_part(self, part: int) -> ImageDataset:
+    def _open_split(self, split: int) -> ImageDataset:
         arguments = self._arguments
         folder = Path(arguments.folder)
-        dataset = open_images(folder, PARTS[part], arguments.size, arguments.store)
-        if dataset.identity != arguments.identities[part]:
+        dataset = open_images(folder, SPLITS[split], arguments.size, arguments.store)
+        if dataset.identity != arguments.identities[split]:
             raise EverstepError(
                 f"the data in {arguments.folder} have changed since this worker started: "
-                f"{arguments.identities[part]} then, {dataset.identity} now",
+                f"{arguments.identities[split]} then, {dataset.identity} now",
                 "Do not change the data during the training.",
             )
-        self._datasets[part] = dataset
+        self._datasets[split] = dataset
         return dataset
 
 
-def serve(tasks_pipe: int, results_pipe: int, parts: Parts, slots: Images) -> None:
+def serve(tasks_pipe: int, results_pipe: int, splits: Splits, slots: Images) -> None:
     """Execute tasks from one pipe and respond on the other, in order, until the first pipe is closed.
 
     Args:
         tasks_pipe: file descriptor of TASK records.
         results_pipe: file descriptor of RESPONSE records.
-        parts: the data.
+        splits: the data.
         slots: shape (slots, size, size, 3).
     """
     buffer = b""
@@ -85,10 +87,10 @@ def serve(tasks_pipe: int, results_pipe: int, parts: Parts, slots: Images) -> No
         buffer += data
         complete_bytes = len(buffer) // TASK.size * TASK.size
         received_tasks = list(TASK.iter_unpack(buffer[:complete_bytes]))
-        parts.expect([(part, sample) for _, part, sample, _ in received_tasks])
-        for slot, part, sample, random_word in received_tasks:
+        splits.prefetch([(split, sample) for _, split, sample, _ in received_tasks])
+        for slot, split, sample, random_word in received_tasks:
             try:
-                parts.render(part, sample, random_word, slots[slot])
+                splits.render(split, sample, random_word, slots[slot])
                 state = GOOD
             except EverstepError as error:
                 text = np.frombuffer(

@@ -33,7 +33,7 @@ class ShardTask:
     """Task to make one shard.
 
     Attributes:
-        source: folder of the part.
+        source: folder of the split.
         files: files of the shard, in order.
         target: file to write; the index is written next to it.
     """

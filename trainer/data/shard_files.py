@@ -15,7 +15,7 @@ class Slice(NamedTuple):
     """One image in a shard.
 
     Attributes:
-        shard: number of the shard in its part.
+        shard: number of the shard in its split.
         offset: position of its first byte in the shard.
         bytes: its size.
         crc32: its checksum.
@@ -28,7 +28,7 @@ class Slice(NamedTuple):
 
 
 class ShardFiles(Protocol):
-    """The shards of one part."""
+    """The shards of one split."""
 
     def read(self, image: Slice) -> Encoded:
         """Return the bytes of an image.
@@ -38,7 +38,7 @@ class ShardFiles(Protocol):
             ValueError: the bytes have changed.
         """
 
-    def expect(self, images: Sequence[Slice]) -> None:
+    def prefetch(self, images: Sequence[Slice]) -> None:
         """Prepare to read these images next, in order."""
 
 
@@ -62,7 +62,7 @@ class MappedFiles:
             raise ValueError("its checksum differs")
         return data
 
-    def expect(self, images: Sequence[Slice]) -> None:
+    def prefetch(self, images: Sequence[Slice]) -> None:
         """Do nothing: the kernel reads ahead."""
 
     def discard(self, shard: int) -> None:

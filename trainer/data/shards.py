@@ -32,7 +32,7 @@ Index = npt.NDArray[np.void]  # records of RECORD, shape (samples,)
 
 
 class ShardSource:
-    """Images of one part.
+    """Images of one split.
 
     Args:
         folder: folder of the shards, for messages.
@@ -59,9 +59,9 @@ class ShardSource:
         """Return the bytes of one image."""
         return self._files.read(self._slice(sample))
 
-    def expect(self, samples: Sequence[int]) -> None:
+    def prefetch(self, samples: Sequence[int]) -> None:
         """Prepare to read these images next, in order."""
-        self._files.expect([self._slice(sample) for sample in samples])
+        self._files.prefetch([self._slice(sample) for sample in samples])
 
     def name(self, sample: int) -> str:
         """Return the file and the number of an image in it."""
@@ -74,21 +74,21 @@ class ShardSource:
 
 
 def open_shards(
-    folder: Path, manifest: Mapping[str, Any], part: str, cached_files: ShardFiles | None = None
+    folder: Path, manifest: Mapping[str, Any], split: str, cached_files: ShardFiles | None = None
 ) -> ShardSource:
-    """Open the images of one part of a folder of shards.
+    """Open the images of one split of a folder of shards.
 
     Args:
         folder: the folder.
         manifest: its manifest.
-        part: `train` or `test`.
+        split: `train` or `test`.
         cached_files: source of the bytes if the folder need not have all shards.
 
     Raises:
         EverstepError: the shards have another format, or are damaged.
     """
     check_format(manifest, str(folder))
-    entry = manifest["parts"][part]
+    entry = manifest["parts"][split]
     if cached_files is None:
         _check_sizes(folder, entry)
     index = read_index(folder, entry["index"], entry["index_sha256"])
@@ -117,7 +117,7 @@ def _check_sizes(folder: Path, entry: Mapping[str, Any]) -> None:
 
 
 def read_index(folder: Path, name: str, sha256: str) -> Index:
-    """Return the positions of the samples of a part.
+    """Return the positions of the samples of a split.
 
     Raises:
         EverstepError: the index is not the file that the manifest names.

@@ -15,9 +15,9 @@ from cloudtwin.nodes.control_plane import pki
 def test_a_reset_before_tls_is_an_error_and_leaves_no_socket_open(
     tmp_path: Path, reset_before_tls: int
 ) -> None:
-    authority = pki.new_authority("test")
-    authority.save(tmp_path, "ca")
-    authority.save(tmp_path, "admin")
+    ca = pki.new_ca("test")
+    ca.save(tmp_path, "ca")
+    ca.save(tmp_path, "admin")
 
     with pytest.raises(OSError, match="reset"):  # an open socket fails the test as well
         KubernetesClient(tmp_path, "admin", "127.0.0.1", reset_before_tls).get("/readyz")
@@ -45,10 +45,10 @@ class ApiServer(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[KubernetesClient]:
-    authority = pki.new_authority("test")
-    authority.save(tmp_path, "ca")
-    pki.issue(authority, "admin").save(tmp_path, "admin")
-    pki.issue(authority, "server", addresses=[IPv4Address("127.0.0.1")]).save(tmp_path, "server")
+    ca = pki.new_ca("test")
+    ca.save(tmp_path, "ca")
+    pki.issue(ca, "admin").save(tmp_path, "admin")
+    pki.issue(ca, "server", addresses=[IPv4Address("127.0.0.1")]).save(tmp_path, "server")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
     with HTTPServer(("127.0.0.1", 0), ApiServer) as server:

@@ -81,7 +81,7 @@ class AwsAccount:
             import boto3
             from botocore.config import Config
         except ModuleNotFoundError:
-            raise BOTO3.missing("the checks of an AWS account need boto3") from None
+            raise BOTO3.missing_error("the checks of an AWS account need boto3") from None
         self.region = region
         retries: Any = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
         self._config = Config(

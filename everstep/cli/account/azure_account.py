@@ -113,7 +113,7 @@ class AzureAccount:
             import azure.identity
             import azure.mgmt.core  # noqa: F401
         except ModuleNotFoundError:
-            raise AZURE_SDK.missing(
+            raise AZURE_SDK.missing_error(
                 "the checks of an Azure subscription need Azure's SDK"
             ) from None
         self.location = location

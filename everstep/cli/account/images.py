@@ -63,6 +63,8 @@ def check_published(
         config: the configuration of the stack.
         is_checked_elsewhere: returns whether an image is in a registry that the account is asked about.
     """
+    from cloudtwin.facade import RegistryError
+
     present_images: list[str] = []
     silent_domains: set[str] = set()
     for key, image in images_of(config).items():
@@ -71,30 +73,30 @@ def check_published(
         reference = parse(image)
         if reference.domain in silent_domains:
             continue
-        problem = _problem(reference)
-        if problem is None:
-            present_images.append(image)
-        elif problem:
+        try:
+            is_present = _is_present(reference)
+        except RegistryError as error:
             silent_domains.add(reference.domain)
+            observed = f"{image} was not checked: {error.problem}"
             fix = f"Check it by hand: docker manifest inspect {image}"
-            yield fault("images", f"{image} was not checked: {problem}", key, fix, fatal=False)
+            yield fault("images", observed, key, fix, fatal=False)
+            continue
+        if is_present:
+            present_images.append(image)
         else:
             yield _missing(config, key, image)
     if present_images:
         yield success("images", f"{len(present_images)} found in their registries")
 
 
-def _problem(reference: ImageReference) -> str | None:
-    """Return None if a registry has an image, an empty text if it does not, else the reason why it is not known."""
-    from cloudtwin.facade import RegistryError
+def _is_present(reference: ImageReference) -> bool:
+    """Return whether its registry has an image.
 
-    try:
-        exists = registry_at(reference.domain).has(
-            reference.path, reference.digest or reference.tag
-        )
-    except RegistryError as error:
-        return error.problem
-    return None if exists else ""
+    Raises:
+        RegistryError: the registry does not respond, or requires a login that this machine lacks.
+    """
+    registry = registry_at(reference.domain)
+    return registry.has(reference.path, reference.digest or reference.tag)
 
 
 def _missing(config: "StackConfig", key: str, image: str) -> AccountCheck:

@@ -33,7 +33,8 @@ def stage(
         typer.Option(help="Annotations of ImageNet's validation images: XML folder or CSV file."),
     ] = None,
     endpoint: Annotated[
-        str, typer.Option(metavar="URL", help="Server with the protocol of S3 or Blob Storage.")
+        str,
+        typer.Option(metavar="URL", help="Endpoint of an S3-compatible server or of Blob Storage."),
     ] = "",
     workers: Annotated[
         int, typer.Option(min=1, max=256, help="Number of files copied at a time.")

@@ -1,4 +1,4 @@
-"""`everstep scale`: time of an epoch with several numbers of replicas, beside the ideal."""
+"""`everstep scale`: time of an epoch with several numbers of replicas, compared with linear scaling."""
 
 import json
 from importlib.util import find_spec
@@ -28,7 +28,7 @@ from everstep.spelling import unknown_name
 
 MAX_REPLICAS = 1024
 ON_ONE_MACHINE = tuple(str(target) for target in Target if target.is_on_twin)
-"""Targets whose machines share the processors of this one."""
+"""Targets whose machines share the CPUs of this one."""
 
 
 def scale(
@@ -86,13 +86,13 @@ def scale(
     )
     sizes = measure(study, numbers, Store(out, study_settings), progress(), remeasure=remeasure)
     on_one_machine = local or study_settings.get("target") in ON_ONE_MACHINE
-    shared_processors = local_machine.processors() if on_one_machine else None
-    _write_pictures(out / model, show.chart(model, sizes, shared_processors))
+    shared_cpus = local_machine.cpus() if on_one_machine else None
+    _write_pictures(out / model, show.chart(model, sizes, shared_cpus))
     if as_json:
-        text = json.dumps(show.as_value(study_settings, sizes, shared_processors), indent=2)
+        text = json.dumps(show.as_value(study_settings, sizes, shared_cpus), indent=2)
         results.print(text, markup=False)
     else:
-        show.show(model, sizes, shared_processors)
+        show.show(model, sizes, shared_cpus)
 
 
 def _write_pictures(path: Path, chart: LineChart) -> None:

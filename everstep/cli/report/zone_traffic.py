@@ -1,7 +1,7 @@
 """The data of a run that crossed zones: gradients of every step, and states that workers sent to others.
 
-Pure functions of the journals and the zones of the machines. Gradients are summed in a ring of the ranks, as gloo
-and NCCL do: each of N ranks sends 2 (N - 1) / N of the bytes of its gradients to the next rank.
+Pure functions of the journals and the zones of the machines. Gradients are summed by a ring all-reduce, as in
+gloo and NCCL: each of N ranks sends 2 (N - 1) / N of its gradients' bytes to the next rank.
 """
 
 from collections import Counter
@@ -50,11 +50,11 @@ def zone_traffic(run: RunRecord, zones: Mapping[str, str]) -> ZoneTraffic:
 
 
 def ring_bytes(zones: Sequence[str], summed_bytes: int) -> float:
-    """Return the bytes that cross zones when a ring of ranks sums `summed_bytes` of each.
+    """Return the bytes that cross zones during a ring all-reduce of `summed_bytes`.
 
     Args:
         zones: zone of each rank, in order.
-        summed_bytes: bytes that each rank gives to the sum.
+        summed_bytes: bytes that each rank contributes.
     """
     next_zones = [*zones[1:], *zones[:1]]
     crossings = sum(zone != next_zone for zone, next_zone in zip(zones, next_zones, strict=True))

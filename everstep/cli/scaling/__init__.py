@@ -1,1 +1,1 @@
-"""`everstep scale`: the time of an epoch with one, two, three replicas, beside the ideal."""
+"""`everstep scale`: the time of an epoch with one, two, three replicas, compared with linear scaling."""

@@ -1,4 +1,4 @@
-"""Measurement of a size on this machine: replicas are processes that share its processors."""
+"""Measurement of a size on this machine: replicas are processes that share its CPUs."""
 
 import gzip
 import os
@@ -105,10 +105,10 @@ class LocalStudy:
 
 
 def on_processors(processes: int) -> list[str]:
-    """Return the prefix of a command that gives each process of a group one processor if there are enough.
+    """Return the prefix of a command that gives each process of a group one core if there are enough.
 
-    The trainer divides the processors that it may use among its processes. Without this limit, one process would
-    compute with all of them, and its threads would spin while they wait for each other, which counts as processor time.
+    The trainer divides the CPUs that it may use among its processes. Without this limit, one process would
+    compute with all of them, and its threads would spin while they wait for each other, which counts as CPU time.
     """
     numbers = sorted(os.sched_getaffinity(0))[:processes]
     return ["taskset", "--cpu-list", ",".join(map(str, numbers))]
@@ -129,8 +129,8 @@ def require_trainer() -> None:
     TORCH.require("torch", "everstep scale --local trains with PyTorch, which is not installed")
 
 
-def processors() -> int:
-    """Return the number of processors that this process may use."""
+def cpus() -> int:
+    """Return the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
 
 

@@ -11,21 +11,19 @@ from everstep.cli.report.page.chart import value_ticks
 from everstep.cli.scaling.study import PRESETS, SizeResult, efficiencies
 
 
-def show(model: str, sizes: Sequence[SizeResult], shared_processors: int | None) -> None:
+def show(model: str, sizes: Sequence[SizeResult], shared_cpus: int | None) -> None:
     """Print the table and its notes."""
-    for line in report_lines(model, sizes, shared_processors):
+    for line in report_lines(model, sizes, shared_cpus):
         console.print(Text(line))
 
 
-def report_lines(
-    model: str, sizes: Sequence[SizeResult], shared_processors: int | None
-) -> Iterator[str]:
+def report_lines(model: str, sizes: Sequence[SizeResult], shared_cpus: int | None) -> Iterator[str]:
     """Yield the lines of the report.
 
     Args:
         model: name of the model.
         sizes: measured sizes, ascending.
-        shared_processors: processors that all processes share; None if each process has its own machine.
+        shared_cpus: CPUs that all processes share; None if each process has its own machine.
     """
     columns = "".join(
         f"{head:>{width}}"
@@ -34,8 +32,8 @@ def report_lines(
             ("epoch, s", 12),
             ("images/s", 11),
             ("efficiency", 12),
-            ("exchange", 10),
-            ("processor ms/image", 20),
+            ("all-reduce", 12),
+            ("CPU ms/image", 14),
         )
     )
     yield f"{model}\n"
@@ -46,37 +44,37 @@ def report_lines(
         yield (
             f"{size.replicas:<10}{size.processes:>11}{size.epoch_seconds:>11,.1f}{mark}"
             f"{size.images_per_second:>11,.1f}{efficiency:>12.1%}"
-            f"{_text(size.exchange_share, '.1%'):>10}{_text(size.processor_milliseconds, '.2f'):>20}"
+            f"{_text(size.all_reduce_share, '.1%'):>12}{_text(size.cpu_milliseconds, '.2f'):>14}"
         )
-    yield from _notes(model, sizes, shared_processors)
+    yield from _notes(model, sizes, shared_cpus)
 
 
 def _text(value: float | None, form: str) -> str:
     return "-" if value is None else f"{value:{form}}"
 
 
-def _notes(model: str, sizes: Sequence[SizeResult], shared_processors: int | None) -> Iterator[str]:
+def _notes(model: str, sizes: Sequence[SizeResult], shared_cpus: int | None) -> Iterator[str]:
     yield ""
     if any(size.is_extrapolated for size in sizes):
         yield "* Extrapolated from the images per second of the measured steps, without the first two."
-    yield "Efficiency: images/s of a replica relative to the smallest size. Exchange: share of a step's time in"
-    yield "which gradients are summed, including the wait for slower processes."
-    if shared_processors is not None:
+    yield "Efficiency: images/s of a replica relative to the smallest size. All-reduce: share of a step's time,"
+    yield "including the wait for slower processes."
+    if shared_cpus is not None:
         yield (
-            f"All processes share {shared_processors} processors, so images/s cannot scale beyond them: compare the "
-            "processor time of an image, which separate machines would spend in parallel, and the exchange."
+            f"All processes share {shared_cpus} CPUs, so images/s cannot scale beyond them: compare the "
+            "CPU time of an image, which separate machines would spend in parallel, and the all-reduce."
         )
     if model in PRESETS:
         yield f"Published study: {PRESETS[model].machine}, one epoch of ImageNet."
 
 
 def as_value(
-    settings: dict[str, Any], sizes: Sequence[SizeResult], shared_processors: int | None
+    settings: dict[str, Any], sizes: Sequence[SizeResult], shared_cpus: int | None
 ) -> dict[str, Any]:
     """Return the study as plain values for JSON."""
     return {
         "settings": settings,
-        "shared_processors": shared_processors,
+        "shared_processors": shared_cpus,
         "sizes": [
             {
                 **size.as_value(),
@@ -84,15 +82,15 @@ def as_value(
                 "epoch_seconds": size.epoch_seconds,
                 "extrapolated": size.is_extrapolated,
                 "efficiency": efficiency,
-                "exchange_share": size.exchange_share,
-                "processor_milliseconds_per_image": size.processor_milliseconds,
+                "exchange_share": size.all_reduce_share,
+                "processor_milliseconds_per_image": size.cpu_milliseconds,
             }
             for size, efficiency in zip(sizes, efficiencies(sizes), strict=True)
         ],
     }
 
 
-def chart(model: str, sizes: Sequence[SizeResult], shared_processors: int | None) -> LineChart:
+def chart(model: str, sizes: Sequence[SizeResult], shared_cpus: int | None) -> LineChart:
     """Return the time of an epoch by the number of processes, with the ideal line."""
     first = sizes[0]
     points = [(size.processes, size.epoch_seconds) for size in sizes]
@@ -102,9 +100,9 @@ def chart(model: str, sizes: Sequence[SizeResult], shared_processors: int | None
     ]
     highest = max(seconds for _, seconds in points)
     ticks = value_ticks(0.0, highest)
-    processors = f", {shared_processors} shared processors" if shared_processors is not None else ""
+    cpus = f", {shared_cpus} shared CPUs" if shared_cpus is not None else ""
     return LineChart(
-        f"{model}: time of an epoch{processors}",
+        f"{model}: time of an epoch{cpus}",
         Axis("processes", [(n, f"{n:g}") for n, _ in _x_ticks(ideal)]),
         Axis("seconds", [(value, f"{value:g}") for value in ticks]),
         [Curve("measured", points), Curve("ideal", ideal, reference=True)],

@@ -16,7 +16,7 @@ WARM_UP_STEPS = 2
 """First steps that are not counted if only a part of an epoch is measured."""
 
 PROCESSOR = "processor"
-"""Key of the processor time in a journal's `seconds`."""
+"""Key of the CPU time in a journal's `seconds`."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class SizeResult:
         epoch_images: images of an epoch.
         data: seconds in which a process read images, averaged over the processes; None if not recorded.
         compute: seconds in which a process computed, averaged; None if not recorded.
-        exchange: seconds in which a process summed gradients or waited for the others, averaged; None if not recorded.
-        processor: processor seconds of all processes together; None if not recorded.
+        exchange: seconds of a process in all-reduces, including waits for the others, averaged; None if not recorded.
+        processor: CPU seconds of all processes together; None if not recorded.
     """
 
     replicas: int
@@ -86,16 +86,16 @@ class SizeResult:
         return self.images < self.epoch_images
 
     @property
-    def exchange_share(self) -> float | None:
-        """Share of the time of a step in which gradients are summed; None if not recorded."""
+    def all_reduce_share(self) -> float | None:
+        """Share of a step's time in all-reduces; None if not recorded."""
         if self.exchange is None:
             return None
         steps = self.exchange + (self.data or 0.0) + (self.compute or 0.0)
         return self.exchange / steps if steps else 0.0
 
     @property
-    def processor_milliseconds(self) -> float | None:
-        """Processor time for one image; None if not recorded."""
+    def cpu_milliseconds(self) -> float | None:
+        """CPU time for one image; None if not recorded."""
         return None if self.processor is None else 1000 * self.processor / self.images
 
     def as_value(self) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class LostCheckpointError(EverstepError):
 
 def restore_point(
     store: CheckpointStore,
-    fingerprint: Mapping[str, Any],
+    settings: Mapping[str, Any],
     record: CommitRecord,
     *,
     accept_lost_step: int = 0,
@@ -111,7 +111,7 @@ def restore_point(
 
     Args:
         store: store of the checkpoints.
-        fingerprint: settings of the run.
+        settings: settings that must be equal to the checkpoint's.
         record: record of the newest commit.
         accept_lost_step: committed step whose loss the user accepts; 0 for none.
         on_skip: called with every checkpoint that failed verification.
@@ -128,7 +128,7 @@ def restore_point(
         if record.generation:
             store.place_committed(record.generation, record.step)
         return newest_checkpoint(
-            store, fingerprint, lambda skip: skipped.update({skip.name: skip}), record
+            store, settings, lambda skip: skipped.update({skip.name: skip}), record
         )
 
     try:
@@ -164,7 +164,7 @@ def _wait_until_visible(
 
 def newest_checkpoint(
     store: CheckpointStore,
-    fingerprint: Mapping[str, Any],
+    settings: Mapping[str, Any],
     on_skip: Callable[[SkippedCheckpoint], None] | None = None,
     record: CommitRecord = NO_COMMIT,
 ) -> StoredCheckpoint | None:
@@ -184,14 +184,14 @@ def newest_checkpoint(
             if on_skip:
                 on_skip(SkippedCheckpoint(name, str(error)))
             continue
-        if checkpoint.manifest.fingerprint != dict(fingerprint):
+        if checkpoint.manifest.fingerprint != dict(settings):
             foreign.append(checkpoint)
         elif record.is_satisfied_by(checkpoint.manifest):
             return checkpoint
         else:
             older.append(checkpoint)
     if foreign and not older:
-        raise _other_run(foreign[0], fingerprint)
+        raise _other_run(foreign[0], settings)
     if record.generation:
         reason = next((text for n, text in reasons.items() if step_of(n) == record.step), None)
         location = store.location(record.step)
@@ -207,13 +207,13 @@ def _hide_newer(store: CheckpointStore, accepted: StoredCheckpoint | None) -> No
             store.hide(name)
 
 
-def _other_run(checkpoint: StoredCheckpoint, fingerprint: Mapping[str, Any]) -> OtherRunError:
+def _other_run(checkpoint: StoredCheckpoint, settings: Mapping[str, Any]) -> OtherRunError:
     recorded = checkpoint.manifest.fingerprint
-    names = sorted(set(recorded) | set(fingerprint))
+    names = sorted(set(recorded) | set(settings))
     differences = [
-        f"{name} is {recorded.get(name)!r} there and {fingerprint.get(name)!r} here"
+        f"{name} is {recorded.get(name)!r} there and {settings.get(name)!r} here"
         for name in names
-        if recorded.get(name) != fingerprint.get(name)
+        if recorded.get(name) != settings.get(name)
     ]
     return OtherRunError(
         checkpoint,

@@ -1,4 +1,4 @@
-"""A bucket for checkpoints in S3, or on another server with the protocol of S3.
+"""A bucket for checkpoints in S3, or on an S3-compatible server.
 
 boto3 finds credentials, region and endpoint: the pod's identity, `AWS_PROFILE`, `AWS_ENDPOINT_URL_S3`.
 """
@@ -73,7 +73,7 @@ class S3Bucket:
             import boto3
             from botocore.config import Config
         except ModuleNotFoundError:
-            raise BOTO3.missing("checkpoints in a bucket need boto3") from None
+            raise BOTO3.missing_error("checkpoints in a bucket need boto3") from None
         retries: Any = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
         config = Config(
             max_pool_connections=CONNECTIONS,

@@ -276,7 +276,7 @@ def _finish_writes() -> None:
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
-    """Copy with numpy if the layouts are equal: torch would use all processors for every tensor."""
+    """Copy with numpy if the layouts are equal: torch would use all CPUs for every tensor."""
     if source.is_cuda or source.stride() != target.stride():
         target.copy_(source, non_blocking=True)
     else:

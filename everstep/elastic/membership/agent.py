@@ -317,7 +317,7 @@ class Agent:
             )
             if self._heartbeats:
                 self._heartbeats.follow(self._core.identity, self._core.view)
-            if shortage := self._shortage_log.take(self._core.shortage, time.monotonic()):
+            if shortage := self._shortage_log.due(self._core.shortage, time.monotonic()):
                 log.info("%s", shortage)
             self._own_key.decided_at = time.monotonic()
 

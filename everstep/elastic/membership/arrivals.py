@@ -45,7 +45,7 @@ class Arrivals:
     def level(self, now: float) -> float:
         """Return the level of suspicion of the present silence; 1 or more is suspicious.
 
-        The limit adapts: a member whose heartbeats are often late, because its processors are busy, is
+        The limit adapts: a member whose heartbeats are often late, because its CPUs are busy, is
         given more time than a punctual member. The margin is constant, as in Chen, Toueg and Aguilera, "On the
         Quality of Service of Failure Detectors" (2002): a multiple of the gap would make losses on a busy
         machine slow to detect, and would hardly reduce false suspicions.

@@ -16,7 +16,7 @@ class EtcdOptions:
 
     Attributes:
         endpoints: `host:port` of one or more members or of a service in front of them.
-        tls: whether to use TLS even without a certificate authority.
+        tls: whether to use TLS even without the certificate of a CA.
         certificate_authority: path of a PEM file; also enables TLS.
         certificate: path of the client's certificate.
         key: path of the certificate's private key.

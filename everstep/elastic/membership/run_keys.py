@@ -157,9 +157,9 @@ class RunKeys:
         return None if self._reads_all else self._key_of("")
 
     def watch_all(self, *, watches_all: bool) -> None:
-        """Set whether the members are watched. Another thread reads the keys again if its watch is outdated.
+        """Set whether the members are watched. Another thread reads the keys again if its watch is stale.
 
-        Called at least once a second: it is also outdated if another request was answered by another cluster.
+        Called at least once a second: it is also stale if another request was answered by another cluster.
         """
         self._watches_all = watches_all
         self._interrupt_outdated()

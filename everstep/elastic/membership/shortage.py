@@ -61,7 +61,7 @@ class ShortageLog:
     _last_shortage: Shortage | None = None
     _logged_at: float = float("-inf")
 
-    def take(self, shortage: Shortage | None, now: float) -> Shortage | None:
+    def due(self, shortage: Shortage | None, now: float) -> Shortage | None:
         """Return the shortage if it should be logged now; called about once a second.
 
         Args:

@@ -23,7 +23,7 @@ from everstep.elastic.recovery.worker_process import FAILED, RESTART
 from everstep.elastic.transport import channel
 
 PAUSE_SECONDS = 0.5
-"""Pause before a restart, which takes processor time from the recovery of the other workers."""
+"""Pause before a restart, which takes CPU time from the recovery of the other workers."""
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 

@@ -6,7 +6,7 @@ A training loop uses it like this:
     while not done:
         assignment = group.join(state)   # waits for a generation, connects, takes the common state
         try:
-            train until group.after_sum(...) returns True: the workers regroup
+            train until group.after_all_reduce(...) returns True: the workers regroup
         except PeerLostError as error:
             group.handle_loss(str(error))       # rolls back; join again
 
@@ -143,7 +143,7 @@ class LiveGroup:
             self._received_bytes,
         )
 
-    def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
+    def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
         """Apply a step whose sum has arrived; return whether the workers regroup now.
 
         Args:

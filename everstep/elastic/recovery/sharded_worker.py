@@ -168,12 +168,12 @@ class ShardedGroup(LiveGroup):
         if self._node_group:
             self._node_group.raise_loss()
 
-    def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
+    def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
         """Apply a step once the sums of all shards have arrived; return whether the workers regroup now."""
         self._raise_node_loss()
         all_votes = torch.tensor([votes], dtype=torch.float64, device=self._device)
         self._sharded_link().sum(all_votes)
-        return super().after_sum(float(all_votes), apply)
+        return super().after_all_reduce(float(all_votes), apply)
 
     def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
         """Commit the end of a run without checkpoints.

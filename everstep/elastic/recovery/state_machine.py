@@ -138,7 +138,7 @@ def plan_copy(reports: Sequence[StateReport]) -> CopyPlan | None:
 def _majority(sums: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Return the most frequent checksums; in a tie, the checksums of the lowest rank.
 
-    Equal progress with different bytes is a fault of one worker's memory or processor. The lowest ranks have
+    Equal progress with different bytes is a fault of one worker's memory or CPU. The lowest ranks have
     been in the run for the longest time.
     """
     return max(sums, key=sums.count)  # the first of several maxima

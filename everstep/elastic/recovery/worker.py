@@ -1,4 +1,4 @@
-"""What a training loop and its group know of each other, and the group of a process on its own."""
+"""Protocols between a training loop and its group, and the group of a process on its own."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -30,7 +30,7 @@ class TrainingState(Protocol):
         """
 
     def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
-        """Return a context for `restore`: `on_hung` is called with a reason if the storage hangs."""
+        """Return a context manager for `restore`: `on_hung` is called with a reason if the storage hangs."""
 
     def adopt(self, step: int, computed_units: tuple[Span, ...], *, keeps_units: bool) -> None:
         """Record that the tensors now have the values after `step` completed steps.
@@ -82,11 +82,11 @@ class Group(Protocol):
     def handle_loss(self, reason: str) -> None:
         """Roll back and leave the group after a failed collective."""
 
-    def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
-        """Apply a step whose sum has arrived; return whether the workers regroup now.
+    def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
+        """Apply a step whose all-reduce is complete; return whether the workers regroup now.
 
         Args:
-            votes: number of workers that want to regroup, from the same sum.
+            votes: number of workers that want to regroup, from the same all-reduce.
             apply: function that runs the optimizer.
         """
 
@@ -133,7 +133,7 @@ class SingleProcessGroup:
         if self._state is not None:
             self._state.roll_back()
 
-    def after_sum(self, votes: float, apply: Callable[[], None]) -> bool:
+    def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
         """Apply the step."""
         del votes
         apply()

@@ -46,7 +46,7 @@ class RunOptions:
         max_grad_norm: norm to which gradients are clipped, or None.
         nonfinite_loss: reaction to a non-finite loss or gradient: `stop` the run, or `skip` the update.
         compress: `bf16` sends gradients in half the bytes; for `live`.
-        overlap: whether gradients are summed during the backward pass; `auto`: if workers share no processors.
+        overlap: whether gradients are summed during the backward pass; `auto`: if workers share no CPUs.
         checkpoint_seconds: maximum seconds between checkpoints.
         checkpoint_steps: maximum steps between checkpoints.
         keep_checkpoints: number of checkpoints to keep.

@@ -250,7 +250,7 @@ class Session:
             if sums.votes > 0:
                 self._save_before_regroup(sums.leavers)
 
-        self.attached = not self.worker.group.after_sum(sums.votes, apply)
+        self.attached = not self.worker.group.after_all_reduce(sums.votes, apply)
         return sums.loss if self._has_loss else math.nan
 
     def _skip_update(self, reason: SkipReason) -> None:

@@ -173,7 +173,7 @@ class RunState:
         )
 
     def watch_reading(self, on_hung: Callable[[str], object]) -> AbstractContextManager[None]:
-        """Return a context for `restore`: `on_hung` is called with a reason if the storage hangs."""
+        """Return a context manager for `restore`: `on_hung` is called with a reason if the storage hangs."""
         checkpoints = self.checkpoints
         return watch_reading(checkpoints.responded_at, checkpoints.timeout_seconds, on_hung)
 

@@ -50,7 +50,7 @@ class Worker:
     def overlaps(self, choice: str) -> bool:
         """Return whether gradients are summed during the backward pass; equal on all workers of a group.
 
-        Between workers on the processors of one machine it gains nothing, because the sums take processor time
+        Between workers on the CPUs of one machine it gains nothing, because the sums take CPU time
         from the backward pass.
         """
         if choice != "auto":
@@ -58,7 +58,7 @@ class Worker:
         return self.device.type != "cpu" or self.assignment.local_peers < self.assignment.world_size
 
     def set_threads(self, *, exact: bool) -> None:
-        """Share this machine's processors among its workers; the bits of `exact` need one thread."""
+        """Share this machine's CPUs among its workers; the bits of `exact` need one thread."""
         if self.device.type != "cpu":
             return
         threads = len(os.sched_getaffinity(0)) // self.assignment.local_peers

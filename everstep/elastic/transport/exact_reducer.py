@@ -5,7 +5,7 @@ batch is split into shards of a fixed size, regardless of the number of workers;
 rounded to integer multiples of a unit, and integers are summed, whose sum does not depend on the
 order. The same holds for batch statistics: each shard is normalised by its own statistics, and the
 running statistics become the average over shards. What must still be equal is the arithmetic of one shard: the same
-kernels on the same kind of processor, with the same number of threads.
+kernels on the same CPU model, with the same number of threads.
 
 Gradients are summed as 32-bit integers, which are no larger than floats. Each parameter has its own
 unit, a power of two that follows its gradients: sums of the next step may be 64 times the largest

@@ -1,9 +1,9 @@
 """Conversion of gradients to multiples of a unit, in 32-bit integers, and back.
 
 `exact_reducer` calls it for each parameter of each shard, so it decides the cost of mode `exact`. Memory is
-processed in chunks that stay in the processor's cache, so that each gradient and each sum is read once.
+processed in chunks that stay in the CPU's cache, so that each gradient and each sum is read once.
 
-On a processor the float32 gradients are converted by NumPy: in torch the largest magnitude alone takes
+On a CPU the float32 gradients are converted by NumPy: in torch the largest magnitude alone takes
 as long as the rest. All other gradients are converted by torch. Both yield the same bits: scaling
 by a power of two is exact, both round half to even, and integers have no rounding.
 """

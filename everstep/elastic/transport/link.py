@@ -230,14 +230,14 @@ class Link:
 
         Args:
             works: the collectives.
-            collective: number of the collective of all workers; 0 for an exchange between some of them.
+            collective: number of the collective of all workers; 0 for a transfer between some of them.
         """
         if not works:
             return
         with convert_peer_losses():
             self._wait_until_ended(works, collective)
         if self._aborted.is_set():  # NCCL's kernels end without an error when they are aborted
-            raise PeerLostError("the group was given up during the exchange")
+            raise PeerLostError("the group was given up during the transfer")
 
     def _wait_until_ended(self, works: list[Any], collective: int) -> None:
         """Wait until these collectives have ended, or shortly after the group was aborted.
@@ -264,7 +264,7 @@ class Link:
         with self._changed:
             self._changed.wait_for(finished.is_set, ABORT_TIMEOUT_SECONDS)
         if not finished.is_set():
-            raise PeerLostError("the group was given up in an exchange that does not end")
+            raise PeerLostError("the group was given up in a transfer that does not end")
         if failures:
             raise failures[0]
 

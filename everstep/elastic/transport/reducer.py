@@ -6,7 +6,7 @@ a worker want to regroup?" is answered for all workers at the same step at no co
 
 A worker's own gradients are unchanged until the sum has arrived: if the group breaks before, they are
 kept, and the next group computes only the missing gradients. That costs nothing: each gradient is written
-to both places while it is in the processor's cache, and autograd's own memory for it is freed
+to both places while it is in the CPU's cache, and autograd's own memory for it is freed
 immediately.
 
 If the network is slower than the backward pass, gradients need not wait for its end: they are split

@@ -164,7 +164,7 @@ def new_client(account: str, container: str, endpoint: str) -> Any:  # noqa: ANN
     try:
         from azure.storage.blob import ContainerClient
     except ModuleNotFoundError:
-        raise AZURE_BLOB.missing(
+        raise AZURE_BLOB.missing_error(
             "reading from Azure Blob Storage needs azure-storage-blob"
         ) from None
     settings: dict[str, Any] = {
@@ -212,7 +212,9 @@ def _credential(account: str) -> Any:  # noqa: ANN401  a string or an object of 
     try:
         from azure.identity import DefaultAzureCredential
     except ModuleNotFoundError:
-        raise AZURE_BLOB.missing("reading from Azure Blob Storage needs azure-identity") from None
+        raise AZURE_BLOB.missing_error(
+            "reading from Azure Blob Storage needs azure-identity"
+        ) from None
     return DefaultAzureCredential()
 
 

@@ -16,7 +16,7 @@ def open_source(location: str, endpoint: str = "", connections: int = 16) -> Sou
 
     Args:
         location: one of FORMS.
-        endpoint: address of a server with the protocol of S3 or Blob Storage; empty for the cloud's.
+        endpoint: address of an S3-compatible server or of Blob Storage; empty for the cloud's.
         connections: maximum number of connections.
 
     Raises:

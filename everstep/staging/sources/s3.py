@@ -204,7 +204,7 @@ def new_client(endpoint: str, connections: int) -> Any:  # noqa: ANN401  of boto
         import boto3
         from botocore.config import Config
     except ModuleNotFoundError:
-        raise BOTO3.missing("reading from S3 needs boto3") from None
+        raise BOTO3.missing_error("reading from S3 needs boto3") from None
     retries: Any = {"total_max_attempts": ATTEMPTS, "mode": "standard"}
     config = Config(
         max_pool_connections=connections,

@@ -59,7 +59,7 @@ def plain_stack() -> Graph:
 
 
 @cache
-def full_stack() -> Graph:
+def all_features_stack() -> Graph:
     """Declare a production stack with all optional features."""
     return declare_eks(
         **PRODUCTION,
@@ -104,7 +104,7 @@ def existing_vpc_stack() -> Graph:
 
 
 @cache
-def complete_stack() -> Graph:
+def training_stack() -> Graph:
     """Declare a complete stack on AWS, with the training."""
     return declare_training(job={"name": "fashion"})
 

@@ -8,10 +8,10 @@ import yaml
 
 from components.aws.autoscaler import flags
 from tests.components.aws.eks_stack import (
+    all_features_stack,
     cluster_of,
     document,
     existing_vpc_stack,
-    full_stack,
     plain_stack,
 )
 from tests.components.recorder import Graph
@@ -30,7 +30,7 @@ def pod(graph: Graph) -> dict[str, Any]:
 
 
 def test_spot_is_tried_first_and_on_demand_after_it() -> None:
-    inputs = full_stack()["eks-autoscaler-preference"].inputs
+    inputs = all_features_stack()["eks-autoscaler-preference"].inputs
     ranks: dict[int, list[str]] = yaml.safe_load(inputs["data"]["priorities"])
 
     def rank(name: str) -> int:
@@ -91,12 +91,12 @@ def test_the_autoscalers_role_is_bound_to_its_service_account() -> None:
 def test_the_autoscaler_may_resize_only_groups_of_its_cluster() -> None:
     (statement,) = [
         statement
-        for statement in document(full_stack()[PERMISSIONS])
+        for statement in document(all_features_stack()[PERMISSIONS])
         if any(action.startswith("autoscaling:Set") for action in statement["Action"])
     ]
 
     (pattern,) = {arn.rpartition("/")[2] for arn in statement["Resource"]}
-    for group in full_stack().of_type("NodeGroup"):
+    for group in all_features_stack().of_type("NodeGroup"):
         name = group.inputs.get("nodeGroupName") or group.inputs["nodeGroupNamePrefix"]
         assert fnmatch(f"eks-{name}-0a1b2c3d", pattern)
     assert not fnmatch("eks-other-gpu-spot-0a1b2c3d", pattern)

@@ -1,10 +1,10 @@
 """The budget on AWS."""
 
-from tests.components.aws.eks_stack import STACK, full_stack, plain_stack
+from tests.components.aws.eks_stack import STACK, all_features_stack, plain_stack
 
 
 def test_the_budget_counts_this_stack_and_warns_twice() -> None:
-    inputs = full_stack().one("Budget").inputs
+    inputs = all_features_stack().one("Budget").inputs
 
     assert (inputs["budgetType"], inputs["timeUnit"]) == ("COST", "MONTHLY")
     assert (inputs["limitAmount"], inputs["limitUnit"]) == ("500.00", "USD")

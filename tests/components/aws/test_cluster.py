@@ -5,8 +5,8 @@ from typing import Any
 from components.aws.cluster import short_name
 from tests.components.aws.eks_stack import (
     ADMINISTRATOR,
+    all_features_stack,
     existing_vpc_stack,
-    full_stack,
     plain_stack,
 )
 from tests.components.recorder import Graph
@@ -72,7 +72,7 @@ def test_secrets_are_encrypted_by_a_key_that_is_rotated() -> None:
     assert actual["provider"]["keyArn"].endswith(key.name)
     assert key.inputs["enableKeyRotation"] is True
     assert key.inputs["deletionWindowInDays"] == 7
-    assert full_stack()["eks-cluster-key"].inputs["deletionWindowInDays"] == 30
+    assert all_features_stack()["eks-cluster-key"].inputs["deletionWindowInDays"] == 30
 
 
 def test_all_logs_go_to_a_group_with_a_retention() -> None:
@@ -91,4 +91,4 @@ def test_the_cluster_never_enters_extended_support() -> None:
 
 def test_only_production_cannot_be_deleted() -> None:
     assert control_plane(plain_stack())["deletionProtection"] is False
-    assert control_plane(full_stack())["deletionProtection"] is True
+    assert control_plane(all_features_stack())["deletionProtection"] is True

@@ -6,7 +6,7 @@ import pytest
 
 from components.config.catalog import CLOUDWATCH_ADDON
 from components.config.eks import INSIGHTS_LOG_GROUPS
-from tests.components.aws.eks_stack import declare_eks, document, full_stack, plain_stack
+from tests.components.aws.eks_stack import all_features_stack, declare_eks, document, plain_stack
 
 NAME = "eks-insights"
 ADDON = f"{NAME}-addon-{CLOUDWATCH_ADDON}"
@@ -20,7 +20,7 @@ def test_without_the_option_a_stack_has_no_cloudwatch_add_on() -> None:
 
 
 def test_the_agent_has_only_the_policy_that_aws_defines_for_it() -> None:
-    graph = full_stack()
+    graph = all_features_stack()
     (identity,) = graph[ADDON].inputs["podIdentityAssociations"]
     (trust,) = document(graph[f"{ADDON}-role-role"], "assumeRolePolicy")
     role_resources = [name for name in graph.resources if name.startswith(f"{ADDON}-role-")]
@@ -34,8 +34,8 @@ def test_the_agent_has_only_the_policy_that_aws_defines_for_it() -> None:
     }
 
 
-def test_the_add_on_does_not_change_the_programs_in_the_cluster() -> None:
-    configuration = json.loads(full_stack()[ADDON].inputs["configurationValues"])
+def test_the_add_on_does_not_auto_instrument_workloads() -> None:
+    configuration = json.loads(all_features_stack()[ADDON].inputs["configurationValues"])
 
     assert configuration["manager"]["applicationSignals"] == {
         "autoMonitor": {"monitorAllServices": False}
@@ -53,4 +53,4 @@ def test_log_groups_are_deleted_after_the_agent_that_would_create_them_again(gro
 
 
 def test_the_add_on_is_created_after_the_nodes_on_which_its_pods_run() -> None:
-    assert "eks-nodes-system" in full_stack().ancestors(ADDON)
+    assert "eks-nodes-system" in all_features_stack().ancestors(ADDON)

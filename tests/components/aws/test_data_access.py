@@ -6,7 +6,7 @@ import pytest
 
 from components.aws.data_access import read_statements
 from components.interface import DATA_ACCOUNT
-from tests.components.aws.eks_stack import complete_stack, declare_training, document
+from tests.components.aws.eks_stack import declare_training, document, training_stack
 from tests.components.recorder import Graph
 
 ROLE = "eks-data-role-role"
@@ -61,7 +61,7 @@ def test_the_identity_exists_before_the_first_pod_that_needs_it() -> None:
 @pytest.mark.parametrize("kind", ["plain", "archive"])
 def test_no_identity_is_created_where_no_bucket_is_read(kind: str) -> None:
     archive = {"data": {"dataset": "imagefolder", "source": "uploads/photos.tar"}}
-    graph = complete_stack() if kind == "plain" else declare_training(**archive)
+    graph = training_stack() if kind == "plain" else declare_training(**archive)
 
     assert not [name for name in graph.resources if "eks-data" in name]
     assert graph.one("Job").inputs["spec"]["template"]["spec"]["serviceAccountName"] == "trainer"

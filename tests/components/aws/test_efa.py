@@ -4,9 +4,9 @@ from base64 import b64decode
 
 import pytest
 
-from components.aws.efa import cards
+from components.aws.efa import efa_interfaces
 from tests.components.aws.eks_stack import (
-    full_stack,
+    all_features_stack,
     plain_stack,
 )
 
@@ -14,7 +14,7 @@ SPOT, SYSTEM = "eks-nodes-gpu-spot", "eks-nodes-system"
 
 
 def test_efa_has_an_interface_on_every_card() -> None:
-    inputs = full_stack()[f"{SPOT}-template"].inputs
+    inputs = all_features_stack()[f"{SPOT}-template"].inputs
     interfaces = inputs["networkInterfaces"]
 
     assert [interface["networkCardIndex"] for interface in interfaces] == [0, 1, 2, 3]
@@ -26,18 +26,18 @@ def test_efa_has_an_interface_on_every_card() -> None:
         )
     assert "vpcSecurityGroupIds" not in inputs
     assert inputs["placement"] == {"groupName": "everstep-gpu"}
-    assert full_stack().one("PlacementGroup").inputs["strategy"] == "cluster"
+    assert all_features_stack().one("PlacementGroup").inputs["strategy"] == "cluster"
 
 
 def test_efa_members_allow_all_traffic_of_each_other() -> None:
     for direction in ("in", "out"):
-        rule = full_stack()[f"eks-nodes-efa-{direction}"].inputs
+        rule = all_features_stack()[f"eks-nodes-efa-{direction}"].inputs
         assert rule["securityGroupId"] == rule["referencedSecurityGroupId"]
         assert rule["ipProtocol"] == "-1"
 
 
 def test_efa_nodes_reserve_huge_pages() -> None:
-    user_data = b64decode(full_stack()[f"{SPOT}-template"].inputs["userData"]).decode()
+    user_data = b64decode(all_features_stack()[f"{SPOT}-template"].inputs["userData"]).decode()
 
     assert user_data.startswith("MIME-Version: 1.0\n"), (
         "managed node groups accept a shell script only as a part of a MIME message"
@@ -46,8 +46,8 @@ def test_efa_nodes_reserve_huge_pages() -> None:
 
 
 def test_system_nodes_have_no_efa() -> None:
-    assert "networkInterfaces" not in full_stack()[f"{SYSTEM}-template"].inputs
-    assert "userData" not in full_stack()[f"{SYSTEM}-template"].inputs
+    assert "networkInterfaces" not in all_features_stack()[f"{SYSTEM}-template"].inputs
+    assert "userData" not in all_features_stack()[f"{SYSTEM}-template"].inputs
 
 
 def test_a_stack_without_efa_declares_nothing_for_it() -> None:
@@ -64,21 +64,23 @@ def test_a_stack_without_efa_declares_nothing_for_it() -> None:
         ("p6-b300.48xlarge", 17, "interface"),
     ],
 )
-def test_interfaces_follow_the_cards_of_the_instance_type(
+def test_interfaces_follow_the_network_cards_of_the_instance_type(
     machine: str, interfaces: int, first: str
 ) -> None:
-    actual = cards(machine)
+    actual = efa_interfaces(machine)
 
-    assert [card.index for card in actual] == list(range(interfaces))
+    assert [interface.card_index for interface in actual] == list(range(interfaces))
     assert actual[0].type == first, "the first needs an address"
-    assert {card.type for card in actual[1:]} <= {"efa-only"}
+    assert {interface.type for interface in actual[1:]} <= {"efa-only"}
 
 
 def test_an_instance_type_without_efa_is_refused() -> None:
     with pytest.raises(ValueError, match=r"g5\.xlarge has no EFA"):
-        cards("g5.xlarge")
+        efa_interfaces("g5.xlarge")
 
 
 def test_workers_request_all_adapters_of_their_node() -> None:
-    assert full_stack().outputs["efaInterfaces"] == 4, "without a request, a worker gets no adapter"
+    assert all_features_stack().outputs["efaInterfaces"] == 4, (
+        "without a request, a worker gets no adapter"
+    )
     assert plain_stack().outputs["efaInterfaces"] == 0

@@ -6,7 +6,7 @@ from typing import Any
 from pulumi_aws import kms
 
 from components.aws.bucket import Bucket, BucketArgs
-from tests.components.aws.eks_stack import PRODUCTION, declare_eks, full_stack
+from tests.components.aws.eks_stack import PRODUCTION, all_features_stack, declare_eks
 from tests.components.recorder import Graph, RecordedResource, record
 
 KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
@@ -38,7 +38,7 @@ def test_with_a_key_of_the_team_no_key_is_created() -> None:
 
     assert not {"Key", "Alias", "KeyPolicy", "Grant"} & kinds
     assert {"Key", "Alias"} <= {
-        resource.type.rpartition(":")[2] for resource in full_stack().resources_of("aws")
+        resource.type.rpartition(":")[2] for resource in all_features_stack().resources_of("aws")
     }, "without one, the stack creates its own"
 
 

@@ -11,11 +11,11 @@ from policy.rule import Level, Resource
 from tests.components.aws.eks_stack import (
     STACK,
     TAGS,
-    complete_stack,
+    all_features_stack,
     declare_eks,
     existing_vpc_stack,
-    full_stack,
     plain_stack,
+    training_stack,
 )
 from tests.components.recorder import Graph
 
@@ -24,7 +24,9 @@ CONTROL_PLANE = "eks-cluster-control-plane"
 GPU, SYSTEM = "eks-nodes-gpu-spot", "eks-nodes-system"
 
 
-@pytest.fixture(params=[plain_stack, full_stack, existing_vpc_stack], ids=["plain", "full", "own"])
+@pytest.fixture(
+    params=[plain_stack, all_features_stack, existing_vpc_stack], ids=["plain", "full", "own"]
+)
 def graph(request: pytest.FixtureRequest) -> Graph:
     result: Graph = request.param()
     return result
@@ -61,7 +63,7 @@ def test_every_aws_resource_uses_the_provider_of_the_stack(graph: Graph) -> None
 
 
 def test_every_kubernetes_object_uses_the_provider_of_the_cluster() -> None:
-    graph = complete_stack()
+    graph = training_stack()
 
     assert len(graph.resources_of("kubernetes")) > 10
     for resource in graph.resources_of("kubernetes"):
@@ -113,7 +115,7 @@ def test_names_are_within_the_limits_of_aws(graph: Graph) -> None:
 
 
 def test_the_stack_violates_no_policy(graph: Graph) -> None:
-    tags = {**TAGS, "environment": "prod"} if graph is full_stack() else TAGS
+    tags = {**TAGS, "environment": "prod"} if graph is all_features_stack() else TAGS
     for declaration in graph.resources_of("aws") + graph.resources_of("kubernetes"):
         resource = Resource(
             type=declaration.type,
@@ -177,7 +179,7 @@ def test_objects_in_the_cluster_depend_on_all_that_their_deletion_needs(graph: G
 
 
 def test_no_object_in_the_cluster_waits_for_gpu_nodes() -> None:
-    graph = complete_stack()
+    graph = training_stack()
     gpu = {name for name in graph.resources if "gpu" in name and name.startswith("eks-nodes")}
 
     assert GPU in gpu
@@ -187,7 +189,7 @@ def test_no_object_in_the_cluster_waits_for_gpu_nodes() -> None:
 
 
 def test_the_volume_outlives_all_pods_that_mount_it() -> None:
-    graph = complete_stack()
+    graph = training_stack()
     job = graph.ancestors("training-job-fashion")
 
     assert "training-storage-volume" in job
@@ -246,11 +248,13 @@ def test_the_autoscaler_has_its_permissions_before_it_starts(graph: Graph) -> No
 def test_fast_interconnects_are_ready_before_the_nodes_that_use_them() -> None:
     rules = {"eks-nodes-efa-in", "eks-nodes-efa-out"}
 
-    assert rules <= full_stack().ancestors(GPU)
+    assert rules <= all_features_stack().ancestors(GPU)
 
 
 def test_protection_follows_the_stack() -> None:
-    protected = {resource.name for resource in full_stack().resources.values() if resource.protect}
+    protected = {
+        resource.name for resource in all_features_stack().resources.values() if resource.protect
+    }
 
     assert protected >= {
         CONTROL_PLANE,
@@ -267,7 +271,9 @@ def test_protection_follows_the_stack() -> None:
 
 def test_only_production_keeps_its_bucket_with_all_its_settings() -> None:
     retained = {
-        resource.name for resource in full_stack().resources.values() if resource.retain_on_delete
+        resource.name
+        for resource in all_features_stack().resources.values()
+        if resource.retain_on_delete
     }
 
     assert retained == {

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from components.aws.fsx import bucket_prefix
 from tests.components.aws.eks_stack import (
-    complete_stack,
+    all_features_stack,
     declare_eks,
     document,
     existing_vpc_stack,
-    full_stack,
     plain_stack,
+    training_stack,
 )
 from tests.components.recorder import Graph, RecordedResource
 
@@ -43,7 +43,7 @@ def test_a_scratch_file_system_sets_no_option_of_a_persistent_one() -> None:
 
 
 def test_a_persistent_file_system_has_a_key_and_a_throughput_and_requests_no_backup() -> None:
-    actual = system(full_stack())
+    actual = system(all_features_stack())
 
     assert actual["perUnitStorageThroughput"] == 125
     assert str(actual["kmsKeyId"]).endswith("eks-storage-key")
@@ -51,7 +51,7 @@ def test_a_persistent_file_system_has_a_key_and_a_throughput_and_requests_no_bac
     assert actual["skipFinalBackup"] is True, (
         "FSx refuses a backup of a file system that is linked to S3, so its deletion would fail"
     )
-    assert full_stack()["eks-storage-key"].inputs["enableKeyRotation"] is True
+    assert all_features_stack()["eks-storage-key"].inputs["enableKeyRotation"] is True
 
 
 def test_only_the_ports_of_lustre_are_open_in_both_directions() -> None:
@@ -130,7 +130,7 @@ def test_the_bucket_refuses_requests_without_tls() -> None:
 
 def test_a_retained_bucket_is_never_emptied() -> None:
     assert plain_stack().one("Bucket").inputs["forceDestroy"] is True
-    assert full_stack().one("Bucket").inputs["forceDestroy"] is False
+    assert all_features_stack().one("Bucket").inputs["forceDestroy"] is False
 
 
 @pytest.mark.parametrize("folder", ["data", "runs"])
@@ -163,7 +163,7 @@ def volume(graph: Graph) -> dict[str, object]:
 
 
 def test_pods_mount_the_file_system_by_dns_and_mount_name() -> None:
-    actual = volume(complete_stack())
+    actual = volume(training_stack())
 
     assert actual["csi"] == {
         "driver": "fsx.csi.aws.com",

@@ -104,17 +104,17 @@ def scaling_groups(names: list[str]) -> list[str]:
 
 def test_the_autoscaler_tries_spot_pools_in_their_order_and_fallbacks_last() -> None:
     config_map = two_pools()["eks-autoscaler-preference"].inputs["data"]["priorities"]
-    ranks: dict[int, list[str]] = yaml.safe_load(config_map)
+    priorities: dict[int, list[str]] = yaml.safe_load(config_map)
     groups = scaling_groups(["near-on-demand", "far", "near"])
-    rank = {
-        group: max(number for number, (pattern,) in ranks.items() if re.search(pattern, group))
+    priority = {
+        group: max(number for number, (pattern,) in priorities.items() if re.search(pattern, group))
         for group in groups
     }
 
-    assert sorted(groups, key=lambda group: -rank[group]) == scaling_groups(
+    assert sorted(groups, key=lambda group: -priority[group]) == scaling_groups(
         ["near", "far", "near-on-demand"]
     )
-    assert ranks[1] == [".*"], "the system group has the lowest rank"
+    assert priorities[1] == [".*"], "the system group has the lowest priority"
 
 
 def test_a_pattern_matches_only_the_group_of_its_pool() -> None:

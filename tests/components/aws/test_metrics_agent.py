@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from components.platform.scraping import scrape_job
-from tests.components.aws.eks_stack import declare_eks, document, full_stack, plain_stack
+from tests.components.aws.eks_stack import all_features_stack, declare_eks, document, plain_stack
 from tests.components.recorder import Graph
 
 NAME = "eks-metrics"
@@ -29,7 +29,7 @@ def test_without_the_option_a_stack_has_no_workspace() -> None:
 
 
 def test_the_agent_may_write_to_its_workspace_and_nothing_else() -> None:
-    (statement,) = document(full_stack()[f"{NAME}-role-write"])
+    (statement,) = document(all_features_stack()[f"{NAME}-role-write"])
 
     assert statement["Action"] == ["aps:RemoteWrite"]
     assert statement["Resource"] == [
@@ -38,15 +38,19 @@ def test_the_agent_may_write_to_its_workspace_and_nothing_else() -> None:
 
 
 def test_the_role_is_bound_to_the_account_of_the_pod() -> None:
-    inputs = full_stack()[f"{NAME}-identity"].inputs
+    inputs = all_features_stack()[f"{NAME}-identity"].inputs
 
     assert inputs["namespace"] == "kube-system"
-    assert inputs["serviceAccount"] == pod(full_stack())["serviceAccountName"] == "metrics-agent"
+    assert (
+        inputs["serviceAccount"]
+        == pod(all_features_stack())["serviceAccountName"]
+        == "metrics-agent"
+    )
     assert inputs["roleArn"].endswith(":role/everstep-metrics")
 
 
 def test_samples_are_signed_and_sent_to_the_workspace_with_the_name_of_the_cluster() -> None:
-    config = configuration(full_stack())
+    config = configuration(all_features_stack())
 
     assert config["remote_write"] == [
         {
@@ -56,7 +60,7 @@ def test_samples_are_signed_and_sent_to_the_workspace_with_the_name_of_the_clust
     ]
     assert config["scrape_configs"] == [scrape_job(15)]
     assert config["global"]["external_labels"] == {"cluster": "everstep"}
-    assert full_stack().outputs["prometheusEndpoint"] == WORKSPACE
+    assert all_features_stack().outputs["prometheusEndpoint"] == WORKSPACE
 
 
 def test_the_workspace_has_the_alerts_and_the_prices_of_the_stack() -> None:
@@ -74,7 +78,7 @@ def test_the_workspace_has_the_alerts_and_the_prices_of_the_stack() -> None:
 
 
 def test_the_agent_starts_after_its_permissions() -> None:
-    before = full_stack().ancestors(f"{NAME}-deployment")
+    before = all_features_stack().ancestors(f"{NAME}-deployment")
 
     assert {f"{NAME}-identity", f"{NAME}-pods-binding"} <= before, (
         "a pod gets its role when it starts"
@@ -82,7 +86,7 @@ def test_the_agent_starts_after_its_permissions() -> None:
 
 
 def test_the_agent_in_the_cluster_reads_pods_only() -> None:
-    rules = full_stack()[f"{NAME}-pods"].inputs["rules"]
+    rules = all_features_stack()[f"{NAME}-pods"].inputs["rules"]
 
     assert rules == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
 
@@ -98,11 +102,11 @@ def test_a_changed_configuration_restarts_the_agent() -> None:
         platform={"monitoring": {"scrapeSeconds": 60}},
     )
 
-    assert digest(full_stack()) != digest(other)
+    assert digest(all_features_stack()) != digest(other)
 
 
 def test_the_agent_runs_on_system_nodes_without_privileges() -> None:
-    actual = pod(full_stack())
+    actual = pod(all_features_stack())
     (container,) = actual["containers"]
 
     assert actual["nodeSelector"] == {"everstep.dev/pool": "system"}

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from components.cidr import subnets
-from tests.components.aws.eks_stack import existing_vpc_stack, full_stack, plain_stack
+from tests.components.aws.eks_stack import all_features_stack, existing_vpc_stack, plain_stack
 from tests.components.recorder import Graph, RecordedResource
 
 
@@ -63,11 +63,11 @@ def test_one_gateway_in_the_zone_of_the_gpus_serves_all_zones() -> None:
 def test_with_a_gateway_per_zone_each_serves_its_own_zone() -> None:
     routes = {
         resource.name: resource.inputs
-        for resource in full_stack().of_type("Route")
+        for resource in all_features_stack().of_type("Route")
         if "natGatewayId" in resource.inputs
     }
 
-    assert len(full_stack().of_type("NatGateway")) == 3
+    assert len(all_features_stack().of_type("NatGateway")) == 3
     for zone in ("us-east-1a", "us-east-1b", "us-east-1c"):
         actual = routes[f"eks-network-private-{zone}-route"]
         assert actual["natGatewayId"] == f"eks-network-nat-{zone}-id"

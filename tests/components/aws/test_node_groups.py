@@ -4,10 +4,10 @@ import pytest
 
 from components.aws.node_groups import CSI_STARTUP_TAINT, GPU_PLACEMENT, gpu_pools
 from tests.components.aws.eks_stack import (
+    all_features_stack,
     cluster_of,
     declare_eks,
     existing_vpc_stack,
-    full_stack,
     plain_stack,
 )
 from tests.components.recorder import Graph
@@ -55,16 +55,16 @@ def test_gpu_nodes_are_spot_of_several_types_in_the_zone_of_the_file_system() ->
 
 
 def test_gpu_nodes_follow_the_zone_that_the_stack_names() -> None:
-    assert full_stack()[SPOT].inputs["subnetIds"] == ["eks-network-private-us-east-1b-id"]
+    assert all_features_stack()[SPOT].inputs["subnetIds"] == ["eks-network-private-us-east-1b-id"]
     assert (
-        full_stack().one("LustreFileSystem").inputs["subnetIds"]
+        all_features_stack().one("LustreFileSystem").inputs["subnetIds"]
         == "eks-network-private-us-east-1b-id"
     )
 
 
 @pytest.mark.parametrize("group", [SPOT, FALLBACK])
 def test_gpu_nodes_repel_other_pods_and_wait_for_the_driver(group: str) -> None:
-    assert taints(full_stack(), group) == {
+    assert taints(all_features_stack(), group) == {
         ("everstep.dev/spot", "true", "NO_SCHEDULE"),
         ("fsx.csi.aws.com/agent-not-ready", None, "NO_EXECUTE"),
     }
@@ -87,7 +87,7 @@ def test_workers_tolerate_all_permanent_taints() -> None:
 
 
 def test_a_fallback_group_differs_only_in_being_on_demand_and_empty() -> None:
-    spot, fallback = full_stack()[SPOT].inputs, full_stack()[FALLBACK].inputs
+    spot, fallback = all_features_stack()[SPOT].inputs, all_features_stack()[FALLBACK].inputs
 
     assert fallback["capacityType"] == "ON_DEMAND"
     assert fallback["scalingConfig"] == {"minSize": 0, "desiredSize": 0, "maxSize": 2}
@@ -157,7 +157,9 @@ def test_the_metadata_service_requires_a_token_and_only_the_node_reaches_it(grou
 
 
 def test_the_autoscaler_gets_the_adapters_of_an_empty_group_from_its_tags() -> None:
-    tags = {resource.name: resource.inputs["tag"] for resource in full_stack().of_type("Tag")}
+    tags = {
+        resource.name: resource.inputs["tag"] for resource in all_features_stack().of_type("Tag")
+    }
 
     prefix = "k8s.io/cluster-autoscaler/node-template/resources/"
     for group in ("eks-nodes-gpu-spot", "eks-nodes-gpu-on-demand"):

@@ -5,14 +5,14 @@ from base64 import b64decode
 from email import message_from_string
 from pathlib import Path
 
-from components.aws.proxy import AUTHORITIES, SERVICES, VARIABLES, user_data_parts
+from components.aws.proxy import CA_PATH, SERVICES, VARIABLES, user_data_parts
 from tests.components.aws.eks_stack import cluster_of, declare_eks, plain_stack
-from tests.components.certificates import AUTHORITY
+from tests.components.certificates import CA
 
 PROXY = {
     "http": "http://proxy.example.org:3128",
     "noProxy": [".corp.example.org"],
-    "trustedCa": AUTHORITY,
+    "trustedCa": CA,
 }
 
 
@@ -42,8 +42,8 @@ def test_the_services_of_a_node_use_the_proxy_except_for_the_networks_of_the_clu
     for service in SERVICES:
         drop_in = files[f"/etc/systemd/system/{service}.service.d/proxy.conf"]
         assert drop_in == f"[Service]\nEnvironmentFile={VARIABLES}\n"
-    assert files[AUTHORITIES] == AUTHORITY
-    assert part.index(AUTHORITIES) < part.index("update-ca-trust")
+    assert files[CA_PATH] == CA
+    assert part.index(CA_PATH) < part.index("update-ca-trust")
 
 
 def test_the_proxy_is_configured_before_nodeadm_runs() -> None:

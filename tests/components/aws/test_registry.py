@@ -2,12 +2,13 @@
 
 import json
 
-from tests.components.aws.eks_stack import document, full_stack, plain_stack
+from tests.components.aws.eks_stack import all_features_stack, document, plain_stack
 
 
 def test_each_image_has_a_repository_with_immutable_tags() -> None:
     repositories = {
-        resource.inputs["name"]: resource.inputs for resource in full_stack().of_type("Repository")
+        resource.inputs["name"]: resource.inputs
+        for resource in all_features_stack().of_type("Repository")
     }
 
     assert set(repositories) == {
@@ -25,14 +26,14 @@ def test_each_image_has_a_repository_with_immutable_tags() -> None:
 
 
 def test_old_images_expire() -> None:
-    for resource in full_stack().of_type("LifecyclePolicy"):
+    for resource in all_features_stack().of_type("LifecyclePolicy"):
         (rule,) = json.loads(resource.inputs["policy"])["rules"]
         assert rule["selection"]["countNumber"] == 5
         assert rule["action"] == {"type": "expire"}
 
 
 def test_nodes_may_pull_and_no_role_may_push() -> None:
-    policies = full_stack().of_type("RepositoryPolicy")
+    policies = all_features_stack().of_type("RepositoryPolicy")
 
     assert len(policies) == 4
     for policy in policies:
@@ -46,6 +47,9 @@ def test_nodes_may_pull_and_no_role_may_push() -> None:
 
 
 def test_the_registry_address_is_an_output() -> None:
-    assert full_stack().outputs["registry"] == "123456789012.dkr.ecr.us-east-1.amazonaws.com/vision"
+    assert (
+        all_features_stack().outputs["registry"]
+        == "123456789012.dkr.ecr.us-east-1.amazonaws.com/vision"
+    )
     assert plain_stack().outputs["registry"] is None
     assert not plain_stack().of_type("Repository")

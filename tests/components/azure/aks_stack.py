@@ -5,7 +5,7 @@ from typing import Any
 
 from components.azure.environment import AksEnvironment, AksEnvironmentArgs
 from components.config import AksConfig, BlobConfig, StackConfig, as_kind, from_mapping
-from tests.components.certificates import AUTHORITY
+from tests.components.certificates import CA
 from tests.components.recorder import Graph, record
 
 STACK = "aks-test"
@@ -68,7 +68,7 @@ def plain_stack() -> Graph:
 
 
 @cache
-def full_stack() -> Graph:
+def all_features_stack() -> Graph:
     """Declare a production stack with all optional features."""
     return declare_aks(
         tags={**TAGS, "environment": "prod"},
@@ -97,7 +97,7 @@ def spoke_stack() -> Graph:
                 "proxy": {
                     "http": "http://proxy.example.org:3128",
                     "noProxy": [".corp.example.org"],
-                    "trustedCa": AUTHORITY,
+                    "trustedCa": CA,
                 },
             },
             "authorizedRanges": [],

@@ -9,7 +9,7 @@ import pulumi
 
 from components.azure.budget import AzureBudget, AzureBudgetArgs
 from components.config import BudgetConfig
-from tests.components.azure.aks_stack import full_stack
+from tests.components.azure.aks_stack import all_features_stack
 from tests.components.recorder import Graph, RecordedResource, record
 
 SUBSCRIPTION = "/subscriptions/00000000-0000-4000-8000-000000000000"
@@ -70,9 +70,9 @@ def test_the_budget_warns_before_it_is_exceeded() -> None:
 
 
 def test_the_budget_names_the_groups_that_the_stack_has() -> None:
-    inputs = full_stack().one("Budget").inputs["filter"]["dimensions"]["values"]
+    inputs = all_features_stack().one("Budget").inputs["filter"]["dimensions"]["values"]
 
     assert inputs == [
-        full_stack().one("ResourceGroup").inputs["resourceGroupName"],
-        full_stack().one("ManagedCluster").inputs["nodeResourceGroup"],
+        all_features_stack().one("ResourceGroup").inputs["resourceGroupName"],
+        all_features_stack().one("ManagedCluster").inputs["nodeResourceGroup"],
     ]

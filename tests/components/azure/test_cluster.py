@@ -14,12 +14,12 @@ from components.platform.scraping import scrape_job
 from tests.components.azure.aks_stack import (
     ADMINISTRATORS,
     ZONE,
+    all_features_stack,
     cluster_of,
-    full_stack,
     plain_stack,
     spoke_stack,
 )
-from tests.components.certificates import AUTHORITY
+from tests.components.certificates import CA
 from tests.components.recorder import RecordedResource
 
 KUBELET = "everstep-kubelet"
@@ -39,7 +39,7 @@ def roles_of(principal: str) -> dict[str, str]:
         BuiltInRole(resource.inputs["roleDefinitionId"].rpartition("/")[2]).name: resource.inputs[
             "scope"
         ]
-        for resource in full_stack().of_type("RoleAssignment")
+        for resource in all_features_stack().of_type("RoleAssignment")
         if resource.inputs["principalId"] == principal
     }
 
@@ -122,7 +122,7 @@ def test_the_proxy_is_not_between_the_nodes_and_the_networks_of_the_cluster() ->
     inputs = spoke_stack().one("ManagedCluster").inputs["httpProxyConfig"]
 
     assert inputs["httpProxy"] == inputs["httpsProxy"] == "http://proxy.example.org:3128"
-    assert base64.b64decode(inputs["trustedCa"]).decode() == AUTHORITY
+    assert base64.b64decode(inputs["trustedCa"]).decode() == CA
     assert set(inputs["noProxy"]) >= {
         *("10.0.0.0/16", "10.244.0.0/16", "10.2.0.0/16", ".svc", ".cluster.local"),
         *("169.254.169.254", "168.63.129.16", ".corp.example.org"),
@@ -153,7 +153,7 @@ def test_administrators_may_fetch_a_kubeconfig_and_use_it() -> None:
 
 
 def test_only_administrators_are_groups() -> None:
-    for resource in full_stack().of_type("RoleAssignment"):
+    for resource in all_features_stack().of_type("RoleAssignment"):
         group = resource.inputs["principalId"] == ADMINISTRATORS
         assert resource.inputs["principalType"] == ("Group" if group else "ServicePrincipal"), (
             "without a type, Azure looks up an identity that may not be replicated yet"
@@ -286,15 +286,15 @@ def test_monitoring_is_off_by_default() -> None:
 
 
 def test_logs_and_metrics_have_an_addon_a_workspace_a_rule_and_an_association() -> None:
-    inputs = full_stack().one("ManagedCluster").inputs
+    inputs = all_features_stack().one("ManagedCluster").inputs
     agent = inputs["addonProfiles"]["omsagent"]
     rules = {
         resource.inputs["dataCollectionRuleName"]: resource.inputs
-        for resource in full_stack().of_type("DataCollectionRule")
+        for resource in all_features_stack().of_type("DataCollectionRule")
     }
     associations = {
         resource.inputs["dataCollectionRuleId"].rpartition("/")[2]: resource.inputs["resourceUri"]
-        for resource in full_stack().of_type("DataCollectionRuleAssociation")
+        for resource in all_features_stack().of_type("DataCollectionRuleAssociation")
     }
 
     assert agent["config"]["useAADAuth"] == "true", "otherwise the agent uses an access key"
@@ -310,7 +310,7 @@ def test_logs_and_metrics_have_an_addon_a_workspace_a_rule_and_an_association() 
 
 
 def test_the_agent_of_azure_monitor_finds_the_scrape_job_under_its_name() -> None:
-    inputs = full_stack()["aks-cluster-scraping"].inputs
+    inputs = all_features_stack()["aks-cluster-scraping"].inputs
     config = yaml.safe_load(inputs["data"]["prometheus-config"])
 
     assert inputs["metadata"]["name"] == "ama-metrics-prometheus-config"

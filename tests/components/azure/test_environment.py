@@ -10,8 +10,8 @@ from policy.rule import Resource
 from tests.components.azure.aks_stack import (
     STACK,
     TAGS,
+    all_features_stack,
     declare_aks,
-    full_stack,
     plain_stack,
     spoke_stack,
 )
@@ -22,7 +22,9 @@ from tests.components.sdk_schema import arguments_class, input_types
 KUBERNETES_PROVIDER = "aks-cluster-kubernetes"  # the provider of all Kubernetes objects
 
 
-@pytest.fixture(params=[plain_stack, full_stack, spoke_stack], ids=["plain", "full", "spoke"])
+@pytest.fixture(
+    params=[plain_stack, all_features_stack, spoke_stack], ids=["plain", "full", "spoke"]
+)
 def graph(request: pytest.FixtureRequest) -> Graph:
     result: Graph = request.param()
     return result
@@ -141,7 +143,7 @@ def test_resources_are_created_in_the_order_of_their_dependencies(
 def test_optional_resources_are_created_in_the_order_of_their_dependencies(
     dependency: str, dependent: str
 ) -> None:
-    assert dependency in full_stack().ancestors(dependent)
+    assert dependency in all_features_stack().ancestors(dependent)
 
 
 def test_no_resource_depends_on_itself(graph: Graph) -> None:
@@ -156,9 +158,13 @@ def test_the_storage_account_is_created_in_parallel_with_the_cluster() -> None:
 
 
 def test_production_keeps_group_cluster_and_data() -> None:
-    protected = {resource.name for resource in full_stack().resources.values() if resource.protect}
+    protected = {
+        resource.name for resource in all_features_stack().resources.values() if resource.protect
+    }
     retained = {
-        resource.name for resource in full_stack().resources.values() if resource.retain_on_delete
+        resource.name
+        for resource in all_features_stack().resources.values()
+        if resource.retain_on_delete
     }
     data = {"aks-blob-account", "aks-blob-container", "aks-blob-retention"}
 
@@ -208,7 +214,7 @@ def test_the_kubeconfig_is_a_secret() -> None:
 
 
 def test_outputs_locate_data_checkpoints_and_cluster() -> None:
-    actual = full_stack().outputs
+    actual = all_features_stack().outputs
 
     assert actual["where"] == f"https://{actual['storageAccount']}.blob.core.windows.net/training"
     assert actual["resourceGroup"] == "everstep-aks-test"

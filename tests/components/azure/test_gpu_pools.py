@@ -6,7 +6,7 @@ from functools import cache
 import yaml
 
 from components.cost import estimate
-from tests.components.azure.aks_stack import aks_config, declare_aks, full_stack
+from tests.components.azure.aks_stack import aks_config, all_features_stack, declare_aks
 from tests.components.recorder import Graph
 
 POOLS = [
@@ -57,7 +57,7 @@ def test_workers_select_the_nodes_of_every_pool_and_labels_tell_the_pools_apart(
         labels = two_pools()[name].inputs["nodeLabels"]
         assert labels["everstep.dev/pool"] == "gpu-spot"
         assert labels["everstep.dev/gpu-pool"] == pool
-    for resource in full_stack().of_type("AgentPool"):
+    for resource in all_features_stack().of_type("AgentPool"):
         assert "everstep.dev/gpu-pool" not in resource.inputs["nodeLabels"]
 
 

@@ -19,8 +19,8 @@ from components.config import AksConfig, AksPool, TolerationConfig
 from components.config.aks import AksGpuNodesConfig
 from tests.components.azure.aks_stack import (
     SNAPSHOTS,
+    all_features_stack,
     cluster_of,
-    full_stack,
     plain_stack,
     spoke_stack,
 )
@@ -38,7 +38,7 @@ def config_of(gpu: dict[str, Any] | None = None, **cluster: Any) -> AksConfig:
 def spot_pools() -> list[RecordedResource]:
     pools = [
         resource
-        for resource in full_stack().of_type("AgentPool")
+        for resource in all_features_stack().of_type("AgentPool")
         if resource.inputs["scaleSetPriority"] == "Spot"
     ]
     assert len(pools) == 2
@@ -46,7 +46,7 @@ def spot_pools() -> list[RecordedResource]:
 
 
 def fallback() -> RecordedResource:
-    return full_stack()["aks-cluster-pools-ondemand"]
+    return all_features_stack()["aks-cluster-pools-ondemand"]
 
 
 def test_nodes_keep_the_node_image_of_a_snapshot() -> None:
@@ -82,7 +82,7 @@ def test_evicted_machines_are_deleted_and_the_price_is_capped_at_on_demand() -> 
 
 
 def test_every_gpu_pool_is_a_scale_set_of_user_nodes_in_the_stacks_subnet() -> None:
-    for pool in full_stack().of_type("AgentPool"):
+    for pool in all_features_stack().of_type("AgentPool"):
         inputs = pool.inputs
         assert (inputs["type"], inputs["mode"]) == ("VirtualMachineScaleSets", "User")
         assert inputs["vnetSubnetID"].endswith("/nodes")
@@ -117,7 +117,7 @@ def test_workers_tolerate_the_taints_of_every_pool() -> None:
         for toleration in GPU_PLACEMENT.tolerations
     }
 
-    for pool in full_stack().of_type("AgentPool"):
+    for pool in all_features_stack().of_type("AgentPool"):
         for taint in pool.inputs["nodeTaints"]:
             key, value, effect = re.split("[=:]", taint)
             assert (key, value, effect) in tolerations
@@ -134,7 +134,7 @@ def test_a_fallback_does_not_change_the_placement_of_workers() -> None:
 
 
 def test_the_autoscaler_changes_only_the_count() -> None:
-    for pool in full_stack().of_type("AgentPool"):
+    for pool in all_features_stack().of_type("AgentPool"):
         assert pool.ignore_changes == ("count",)
         assert pool.inputs["enableAutoScaling"] is True
 

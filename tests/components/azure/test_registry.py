@@ -5,11 +5,11 @@ import base64
 import yaml
 
 from components.azure.registry import purge_task
-from tests.components.azure.aks_stack import full_stack
+from tests.components.azure.aks_stack import all_features_stack
 
 
 def test_the_registry_has_no_shared_password() -> None:
-    inputs = full_stack().one("Registry").inputs
+    inputs = all_features_stack().one("Registry").inputs
 
     assert inputs["adminUserEnabled"] is False
     assert inputs["anonymousPullEnabled"] is False
@@ -17,7 +17,7 @@ def test_the_registry_has_no_shared_password() -> None:
 
 
 def test_old_images_are_removed_weekly_and_the_newest_are_kept() -> None:
-    inputs = full_stack().one("Task").inputs
+    inputs = all_features_stack().one("Task").inputs
     (timer,) = inputs["trigger"]["timerTriggers"]
     task = yaml.safe_load(base64.b64decode(inputs["step"]["encodedTaskContent"]))
     (step,) = task["steps"]

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.components.certificates import AUTHORITY, PROXY_HOST
+from tests.components.certificates import CA, PROXY_HOST
 
 TAGS = {"owner": "vision", "costCenter": "4711", "environment": "dev"}
 EKS: dict[str, Any] = {"tags": TAGS, "cluster": {"kind": "eks"}}
@@ -745,8 +745,8 @@ CASES = [
     wrong_proxy("https", "http://ada:lovelace@proxy:3128", "password, in plaintext", "remove the"),
     wrong_proxy("noProxy[0]", "*.example.org", "wildcards are not supported", ".corp.example.org"),
     wrong_proxy("trustedCa", "corp.pem", "not a certificate in PEM format", "paste the PEM file"),
-    wrong_proxy("trustedCa", PROXY_HOST, "not of an authority"),
-    wrong_proxy("trustedCa", AUTHORITY * 20, "the maximum is 8000", "keep only the authority"),
+    wrong_proxy("trustedCa", PROXY_HOST, "not of a CA"),
+    wrong_proxy("trustedCa", CA * 20, "the maximum is 8000", "keep only the CA"),
     wrong_key(EKS, "cluster.network.proxy.http", "https://proxy:3128", "must begin with http://"),
     wrong_key(AKS, "cluster.network.egress", "firewall", "must be 'nat' or 'userDefinedRouting'"),
     wrong_key(
@@ -1350,7 +1350,7 @@ CASES = [
         EKS,
         {"job.env": {"AWS": AWS_KEY}},
         "job.env.AWS",
-        ("an access key of AWS", "renew the secret"),
+        ("an access key of AWS", "rotate the secret"),
     ),
     wrong_key(LOCAL, "job.fresh", "hf_" + "a" * 34, "a token of Hugging Face", "create a Secret"),
     wrong_key(
@@ -1732,7 +1732,7 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
                 "http": "http://10.1.0.4:65535/",
                 "https": "https://proxy.example.org:443",
                 "noProxy": [".corp.example.org", "10.0.0.0/8", "registry"],
-                "trustedCa": AUTHORITY * 2,
+                "trustedCa": CA * 2,
             }
         },
     ),

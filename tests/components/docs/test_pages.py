@@ -18,7 +18,7 @@ PAGES = [name for name in TRACKED_PAGES if (ROOT / name).exists()]
 CODE = re.compile(r"^( *)(```|~~~).*?^\1\2 *$|``.+?``|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)(?: \"[^\"]*\")?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-ITEM_WITHOUT_SPACE = re.compile(r"^(?![ *|>#\d-])\S.*\n(?:[*-]|\d+\.) .*", re.MULTILINE)
+LIST_WITHOUT_BLANK_LINE = re.compile(r"^(?![ *|>#\d-])\S.*\n(?:[*-]|\d+\.) .*", re.MULTILINE)
 
 
 def test_every_page_is_in_the_navigation_of_the_site_once() -> None:
@@ -39,7 +39,9 @@ def test_every_link_leads_to_a_file_and_to_a_heading_of_it(page: str) -> None:
 def test_an_empty_line_precedes_every_list(page: str) -> None:
     text = CODE.sub("", (ROOT / page).read_text())
 
-    assert ITEM_WITHOUT_SPACE.findall(text) == [], "the site would show the items as one paragraph"
+    assert LIST_WITHOUT_BLANK_LINE.findall(text) == [], (
+        "the site would show the items as one paragraph"
+    )
 
 
 def test_a_broken_link_is_found() -> None:
@@ -70,11 +72,11 @@ def resolves(page: Path, link: str) -> bool:
     """Return whether the file of a link exists, and has the heading."""
     name, _, heading = link.partition("#")
     target = page.parent / name if name else page
-    return target.exists() and (not heading or heading in headings(target))
+    return target.exists() and (not heading or heading in anchors(target))
 
 
 @cache
-def headings(page: Path) -> frozenset[str]:
+def anchors(page: Path) -> frozenset[str]:
     """Return the anchors that GitHub gives the headings of a page."""
     text = re.sub(r"^( *)```.*?^\1``` *$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     counts: dict[str, int] = {}

@@ -305,7 +305,7 @@ def test_policies_are_additive(
         )
 
 
-def test_prometheus_reaches_the_copy_of_a_data_set_and_nothing_else_does() -> None:
+def test_prometheus_reaches_the_data_preparation_pod_and_nothing_else_does() -> None:
     data = {"dataset": "imagefolder", "source": "uploads/photos.tar"}
     policies = network(declare_existing(data=data))
     copy = Endpoint(name="copy", address="10.1.0.1", namespace=JOB, labels=DATA_PREPARATION)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from components.platform.scraping import scrape_job
-from tests.components.aws.eks_stack import complete_stack
+from tests.components.aws.eks_stack import training_stack
 from tests.components.recorder import Graph
 
 
@@ -16,7 +16,7 @@ def test_exactly_the_ports_for_metrics_of_the_stacks_pods_are_scraped() -> None:
 
     targets = {
         (labels["app.kubernetes.io/name"], port)
-        for namespace, labels, port in ports_of(complete_stack())
+        for namespace, labels, port in ports_of(training_stack())
         if is_kept(job, namespace, labels, port)
     }
 
@@ -28,7 +28,7 @@ def test_exactly_the_ports_for_metrics_of_the_stacks_pods_are_scraped() -> None:
 
 
 def test_a_pod_that_has_ended_is_not_scraped() -> None:
-    pods = list(ports_of(complete_stack()))
+    pods = list(ports_of(training_stack()))
 
     assert not [pod for pod in pods if is_kept(scrape_job(15), *pod, phase="Succeeded")]
 

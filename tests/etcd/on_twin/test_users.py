@@ -267,10 +267,10 @@ def test_no_client_is_admitted_without_a_certificate_of_this_etcd(pod: Pod, tmp_
     refused_options = {
         "plain text": EtcdOptions(endpoints=valid_options.endpoints, retry_seconds=0),
         "no certificate": replace(valid_options, certificate=None, key=None),
-        "a certificate of another authority": replace(
+        "a certificate of another CA": replace(
             valid_options, certificate=other_options.certificate, key=other_options.key
         ),
-        "a server of another authority": replace(
+        "a server of another CA": replace(
             valid_options, certificate_authority=other_options.certificate_authority
         ),
     }
@@ -306,7 +306,7 @@ def test_an_etcd_that_returns_empty_gets_its_users_again_and_an_agent_continues(
             pod.wait_until_ready()
             etcd.put(f"/everstep/{RUN}/committed", "1")
         pod.wait_until_ready(ready=False)
-        if rotated:  # a rotation replaces all keys, authorities and passwords
+        if rotated:  # a rotation replaces all keys, CAs and passwords
             write_secrets(tmp_path)
         with pod.etcd("returned"):
             pod.wait_until_ready()
@@ -362,7 +362,7 @@ def wait_until_accepted(pod: Pod, user: str, password: str) -> None:
 
 
 def test_the_container_ends_immediately_with_its_pod(tmp_path: Path) -> None:
-    """A signal without a handler has no effect on the first process of a container."""
+    """A signal without a handler has no effect on PID 1 of a container."""
     pod = new_pod(tmp_path)
     with pod.users() as process:
         pod.wait_until_probe_responds()

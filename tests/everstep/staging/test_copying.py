@@ -138,10 +138,10 @@ def test_a_folder_at_the_place_of_a_file_is_an_error_of_that_file(
 
 
 def test_incomplete_files_of_other_versions_are_removed(partials: Path) -> None:
-    current_partial, outdated_partial = (
+    current_partial, stale_partial = (
         partial_of(ENTRY._replace(version=v), partials) for v in ("v1", "v0")
     )
-    for partial in (current_partial, outdated_partial):
+    for partial in (current_partial, stale_partial):
         partial.data.touch()
         partial.length.write_text("0")
     task = Task(*ENTRY, "copy", "reason", "")

@@ -13,7 +13,7 @@ from trainer import data
 from trainer.data import BatchRequest
 from trainer.data.loader import Loader, Readers
 from trainer.data.protocol import ReaderArguments, from_slot, to_slot
-from trainer.data.reader import Parts
+from trainer.data.reader import Splits
 
 SIZE = 24
 VALID_IMAGES = 40  # number in each part; train has an invalid image, too
@@ -50,10 +50,10 @@ def test_prefetched_images_equal_those_read_on_demand(
         for expected, actual in zip(
             plain.train_batch(ids, 5, 2), loader.train_batch(ids, 5, 2), strict=True
         ):
-            if plain.part == "train":
+            if plain.split == "train":
                 assert np.array_equal(expected, actual)
         for expected, actual in zip(plain.test_batch(ids), loader.test_batch(ids), strict=True):
-            if plain.part == "test":
+            if plain.split == "test":
                 assert np.array_equal(expected, actual)
 
 
@@ -134,7 +134,7 @@ def test_a_reader_detects_data_that_changed_during_the_run(folder: Path) -> None
     with pytest.raises(
         EverstepError, match="changed since this worker started: 40 images then, 41"
     ):
-        Parts(arguments).render(0, 0, 0, np.empty((SIZE, SIZE, 3), np.uint8))
+        Splits(arguments).render(0, 0, 0, np.empty((SIZE, SIZE, 3), np.uint8))
 
 
 def test_reader_arguments_survive_the_command_line() -> None:

@@ -27,12 +27,12 @@ LOOPBACK = IPv4Address("127.0.0.1")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with certificates of one CA for the server and a client, and of another CA."""
     folder = tmp_path_factory.mktemp("secured")
-    authority, other_authority = pki.new_authority("everstep"), pki.new_authority("other_authority")
-    authority.save(folder, "authority")
-    pki.issue(authority, "etcd", names=["localhost"], addresses=[LOOPBACK]).save(folder, "server")
-    pki.issue(authority, "worker").save(folder, "client")
-    other_authority.save(folder, "other-authority")
-    pki.issue(other_authority, "worker").save(folder, "other-client")
+    ca, other_ca = pki.new_ca("everstep"), pki.new_ca("other_ca")
+    ca.save(folder, "authority")
+    pki.issue(ca, "etcd", names=["localhost"], addresses=[LOOPBACK]).save(folder, "server")
+    pki.issue(ca, "worker").save(folder, "client")
+    other_ca.save(folder, "other-authority")
+    pki.issue(other_ca, "worker").save(folder, "other-client")
     return folder
 
 
@@ -76,17 +76,17 @@ def test_requests_succeed_with_mutual_tls(tls_options: EtcdOptions) -> None:
     ],
     ids=[
         "a client without a certificate",
-        "a client of another authority",
-        "a server of another authority",
+        "a client of another CA",
+        "a server of another CA",
         "a client without TLS",
     ],
 )
 def test_other_clients_and_servers_are_refused(
-    tls_options: EtcdOptions, folder: Path, authority: str | None, client: str | None
+    tls_options: EtcdOptions, folder: Path, ca: str | None, client: str | None
 ) -> None:
     options = replace(
         tls_options,
-        certificate_authority=str(folder / f"{authority}.crt") if authority else None,
+        certificate_authority=str(folder / f"{ca}.crt") if ca else None,
         certificate=str(folder / f"{client}.crt") if client else None,
         key=str(folder / f"{client}.key") if client else None,
     )

@@ -73,8 +73,8 @@ def test_workers_survive_a_crash_a_drain_a_return_and_a_freeze(
         text=True,
     )
     assert "every sample exactly once" in verification.stdout, verification
-    losses = nodes.journal("lost")
-    assert any(entry["kept"] for entry in losses), (
+    lost_peer_entries = nodes.journal("lost")
+    assert any(entry["kept"] for entry in lost_peer_entries), (
         "survivors keep their results of the step in flight"
     )
 

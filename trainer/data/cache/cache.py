@@ -12,7 +12,7 @@ from everstep.staging.sources.objects import open_objects
 from trainer.data.cache.arguments import FillerArguments
 from trainer.data.cache.folder import CacheFolder, open_cache_folder
 from trainer.data.cache.plan import Limits, sort_by_need
-from trainer.data.dataset import PARTS
+from trainer.data.dataset import SPLITS
 
 PROGRAM = (sys.executable, "-m", "trainer.data.cache.filler")
 MAX_NEEDS = 256  # shards in a line: a pipe takes a line of this length whole or not at all
@@ -36,7 +36,7 @@ class Cache:
         program: Sequence[str] = PROGRAM,
     ) -> None:
         self.folder = folder.folder
-        self._train_index = folder.index(PARTS[0])
+        self._train_index = folder.index(SPLITS[0])
         arguments = FillerArguments(folder=str(folder.folder), store=store, limits=limits)
         self._filler = subprocess.Popen(
             [*program, arguments.to_argument()],
@@ -50,8 +50,8 @@ class Cache:
         """ID of the process that fills the cache."""
         return self._filler.pid
 
-    def expect(self, next_ids: Sequence[Ids]) -> None:
-        """Send to the process the samples of the training part that this worker needs next, in order."""
+    def prefetch(self, next_ids: Sequence[Ids]) -> None:
+        """Send to the process the samples of the training split that this worker needs next, in order."""
         if self._filler.stdin is None or self._filler.poll() is not None:
             return
         shards = (int(shard) for ids in next_ids for shard in self._train_index["shard"][ids])

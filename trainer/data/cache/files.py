@@ -21,7 +21,7 @@ CONNECTIONS = 8  # requests of one process at a time
 
 
 class CachedFiles:
-    """The shards of a part, which another process downloads to a folder.
+    """The shards of a split, which another process downloads to a folder.
 
     Args:
         folder: folder of the data set in the cache.
@@ -56,7 +56,7 @@ class CachedFiles:
             return data
         return self._fetch(image)
 
-    def expect(self, images: Sequence[Slice]) -> None:
+    def prefetch(self, images: Sequence[Slice]) -> None:
         """Request the images that are not in the cache, several at a time."""
         for image in images:
             if image not in self._downloads and self._read_cached(image) is None:

@@ -30,7 +30,7 @@ import numpy as np
 from everstep.errors import EverstepError
 from everstep.staging.sources.objects import Objects, read_with_retries
 from trainer.data.cache.plan import CacheState, Limits, OtherData, limit_to_disk
-from trainer.data.dataset import PARTS
+from trainer.data.dataset import SPLITS
 from trainer.data.manifest import MANIFEST_FILE
 from trainer.data.shards import KIND, Index, check_format
 
@@ -61,22 +61,22 @@ class CacheFolder:
 
     @cached_property
     def files(self) -> list[tuple[str, int, str, int]]:
-        """All shards by number: name, bytes, part and number in the part."""
+        """All shards by number: name, bytes, split and number in the split."""
         return [
-            (name, size, part, number)
-            for part in PARTS
+            (name, size, split, number)
+            for split in SPLITS
             for number, (name, size) in enumerate(
                 zip(
-                    self.manifest["parts"][part]["files"],
-                    self.manifest["parts"][part]["bytes"],
+                    self.manifest["parts"][split]["files"],
+                    self.manifest["parts"][split]["bytes"],
                     strict=True,
                 )
             )
         ]
 
-    def index(self, part: str) -> Index:
-        """Return the index of a part, mapped: the processes of a node share its memory."""
-        path = self.folder / self.manifest["parts"][part]["index"]
+    def index(self, split: str) -> Index:
+        """Return the index of a split, mapped: the processes of a node share its memory."""
+        path = self.folder / self.manifest["parts"][split]["index"]
         index: Index = np.load(path, mmap_mode="r")
         return index
 
@@ -106,13 +106,13 @@ class CacheFolder:
             DamagedShardError: the bytes do not have their checksums.
             OSError: the shard cannot be written.
         """
-        name, size, part, shard = self.files[number]
+        name, size, split, shard = self.files[number]
         partial = self.folder / f"{name}{PARTIAL_SUFFIX}"
         try:
             with partial.open("wb+") as file:
                 os.truncate(file.fileno(), size)
                 _fill(file.fileno(), name, size, objects)
-                index = self.index(part)
+                index = self.index(split)
                 _verify(file.fileno(), name, index[index["shard"] == shard])
             partial.rename(self.folder / name)
         except BaseException:
@@ -162,8 +162,8 @@ def open_cache_folder(root: Path, objects: Objects) -> CacheFolder:
     folder = root / hashlib.sha256(content).hexdigest()[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for part in PARTS:
-            entry = manifest["parts"][part]
+        for split in SPLITS:
+            entry = manifest["parts"][split]
             _fetch_index(folder / entry["index"], entry["index_sha256"], objects)
         _write(folder / MANIFEST_FILE, content)
         os.utime(folder)  # the time of its last use
@@ -188,7 +188,7 @@ def _parse_manifest(content: bytes, name: str) -> Mapping[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
         raise _no_manifest(name)
     check_format(manifest, name)
-    if set(PARTS) - set(manifest.get("parts", ())):
+    if set(SPLITS) - set(manifest.get("parts", ())):
         raise _no_manifest(name)
     return manifest
 

@@ -33,12 +33,12 @@ class ControlPlane:
 
     Attributes:
         endpoint: the API server's address, such as `https://127.0.0.1:34567`.
-        authority: certificate of the cluster's authority, PEM in base64, as in a kubeconfig.
+        ca: certificate of the cluster's CA, PEM in base64, as in a kubeconfig.
         kubeconfig: path of an administrator's kubeconfig.
     """
 
     endpoint: str
-    authority: str
+    ca: str
     kubeconfig: Path
 
 
@@ -61,10 +61,10 @@ def ensure_control_plane(
     registry.ensure(twin.layout, Tree.here(), progress or Silent())
     daemon.start(state)
     settings = files.read_json(twin.layout.settings) or {}
-    authority = (twin.layout.pki / "ca.crt").read_bytes()
+    ca = (twin.layout.pki / "ca.crt").read_bytes()
     return ControlPlane(
         endpoint=f"https://127.0.0.1:{settings['port']}",
-        authority=base64.b64encode(authority).decode(),
+        ca=base64.b64encode(ca).decode(),
         kubeconfig=twin.kubeconfig,
     )
 

@@ -34,7 +34,7 @@ def start(state: Path) -> None:
     tree = Tree.here()
     tree.create(layout.capacity_cgroup)
     command = [sys.executable, "-P", "-m", "cloudtwin.capacity", "--state", str(state)]
-    command_in_cgroup = [*tree.enclosing(layout.capacity_cgroup), *command]
+    command_in_cgroup = [*tree.command_prefix(layout.capacity_cgroup), *command]
     # Only the variables that the toolchain needs: no credentials in a process that runs for days.
     inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
     python_path = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}

@@ -2,7 +2,7 @@
 
 A debootstrap or a buildah that is killed leaves /proc and /dev of the host mounted in a folder that is removed
 later. The program therefore runs in new mount and PID namespaces. When this process ends, the kernel kills the
-first process of the PID namespace, and with it all other processes and mounts of the program.
+PID 1 of the PID namespace, and with it all other processes and mounts of the program.
 """
 
 import os

@@ -228,7 +228,7 @@ def _has_default_account(client: KubernetesClient) -> bool:
 def _start_keeper(layout: Layout, tree: Tree) -> None:
     previous = processes.load(layout.process(KEEPER))
     command = [sys.executable, "-m", "cloudtwin.nodes.control_plane.keeper", str(layout.state)]
-    command_in_cgroup = [*tree.enclosing(layout.control_plane_cgroup), *command]
+    command_in_cgroup = [*tree.command_prefix(layout.control_plane_cgroup), *command]
     process = processes.start(command_in_cgroup, layout.log(KEEPER))
 
     def has_reported() -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from cloudtwin.providers.inventory import items_at
 from cloudtwin.providers.model import InputRule, Inputs, ValueCheck
 from cloudtwin.providers.protocol.values import Plain, Unknown, parse_path
-from cloudtwin.providers.schema.check import Mistake
+from cloudtwin.providers.schema.check import CheckFailure
 
 Block = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -27,17 +27,17 @@ PRIVATE_NETWORKS = tuple(
 def value_rule(name: str, path: str, check: ValueCheck, source: str) -> InputRule:
     """Return the rule that applies a check to every value at a path, such as `taints.*.key`."""
 
-    def violations(inputs: Inputs) -> Iterator[Mistake]:
+    def violations(inputs: Inputs) -> Iterator[CheckFailure]:
         for location, value in items_at(path, inputs):
             if reason := check(value):
-                yield Mistake(location, reason)
+                yield CheckFailure(location, reason)
 
     return InputRule(name, source, violations)
 
 
-def mistake_at(path: str, reason: str) -> Mistake:
-    """Return a mistake at a path in text form."""
-    return Mistake(parse_path(path), reason)
+def failure_at(path: str, reason: str) -> CheckFailure:
+    """Return a failure at a path in text form."""
+    return CheckFailure(parse_path(path), reason)
 
 
 def is_known(value: Plain) -> bool:

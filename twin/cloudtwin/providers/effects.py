@@ -40,7 +40,7 @@ class Effects:
         if kind.cluster_outputs is None:
             return {}, resource.private
         endpoint = self.machines.control_plane()
-        private = {"address": endpoint.address, "authority": endpoint.authority}
+        private = {"address": endpoint.address, "authority": endpoint.ca}
         return kind.cluster_outputs(resource, endpoint), private
 
     def apply(

@@ -11,14 +11,16 @@ from cloudtwin.providers.errors import CloudError
 from cloudtwin.providers.inventory import Inventory, Resource, items_at, values_at
 from cloudtwin.providers.model import InputRule, Reference, ResourceRequest, ResourceType
 from cloudtwin.providers.protocol.values import Path, Plain, Unknown
-from cloudtwin.providers.schema.check import Mistake, one_of
+from cloudtwin.providers.schema.check import CheckFailure, one_of
 
 Limits = Mapping[str, Mapping[str, Any]]
 PREFIX_SUFFIX = 26  # characters that the AWS provider appends to a name prefix
 
 
-def mistakes(kind: ResourceType, limits: Limits, inputs: Mapping[str, Plain]) -> Iterator[Mistake]:
-    """Yield the mistakes that the inputs alone show."""
+def failures(
+    kind: ResourceType, limits: Limits, inputs: Mapping[str, Plain]
+) -> Iterator[CheckFailure]:
+    """Yield the failures that the inputs alone show."""
     yield from _names_too_long(kind, inputs)
     for path, choices in kind.enums.items():
         for location, value in items_at(path, inputs):
@@ -26,13 +28,13 @@ def mistakes(kind: ResourceType, limits: Limits, inputs: Mapping[str, Plain]) ->
                 yield from one_of(list(choices), value, location)
     for path, limit in limits.items():
         for location, value in items_at(path, inputs):
-            yield from limit_mistakes(limit, value, location)
+            yield from limit_failures(limit, value, location)
     for rule in kind.rules:
-        for mistake in violations(rule, inputs):
-            yield Mistake(mistake.path, f"{mistake.reason} ({rule.source})")
+        for failure in violations(rule, inputs):
+            yield CheckFailure(failure.path, f"{failure.reason} ({rule.source})")
 
 
-def _names_too_long(kind: ResourceType, inputs: Mapping[str, Plain]) -> Iterator[Mistake]:
+def _names_too_long(kind: ResourceType, inputs: Mapping[str, Plain]) -> Iterator[CheckFailure]:
     if kind.naming is None:
         return
     name, max_length = kind.naming.property, kind.naming.max_length
@@ -41,10 +43,10 @@ def _names_too_long(kind: ResourceType, inputs: Mapping[str, Plain]) -> Iterator
         if isinstance(value, str) and len(value) > max_characters:
             note = f": the provider appends {PREFIX_SUFFIX}" if key != name else ""
             reason = f"{value!r} has {len(value)} characters, {max_characters} are allowed{note}"
-            yield Mistake((key,), reason)
+            yield CheckFailure((key,), reason)
 
 
-def violations(rule: InputRule, inputs: Mapping[str, Plain]) -> list[Mistake]:
+def violations(rule: InputRule, inputs: Mapping[str, Plain]) -> list[CheckFailure]:
     """Return the violations of a rule; none if the rule depends on an unknown value."""
     watch = UnknownWatch()
     result = list(rule.violations(watch.watched(inputs)))
@@ -54,8 +56,8 @@ def violations(rule: InputRule, inputs: Mapping[str, Plain]) -> list[Mistake]:
 # -- limits from the service models
 
 
-def limit_mistakes(limit: Mapping[str, Any], value: Plain, path: Path) -> Iterator[Mistake]:
-    """Yield a mistake for each limit of the service model that a value exceeds.
+def limit_failures(limit: Mapping[str, Any], value: Plain, path: Path) -> Iterator[CheckFailure]:
+    """Yield a failure for each limit of the service model that a value exceeds.
 
     Args:
         limit: `enum`, `pattern`, `min`, `max` (of the number, or of the length of text, lists and
@@ -67,13 +69,13 @@ def limit_mistakes(limit: Mapping[str, Any], value: Plain, path: Path) -> Iterat
         return
     source = f" ({limit['api']})"
     for reason in _reasons(limit, value):
-        yield Mistake(path, reason + source)
-    for mistake in one_of(limit["enum"], value, path) if "enum" in limit else ():
-        yield Mistake(path, mistake.reason + source)
+        yield CheckFailure(path, reason + source)
+    for failure in one_of(limit["enum"], value, path) if "enum" in limit else ():
+        yield CheckFailure(path, failure.reason + source)
     if "keys" in limit and isinstance(value, Mapping):
         for key in value:
             for reason in _reasons(limit["keys"], key):
-                yield Mistake(path, f"the key {reason}{source}")
+                yield CheckFailure(path, f"the key {reason}{source}")
 
 
 def _reasons(limit: Mapping[str, Any], value: Plain) -> Iterator[str]:

@@ -48,7 +48,7 @@ class Offline:
 
     def control_plane(self) -> Endpoint:
         """Return an endpoint that is not reachable (RFC 2606 reserves .invalid)."""
-        return Endpoint(address="https://cluster.cloudtwin.invalid", authority="b2ZmbGluZQ==")
+        return Endpoint(address="https://cluster.cloudtwin.invalid", ca="b2ZmbGluZQ==")
 
     def put(self, pool: "Pool") -> None:
         """Do nothing."""
@@ -82,7 +82,7 @@ class TwinMachines:
         from cloudtwin.capacity import ensure_control_plane
 
         control_plane = ensure_control_plane(self.state)
-        return Endpoint(address=control_plane.endpoint, authority=control_plane.authority)
+        return Endpoint(address=control_plane.endpoint, ca=control_plane.ca)
 
     def put(self, pool: "Pool") -> None:
         """Store the pool for the daemon that creates machines."""

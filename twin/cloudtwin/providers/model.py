@@ -16,7 +16,7 @@ from cloudtwin.providers.faults import FaultKind
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.protocol.values import Object, Plain
 from cloudtwin.providers.registries import PrivateRegistry
-from cloudtwin.providers.schema.check import Mistake
+from cloudtwin.providers.schema.check import CheckFailure
 from cloudtwin.providers.schema.model import ResourceSchema
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ class Endpoint:
 
     Attributes:
         address: URL of the API server.
-        authority: certificate authority, PEM in base64.
+        ca: CA, PEM in base64.
     """
 
     address: str
-    authority: str
+    ca: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class ResourceRequest:
 
 
 ValueCheck: TypeAlias = Callable[[Any], str | None]
-InputCheck: TypeAlias = Callable[[Inputs], Iterable[Mistake]]
+InputCheck: TypeAlias = Callable[[Inputs], Iterable[CheckFailure]]
 RequestCheck: TypeAlias = Callable[[ResourceRequest], Iterable[str]]
 
 
@@ -105,7 +105,7 @@ class InputRule:
     Attributes:
         name: unique name; the tests have a valid and an invalid case for it.
         source: documentation of the service that states it.
-        violations: yields the mistakes; ignored if it read an unknown value.
+        violations: yields the failures; ignored if it read an unknown value.
     """
 
     name: str
@@ -253,7 +253,7 @@ class Cloud:
         throttling_code: error code of a refused request rate.
         with_defaults: adds the provider's region, location and tags to inputs.
         common_outputs: outputs of every resource.
-        common_rules: mistakes in any resource's inputs, such as an invalid region.
+        common_rules: failures in any resource's inputs, such as an invalid region.
         limits: input path -> limits of a type, from the service models.
         configure: reads the provider's arguments.
         deleted_with: yields a resource and all resources that are deleted with it.
@@ -272,7 +272,7 @@ class Cloud:
     throttling_code: str
     with_defaults: Callable[[Object, ResourceSchema, ProviderConfig], Object]
     common_outputs: Callable[[ResourceRequest], Outputs]
-    common_rules: Callable[[ResourceSchema, Inputs, ProviderConfig], Iterable[Mistake]]
+    common_rules: Callable[[ResourceSchema, Inputs, ProviderConfig], Iterable[CheckFailure]]
     limits: Callable[[str], Mapping[str, Mapping[str, Any]]]
     configure: Callable[[Mapping[str, Any]], ProviderConfig]
     deleted_with: Callable[[Resource, Inventory], Iterable[Resource]]

@@ -25,7 +25,7 @@ from cloudtwin.providers.protocol.diff import Diff
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.resource import ResourceKey
 from cloudtwin.providers.protocol.values import Object, Plain, Secret, plain, without_nulls
-from cloudtwin.providers.schema.check import Mistake, check, nearest
+from cloudtwin.providers.schema.check import CheckFailure, check, nearest
 from cloudtwin.providers.schema.model import ResourceSchema
 from cloudtwin.providers.schema.store import SchemaStore
 from cloudtwin.providers.timeouts import Timeouts
@@ -83,19 +83,19 @@ class Operations:
 
     def check(
         self, key: ResourceKey, old: Object, new: Object, seed: bytes
-    ) -> tuple[Object, list[Mistake]]:
-        """Return a program's inputs with defaults, and all mistakes in them."""
+    ) -> tuple[Object, list[CheckFailure]]:
+        """Return a program's inputs with defaults, and all failures in them."""
         kind, schema = self.kind(key.token), self.schema(key.token)
         inputs = with_name(kind, self.cloud.name, key.name, without_nulls(new), old, seed)
         inputs = self.cloud.with_defaults(inputs, schema, self.config)
         plain_inputs = plain(inputs)
-        mistakes = check(schema, plain_inputs)
-        if not mistakes:  # the rules rely on names and types
+        failures = check(schema, plain_inputs)
+        if not failures:  # the rules rely on names and types
             common = self.cloud.common_rules(schema, plain_inputs, self.config)
             limits = self.cloud.limits(key.token)
-            plain_mistakes = [*common, *evaluation.mistakes(kind, limits, plain_inputs)]
-            mistakes = [_redact(mistake, secrets_in(inputs)) for mistake in plain_mistakes]
-        return inputs, mistakes
+            plain_mistakes = [*common, *evaluation.failures(kind, limits, plain_inputs)]
+            failures = [_redact(failure, secrets_in(inputs)) for failure in plain_mistakes]
+        return inputs, failures
 
     def diff(self, key: ResourceKey, old: Object, new: Object, ignored: list[str]) -> Diff:
         """Return the difference between last and new inputs."""
@@ -397,13 +397,13 @@ class Operations:
             timeouts.pause(seconds)
 
 
-def _redact(mistake: Mistake, values: list[str]) -> Mistake:
-    """Return a mistake without the secret values in its reason."""
-    reason = mistake.reason
+def _redact(failure: CheckFailure, values: list[str]) -> CheckFailure:
+    """Return a failure without the secret values in its reason."""
+    reason = failure.reason
     for value in sorted(values, key=len, reverse=True):
         reason = reason.replace(reprlib.repr(value), REDACTED).replace(repr(value), REDACTED)
         reason = reason.replace(value, REDACTED)
-    return Mistake(mistake.path, reason)
+    return CheckFailure(failure.path, reason)
 
 
 def secrets_in(value: Plain, *, secret: bool = False) -> list[str]:

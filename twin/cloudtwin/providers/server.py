@@ -87,10 +87,10 @@ class Provider(server.ProviderServer):
     def check(
         self, key: ResourceKey, old: Object, new: Object, seed: bytes
     ) -> tuple[Object, Sequence[InputFailure]]:
-        """Return the completed inputs and the mistakes in them."""
-        inputs, mistakes = self._operations.check(key, old, new, seed)
+        """Return the completed inputs and the failures in them."""
+        inputs, failures = self._operations.check(key, old, new, seed)
         return inputs, [
-            InputFailure(path_text(mistake.path), mistake.reason) for mistake in mistakes
+            InputFailure(path_text(failure.path), failure.reason) for failure in failures
         ]
 
     def diff(self, key: ResourceKey, old: Object, new: Object, ignored: Sequence[str]) -> Diff:

@@ -11,7 +11,7 @@ from enum import IntEnum
 from pathlib import Path
 
 MODULES_FOLDER = Path(__file__).parent
-KUBERNETES_VERSION_VARIABLES = "k8s.io/component-base/version"
+KUBERNETES_VERSION_PACKAGE = "k8s.io/component-base/version"
 
 
 class VersionPrecision(IntEnum):
@@ -114,9 +114,9 @@ MODULES = (
         origin="k8s.io/kubernetes",
         programs={name: f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES_PROGRAMS},
         probe=VersionProbe(("--version",), VersionPrecision.MINOR),
-        ldflags=f"-X {KUBERNETES_VERSION_VARIABLES}.gitVersion=v{{version}}"
-        f" -X {KUBERNETES_VERSION_VARIABLES}.gitMajor=1"
-        f" -X {KUBERNETES_VERSION_VARIABLES}.gitMinor={{minor}}",
+        ldflags=f"-X {KUBERNETES_VERSION_PACKAGE}.gitVersion=v{{version}}"
+        f" -X {KUBERNETES_VERSION_PACKAGE}.gitMajor=1"
+        f" -X {KUBERNETES_VERSION_PACKAGE}.gitMinor={{minor}}",
     ),
 )
 

@@ -18,13 +18,13 @@ class Provider(Operations):
 
     def make(self, token: str, name: str, /, **inputs: object) -> str:
         """Check and create a resource; return its id."""
-        valid_inputs, mistakes = self.check_inputs(token, name, **inputs)
-        assert mistakes == [], mistakes
+        valid_inputs, failures = self.check_inputs(token, name, **inputs)
+        assert failures == [], failures
         return self.create(request(token, name), valid_inputs, 5)[0]
 
     def check_inputs(self, token: str, name: str, /, **inputs: object) -> tuple[Object, list[str]]:
-        valid_inputs, mistakes = self.check(request(token, name), {}, dict(inputs), b"seed")
-        return valid_inputs, [f"{mistake.path}: {mistake.reason}" for mistake in mistakes]
+        valid_inputs, failures = self.check(request(token, name), {}, dict(inputs), b"seed")
+        return valid_inputs, [f"{failure.path}: {failure.reason}" for failure in failures]
 
     def drop(self, token: str, identity: str) -> None:
         self.delete(request(token, "gone"), identity, 5)

@@ -52,7 +52,7 @@ def test_a_rule_accepts_valid_inputs_and_explains_invalid_ones(
     rule: InputRule, valid: Object, invalid: Object, reason: str
 ) -> None:
     assert list(rule.violations(valid)) == []
-    reasons = [mistake.reason for mistake in rule.violations(invalid)]
+    reasons = [failure.reason for failure in rule.violations(invalid)]
     assert any(reason in text for text in reasons), reasons
 
 

@@ -32,29 +32,29 @@ def faults(provider: Provider, *plan: Object, **fields: object) -> None:
 
 
 def test_a_misspelt_property_is_refused_with_the_nearest_name(provider: Provider) -> None:
-    _, mistakes = provider.check_inputs(VPC, "v", cidrBlok=BLOCK)
-    assert mistakes == ["('cidrBlok',): there is no such property; did you mean cidrBlock?"]
+    _, failures = provider.check_inputs(VPC, "v", cidrBlok=BLOCK)
+    assert failures == ["('cidrBlok',): there is no such property; did you mean cidrBlock?"]
 
 
 def test_a_wrong_type_and_a_missing_property_are_refused_with_their_paths(
     provider: Provider,
 ) -> None:
-    _, mistakes = provider.check_inputs(
+    _, failures = provider.check_inputs(
         "aws:eks/nodeGroup:NodeGroup", "n", clusterName="c", nodeRoleArn="r", subnetIds=["s"],
         scalingConfig={"minSize": "0", "maxSize": 1},
     )  # fmt: skip
-    assert mistakes == [
+    assert failures == [
         "('scalingConfig', 'minSize'): an integer is expected, not a string",
         "('scalingConfig', 'desiredSize'): it is required and missing",
     ]
 
 
 def test_a_secret_is_never_shown_in_a_refusal(provider: Provider) -> None:
-    _, mistakes = provider.check_inputs(
+    _, failures = provider.check_inputs(
         VPC, "v", cidrBlock=BLOCK, enableDnsSupport=Secret("hunter2")
     )
-    assert mistakes
-    assert "hunter2" not in str(mistakes)
+    assert failures
+    assert "hunter2" not in str(failures)
 
 
 def test_a_preview_echoes_inputs_and_leaves_outputs_of_the_cloud_unknown(
@@ -237,5 +237,5 @@ def test_an_unknown_type_and_an_unknown_function_name_the_nearest(provider: Prov
 def test_a_region_must_be_set_and_exist(provider: Provider) -> None:
     provider.config = ProviderConfig(cloud="aws")
     assert "no region is set" in provider.check_inputs(VPC, "v", cidrBlock=BLOCK)[1][0]
-    _, mistakes = provider.check_inputs(VPC, "v", cidrBlock=BLOCK, region="us-east-9")
-    assert "is not an AWS region" in mistakes[0]
+    _, failures = provider.check_inputs(VPC, "v", cidrBlock=BLOCK, region="us-east-9")
+    assert "is not an AWS region" in failures[0]

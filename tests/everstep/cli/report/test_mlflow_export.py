@@ -35,7 +35,7 @@ def runs(store: str) -> list[Any]:
     return list(client.search_runs([experiment.experiment_id]))
 
 
-def curves(store: str) -> list[tuple[str, int, int, float]]:
+def metric_points(store: str) -> list[tuple[str, int, int, float]]:
     """Return all metrics of the only run: curve, step, time in milliseconds, value."""
     from mlflow import MlflowClient
 
@@ -48,7 +48,7 @@ def curves(store: str) -> list[tuple[str, int, int, float]]:
     )
 
 
-def expected_curves(run: RunRecord) -> list[tuple[str, int, int, float]]:
+def expected_metric_points(run: RunRecord) -> list[tuple[str, int, int, float]]:
     return sorted((s.tag, s.step, round(s.at * 1000), s.value) for s in scalars(run))
 
 
@@ -56,11 +56,11 @@ def test_a_run_has_every_scalar_and_a_second_export_adds_none(
     store: str, drill_run: RecordedRun
 ) -> None:
     address = export(store, drill_run.run())
-    assert curves(store) == expected_curves(drill_run.run())
+    assert metric_points(store) == expected_metric_points(drill_run.run())
 
     assert export(store, drill_run.run()) == address, "the run is found again"
 
-    assert curves(store) == expected_curves(drill_run.run())
+    assert metric_points(store) == expected_metric_points(drill_run.run())
 
 
 def test_a_longer_run_continues_where_the_first_export_ended(
@@ -71,7 +71,7 @@ def test_a_longer_run_continues_where_the_first_export_ended(
 
     export(store, recorded_run.train(3).finish().run())
 
-    assert curves(store) == expected_curves(recorded_run.run())
+    assert metric_points(store) == expected_metric_points(recorded_run.run())
     (run,) = runs(store)
     assert (unfinished_run.info.status, run.info.status) == ("RUNNING", "FINISHED")
     assert run.info.start_time == 1_790_000_000_000
@@ -98,11 +98,11 @@ def test_an_interrupted_export_is_completed_by_the_next(
         patch.setattr(MlflowClient, "log_batch", send_or_interrupt)
         with pytest.raises(KeyboardInterrupt):
             export(store, run)
-    assert 0 < len(curves(store)) < len(expected_curves(run))
+    assert 0 < len(metric_points(store)) < len(expected_metric_points(run))
 
     export(store, run)
 
-    assert curves(store) == expected_curves(run)
+    assert metric_points(store) == expected_metric_points(run)
 
 
 def test_two_runs_of_a_job_are_two_runs_of_one_experiment(
@@ -121,15 +121,15 @@ def test_a_step_that_is_repeated_after_an_export_keeps_its_first_value(
     store: str, recorded_run: RecordedRun
 ) -> None:
     export(store, recorded_run.form("gpu-0").train(3).run())
-    first_curves = curves(store)
+    first_metric_points = metric_points(store)
     recorded_run.total_steps = 900  # MLflow refuses to change a parameter
 
     export(store, recorded_run.form("gpu-1", resume_from=1).train(3).run())
 
-    second_curves = curves(store)
-    assert set(first_curves) < set(second_curves)
-    assert [value[:2] for value in second_curves] == [
-        value[:2] for value in expected_curves(recorded_run.run())
+    second_metric_points = metric_points(store)
+    assert set(first_metric_points) < set(second_metric_points)
+    assert [value[:2] for value in second_metric_points] == [
+        value[:2] for value in expected_metric_points(recorded_run.run())
     ]
 
 

@@ -14,8 +14,8 @@ SIZES = [
 ]
 
 
-def report(shared_processors: int | None = None) -> str:
-    return "\n".join(report_lines("efficientnet_b7", SIZES, shared_processors))
+def report(shared_cpus: int | None = None) -> str:
+    return "\n".join(report_lines("efficientnet_b7", SIZES, shared_cpus))
 
 
 def test_the_table_has_the_time_of_an_epoch_and_the_efficiency_of_each_size() -> None:
@@ -27,10 +27,10 @@ def test_the_table_has_the_time_of_an_epoch_and_the_efficiency_of_each_size() ->
     assert "* Extrapolated" in report()
 
 
-def test_shared_processors_are_stated_wherever_they_limit_the_speed() -> None:
-    assert "share 2 processors, so images/s cannot scale" in report(shared_processors=2)
+def test_shared_cpus_are_stated_wherever_they_limit_the_speed() -> None:
+    assert "share 2 CPUs, so images/s cannot scale" in report(shared_cpus=2)
     assert "share" not in report().replace("share of a step", "")
-    assert "2 shared processors" in chart("resnet50", SIZES, 2).svg()
+    assert "2 shared CPUs" in chart("resnet50", SIZES, 2).svg()
 
 
 def test_the_json_is_plain_and_complete() -> None:

@@ -62,9 +62,9 @@ def test_time_before_the_first_step_does_not_count() -> None:
     result = size_result(journal(2), replicas=2, processes=2)
 
     assert result.compute == pytest.approx(15), "a process computed 15 s since its first entry"
-    assert result.exchange_share == pytest.approx(4 / (4 + 15 + 1))
+    assert result.all_reduce_share == pytest.approx(4 / (4 + 15 + 1))
     assert result.processor == pytest.approx(2 * 20), "of all processes together"
-    assert result.processor_milliseconds == pytest.approx(40)
+    assert result.cpu_milliseconds == pytest.approx(40)
 
 
 def test_a_group_that_was_smaller_for_a_step_is_refused() -> None:

@@ -36,7 +36,7 @@ class LargeGroup:
         return self.world.etcd.generation.number if self.world.etcd.generation else 0
 
     def delay(self, agent: Agent, seconds: float) -> None:
-        """Pause an agent, as if it waited for a processor."""
+        """Pause an agent, as if it waited for a CPU."""
         agent.frozen = True
         self._thaw_times[agent.name] = self.world.now + seconds
 

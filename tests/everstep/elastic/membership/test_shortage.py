@@ -61,25 +61,25 @@ def test_while_others_still_train_nothing_is_known_of_a_shortage() -> None:
 def test_a_regroup_shorter_than_a_second_is_not_logged() -> None:
     log = ShortageLog()
 
-    assert log.take(Shortage(1, 2), 10.0) is None
-    assert log.take(None, 10.0 + QUIET_SECONDS / 2) is None
-    assert log.take(Shortage(1, 2), 10.0 + QUIET_SECONDS) is None, "a new shortage has begun"
+    assert log.due(Shortage(1, 2), 10.0) is None
+    assert log.due(None, 10.0 + QUIET_SECONDS / 2) is None
+    assert log.due(Shortage(1, 2), 10.0 + QUIET_SECONDS) is None, "a new shortage has begun"
 
 
 def test_a_new_shortage_is_logged_although_the_last_one_read_the_same() -> None:
     log = ShortageLog()
     times = [0.0, QUIET_SECONDS]
-    assert [bool(log.take(Shortage(1, 2), now)) for now in times] == [False, True]
-    log.take(None, 2.0)
+    assert [bool(log.due(Shortage(1, 2), now)) for now in times] == [False, True]
+    log.due(None, 2.0)
 
-    assert [bool(log.take(Shortage(1, 2), 3.0 + now)) for now in times] == [False, True]
+    assert [bool(log.due(Shortage(1, 2), 3.0 + now)) for now in times] == [False, True]
 
 
 @given(ready=st.lists(st.integers(0, 8), min_size=1, max_size=300))
 def test_lines_keep_their_distance_and_none_is_older_than_a_minute(ready: list[int]) -> None:
     log, lines = ShortageLog(), list[tuple[int, int]]()
     for second, number in enumerate(ready):
-        if log.take(Shortage(number, 9), second):
+        if log.due(Shortage(number, 9), second):
             lines.append((second, number))
 
     if len(ready) > QUIET_SECONDS:

@@ -23,7 +23,7 @@ supervisor.PAUSE_SECONDS = 0.01
 def work():
     with open("started", "a") as file:
         file.write(f"{os.getpid()}\\n")
-    life = len(Path("started").read_text().split())
+    attempt = len(Path("started").read_text().split())
     WORK
 supervisor.supervise(work)
 print("done", os.getpid(), flush=True)
@@ -39,11 +39,11 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]
         crashed_pids.append(message["crashed"])
         return {"again": len(crashed_pids) < 3}
 
-    exchange = channel.AgentServer(tmp_path / "agent.sock", receive)
-    exchange.start()
+    server = channel.AgentServer(tmp_path / "agent.sock", receive)
+    server.start()
     monkeypatch.setenv(AGENT_VARIABLE, str(tmp_path / "agent.sock"))
     yield crashed_pids
-    exchange.close()
+    server.close()
 
 
 def run(folder: Path, work: str) -> subprocess.Popen[str]:
@@ -77,7 +77,7 @@ def test_the_work_runs_once_in_a_separate_process(tmp_path: Path, agent: list[in
 def test_a_crashed_worker_is_restarted_if_its_agent_allows_it(
     tmp_path: Path, agent: list[int], crash: str
 ) -> None:
-    process = run(tmp_path, f"if life < 3: {crash}")
+    process = run(tmp_path, f"if attempt < 3: {crash}")
     _, errors = process.communicate(timeout=WAIT_SECONDS)
 
     assert process.returncode == 0, errors

@@ -1,4 +1,4 @@
-"""Schedules in which members are suspected, rightly and wrongly.
+"""Schedules in which members are suspected, truly and falsely.
 
 In addition to the faults of `partial_faults`, every agent has a real `Suspicion`. Heartbeats are lost, late or pass
 one way only; a process freezes and thaws just before or after its peers fence it; a fence reaches etcd
@@ -33,7 +33,7 @@ class FenceRequest:
 
 
 @dataclass
-class Heart:
+class FailureDetector:
     """One agent's heartbeats.
 
     Attributes:
@@ -55,7 +55,7 @@ class SuspicionWorld(PartialFaultWorld):
     """
 
     def __init__(self, seed: int, nodes: int, min_members: int, coordinators: int = 0) -> None:
-        self.hearts: dict[str, Heart] = {}
+        self.detectors: dict[str, FailureDetector] = {}
         # Pairs of nodes; no heartbeat goes from the first to the second.
         self.muted_links: set[tuple[str, str]] = set()
         self.lossy_nodes: set[str] = set()  # nodes of which most heartbeats are lost or late
@@ -64,7 +64,7 @@ class SuspicionWorld(PartialFaultWorld):
 
     def spawn(self) -> None:
         super().spawn()
-        self.hearts[self.agents[-1].name] = Heart()
+        self.detectors[self.agents[-1].name] = FailureDetector()
 
     # --- heartbeats ---
 
@@ -76,23 +76,23 @@ class SuspicionWorld(PartialFaultWorld):
 
     def beat(self, agent: LiveAgent) -> None:
         """Run one heartbeat step of an agent: read its packets, judge and send."""
-        heart = self.hearts[agent.name]
+        detector = self.detectors[agent.name]
         group = observed_group(agent)
-        heart.core.follow(group)
-        arrived_messages = [message for arrival, message in heart.packets if arrival <= self.now]
-        heart.packets = [
-            (arrival, message) for arrival, message in heart.packets if arrival > self.now
+        detector.core.follow(group)
+        arrived_messages = [message for arrival, message in detector.packets if arrival <= self.now]
+        detector.packets = [
+            (arrival, message) for arrival, message in detector.packets if arrival > self.now
         ]
-        for sending in heart.core.step(arrived_messages, self.now):
+        for sending in detector.core.step(arrived_messages, self.now):
             self.send(agent, sending.recipient, sending.message)
-        suspects = heart.core.to_fence()
-        if suspects and group and heart.request is None:
+        suspects = detector.core.to_fence()
+        if suspects and group and detector.request is None:
             members = agent.core.members
             names = [name for name in (group.identity, *suspects) if name in members]
             orders = tuple((name, members[name].order) for name in names)
-            heart.request = FenceRequest(agent.core.view.revision, orders, suspects)
-        if heart.request and self.random.random() < 0.7:
-            self.carry_out_fence(agent, heart)
+            detector.request = FenceRequest(agent.core.view.revision, orders, suspects)
+        if detector.request and self.random.random() < 0.7:
+            self.carry_out_fence(agent, detector)
 
     def send(self, sender: LiveAgent, identity: str, message: HeartbeatMessage) -> None:
         for receiver in self.alive():
@@ -100,19 +100,19 @@ class SuspicionWorld(PartialFaultWorld):
                 delay = (
                     self.random.choice([0.0, 0.3, 0.7]) if sender.name in self.lossy_nodes else 0.0
                 )
-                self.hearts[receiver.name].packets.append((self.now + delay, message))
+                self.detectors[receiver.name].packets.append((self.now + delay, message))
 
     def passes(self, sender: str, receiver: str) -> bool:
         if {(sender, receiver)} & (self.muted_links | self.etcd.cut_links):
             return False
         return sender not in self.lossy_nodes or self.random.random() < 0.4
 
-    def carry_out_fence(self, agent: LiveAgent, heart: Heart) -> None:
+    def carry_out_fence(self, agent: LiveAgent, detector: FailureDetector) -> None:
         """Fence the suspects in one transaction, which names the generation and all registrations."""
-        request = heart.request
+        request = detector.request
         if request is None or agent.unreachable():
             return
-        heart.request = None
+        detector.request = None
         etcd = self.etcd
         orders = {name: member.order for name, member in etcd.members.items()}
         if etcd.generation is None or etcd.generation_revision != request.revision:

@@ -167,8 +167,8 @@ def test_a_step_is_applied_and_reported_once(agent: AgentStub, group: LiveGroup)
     join_generation(agent, group, TrainingState())
     applied_values: list[int] = []
 
-    assert not group.after_sum(0, lambda: applied_values.append(1))
-    assert not group.after_sum(0, lambda: applied_values.append(2))
+    assert not group.after_all_reduce(0, lambda: applied_values.append(1))
+    assert not group.after_all_reduce(0, lambda: applied_values.append(2))
 
     assert applied_values == [1, 2]
     agent.wait_for({"progressed": 5})
@@ -181,7 +181,7 @@ def test_a_vote_ends_the_generation_and_the_next_one_keeps_the_state(
     state = TrainingState()
     join_generation(agent, group, state)
 
-    assert group.after_sum(1, lambda: None)
+    assert group.after_all_reduce(1, lambda: None)
     agent.wait_for({"ready": 5})
     join_generation(agent, group, state, 6)
 
@@ -299,7 +299,7 @@ def test_a_leaving_worker_whose_state_no_group_receives_saves_it(
     monkeypatch.setattr("everstep.elastic.recovery.live_worker.DETACHED_SAVE_SECONDS", 0.05)
     state = TrainingState()
     join_generation(agent, group, state)
-    group.after_sum(0, lambda: None)
+    group.after_all_reduce(0, lambda: None)
     group.handle_loss("peer")  # with one node left there are fewer than the minimum
     join_thread = threading.Thread(target=group.join, args=(state,), daemon=True)
     join_thread.start()
@@ -372,7 +372,7 @@ def test_a_regroup_request_applies_to_one_generation(agent: AgentStub, group: Li
     was_wanted = group.is_regroup_requested
     assert was_wanted
 
-    group.after_sum(1, lambda: None)
+    group.after_all_reduce(1, lambda: None)
     join_generation(agent, group, state, 6)
 
     assert not group.is_regroup_requested

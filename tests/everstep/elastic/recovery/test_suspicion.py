@@ -1,4 +1,4 @@
-"""Wrong and right suspicions under random schedules: they cost a group, and never a sample or a state."""
+"""False and true suspicions under random schedules: they cost a group, and never a sample or a state."""
 
 import pytest
 
@@ -11,7 +11,7 @@ SCHEDULES = 100
 
 @pytest.mark.parametrize("coordinators", [0, 2])
 @pytest.mark.parametrize("min_members", [1, 2])
-def test_wrong_suspicions_break_no_invariant(min_members: int, coordinators: int) -> None:
+def test_false_suspicions_break_no_invariant(min_members: int, coordinators: int) -> None:
     for seed in range(SCHEDULES // (2 if coordinators else 1)):
         play(seed, min_members, SuspicionWorld, coordinators)
 
@@ -94,14 +94,14 @@ def test_without_faults_no_member_is_suspected() -> None:
 def test_a_fence_of_an_earlier_generation_fences_none_of_a_later_one() -> None:
     world = training_world(0)
     fencer, victim = world.alive()[0], world.alive()[1]
-    heart = world.hearts[fencer.name]
+    detector = world.detectors[fencer.name]
     registrations = tuple(
         (name, world.etcd.members[name].order) for name in identities(world, fencer, victim)
     )
     world.kill(world.alive()[2])
     run(world, 1.0)
 
-    heart.request = FenceRequest(
+    detector.request = FenceRequest(
         world.etcd.agreed_generations[0].number, registrations, (victim.lease_identity,)
     )
     run(world, 1.0)
@@ -116,5 +116,5 @@ def test_the_schedules_fence_living_members() -> None:
             world.move()
 
     liveness = [lived for world in worlds for _, lived in world.fences]
-    assert liveness.count(True) > 3, "else wrong suspicions are not tested"
+    assert liveness.count(True) > 3, "else false suspicions are not tested"
     assert liveness.count(False) > 3

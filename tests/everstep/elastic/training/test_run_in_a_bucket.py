@@ -1,4 +1,4 @@
-"""A run whose checkpoints are in a bucket of a server with the protocol of S3."""
+"""A run whose checkpoints are in a bucket of an S3-compatible server."""
 
 import sys
 from collections.abc import Iterator

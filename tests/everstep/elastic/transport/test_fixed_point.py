@@ -11,7 +11,7 @@ from hypothesis.strategies import booleans, floats, integers, lists
 from everstep.elastic.transport import fixed_point
 from everstep.elastic.transport.fixed_point import FixedPoint
 
-PROCESSOR = torch.device("cpu")
+CPU = torch.device("cpu")
 SCALE = 2.0**20
 FITTING = floats(-1000, 1000, width=32)
 DTYPES = (torch.float32, torch.float64)  # converted by NumPy and by torch
@@ -28,7 +28,7 @@ def test_both_ways_round_half_to_even_and_add_the_same_integers(
     for dtype in DTYPES:
         sums = torch.from_numpy(before.copy())
 
-        magnitude = FixedPoint(PROCESSOR).add(
+        magnitude = FixedPoint(CPU).add(
             torch.from_numpy(numbers).to(dtype), sums, SCALE, is_first=is_first
         )
 
@@ -42,7 +42,7 @@ def test_both_ways_restore_the_same_numbers_and_bounds(values: list[int]) -> Non
     sums = torch.tensor(values, dtype=torch.int32)
     expected = torch.tensor(values, dtype=torch.int32).float() * 2.0**-25
     for numbers in (torch.empty(len(values)), torch.empty(len(values), dtype=torch.bfloat16)):
-        bounds = FixedPoint(PROCESSOR).restore(sums, numbers, 2.0**-25)
+        bounds = FixedPoint(CPU).restore(sums, numbers, 2.0**-25)
 
         assert bounds.tolist() == [min(values), max(values)]
         if numbers.dtype == torch.float32:
@@ -54,7 +54,7 @@ def test_both_ways_restore_the_same_numbers_and_bounds(values: list[int]) -> Non
 def test_numbers_may_replace_their_sums_in_the_same_memory() -> None:
     sums = torch.arange(-5, 6, dtype=torch.int32)
 
-    FixedPoint(PROCESSOR).restore(sums, sums.view(torch.float32), 0.5)
+    FixedPoint(CPU).restore(sums, sums.view(torch.float32), 0.5)
 
     assert sums.view(torch.float32).tolist() == [number / 2 for number in range(-5, 6)]
 
@@ -65,14 +65,14 @@ def test_chunks_do_not_change_the_result(
 ) -> None:
     numbers = torch.randn(100, generator=torch.Generator().manual_seed(0)).to(dtype)
     unsplit, parts = (torch.ones(100, dtype=torch.int32) for _ in range(2))
-    magnitude = FixedPoint(PROCESSOR).add(numbers, unsplit, SCALE, is_first=False)
+    magnitude = FixedPoint(CPU).add(numbers, unsplit, SCALE, is_first=False)
     monkeypatch.setattr(fixed_point, "CHUNK_NUMBERS", 7)
-    converter = FixedPoint(PROCESSOR)
+    converter = FixedPoint(CPU)
 
     assert converter.add(numbers, parts, SCALE, is_first=False) == magnitude
     assert torch.equal(parts, unsplit)
     restored = [torch.empty(100, dtype=dtype) for _ in range(2)]
-    bounds = [FixedPoint(PROCESSOR).restore(unsplit, restored[0], 0.5)]
+    bounds = [FixedPoint(CPU).restore(unsplit, restored[0], 0.5)]
     bounds.append(converter.restore(parts, restored[1], 0.5))
     assert torch.equal(*restored)
     assert torch.equal(*bounds)
@@ -85,7 +85,7 @@ def test_a_nan_among_the_numbers_is_their_largest_magnitude(place: int, dtype: t
     numbers[place] = math.nan
 
     with np.errstate(invalid="ignore"):
-        magnitude = FixedPoint(PROCESSOR).add(
+        magnitude = FixedPoint(CPU).add(
             numbers, torch.zeros(3, dtype=torch.int32), SCALE, is_first=True
         )
 

@@ -1,4 +1,4 @@
-"""Real servers for tests: MinIO with the protocol of S3, Azurite with Blob Storage's; moto's stand-in of S3.
+"""Real servers for tests: MinIO for S3, Azurite for Blob Storage, moto's stand-in of S3.
 
 `make test-staging` installs MinIO and Azurite into build/servers; where they are absent, their tests are skipped.
 """

@@ -33,7 +33,7 @@ SPECIAL_NAME = "a b+c%20d/é ü/#1?&.bin"
 
 
 class Store:
-    """A server with the protocol of S3, and one of its buckets.
+    """An S3-compatible server, and one of its buckets.
 
     Attributes:
         address: address of the server.

@@ -1,4 +1,4 @@
-"""The cache of a node with its process, filled from a server with the protocol of S3."""
+"""The cache of a node with its process, filled from an S3-compatible server."""
 
 import os
 import select
@@ -65,7 +65,7 @@ def test_the_cache_is_filled_and_its_process_ends(caches: list[Cache], shards: P
     for path in shards.iterdir():
         assert (caches[0].folder / path.name).read_bytes() == path.read_bytes()
     assert not list(caches[0].folder.glob("*.partial"))
-    caches[0].expect([np.arange(10)])  # a process that has ended needs no hint
+    caches[0].prefetch([np.arange(10)])  # a process that has ended needs no hint
 
 
 def test_another_process_continues_if_the_first_is_killed(
@@ -73,7 +73,7 @@ def test_another_process_continues_if_the_first_is_killed(
 ) -> None:
     os.kill(caches[0].process_id, signal.SIGKILL)
 
-    caches[1].expect([np.arange(10)])
+    caches[1].prefetch([np.arange(10)])
 
     assert wait_for_end(caches[1].process_id)
     assert {path.name for path in caches[1].folder.iterdir()} == {p.name for p in shards.iterdir()}

@@ -12,14 +12,14 @@ from cloudtwin.nodes.network import addressing
 
 
 def write(layout: Layout) -> None:
-    """Create the certificate authority and all certificates of the control plane, once."""
+    """Create the CA and all certificates of the control plane, once."""
     marker = layout.pki / "complete"
     if marker.exists():
         return
     shutil.rmtree(layout.pki, ignore_errors=True)
     layout.pki.mkdir(parents=True, mode=0o700)
-    authority = pki.new_authority(f"{layout.identity}-ca")
-    authority.save(layout.pki, "ca")
+    ca = pki.new_ca(f"{layout.identity}-ca")
+    ca.save(layout.pki, "ca")
     signing_key = pki.new_key()
     files.write(layout.pki / "service-accounts.key", signing_key, files.PRIVATE)
     files.write(layout.pki / "service-accounts.pub", pki.public_key_of(signing_key))
@@ -29,12 +29,12 @@ def write(layout: Layout) -> None:
         addressing.KUBERNETES_SERVICE, addressing.CONTROL_PLANE, IPv4Address("127.0.0.1"),
     ]  # fmt: skip
     for name, pair in {
-        "apiserver": pki.issue(authority, "kube-apiserver", names=names, addresses=addresses),
-        "kubelet-client": pki.issue(authority, "kube-apiserver-kubelet-client", pki.MASTERS),
-        "admin": pki.issue(authority, "cloudtwin-admin", pki.MASTERS),
-        CONTROLLER_MANAGER: pki.issue(authority, f"system:{CONTROLLER_MANAGER}"),
-        SCHEDULER: pki.issue(authority, f"system:{SCHEDULER}"),
-        "kube-proxy": pki.issue(authority, "system:kube-proxy"),
+        "apiserver": pki.issue(ca, "kube-apiserver", names=names, addresses=addresses),
+        "kubelet-client": pki.issue(ca, "kube-apiserver-kubelet-client", pki.MASTERS),
+        "admin": pki.issue(ca, "cloudtwin-admin", pki.MASTERS),
+        CONTROLLER_MANAGER: pki.issue(ca, f"system:{CONTROLLER_MANAGER}"),
+        SCHEDULER: pki.issue(ca, f"system:{SCHEDULER}"),
+        "kube-proxy": pki.issue(ca, "system:kube-proxy"),
     }.items():
         pair.save(layout.pki, name)
     for name in (CONTROLLER_MANAGER, SCHEDULER, "kube-proxy"):
@@ -52,6 +52,6 @@ def write_kubeconfig(
     layout: Layout, path: Path, client: pki.KeyPair, server: str = addressing.API_SERVER
 ) -> None:
     """Write the kubeconfig of a client of this cluster."""
-    authority = (layout.pki / "ca.crt").read_bytes()
+    ca = (layout.pki / "ca.crt").read_bytes()
     name = f"cloudtwin-{layout.name}"
-    files.write(path, pki.kubeconfig(server, authority, client, name), files.PRIVATE)
+    files.write(path, pki.kubeconfig(server, ca, client, name), files.PRIVATE)

@@ -62,7 +62,7 @@ class CloudController:
 
 
 def gone_machines(machines: Path) -> set[str]:
-    """Return the machines that have booted and whose first process is dead."""
+    """Return the machines that have booted and whose init process is dead."""
     records = machines.glob("*/process.json")
     process_by_machine = {path.parent.name: processes.load(path) for path in records}
     return {name for name, process in process_by_machine.items() if process and not process.alive}

@@ -1,4 +1,4 @@
-"""X.509 certificates and kubeconfigs: one authority for each twin, one key pair for each client or server.
+"""X.509 certificates and kubeconfigs: one CA for each twin, one key pair for each client or server.
 
 Keys are elliptic-curve keys, since a dozen RSA keys take seconds. Private files are readable by their owner only.
 """
@@ -49,8 +49,8 @@ def public_key_of(key: bytes) -> bytes:
     )
 
 
-def new_authority(name: str) -> KeyPair:
-    """Return a new certificate authority."""
+def new_ca(name: str) -> KeyPair:
+    """Return a new CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     usage = _usage(certificates=True)
@@ -64,7 +64,7 @@ def new_authority(name: str) -> KeyPair:
 
 
 def issue(
-    authority: KeyPair,
+    ca: KeyPair,
     user: str,
     group: str | None = None,
     *,
@@ -76,7 +76,7 @@ def issue(
     parts = [x509.NameAttribute(NameOID.COMMON_NAME, user)]
     if group:
         parts.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, group))
-    issuer, signer = x509.load_pem_x509_certificate(authority.certificate), _load(authority.key)
+    issuer, signer = x509.load_pem_x509_certificate(ca.certificate), _load(ca.key)
     purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
     builder = _certificate(
         x509.Name(parts), issuer.subject, key.public_key(), signer=signer.public_key()
@@ -96,7 +96,7 @@ def issue(
     return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
 
 
-def kubeconfig(server: str, authority: bytes, client: KeyPair, name: str) -> str:
+def kubeconfig(server: str, ca: bytes, client: KeyPair, name: str) -> str:
     """Return a self-contained kubeconfig; it is a secret."""
     document = {
         "apiVersion": "v1",
@@ -104,7 +104,7 @@ def kubeconfig(server: str, authority: bytes, client: KeyPair, name: str) -> str
         "clusters": [
             {
                 "name": name,
-                "cluster": {"server": server, "certificate-authority-data": _base64(authority)},
+                "cluster": {"server": server, "certificate-authority-data": _base64(ca)},
             }
         ],
         "users": [

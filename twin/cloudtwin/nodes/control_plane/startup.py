@@ -21,7 +21,7 @@ ETCD_URL = (
     "http://127.0.0.1:2379"  # loopback of the twin's network namespace, where nothing else runs
 )
 
-# Collect garbage more often: a quarter less memory for a few percent of processor time.
+# Collect garbage more often: a quarter less memory for a few percent of CPU time.
 GO_ENVIRONMENT = {"GOGC": "50"}
 # Not needed in a small cluster. Each costs an informer, memory and wake-ups.
 UNUSED_CONTROLLERS = (
@@ -56,7 +56,7 @@ def start_missing(layout: Layout, tools: Mapping[str, Path], tree: Tree) -> None
 
 def start_component(layout: Layout, component: str, command: Sequence[str], tree: Tree) -> Process:
     """Start one process of the control plane, in the twin's cgroup."""
-    command_in_cgroup = [*tree.enclosing(layout.control_plane_cgroup), *command]
+    command_in_cgroup = [*tree.command_prefix(layout.control_plane_cgroup), *command]
     process = processes.start(command_in_cgroup, layout.log(component), GO_ENVIRONMENT)
     process.save(layout.process(component))
     return process

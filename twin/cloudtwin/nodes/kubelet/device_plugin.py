@@ -1,7 +1,7 @@
 """Simulated `nvidia.com/gpu` devices that the kubelet counts and pods request, without a driver or a card.
 
 It implements the kubelet's device plugin interface, v1beta1. On a cloud's machine, the agent runs it. On other
-machines, the first process starts it as `python -m cloudtwin.nodes.kubelet.device_plugin COUNT`.
+machines, the init process starts it as `python -m cloudtwin.nodes.kubelet.device_plugin COUNT`.
 """
 
 import contextlib

@@ -68,7 +68,7 @@ class Tree:
         for folder in self.folders(path):
             (folder / "cgroup.procs").write_text(str(pid))
 
-    def enclosing(self, path: str) -> list[str]:
+    def command_prefix(self, path: str) -> list[str]:
         """Return a command prefix that moves a program into a cgroup before it starts.
 
         If it were moved afterwards and its parent were killed in between, it would be lost.

@@ -152,8 +152,8 @@ def kubelet(spec: MachineSpec, address: Address, memory_bytes: int) -> dict[str,
         "cgroupDriver": "cgroupfs",
         "failCgroupV1": False,
         "enforceNodeAllocatable": ["pods"],
-        # Memory is divided among machines. Processors are overcommitted on purpose: each machine offers all
-        # the host's processors, so that several workers with two processors each fit on a small host.
+        # Memory is divided among machines. CPUs are overcommitted on purpose: each machine offers all
+        # the host's CPUs, so that several workers with two CPUs each fit on a small host.
         "kubeReserved": {"memory": f"{_reserved_bytes(spec.role, memory_bytes) // MEBIBYTE}Mi"},
         "evictionHard": {
             "memory.available": f"{EVICTION_BYTES // MEBIBYTE}Mi",

@@ -31,7 +31,7 @@ def add(layout: Layout, aliases: Mapping[str, str], pids: Mapping[str, int]) -> 
     Args:
         layout: the twin's folder.
         aliases: local references, by published reference.
-        pids: ids of the first processes of running machines, by name.
+        pids: ids of the running machines' init processes, by name.
 
     Raises:
         TwinError: a machine's containerd refuses an alias.

@@ -170,19 +170,19 @@ class Machine:
         )
 
     def _write_credentials(self, config: Path) -> None:
-        authority = certificates.load(self.layout, "ca")
+        ca = certificates.load(self.layout, "ca")
         pair = pki.issue(
-            authority,
+            ca,
             f"system:node:{self.name}",
             "system:nodes",
             names=[self.name],
             addresses=[self.record.address.ip],
         )
         pair.save(config, "kubelet")
-        files.write(config / "ca.crt", authority.certificate)
+        files.write(config / "ca.crt", ca.certificate)
         certificates.write_kubeconfig(self.layout, config / "kubelet.kubeconfig", pair)
         if self.record.spec.cloud:
-            pki.issue(authority, f"{csi_drivers.USER}:{self.name}", csi_drivers.GROUP).save(
+            pki.issue(ca, f"{csi_drivers.USER}:{self.name}", csi_drivers.GROUP).save(
                 config, "agent"
             )
         proxy = certificates.load(self.layout, "kube-proxy")

@@ -1,6 +1,6 @@
 """Metrics of the simulated GPUs under DCGM's names, from the real load that pods put on the machine.
 
-The machine's processors do the work of a GPU, so their utilisation by pods is the GPU's. Temperature and power are
+The machine's CPUs do the work of a GPU, so their utilization by pods is the GPU's. Temperature and power are
 linear functions of it and measure nothing.
 """
 
@@ -34,8 +34,8 @@ class Meter:
     root: Path = Path("/sys/fs/cgroup")
     _last_sample: tuple[float, float] = field(default=(0.0, 0.0))
 
-    def utilisation(self) -> float:
-        """Return the percentage of the processors that pods used since the previous call."""
+    def utilization(self) -> float:
+        """Return the percentage of the CPUs that pods used since the previous call."""
         now, seconds = time.monotonic(), self._processor_seconds()
         (last_time, last_seconds), self._last_sample = self._last_sample, (now, seconds)
         if not last_time or now <= last_time:
@@ -60,11 +60,11 @@ class Meter:
         return 0.0
 
 
-def exposition(host: str, gpus: int, utilisation: float, memory_bytes: int) -> str:
+def exposition(host: str, gpus: int, utilization: float, memory_bytes: int) -> str:
     """Return the metrics in Prometheus' text format; the load is divided equally among a machine's GPUs."""
-    share = utilisation / 100
+    share = utilization / 100
     values = {
-        "DCGM_FI_DEV_GPU_UTIL": f"{utilisation:.0f}",
+        "DCGM_FI_DEV_GPU_UTIL": f"{utilization:.0f}",
         "DCGM_FI_DEV_FB_USED": f"{memory_bytes // MEBIBYTE // max(gpus, 1)}",
         "DCGM_FI_DEV_GPU_TEMP": f"{IDLE_CELSIUS + share * (BUSY_CELSIUS - IDLE_CELSIUS):.0f}",
         "DCGM_FI_DEV_POWER_USAGE": f"{IDLE_WATTS + share * (BUSY_WATTS - IDLE_WATTS):.3f}",

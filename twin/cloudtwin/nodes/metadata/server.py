@@ -91,7 +91,7 @@ class MetadataService:
     def _load(self) -> str:
         used_bytes = self._meter.memory_bytes()
         gpus = int(self.facts["gpus"])
-        return gpu_load.exposition(self.facts["name"], gpus, self._meter.utilisation(), used_bytes)
+        return gpu_load.exposition(self.facts["name"], gpus, self._meter.utilization(), used_bytes)
 
 
 def serve(service: MetadataService, host: str = str(addressing.METADATA), port: int = PORT) -> None:

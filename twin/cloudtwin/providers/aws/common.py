@@ -9,11 +9,11 @@ from typing import Any
 
 from cloudfacts.aws import REGIONS
 
-from cloudtwin.providers.conditions import cidr, is_known, mistake_at
+from cloudtwin.providers.conditions import cidr, failure_at, is_known
 from cloudtwin.providers.model import Inputs, ProviderConfig, ResourceRequest
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.values import Object, Unknown, plain
-from cloudtwin.providers.schema.check import Mistake, nearest
+from cloudtwin.providers.schema.check import CheckFailure, nearest
 from cloudtwin.providers.schema.limits import limits_of
 from cloudtwin.providers.schema.model import ResourceSchema
 
@@ -127,27 +127,27 @@ def common_outputs(request: ResourceRequest) -> dict[str, Any]:
 
 def common_rules(
     schema: ResourceSchema, inputs: Inputs, config: ProviderConfig
-) -> Iterable[Mistake]:
+) -> Iterable[CheckFailure]:
     """Yield an error for a missing or invalid region, an invalid zone, and each invalid input."""
     region = inputs.get("region") or config.region
     if "region" in schema.inputs and not region:
-        yield mistake_at("region", "no region is set: set aws.Provider(region=...) or aws:region")
+        yield failure_at("region", "no region is set: set aws.Provider(region=...) or aws:region")
     if isinstance(region, str) and region and region not in ZONES:
-        yield mistake_at(
+        yield failure_at(
             "region", f"{region!r} is not an AWS region that the twin has{nearest(region, ZONES)}"
         )
     zone = inputs.get("availabilityZone")
     if is_known(zone) and isinstance(region, str) and region in ZONES and zone not in zones(region):
         zone_names = ", ".join(zones(region))
-        yield mistake_at("availabilityZone", f"{zone!r} is not a zone of {region}: {zone_names}")
+        yield failure_at("availabilityZone", f"{zone!r} is not a zone of {region}: {zone_names}")
     yield from format_errors(inputs, ())
     yield from key_errors(inputs, region, ())
     tags = inputs.get("tags")
     for reason in tag_errors(schema.token, tags) if isinstance(tags, Mapping) else ():
-        yield mistake_at("tags", f"{reason} ({TAG_SOURCE})")
+        yield failure_at("tags", f"{reason} ({TAG_SOURCE})")
 
 
-def format_errors(value: Any, path: tuple[str | int, ...]) -> Iterator[Mistake]:  # noqa: ANN401
+def format_errors(value: Any, path: tuple[str | int, ...]) -> Iterator[CheckFailure]:  # noqa: ANN401
     """Yield an error for each input that should be an ARN or an address block and is not."""
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -159,16 +159,18 @@ def format_errors(value: Any, path: tuple[str | int, ...]) -> Iterator[Mistake]:
     elif isinstance(value, str):
         name = str(next(step for step in reversed(path) if isinstance(step, str))).removesuffix("s")
         if name.endswith("Arn") and not ARN_PATTERN.fullmatch(value):
-            yield Mistake(path, f"{value!r} is not an ARN such as {EXAMPLE_ARN} ({ARN_SOURCE})")
+            yield CheckFailure(
+                path, f"{value!r} is not an ARN such as {EXAMPLE_ARN} ({ARN_SOURCE})"
+            )
         if name.lower().endswith(BLOCK_SUFFIXES) and (reason := cidr()(value)):
-            yield Mistake(path, reason)
+            yield CheckFailure(path, reason)
 
 
 def key_errors(
     value: Any,  # noqa: ANN401
     region: object,
     path: tuple[str | int, ...],
-) -> Iterator[Mistake]:
+) -> Iterator[CheckFailure]:
     """Yield an error for each input that should be the ARN of a key in the region and is not."""
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -181,7 +183,7 @@ def key_errors(
         form = rf"arn:aws[a-z-]*:kms:{region or '[a-z0-9-]+'}:\d{{12}}:(key|alias)/\S+"
         if not re.fullmatch(form, value):
             reason = f"{value!r} is not the ARN of a key in {region or 'a region'}"
-            yield Mistake(path, f"{reason} ({KEY_SOURCE})")
+            yield CheckFailure(path, f"{reason} ({KEY_SOURCE})")
 
 
 def tag_errors(token: str, tags: Mapping[str, Any]) -> Iterator[str]:

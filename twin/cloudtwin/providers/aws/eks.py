@@ -109,8 +109,8 @@ def _log_groups(creator: Resource, names: Iterable[str], account: Inventory) -> 
 
 
 def _cluster_outputs(_cluster: Resource, endpoint: Endpoint) -> dict[str, Any]:
-    authority = {"data": endpoint.authority}
-    return {"endpoint": endpoint.address, "certificateAuthority": authority}
+    ca = {"data": endpoint.ca}
+    return {"endpoint": endpoint.address, "certificateAuthority": ca}
 
 
 def _drivers(inputs: Inputs) -> Sequence[str]:

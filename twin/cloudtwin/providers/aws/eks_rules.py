@@ -14,10 +14,10 @@ from cloudtwin.providers.aws.addon_versions import AVAILABLE, available_versions
 from cloudtwin.providers.aws.machines import TEMPLATE, efa_interfaces
 from cloudtwin.providers.aws.network import ASSOCIATION, ROUTE, SUBNET, TABLE
 from cloudtwin.providers.aws.policies import ROLE, attached_policies
-from cloudtwin.providers.conditions import block_of, is_known, mistake_at, section
+from cloudtwin.providers.conditions import block_of, failure_at, is_known, section
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import Inputs, RequestCheck, ResourceRequest
-from cloudtwin.providers.schema.check import Mistake
+from cloudtwin.providers.schema.check import CheckFailure
 
 CLUSTER, NODES = "aws:eks/cluster:Cluster", "aws:eks/nodeGroup:NodeGroup"
 ADDON, ENTRY = "aws:eks/addon:Addon", "aws:eks/accessEntry:AccessEntry"
@@ -46,19 +46,19 @@ def minor(version: object) -> int:
 # -- input rules
 
 
-def endpoints(inputs: Inputs) -> Iterable[Mistake]:
+def endpoints(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error if the API server has no endpoint."""
     vpc = section(inputs, "vpcConfig")
     if vpc.get("endpointPublicAccess") is False and not vpc.get("endpointPrivateAccess"):
-        yield mistake_at("vpcConfig", "endpointPublicAccess and endpointPrivateAccess are both off")
+        yield failure_at("vpcConfig", "endpointPublicAccess and endpointPrivateAccess are both off")
 
 
-def cluster_subnets(inputs: Inputs) -> Iterable[Mistake]:
+def cluster_subnets(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error if a cluster has fewer than two subnets."""
     subnets = section(inputs, "vpcConfig").get("subnetIds")
     if isinstance(subnets, list) and len(subnets) < 2:
         reason = f"{len(subnets)} subnets: a cluster needs at least two, in different zones"
-        yield mistake_at("vpcConfig.subnetIds", reason)
+        yield failure_at("vpcConfig.subnetIds", reason)
 
 
 def computed_attribute(_value: object) -> str:
@@ -78,16 +78,16 @@ def service_block(value: object) -> str | None:
     return None
 
 
-def auto_mode(inputs: Inputs) -> Iterable[Mistake]:
+def auto_mode(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error if the three switches of Auto Mode disagree."""
     network = section(inputs, "kubernetesNetworkConfig", "elasticLoadBalancing")
     switches = (section(inputs, "computeConfig"), section(inputs, "storageConfig", "blockStorage"))
     if len({bool(setting.get("enabled")) for setting in (*switches, network)}) > 1:
         reason = "compute, block storage and load balancing must be all on or all off"
-        yield mistake_at("computeConfig", reason)
+        yield failure_at("computeConfig", reason)
 
 
-def scaling(inputs: Inputs) -> Iterable[Mistake]:
+def scaling(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for each contradiction in the sizes of a node group."""
     sizes = section(inputs, "scalingConfig")
     bounds = [sizes.get(key) for key in ("minSize", "desiredSize", "maxSize")]
@@ -97,61 +97,61 @@ def scaling(inputs: Inputs) -> Iterable[Mistake]:
     low, desired, high = numbers
     if not 0 <= low <= desired <= high:
         reason = f"minSize {low} <= desiredSize {desired} <= maxSize {high} must hold"
-        yield mistake_at("scalingConfig", reason)
+        yield failure_at("scalingConfig", reason)
     if not 1 <= high <= MAX_GROUP_NODES:
         reason = f"{high}: a group has 1 to {MAX_GROUP_NODES} nodes"
-        yield mistake_at("scalingConfig.maxSize", reason)
+        yield failure_at("scalingConfig.maxSize", reason)
 
 
-def launch(inputs: Inputs) -> Iterable[Mistake]:
+def launch(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for each input that conflicts with a launch template or needs one."""
     template = inputs.get("launchTemplate")
     if not isinstance(template, Mapping):
         if inputs.get("amiType") == "CUSTOM":
-            yield mistake_at("amiType", "CUSTOM needs a launch template with the image")
+            yield failure_at("amiType", "CUSTOM needs a launch template with the image")
         return
     for name in ("diskSize", "remoteAccess"):
         if inputs.get(name) is not None:
-            yield mistake_at(name, "set it in the launch template instead")
+            yield failure_at(name, "set it in the launch template instead")
     if (template.get("id") is None) == (template.get("name") is None):
-        yield mistake_at("launchTemplate", "set either the id or the name of the launch template")
+        yield failure_at("launchTemplate", "set either the id or the name of the launch template")
 
 
-def labels_and_taints(inputs: Inputs) -> Iterable[Mistake]:
+def labels_and_taints(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for each reserved label, and for too many labels or taints."""
     labels, taints = section(inputs, "labels"), inputs.get("taints")
     for key in labels:
         if "eks.amazonaws.com/" in key or key.startswith("kubernetes.io/"):
-            yield mistake_at("labels", f"{key!r} is reserved for the service")
+            yield failure_at("labels", f"{key!r} is reserved for the service")
     if len(labels) > MAX_LABELS:
-        yield mistake_at("labels", f"{len(labels)} labels, {MAX_LABELS} are allowed")
+        yield failure_at("labels", f"{len(labels)} labels, {MAX_LABELS} are allowed")
     if isinstance(taints, list) and len(taints) > MAX_TAINTS:
-        yield mistake_at("taints", f"{len(taints)} taints, {MAX_TAINTS} are allowed")
+        yield failure_at("taints", f"{len(taints)} taints, {MAX_TAINTS} are allowed")
 
 
-def node_subnets(inputs: Inputs) -> Iterable[Mistake]:
+def node_subnets(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error if the list of subnets is empty."""
     if inputs.get("subnetIds") == []:
-        yield mistake_at("subnetIds", "a node group needs at least one subnet")
+        yield failure_at("subnetIds", "a node group needs at least one subnet")
 
 
-def release(inputs: Inputs) -> Iterable[Mistake]:
+def release(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error if the release of the AMI is of another version, or of an image that EKS does not choose."""
     name, version = inputs.get("releaseVersion"), inputs.get("version")
     if name is None:
         return
     if inputs.get("amiType") == "CUSTOM":
-        yield mistake_at("releaseVersion", "a launch template with an image has no release")
+        yield failure_at("releaseVersion", "a launch template with an image has no release")
     if version is not None and not str(name).startswith(f"{version}."):
-        yield mistake_at("releaseVersion", f"{name} is not a release for Kubernetes {version}")
+        yield failure_at("releaseVersion", f"{name} is not a release for Kubernetes {version}")
 
 
-def update_config(inputs: Inputs) -> Iterable[Mistake]:
+def update_config(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error if unavailable nodes are limited by both a number and a percentage."""
     config = section(inputs, "updateConfig")
     names = ("maxUnavailable", "maxUnavailablePercentage")
     if all(config.get(name) is not None for name in names):
-        yield mistake_at("updateConfig", f"set either {names[0]} or {names[1]}")
+        yield failure_at("updateConfig", f"set either {names[0]} or {names[1]}")
 
 
 def image_type(name: object) -> str | None:
@@ -181,11 +181,11 @@ def access_policy(arn: object) -> str | None:
     )
 
 
-def access_scope(inputs: Inputs) -> Iterable[Mistake]:
+def access_scope(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error if a scope of type namespace names no namespace."""
     scope = section(inputs, "accessScope")
     if scope.get("type") == "namespace" and not scope.get("namespaces"):
-        yield mistake_at(
+        yield failure_at(
             "accessScope.namespaces", "a scope of type namespace needs at least one namespace"
         )
 

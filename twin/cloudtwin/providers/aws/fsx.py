@@ -14,10 +14,10 @@ from cloudtwin.providers.aws.identity import to_key
 from cloudtwin.providers.aws.network import GROUP, INGRESS, SUBNET, in_groups, in_subnets
 from cloudtwin.providers.aws.s3 import BUCKET
 from cloudtwin.providers.conditions import (
+    failure_at,
     is_known,
     lies_in,
     matches,
-    mistake_at,
     section,
     value_rule,
 )
@@ -30,7 +30,7 @@ from cloudtwin.providers.model import (
     ResourceRequest,
     ResourceType,
 )
-from cloudtwin.providers.schema.check import Mistake
+from cloudtwin.providers.schema.check import CheckFailure
 
 FILE_SYSTEM = "aws:fsx/lustreFileSystem:LustreFileSystem"
 ASSOCIATION = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
@@ -48,41 +48,41 @@ def _deployment(inputs: Inputs) -> Any:  # noqa: ANN401  None if unknown
 # -- file systems
 
 
-def _capacity(inputs: Inputs) -> Iterable[Mistake]:
+def _capacity(inputs: Inputs) -> Iterable[CheckFailure]:
     size, kind = inputs.get("storageCapacity"), _deployment(inputs)
     if not isinstance(size, int) or not is_known(kind) or inputs.get("storageType") == "HDD":
         return
     step = 3600 if kind == "SCRATCH_1" else STEP_GIB
     if size != SMALLEST_GIB and (size <= 0 or size % step):
-        yield mistake_at("storageCapacity", f"{size} GiB: {kind} has 1200, or a multiple of {step}")
+        yield failure_at("storageCapacity", f"{size} GiB: {kind} has 1200, or a multiple of {step}")
 
 
-def _throughput(inputs: Inputs) -> Iterable[Mistake]:
+def _throughput(inputs: Inputs) -> Iterable[CheckFailure]:
     kind, value = _deployment(inputs), inputs.get("perUnitStorageThroughput")
     throughputs = THROUGHPUTS.get(str(kind))
     if throughputs is None and value is not None:
-        yield mistake_at("perUnitStorageThroughput", f"{kind} has no throughput: leave it out")
+        yield failure_at("perUnitStorageThroughput", f"{kind} has no throughput: leave it out")
     throughput_list = ", ".join(map(str, throughputs or ()))
     if throughputs and value is None and inputs.get("storageType", "SSD") == "SSD":
-        yield mistake_at("perUnitStorageThroughput", f"{kind} needs one of {throughput_list}")
+        yield failure_at("perUnitStorageThroughput", f"{kind} needs one of {throughput_list}")
     if throughputs and isinstance(value, int) and value not in throughputs:
-        yield mistake_at("perUnitStorageThroughput", f"{value} is not one of {throughput_list}")
+        yield failure_at("perUnitStorageThroughput", f"{value} is not one of {throughput_list}")
 
 
-def _persistent_only(inputs: Inputs) -> Iterable[Mistake]:
+def _persistent_only(inputs: Inputs) -> Iterable[CheckFailure]:
     if not str(_deployment(inputs)).startswith("SCRATCH"):
         return
     for name in ("kmsKeyId", "automaticBackupRetentionDays", "metadataConfiguration",
                  "copyTagsToBackups", "dailyAutomaticBackupStartTime"):  # fmt: skip
         if inputs.get(name) not in (None, 0, False):
-            yield mistake_at(name, "only a PERSISTENT file system has it")
+            yield failure_at(name, "only a PERSISTENT file system has it")
 
 
-def _efa(inputs: Inputs) -> Iterable[Mistake]:
+def _efa(inputs: Inputs) -> Iterable[CheckFailure]:
     if inputs.get("efaEnabled") and (
         _deployment(inputs) != "PERSISTENT_2" or not inputs.get("metadataConfiguration")
     ):
-        yield mistake_at("efaEnabled", "EFA needs PERSISTENT_2 and a metadataConfiguration")
+        yield failure_at("efaEnabled", "EFA needs PERSISTENT_2 and a metadataConfiguration")
 
 
 def _lustre_open(request: ResourceRequest) -> Iterable[str]:
@@ -218,11 +218,11 @@ def _not_scratch_1(request: ResourceRequest) -> Iterable[str]:
         yield "SCRATCH_1 has no data repository associations"
 
 
-def _events(inputs: Inputs) -> Iterable[Mistake]:
+def _events(inputs: Inputs) -> Iterable[CheckFailure]:
     for name in ("autoImportPolicy", "autoExportPolicy"):
         events = section(inputs, "s3", name).get("events")
         if isinstance(events, list) and len(set(map(str, events))) < max(1, len(events)):
-            yield mistake_at(f"s3.{name}.events", "one to three events are required, each once")
+            yield failure_at(f"s3.{name}.events", "one to three events are required, each once")
 
 
 def _exported_object(association: Resource, _account: Inventory) -> Iterable[Resource]:

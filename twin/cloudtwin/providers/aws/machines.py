@@ -12,10 +12,10 @@ from cloudtwin.providers.aws.common import ec2, id_from, id_with_prefix
 from cloudtwin.providers.aws.identity import to_key
 from cloudtwin.providers.aws.network import in_groups, in_subnets
 from cloudtwin.providers.conditions import (
+    failure_at,
     in_range,
     is_known,
     matches,
-    mistake_at,
     objects_at,
     section,
     value_rule,
@@ -28,7 +28,7 @@ from cloudtwin.providers.model import (
     ResourceRequest,
     ResourceType,
 )
-from cloudtwin.providers.schema.check import Mistake
+from cloudtwin.providers.schema.check import CheckFailure
 
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 PLACEMENT = "aws:ec2/placementGroup:PlacementGroup"
@@ -62,39 +62,39 @@ def efa_interfaces(inputs: Inputs) -> int:
     return sum(interface.get("interfaceType") in EFA for _, interface in interfaces)
 
 
-def _groups_once(inputs: Inputs) -> Iterable[Mistake]:
+def _groups_once(inputs: Inputs) -> Iterable[CheckFailure]:
     if objects_at("networkInterfaces", inputs) and inputs.get("vpcSecurityGroupIds"):
         reason = "with networkInterfaces, set the security groups of each interface instead"
-        yield mistake_at("vpcSecurityGroupIds", reason)
+        yield failure_at("vpcSecurityGroupIds", reason)
 
 
-def _key_of_encrypted(inputs: Inputs) -> Iterable[Mistake]:
+def _key_of_encrypted(inputs: Inputs) -> Iterable[CheckFailure]:
     for path, device in objects_at("blockDeviceMappings", inputs):
         disk = section(device, "ebs")
         if disk.get("kmsKeyId") is not None and disk.get("encrypted") != "true":
-            yield mistake_at(f"{path}.ebs.kmsKeyId", "requires encrypted to be true")
+            yield failure_at(f"{path}.ebs.kmsKeyId", "requires encrypted to be true")
 
 
-def _efa_positions(inputs: Inputs) -> Iterable[Mistake]:
+def _efa_positions(inputs: Inputs) -> Iterable[CheckFailure]:
     for path, interface in objects_at("networkInterfaces", inputs):
         card, device = interface.get("networkCardIndex") or 0, interface.get("deviceIndex") or 0
         if not (isinstance(card, int) and isinstance(device, int)):
             continue
         if card == 0 and device == 0 and interface.get("interfaceType") == "efa-only":
             reason = "card 0 device 0 carries IP: efa or interface, not efa-only"
-            yield mistake_at(f"{path}.interfaceType", reason)
+            yield failure_at(f"{path}.interfaceType", reason)
         if card > 0 and device == 0:
-            yield mistake_at(
+            yield failure_at(
                 f"{path}.deviceIndex", f"only card 0 has device 0; card {card} has device 1"
             )
 
 
-def _efa_count(inputs: Inputs) -> Iterable[Mistake]:
+def _efa_count(inputs: Inputs) -> Iterable[CheckFailure]:
     name, count = inputs.get("instanceType"), efa_interfaces(inputs)
     kind = INSTANCE_TYPES.get(str(name)) if is_known(name) else None
     if kind and count > kind.efa_interfaces:
         reason = f"{count} EFA interfaces: {name} has at most {kind.efa_interfaces}"
-        yield mistake_at("networkInterfaces", reason)
+        yield failure_at("networkInterfaces", reason)
 
 
 def _placement(request: ResourceRequest) -> Iterable[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cloudtwin.providers.aws.common import ACCOUNT, DEPENDENCY, arn, ec2, id_with_prefix
-from cloudtwin.providers.conditions import cidr, lies_in, matches, mistake_at, overlap, value_rule
+from cloudtwin.providers.conditions import cidr, failure_at, lies_in, matches, overlap, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
     DeletionGuard,
@@ -20,7 +20,7 @@ from cloudtwin.providers.model import (
     ResourceRequest,
     ResourceType,
 )
-from cloudtwin.providers.schema.check import Mistake
+from cloudtwin.providers.schema.check import CheckFailure
 
 VPC, SUBNET = "aws:ec2/vpc:Vpc", "aws:ec2/subnet:Subnet"
 GATEWAY, NAT = "aws:ec2/internetGateway:InternetGateway", "aws:ec2/natGateway:NatGateway"
@@ -77,54 +77,54 @@ def to_gateways(prefix: str = "") -> tuple[Reference, Reference]:
 
 
 def _exactly_one(names: tuple[str, ...], subject: str) -> Any:  # noqa: ANN401  an input check
-    def violations(inputs: Inputs) -> Iterator[Mistake]:
+    def violations(inputs: Inputs) -> Iterator[CheckFailure]:
         set_names = [name for name in names if inputs.get(name) is not None]
         if len(set_names) != 1:
             name_list = ", ".join(names)
-            yield mistake_at(
+            yield failure_at(
                 names[0], f"exactly one {subject} is required, not {len(set_names)}: {name_list}"
             )
 
     return violations
 
 
-def _endpoint_service(inputs: Inputs) -> Iterable[Mistake]:
+def _endpoint_service(inputs: Inputs) -> Iterable[CheckFailure]:
     name, region = inputs.get("serviceName"), inputs.get("region")
     if isinstance(name, str) and isinstance(region, str):
         prefix = f"com.amazonaws.{region}."
         if name.startswith("com.amazonaws.") and not name.startswith(prefix):
-            yield mistake_at(
+            yield failure_at(
                 "serviceName", f"{name!r} is not in {region}: it would begin with {prefix}"
             )
 
 
-def _nat_mode(inputs: Inputs) -> Iterable[Mistake]:
+def _nat_mode(inputs: Inputs) -> Iterable[CheckFailure]:
     is_zonal = inputs.get("availabilityMode", "zonal") == "zonal"
     is_public = inputs.get("connectivityType", "public") == "public"
     if is_zonal and inputs.get("subnetId") is None:
-        yield mistake_at(
+        yield failure_at(
             "subnetId", "a zonal NAT gateway is in one subnet: it is required and missing"
         )
     if is_zonal and is_public and inputs.get("allocationId") is None:
-        yield mistake_at("allocationId", "a public NAT gateway needs an elastic address")
+        yield failure_at("allocationId", "a public NAT gateway needs an elastic address")
 
 
-def _border_group(inputs: Inputs) -> Iterable[Mistake]:
+def _border_group(inputs: Inputs) -> Iterable[CheckFailure]:
     group = "ipv6CidrBlockNetworkBorderGroup"
     if inputs.get(group) is not None and inputs.get("assignGeneratedIpv6CidrBlock") is None:
-        yield mistake_at(group, "it requires assignGeneratedIpv6CidrBlock, which is missing")
+        yield failure_at(group, "it requires assignGeneratedIpv6CidrBlock, which is missing")
 
 
-def _ports(inputs: Inputs) -> Iterable[Mistake]:
+def _ports(inputs: Inputs) -> Iterable[CheckFailure]:
     protocol = inputs.get("ipProtocol", inputs.get("protocol"))
     low, high = inputs.get("fromPort"), inputs.get("toPort")
     if protocol in ("-1", "all"):
         if any(isinstance(port, int) and port not in (0, -1) for port in (low, high)):
-            yield mistake_at("fromPort", "the protocol -1 means every port: leave the ports out")
+            yield failure_at("fromPort", "the protocol -1 means every port: leave the ports out")
     elif protocol in ("tcp", "udp") and (low is None or high is None):
-        yield mistake_at("fromPort", f"the protocol {protocol} needs fromPort and toPort")
+        yield failure_at("fromPort", f"the protocol {protocol} needs fromPort and toPort")
     elif isinstance(low, int) and isinstance(high, int) and not 0 <= low <= high <= LAST_PORT:
-        yield mistake_at("fromPort", f"{low}-{high} is not a valid range of ports")
+        yield failure_at("fromPort", f"{low}-{high} is not a valid range of ports")
 
 
 # -- preconditions

@@ -9,8 +9,8 @@ import yaml
 from cloudtwin.providers.aws.common import ACCOUNT, arn, id_from
 from cloudtwin.providers.aws.identity import to_key
 from cloudtwin.providers.conditions import (
+    failure_at,
     matches,
-    mistake_at,
     objects_at,
     one_of_values,
     value_rule,
@@ -23,7 +23,7 @@ from cloudtwin.providers.model import (
     ResourceRequest,
     ResourceType,
 )
-from cloudtwin.providers.schema.check import Mistake
+from cloudtwin.providers.schema.check import CheckFailure
 
 LOGS = "aws:cloudwatch/logGroup:LogGroup"
 BUDGET = "aws:budgets/budget:Budget"
@@ -37,13 +37,13 @@ MAX_SUBSCRIBERS = 11  # Budgets API, NotificationWithSubscribers
 SUBSCRIBERS = ("subscriberEmailAddresses", "subscriberSnsTopicArns")
 
 
-def _subscribers(inputs: Inputs) -> Iterable[Mistake]:
+def _subscribers(inputs: Inputs) -> Iterable[CheckFailure]:
     for path, notification in objects_at("notifications", inputs):
         count = sum(len(notification.get(name) or ()) for name in SUBSCRIBERS)
         if not count:
-            yield mistake_at(path, "a notification needs at least one subscriber")
+            yield failure_at(path, "a notification needs at least one subscriber")
         if count > MAX_SUBSCRIBERS:
-            yield mistake_at(path, f"{count} subscribers, {MAX_SUBSCRIBERS} are allowed")
+            yield failure_at(path, f"{count} subscribers, {MAX_SUBSCRIBERS} are allowed")
 
 
 def _workspace(request: ResourceRequest) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _workspace(request: ResourceRequest) -> dict[str, Any]:
     }
 
 
-def _rule_groups(inputs: Inputs) -> Iterable[Mistake]:
+def _rule_groups(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for a file of rules that Prometheus would not read."""
     text = inputs.get("data")
     if not isinstance(text, str):
@@ -64,22 +64,22 @@ def _rule_groups(inputs: Inputs) -> Iterable[Mistake]:
         groups = yaml.safe_load(text)["groups"]
         incomplete_groups = [group for group in groups if not (group["name"] and group["rules"])]
     except (yaml.YAMLError, KeyError, TypeError):
-        yield mistake_at(
+        yield failure_at(
             "data", "is not a file of rules: YAML with groups, each with a name and rules"
         )
         return
     if incomplete_groups:
-        yield mistake_at("data", "a group of rules needs a name and at least one rule")
+        yield failure_at("data", "a group of rules needs a name and at least one rule")
 
 
-def _limit(inputs: Inputs) -> Iterable[Mistake]:
+def _limit(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for a limit of a budget without its amount or unit."""
     names = ("limitAmount", "limitUnit")
     if inputs.get("plannedLimits") or inputs.get("autoAdjustData"):
         return
     for name in names:
         if not inputs.get(name):
-            yield mistake_at(name, f"a budget needs {' and '.join(names)}: it is missing")
+            yield failure_at(name, f"a budget needs {' and '.join(names)}: it is missing")
 
 
 TYPES = (

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cloudtwin.providers.conditions import mistake_at
+from cloudtwin.providers.conditions import failure_at
 from cloudtwin.providers.inventory import Inventory, Resource, values_at
 from cloudtwin.providers.model import InputRule, Inputs, RequestCheck, ResourceRequest
-from cloudtwin.providers.schema.check import Mistake, nearest
+from cloudtwin.providers.schema.check import CheckFailure, nearest
 
 ROLE = "aws:iam/role:Role"
 ATTACHMENT = "aws:iam/rolePolicyAttachment:RolePolicyAttachment"
@@ -63,13 +63,13 @@ KINDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
 def document_rule(name: str, path: str, kind: str) -> InputRule:
     """Return the rule for a policy document of a kind at a top-level path: text, or an object."""
 
-    def violations(inputs: Inputs) -> Iterator[Mistake]:
+    def violations(inputs: Inputs) -> Iterator[CheckFailure]:
         value = inputs.get(path)
         if value is None:
             return
         text = value if isinstance(value, str) else json.dumps(_copy(value))
         for reason in document_errors(text, kind):
-            yield mistake_at(path, f"{MALFORMED}: {reason}")
+            yield failure_at(path, f"{MALFORMED}: {reason}")
 
     return InputRule(name, GRAMMAR, violations)
 

@@ -15,9 +15,9 @@ from cloudtwin.providers.aws.common import ACCOUNT, OBJECT, arn, id_from
 from cloudtwin.providers.aws.identity import to_key
 from cloudtwin.providers.aws.policies import document_rule
 from cloudtwin.providers.conditions import (
+    failure_at,
     in_range,
     matches,
-    mistake_at,
     objects_at,
     section,
     value_rule,
@@ -32,7 +32,7 @@ from cloudtwin.providers.model import (
     ResourceRequest,
     ResourceType,
 )
-from cloudtwin.providers.schema.check import Mistake
+from cloudtwin.providers.schema.check import CheckFailure
 
 BUCKET, REPOSITORY = "aws:s3/bucket:Bucket", "aws:ecr/repository:Repository"
 LIFECYCLE = "S3 User Guide, lifecycle configuration elements"
@@ -52,31 +52,31 @@ def bucket_name(name: object) -> str | None:
     )(text)
 
 
-def _lifecycle(inputs: Inputs) -> Iterable[Mistake]:
+def _lifecycle(inputs: Inputs) -> Iterable[CheckFailure]:
     rules = objects_at("rules", inputs)
     if isinstance(inputs.get("rules"), list) and not rules:
-        yield mistake_at("rules", "a lifecycle configuration needs at least one rule")
+        yield failure_at("rules", "a lifecycle configuration needs at least one rule")
     ids = [rule.get("id") for _, rule in rules]
     for path, rule in rules:
         if ids.count(rule.get("id")) > 1:
-            yield mistake_at(f"{path}.id", f"two rules have the id {rule.get('id')!r}")
+            yield failure_at(f"{path}.id", f"two rules have the id {rule.get('id')!r}")
 
 
-def _key_of_kms(inputs: Inputs) -> Iterable[Mistake]:
+def _key_of_kms(inputs: Inputs) -> Iterable[CheckFailure]:
     for path, rule in objects_at("rules", inputs):
         settings = section(rule, "applyServerSideEncryptionByDefault")
         if settings.get("kmsMasterKeyId") is not None and settings.get("sseAlgorithm") == "AES256":
             reason = "a key needs the sseAlgorithm aws:kms or aws:kms:dsse"
-            yield mistake_at(f"{path}.applyServerSideEncryptionByDefault.kmsMasterKeyId", reason)
+            yield failure_at(f"{path}.applyServerSideEncryptionByDefault.kmsMasterKeyId", reason)
 
 
-def _key_of_repository(inputs: Inputs) -> Iterable[Mistake]:
+def _key_of_repository(inputs: Inputs) -> Iterable[CheckFailure]:
     for path, settings in objects_at("encryptionConfigurations", inputs):
         if settings.get("kmsKey") is not None and settings.get("encryptionType") in (
             None,
             "AES256",
         ):
-            yield mistake_at(f"{path}.kmsKey", "a key needs the encryptionType KMS or KMS_DSSE")
+            yield failure_at(f"{path}.kmsKey", "a key needs the encryptionType KMS or KMS_DSSE")
 
 
 def _not_empty(bucket: Resource, account: Inventory) -> Iterable[str]:

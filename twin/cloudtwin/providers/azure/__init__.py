@@ -11,7 +11,7 @@ from cloudtwin.providers.inventory import Resource
 from cloudtwin.providers.model import Cloud
 
 FAMILIES = (network.TYPES, identity.TYPES, aks.TYPES, aks_pools.TYPES, storage.TYPES, monitor.TYPES)
-TYPES = {kind.token: kind for kind in chain.from_iterable(FAMILIES)}
+TYPES = {resource_type.token: resource_type for resource_type in chain.from_iterable(FAMILIES)}
 
 
 def _fault_message(kind: FaultKind, resource: Resource) -> str:

@@ -11,15 +11,15 @@ from typing import Any
 from cloudfacts.azure import VM_SIZES, retired
 
 from cloudtwin.providers.conditions import (
+    failure_at,
     is_known,
     matches,
-    mistake_at,
     one_of_values,
     section,
     value_rule,
 )
 from cloudtwin.providers.model import InputRule, Inputs
-from cloudtwin.providers.schema.check import Mistake
+from cloudtwin.providers.schema.check import CheckFailure
 
 TAINT = re.compile(r"([^=:]+)=([^=:]*):(NoSchedule|PreferNoSchedule|NoExecute)")
 SPOT_KEY = "kubernetes.azure.com/scalesetpriority"
@@ -37,12 +37,12 @@ def gpus(size: str) -> int:
 def inline_rule(rule: InputRule) -> InputRule:
     """Return the rule of a separate pool for the pools inline in a cluster."""
 
-    def violations(inputs: Inputs) -> Iterable[Mistake]:
+    def violations(inputs: Inputs) -> Iterable[CheckFailure]:
         pools = inputs.get("agentPoolProfiles")
         for position, pool in enumerate(pools if isinstance(pools, list) else []):
-            for mistake in rule.violations(_InlinePool(pool)) if isinstance(pool, Mapping) else ():
-                path = ("name",) if mistake.path == ("agentPoolName",) else mistake.path
-                yield Mistake(("agentPoolProfiles", position, *path), mistake.reason)
+            for failure in rule.violations(_InlinePool(pool)) if isinstance(pool, Mapping) else ():
+                path = ("name",) if failure.path == ("agentPoolName",) else failure.path
+                yield CheckFailure(("agentPoolProfiles", position, *path), failure.reason)
 
     return InputRule(f"inline: {rule.name}", rule.source, violations)
 
@@ -63,37 +63,37 @@ class _InlinePool(Mapping[str, Any]):
         return len(self._pool)
 
 
-def _counts(inputs: Inputs) -> Iterable[Mistake]:
+def _counts(inputs: Inputs) -> Iterable[CheckFailure]:
     count, low, high = (inputs.get(key) for key in ("count", "minCount", "maxCount"))
     scales = inputs.get("enableAutoScaling")
     if not scales and (low is not None or high is not None):
-        yield mistake_at("minCount", "minCount and maxCount need enableAutoScaling")
+        yield failure_at("minCount", "minCount and maxCount need enableAutoScaling")
     if scales and (low is None or high is None):
-        yield mistake_at("minCount", "enableAutoScaling needs minCount and maxCount")
+        yield failure_at("minCount", "enableAutoScaling needs minCount and maxCount")
     numbers = [number for number in (low, count, high) if isinstance(number, int)]
     if numbers != sorted(numbers):
-        yield mistake_at("count", f"minCount <= count <= maxCount must hold: {numbers}")
+        yield failure_at("count", f"minCount <= count <= maxCount must hold: {numbers}")
     if any(not 0 <= number <= MAX_NODES for number in numbers):
-        yield mistake_at("count", f"a pool has 0 to {MAX_NODES} nodes")
+        yield failure_at("count", f"a pool has 0 to {MAX_NODES} nodes")
     if inputs.get("mode") == "System" and any(number == 0 for number in numbers):
-        yield mistake_at("count", "a System pool has at least one node")
+        yield failure_at("count", "a System pool has at least one node")
 
 
-def _spot(inputs: Inputs) -> Iterable[Mistake]:
+def _spot(inputs: Inputs) -> Iterable[CheckFailure]:
     if inputs.get("scaleSetPriority") != "Spot":
         for name in ("scaleSetEvictionPolicy", "spotMaxPrice"):
             if is_known(inputs.get(name)):
-                yield mistake_at(name, "only a pool with scaleSetPriority Spot has it")
+                yield failure_at(name, "only a pool with scaleSetPriority Spot has it")
         return
     if inputs.get("mode") == "System":
-        yield mistake_at("mode", "a System pool cannot be Spot")
+        yield failure_at("mode", "a System pool cannot be Spot")
     if inputs.get("type", "VirtualMachineScaleSets") != "VirtualMachineScaleSets":
-        yield mistake_at("type", "a Spot pool must be of type VirtualMachineScaleSets")
+        yield failure_at("type", "a Spot pool must be of type VirtualMachineScaleSets")
     settings = section(inputs, "upgradeSettings")
     for name in ("maxSurge", "maxUnavailable"):
         if is_known(settings.get(name)):
             reason = "a Spot pool does not support it: leave upgradeSettings out"
-            yield mistake_at(f"upgradeSettings.{name}", reason)
+            yield failure_at(f"upgradeSettings.{name}", reason)
 
 
 def _price(price: object) -> str | None:
@@ -111,12 +111,12 @@ def _size(size: object) -> str | None:
     return f"{size!r}: {'Azure has retired it' if retired(size) else 'the twin has no such size'}"
 
 
-def _gpu(inputs: Inputs) -> Iterable[Mistake]:
+def _gpu(inputs: Inputs) -> Iterable[CheckFailure]:
     size = str(inputs.get("vmSize"))
     if size in VM_SIZES and not gpus(size) and inputs.get("gpuProfile"):
-        yield mistake_at("gpuProfile", f"{size} has no GPU")
+        yield failure_at("gpuProfile", f"{size} has no GPU")
     if is_known(inputs.get("gpuInstanceProfile")) and not any(mark in size for mark in MIG_SIZES):
-        yield mistake_at("gpuInstanceProfile", f"the GPUs of {size} cannot be divided")
+        yield failure_at("gpuInstanceProfile", f"the GPUs of {size} cannot be divided")
 
 
 NODES_OR_SHARE = matches(

@@ -160,9 +160,9 @@ def inline_pools(cluster: Resource, _account: Inventory) -> Sequence["Pool"]:
     return [_pool(pool, str(pool["name"]), cluster) for pool in pools]
 
 
-def separate_pool(pool: Resource, account: Inventory) -> Sequence["Pool"]:
+def separate_pool(pool: Resource, subscription: Inventory) -> Sequence["Pool"]:
     """Return the machines of an agent pool."""
-    cluster = account.find((CLUSTER,), parent_of(pool.id))
+    cluster = subscription.find((CLUSTER,), parent_of(pool.id))
     return [_pool(pool.inputs, str(pool.inputs["agentPoolName"]), cluster)] if cluster else []
 
 

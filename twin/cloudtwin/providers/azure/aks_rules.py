@@ -25,10 +25,10 @@ from cloudtwin.providers.azure.identity import (
     granted_roles,
 )
 from cloudtwin.providers.azure.network import ROUTE_TABLE, SUBNET
-from cloudtwin.providers.conditions import block_error, block_of, matches, mistake_at, section
+from cloudtwin.providers.conditions import block_error, block_of, failure_at, matches, section
 from cloudtwin.providers.inventory import Inventory, Resource, values_at
 from cloudtwin.providers.model import Inputs, ResourceRequest
-from cloudtwin.providers.schema.check import Mistake
+from cloudtwin.providers.schema.check import CheckFailure
 
 POOL = "azure-native:containerservice:AgentPool"
 SNAPSHOT = "azure-native:containerservice:Snapshot"
@@ -64,32 +64,32 @@ def version_error(version: object) -> str | None:
 # -- input rules
 
 
-def system_pool(inputs: Inputs) -> Iterable[Mistake]:
+def system_pool(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for a cluster without a System pool, or with two pools of the same name."""
     pools = inputs.get("agentPoolProfiles")
     if not isinstance(pools, list):
-        yield mistake_at("agentPoolProfiles", "a cluster needs a System pool: it is missing")
+        yield failure_at("agentPoolProfiles", "a cluster needs a System pool: it is missing")
         return
     if not any(pool.get("mode") == "System" for pool in pools):
-        yield mistake_at("agentPoolProfiles", "at least one pool must have mode System")
+        yield failure_at("agentPoolProfiles", "at least one pool must have mode System")
     names = [pool.get("name") for pool in pools]
     if len(set(map(str, names))) < len(names):
-        yield mistake_at("agentPoolProfiles", "two pools have the same name")
+        yield failure_at("agentPoolProfiles", "two pools have the same name")
 
 
-def network(inputs: Inputs) -> Iterable[Mistake]:
+def network(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for inconsistent addresses of a cluster's network."""
     profile, path = section(inputs, "networkProfile"), "networkProfile"
     for name in ("podCidr", "serviceCidr"):
         if isinstance(profile.get(name), str) and (reason := block_error(profile[name])):
-            yield mistake_at(f"{path}.{name}", reason)
+            yield failure_at(f"{path}.{name}", reason)
     pods, services = block_of(profile.get("podCidr")), block_of(profile.get("serviceCidr"))
     if pods and services and pods.version == services.version and pods.overlaps(services):
-        yield mistake_at(f"{path}.serviceCidr", f"{services} overlaps with the pods' block")
+        yield failure_at(f"{path}.serviceCidr", f"{services} overlaps with the pods' block")
     dns = profile.get("dnsServiceIP")
     if isinstance(dns, str) and services and not _is_in_block(dns, services):
         reason = f"{dns} is not an address in {services}, or is its first address"
-        yield mistake_at(f"{path}.dnsServiceIP", reason)
+        yield failure_at(f"{path}.dnsServiceIP", reason)
 
 
 def _is_in_block(address: str, block: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
@@ -100,29 +100,29 @@ def _is_in_block(address: str, block: ipaddress.IPv4Network | ipaddress.IPv6Netw
     return ip in block and ip != block[1]
 
 
-def data_plane(inputs: Inputs) -> Iterable[Mistake]:
+def data_plane(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for an inconsistent network policy, data plane and plug-in."""
     profile, path = section(inputs, "networkProfile"), "networkProfile"
     if profile.get("networkPolicy") == "cilium" and profile.get("networkDataplane") != "cilium":
-        yield mistake_at(
+        yield failure_at(
             f"{path}.networkDataplane", "the policy cilium needs the data plane cilium"
         )
     if profile.get("networkDataplane") == "cilium" and profile.get("networkPlugin") != "azure":
-        yield mistake_at(f"{path}.networkPlugin", "the data plane cilium needs the plug-in azure")
+        yield failure_at(f"{path}.networkPlugin", "the data plane cilium needs the plug-in azure")
 
 
-def api_access(inputs: Inputs) -> Iterable[Mistake]:
+def api_access(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for authorized ranges that are invalid, or of a private cluster."""
     access = section(inputs, "apiServerAccessProfile")
     path, ranges = "apiServerAccessProfile.authorizedIPRanges", access.get("authorizedIPRanges")
     if access.get("enablePrivateCluster") and ranges:
-        yield mistake_at(path, "a private cluster has no authorized ranges")
+        yield failure_at(path, "a private cluster has no authorized ranges")
     for position, address_range in enumerate(ranges if isinstance(ranges, list) else []):
         if isinstance(address_range, str) and (reason := block_error(address_range)):
-            yield mistake_at(f"{path}[{position}]", reason)
+            yield failure_at(f"{path}[{position}]", reason)
 
 
-def dns_zone(inputs: Inputs) -> Iterable[Mistake]:
+def dns_zone(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for a private DNS zone that AKS does not accept."""
     access, path = (
         section(inputs, "apiServerAccessProfile"),
@@ -132,20 +132,20 @@ def dns_zone(inputs: Inputs) -> Iterable[Mistake]:
     if not isinstance(zone, str):
         return
     if not access.get("enablePrivateCluster"):
-        yield mistake_at(path, "only a private cluster has a private DNS zone")
+        yield failure_at(path, "only a private cluster has a private DNS zone")
     if zone == "none" and access.get("enablePrivateClusterPublicFQDN") is False:
-        yield mistake_at(path, "without a private zone, the cluster needs its public FQDN")
+        yield failure_at(path, "without a private zone, the cluster needs its public FQDN")
     if zone in {"system", "none"}:
         return
     parent = f"privatelink.{location_of(inputs.get('location'))}.azmk8s.io"
     name = zone.rpartition("/")[2]
     if not re.fullmatch(rf"([A-Za-z0-9-]{{1,32}}\.)?{re.escape(parent)}", name):
-        yield mistake_at(path, f"{name!r} is neither {parent} nor SUBZONE.{parent}")
+        yield failure_at(path, f"{name!r} is neither {parent} nor SUBZONE.{parent}")
     if section(inputs, "identity").get("type") != "UserAssigned":
-        yield mistake_at(path, "a custom private DNS zone needs a UserAssigned control plane")
+        yield failure_at(path, "a custom private DNS zone needs a UserAssigned control plane")
 
 
-def proxy(inputs: Inputs) -> Iterable[Mistake]:
+def proxy(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for a proxy that AKS does not support."""
     profile, path = section(inputs, "httpProxyConfig"), "httpProxyConfig"
     for name, schemes in (("httpProxy", ("http",)), ("httpsProxy", ("http", "https"))):
@@ -154,19 +154,19 @@ def proxy(inputs: Inputs) -> Iterable[Mistake]:
             continue
         parts = urlsplit(url)
         if parts.scheme not in schemes or not parts.hostname:
-            yield mistake_at(
+            yield failure_at(
                 f"{path}.{name}", f"is not a URL with the scheme {' or '.join(schemes)}"
             )
         if parts.username is not None:
-            yield mistake_at(f"{path}.{name}", "user and password authentication is not supported")
+            yield failure_at(f"{path}.{name}", "user and password authentication is not supported")
     for position, name in enumerate(profile.get("noProxy") or ()):
         if isinstance(name, str) and "*" in name:
-            yield mistake_at(
+            yield failure_at(
                 f"{path}.noProxy[{position}]", f"{name!r}: wildcards are not supported"
             )
-    authority = profile.get("trustedCa")
-    if isinstance(authority, str) and not _is_encoded_pem(authority):
-        yield mistake_at(f"{path}.trustedCa", "is not a PEM certificate in base64")
+    ca = profile.get("trustedCa")
+    if isinstance(ca, str) and not _is_encoded_pem(ca):
+        yield failure_at(f"{path}.trustedCa", "is not a PEM certificate in base64")
 
 
 def _is_encoded_pem(text: str) -> bool:
@@ -177,38 +177,38 @@ def _is_encoded_pem(text: str) -> bool:
     return content.startswith(b"-----BEGIN CERTIFICATE-----")
 
 
-def identities(inputs: Inputs) -> Iterable[Mistake]:
+def identities(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for inconsistent identities of a cluster."""
     workload = section(inputs, "securityProfile", "workloadIdentity").get("enabled")
     if workload and not section(inputs, "oidcIssuerProfile").get("enabled"):
-        yield mistake_at("oidcIssuerProfile.enabled", "workload identity needs the OIDC issuer")
+        yield failure_at("oidcIssuerProfile.enabled", "workload identity needs the OIDC issuer")
     if inputs.get("disableLocalAccounts") and not section(inputs, "aadProfile").get("managed"):
         reason = "without local accounts only Entra accounts remain: set aadProfile"
-        yield mistake_at("disableLocalAccounts", reason)
+        yield failure_at("disableLocalAccounts", reason)
     kind = section(inputs, "identity").get("type")
     if section(inputs, "identityProfile").get("kubeletidentity") and kind != "UserAssigned":
-        yield mistake_at("identity.type", "a kubelet identity needs a UserAssigned control plane")
+        yield failure_at("identity.type", "a kubelet identity needs a UserAssigned control plane")
     if inputs.get("identity") is None and inputs.get("servicePrincipalProfile") is None:
-        yield mistake_at("identity", "a cluster needs an identity: SystemAssigned or UserAssigned")
+        yield failure_at("identity", "a cluster needs an identity: SystemAssigned or UserAssigned")
 
 
-def tier(inputs: Inputs) -> Iterable[Mistake]:
+def tier(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for features that the tier of a cluster does not have."""
     level = section(inputs, "sku").get("tier", "Free")
     if inputs.get("supportPlan") == "AKSLongTermSupport" and level != "Premium":
-        yield mistake_at("supportPlan", f"AKSLongTermSupport needs the tier Premium, not {level}")
+        yield failure_at("supportPlan", f"AKSLongTermSupport needs the tier Premium, not {level}")
     if section(inputs, "metricsProfile", "costAnalysis").get("enabled") and level == "Free":
-        yield mistake_at(
+        yield failure_at(
             "metricsProfile.costAnalysis", "cost analysis needs the tier Standard or Premium"
         )
 
 
-def autoscaler(inputs: Inputs) -> Iterable[Mistake]:
+def autoscaler(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for durations that the autoscaler cannot parse."""
     for name, value in section(inputs, "autoScalerProfile").items():
         is_duration = any(mark in name for mark in ("Time", "Delay", "Interval"))
         if is_duration and (reason := DURATION(value)):
-            yield mistake_at(f"autoScalerProfile.{name}", reason)
+            yield failure_at(f"autoScalerProfile.{name}", reason)
 
 
 # -- preconditions and deletion guards
@@ -478,12 +478,12 @@ def _series(size: str) -> str:
     return size.removeprefix("Standard_")[:1]
 
 
-def last_system_pool(pool: Resource, account: Inventory) -> Iterable[str]:
+def last_system_pool(pool: Resource, subscription: Inventory) -> Iterable[str]:
     """Yield an error for the last System pool (pulumi-azure-native #1575)."""
-    cluster = account.find((CLUSTER,), parent_of(pool.id))
+    cluster = subscription.find((CLUSTER,), parent_of(pool.id))
     if pool.inputs.get("mode") != "System" or cluster is None:
         return
-    separate_pools = filter(is_child_of(cluster.id), account.all(POOL))
+    separate_pools = filter(is_child_of(cluster.id), subscription.all(POOL))
     other_pools = [other.inputs for other in separate_pools if other.id != pool.id]
     inline_pools = cluster.inputs.get("agentPoolProfiles") or ()
     if not any(other.get("mode") == "System" for other in (*inline_pools, *other_pools)):

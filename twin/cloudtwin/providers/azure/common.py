@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudfacts import azure
 
-from cloudtwin.providers.conditions import matches, mistake_at, value_rule
+from cloudtwin.providers.conditions import failure_at, matches, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
     Function,
@@ -22,7 +22,7 @@ from cloudtwin.providers.model import (
 )
 from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.values import Object
-from cloudtwin.providers.schema.check import Mistake, nearest
+from cloudtwin.providers.schema.check import CheckFailure, nearest
 from cloudtwin.providers.schema.limits import limits_of
 from cloudtwin.providers.schema.model import ResourceSchema
 
@@ -66,13 +66,13 @@ def arm_id(path: str, inputs: Inputs) -> str:
     return full_path.format(**{name: inputs.get(name, "") for name in _inputs(full_path)})
 
 
-def parent_of(identity: str) -> str:
+def parent_of(resource_id: str) -> str:
     """Return the id of a resource's parent; empty if it always exists."""
-    parts = identity.strip("/").split("/")
+    parts = resource_id.strip("/").split("/")
     # providers/Microsoft.X/kind/name, not a nested kind/name
     is_top_level = parts[-4:-3] == ["providers"]
     parts = parts[:-4] if is_top_level else parts[:-2]
-    if parts[-2:] == ["blobServices", "default"]:  # each account has exactly this service
+    if parts[-2:] == ["blobServices", "default"]:  # each storage account has exactly this service
         parts = parts[:-2]
     return "/" + "/".join(parts) if len(parts) > 2 else ""
 
@@ -159,24 +159,24 @@ def with_defaults(inputs: Object, schema: ResourceSchema, config: ProviderConfig
 
 def common_rules(
     schema: ResourceSchema, inputs: Inputs, _config: ProviderConfig
-) -> Iterable[Mistake]:
+) -> Iterable[CheckFailure]:
     """Yield an error for an invalid location and invalid tags."""
     location = inputs.get("location")
     if isinstance(location, str) and location_of(location) not in LOCATIONS:
         closest = nearest(location_of(location), LOCATIONS)
-        yield mistake_at(
+        yield failure_at(
             "location", f"{location!r} is not an Azure location that the twin has{closest}"
         )
     tags = inputs.get("tags")
     if not isinstance(tags, Mapping):
         return
     if len(tags) > MAX_TAGS:
-        yield mistake_at(
+        yield failure_at(
             "tags", f"{len(tags)} tags, {MAX_TAGS} are allowed (Resource Manager, tags)"
         )
     for key in tags:
         if any(mark in key for mark in "<>%&\\?/") and "location" in schema.inputs:
-            yield mistake_at("tags", f"{key!r} has one of <>%&\\?/ (Resource Manager, tags)")
+            yield failure_at("tags", f"{key!r} has one of <>%&\\?/ (Resource Manager, tags)")
 
 
 def common_outputs(request: ResourceRequest) -> dict[str, Any]:
@@ -185,14 +185,14 @@ def common_outputs(request: ResourceRequest) -> dict[str, Any]:
     type_parts = (
         parts[len(parts) - 1 - parts[::-1].index("providers") :] if "providers" in parts else []
     )
-    kind = (
+    resource_type = (
         "/".join([type_parts[1], *type_parts[2::2]])
         if type_parts
         else "Microsoft.Resources/resourceGroups"
     )
     return {
         "name": parts[-1],
-        "type": kind,
+        "type": resource_type,
         "azureApiVersion": "2025-09-01",
         "provisioningState": "Succeeded",
         "eTag": request.digits("etag", 12),
@@ -200,29 +200,29 @@ def common_outputs(request: ResourceRequest) -> dict[str, Any]:
     }
 
 
-def deleted_with(root: Resource, account: Inventory) -> Iterable[Resource]:
+def deleted_with(root: Resource, subscription: Inventory) -> Iterable[Resource]:
     """Return a resource and everything below it: Resource Manager deletes whole trees."""
     start = f"{root.id}/".lower()
     return [
         root,
-        *(resource for resource in account.all() if resource.id.lower().startswith(start)),
+        *(resource for resource in subscription.all() if resource.id.lower().startswith(start)),
     ]
 
 
-def lookup(kind: ResourceType) -> Function:
+def lookup(resource_type: ResourceType) -> Function:
     """Return the function that looks a resource up by its name."""
 
-    def look_up(arguments: Inputs, config: ProviderConfig, account: Inventory) -> Object:
-        request = ResourceRequest(inputs=arguments, config=config, account=account, entropy="")
-        identity = kind.identify(request)
-        resource = account.find((kind.token,), identity)
+    def look_up(arguments: Inputs, config: ProviderConfig, subscription: Inventory) -> Object:
+        request = ResourceRequest(inputs=arguments, config=config, account=subscription, entropy="")
+        resource_id = resource_type.identify(request)
+        resource = subscription.find((resource_type.token,), resource_id)
         if resource is None:
-            raise ProviderError(f"ResourceNotFound: the account has no {identity}")
+            raise ProviderError(f"ResourceNotFound: the subscription has no {resource_id}")
         return {**resource.outputs, "id": resource.id}
 
     return look_up
 
 
-def is_child_of(identity: str) -> Callable[[Resource], bool]:
+def is_child_of(parent_id: str) -> Callable[[Resource], bool]:
     """Return a predicate: the parent of a resource has this id."""
-    return lambda resource: parent_of(resource.id).lower() == identity.lower()
+    return lambda resource: parent_of(resource.id).lower() == parent_id.lower()

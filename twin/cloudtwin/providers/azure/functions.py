@@ -29,12 +29,12 @@ def client_config(_arguments: Inputs, _config: ProviderConfig, _account: Invento
     }
 
 
-def user_credentials(arguments: Inputs, _config: ProviderConfig, account: Inventory) -> Object:
+def user_credentials(arguments: Inputs, _config: ProviderConfig, subscription: Inventory) -> Object:
     """Return the kubeconfig of a cluster; it has no credential, only the command that fetches a credential."""
-    identity = arm_id(CLUSTER_PATH, arguments)
-    resource = account.find((CLUSTER,), identity)
+    resource_id = arm_id(CLUSTER_PATH, arguments)
+    resource = subscription.find((CLUSTER,), resource_id)
     if resource is None:
-        raise CloudError("ResourceNotFound", f"the account has no {identity}")
+        raise CloudError("ResourceNotFound", f"the subscription has no {resource_id}")
     name = str(arguments["resourceName"])
     user = f"clusterUser_{arguments['resourceGroupName']}_{name}"
     text = base64.b64encode(json.dumps(_kubeconfig(resource, name, user)).encode()).decode()
@@ -64,9 +64,11 @@ def _kubeconfig(cluster: Resource, name: str, user: str) -> dict[str, Any]:
     }
 
 
-def admin_credentials(arguments: Inputs, _config: ProviderConfig, account: Inventory) -> Object:
+def admin_credentials(
+    arguments: Inputs, _config: ProviderConfig, subscription: Inventory
+) -> Object:
     """Refuse: the twin issues no administrator credentials."""
-    resource = account.find((CLUSTER,), arm_id(CLUSTER_PATH, arguments))
+    resource = subscription.find((CLUSTER,), arm_id(CLUSTER_PATH, arguments))
     if resource and resource.inputs.get("disableLocalAccounts"):
         reason = "Getting static credential is not allowed because this cluster is set to disable local accounts."
         raise CloudError(BAD_REQUEST, reason)
@@ -82,9 +84,9 @@ def account_keys(arguments: Inputs, _config: ProviderConfig, _account: Inventory
 def functions(types: Mapping[str, ResourceType]) -> dict[str, Function]:
     """Return all functions: a lookup for each type, and a few more."""
     result: dict[str, Function] = {}
-    for token, kind in types.items():
+    for token, resource_type in types.items():
         start, _, name = token.rpartition(":")
-        result[f"{start}:get{name}"] = lookup(kind)
+        result[f"{start}:get{name}"] = lookup(resource_type)
     credentials = "azure-native:containerservice:listManagedCluster"
     return {
         **result,

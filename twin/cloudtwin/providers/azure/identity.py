@@ -63,10 +63,10 @@ ROLES = frozenset({
 })  # fmt: skip
 
 
-def granted_roles(account: Inventory, principal: str, scope: str) -> Iterator[str]:
+def granted_roles(subscription: Inventory, principal: str, scope: str) -> Iterator[str]:
     """Yield the roles of a principal on a scope or on a scope above it."""
     scope_prefix = f"{scope}/".lower()
-    for assignment in account.where(ASSIGNMENT, principalId=principal):
+    for assignment in subscription.where(ASSIGNMENT, principalId=principal):
         assigned_scope = f"{str(assignment.inputs['scope']).rstrip('/')}/".lower()
         if scope_prefix.startswith(assigned_scope):
             yield str(assignment.inputs["roleDefinitionId"]).rpartition("/")[2].lower()

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Mapping
 from cloudtwin.providers.azure.aks import WORKSPACE
 from cloudtwin.providers.azure.common import CREATION_TIME, PLAIN_NAME, ROOT, arm_type
 from cloudtwin.providers.conditions import (
+    failure_at,
     in_range,
     matches,
-    mistake_at,
     objects_at,
     section,
     value_rule,
 )
 from cloudtwin.providers.model import InputRule, Inputs, Precondition, Reference, ResourceRequest
-from cloudtwin.providers.schema.check import Mistake
+from cloudtwin.providers.schema.check import CheckFailure
 
 METRICS = "azure-native:monitor:AzureMonitorWorkspace"
 ENDPOINT = "azure-native:monitor:DataCollectionEndpoint"
@@ -38,13 +38,13 @@ CONTACTS = ("contactEmails", "contactGroups", "contactRoles")
 TARGETS = ("dataCollectionRuleId", "dataCollectionEndpointId")
 
 
-def _retention(inputs: Inputs) -> Iterable[Mistake]:
+def _retention(inputs: Inputs) -> Iterable[CheckFailure]:
     days, sku = inputs.get("retentionInDays"), section(inputs, "sku").get("name")
     if isinstance(days, int) and sku == "PerGB2018" and not 30 <= days <= 730:
-        yield mistake_at("retentionInDays", f"{days} days: PerGB2018 has 30 to 730")
+        yield failure_at("retentionInDays", f"{days} days: PerGB2018 has 30 to 730")
 
 
-def _flows(inputs: Inputs) -> Iterable[Mistake]:
+def _flows(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for flows to destinations that are not declared."""
     targets = {
         str(member.get("name"))
@@ -55,20 +55,20 @@ def _flows(inputs: Inputs) -> Iterable[Mistake]:
     for path, flow in objects_at("dataFlows", inputs):
         for name in flow.get("destinations") or ():
             if isinstance(name, str) and name not in targets:
-                yield mistake_at(
+                yield failure_at(
                     f"{path}.destinations", f"{name!r} is not a destination of this rule"
                 )
 
 
-def _needs_endpoint(inputs: Inputs) -> Iterable[Mistake]:
+def _needs_endpoint(inputs: Inputs) -> Iterable[CheckFailure]:
     forwarder = section(inputs, "dataSources").get("prometheusForwarder")
     if forwarder and inputs.get("dataCollectionEndpointId") is None:
-        yield mistake_at("dataCollectionEndpointId", "metrics need an endpoint: it is missing")
+        yield failure_at("dataCollectionEndpointId", "metrics need an endpoint: it is missing")
 
 
-def _one_target(inputs: Inputs) -> Iterable[Mistake]:
+def _one_target(inputs: Inputs) -> Iterable[CheckFailure]:
     if sum(inputs.get(key) is not None for key in TARGETS) != 1:
-        yield mistake_at(
+        yield failure_at(
             TARGETS[0], "an association needs either a rule or an endpoint, exactly one"
         )
 
@@ -83,14 +83,14 @@ def _positive(amount: object) -> str | None:
     return f"{amount} is not a valid amount: more than 0" if is_invalid else None
 
 
-def _notifications(inputs: Inputs) -> Iterable[Mistake]:
+def _notifications(inputs: Inputs) -> Iterable[CheckFailure]:
     notifications = section(inputs, "notifications")
     if len(notifications) > MAX_NOTIFICATIONS:
         reason = f"{len(notifications)} notifications, {MAX_NOTIFICATIONS} are allowed"
-        yield mistake_at("notifications", reason)
+        yield failure_at("notifications", reason)
     for name, notification in notifications.items():
         if not any(notification.get(key) for key in CONTACTS):
-            yield mistake_at(f"notifications.{name}", f"it needs one of {', '.join(CONTACTS)}")
+            yield failure_at(f"notifications.{name}", f"it needs one of {', '.join(CONTACTS)}")
 
 
 def _scope_exists(request: ResourceRequest) -> Iterable[str]:

@@ -18,9 +18,9 @@ from cloudtwin.providers.azure.common import (
 from cloudtwin.providers.conditions import (
     block_error,
     block_of,
+    failure_at,
     is_known,
     lies_in,
-    mistake_at,
     one_of_values,
     overlap,
     section,
@@ -35,7 +35,7 @@ from cloudtwin.providers.model import (
     ResourceRequest,
     ResourceType,
 )
-from cloudtwin.providers.schema.check import Mistake
+from cloudtwin.providers.schema.check import CheckFailure
 
 NETWORK, SUBNET = "azure-native:network:VirtualNetwork", "azure-native:network:Subnet"
 GATEWAY, ADDRESS = "azure-native:network:NatGateway", "azure-native:network:PublicIPAddress"
@@ -79,15 +79,15 @@ def _in_network(request: ResourceRequest) -> Iterable[str]:
             yield f"{block} overlaps with the subnet {other.name}"
 
 
-def _standard(inputs: Inputs) -> Iterable[Mistake]:
+def _standard(inputs: Inputs) -> Iterable[CheckFailure]:
     name = section(inputs, "sku").get("name")
     if name == "Standard" and inputs.get("publicIPAllocationMethod") == "Dynamic":
-        yield mistake_at("publicIPAllocationMethod", "a Standard address must be Static")
+        yield failure_at("publicIPAllocationMethod", "a Standard address must be Static")
 
 
-def _gateway_sku(inputs: Inputs) -> Iterable[Mistake]:
+def _gateway_sku(inputs: Inputs) -> Iterable[CheckFailure]:
     if section(inputs, "sku").get("name") is None:
-        yield mistake_at("sku.name", "a NAT gateway needs a SKU: Standard")
+        yield failure_at("sku.name", "a NAT gateway needs a SKU: Standard")
 
 
 def _gateway_address(request: ResourceRequest) -> Iterable[str]:
@@ -97,14 +97,14 @@ def _gateway_address(request: ResourceRequest) -> Iterable[str]:
             yield f"a NAT gateway takes Standard addresses only, and {resource.name} is not Standard"
 
 
-def _next_hops(inputs: Inputs) -> Iterable[Mistake]:
+def _next_hops(inputs: Inputs) -> Iterable[CheckFailure]:
     for position, route in enumerate(inputs.get("routes") or ()):
         path, kind = f"routes[{position}].nextHopIpAddress", route.get("nextHopType")
         address = route.get("nextHopIpAddress")
         if kind == "VirtualAppliance" and not address:
-            yield mistake_at(path, "a route to a VirtualAppliance needs its address")
+            yield failure_at(path, "a route to a VirtualAppliance needs its address")
         if kind != "VirtualAppliance" and is_known(address):
-            yield mistake_at(path, f"only a route to a VirtualAppliance has an address, not {kind}")
+            yield failure_at(path, f"only a route to a VirtualAppliance has an address, not {kind}")
 
 
 def to_resource(path: str, token: str, in_use_code: str) -> Reference:

@@ -12,14 +12,14 @@ from cloudtwin.providers.azure.network import SUBNET
 from cloudtwin.providers.conditions import (
     block_error,
     block_of,
+    failure_at,
     is_private,
     matches,
-    mistake_at,
     section,
     value_rule,
 )
 from cloudtwin.providers.model import InputRule, Inputs, Precondition, Reference, ResourceRequest
-from cloudtwin.providers.schema.check import Mistake, nearest
+from cloudtwin.providers.schema.check import CheckFailure, nearest
 
 ACCOUNT = "azure-native:storage:StorageAccount"
 CONTAINER = "azure-native:storage:BlobContainer"
@@ -39,27 +39,27 @@ def _sku(inputs: Inputs) -> str:
     return str(section(inputs, "sku").get("name") or "")
 
 
-def _kind(inputs: Inputs) -> Iterable[Mistake]:
+def _kind(inputs: Inputs) -> Iterable[CheckFailure]:
     kind, sku = inputs.get("kind"), _sku(inputs)
     if kind in ("BlockBlobStorage", "FileStorage") and sku and not sku.startswith("Premium"):
-        yield mistake_at("sku.name", f"{kind} is premium: it cannot have the SKU {sku}")
+        yield failure_at("sku.name", f"{kind} is premium: it cannot have the SKU {sku}")
     if kind == "StorageV2" and sku.startswith("Premium"):
-        yield mistake_at("kind", f"{sku} for block blobs needs the kind BlockBlobStorage")
+        yield failure_at("kind", f"{sku} for block blobs needs the kind BlockBlobStorage")
     if kind == "BlockBlobStorage" and inputs.get("accessTier") is not None:
-        yield mistake_at("accessTier", "a premium account has no access tier")
+        yield failure_at("accessTier", "a premium account has no access tier")
 
 
-def _nfs(inputs: Inputs) -> Iterable[Mistake]:
+def _nfs(inputs: Inputs) -> Iterable[CheckFailure]:
     if not inputs.get("enableNfsV3"):
         return
     if not inputs.get("isHnsEnabled"):
-        yield mistake_at("isHnsEnabled", "NFS 3.0 needs the hierarchical namespace")
+        yield failure_at("isHnsEnabled", "NFS 3.0 needs the hierarchical namespace")
     if section(inputs, "networkRuleSet").get("defaultAction") != "Deny":
-        yield mistake_at(
+        yield failure_at(
             "networkRuleSet.defaultAction", "NFS 3.0 needs an account that denies by default"
         )
     if _sku(inputs).endswith(("_GZRS", "_RAGZRS", "_RAGRS")):
-        yield mistake_at("sku.name", f"NFS 3.0 is not supported with {_sku(inputs)}")
+        yield failure_at("sku.name", f"NFS 3.0 is not supported with {_sku(inputs)}")
 
 
 def _address(value: object) -> str | None:
@@ -92,14 +92,14 @@ def _describe_account(request: ResourceRequest) -> dict[str, Any]:
     }
 
 
-def _retention(inputs: Inputs) -> Iterable[Mistake]:
+def _retention(inputs: Inputs) -> Iterable[CheckFailure]:
     for name in ("deleteRetentionPolicy", "containerDeleteRetentionPolicy"):
         policy = section(inputs, name)
         days = policy.get("days")
         if isinstance(days, int) and not 1 <= days <= MAX_RETENTION_DAYS:
-            yield mistake_at(f"{name}.days", f"{days} days: 1 to {MAX_RETENTION_DAYS} are allowed")
+            yield failure_at(f"{name}.days", f"{days} days: 1 to {MAX_RETENTION_DAYS} are allowed")
         if policy.get("enabled") and days is None:
-            yield mistake_at(f"{name}.days", "an enabled policy needs a number of days")
+            yield failure_at(f"{name}.days", "an enabled policy needs a number of days")
 
 
 def _versions(request: ResourceRequest) -> Iterable[str]:
@@ -109,26 +109,26 @@ def _versions(request: ResourceRequest) -> Iterable[str]:
         yield "versioning is not supported with the hierarchical namespace"
 
 
-def _registry_sku(inputs: Inputs) -> Iterable[Mistake]:
+def _registry_sku(inputs: Inputs) -> Iterable[CheckFailure]:
     sku = section(inputs, "sku").get("name")
     for name in PREMIUM_ONLY if sku != "Premium" else ():
         if inputs.get(name) not in (None, "Disabled", False):
-            yield mistake_at(name, f"only the tier Premium has it, not {sku}")
+            yield failure_at(name, f"only the tier Premium has it, not {sku}")
 
 
-def _task_step(inputs: Inputs) -> Iterable[Mistake]:
+def _task_step(inputs: Inputs) -> Iterable[CheckFailure]:
     """Yield an error for a step that is none of the three kinds: the SDK's type is a union."""
     step = inputs.get("step")
     if step is None or inputs.get("isSystemTask"):
         return
     kind = str(step.get("type")) if isinstance(step, Mapping) else ""
     if kind not in TASK_STEPS:
-        yield mistake_at("step.type", f"{kind!r} is not one of {', '.join(TASK_STEPS)}")
+        yield failure_at("step.type", f"{kind!r} is not one of {', '.join(TASK_STEPS)}")
     elif not isinstance(step.get(TASK_STEPS[kind]), str):
-        yield mistake_at(f"step.{TASK_STEPS[kind]}", f"a step of type {kind} needs it, as text")
+        yield failure_at(f"step.{TASK_STEPS[kind]}", f"a step of type {kind} needs it, as text")
     for name in step if isinstance(step, Mapping) else ():
         if name not in STEP_INPUTS:
-            yield mistake_at(
+            yield failure_at(
                 f"step.{name}", f"there is no such property{nearest(name, STEP_INPUTS)}"
             )
 

@@ -23,14 +23,14 @@ from cloudtwin.providers.conditions import section
 from cloudtwin.providers.inventory import Inventory, Resource
 
 
-def volumes(account: Inventory) -> dict[str, dict[str, Any]]:
+def volumes(subscription: Inventory) -> dict[str, dict[str, Any]]:
     """Return an entry for every container, by the handle that the driver's examples use."""
     result: dict[str, dict[str, Any]] = {}
-    for container in account.all(CONTAINER):
+    for container in subscription.all(CONTAINER):
         inputs = container.inputs
         name, storage = str(inputs["containerName"]), str(inputs["accountName"])
-        accounts = account.where(ACCOUNT, accountName=storage)
-        access, reason = _access(account, next(iter(accounts), None), container)
+        accounts = subscription.where(ACCOUNT, accountName=storage)
+        access, reason = _access(subscription, next(iter(accounts), None), container)
         result[f"{inputs['resourceGroupName']}#{storage}#{name}"] = {
             "folder": f"{storage}/{name}",
             "attributes": {"storageaccount": storage, "containerName": name},
@@ -41,18 +41,18 @@ def volumes(account: Inventory) -> dict[str, dict[str, Any]]:
 
 
 def _access(
-    account: Inventory, storage: Resource | None, container: Resource
+    subscription: Inventory, storage: Resource | None, container: Resource
 ) -> tuple[bool | Mapping[str, list[str]], str]:
     if storage is None:
         return False, "ResourceNotFound: the storage account does not exist"
-    if not _is_reachable(account, storage):
+    if not _is_reachable(subscription, storage):
         return False, "AuthorizationFailure: the account's network rules exclude the nodes' subnet"
     if storage.inputs.get("enableNfsV3"):
         return True, ""
-    return _federated_subjects(account, container), ""
+    return _federated_subjects(subscription, container), ""
 
 
-def _is_reachable(account: Inventory, storage: Resource) -> bool:
+def _is_reachable(subscription: Inventory, storage: Resource) -> bool:
     rules = section(storage.inputs, "networkRuleSet")
     if storage.inputs.get("publicNetworkAccess") == "Disabled":
         return False
@@ -63,25 +63,27 @@ def _is_reachable(account: Inventory, storage: Resource) -> bool:
         for rule in rules.get("virtualNetworkRules") or ()
     }
     node_subnets = {
-        subnet.lower() for pool in account.all(CLUSTER, POOL) for subnet in subnets(pool.inputs)
+        subnet.lower()
+        for pool in subscription.all(CLUSTER, POOL)
+        for subnet in subnets(pool.inputs)
     }
     return bool(node_subnets) and node_subnets <= allowed_subnets
 
 
-def _federated_subjects(account: Inventory, container: Resource) -> dict[str, list[str]]:
+def _federated_subjects(subscription: Inventory, container: Resource) -> dict[str, list[str]]:
     """Return, by client id, the ServiceAccounts that may act as an identity with the role."""
     issuers = {
         str(section(cluster.outputs, "oidcIssuerProfile").get("issuerURL"))
-        for cluster in account.all(CLUSTER)
+        for cluster in subscription.all(CLUSTER)
         if section(cluster.inputs, "securityProfile", "workloadIdentity").get("enabled")
     }
     result: dict[str, list[str]] = {}
-    for identity in account.all(IDENTITY):
-        roles = set(granted_roles(account, str(identity.outputs["principalId"]), container.id))
+    for identity in subscription.all(IDENTITY):
+        roles = set(granted_roles(subscription, str(identity.outputs["principalId"]), container.id))
         if roles & {BLOB_CONTRIBUTOR, BLOB_OWNER}:
             result[str(identity.outputs["clientId"])] = [
                 str(credential.inputs["subject"])
-                for credential in filter(is_child_of(identity.id), account.all(CREDENTIAL))
+                for credential in filter(is_child_of(identity.id), subscription.all(CREDENTIAL))
                 if credential.inputs["issuer"] in issuers
                 and AUDIENCE in credential.inputs["audiences"]
             ]

@@ -176,7 +176,7 @@ class KubernetesOperations:
     def update(
         self, urn: str, inputs: Object, old: Object, timeout: float, ignored: Sequence[str]
     ) -> Object:
-        """Update an object and wait until it is ready. Return its outputs. Raises as `create`."""
+        """Update an object and wait until it is ready. Return its outputs. Raises the same errors as `create`."""
         self.cluster.probe()
         reference = _reference(inputs)
         self._claim(reference, urn)
@@ -262,10 +262,10 @@ class KubernetesOperations:
             raise NotReadyError(outputs, [reason, *warnings], inputs)
         return ResourceState(reference.id, outputs, inputs)
 
-    def _reference_of(self, token: str, identity: str, live_object: Object) -> ObjectReference:
+    def _reference_of(self, token: str, resource_id: str, live_object: Object) -> ObjectReference:
         api_version, kind = _kind_of(live_object) if live_object else objects.kind_of_type(token)
         try:
-            namespace, name = objects.parse_id(identity)
+            namespace, name = objects.parse_id(resource_id)
         except ValueError as error:
             raise ProviderError(str(error)) from None
         if namespace is None and self.cluster.kind(api_version, kind).namespaced:
@@ -327,7 +327,7 @@ def _reference(inputs: Mapping[str, Plain]) -> ObjectReference:
 
 
 def _origin(inputs: Mapping[str, Plain], old: Mapping[str, Plain]) -> Origin:
-    """Return the management data of an object: from its outputs, or a new manager name.
+    """Return the field manager and initial API version of an object: from its outputs, or new ones.
 
     Each object has its own manager name, as with the official provider, so that two programs that apply
     the same object are two managers.

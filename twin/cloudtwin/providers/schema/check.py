@@ -17,20 +17,20 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True)
-class Mistake:
+class CheckFailure:
     """One invalid input.
 
     Attributes:
         path: path of the input.
-        reason: description of the mistake and, where known, its fix.
+        reason: description of the failure and, where known, its fix.
     """
 
     path: Path
     reason: str
 
 
-def check(schema: ResourceSchema, inputs: Mapping[str, Plain]) -> list[Mistake]:
-    """Return all mistakes in a resource's inputs; unknown values are accepted."""
+def check(schema: ResourceSchema, inputs: Mapping[str, Plain]) -> list[CheckFailure]:
+    """Return all failures in a resource's inputs; unknown values are accepted."""
     return list(_Checker(schema.objects).fields(schema.inputs, inputs, ()))
 
 
@@ -40,19 +40,19 @@ class _Checker:
 
     def fields(
         self, schema_fields: Fields, values: Mapping[str, Plain], path: Path
-    ) -> Iterator[Mistake]:
+    ) -> Iterator[CheckFailure]:
         for name, value in values.items():
             if name not in schema_fields:
-                yield Mistake(
+                yield CheckFailure(
                     (*path, name), f"there is no such property{nearest(name, schema_fields)}"
                 )
             elif value is not None:
                 yield from self.value(schema_fields[name].shape, value, (*path, name))
         for name, field in schema_fields.items():
             if field.required and values.get(name) is None:
-                yield Mistake((*path, name), "it is required and missing")
+                yield CheckFailure((*path, name), "it is required and missing")
 
-    def value(self, shape: Shape, value: Plain, path: Path) -> Iterator[Mistake]:
+    def value(self, shape: Shape, value: Plain, path: Path) -> Iterator[CheckFailure]:
         if isinstance(value, Secret):
             yield from self.value(shape, value.value, path)
         elif isinstance(value, Unknown) or shape in ("any", "asset"):
@@ -62,18 +62,20 @@ class _Checker:
         else:
             yield from self._composite(shape, value, path)
 
-    def _composite(self, shape: Mapping[str, Plain], value: Plain, path: Path) -> Iterator[Mistake]:
+    def _composite(
+        self, shape: Mapping[str, Plain], value: Plain, path: Path
+    ) -> Iterator[CheckFailure]:
         ((kind, inner),) = shape.items()
         if kind == "enum":
             yield from one_of(inner, value, path)
         elif kind == "list":
             if not isinstance(value, list):
-                yield Mistake(path, f"a list is expected, not {_kind(value)}")
+                yield CheckFailure(path, f"a list is expected, not {_kind(value)}")
                 return
             for index, item in enumerate(value):
                 yield from self.value(inner, item, (*path, index))
         elif not isinstance(value, Mapping):
-            yield Mistake(path, f"an object is expected, not {_kind(value)}")
+            yield CheckFailure(path, f"an object is expected, not {_kind(value)}")
         elif kind == "map":
             for key, item in value.items():
                 if item is not None:
@@ -82,22 +84,22 @@ class _Checker:
             yield from self.fields(self._objects[inner], value, path)
 
 
-def _primitive(shape: str, value: Plain, path: Path) -> Iterator[Mistake]:
+def _primitive(shape: str, value: Plain, path: Path) -> Iterator[CheckFailure]:
     fits = isinstance(value, TYPES[shape]) and (
         shape == "boolean" or not isinstance(value, bool)  # to Python a bool is an int
     )
     if not fits:
         article = "an" if shape == "integer" else "a"
-        yield Mistake(path, f"{article} {shape} is expected, not {_kind(value)}")
+        yield CheckFailure(path, f"{article} {shape} is expected, not {_kind(value)}")
 
 
-def one_of(choices: list[Plain], value: Plain, path: Path) -> Iterator[Mistake]:
-    """Yield a mistake for a value that is not one of the choices, with the nearest choice."""
+def one_of(choices: list[Plain], value: Plain, path: Path) -> Iterator[CheckFailure]:
+    """Yield a failure for a value that is not one of the choices, with the nearest choice."""
     if value not in choices:
         choice_list = ", ".join(map(str, choices[:MAX_CHOICES]))
         ellipsis = ", ..." if len(choices) > MAX_CHOICES else ""
         closest = nearest(str(value), [str(choice) for choice in choices])
-        yield Mistake(path, f"{value!r} is not one of {choice_list}{ellipsis}{closest}")
+        yield CheckFailure(path, f"{value!r} is not one of {choice_list}{ellipsis}{closest}")
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

@@ -15,8 +15,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 
 @pytest.fixture(scope="module")
-def authority() -> KeyPair:
-    return pki.new_authority("test-ca")
+def ca() -> KeyPair:
+    return pki.new_ca("test-ca")
 
 
 def certificate(pair: KeyPair) -> x509.Certificate:
@@ -28,10 +28,10 @@ def purposes(pair: KeyPair) -> set[x509.ObjectIdentifier]:
 
 
 def test_the_certificate_of_a_node_has_the_subject_that_the_node_authorizer_requires(
-    authority: KeyPair,
+    ca: KeyPair,
 ) -> None:
     pair = pki.issue(
-        authority,
+        ca,
         "system:node:gpu-0",
         "system:nodes",
         names=["gpu-0"],
@@ -49,16 +49,16 @@ def test_the_certificate_of_a_node_has_the_subject_that_the_node_authorizer_requ
     assert alternative_names.get_values_for_type(x509.IPAddress) == [IPv4Address("10.0.0.1")]
 
 
-def test_a_certificate_without_addresses_is_for_clients_only(authority: KeyPair) -> None:
-    assert purposes(pki.issue(authority, "client")) == {ExtendedKeyUsageOID.CLIENT_AUTH}
+def test_a_certificate_without_addresses_is_for_clients_only(ca: KeyPair) -> None:
+    assert purposes(pki.issue(ca, "client")) == {ExtendedKeyUsageOID.CLIENT_AUTH}
 
 
 def test_an_issued_certificate_is_signed_by_the_authority_and_cannot_sign(
-    authority: KeyPair,
+    ca: KeyPair,
 ) -> None:
     client_certificate, authority_certificate = (
-        certificate(pki.issue(authority, "client")),
-        certificate(authority),
+        certificate(pki.issue(ca, "client")),
+        certificate(ca),
     )
 
     client_certificate.verify_directly_issued_by(authority_certificate)
@@ -66,12 +66,10 @@ def test_an_issued_certificate_is_signed_by_the_authority_and_cannot_sign(
     assert not client_certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
 
 
-def test_a_kubeconfig_contains_the_server_and_the_credentials(authority: KeyPair) -> None:
-    pair = pki.issue(authority, "client")
+def test_a_kubeconfig_contains_the_server_and_the_credentials(ca: KeyPair) -> None:
+    pair = pki.issue(ca, "client")
 
-    document = yaml.safe_load(
-        pki.kubeconfig("https://127.0.0.1:1", authority.certificate, pair, "here")
-    )
+    document = yaml.safe_load(pki.kubeconfig("https://127.0.0.1:1", ca.certificate, pair, "here"))
 
     user = document["users"][0]["user"]
     assert base64.b64decode(user["client-key-data"]) == pair.key

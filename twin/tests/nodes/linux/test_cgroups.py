@@ -87,7 +87,7 @@ def test_a_program_is_in_its_cgroup_before_it_starts(version_1: Path) -> None:
         (version_1 / controller / "cloudtwin-a").mkdir()
 
     result = subprocess.run(
-        [*tree.enclosing("cloudtwin-a"), "sh", "-c", "echo $$"],
+        [*tree.command_prefix("cloudtwin-a"), "sh", "-c", "echo $$"],
         capture_output=True,
         text=True,
         check=True,

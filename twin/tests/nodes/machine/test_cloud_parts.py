@@ -116,7 +116,7 @@ def test_a_single_taint_is_removed_for_the_version_that_was_read() -> None:
 
 
 def test_the_load_of_pods_is_shared_by_the_gpus_and_raises_their_temperature() -> None:
-    exposition = gpu_load.exposition("gpu-0", gpus=2, utilisation=50.0, memory_bytes=2048 << 20)
+    exposition = gpu_load.exposition("gpu-0", gpus=2, utilization=50.0, memory_bytes=2048 << 20)
 
     lines = [line for line in exposition.splitlines() if not line.startswith("#")]
     values = {line.partition("{")[0]: line.rpartition(" ")[2] for line in lines}
@@ -144,15 +144,15 @@ def test_load_is_read_from_the_cgroup_of_all_pods(
     (tmp_path / memory).write_text("4096")
     meter = Meter(tmp_path)
 
-    assert meter.utilisation() == 0.0, (
+    assert meter.utilization() == 0.0, (
         "the first measurement has no earlier measurement to compare with"
     )
     (tmp_path / usage).write_text(content.replace("5", "9", 1))
 
-    assert meter.utilisation() == 100.0, "four seconds of work in almost no time"
+    assert meter.utilization() == 100.0, "four seconds of work in almost no time"
     assert meter.memory_bytes() == 4096
 
 
 def test_a_machine_without_pods_has_no_load(tmp_path: Path) -> None:
-    assert Meter(tmp_path).utilisation() == 0.0
+    assert Meter(tmp_path).utilization() == 0.0
     assert Meter(tmp_path).memory_bytes() == 0

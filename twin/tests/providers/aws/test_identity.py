@@ -52,9 +52,9 @@ def test_a_boundary_of_another_account_is_taken_to_exist(provider: Provider) -> 
 
 @pytest.mark.parametrize("path", ["everstep", "/everstep", "everstep/", f"/{'p' * 511}/"])
 def test_a_path_of_another_form_is_refused(provider: Provider, path: str) -> None:
-    _, mistakes = provider.check_inputs(ROLE, "r", assumeRolePolicy=TRUST, path=path)
+    _, failures = provider.check_inputs(ROLE, "r", assumeRolePolicy=TRUST, path=path)
 
-    assert any(mistake.startswith("('path',)") for mistake in mistakes), mistakes
+    assert any(failure.startswith("('path',)") for failure in failures), failures
 
 
 def test_a_key_of_the_account_must_exist(provider: Provider) -> None:
@@ -72,6 +72,6 @@ def test_a_key_of_another_account_is_taken_to_exist(provider: Provider) -> None:
 
 @pytest.mark.parametrize("key", ["k", "alias/team", arn("kms", "key/far", "us-west-2")])
 def test_a_key_of_another_region_or_form_is_refused(provider: Provider, key: str) -> None:
-    _, mistakes = provider.check_inputs(LOGS, "l", name="l", kmsKeyId=key)
+    _, failures = provider.check_inputs(LOGS, "l", name="l", kmsKeyId=key)
 
-    assert any("is not the ARN of a key in us-east-1" in mistake for mistake in mistakes), mistakes
+    assert any("is not the ARN of a key in us-east-1" in failure for failure in failures), failures

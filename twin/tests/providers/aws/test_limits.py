@@ -97,20 +97,20 @@ VALID: list[tuple[str, Object]] = [
 def test_invalid_inputs_are_refused_with_the_limit(
     provider: Provider, token: str, inputs: Object, reason: str
 ) -> None:
-    _, mistakes = provider.check_inputs(token, "r", **inputs)
-    assert any(reason in mistake for mistake in mistakes), mistakes
+    _, failures = provider.check_inputs(token, "r", **inputs)
+    assert any(reason in failure for failure in failures), failures
 
 
 @pytest.mark.parametrize(("token", "inputs"), VALID)
 def test_valid_inputs_are_accepted(provider: Provider, token: str, inputs: Object) -> None:
-    _, mistakes = provider.check_inputs(token, "r", **inputs)
-    assert mistakes == [], "the twin must not refuse what the service accepts"
+    _, failures = provider.check_inputs(token, "r", **inputs)
+    assert failures == [], "the twin must not refuse what the service accepts"
 
 
 def test_a_limit_does_not_show_a_secret(provider: Provider) -> None:
-    _, mistakes = provider.check_inputs(REPOSITORY, "r", name=Secret("Hunter//2"))
-    assert mistakes
-    assert "Hunter" not in str(mistakes)
+    _, failures = provider.check_inputs(REPOSITORY, "r", name=Secret("Hunter//2"))
+    assert failures
+    assert "Hunter" not in str(failures)
 
 
 ALLOW: Object = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}

@@ -3,7 +3,7 @@
 import pytest
 from cloudtwin.providers import azure
 from cloudtwin.providers.azure.common import limits
-from cloudtwin.providers.evaluation import mistakes
+from cloudtwin.providers.evaluation import failures
 from cloudtwin.providers.protocol.values import Object
 
 CALENDAR = "azure-native:containerservice:MaintenanceConfiguration"
@@ -38,6 +38,6 @@ CASES: list[tuple[str, Object, str]] = [
 @pytest.mark.parametrize(("token", "inputs", "reason"), CASES)
 def test_a_limit_of_the_models_is_checked(token: str, inputs: Object, reason: str) -> None:
     kind = azure.CLOUD.types[token]
-    reasons = [mistake.reason for mistake in mistakes(kind, limits(token), inputs)]
+    reasons = [failure.reason for failure in failures(kind, limits(token), inputs)]
     model_reasons = [text for text in reasons if "azure-mgmt-" in text]
     assert any(reason in text for text in model_reasons) if reason else not model_reasons, reasons

@@ -26,9 +26,9 @@ from twin.tests.providers.samples import SCHEMA, TREES
 def test_names_types_required_fields_and_enumerations_are_checked(
     inputs: Object, reasons: list[str]
 ) -> None:
-    mistakes = [mistake.reason for mistake in check(SCHEMA, inputs)]
-    assert len(mistakes) == len(reasons), mistakes
-    assert all(any(part in reason for reason in mistakes) for part in reasons), mistakes
+    failures = [failure.reason for failure in check(SCHEMA, inputs)]
+    assert len(failures) == len(reasons), failures
+    assert all(any(part in reason for reason in failures) for part in reasons), failures
 
 
 @settings(max_examples=30, deadline=None)
