@@ -14,7 +14,7 @@ from cloudfacts.aws_actions import ACTIONS, DOCTOR, TASKS, UNSCOPED, all_actions
 from everstep.cli.account import aws_account
 from everstep.cli.account.aws_actions import with_table
 from everstep.resources import PACKAGES
-from tests.components.aws.eks_stack import existing_vpc_stack, full_stack, plain_stack
+from tests.components.aws.eks_stack import all_features_stack, existing_vpc_stack, plain_stack
 
 SERVICES = {
     "aps": "amp", "autoscaling": "autoscaling", "ec2": "ec2", "ecr": "ecr", "eks": "eks", "fsx": "fsx",
@@ -38,7 +38,7 @@ def operations(service: str) -> frozenset[str]:
 def test_every_type_that_a_stack_declares_has_actions() -> None:
     declared_types = {
         resource.type
-        for graph in (plain_stack(), full_stack(), existing_vpc_stack())
+        for graph in (plain_stack(), all_features_stack(), existing_vpc_stack())
         for resource in graph.resources_of("aws")
     }
 

@@ -13,8 +13,8 @@ from everstep.cli.account.azure_actions import with_table
 from everstep.resources import PACKAGES
 from tests.components.azure.aks_stack import (
     aks_config,
+    all_features_stack,
     declare_aks,
-    full_stack,
     plain_stack,
     spoke_stack,
 )
@@ -35,7 +35,9 @@ def types_of(graph: Graph) -> set[str]:
 
 
 def test_every_type_that_a_stack_declares_has_actions() -> None:
-    declared_types = types_of(plain_stack()) | types_of(full_stack()) | types_of(spoke_stack())
+    declared_types = (
+        types_of(plain_stack()) | types_of(all_features_stack()) | types_of(spoke_stack())
+    )
 
     assert declared_types == set(KINDS), "the guide would list too few actions, or too many"
 
