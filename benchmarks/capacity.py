@@ -6,7 +6,7 @@
 
 A deterministic simulation: the same options print the same figures on any machine. No machine was bought for it.
 
-1. The generated histories beside the published statistics that they are fitted to.
+1. The generated histories next to the published statistics that they are fitted to.
 2. Machine-hours of a group that follows capacity over three zones, against the best zone at each moment
    and a group that stays in one zone, with the highest ratio that any group in one zone at a time can reach.
 3. A job with a deadline: how many histories meet it, and the cost over the optimum computed in hindsight.
@@ -82,7 +82,7 @@ def histories(model: MarketModel, count: int, seed: int, hours: float) -> list[C
 
 
 def fit_rows(histories: Sequence[CapacityHistory]) -> Iterator[Row]:
-    """Yield the statistics of histories beside the published statistics."""
+    """Yield the statistics of histories next to the published statistics."""
     descriptions = [describe(history) for history in histories]
     for zone, published in enumerate(PUBLISHED.zones):
         means = [statistics.means[zone] for statistics in descriptions]

@@ -55,9 +55,9 @@ def measure(twin: Twin, machines: list[MachineSpec], idle_seconds: float) -> dic
     figures["machines_ready_seconds"] = timed(lambda: twin.up(machines, Silent()))
     figures["up_again_seconds"] = timed(lambda: twin.up(machines, Silent()))
     time.sleep(SETTLE_SECONDS)
-    before = processor_seconds(twin)
+    before = cpu_seconds(twin)
     time.sleep(idle_seconds)
-    usage = processor_seconds(twin)
+    usage = cpu_seconds(twin)
     by_program = {name: usage[name] - before.get(name, 0.0) for name in usage}
     figures["idle_cores"] = round(sum(by_program.values()) / idle_seconds, 3)
     figures["idle_cores_by_program"] = shares(by_program, idle_seconds)
@@ -76,7 +76,7 @@ def timed(action: Callable[[], object]) -> float:
     return round(time.monotonic() - started_at, 2)
 
 
-def processor_seconds(twin: Twin) -> dict[str, float]:
+def cpu_seconds(twin: Twin) -> dict[str, float]:
     """Return the CPU time of the twin's running processes, in seconds, by program."""
     seconds: dict[str, float] = {}
     for pid, name in programs(twin).items():

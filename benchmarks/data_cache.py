@@ -53,7 +53,7 @@ class Result:
 
     Attributes:
         first_batch_seconds: time from opening the data to the first batch.
-        images_per_second: rate of the rest of the epoch.
+        images_per_second: rate in the remaining epoch.
     """
 
     first_batch_seconds: float

@@ -107,7 +107,7 @@ def measure_event(nodes: Nodes, kind: str, name: str) -> tuple[GroupChange, Grou
         nodes.signal_all(name, signal.SIGCONT)
     elif kind != "kill":
         nodes.start(name)
-    # Only a later group counts: a worker that was frozen after a sum had arrived records that step when it is thawed.
+    # Only a later group counts: a worker that was frozen after an all-reduce records that step when it is thawed.
     joined_step = nodes.next_step_where(
         lambda step: step["world_size"] == 3 and step["generation"] > first_step["generation"],
         START_SECONDS,

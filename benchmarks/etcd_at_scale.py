@@ -31,7 +31,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scale import REQUESTS_PATTERN, processor_seconds
+from benchmarks.scale import REQUESTS_PATTERN, cpu_seconds
 from everstep.elastic.membership.generations import Generation, GroupLimits, Member
 from everstep.elastic.membership.key_values import generation_value, member_value
 from everstep.elastic.membership.own_key import RENEWALS, lease_seconds
@@ -252,19 +252,19 @@ async def measure(endpoint: str, etcd_pid: int, options: argparse.Namespace) -> 
     run = Run(endpoint, options.members, lease)
     await run.start()
     with contextlib.closing(run):
-        began_at, used, counts = time.monotonic(), processor_seconds(etcd_pid), requests(endpoint)
+        began_at, used, counts = time.monotonic(), cpu_seconds(etcd_pid), requests(endpoint)
         await run.idle(options.seconds)
         elapsed = time.monotonic() - began_at
         result: dict[str, Any] = {"members": options.members, "lease_seconds": lease}
-        result["idle_etcd_cores"] = round((processor_seconds(etcd_pid) - used) / elapsed, 3)
+        result["idle_etcd_cores"] = round((cpu_seconds(etcd_pid) - used) / elapsed, 3)
         for method, count in requests(endpoint).items():
             if difference := count - counts.get(method, 0):
                 result[f"idle_{method}_per_second"] = round(difference / elapsed, 1)
         walls, costs = [], []
         for _ in range(options.regroups):
-            used = processor_seconds(etcd_pid)
+            used = cpu_seconds(etcd_pid)
             walls.append(await run.regroup())
-            costs.append(processor_seconds(etcd_pid) - used)
+            costs.append(cpu_seconds(etcd_pid) - used)
             await run.idle(2.0)
     result["regroup_seconds"] = [round(wall, 2) for wall in walls]
     result["regroup_etcd_seconds"] = round(statistics.median(costs), 2)

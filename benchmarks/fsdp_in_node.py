@@ -47,7 +47,7 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Worker:
-    """One of the processes of a node, with one shard of the model."""
+    """One of a node's processes, with one shard of the model."""
 
     def __init__(self, port: int, node: int, rank: int) -> None:
         self._store = TCPStore("127.0.0.1", port, is_master=False, use_libuv=False, timeout=TIMEOUT)

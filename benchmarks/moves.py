@@ -8,7 +8,7 @@ Brings up `eks-prod` on the twin with a pool in each of three zones, replays a g
 
 1. whether `trainer.verify` finds each sample exactly once;
 2. each move, its reason, and what it cost the group;
-3. duration and goodput beside the simulator's for the same history, work and times of the policy.
+3. duration and goodput compared with the simulator's for the same history, work and times of the policy.
 
 The three workers share this machine's cores; `tests/e2e/paced.py` makes each take the same time for a sample.
 """
@@ -259,7 +259,7 @@ def compare(
     billed_seconds: float,
     start_seconds: float,
 ) -> tuple[list[Comparison], Outcome]:
-    """Return the figures of the run since `started_at` beside the simulator's, and the simulator's outcome.
+    """Return the figures of the run since `started_at` next to the simulator's, and the simulator's outcome.
 
     The group was complete when the replay began. The simulated group therefore starts earlier, by the time in which a
     machine starts.

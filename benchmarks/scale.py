@@ -176,15 +176,15 @@ class Fleet:
             by_agent |= host
         return Usage(
             time.monotonic(),
-            processor_seconds(self._etcd_pid),
-            sum(processor_seconds(pid) for _, pid in self._hosts),
+            cpu_seconds(self._etcd_pid),
+            sum(cpu_seconds(pid) for _, pid in self._hosts),
             by_agent,
             {method: round(float(count)) for method, count in REQUESTS_PATTERN.findall(metrics)},
             sum(round(float(count)) for count in WATCH_MESSAGES_PATTERN.findall(metrics)),
         )
 
 
-def processor_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """Return the CPU time of a process, in seconds."""
     fields = stat_fields(pid)
     return (int(fields[11]) + int(fields[12])) / TICKS

@@ -71,7 +71,7 @@ class SimulatedNode:
         threading.Thread(target=self._follow, daemon=True).start()
         self.agent.report_ready()
 
-    def processor_seconds(self) -> float:
+    def cpu_seconds(self) -> float:
         """Return the CPU time of the agent's threads so far."""
         return sum(
             time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
@@ -131,9 +131,9 @@ class AgentHost:
         """Return the newest generation of each node."""
         return [node.generation for node in self._nodes.values()]
 
-    def processor_seconds(self) -> dict[str, float]:
+    def cpu_seconds(self) -> dict[str, float]:
         """Return the CPU time of each node's agent so far."""
-        return {name: node.processor_seconds() for name, node in self._nodes.items()}
+        return {name: node.cpu_seconds() for name, node in self._nodes.items()}
 
     def _report_stalls(self) -> None:
         while self._stalled.wait():
@@ -154,7 +154,7 @@ def serve(
         "vanish": host.vanish,
         "stall": host.stall,
         "generations": host.generations,
-        "processor_seconds": host.processor_seconds,
+        "processor_seconds": host.cpu_seconds,
     }
     while True:
         try:

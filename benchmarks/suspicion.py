@@ -177,7 +177,7 @@ def change_between(steps: Sequence[JournalEntry], folder: Path, begin: float, en
 
 
 def lines_between(log: Path, begin: float, end: float) -> Iterator[tuple[float, str, str]]:
-    """Yield time, node and text of the lines of a log from a second before `begin` until `end`."""
+    """Yield time, node and text of a log's lines from a second before `begin` until `end`."""
     for line in log.read_text(errors="replace").splitlines():
         if match := LOG_LINE.match(line):
             at = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp()

@@ -1,4 +1,4 @@
-"""Division of the addresses of a network among its zones.
+"""Division of a network's addresses among its zones.
 
 The blocks of a zone depend on the network and on the letter of the zone, never on the other zones or
 on their order. Consecutive blocks would waste fewer addresses, but a zone inserted before the others

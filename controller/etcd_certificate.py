@@ -20,7 +20,7 @@ VALIDITY_INDEX = 3  # after serial number, algorithm and issuer
 
 
 def tls_endpoint(spec: Mapping[str, Any]) -> tuple[str, int] | None:
-    """Return host and port of the etcd of a job's spec; None if it has no TLS or is not valid."""
+    """Return host and port of etcd in a job's spec; None if it has no TLS or is not valid."""
     try:
         pod = spec["replicaSpecs"]["Worker"]["template"]["spec"]
         arguments = [arg for container in pod["containers"] for arg in container.get("args") or ()]

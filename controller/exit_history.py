@@ -208,7 +208,7 @@ def _record_failed_pod(
 
 
 def cause_of(pod: "Pod") -> Cause:
-    """Return the cause of the exit of a pod that ended without success."""
+    """Return the exit cause of a pod that ended without success."""
     if pod.terminating:
         return Cause.DELETED
     if pod.disrupted or pod.exit_code is None:

@@ -104,7 +104,7 @@ class Reconciler:
         )  # fmt: skip
 
     def _share(self, job: ElasticJob, pods: list[Pod], now: datetime) -> ReadShare | None:
-        """Return the completed share of the training of a job with a deadline."""
+        """Return the completed share of a job's training if it has a deadline."""
         spending = job.spec.spending if job.spec else None
         if spending is None or not spending.has_deadline or has_finished(job.status):
             return None

@@ -64,7 +64,7 @@ def all_processes() -> list[int]:
 
 
 def processes_in_session(session: int) -> set[int]:
-    """Return the IDs of the processes of a session."""
+    """Return the IDs of a session's processes."""
     return {process for process in all_processes() if stat_fields(process)[3:4] == [str(session)]}
 
 

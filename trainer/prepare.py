@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
     add(
         "--processes",
         type=int,
-        default=_processors(),
+        default=_cpus(),
         help="number of processes that convert (%(default)s)",
     )
     options = parser.parse_args(arguments)
@@ -205,7 +205,7 @@ def _put_in_place(temporary: Path, output: Path) -> None:
             raise
 
 
-def _processors() -> int:
+def _cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 

@@ -1,4 +1,4 @@
-"""Metrics of the staging of a data set for Prometheus, served by the process that copies.
+"""Prometheus metrics of data staging, served by the copying process.
 
 Disabled unless EVERSTEP_METRICS_PORT names a port, as for the workers. The endpoint ends with the copy, so that
 Prometheus keeps the last scraped values only.

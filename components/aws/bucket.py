@@ -18,7 +18,7 @@ class BucketArgs:
 
     Attributes:
         existing: name of an existing bucket; None: a new one is created.
-        prefix: prefix of the name of a new bucket, at most 37 characters.
+        prefix: prefix of a new bucket's name, at most 37 characters.
         keep: whether a new bucket and its policies are protected against deletion and retained.
         folders: folder -> its S3 metadata; created empty.
         kms_key_arn: existing key for the objects of a new bucket; None: the key of S3.

@@ -22,7 +22,7 @@ class AwsBudgetArgs:
 
     Attributes:
         config: the `cost.budget` section of a stack: amount and mail address.
-        cluster: name of the cluster, prefix of the name of the budget.
+        cluster: name of the cluster, prefix of the budget's name.
         stack: value of the tag `stack`.
     """
 

@@ -25,7 +25,7 @@ class EksContainerInsightsArgs:
     """Arguments of EksContainerInsights.
 
     Attributes:
-        cluster: name of the cluster, prefix of the name of the role.
+        cluster: name of the cluster, prefix of the role's name.
         cluster_name: the same name as an output of the cluster, so that the add-on depends on it.
         kubernetes_version: minor version of the cluster, such as 1.36.
         versions: add-on -> version; an absent add-on gets AWS's default version.

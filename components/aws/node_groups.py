@@ -37,7 +37,7 @@ CSI_STARTUP_TAINT = "fsx.csi.aws.com/agent-not-ready"  # removed by the driver o
 # With this label the autoscaler expects GPUs on a new node and waits until they are allocatable.
 ACCELERATOR_LABEL = "k8s.amazonaws.com/accelerator"
 DESIRED_SIZE = "scalingConfig.desiredSize"
-# Prefix of the tags of an Auto Scaling group from which the autoscaler reads the resources of new nodes.
+# Prefix of an Auto Scaling group's tags from which the autoscaler reads the resources of new nodes.
 RESOURCE_TAG = "k8s.io/cluster-autoscaler/node-template/resources/"
 
 SYSTEM_AMI, GPU_AMI = "AL2023_x86_64_STANDARD", "AL2023_x86_64_NVIDIA"
@@ -298,7 +298,7 @@ def gpu_pools(config: EksConfig, *, local_storage: bool = False) -> list[NodePoo
 
 
 def _gpu_group(pool: EksPool) -> NodePool:
-    """Return the settings of the group of a GPU pool."""
+    """Return the settings of a GPU pool's node group."""
     settings, spot = pool.settings, pool.settings.capacity == "spot"
     reservation = settings.reservation
     labels = {POOL_LABEL: GPU_POOL, ACCELERATOR_LABEL: "nvidia"}

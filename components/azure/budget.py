@@ -22,7 +22,7 @@ class AzureBudgetArgs:
 
     Attributes:
         config: the `cost.budget` section of a stack: amount and mail address.
-        cluster: name of the cluster, prefix of the name of the budget.
+        cluster: name of the cluster, prefix of the budget's name.
         stack: name of the stack.
         group: name of the resource group of the stack.
         group_id: id of that group.

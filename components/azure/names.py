@@ -33,7 +33,7 @@ def dns_prefix(cluster: str, stack: str) -> str:
 
 
 def budget_name(cluster: str, stack: str) -> str:
-    """Return the name of the budget of a stack, unique in the subscription."""
+    """Return the name of a stack's budget, unique in the subscription."""
     return _fitted(_normalized(f"{cluster}-{stack}"), MAX_BUDGET_LENGTH).strip("-")
 
 

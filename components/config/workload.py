@@ -96,7 +96,7 @@ class DataCacheConfig(Section):
     )
     size: Quantity = Field(
         default="200Gi",
-        description="Size of the volume of a worker, in bytes. Shards that do not fit are read from the "
+        description="Size of a worker's volume, in bytes. Shards that do not fit are read from the "
         "store in every epoch.",
     )
     storage_class: str | None = Field(

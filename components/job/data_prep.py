@@ -164,7 +164,7 @@ class DataPrep(Component):
 
 
 def _ports(config: DataConfig) -> list[core.v1.ContainerPortArgs] | None:
-    """Return the port of the metrics of a copy; None without a source, which keeps Jobs of older stacks unchanged."""
+    """Return the metrics port; None without a source, which keeps Jobs of older stacks unchanged."""
     if not config.source:
         return None
     return [core.v1.ContainerPortArgs(name="metrics", container_port=WORKER_METRICS_PORT)]

@@ -136,7 +136,7 @@ class JobStack(Component):
 
 
 def _priority_class(job: str) -> str:
-    """Return the name of the priority class and of the quota of a job."""
+    """Return the name of a job's priority class and quota."""
     return f"everstep-job-{job}"
 
 

@@ -112,7 +112,7 @@ def platform_output(
 
 
 def _of_zones(prices: Mapping[str, float], cluster: Cluster) -> dict[str, float]:
-    """Return the prices of the zones of the GPU nodes."""
+    """Return the prices of the GPU nodes' zones."""
     return {zone: prices[zone] for zone in cluster.gpu_zones if zone in prices}
 
 
@@ -126,7 +126,7 @@ def read(stack: str, output: Mapping[str, Any] | None, job: str) -> SharedPlatfo
     """Return the platform that a stack exports, checked for a job of another stack.
 
     Args:
-        stack: name of the stack of the platform.
+        stack: name of the platform's stack.
         output: its output `platform`; None if it has none.
         job: name of the job that will run on it.
 

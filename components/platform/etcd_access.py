@@ -137,7 +137,7 @@ def member_volumes() -> list[core.v1.VolumeArgs]:
 
 
 def member_mount(volume: str) -> core.v1.VolumeMountArgs:
-    """Return the mount of one of the volumes of a member."""
+    """Return the mount of one of a member's volumes."""
     return core.v1.VolumeMountArgs(name=volume, mount_path=FOLDER, read_only=True)
 
 

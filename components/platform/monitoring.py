@@ -86,7 +86,7 @@ class Monitoring(Component):
 
 
 def scrape_settings(config: StackConfig) -> Scraping:
-    """Return the settings of the monitors of a stack."""
+    """Return the scrape settings of a stack's monitors."""
     settings = config.platform.monitoring
     return Scraping(
         labels=settings.labels,

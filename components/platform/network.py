@@ -131,7 +131,7 @@ def job_rules(
     with_staging: bool = False,
     store_readers: Mapping[str, str] | None = None,
 ) -> list[AllowRule]:
-    """Return the rules of the namespace of the job.
+    """Return the rules of the job's namespace.
 
     Args:
         with_controller: whether the controller runs there, and not in the system namespace.
@@ -160,7 +160,7 @@ def _credentials_rule() -> AllowRule:
 
 
 def _staging_rule() -> AllowRule:
-    """Return the rule of the metrics of the Job that copies a data set."""
+    """Return the rule for the metrics of the data-preparation Job."""
     return AllowRule(
         name="data-metrics",
         pods=DATA_PREPARATION,

@@ -129,7 +129,7 @@ class Load:
     def __call__(self) -> float:
         """Return the percentage of this machine's CPUs that they used since the previous call."""
         seconds, now = (
-            sum(map(_processor_seconds, processes_in_session(self.session))),
+            sum(map(_cpu_seconds, processes_in_session(self.session))),
             time.monotonic(),
         )
         used = seconds - self._seconds  # negative after the end of a process
@@ -138,7 +138,7 @@ class Load:
         return min(100.0, max(0.0, 100 * share))
 
 
-def _processor_seconds(process: int) -> float:
+def _cpu_seconds(process: int) -> float:
     """Return the CPU time that a process has used; 0 if it has ended."""
     ticks = stat_fields(process)[11:13]  # in user mode, in the kernel
     return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")

@@ -23,7 +23,7 @@ class _Mode:
     """A mode of the group.
 
     Attributes:
-        zone: position of the zone of the spot machines; None without spot machines.
+        zone: position of the spot machines' zone; None without spot machines.
         buys_missing: whether missing machines are bought on demand.
     """
 

@@ -89,7 +89,7 @@ def canonical(text: str) -> str:
 
 
 def domain_of(text: str) -> str:
-    """Return the host of the registry of an image; empty if the text is not a reference."""
+    """Return the host of an image's registry; empty if the text is not a reference."""
     try:
         return parse(text).domain
     except ValueError:

@@ -173,7 +173,7 @@ _OPTIONS = (
         type=int,
         default=224,
         minimum=16,
-        help="Side of the images of an image folder, in pixels.",
+        help="Side length of an image folder's images, in pixels.",
     ),
     TrainerOption(
         name="checkpoint_seconds",

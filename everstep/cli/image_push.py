@@ -149,7 +149,7 @@ def push(
         images: names of images.
         registry: host and path in front of their names.
         builder: the program that builds and pushes.
-        bases: base images by image, in place of the defaults of the Dockerfiles.
+        bases: base images by image, instead of the Dockerfiles' defaults.
         progress: receiver of the steps.
 
     Raises:

@@ -122,7 +122,7 @@ def _prices(plan: Plan) -> str:
 
 
 def _zone_prices(plan: Plan, position: int) -> str:
-    """Return the prices of the machines of a zone by the way they are bought."""
+    """Return the prices of a zone's machines by purchase option."""
     prices = plan.job.prices
     kinds = plan.kinds[position]
     if not kinds:

@@ -31,7 +31,7 @@ class Checksum(NamedTuple):
 
     Attributes:
         value: hexadecimal digest; for a multipart upload, followed by `-` and the number of parts.
-        part_bytes: size of the parts of a multipart upload; 0 for the MD5 of the whole content.
+        part_bytes: part size of a multipart upload; 0 for the MD5 of the whole content.
     """
 
     value: str

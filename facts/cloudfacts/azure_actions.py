@@ -101,7 +101,7 @@ DOCTOR = (
     "Microsoft.Resources/subscriptions/read",
     "Microsoft.Storage/checknameavailability/read",
 )
-"""Actions of `everstep doctor` besides the actions of resources; it also reads groups from Microsoft Graph."""
+"""Actions of `everstep doctor` in addition to the actions on resources; it also reads groups from Microsoft Graph."""
 
 TASKS: Mapping[str, tuple[str, ...]] = {
     "`everstep images push`, on the registry": PUSH,

@@ -98,7 +98,7 @@ class Round:
 
 
 def members(seed: int) -> tuple[str, ...]:
-    """Return the members of the etcd of a seed: one or three, in turn."""
+    """Return the number of etcd members for a seed: one or three, in turn."""
     return THREE_MEMBERS if seed % 2 else ONE_MEMBER
 
 
@@ -145,7 +145,7 @@ def _round(
 
 
 def _targets(rng: random.Random, kind: str, nodes: Sequence[str], etcd: Sequence[str]) -> list[str]:
-    """Return the machines of a fault of the network or of a shared part."""
+    """Return the machines of a network fault or of a shared part."""
     if kind == "split":
         return rng.sample(list(nodes), len(nodes) // 2)
     if kind == "one-direction":

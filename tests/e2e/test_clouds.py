@@ -151,7 +151,7 @@ class LifeCycle:
         return admin_client(Layout(self.twin))
 
     def worker_nodes(self) -> dict[str, dict[str, str]]:
-        """Return the labels of the nodes of the running workers, by name."""
+        """Return the labels of the running workers' nodes, by name."""
         labels = {
             node["metadata"]["name"]: node["metadata"]["labels"]
             for node in self.api().get("/api/v1/nodes")["items"]

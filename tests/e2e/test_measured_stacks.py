@@ -116,7 +116,7 @@ class MeasuredCycle(LifeCycle):
 
 
 def shape(pid: int, arguments: Sequence[str]) -> None:
-    """Change the queue of the network of a machine."""
+    """Change a machine's network queue."""
     command = ["nsenter", f"--net=/proc/{pid}/ns/net", "tc", "qdisc", *arguments]
     subprocess.run(command, check=True, capture_output=True)
 
@@ -152,7 +152,7 @@ def cycle(
             Twin(Layout(cycle.twin)).down(Silent())
 
 
-def test_a_study_has_the_speed_and_the_processor_time_of_each_size(cycle: MeasuredCycle) -> None:
+def test_a_study_has_the_speed_and_the_cpu_time_of_each_size(cycle: MeasuredCycle) -> None:
     sizes = cycle.study["sizes"]
 
     assert [size["replicas"] for size in sizes] == list(SIZES)
@@ -162,7 +162,7 @@ def test_a_study_has_the_speed_and_the_processor_time_of_each_size(cycle: Measur
     assert (cycle.folder / "scaling" / "resnet18.svg").exists()
 
 
-def test_a_study_states_that_the_machines_of_the_twin_share_processors(
+def test_a_study_states_that_the_machines_of_the_twin_share_cpus(
     cycle: MeasuredCycle,
 ) -> None:
     assert cycle.study["shared_processors"]

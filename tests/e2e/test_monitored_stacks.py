@@ -59,7 +59,7 @@ class MonitoredCycle(LifeCycle):
     """The life cycle of a stack with monitoring services.
 
     Attributes:
-        created: types of the resources of the preview.
+        created: types of the preview's resources.
         leftovers: resources that the cloud has at the end.
     """
 

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(7200)]
 
 
 def commands() -> list[str]:
-    """Return the commands of the steps of the page, which are indented."""
+    """Return the commands of the page's steps, which are indented."""
     steps = PAGE.read_text().partition("\n## All at once")[0]
     return [line for block in BLOCK.findall(steps) for line in dedent(block).splitlines()]
 
@@ -98,7 +98,7 @@ class Walk:
         )
 
     def output_of(self, command: str) -> str:
-        """Return the output of a command of the page."""
+        """Return the output of a command on the page."""
         assert command in self.outputs, f"the page has no command {command}"
         return self.outputs[command]
 

@@ -4,7 +4,7 @@ import shlex
 
 
 def words_of(command: str, program: str) -> list[str]:
-    """Return the arguments of a command of a program; empty for another program."""
+    """Return the arguments of a program's command; empty for another program."""
     words = shlex.split(command, comments=True)
     while words and "=" in words[0]:
         words.pop(0)
@@ -12,5 +12,5 @@ def words_of(command: str, program: str) -> list[str]:
 
 
 def options_of(words: list[str]) -> set[str]:
-    """Return the names of the options of a command."""
+    """Return the names of a command's options."""
     return {word.partition("=")[0] for word in words if word.startswith("--")}

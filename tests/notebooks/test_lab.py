@@ -43,7 +43,7 @@ class Lab:
     state: Path
 
     def output(self, step: int, cell: str) -> str:
-        """Return the output of a cell of a notebook."""
+        """Return the output of a notebook's cell."""
         (output,) = (
             cell_of_notebook.output
             for cell_of_notebook in read_cells(self.folder / PATHS[step].name)

@@ -53,7 +53,7 @@ def load(
         name: name of the data set.
         folder: its folder.
         split: `train` or `test`.
-        image_size: side of the images of an image folder, pixels.
+        image_size: side length of an image folder's images, pixels.
         crop_padding: maximum shift of prepared images, pixels.
         store: address of the shards that the folder does not have yet; empty if it has all of them.
 

@@ -117,7 +117,7 @@ def _check_sizes(folder: Path, entry: Mapping[str, Any]) -> None:
 
 
 def read_index(folder: Path, name: str, sha256: str) -> Index:
-    """Return the positions of the samples of a split.
+    """Return the positions of a split's samples.
 
     Raises:
         EverstepError: the index is not the file that the manifest names.

@@ -27,7 +27,7 @@ class Caller:
 
     Attributes:
         account: AWS account, twelve digits.
-        arn: ARN of the user, or of the session of a role.
+        arn: ARN of the user or of the role session.
     """
 
     account: str
@@ -35,7 +35,7 @@ class Caller:
 
     @property
     def role(self) -> str:
-        """The name of the role of a session; empty for a user."""
+        """The name of a session's role; empty for a user."""
         kind, *segments = self.arn.rpartition(":")[2].split("/")
         return segments[0] if kind == "assumed-role" and segments else ""
 

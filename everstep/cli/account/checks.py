@@ -1,4 +1,4 @@
-"""Results of the checks of a cloud account, and the error of a request that fails."""
+"""Results of a cloud account's checks, and the error of a failed request."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from components.config import AksConfig, EksConfig, StackConfig
 
 SHARED_SECTIONS = ("cluster", "storage", "etcd", "controller", "platform")
-"""Sections of the stack of a platform that commands on its other jobs read."""
+"""Sections of a platform's stack that commands on its other jobs read."""
 
 
 @dataclass(frozen=True)

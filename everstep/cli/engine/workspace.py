@@ -71,7 +71,7 @@ class Workspace:
 
 
 def open_workspace(stack: str = DEFAULT_STACK) -> Workspace:
-    """Return the workspace of a stack of the nearest project; its stack file may be missing.
+    """Return a stack's workspace in the nearest project; its stack file may be missing.
 
     Raises:
         EverstepError: there is no project here.

@@ -75,7 +75,7 @@ def objects(job: Mapping[str, Any], test: ClusterTest, sources: Mapping[str, str
 
 
 def worker_template(job: Mapping[str, Any]) -> Json:
-    """Return the pod template of the workers of an ElasticJob.
+    """Return the pod template of an ElasticJob's workers.
 
     Raises:
         EverstepError: the ElasticJob has no template.

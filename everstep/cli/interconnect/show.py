@@ -1,4 +1,4 @@
-"""Tables and a chart of the results of an interconnect test."""
+"""Tables and a chart of an interconnect test's results."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -92,7 +92,7 @@ def _notes(results: Results) -> Iterator[str]:
 
 
 def chart(results: Results) -> LineChart:
-    """Return the bus bandwidth by size, beside the published maxima."""
+    """Return the bus bandwidth by size, next to the published maxima."""
     sizes = [measurement.bytes for measurement in results.measurements]
     curves = [
         Curve(

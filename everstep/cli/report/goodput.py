@@ -123,7 +123,7 @@ def goodput(run: RunRecord) -> Goodput | None:
 
 
 def counted_steps(steps: Sequence[StepRecord]) -> dict[int, StepRecord]:
-    """Return the counted steps by number; the last one of the repetitions of a step."""
+    """Return the counted steps by number; of a repeated step, the last repetition."""
     step_by_number: dict[int, StepRecord] = {}
     for step in steps:
         if not (step.is_duplicate and step.step in step_by_number):

@@ -204,7 +204,7 @@ def _idle_hours(billing: Billing, timeline: NodeTimeline, start: float, end: flo
 
 
 def rate_of(billing: Billing, rates: Rates, node: str) -> MachineRate:
-    """Return the price of the machine of a node; the highest if nothing is known about it."""
+    """Return the price of a node's machine; the highest if nothing is known about it."""
     machine = billing.machines.get(node)
     return (
         rates.machines.get(machine.kind, rates.most_expensive) if machine else rates.most_expensive

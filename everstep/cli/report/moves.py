@@ -1,7 +1,7 @@
 """The moves of a group between zones: their log and their costs.
 
 The controller keeps the newest moves in the job's status, which ends with the job. Commands that read a cluster
-therefore record them in a file of the stack's state, beside the machines' events.
+therefore record them in a file of the stack's state, next to the machines' events.
 """
 
 import json

@@ -103,7 +103,7 @@ class FolderReader:
 
 
 def with_moves(record: RunRecord, events: Path) -> RunRecord:
-    """Return a record with the moves that commands have observed, from the file beside the machines' events."""
+    """Return a record with the moves that commands have observed, from the file next to the machines' events."""
     moves = parse_moves(_text(moves_file(events)))
     return replace(record, moves=moves) if moves else record
 

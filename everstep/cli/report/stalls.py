@@ -76,7 +76,7 @@ def slow_nodes_table(waits: Sequence[SlowNode], training_start: float) -> Table:
 
     Args:
         waits: the waits.
-        training_start: unix time of the start of the training.
+        training_start: unix time at which training started.
     """
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
     table.add_column("at", justify="right")

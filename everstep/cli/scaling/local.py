@@ -84,7 +84,7 @@ class LocalStudy:
                 "dataset": self.dataset,
                 "data": self.data,
             }
-            command = [*on_processors(replicas), str(Path(sys.executable).parent / "everstep")]
+            command = [*pinned_to_cpus(replicas), str(Path(sys.executable).parent / "everstep")]
             command += ["launch", f"--nproc-per-node={replicas}", "--max-restarts=0"]
             command += ["-m", "trainer.train", *trainer_options.arguments(values)]
             reader = FolderReader(run, run / "no-events", ALL_STEPS)
@@ -104,7 +104,7 @@ class LocalStudy:
             return size_result(reader.read(), replicas, replicas)
 
 
-def on_processors(processes: int) -> list[str]:
+def pinned_to_cpus(processes: int) -> list[str]:
     """Return the prefix of a command that gives each process of a group one core if there are enough.
 
     The trainer divides the CPUs that it may use among its processes. Without this limit, one process would

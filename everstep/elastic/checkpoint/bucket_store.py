@@ -68,7 +68,7 @@ class BucketStore:
         return self._bucket.responded_at
 
     def location(self, step: int) -> str:
-        """Return the address of the checkpoint of a step."""
+        """Return the address of a step's checkpoint."""
         return f"{self._bucket.url}/{COMMITTED}{folder_name(step)}"
 
     def names(self) -> list[str]:

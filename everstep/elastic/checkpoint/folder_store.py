@@ -27,7 +27,7 @@ class FolderStore:
         return self._disk.responded_at
 
     def location(self, step: int) -> str:
-        """Return the path of the checkpoint of a step."""
+        """Return the path of a step's checkpoint."""
         return str(self._folder / folder_name(step))
 
     def names(self) -> list[str]:

@@ -42,7 +42,7 @@ class CheckpointStore(Protocol):
         """Time of the monotonic clock at which the store last responded; 0 before the first response."""
 
     def location(self, step: int) -> str:
-        """Return the path or address of the checkpoint of a step, for messages."""
+        """Return the path or address of a step's checkpoint, for messages."""
 
     def names(self) -> list[str]:
         """Return the names of the visible checkpoints, the newest first; each begins with its step."""

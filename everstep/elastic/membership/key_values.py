@@ -80,7 +80,7 @@ def instruction_value(number: int, reason: str) -> str:
 
 
 def commit_value(committed: StepProgress, number: int) -> str:
-    """Return the value of the key of the newest commit, made by generation `number`."""
+    """Return the value of the newest commit's key, made by generation `number`."""
     return json.dumps(
         {
             "agreed_generation": committed.agreed_generation,
@@ -92,7 +92,7 @@ def commit_value(committed: StepProgress, number: int) -> str:
 
 
 def outcome_value(outcome: RunEnded) -> str:
-    """Return the value of the key of a run's outcome."""
+    """Return the value of the outcome key of a run."""
     return json.dumps({"finished": outcome.finished, "reason": outcome.reason})
 
 

@@ -49,7 +49,7 @@ class PeerProbes:
         return self._request(self.connectivity.due_members(view.members, now), view, identity)
 
     def probe_after_futile(self, view: RunView, identity: str, group: Generation) -> list[Action]:
-        """Return the probe of the members of a futile generation, or give up after too many such generations."""
+        """Return the probe of a futile generation's members, or give up after too many such generations."""
         self.connectivity.record_failure()
         if self.connectivity.futile_generations >= FUTILE_GENERATIONS:
             others = [view.node(name) for name in group.members if name != identity]

@@ -162,16 +162,16 @@ class RunKeys:
         Called at least once a second: it is also stale if another request was answered by another cluster.
         """
         self._watches_all = watches_all
-        self._interrupt_outdated()
+        self._interrupt_stale()
 
-    def _interrupt_outdated(self) -> None:
+    def _interrupt_stale(self) -> None:
         is_other_cluster = bool(self._cluster) and self._etcd.cluster != self._cluster
         if self._watch and (is_other_cluster or self._reads_all != self._watches_all):
             self._watch.interrupt()
 
     def _open(self, watch: Connection) -> None:
         self._watch = watch
-        self._interrupt_outdated()  # the setting has changed since the keys were read
+        self._interrupt_stale()  # the setting has changed since the keys were read
 
     def lease_of(self, identity: str) -> int:
         """Return the lease of a member's key; 0 if the key does not exist."""

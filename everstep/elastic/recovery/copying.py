@@ -1,4 +1,4 @@
-"""Comparison of the states of a new generation's workers, and copying of the tensors that differ.
+"""Compare the states of a new generation's workers and copy the tensors that differ.
 
 A state is a list of tensors in an order that is the same on every worker. A tensor's checksum is the
 sum of its bytes as 64-bit words, computed at memory speed (90 MB in 10 ms). It detects what a worker

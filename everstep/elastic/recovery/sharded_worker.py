@@ -169,7 +169,7 @@ class ShardedGroup(LiveGroup):
             self._node_group.raise_loss()
 
     def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
-        """Apply a step once the sums of all shards have arrived; return whether the workers regroup now."""
+        """Apply a step once the all-reduces of all shards are complete; return whether the workers regroup now."""
         self._raise_node_loss()
         all_votes = torch.tensor([votes], dtype=torch.float64, device=self._device)
         self._sharded_link().sum(all_votes)

@@ -9,7 +9,7 @@ A worker survives any number of generations. Its state is a list of tensors (par
 momentum), described by its `StepProgress`. The rules:
 
 1. *A step is applied once its sum has arrived*, and not before. Until then only the gradient buffer
-   and the batch statistics have changed, and `RollBack` restores the statistics. A sum contains every member's
+   and the batch statistics have changed, and `RollBack` restores the statistics. An all-reduce contains every member's
    share, so an applied step is complete, even if workers die afterwards.
 2. *The most advanced complete state wins.* Members of one generation differ by one step at most: some
    received the last sum, some did not. The workers that received it send their state to the others; if none did, the

@@ -44,7 +44,7 @@ class Batch:
         self.size, self.rehearsal = len(ids), rehearsal
         self.loss = float("nan")
         self._current: Microbatch | None = None
-        # This worker's share of the loss of the current micro-batch.
+        # This worker's share of the current micro-batch's loss.
         self._loss: torch.Tensor | None = None
         self._computed = self._stepped = self._is_over = False
 

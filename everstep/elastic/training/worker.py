@@ -50,7 +50,7 @@ class Worker:
     def overlaps(self, choice: str) -> bool:
         """Return whether gradients are summed during the backward pass; equal on all workers of a group.
 
-        Between workers on the CPUs of one machine it gains nothing, because the sums take CPU time
+        Between workers on the CPUs of one machine it gains nothing, because the all-reduces take CPU time
         from the backward pass.
         """
         if choice != "auto":

@@ -46,7 +46,7 @@ CONNECT_TIMEOUT_SECONDS = 30.0  # peers that were alive a moment ago have connec
 
 @dataclass
 class UsualWait:
-    """The usual duration of the collectives of a group.
+    """The usual duration of a group's collectives.
 
     Attributes:
         seconds: the longest of the last waits; older waits count less.

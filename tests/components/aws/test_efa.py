@@ -29,7 +29,7 @@ def test_efa_has_an_interface_on_every_card() -> None:
     assert all_features_stack().one("PlacementGroup").inputs["strategy"] == "cluster"
 
 
-def test_efa_members_allow_all_traffic_of_each_other() -> None:
+def test_efa_members_allow_all_traffic_from_each_other() -> None:
     for direction in ("in", "out"):
         rule = all_features_stack()[f"eks-nodes-efa-{direction}"].inputs
         assert rule["securityGroupId"] == rule["referencedSecurityGroupId"]

@@ -14,7 +14,7 @@ WORKLOADS = ("StatefulSet", "Deployment", "DaemonSet", "Job", "ElasticJob")
 
 
 @cache
-def complete_stack() -> Graph:
+def training_stack() -> Graph:
     config = aks_config(cluster={"gpuPool": {"fallbackNodes": 2}})
 
     def program() -> Mapping[str, Any]:
@@ -31,14 +31,14 @@ def complete_stack() -> Graph:
 
 def workloads() -> Iterator[tuple[RecordedResource, dict[str, Any]]]:
     for kind in WORKLOADS:
-        for resource in complete_stack().of_type(kind):
+        for resource in training_stack().of_type(kind):
             yield resource, pod_of(resource)
 
 
 def pools() -> dict[str, tuple[dict[str, str], set[tuple[str, ...]]]]:
     """Return the labels and taints of each pool's nodes."""
-    (system,) = complete_stack().one("ManagedCluster").inputs["agentPoolProfiles"]
-    inputs = [system, *(resource.inputs for resource in complete_stack().of_type("AgentPool"))]
+    (system,) = training_stack().one("ManagedCluster").inputs["agentPoolProfiles"]
+    inputs = [system, *(resource.inputs for resource in training_stack().of_type("AgentPool"))]
     return {
         pool_inputs.get("name", pool_inputs.get("agentPoolName")): (
             pool_inputs["nodeLabels"],
@@ -101,32 +101,32 @@ def test_nodes_and_roles_outlive_all_objects_in_the_cluster() -> None:
     prerequisites = {
         resource.name
         for kind in ("ManagedCluster", "Subnet", "NatGateway")
-        for resource in complete_stack().of_type(kind)
+        for resource in training_stack().of_type(kind)
     }
-    for resource in complete_stack().resources_of("kubernetes"):
-        missing = prerequisites - complete_stack().ancestors(resource.name)
+    for resource in training_stack().resources_of("kubernetes"):
+        missing = prerequisites - training_stack().ancestors(resource.name)
         assert not missing, f"{resource.name} would lose {missing} while it is being removed"
 
 
 def test_no_object_in_the_cluster_waits_for_gpu_pools() -> None:
-    pools = {resource.name for resource in complete_stack().of_type("AgentPool")}
+    pools = {resource.name for resource in training_stack().of_type("AgentPool")}
 
     assert pools
-    for resource in complete_stack().resources_of("kubernetes"):
-        gpu_ancestors = pools & complete_stack().ancestors(resource.name)
+    for resource in training_stack().resources_of("kubernetes"):
+        gpu_ancestors = pools & training_stack().ancestors(resource.name)
         assert not gpu_ancestors, f"without GPU capacity there would be no {resource.name}"
 
 
 def test_no_azure_resource_depends_on_an_object_in_the_cluster() -> None:
-    cluster_objects = {resource.name for resource in complete_stack().resources_of("kubernetes")}
-    for resource in complete_stack().resources_of("azure-native"):
-        assert not cluster_objects & complete_stack().ancestors(resource.name), (
+    cluster_objects = {resource.name for resource in training_stack().resources_of("kubernetes")}
+    for resource in training_stack().resources_of("azure-native"):
+        assert not cluster_objects & training_stack().ancestors(resource.name), (
             f"{resource.name} could never be created"
         )
 
 
 def test_the_job_starts_once_its_volume_can_be_mounted() -> None:
-    (job,) = complete_stack().of_type("ElasticJob")
+    (job,) = training_stack().of_type("ElasticJob")
     prerequisites = {
         "aks-blob-container",
         "aks-blob-data-contributor",
@@ -134,7 +134,7 @@ def test_the_job_starts_once_its_volume_can_be_mounted() -> None:
         "training-storage-volume",
     }
 
-    assert prerequisites <= complete_stack().ancestors(job.name)
+    assert prerequisites <= training_stack().ancestors(job.name)
 
 
 def test_pods_that_mount_the_volume_use_the_authorised_service_account() -> None:

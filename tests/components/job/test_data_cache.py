@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.components.aws.eks_stack import complete_stack, declare_training, document
+from tests.components.aws.eks_stack import declare_training, document, training_stack
 from tests.components.existing.existing_stack import declare_existing, pod_of
 from tests.components.recorder import Graph
 
@@ -55,7 +55,7 @@ def test_a_volume_of_a_storage_class_is_created_with_each_worker() -> None:
 
 def test_nothing_is_prepared_on_the_volume() -> None:
     assert not cache_stack().of_type("Job")
-    assert "--data-store" not in worker(complete_stack())["args"]
+    assert "--data-store" not in worker(training_stack())["args"]
 
 
 def test_workers_may_read_the_prefix_and_nothing_else() -> None:
@@ -115,4 +115,4 @@ def test_nvme_disks_and_huge_pages_are_parts_of_one_user_data() -> None:
 
 
 def test_a_stack_without_a_cache_does_not_change_its_nodes() -> None:
-    assert "userData" not in complete_stack()[TEMPLATE].inputs, "new user data replaces every node"
+    assert "userData" not in training_stack()[TEMPLATE].inputs, "new user data replaces every node"

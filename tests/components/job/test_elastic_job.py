@@ -6,7 +6,7 @@ import pytest
 from cloudtwin.providers.kubernetes import wait_for
 
 from everstep.elastic.launch.options import parse
-from tests.components.aws.eks_stack import complete_stack
+from tests.components.aws.eks_stack import training_stack
 from tests.components.existing.existing_stack import declare_existing, pod_of
 from tests.components.recorder import Graph
 
@@ -114,16 +114,16 @@ def test_no_data_set_is_prepared_for_a_program_of_the_user() -> None:
 
 
 def test_an_update_does_not_wait_for_capacity_where_nodes_are_created_on_demand() -> None:
-    assert readiness_problem(("Created", "True"), graph=complete_stack()) == "", (
+    assert readiness_problem(("Created", "True"), graph=training_stack()) == "", (
         "spot capacity may take hours"
     )
     assert (
-        readiness_problem(("Created", "True"), ("Running", "False"), graph=complete_stack()) == ""
+        readiness_problem(("Created", "True"), ("Running", "False"), graph=training_stack()) == ""
     )
 
 
 def test_an_update_waits_until_the_controller_has_accepted_the_job() -> None:
-    assert readiness_problem(graph=complete_stack()), (
+    assert readiness_problem(graph=training_stack()), (
         "an update with a controller that does not run would succeed"
     )
-    assert readiness_problem(("Running", "False"), graph=complete_stack())
+    assert readiness_problem(("Running", "False"), graph=training_stack())

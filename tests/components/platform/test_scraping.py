@@ -45,7 +45,7 @@ def test_a_scrape_ends_before_the_next_begins(seconds: int, timeout: str) -> Non
 
 
 def ports_of(graph: Graph) -> Iterator[tuple[str, Mapping[str, str], str]]:
-    """Yield namespace, labels and name of each port of the pods of a stack."""
+    """Yield namespace, labels and name of each port of a stack's pods."""
     for resource in graph.resources_of("kubernetes"):
         spec = resource.inputs.get("spec", {})
         template = spec.get("template") or spec.get("replicaSpecs", {}).get("Worker", {}).get(

@@ -209,7 +209,7 @@ def twin(environment: str) -> Iterator[Twin | None]:
 
 @pytest.fixture(scope="session")
 def kubeconfig(twin: Twin | None) -> Path:
-    """Return the kubeconfig of an administrator of the cluster."""
+    """Return the kubeconfig of a cluster administrator."""
     return twin.kubeconfig if twin else Path(os.environ["EVERSTEP_CONFORMANCE_KUBECONFIG"])
 
 

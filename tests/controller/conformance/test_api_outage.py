@@ -40,7 +40,7 @@ def api_server_frozen(twin: Twin) -> Iterator[None]:
 
 
 def steps(job: Job, index: int) -> list[float]:
-    """Return the times of the steps of a worker."""
+    """Return the times of a worker's steps."""
     log = job.bench.core.read_namespaced_pod_log(f"{job.name}-worker-{index}", job.bench.namespace)
     return [float(line) for line in log.split()]
 

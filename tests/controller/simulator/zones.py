@@ -26,7 +26,7 @@ ZONES = ("a", "b", "c")
 
 
 class Fault(Enum):
-    """Faults of the observation of the workers' metrics."""
+    """Faults when the workers' metrics are observed."""
 
     NONE = auto()
     LATE = auto()  # the metrics from before the first step
@@ -42,7 +42,7 @@ class ZonedCluster(ModelCluster):
         waiting_pods: placeholders, by name.
         joined_uids: uids of the pods that have joined the group.
         lost_uids: uids of the workers whose machine was lost or got an interruption notice.
-        fault: fault of the metrics of the workers that the controller observes.
+        fault: fault of the workers' metrics that the controller observes.
     """
 
     def __init__(self, replicas: int, times: Mapping[str, float] | None = None) -> None:

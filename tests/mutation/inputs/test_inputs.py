@@ -15,7 +15,7 @@ STACK = {"aws": "eks-prod", "azure-native": "aks-prod"}
 
 @pytest.fixture(scope="module", params=["aws"])
 def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tally:
-    """Return the counts of a sample of a cloud's wrong inputs."""
+    """Return the counts of a cloud's sample's wrong inputs."""
     folder = tmp_path_factory.mktemp("accounts")
     resources = list(declare_resources(request.param, folder, (STACK[request.param],)))
     sample_variants = random.Random(SEED).sample(variants(resources), SAMPLE)

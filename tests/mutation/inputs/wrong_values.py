@@ -168,7 +168,7 @@ def text_of(path: Path) -> str:
 
 
 def wrong_values(value: Any, generator: random.Random) -> Iterator[tuple[str, Any]]:
-    """Yield wrong values of the kind of a value, with their mistakes."""
+    """Yield wrong values of a value's kind, with their mistakes."""
     if isinstance(value, bool):
         yield from (("wrong type", wrong_value) for wrong_value in ("maybe", ["a"], {"a": "b"}))
     elif isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""Start and lookup of the daemon of a twin.
+"""Start and lookup of a twin's daemon.
 
 Separate from the daemon itself: providers start it and should not import all that it needs.
 """

@@ -111,7 +111,7 @@ def decide(
     )
 
 
-def _outdated_machines(pool: Pool, machines: Sequence[PoolMachine]) -> list[PoolMachine]:
+def _stale_machines(pool: Pool, machines: Sequence[PoolMachine]) -> list[PoolMachine]:
     """Return the machines of a pool that have another release, including those being removed."""
     return [machine for machine in machines if machine.release != pool.release]
 
@@ -121,10 +121,8 @@ def _surge_size(pool: Pool, machines: Sequence[PoolMachine]) -> int:
 
     It is negative while a pool without surge removes a machine, whose successor starts afterwards.
     """
-    outdated_machines = _outdated_machines(pool, machines)
-    return min(pool.surge, len(outdated_machines)) - sum(
-        machine.leaving for machine in outdated_machines
-    )
+    stale_machines = _stale_machines(pool, machines)
+    return min(pool.surge, len(stale_machines)) - sum(machine.leaving for machine in stale_machines)
 
 
 def _machines_to_replace(pool: Pool, machines: Sequence[PoolMachine], desired: int) -> list[str]:
@@ -132,7 +130,7 @@ def _machines_to_replace(pool: Pool, machines: Sequence[PoolMachine], desired: i
     staying_machines = [
         machine for machine in machines if not (machine.leaving or machine.has_notice)
     ]
-    candidates = _outdated_machines(pool, staying_machines)
+    candidates = _stale_machines(pool, staying_machines)
     waits = any(machine.leaving for machine in machines) or len(staying_machines) < desired
     if waits or not all(m.ready for m in staying_machines if m.release == pool.release):
         return []

@@ -44,7 +44,7 @@ class Pool:
         autoscaled: True if the cloud's own autoscaler may change `desired_size`; not used for an
             autoscaler that runs as a pod.
         idle_seconds: idle time after which the autoscaler removes a machine.
-        release: version of the software of its machines. Machines of another release are replaced.
+        release: version of its machines' software. Machines of another release are replaced.
         surge: machines that the pool may have above its desired size while others are replaced.
         max_price: USD per hour above which no spot machine starts or stays; None for any price.
     """

@@ -129,7 +129,7 @@ class Layout:
         return self.control_plane / f"{component}.json"
 
     def log(self, component: str) -> Path:
-        """Return the log of a component of the control plane."""
+        """Return the log of a component in the control plane."""
         return self.control_plane / f"{component}.log"
 
     def machine(self, name: str) -> "MachineLayout":

@@ -23,7 +23,7 @@ class VersionPrecision(IntEnum):
 
 @dataclass(frozen=True)
 class VersionProbe:
-    """Check of the version of a program on PATH.
+    """Version check of a program on PATH.
 
     Attributes:
         arguments: arguments with which the program prints its version.

@@ -75,7 +75,7 @@ def phase(api: KubernetesClient, name: str) -> str | None:
 
 
 def events_of(api: KubernetesClient, name: str) -> str:
-    """Return the messages of the events of a pod."""
+    """Return the messages of a pod's events."""
     path = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={name}"
     return " ".join(event["message"] for event in api.get(path)["items"])
 

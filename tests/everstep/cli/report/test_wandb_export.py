@@ -15,7 +15,7 @@ from everstep.errors import EverstepError
 from tests.everstep.cli.recorded_run import RecordedRun
 from tests.everstep.cli.report.wandb_server import ENTITY, PROJECT, RunStore, serve
 
-HEADER_BYTES = 7  # size of the header of a file, and of each chunk of a record
+HEADER_BYTES = 7  # header size of a file, and of each chunk of a record
 BLOCK_BYTES = 32 * 1024
 
 

@@ -40,12 +40,12 @@ def test_each_process_has_one_processor_if_there_are_enough(
     assert f"--nproc-per-node={replicas}" in command
 
 
-def test_the_processors_of_a_process_are_limited() -> None:
+def test_the_cpus_of_a_process_are_limited() -> None:
     """The trainer computes with as many threads as it may use CPUs."""
     program = [sys.executable, "-c", "import os; print(len(os.sched_getaffinity(0)))"]
 
     result = subprocess.run(
-        [*local.on_processors(1), *program], capture_output=True, text=True, check=True
+        [*local.pinned_to_cpus(1), *program], capture_output=True, text=True, check=True
     )
 
     assert result.stdout.strip() == "1"

@@ -95,7 +95,7 @@ def play(seed: int, events: int) -> LedgerWorld:
 
 
 def ledger_of(state: tuple[Any, ...]) -> SampleLedger:
-    """Return the number and digest of the samples of a state, by step."""
+    """Return the number and digest of a state's samples, by step."""
     ledger = SampleLedger()
     for _, (_, samples, samples_digest) in state:
         ledger = ledger.with_step(samples, samples_digest)

@@ -1,4 +1,4 @@
-"""The digest of the samples of a run."""
+"""The digest of a run's samples."""
 
 import pytest
 import torch

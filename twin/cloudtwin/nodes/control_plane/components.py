@@ -1,4 +1,4 @@
-"""Names of the processes of the control plane, and which of them run.
+"""Names of the control plane's processes, and which of them run.
 
 A separate module, since the keeper and the machines use it and should not import the code that starts the processes.
 """

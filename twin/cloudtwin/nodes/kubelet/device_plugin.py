@@ -54,7 +54,7 @@ class ContainerAllocateRequest(Protocol):
 
 
 class AllocateRequest(Protocol):
-    """Devices of the containers of a pod."""
+    """Devices of a pod's containers."""
 
     container_requests: Sequence[ContainerAllocateRequest]
 

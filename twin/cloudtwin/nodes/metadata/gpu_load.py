@@ -36,7 +36,7 @@ class Meter:
 
     def utilization(self) -> float:
         """Return the percentage of the CPUs that pods used since the previous call."""
-        now, seconds = time.monotonic(), self._processor_seconds()
+        now, seconds = time.monotonic(), self._cpu_seconds()
         (last_time, last_seconds), self._last_sample = self._last_sample, (now, seconds)
         if not last_time or now <= last_time:
             return 0.0
@@ -50,7 +50,7 @@ class Meter:
                 return int(path.read_text())
         return 0
 
-    def _processor_seconds(self) -> float:
+    def _cpu_seconds(self) -> float:
         version_1 = self.root / "cpuacct" / PODS / "cpuacct.usage"
         if version_1.exists():
             return int(version_1.read_text()) / 1e9

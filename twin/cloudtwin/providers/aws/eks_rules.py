@@ -242,14 +242,14 @@ def nodes_updated(request: ResourceRequest) -> Iterable[str]:
         return
     cluster_version = previous.outputs["version"]
     groups = request.account.where(NODES, clusterName=previous.outputs.get("name"))
-    outdated_groups = sorted(
+    stale_groups = sorted(
         str(group.inputs["nodeGroupName"])
         for group in groups
         if group.outputs["version"] != cluster_version
     )
-    if outdated_groups:
+    if stale_groups:
         yield (
-            f"Nodegroups {', '.join(outdated_groups)} must be updated to match cluster version {cluster_version} "
+            f"Nodegroups {', '.join(stale_groups)} must be updated to match cluster version {cluster_version} "
             "before updating cluster version"
         )
 
