@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from cloudfacts.aws import INSTANCE_TYPES, zones
-
 from cloudtwin.capacity.quotas import QuotaStore
 from cloudtwin.providers.account import Account
 from cloudtwin.providers.aws.addon_versions import available_versions
