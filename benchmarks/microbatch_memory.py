@@ -45,7 +45,7 @@ class OneOfMany(SingleProcessGroup):
     def join(self, state: TrainingState) -> RankAssignment:
         """Return the rank assignment of the first worker."""
         super().join(state)
-        return RankAssignment(0, self._workers, 0, None, self._workers, lambda _: None)
+        return RankAssignment(0, self._workers, None, self._workers, lambda _: None)
 
 
 class SavedActivations:

@@ -99,10 +99,6 @@ class SpendingState:
         """Price of everything that is billed since the last count."""
         return self.fixed_usd_per_hour + sum(machine.usd_per_hour for machine in self.machines)
 
-    def usd_at(self, now: datetime) -> float:
-        """Return the amount spent until a later time, if the machines stay."""
-        return self.usd + self.usd_per_hour * max((now - self.counted_at) / HOUR, 0.0)
-
     @classmethod
     def from_json(cls, source: Mapping[str, Any] | None) -> "SpendingState | None":
         """Parse the JSON in a job's status; None if there is none."""

@@ -138,7 +138,8 @@ def test_the_total_does_not_depend_on_the_times_at_which_it_is_computed(gaps: li
         seconds += gap
         state = decide(pods, state, settings, after=seconds).state
 
-    total = state.usd_at(NOW + timedelta(seconds=seconds))
+    uncounted_time = NOW + timedelta(seconds=seconds) - state.counted_at
+    total = state.usd + state.usd_per_hour * (uncounted_time / timedelta(hours=1))
     assert total == pytest.approx((1 + 3 + 0.5) * seconds / HOUR, abs=1e-3)
 
 

@@ -10,9 +10,6 @@ from pathlib import Path
 from cloudfacts.azure import VM_SIZES
 from cloudtwin.capacity import QuotaStore
 from cloudtwin.providers import install
-from cloudtwin.providers.api import azure_https
-from cloudtwin.providers.api.aws import AccountFacts, AwsApi, serve
-from cloudtwin.providers.api.azure import AzureApi, SubscriptionFacts, family_of
 from cloudtwin.pulumi import install_plugins
 from cloudtwin.toolchain import ensure_tools
 
@@ -21,6 +18,9 @@ from everstep.progress import Silent
 from tests.guides import cloud_programs
 from tests.guides.guide import ROOT
 from tests.guides.shell import Shell
+from twin.tests.account_api import azure_https
+from twin.tests.account_api.aws import AccountFacts, AwsApi, serve
+from twin.tests.account_api.azure import AzureApi, SubscriptionFacts, family_of
 
 AWS_ACCOUNT = "111122223333"
 """The account of the ARNs in the guide."""

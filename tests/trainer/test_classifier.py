@@ -160,7 +160,7 @@ class BreakingGroup(SingleProcessGroup):
     def join(self, state: TrainingState) -> RankAssignment:
         assignment = super().join(state)
         if not self._broken:
-            return RankAssignment(0, 2, 0, None, 2, self._lose)
+            return RankAssignment(0, 2, None, 2, self._lose)
         self.computed = state.computed_units()
         state.adopt(0, self.computed if self._keeps else (), keeps_units=self._keeps)
         return assignment

@@ -35,15 +35,6 @@ class SampleLedger:
         """Return the ledger after one more step with these samples."""
         return SampleLedger(self.samples + samples, (self.digest + digest) % 2**64)
 
-    def to_signed(self) -> tuple[int, int]:
-        """Return the ledger as two signed 64-bit integers, for a tensor."""
-        return self.samples, self.digest - 2**64 * (self.digest >= 2**63)
-
-    @staticmethod
-    def from_signed(samples: int, digest: int) -> "SampleLedger":
-        """Return the ledger of the values in a tensor."""
-        return SampleLedger(samples, digest % 2**64)
-
 
 def digest(step: int, ids: Ids) -> int:
     """Return the digest of these samples in the step that follows `step` completed steps."""

@@ -134,7 +134,6 @@ class LiveGroup:
         return RankAssignment(
             link.rank,
             link.world_size,
-            local_rank(),
             link.store,
             self._machine_workers,
             link.sum,

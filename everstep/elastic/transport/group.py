@@ -30,7 +30,6 @@ class RankAssignment:
     Attributes:
         rank: rank in the group, from 0; rank 0 writes checkpoints.
         world_size: number of workers in the group.
-        local_rank: rank on this node.
         store: store of a few strings that this generation's workers share; None for a single worker.
         local_peers: number of workers on this machine, including this one and workers in other containers.
         sum: function that sums a tensor over the group's workers, in place; raises PeerLostError if one is gone.
@@ -44,7 +43,6 @@ class RankAssignment:
 
     rank: int
     world_size: int
-    local_rank: int
     store: Store | None
     local_peers: int
     sum: Callable[[torch.Tensor], None]
@@ -55,7 +53,7 @@ class RankAssignment:
     @classmethod
     def single(cls) -> "RankAssignment":
         """Return the assignment of a process that trains alone."""
-        return cls(0, 1, 0, None, 1, lambda _: None)
+        return cls(0, 1, None, 1, lambda _: None)
 
 
 def broadcast_text(assignment: RankAssignment, key: str, text: str, source: int = 0) -> str:

@@ -10,13 +10,13 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from cloudtwin.providers.api.aws import AccountFacts, AwsApi, serve
 
 from components.config import StackConfig, from_mapping
 from components.cost import pool_prices
 from everstep.cli import live_prices, plan_inputs
 from everstep.errors import EverstepError
 from tests.components.config.bad_stacks import AKS, EKS
+from twin.tests.account_api.aws import AccountFacts, AwsApi, serve
 
 ZONE_A, ZONE_B = "us-east-1a", "us-east-1b"
 G5, G6 = "g5.xlarge", "g6.xlarge"

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from cloudtwin.capacity import QuotaStore
 from cloudtwin.providers.account import Account
-from cloudtwin.providers.api.aws import AccountFacts, AwsApi, serve
 from cloudtwin.providers.aws.eks_rules import CLUSTER
 from cloudtwin.providers.aws.fsx import FILE_SYSTEM
 from cloudtwin.providers.aws.network import EIP, VPC
@@ -28,6 +27,7 @@ from tests.everstep.cli.account.cases import (
     failed_checks,
     only_failed_check,
 )
+from twin.tests.account_api.aws import AccountFacts, AwsApi, serve
 
 ACCOUNT, STACK = "123456789012", "eks-test"
 SESSION = f"arn:aws:sts::{ACCOUNT}:assumed-role/platform/me"

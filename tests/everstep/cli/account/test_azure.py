@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from cloudtwin.providers.account import Account
-from cloudtwin.providers.api.azure import AzureApi, SubscriptionFacts
-from cloudtwin.providers.api.azure_https import serve
 from cloudtwin.providers.azure.common import GROUP, SUBSCRIPTION, TENANT
 from cloudtwin.providers.azure.identity import CLUSTER
 from cloudtwin.providers.azure.storage import ACCOUNT, REGISTRY
@@ -29,6 +27,8 @@ from tests.everstep.cli.account.cases import (
     failed_checks,
     only_failed_check,
 )
+from twin.tests.account_api.azure import AzureApi, SubscriptionFacts
+from twin.tests.account_api.azure_https import serve
 
 STACK = "aks-test"
 GROUP_NAME, NODE_GROUP = f"everstep-{STACK}", f"everstep-{STACK}-nodes"

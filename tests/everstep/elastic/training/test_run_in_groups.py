@@ -38,10 +38,10 @@ class ScriptedGroup(SingleProcessGroup):
         super().join(state)
         self.joins += 1
         if self.joins == 1:
-            return RankAssignment(0, 2, 0, None, 2, self._sum)
+            return RankAssignment(0, 2, None, 2, self._sum)
         self.computed_units.append(state.computed_units())
         state.adopt(state.step, state.computed_units(), keeps_units=True)  # type: ignore[attr-defined]
-        return RankAssignment(0, 1, 0, None, 1, self._sum)
+        return RankAssignment(0, 1, None, 1, self._sum)
 
     def handle_agreement(self) -> None:
         self.wants_regroup = False

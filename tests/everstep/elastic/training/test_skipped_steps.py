@@ -210,7 +210,7 @@ class PairedGroup(SingleProcessGroup):
 
     def join(self, state: Any) -> RankAssignment:
         super().join(state)
-        return RankAssignment(self._rank, 2, 0, None, 2, self._sum)
+        return RankAssignment(self._rank, 2, None, 2, self._sum)
 
     def _sum(self, tensor: torch.Tensor) -> None:
         self._tensors[self._rank] = tensor.clone()

@@ -1,10 +1,9 @@
-"""The IAM policy of the identity that calls the twin's AWS, if a test or a user sets one.
+"""The IAM policy of the identity that calls the twin's AWS: a file that a user may write.
 
-Without a policy everything is allowed. Only actions are compared: statements for all resources, with
+Without the file everything is allowed. Only actions are compared: statements for all resources, with
 wildcards in the names of actions; an explicit denial wins.
 """
 
-import json
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -25,12 +24,6 @@ def policy_file(folder: Path) -> Path:
         folder: folder of the account.
     """
     return folder / "caller-policy.json"
-
-
-def set_policy(folder: Path, document: Mapping[str, Any]) -> None:
-    """Set the policy of the caller."""
-    folder.mkdir(parents=True, exist_ok=True)
-    policy_file(folder).write_text(json.dumps(document))
 
 
 def authorize(folder: Path, verb: str, token: str) -> None:

@@ -149,18 +149,6 @@ TYPES = (
         unique_code=EXISTS,
     ),
     ResourceType(
-        token="aws:iam/instanceProfile:InstanceProfile",
-        identify=id_from("name"),
-        describe=lambda request: {
-            "arn": arn("iam", f"instance-profile/{request.id}"),
-            "uniqueId": f"AIPA{request.digits('id', 16).upper()}",
-        },
-        naming=Naming(max_length=MAX_POLICY_NAME),
-        immutable=("path", "namePrefix"),
-        references=(TO_ROLE,),
-        unique_code=EXISTS,
-    ),
-    ResourceType(
         token="aws:iam/openIdConnectProvider:OpenIdConnectProvider",
         identify=lambda request: arn(
             "iam", f"oidc-provider/{str(request.inputs['url']).removeprefix('https://')}"

@@ -54,7 +54,6 @@ CALLS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "aws:fsx/lustreFileSystem:LustreFileSystem": (
         "fsx", ("CreateFileSystem", "CreateFileSystem.LustreConfiguration"),
     ),
-    "aws:iam/instanceProfile:InstanceProfile": ("iam", ("CreateInstanceProfile",)),
     "aws:iam/openIdConnectProvider:OpenIdConnectProvider": (
         "iam", ("CreateOpenIDConnectProvider",),
     ),
@@ -118,7 +117,6 @@ RENAMED_INPUTS: Mapping[str, Mapping[str, str]] = {
         "subnetIds": "SubnetIds.*",
         "autoImportPolicy": "LustreConfiguration.AutoImportPolicy",
     },
-    "aws:iam/instanceProfile:InstanceProfile": {"name": "InstanceProfileName"},
     "aws:iam/policy:Policy": {"name": "PolicyName", "policy": "PolicyDocument"},
     "aws:iam/role:Role": {"name": "RoleName", "assumeRolePolicy": "AssumeRolePolicyDocument"},
     "aws:iam/rolePolicy:RolePolicy": {

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from cloudfacts.aws_actions import ACTIONS, PUSH, actions_of, actions_to, all_actions
-from cloudtwin.providers.aws.caller_policy import allows, authorize, set_policy
+from cloudtwin.providers.aws.caller_policy import allows, authorize, policy_file
 from cloudtwin.providers.aws.network import VPC
 from cloudtwin.providers.aws.s3 import REPOSITORY
 from cloudtwin.providers.errors import CloudError
@@ -21,19 +21,25 @@ def policy(*actions: str, **fields: Any) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": [statement, *fields.get("extra", ())]}
 
 
+def set_policy(provider: Provider, document: dict[str, Any]) -> None:
+    file = policy_file(provider.account.folder)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(document))
+
+
 def test_everything_is_allowed_without_a_policy(provider: Provider) -> None:
     assert provider.make(VPC, "v", cidrBlock=BLOCK)
 
 
 def test_the_listed_actions_are_enough_for_the_life_of_a_resource(provider: Provider) -> None:
-    set_policy(provider.account.folder, policy(*all_actions()))
+    set_policy(provider, policy(*all_actions()))
     provider.drop(VPC, provider.make(VPC, "v", cidrBlock=BLOCK))
 
 
 @pytest.mark.parametrize("missing", actions_to("create", VPC))
 def test_a_creation_needs_each_of_its_actions(provider: Provider, missing: str) -> None:
     other_actions = [action for action in all_actions() if action != missing]
-    set_policy(provider.account.folder, policy(*other_actions))
+    set_policy(provider, policy(*other_actions))
 
     with pytest.raises(CloudError, match=f"AccessDeniedException.*{missing}"):
         provider.make(VPC, "v", cidrBlock=BLOCK)
@@ -43,7 +49,7 @@ def test_a_creation_needs_each_of_its_actions(provider: Provider, missing: str) 
 def test_a_deletion_needs_the_action_that_deletes(provider: Provider) -> None:
     identity = provider.make(VPC, "v", cidrBlock=BLOCK)
     other_actions = [action for action in all_actions() if action != "ec2:DeleteVpc"]
-    set_policy(provider.account.folder, policy(*other_actions))
+    set_policy(provider, policy(*other_actions))
 
     with pytest.raises(CloudError, match="ec2:DeleteVpc"):
         provider.drop(VPC, identity)
@@ -60,13 +66,13 @@ def pushers(provider: Provider) -> list[str]:
 @pytest.mark.parametrize("missing", PUSH)
 def test_a_push_needs_each_of_its_actions(provider: Provider, missing: str) -> None:
     others = [action for action in PUSH if action != missing]
-    set_policy(provider.account.folder, policy(*all_actions(), *others))
+    set_policy(provider, policy(*all_actions(), *others))
 
     assert pushers(provider) == [], "the registry would accept a push that ECR refuses"
 
 
 def test_the_listed_actions_are_enough_for_a_push(provider: Provider) -> None:
-    set_policy(provider.account.folder, policy(*all_actions(), *PUSH))
+    set_policy(provider, policy(*all_actions(), *PUSH))
 
     assert pushers(provider) == ["AWS"]
 
@@ -76,7 +82,7 @@ def test_each_action_of_a_type_belongs_to_an_operation(provider: Provider, token
     verbs = [actions_to(verb, token) for verb in ("create", "update", "delete")]
 
     assert {action for actions in verbs for action in actions} == set(actions_of(token))
-    set_policy(provider.account.folder, policy("sts:*"))
+    set_policy(provider, policy("sts:*"))
     with pytest.raises(CloudError, match="is not authorized to perform"):
         authorize(provider.account.folder, "create", token)
 

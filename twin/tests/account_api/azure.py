@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 from cloudfacts.azure import LOCATIONS, VM_SIZES, VmSize
 from cloudfacts.kubernetes import STANDARD_SUPPORT
-
 from cloudtwin.providers.account import Account
 from cloudtwin.providers.azure.common import CALLER, GROUP, SUBSCRIPTION, TENANT
 from cloudtwin.providers.azure.identity import CLUSTER
@@ -81,7 +80,7 @@ class SubscriptionFacts:
     caller: str = CALLER
     groups: frozenset[str] = frozenset()
     objects: Mapping[str, str] = field(default_factory=dict)
-    secret: str = "secret"  # noqa: S105  of the stand-in
+    secret: str = "secret"
     state: str = "Enabled"
     offer: str = "PayAsYouGo_2014-09-01"
     unregistered: frozenset[str] = frozenset()

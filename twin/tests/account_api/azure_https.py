@@ -21,12 +21,13 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from cloudtwin.providers.azure.common import SUBSCRIPTION, TENANT
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from cloudtwin.providers.api.azure import (
+from twin.tests.account_api.azure import (
     ARM,
     GRAPH,
     LOGIN,
@@ -35,7 +36,6 @@ from cloudtwin.providers.api.azure import (
     AzureError,
     AzureRequest,
 )
-from cloudtwin.providers.azure.common import SUBSCRIPTION, TENANT
 
 CLIENT = "00000000-0000-4000-8000-000000000003"
 HOSTS = (ARM, GRAPH, LOGIN, f"*{REGISTRY_DOMAIN}")

@@ -15,18 +15,19 @@ from azure.mgmt.resource.resources import models as resources
 from azure.mgmt.resource.subscriptions import models as subscriptions
 from azure.mgmt.storage import models as storage
 from cloudtwin.providers.account import Account
-from cloudtwin.providers.api.azure import (
+from cloudtwin.providers.azure.common import GROUP, SUBSCRIPTION
+from cloudtwin.providers.azure.identity import CLUSTER
+from cloudtwin.providers.azure.storage import ACCOUNT, REGISTRY
+from cloudtwin.providers.inventory import Resource
+
+from twin.tests.account_api.azure import (
     OPERATIONS,
     AzureApi,
     AzureError,
     AzureRequest,
     SubscriptionFacts,
 )
-from cloudtwin.providers.api.azure_https import AzureHosts
-from cloudtwin.providers.azure.common import GROUP, SUBSCRIPTION
-from cloudtwin.providers.azure.identity import CLUSTER
-from cloudtwin.providers.azure.storage import ACCOUNT, REGISTRY
-from cloudtwin.providers.inventory import Resource
+from twin.tests.account_api.azure_https import AzureHosts
 
 ROOT = f"/subscriptions/{SUBSCRIPTION}"
 TEAM = f"{ROOT}/resourceGroups/team"

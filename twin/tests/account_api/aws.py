@@ -19,7 +19,6 @@ from xml.sax.saxutils import escape
 
 from cloudfacts.aws import INSTANCE_TYPES, zones
 from cloudfacts.quotas import ELASTIC_IPS, LUSTRE_STORAGE, VPCS
-
 from cloudtwin.capacity.quotas import QuotaStore
 from cloudtwin.providers.account import Account
 from cloudtwin.providers.aws.addon_versions import available_versions
