@@ -57,7 +57,7 @@ def test_images_that_exist_are_one_result(registries: PublicRegistries) -> None:
     assert len(registries.requests) == len(images_of(config))
 
 
-def test_an_image_that_nobody_published_is_named(registries: PublicRegistries) -> None:
+def test_an_unpublished_image_is_named(registries: PublicRegistries) -> None:
     registries.missing.add("ghcr.io/example/trainer:1.0")
     check = only_failed_check(checks(stack(job={"image": "ghcr.io/example/trainer:1.0"})))
 
@@ -84,7 +84,7 @@ def test_a_third_party_image_is_fatal_with_a_registry_too(registries: PublicRegi
 
 
 @pytest.mark.parametrize("state", ["private", "silent"])
-def test_a_registry_that_does_not_answer_is_one_warning(
+def test_a_registry_that_does_not_respond_is_one_warning(
     registries: PublicRegistries, state: str
 ) -> None:
     getattr(registries, state).add("ghcr.io")
