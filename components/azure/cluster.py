@@ -216,7 +216,7 @@ class AksCluster(Component):
             )
 
     def _administrators(self, group: str) -> list[pulumi.Resource]:
-        """Declare the roles with which a group fetches a kubeconfig and administers the cluster."""
+        """Declare the role assignments with which a group fetches a kubeconfig and administers the cluster."""
         roles = {
             "user": BuiltInRole.AKS_CLUSTER_USER,
             "administrator": BuiltInRole.AKS_RBAC_CLUSTER_ADMIN,

@@ -104,7 +104,7 @@ class StackConfig(Section):
     )
     cost: CostConfig = Field(default_factory=CostConfig, description="Prices and a budget.")
     platform_stack: PlatformStackConfig | None = Field(
-        default=None, description="The stack on whose platform the job runs; absent: this one."
+        default=None, description="The stack on whose platform the job runs; this stack by default."
     )
 
     def tags_for(self, stack: str) -> dict[str, str]:

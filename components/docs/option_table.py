@@ -29,7 +29,7 @@ config:
     replicas: 3
 ```
 
-Unknown keys are refused, and all faults are reported together before anything is touched.
+Unknown keys are refused, and all errors are reported together before any resource changes.
 `everstep pulumi config set --path everstep:job.replicas 2` changes one value, and
 `everstep pulumi preview` shows the effect.
 """

@@ -44,7 +44,7 @@ FOOT = """
     everstep preview --stack mine --twin                     # validates every key and shows the resources; buys nothing
     everstep cost --stack mine
 
-All faults are reported together, each with its key and its fix, before anything is touched. Secrets
+All errors are reported together, each with its key and its fix, before any resource changes. Secrets
 do not belong in these files: they are committed. Put them into a Secret of the cluster and list it
 in `job.envFromSecrets`.
 """

@@ -18,7 +18,7 @@ class Action(StrEnum):
     """Action on a file."""
 
     KEEP = "keep"  # copied, and still at the destination
-    CHECK = "check"  # the destination has a file of this size, and the store knows its MD5
+    CHECK = "check"  # the destination has a file of this size, which a checksum can verify
     COPY = "copy"
 
 
@@ -63,7 +63,7 @@ class Volume(NamedTuple):
 
     Attributes:
         free_bytes: bytes that a process without privileges may write.
-        block_bytes: bytes by which a file grows.
+        block_bytes: size of an allocation block, bytes.
         free_files: number of files that may be created; 0 if the file system has no limit.
     """
 
@@ -160,13 +160,13 @@ def checked_entries(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
 
 
 class Tally:
-    """Totals of a plan."""
+    """Totals of the planned actions."""
 
     def __init__(self, block_bytes: int) -> None:
         """Start at zero.
 
         Args:
-            block_bytes: bytes by which a file at the destination grows.
+            block_bytes: size of an allocation block at the destination, bytes.
         """
         self._block_bytes = block_bytes
         self._files, self._bytes = Counter[str](), Counter[str]()

@@ -39,7 +39,7 @@ class InstanceType:
         gpu_manufacturer: `NVIDIA` or `AMD`; empty without GPUs.
         gpu_model: model, such as `L40S`; empty without GPUs.
         gpu_memory_mib: memory of one GPU in MiB.
-        gpu_share: part of a physical GPU that each of the GPUs is; 1.0 for whole GPUs.
+        gpu_share: fraction of a physical GPU that each GPU is; 1.0 for whole GPUs.
         network_cards: number of network cards.
         efa_interfaces: maximum number of EFA interfaces; 0 without EFA.
     """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 NODES = ("w0", "w1", "w2", "w3")
 ONE_MEMBER, THREE_MEMBERS = ("e0",), ("e0", "e1", "e2")
 
-MACHINE_FAULTS = (
+NODE_FAULTS = (
     "kill-worker",
     "kill-agent",
     "kill-node",
@@ -49,7 +49,7 @@ SHARED_FAULTS = (
 )
 """Faults of parts that all nodes share, or of all nodes; a round has at most one."""
 
-KINDS = (*MACHINE_FAULTS, *NETWORK_FAULTS, *SHARED_FAULTS)
+KINDS = (*NODE_FAULTS, *NETWORK_FAULTS, *SHARED_FAULTS)
 FAULTS_PER_ROUND = (1, 2, 2, 3)  # possible numbers of faults in a round
 DURATION_SECONDS = (0.4, 1.0, 2.5, 4.0, 6.0, 10.0)
 """Durations shorter and longer than a lease (2 s), and than the time until a frozen worker is killed (8 s)."""
@@ -59,9 +59,9 @@ AMOUNTS = {
     "slow-link": (512, 2048, 8192),  # kilobits per second
     "latency": (20, 100, 400),  # milliseconds
     "clock-step": (-48, -1, 1, 48),  # hours
-    "split": (0, 1),  # halves that reach etcd besides the other one
+    "split": (0, 1),  # 1 if both halves reach etcd, otherwise one half
     "disk-hang": (0, 1),  # whether it hangs for all nodes
-    "etcd-slow-disk": (50, 200, 1000),  # milliseconds that each sync takes longer
+    "etcd-slow-disk": (50, 200, 1000),  # milliseconds added to each sync
 }
 
 
@@ -98,7 +98,7 @@ class Round:
 
 
 def members(seed: int) -> tuple[str, ...]:
-    """Return the number of etcd members for a seed: one or three, in turn."""
+    """Return the names of the etcd members for a seed: one or three, in turn."""
     return THREE_MEMBERS if seed % 2 else ONE_MEMBER
 
 
@@ -133,7 +133,7 @@ def _round(
     unused_nodes = rng.sample(list(nodes), len(nodes))  # nodes for faults of a single node
     faults = []
     for kind in kinds:
-        if kind in MACHINE_FAULTS:
+        if kind in NODE_FAULTS:
             targets: tuple[str, ...] = (unused_nodes.pop(),)
         else:
             targets = tuple(_targets(rng, kind, nodes, etcd))

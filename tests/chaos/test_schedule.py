@@ -6,7 +6,7 @@ import pytest
 
 from tests.chaos.schedule import (
     KINDS,
-    MACHINE_FAULTS,
+    NODE_FAULTS,
     NODES,
     SHARED_FAULTS,
     members,
@@ -46,7 +46,7 @@ def test_a_schedule_of_chosen_kinds_contains_no_others(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(50))
 def test_faults_that_overlap_have_different_nodes_and_at_most_one_shared_part(seed: int) -> None:
     for round_ in schedule(seed, 20):
-        nodes = [f.targets[0] for f in round_.faults if f.kind in MACHINE_FAULTS]
+        nodes = [f.targets[0] for f in round_.faults if f.kind in NODE_FAULTS]
         shared_faults = [fault for fault in round_.faults if fault.kind in SHARED_FAULTS]
         assert len(nodes) == len(set(nodes)), "a node would be killed while it is drained"
         assert len(shared_faults) <= 1, "two faults of etcd could take its majority"

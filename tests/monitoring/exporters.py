@@ -87,7 +87,7 @@ def data_preparation(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def controller(states: Iterator[Sequence[Pod]], replicas: int) -> Iterator[int]:
-    """Yield the metrics port of a controller that makes passes over one job.
+    """Yield the metrics port of a controller that reconciles one job.
 
     Args:
         states: pods of the job at each pass, without an end.

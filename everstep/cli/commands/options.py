@@ -14,7 +14,7 @@ OnTwin = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of a machine, such as gpu-1.")]
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of a node, such as gpu-1.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 PolicyPacks = Annotated[
     list[str],

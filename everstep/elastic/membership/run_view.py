@@ -108,7 +108,7 @@ class RunView:
         self.members = dict(self._adopted_members)
 
     def ranked_coordinators(self, limits: GroupLimits) -> list[str]:
-        """Return the coordinators, the first claim first; none in a small run."""
+        """Return the coordinators, ordered by claim; none in a small run."""
         return self.coordinators.ranked_identities(limits) if is_large(limits) else []
 
     def candidates(self, limits: GroupLimits) -> list[Member]:
@@ -137,8 +137,8 @@ class RunView:
 
         Args:
             group: the generation.
-            in_doubt: whether a missing key proves nothing; then only a member's own update counts, or
-                its fencing by others.
+            in_doubt: if True, a missing key is ignored: only members that report that they have stopped, or are
+                fenced, count.
         """
         stopped_names = [
             name for name in group.members if not trains(self.members.get(name), group)

@@ -19,7 +19,7 @@ HEADER_BYTES = 7  # header size of a file, and of each chunk of a record
 BLOCK_BYTES = 32 * 1024
 
 
-def test_rows_are_in_order_of_steps_each_once(drill_run: RecordedRun) -> None:
+def test_rows_are_ordered_by_step_without_duplicates(drill_run: RecordedRun) -> None:
     values = list(rows(drill_run.run(), 0))
 
     assert [step for step, _ in values] == list(range(1, 301))

@@ -22,7 +22,7 @@ from cloudtwin.nodes.linux.processes import Process
 from cloudtwin.nodes.network import addressing, links
 
 PORTS = {"port": addressing.API_PORT, "registry_port": addressing.REGISTRY_PORT}
-"""Setting with a port of the host -> port of the control plane."""
+"""Key of the settings with a host port -> port of the control plane."""
 
 NODE_DELETION_SECONDS = 5.0  # delay after a machine is gone; about a minute on AWS and Azure
 

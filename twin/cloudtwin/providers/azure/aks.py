@@ -105,7 +105,7 @@ def _drivers(inputs: Inputs) -> Sequence[str]:
 
 def _length_error(value: object) -> str | None:
     length = len(str(value))
-    return f"{value!r} has {length} characters, 80 are allowed" if length > 80 else None
+    return f"{value!r} has {length} characters, at most 80 are allowed" if length > 80 else None
 
 
 RULES = (

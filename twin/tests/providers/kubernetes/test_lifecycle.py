@@ -80,7 +80,7 @@ def test_a_label_changes_in_place_and_immutable_data_replaces_the_object(
     )
 
 
-def test_a_refresh_finds_outside_changes_and_the_update_reverts_them(
+def test_a_refresh_finds_changes_by_others(
     project: ClusterProject, namespace: str, api: client.CoreV1Api
 ) -> None:
     project.program(CONFIG_MAP)
@@ -159,7 +159,7 @@ def test_a_custom_resource_can_be_created_with_its_definition(
     )
 
     assert project.preview() == {"probe-test": "create", "crd": "create", "widget": "create"}, (
-        "a preview must not need it"
+        "a preview must not require the CRD to exist"
     )
     project.up()
     project.pulumi("preview", "--expect-no-changes")
