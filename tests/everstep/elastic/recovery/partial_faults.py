@@ -2,8 +2,8 @@
 
 Like `recovery_simulation`, with additional faults: an agent loses etcd while its workers reach their peers, two
 nodes lose each other in one direction, a worker hangs, a machine vanishes between any two actions of its
-agent, messages of etcd are repeated and local responses overtake them. A commit is not atomic: its request
-reaches etcd late, and the folder is renamed later still, or never.
+agent, a key of etcd cannot be read, messages of etcd are repeated and local responses overtake them. A commit is
+not atomic: its request reaches etcd late, and the folder is renamed later still, or never.
 """
 
 import random
@@ -67,7 +67,7 @@ class PartialFaultWorld(LiveWorld):
 
     def carry_out_commit(self, request: CommitRequest) -> None:
         """Commit in one transaction, if the generation is current and no later step is committed."""
-        if self.etcd.unavailable or request.writer.agent.cut_off:
+        if self.etcd.unavailable or self.etcd.unreadable or request.writer.agent.cut_off:
             return
         self.requests.remove(request)
         current, committed = self.etcd.generation, self.etcd.committed
@@ -124,6 +124,7 @@ class PartialFaultWorld(LiveWorld):
             self.lose_peer,
             self.hang,
             self.crash_between_actions,
+            self.damage_key,
             self.heal,
             self.heal,
         ]
@@ -147,8 +148,13 @@ class PartialFaultWorld(LiveWorld):
     def crash_between_actions(self, agent: LiveAgent) -> None:
         agent.crash_in = self.random.randint(0, 3)
 
+    def damage_key(self, _: LiveAgent) -> None:
+        self.etcd.damage(self.random.choice(["generation", "committed"]))
+
     def heal(self, agent: LiveAgent) -> None:
         """End most partial faults of an agent; a worker that hung has ended by the time it is replaced."""
+        if self.etcd.unreadable:
+            self.repair_keys()
         self.reconnect(agent)
         agent.crash_in = None
         self.etcd.cut_links = {pair for pair in self.etcd.cut_links if agent.name not in pair}
