@@ -235,10 +235,10 @@ ELASTIC_MUTATIONS: tuple[Mutation, ...] = (
         _DATA_TESTS,
     ),
     Mutation(
-        "digest of 2^63 that does not fit a signed number",
+        "digest that overflows",
         _LEDGER,
-        "(self.digest >= 2**63)",
-        "(self.digest > 2**63)",
+        "(self.digest + digest) % 2**64",
+        "self.digest + digest",
         _DATA_TESTS,
     ),
     Mutation(

@@ -427,8 +427,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "production data without protection",
         "components/azure/blob.py",
-        "            protect=self._args.protect,\n            retain_on_delete=self._args.protect,\n",
-        "",
+        "keep = self._args.protect or self._config.keep",
+        "keep = self._config.keep",
     ),
     Mutation(
         "token for the wrong audience",

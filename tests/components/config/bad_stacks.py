@@ -615,7 +615,7 @@ CASES = [
         EKS,
         {"cluster.systemPool.instanceTypes": ["m7g.xlarge"]},
         "cluster.systemPool.instanceTypes[0]",
-        ("ARM", "m6i.xlarge"),
+        ("Arm", "m6i.xlarge"),
     ),
     wrong_key(EKS, "cluster.systemPool.diskGib", 10, "greater than or equal to 30"),
     Case(

@@ -67,7 +67,7 @@ def test_requests_succeed_with_mutual_tls(tls_options: EtcdOptions) -> None:
 
 
 @pytest.mark.parametrize(
-    ("authority", "client"),
+    ("ca", "client"),
     [
         ("authority", None),
         ("authority", "other-client"),

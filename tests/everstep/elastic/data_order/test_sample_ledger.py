@@ -3,7 +3,12 @@
 from hypothesis import given
 from hypothesis.strategies import integers, lists
 
-from everstep.elastic.data_order.sample_ledger import digest, from_limbs, to_limbs
+from everstep.elastic.data_order.sample_ledger import (
+    SampleLedger,
+    digest,
+    from_limbs,
+    to_limbs,
+)
 from everstep.elastic.data_order.sampler import SampleOrder, share
 
 WORDS = integers(min_value=0, max_value=2**64 - 1)
@@ -34,6 +39,12 @@ def test_a_missing_repeated_or_misplaced_sample_changes_the_digest() -> None:
     assert digest(0, ids[1:]) != expected
     assert digest(0, ids.repeat(2)) != expected
     assert digest(1, ids) != expected
+
+
+def test_a_digest_stays_below_2_to_the_64() -> None:
+    ledger = SampleLedger(samples=8, digest=2**64 - 1)
+
+    assert ledger.with_step(8, 3) == SampleLedger(samples=16, digest=2)
 
 
 def test_limbs_of_65_000_workers_are_summed_exactly_in_float32() -> None:
