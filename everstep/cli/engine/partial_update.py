@@ -22,6 +22,9 @@ VARIABLE = "EVERSTEP_PART"
 TARGETED_SUFFIX = "-targets"
 """End of the variable's value in an update with targets, which the program need not refuse for a stack that is up."""
 
+UNCHANGED = "same"
+"""Operation of a resource that an update leaves as it is."""
+
 PROTECTED = "because it is protected"
 """Words of Pulumi's error for a protected resource that a plan deletes."""
 
@@ -53,11 +56,16 @@ def bring_up_part(engine: Engine, part: str, progress: Progress) -> ResourceCoun
     """
     environment = {**engine.environment, VARIABLE: part + TARGETED_SUFFIX}
     part_engine = replace(engine, environment=environment)
-    return part_engine.up(progress, targets_of(part_engine, part, progress))
+    targets = targets_of(part_engine, part, progress)
+    # An update without targets would be one of the whole stack.
+    return part_engine.up(progress, targets) if targets else ResourceCounts()
 
 
 def targets_of(engine: Engine, part: str, progress: Progress) -> list[str]:
-    """Return the URNs of a part's resources and of all resources that they need.
+    """Return the URNs of a part's resources, and of all resources that they need, that change.
+
+    An unchanged target would be an error: Pulumi deletes the resources that depend on a target and that the program
+    does not declare.
 
     Raises:
         EverstepError: the stack declares no such part, or its preview fails.
@@ -66,14 +74,16 @@ def targets_of(engine: Engine, part: str, progress: Progress) -> list[str]:
         f"Finding the resources that the {part} of stack {engine.workspace.stack} needs"
     ):
         plan = _plan(engine)
-    states = [step.get("newState") or {} for step in plan.get("steps", ())]
+    steps = plan.get("steps", ())
+    states = [step.get("newState") or {} for step in steps]
     urns = closure([state for state in states if state.get("urn")], PARTS[part])
     if not urns:
         raise EverstepError(
             f"stack {engine.workspace.stack} declares no {part}",
             f"Set everstep:{part}.kind in {engine.workspace.stack_file} to ecr or acr.",
         )
-    return urns
+    unchanged = {step["urn"] for step in steps if step["op"] == UNCHANGED}
+    return [urn for urn in urns if urn not in unchanged]
 
 
 def _plan(engine: Engine) -> Mapping[str, Any]:
