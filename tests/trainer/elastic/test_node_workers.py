@@ -160,7 +160,7 @@ def test_a_worker_that_cannot_be_killed_makes_its_node_withdraw(
     monkeypatch.setattr(node_workers, "UNKILLABLE_SECONDS", 0.5)
     agent.join()
 
-    run[1].propose(Generation(9, ("other-1",)), generation_revision(run[1]))
+    run[1].propose(Generation(9, ("other-1",), "none:1"), generation_revision(run[1]))
 
     wait_until(lambda: not member_keys(run[1]), 100, "the others need not wait for this node")
 
