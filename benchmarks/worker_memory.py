@@ -52,7 +52,7 @@ def main() -> None:
     samples: dict[Point, list[Sample]] = {point: [] for point in points}
     rounds = [point for _ in range(options.rounds) for point in points]
     for point in track(rounds, "processes", len(rounds)):
-        samples[point].append(measure_in_a_process(point))
+        samples[point].append(measure_in_a_process(sys.argv[1:], point))
     report = summarise(samples)
     if options.json:
         print(json.dumps(report, indent=1))
@@ -76,9 +76,9 @@ def parse(arguments: Sequence[str]) -> Namespace:
     return parser.parse_args(arguments)
 
 
-def measure_in_a_process(point: Point) -> Sample:
-    """Return the memory of a new process with the options of this one."""
-    command = [sys.executable, "-m", "benchmarks.worker_memory", *sys.argv[1:], "--point", *point]
+def measure_in_a_process(arguments: Sequence[str], point: Point) -> Sample:
+    """Return the memory of a new process with these options."""
+    command = [sys.executable, "-m", "benchmarks.worker_memory", *arguments, "--point", *point]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
     sample: Sample = json.loads(output)
     return sample

@@ -110,7 +110,7 @@ def test_a_fence_of_an_earlier_generation_fences_none_of_a_later_one() -> None:
 
 
 def test_the_schedules_fence_living_members() -> None:
-    worlds = [SuspicionWorld(seed, nodes=4, min_members=1) for seed in range(30)]
+    worlds = [SuspicionWorld(seed, nodes=4, min_members=1) for seed in range(100)]
     for world in worlds:
         for _ in range(200):
             world.move()
