@@ -130,8 +130,8 @@ class GradientReducer:
     def clear(self) -> None:
         """Start a step, and save the statistics that its forward pass changes."""
         self._own_indices.clear()
-        for average in self._averages:
-            average.zero_()
+        if self._averages:
+            torch._foreach_zero_(self._averages)
         _copy(self._saved_buffers, self._all_buffers)
         self._in_flight, self._in_microbatch = True, False
 
@@ -180,8 +180,8 @@ class GradientReducer:
         Args:
             weight: its share of the step's samples; the weights of all workers' micro-batches add up to 1.
         """
-        for average, buffer in zip(self._averages, self._buffers, strict=True):
-            average.add_(buffer, alpha=weight)
+        if self._averages:
+            torch._foreach_add_(self._averages, self._buffers, alpha=weight)
         _copy(self._all_buffers, self._saved_buffers)
         self._in_microbatch = False
 
@@ -230,8 +230,8 @@ class GradientReducer:
         self._in_flight = self._sending = False
         self._set_gradients()
         _copy(self._buffers, self._statistics)
-        for counter in self._counters:  # batch counters: one per step, regardless of its division
-            counter.add_(1)
+        if self._counters:  # batch counters: one per step, regardless of its division
+            torch._foreach_add_(self._counters, 1)
         return [float(number) for number in self._scalars.tolist()]
 
     def _sum_after_backward(self, all_reduce: AllReduce) -> None:
