@@ -1,5 +1,6 @@
 """Sums of gradients in floating point."""
 
+import copy
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -339,6 +340,27 @@ def test_batch_statistics_of_one_worker_do_not_change() -> None:
     exchange.sum([0.0], sum_over_one)
 
     assert torch.equal(running_mean(net), initial_mean)
+
+
+def test_statistics_are_averaged_over_micro_batches_by_their_weights_anew_in_each_step() -> None:
+    net = model()
+    exchange = GradientReducer(net, scalars=1)
+    for _ in range(2):  # the second step begins without the averages of the first
+        before, parts, own_means = copy.deepcopy(net), [(1, 0.25), (3, 0.75)], []
+        count = batches_tracked(net)
+        exchange.clear()
+        for samples, weight in parts:
+            batch = torch.randn(samples, 3, 5, 5)
+            alone = copy.deepcopy(before)
+            alone(batch)
+            own_means.append(running_mean(alone) * weight)
+            exchange.begin_microbatch(single=True)
+            net(batch).square().mean().backward()
+            exchange.add_microbatch(weight)
+        exchange.sum([0.0], sum_over_one)
+
+        assert torch.allclose(running_mean(net), own_means[0] + own_means[1])
+        assert batches_tracked(net) == count + 1, "one per step, regardless of its division"
 
 
 def test_counts_are_summed_exactly() -> None:
