@@ -351,9 +351,9 @@ def test_statistics_are_averaged_over_micro_batches_by_their_weights_anew_in_eac
         exchange.clear()
         for samples, weight in parts:
             batch = torch.randn(samples, 3, 5, 5)
-            alone = copy.deepcopy(before)
-            alone(batch)
-            own_means.append(running_mean(alone) * weight)
+            undivided_model = copy.deepcopy(before)
+            undivided_model(batch)
+            own_means.append(running_mean(undivided_model) * weight)
             exchange.begin_microbatch(single=True)
             net(batch).square().mean().backward()
             exchange.add_microbatch(weight)
