@@ -342,7 +342,7 @@ def test_batch_statistics_of_one_worker_do_not_change() -> None:
     assert torch.equal(running_mean(net), initial_mean)
 
 
-def test_statistics_are_averaged_over_micro_batches_by_their_weights_anew_in_each_step() -> None:
+def test_statistics_are_averaged_over_micro_batches_by_their_weights_in_each_step() -> None:
     net = model()
     exchange = GradientReducer(net, scalars=1)
     for _ in range(2):  # the second step begins without the averages of the first
@@ -351,9 +351,9 @@ def test_statistics_are_averaged_over_micro_batches_by_their_weights_anew_in_eac
         exchange.clear()
         for samples, weight in parts:
             batch = torch.randn(samples, 3, 5, 5)
-            undivided_model = copy.deepcopy(before)
-            undivided_model(batch)
-            own_means.append(running_mean(undivided_model) * weight)
+            reference_model = copy.deepcopy(before)
+            reference_model(batch)
+            own_means.append(running_mean(reference_model) * weight)
             exchange.begin_microbatch(single=True)
             net(batch).square().mean().backward()
             exchange.add_microbatch(weight)
