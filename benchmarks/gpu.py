@@ -5,9 +5,10 @@
     python3 -m benchmarks.gpu --json
 
 The images are in the GPU's memory, so that no decoding is measured: forward and backward pass, and the
-optimizer. `plain` is an ordinary loop, `live` the same step through `everstep.elastic.Run` in a group of
-one worker; they take turns. Weights and images are in channels_last; matrix products are in bfloat16 if
-the GPU has it, else in float16 with a gradient scaler. A batch that does not fit is halved until it does.
+optimizer. `plain` is an ordinary loop, `live` and `exact` are the same step through `everstep.elastic.Run` in
+a group of one worker; they take turns. `exact` computes a step in shards, a quarter of the batch each.
+Weights and images are in channels_last; matrix products are in bfloat16 if the GPU has it, else in float16
+with a gradient scaler, which `exact` does not support. A batch that does not fit is halved until it does.
 The output is a Markdown table for docs/measurements.md, beside published figures of other programs.
 """
 
@@ -18,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 import torch
 from torch import nn
@@ -45,8 +47,13 @@ NO_GPU = (
 )
 WARM_UP_STEPS = 5  # cuDNN chooses its algorithms in the first
 
+SHARDS = 4  # of a batch in mode `exact`
+
 Block = Callable[[int], None]
 """A function that takes a number of steps."""
+
+Loss = Callable[[nn.Module, int], torch.Tensor]
+"""A function that returns a model's mean loss over the first samples of the batch."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,7 @@ class Throughput:
         precision: type of matrix products.
         plain: images per second of an ordinary loop, median over rounds.
         live: the same through `Run`.
+        exact: the same in mode `exact`; None with a gradient scaler.
         gigabytes: peak of the memory that torch allocated; 0 on a CPU.
     """
 
@@ -69,6 +77,7 @@ class Throughput:
     precision: str
     plain: float
     live: float
+    exact: float | None
     gigabytes: float
 
 
@@ -132,24 +141,28 @@ def _measure(
     images = images.to(memory_format=torch.channels_last)
     labels = torch.randint(0, CLASSES, (batch,), device=device)
 
-    def loss_of(model: nn.Module) -> torch.Tensor:
+    def loss_of(model: nn.Module, samples: int) -> torch.Tensor:
         with precision.autocast(device):
-            outputs = model(images)
-        return nn.functional.cross_entropy(outputs.float(), labels)
+            outputs = model(images[:samples])
+        return nn.functional.cross_entropy(outputs.float(), labels[:samples])
 
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     blocks = {
-        "plain": plain_block(name, device, precision, loss_of),
-        "live": live_block(name, device, precision, loss_of, batch),
+        "plain": plain_block(name, device, precision, loss_of, batch),
+        "live": run_block(name, device, precision, loss_of, batch, "live"),
     }
+    if not precision.needs_scaler:
+        blocks["exact"] = run_block(name, device, precision, loss_of, batch, "exact")
     seconds = time_blocks(blocks, device, steps, rounds)
     memory = torch.cuda.max_memory_allocated(device) / 1e9 if device.type == "cuda" else 0.0
-    plain, live = (
-        steps * batch / statistics.median(seconds[variant]) for variant in ("plain", "live")
-    )
+    rates = {
+        variant: round(steps * batch / statistics.median(times), 1)
+        for variant, times in seconds.items()
+    }
     dtype = str(precision.dtype or torch.float32).removeprefix("torch.")
-    return Throughput(name, pixels, batch, dtype, round(plain, 1), round(live, 1), round(memory, 1))
+    plain, live, exact = rates["plain"], rates["live"], rates.get("exact")
+    return Throughput(name, pixels, batch, dtype, plain, live, exact, round(memory, 1))
 
 
 def time_blocks(
@@ -187,7 +200,8 @@ def plain_block(
     name: str,
     device: torch.device,
     precision: models.Precision,
-    loss_of: Callable[[nn.Module], torch.Tensor],
+    loss_of: Loss,
+    batch: int,
 ) -> Block:
     """Return an ordinary training loop."""
     model, optimizer = new_model(name, device)
@@ -196,19 +210,20 @@ def plain_block(
     def block(steps: int) -> None:
         for _ in range(steps):
             optimizer.zero_grad()
-            scaler.scale(loss_of(model)).backward()  # type: ignore[no-untyped-call] # torch's
+            scaler.scale(loss_of(model, batch)).backward()  # type: ignore[no-untyped-call] # torch's
             scaler.step(optimizer)
             scaler.update()
 
     return block
 
 
-def live_block(
+def run_block(
     name: str,
     device: torch.device,
     precision: models.Precision,
-    loss_of: Callable[[nn.Module], torch.Tensor],
+    loss_of: Loss,
     batch: int,
+    mode: Literal["live", "exact"],
 ) -> Block:
     """Return the loop of the library, whose samples are always the same images."""
     model, optimizer = new_model(name, device)
@@ -218,6 +233,8 @@ def live_block(
         dataset_size=batch * 1000,
         global_batch=batch,
         epochs=1000,
+        mode=mode,
+        shard_size=max(batch // SHARDS, 1),
         scaler=torch.amp.GradScaler(device.type, enabled=precision.needs_scaler),
         group=(SingleProcessGroup(), TimeAccount()),
     )
@@ -227,7 +244,7 @@ def live_block(
         for _ in range(steps):
             step = next(batches)
             for _ in step.microbatches():
-                step.backward(loss_of(model))
+                step.backward(loss_of(model, len(step.indices)))
             step.step()
 
     return block
@@ -238,18 +255,21 @@ def table(results: Sequence[Throughput], gpu: str) -> list[str]:
     lines = [
         f"One GPU ({gpu}), synthetic data, channels_last: `python -m benchmarks.gpu`. Images per second.",
         "",
-        "| model | pixels, batch, precision | plain loop | `live` | peak memory | published |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| model | pixels, batch, precision | plain loop | `live` | `exact` | peak memory | published |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     return [*lines, *map(_row, results)]
 
 
 def _row(result: Throughput) -> str:
     shape = f"{result.pixels}, {result.batch}, {result.precision}"
-    live = f"{result.live:,.0f} ({result.live / result.plain:.3f})"
+    live, exact = (
+        "not supported" if rate is None else f"{rate:,.0f} ({rate / result.plain:.3f})"
+        for rate in (result.live, result.exact)
+    )
     published = PUBLISHED.get(result.model, "not known")
     return (
-        f"| {result.model} | {shape} | {result.plain:,.0f} | {live} | {result.gigabytes} GB "
+        f"| {result.model} | {shape} | {result.plain:,.0f} | {live} | {exact} | {result.gigabytes} GB "
         f"| {published} |"
     )
 

@@ -8,7 +8,7 @@ import torch
 from benchmarks import gpu
 from benchmarks.gpu import Throughput, main, measure, table
 
-RESULT = Throughput("resnet50", 224, 256, "bfloat16", 2000.0, 1990.0, 31.4)
+RESULT = Throughput("resnet50", 224, 256, "bfloat16", 2000.0, 1990.0, 1500.0, 31.4)
 
 
 def test_the_table_has_own_and_published_figures() -> None:
@@ -17,23 +17,32 @@ def test_the_table_has_own_and_published_figures() -> None:
     assert "H100, torch 2.15.0" in lines[0]
     assert "2,000" in lines[-1]
     assert "1,990 (0.995)" in lines[-1]
+    assert "1,500 (0.750)" in lines[-1]
     assert "2,470 on an A100 80 GB" in lines[-1]
-    assert {line.count("|") for line in lines[2:]} == {7}
+    assert {line.count("|") for line in lines[2:]} == {8}
 
 
-def test_both_loops_are_measured() -> None:
-    result = measure("resnet18", 32, 2, torch.device("cpu"), steps=1, rounds=1)
+def test_all_loops_are_measured() -> None:
+    result = measure("resnet18", 32, 8, torch.device("cpu"), steps=1, rounds=1)
 
-    assert result.batch == 2
+    assert result.batch == 8
     assert result.plain > 0
     assert result.live > 0
+    assert result.exact is not None
+    assert result.exact > 0
+
+
+def test_a_mode_that_was_not_measured_has_no_figure() -> None:
+    result = Throughput("resnet50", 224, 256, "float16", 900.0, 890.0, None, 12.0)
+
+    assert "| 890 (0.989) | not supported |" in table([result], "T4, torch 2.15.0")[-1]
 
 
 def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     def measure_small(name: str, pixels: int, batch: int, *arguments: object) -> Throughput:
         if batch > 3:
             raise torch.OutOfMemoryError
-        return Throughput(name, pixels, batch, "bfloat16", 1.0, 1.0, 0.0)
+        return Throughput(name, pixels, batch, "bfloat16", 1.0, 1.0, 1.0, 0.0)
 
     monkeypatch.setattr(gpu, "_measure", measure_small)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from cloudtwin.nodes import Twin
-from cloudtwin.pulumi import install_plugins
+from cloudtwin.pulumi import backend_url, install_plugins
 from cloudtwin.toolchain import ensure_tools
 
 from everstep.progress import Silent
@@ -118,7 +118,7 @@ def make_project(root: Path, environment: dict[str, str]) -> Project:
         {
             **variables,
             **install_plugins(home, pulumi),
-            "PULUMI_BACKEND_URL": f"file://{backend}",
+            "PULUMI_BACKEND_URL": backend_url(backend),
             "PULUMI_CONFIG_PASSPHRASE": "of a test",
             "PULUMI_STACK": STACK,
             **environment,

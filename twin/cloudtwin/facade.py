@@ -61,6 +61,7 @@ __all__ = [
     "build_context",
     "cache_directory",
     "close_market",
+    "engine_backend_url",
     "engine_plugins",
     "ensure_images",
     "ensure_packages",
@@ -163,6 +164,13 @@ def engine_plugins(home: Path, program: Path) -> Mapping[str, str]:
     from cloudtwin.pulumi import install_plugins
 
     return install_plugins(home, program)
+
+
+def engine_backend_url(folder: Path) -> str:
+    """Return the URL of a backend in a folder whose state stays readable after a SIGKILL at any moment."""
+    from cloudtwin.pulumi import backend_url
+
+    return backend_url(folder)
 
 
 def prestarted_program(

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloudtwin.facade import TwinError
+from cloudtwin.facade import TwinError, engine_backend_url
 
 from everstep.cli import bytecode
 from everstep.cli.engine.events import EventLog, ResourceCounts
@@ -304,7 +304,7 @@ def engine_environment(workspace: Workspace, kubeconfig: Path | None) -> dict[st
     backend.mkdir(parents=True, exist_ok=True)
     variables = {
         "PULUMI_HOME": str(folder / "home"),
-        "PULUMI_BACKEND_URL": f"file://{backend}",
+        "PULUMI_BACKEND_URL": engine_backend_url(backend),
         "PULUMI_STACK": workspace.stack,
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         **bytecode.settings(),

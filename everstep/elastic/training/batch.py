@@ -82,8 +82,7 @@ class Batch:
         return samples
 
     def _end(self, microbatch: Microbatch) -> None:
-        loss = float(self._loss) if self._loss is not None else 0.0
-        if not self.rehearsal and not self._session.end_microbatch(microbatch, loss):
+        if not self.rehearsal and not self._session.end_microbatch(microbatch, self._loss):
             raise self._misuse(
                 "no gradient arrived: backward() was not called, or no parameter needs a gradient"
             )

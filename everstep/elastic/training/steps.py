@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
 
 from everstep.elastic.accounting.time_account import Activity
 from everstep.elastic.data_order.leftover import Span, merge_spans, remaining_spans, split_share
@@ -65,12 +66,12 @@ class Steps(Protocol):
     def begin(self, microbatch: Microbatch) -> None:
         """Start a micro-batch, before its forward pass."""
 
-    def end(self, microbatch: Microbatch, loss: float) -> bool:
+    def end(self, microbatch: Microbatch, loss: torch.Tensor | None) -> bool:
         """Complete a micro-batch after its backward pass; return False if no gradient arrived.
 
         Args:
             microbatch: the micro-batch.
-            loss: its share of the mean loss over the global batch.
+            loss: its share of the mean loss over the global batch, one number; None if it is not known.
         """
 
     def sum(self, *, has_loss: bool) -> Sums | None:
@@ -134,12 +135,13 @@ class LiveSteps:
         self._reducer.begin_microbatch(begin, single=is_alone, last=last)
         self._has_begun = self._has_begun or last
 
-    def end(self, microbatch: Microbatch, loss: float) -> bool:
+    def end(self, microbatch: Microbatch, loss: torch.Tensor | None) -> bool:
         """Complete a micro-batch."""
         state = self._state
         self._reducer.add_microbatch(len(microbatch.ids) / self._samples)
+        # Read after the reducer has started its kernels: reading waits for all work of a GPU.
         state.in_flight = state.in_flight.with_units(
-            microbatch.spans, loss, microbatch.ids, state.step
+            microbatch.spans, _number(loss), microbatch.ids, state.step
         )
         return self._reducer.has_gradients
 
@@ -208,13 +210,13 @@ class ExactSteps:
         del microbatch
         self._reducer.begin_shard()
 
-    def end(self, microbatch: Microbatch, loss: float) -> bool:
+    def end(self, microbatch: Microbatch, loss: torch.Tensor | None) -> bool:
         """Complete a shard."""
         state = self._state
         has_gradients = self._reducer.has_gradients
-        is_usable = self._reducer.add_shard(len(microbatch.ids)) and math.isfinite(loss)
+        is_usable = self._reducer.add_shard(len(microbatch.ids)) and math.isfinite(_number(loss))
         # Integers have no NaN, so the count of unusable shards informs all workers.
-        scaled_loss = round(loss * LOSS_SCALE) if is_usable else 0
+        scaled_loss = round(_number(loss) * LOSS_SCALE) if is_usable else 0
         state.in_flight = state.in_flight.with_units(
             microbatch.spans, scaled_loss, microbatch.ids, state.step, unusable=not is_usable
         )
@@ -243,6 +245,10 @@ class ExactSteps:
         mean = math.nan if unusable else total / LOSS_SCALE
         digest = from_limbs(limbs)
         return Sums(mean, not unusable, votes, leavers, hung_savers, samples, digest)
+
+
+def _number(loss: torch.Tensor | None) -> float:
+    return 0.0 if loss is None else float(loss)
 
 
 def _share_of(

@@ -25,6 +25,7 @@ import torch
 from everstep.elastic.data_order.sampler import Ids
 from everstep.elastic.transport.fixed_point import FixedPoint
 from everstep.elastic.transport.reducer import AllReduce
+from everstep.elastic.transport.tensor_lists import copy_all
 
 BITS = 31  # magnitude bits of a sum
 HEADROOM = 6
@@ -60,18 +61,30 @@ class ExactReducer:
 
     def __init__(self, model: torch.nn.Module, scalars: int, shards: int) -> None:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._buffers = list(model.buffers())
+        # The floating-point buffers first, then the counters, so that one operation handles each kind.
+        buffers = list(model.buffers())
+        self._averaged = [buffer for buffer in buffers if buffer.is_floating_point()]
+        self._counters = [buffer for buffer in buffers if not buffer.is_floating_point()]
+        self._buffers = [*self._averaged, *self._counters]
         self._saved_buffers = [buffer.clone() for buffer in self._buffers]
         device = self._parameters[0].device
         self._sizes = [parameter.numel() for parameter in self._parameters]
+        gradients = [torch.empty_like(parameter, device="meta") for parameter in self._parameters]
+        self._layouts = [(gradient.shape, gradient.stride()) for gradient in gradients]
         self._own_sums = torch.zeros(sum(self._sizes), dtype=torch.int32, device=device)
         # Sums of integers are exact in float64, too, and there are few of these.
-        sizes = [buffer.numel() for buffer in self._buffers]
-        sizes += [len(self._parameters), scalars]
-        self._own_scalars_flat = torch.zeros(sum(sizes), dtype=torch.float64, device=device)
-        *statistics, self._misfits, self._scalars = torch.split(self._own_scalars_flat, sizes)
-        self._statistics = self._reshape(statistics)
-        self._flat_sizes = sizes
+        self._flat_sizes = [
+            sum(buffer.numel() for buffer in self._averaged),
+            sum(buffer.numel() for buffer in self._counters),
+            len(self._parameters),
+            scalars,
+        ]
+        self._own_scalars_flat = torch.zeros(
+            sum(self._flat_sizes), dtype=torch.float64, device=device
+        )
+        self._averages, self._counts, self._misfits, self._scalars = torch.split(
+            self._own_scalars_flat, self._flat_sizes
+        )
         self._lay_out()
         self._fixed_point = FixedPoint(device)
         self._bounds = torch.zeros(len(self._parameters), 2, dtype=torch.int32, device=device)
@@ -85,9 +98,6 @@ class ExactReducer:
         """Allocate the send buffers; this worker's own sums are unchanged until all have arrived."""
         self._received_sums = torch.empty_like(self._own_sums)
         self._summed_flat = torch.empty_like(self._own_scalars_flat)
-
-    def _reshape(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return [part.view(buf.shape) for part, buf in zip(parts, self._buffers, strict=True)]
 
     @property
     def has_gradients(self) -> bool:
@@ -115,7 +125,7 @@ class ExactReducer:
         """Start a step, or restart it."""
         self._is_empty = True
         self._own_scalars_flat.zero_()
-        _copy(self._saved_buffers, self._buffers)
+        copy_all(self._saved_buffers, self._buffers)
         self.begin_shard()
 
     def begin_shard(self) -> None:
@@ -131,7 +141,7 @@ class ExactReducer:
         """
         was_in_flight = self._in_flight
         if was_in_flight:
-            _copy(self._buffers, self._saved_buffers)
+            copy_all(self._buffers, self._saved_buffers)
         if self._sending:
             self._lay_out()  # an operation of the old group may still write to the old buffer
         self._in_flight = self._sending = False
@@ -139,7 +149,7 @@ class ExactReducer:
 
     def discard(self) -> None:
         """Discard a step whose sum has arrived: restore the statistics from before it."""
-        _copy(self._buffers, self._saved_buffers)
+        copy_all(self._buffers, self._saved_buffers)
 
     @torch.no_grad()
     def add_shard(self, samples: int) -> bool:
@@ -149,23 +159,45 @@ class ExactReducer:
             False if a gradient is not finite or too large for any unit: the sum is then invalid, and the
             caller must inform the others.
         """
-        magnitudes = []
-        own_sums = torch.split(self._own_sums, self._sizes)
-        with np.errstate(over="ignore", invalid="ignore"):  # of a gradient that does not fit
-            for parameter, sums, power in zip(
-                self._parameters, own_sums, self.ranges.tolist(), strict=True
-            ):
-                magnitudes.append(self._add(parameter, sums, 2.0 ** (BITS - power)))
+        magnitudes = self._add_gradients()
         self._is_empty = False
-        for buffer, before, total in zip(
-            self._buffers, self._saved_buffers, self._statistics, strict=True
-        ):
-            if buffer.is_floating_point():
-                total.add_((buffer.double() * STATISTIC_SCALE).round_() * samples)
-            else:  # a counter of batches
-                total.add_(buffer - before)
-        _copy(self._buffers, self._saved_buffers)
-        return self._check_ranges(torch.stack(magnitudes).double())
+        self._add_statistics(samples)
+        copy_all(self._buffers, self._saved_buffers)
+        return self._check_ranges(magnitudes.double())
+
+    def _add_gradients(self) -> torch.Tensor:
+        """Add and clear the gradients; return the largest magnitude of each parameter's, shape (parameters,)."""
+        own_sums, powers = torch.split(self._own_sums, self._sizes), self.ranges.tolist()
+        gradients = [parameter.grad for parameter in self._parameters]
+        # In memory order: autograd lays gradients out like parameters.
+        numbers = {
+            index: gradient.detach().as_strided((gradient.numel(),), (1,))
+            for index, gradient in enumerate(gradients)
+            if gradient is not None
+        }
+        for index, parameter in enumerate(self._parameters):
+            parameter.grad = None
+            if index not in numbers and self._is_empty:
+                own_sums[index].zero_()
+        magnitudes = torch.zeros(len(self._parameters), device=self._own_sums.device)
+        if numbers:
+            with np.errstate(over="ignore", invalid="ignore"):  # of a gradient that does not fit
+                magnitudes[list(numbers)] = self._fixed_point.add(
+                    list(numbers.values()),
+                    [own_sums[index] for index in numbers],
+                    [2.0 ** (BITS - powers[index]) for index in numbers],
+                    is_first=self._is_empty,
+                ).to(magnitudes.dtype)
+        return magnitudes
+
+    def _add_statistics(self, samples: int) -> None:
+        """Add the averaged buffers, weighted by the shard's samples, and what it added to the counters."""
+        if self._averaged:
+            statistics = _flatten(self._averaged).double() * STATISTIC_SCALE
+            self._averages.add_(statistics.round_() * samples)
+        if self._counters:
+            saved_counters = self._saved_buffers[len(self._averaged) :]
+            self._counts.add_(_flatten(self._counters) - _flatten(saved_counters))
 
     @torch.no_grad()
     def sum(self, samples: int, scalars: Sequence[int], all_reduce: AllReduce) -> list[int] | None:
@@ -184,7 +216,7 @@ class ExactReducer:
             self._own_sums.zero_()
         self._sending = True
         all_reduce(self._summed_flat.copy_(self._own_scalars_flat))
-        *statistics, misfits, numbers = torch.split(self._summed_flat, self._flat_sizes)
+        averages, counts, misfits, numbers = torch.split(self._summed_flat, self._flat_sizes)
         if (misfits > 0).any():
             self.ranges.add_(HEADROOM * (misfits > 0)).clamp_(max=MAX_RANGE)
             self._sending = False
@@ -192,30 +224,26 @@ class ExactReducer:
         all_reduce(self._received_sums.copy_(self._own_sums))
         self._in_flight = self._sending = False
         self._set_gradients()
-        for buffer, summed in zip(self._buffers, self._reshape(statistics), strict=True):
-            if buffer.is_floating_point():
-                buffer.copy_(summed / (STATISTIC_SCALE * samples))
-            else:
-                buffer.add_(summed.to(buffer.dtype))
+        copy_all(self._averaged, _split(averages / (STATISTIC_SCALE * samples), self._averaged))
+        for counter, count in zip(self._counters, _split(counts, self._counters), strict=True):
+            counter.add_(count.to(counter.dtype))
         return [int(number) for number in numbers.tolist()]
 
     def _set_gradients(self) -> None:
         """Set the parameters' gradients to the received sums, in the same memory if they are as large."""
         received_sums = torch.split(self._received_sums, self._sizes)
-        bounds = list[torch.Tensor]()
-        for parameter, sums, power in zip(
-            self._parameters, received_sums, self.ranges.tolist(), strict=True
+        numbers = [
+            sums.view(torch.float32)
+            if parameter.dtype == torch.float32
+            else torch.empty(sums.shape, dtype=parameter.dtype, device=parameter.device)
+            for parameter, sums in zip(self._parameters, received_sums, strict=True)
+        ]
+        units = [2.0 ** (power - BITS) for power in self.ranges.tolist()]
+        self._bounds = self._fixed_point.restore(received_sums, numbers, units)
+        for parameter, values, (shape, stride) in zip(
+            self._parameters, numbers, self._layouts, strict=True
         ):
-            gradient = torch.empty_like(parameter, device="meta")  # the layout of a gradient
-            if parameter.dtype == torch.float32:
-                numbers = sums.view(torch.float32)
-            else:
-                numbers = torch.empty(sums.shape, dtype=parameter.dtype, device=parameter.device)
-            bounds.append(self._fixed_point.restore(sums, numbers, 2.0 ** (power - BITS)))
-            parameter.grad = numbers.as_strided(
-                gradient.shape, gradient.stride(), numbers.storage_offset()
-            )
-        torch.stack(bounds, out=self._bounds)
+            parameter.grad = values.as_strided(shape, stride, values.storage_offset())
 
     def adapt_ranges(self) -> None:
         """Choose the next step's units from the received sums; only after a finite step."""
@@ -226,17 +254,6 @@ class ExactReducer:
             new_range = max(-min_sum, max_sum).bit_length() - BITS + power + HEADROOM
             ranges.append(max(MIN_RANGE, min(new_range, MAX_RANGE)))
         self.ranges.copy_(torch.tensor(ranges))
-
-    def _add(self, parameter: torch.Tensor, sums: torch.Tensor, scale: float) -> torch.Tensor:
-        """Add a parameter's gradient, in multiples of 1/scale, and clear it; return its largest magnitude."""
-        gradient, parameter.grad = parameter.grad, None
-        if gradient is None:
-            if self._is_empty:
-                sums.zero_()
-            return parameter.new_zeros(())
-        # In memory order: autograd lays gradients out like parameters.
-        numbers = gradient.detach().as_strided((gradient.numel(),), (1,))
-        return self._fixed_point.add(numbers, sums, scale, is_first=self._is_empty)
 
     def _check_ranges(self, magnitudes: torch.Tensor) -> bool:
         """Record parameters whose gradient exceeds its unit; return whether a wider range exists."""
@@ -249,6 +266,12 @@ class ExactReducer:
         return True
 
 
-def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
-    if targets:
-        torch._foreach_copy_(targets, sources)
+def _flatten(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the numbers of all tensors, one after the other."""
+    return torch.cat([tensor.flatten() for tensor in tensors])
+
+
+def _split(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return a view of the numbers of each tensor, with its shape; the inverse of `_flatten`."""
+    parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+    return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]

@@ -5,9 +5,10 @@ step costs one all-reduce, a worker without samples takes part like any other, a
 a worker want to regroup?" is answered for all workers at the same step at no cost.
 
 A worker's own gradients are unchanged until the sum has arrived: if the group breaks before, they are
-kept, and the next group computes only the missing gradients. That costs nothing: each gradient is written
-to both places while it is in the CPU's cache, and autograd's own memory for it is freed
-immediately.
+kept, and the next group computes only the missing gradients. On a CPU that costs nothing: each gradient is
+written to both places while it is in the cache, and autograd's own memory for it is freed immediately. On
+a GPU, where each copy is a kernel, all gradients of a micro-batch are copied in one call after its
+backward pass, unless their sums start during it.
 
 If the network is slower than the backward pass, gradients need not wait for its end: they are split
 into buckets, the last layers' first, and the sum of each starts as soon as it is complete. The order
@@ -24,6 +25,7 @@ import torch
 
 from everstep.elastic.transport.group import PeerLostError
 from everstep.elastic.transport.parts import join_part, own_part
+from everstep.elastic.transport.tensor_lists import copy_all
 from everstep.errors import EverstepError
 
 AllReduce = Callable[[torch.Tensor], None]
@@ -49,6 +51,8 @@ class GradientReducer:
         compress: whether gradients are sent in bfloat16: half the bytes and three digits, for slow
             networks. Between processes of one machine it takes longer than it saves.
         bucket_bytes: gradients whose sum starts together, if it starts before the backward pass ends.
+        copy_late: whether the gradients of a micro-batch are copied in one call after its backward pass; None for a GPU
+            only.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class GradientReducer:
         *,
         compress: bool = False,
         bucket_bytes: int = BUCKET_BYTES,
+        copy_late: bool | None = None,
     ) -> None:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         parts = self._parts = [own_part(parameter) for parameter in self._parameters]
@@ -81,6 +86,7 @@ class GradientReducer:
         ]
         gradient_count = sum(self._sizes[: len(self._parameters)])
         device = self._parameters[0].device
+        self._copies_late = device.type == "cuda" if copy_late is None else copy_late
         self._dtype = _sum_type(self._parameters)
         self._own_gradients = torch.empty(gradient_count, dtype=self._dtype, device=device)
         self._own_views = self._views(self._own_gradients)
@@ -132,7 +138,7 @@ class GradientReducer:
         self._own_indices.clear()
         if self._averages:
             torch._foreach_zero_(self._averages)
-        _copy(self._saved_buffers, self._all_buffers)
+        copy_all(self._saved_buffers, self._all_buffers)
         self._in_flight, self._in_microbatch = True, False
 
     @property
@@ -180,9 +186,11 @@ class GradientReducer:
         Args:
             weight: its share of the step's samples; the weights of all workers' micro-batches add up to 1.
         """
+        if self._copies_late and self._begin is None:
+            self._take_all()
         if self._averages:
             torch._foreach_add_(self._averages, self._buffers, alpha=weight)
-        _copy(self._all_buffers, self._saved_buffers)
+        copy_all(self._all_buffers, self._saved_buffers)
         self._in_microbatch = False
 
     def roll_back(self) -> bool:
@@ -192,7 +200,7 @@ class GradientReducer:
         """
         gradients_valid = self._in_flight and not self._in_microbatch
         if self._in_flight:
-            _copy(self._all_buffers, self._saved_buffers)
+            copy_all(self._all_buffers, self._saved_buffers)
         if self._sending:
             self._lay_out()  # an operation of the old group may still write to the old buffer
         self._begin, self._waits = None, []
@@ -201,7 +209,7 @@ class GradientReducer:
 
     def discard(self) -> None:
         """Discard a step whose sum has arrived: restore the statistics from before it."""
-        _copy(self._all_buffers, self._saved_buffers)
+        copy_all(self._all_buffers, self._saved_buffers)
 
     def is_finite(self) -> bool:
         """Return True if all summed gradients are finite."""
@@ -221,7 +229,7 @@ class GradientReducer:
         if self._peer_loss:
             raise self._peer_loss
         self._scalars.copy_(torch.tensor(scalars, dtype=self._dtype))
-        _copy(self._statistics, self._averages)
+        copy_all(self._statistics, self._averages)
         self._sending = True
         if self._begin is not None:
             self._sum_remaining(self._begin)
@@ -229,14 +237,13 @@ class GradientReducer:
             self._sum_after_backward(all_reduce)
         self._in_flight = self._sending = False
         self._set_gradients()
-        _copy(self._buffers, self._statistics)
+        copy_all(self._buffers, self._statistics)
         if self._counters:  # batch counters: one per step, regardless of its division
             torch._foreach_add_(self._counters, 1)
         return [float(number) for number in self._scalars.tolist()]
 
     def _sum_after_backward(self, all_reduce: AllReduce) -> None:
-        for index in range(len(self._parameters)):
-            self._pack(index)
+        self._pack(range(len(self._parameters)))
         if self._compress:
             all_reduce(self._sent_gradients)
             all_reduce(self._statistics_flat)  # counts and statistics stay exact
@@ -257,12 +264,12 @@ class GradientReducer:
 
     def _take(self, index: int, parameter: torch.Tensor) -> None:
         """Add a parameter's gradient of this micro-batch, and start the sums that are ready."""
+        if self._in_microbatch and self._copies_late and self._begin is None:
+            return  # `add_microbatch` adds all gradients
         gradient, parameter.grad = parameter.grad, None
         if not self._in_microbatch or gradient is None:
             return  # a backward pass outside a step
-        gradient = own_part(gradient)
-        if gradient.is_sparse:
-            gradient = gradient.to_dense()
+        gradient = _dense_part(gradient)
         if index in self._own_indices:
             self._own_views[index].add_(gradient)
         else:
@@ -273,7 +280,7 @@ class GradientReducer:
         if index in self._packed_indices:
             self._repack(index)
             return
-        self._pack(index)
+        self._pack([index])
         self._missing_counts[self._bucket_numbers[index]] -= 1
         try:
             while self._begin and not self._peer_loss and self._next_is_complete():
@@ -281,15 +288,30 @@ class GradientReducer:
         except PeerLostError as error:
             self._peer_loss = error
 
-    def _pack(self, index: int) -> None:
-        """Copy a gradient to the send buffer, or zero if there is none."""
-        if index in self._packed_indices:
-            return
-        self._packed_indices.add(index)
-        if index in self._own_indices:
-            self._outgoing[index].copy_(self._own_views[index])
-        else:
-            self._outgoing[index].zero_()
+    def _take_all(self) -> None:
+        """Add all gradients of this micro-batch."""
+        gradients = {
+            index: _dense_part(parameter.grad)
+            for index, parameter in enumerate(self._parameters)
+            if parameter.grad is not None
+        }
+        new, known = gradients.keys() - self._own_indices, gradients.keys() & self._own_indices
+        copy_all([self._own_views[i] for i in new], [gradients[i] for i in new])
+        if known:
+            torch._foreach_add_([self._own_views[i] for i in known], [gradients[i] for i in known])
+        self._own_indices |= new
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _pack(self, indices: Sequence[int]) -> None:
+        """Copy gradients to the send buffer, or zero where there is none, unless they are there already."""
+        missing = [index for index in indices if index not in self._packed_indices]
+        own = [index for index in missing if index in self._own_indices]
+        copy_all([self._outgoing[i] for i in own], [self._own_views[i] for i in own])
+        for index in missing:
+            if index not in self._own_indices:
+                self._outgoing[index].zero_()
+        self._packed_indices.update(missing)
 
     def _repack(self, index: int) -> None:
         """Add a further backward pass of the same micro-batch to a gradient that was packed.
@@ -311,8 +333,7 @@ class GradientReducer:
     def _begin_next(self, begin: BeginAllReduce) -> None:
         bucket = self._buckets[len(self._waits)]
         self._sending = True
-        for index in bucket:
-            self._pack(index)
+        self._pack(bucket)
         first = sum(self._sizes[: bucket.start])
         size = sum(self._sizes[bucket.start : bucket.stop])
         self._waits.append(begin(self._sent_gradients[first : first + size]))
@@ -333,9 +354,10 @@ def _sum_type(parameters: Sequence[torch.Tensor]) -> torch.dtype:
     return torch.float64 if has_double else torch.float32
 
 
-def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
-    if targets:
-        torch._foreach_copy_(targets, sources)
+def _dense_part(gradient: torch.Tensor) -> torch.Tensor:
+    """Return this process's part of a gradient, as a dense tensor."""
+    part = own_part(gradient)
+    return part.to_dense() if part.is_sparse else part
 
 
 def _buckets(sizes: Sequence[int], min_bytes: int) -> list[range]:

@@ -4,6 +4,7 @@ They implement the engine's gRPC protocol as the official plugins do; `install_p
 the engine looks. They are not for production: each writes a banner to its debug log.
 """
 
+from cloudtwin.pulumi.backend import backend_url
 from cloudtwin.pulumi.install import install_plugins
 
-__all__ = ["install_plugins"]
+__all__ = ["backend_url", "install_plugins"]

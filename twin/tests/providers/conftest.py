@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cloudtwin.providers import install
 from cloudtwin.providers.protocol.values import Object
-from cloudtwin.pulumi import install_plugins
+from cloudtwin.pulumi import backend_url, install_plugins
 
 from twin.tests.project import Project, pulumi_program
 from twin.tests.providers.offline import provider
@@ -50,7 +50,7 @@ def project(tmp_path: Path, pulumi_program: Path, plugins: dict[str, str]) -> Cl
     folder.mkdir()
     environment = {
         **plugins,
-        "PULUMI_BACKEND_URL": f"file://{state}",
+        "PULUMI_BACKEND_URL": backend_url(state),
         "PULUMI_CONFIG_PASSPHRASE": "test",
         "CLOUDTWIN_STATE": str(tmp_path / "twin"),
         "CLOUDTWIN_NAME": "default",

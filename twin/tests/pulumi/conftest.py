@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from cloudtwin.pulumi import install_plugins
+from cloudtwin.pulumi import backend_url, install_plugins
 
 from twin.tests.project import Project, pulumi_program
 
@@ -24,7 +24,7 @@ def project(tmp_path: Path, pulumi_program: Path, plugins: dict[str, str]) -> Pr
     folder.mkdir()
     environment = {
         **plugins,
-        "PULUMI_BACKEND_URL": f"file://{state}",
+        "PULUMI_BACKEND_URL": backend_url(state),
         "PULUMI_CONFIG_PASSPHRASE": "test",
         "KUBECONFIG": str(tmp_path / "absent"),
     }

@@ -28,8 +28,8 @@ def test_both_ways_round_half_to_even_and_add_the_same_integers(
     for dtype in DTYPES:
         sums = torch.from_numpy(before.copy())
 
-        magnitude = FixedPoint(CPU).add(
-            torch.from_numpy(numbers).to(dtype), sums, SCALE, is_first=is_first
+        [magnitude] = FixedPoint(CPU).add(
+            [torch.from_numpy(numbers).to(dtype)], [sums], [SCALE], is_first=is_first
         )
 
         assert sums.tolist() == (rounded + (0 if is_first else before)).tolist()
@@ -42,7 +42,7 @@ def test_both_ways_restore_the_same_numbers_and_bounds(values: list[int]) -> Non
     sums = torch.tensor(values, dtype=torch.int32)
     expected = torch.tensor(values, dtype=torch.int32).float() * 2.0**-25
     for numbers in (torch.empty(len(values)), torch.empty(len(values), dtype=torch.bfloat16)):
-        bounds = FixedPoint(CPU).restore(sums, numbers, 2.0**-25)
+        [bounds] = FixedPoint(CPU).restore([sums], [numbers], [2.0**-25])
 
         assert bounds.tolist() == [min(values), max(values)]
         if numbers.dtype == torch.float32:
@@ -54,28 +54,41 @@ def test_both_ways_restore_the_same_numbers_and_bounds(values: list[int]) -> Non
 def test_numbers_may_replace_their_sums_in_the_same_memory() -> None:
     sums = torch.arange(-5, 6, dtype=torch.int32)
 
-    FixedPoint(CPU).restore(sums, sums.view(torch.float32), 0.5)
+    FixedPoint(CPU).restore([sums], [sums.view(torch.float32)], [0.5])
 
     assert sums.view(torch.float32).tolist() == [number / 2 for number in range(-5, 6)]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_chunks_do_not_change_the_result(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
-) -> None:
-    numbers = torch.randn(100, generator=torch.Generator().manual_seed(0)).to(dtype)
+def test_chunks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = torch.randn(100, generator=torch.Generator().manual_seed(0))
     unsplit, parts = (torch.ones(100, dtype=torch.int32) for _ in range(2))
-    magnitude = FixedPoint(CPU).add(numbers, unsplit, SCALE, is_first=False)
+    magnitude = FixedPoint(CPU).add([numbers], [unsplit], [SCALE], is_first=False)
     monkeypatch.setattr(fixed_point, "CHUNK_NUMBERS", 7)
     converter = FixedPoint(CPU)
 
-    assert converter.add(numbers, parts, SCALE, is_first=False) == magnitude
+    assert converter.add([numbers], [parts], [SCALE], is_first=False) == magnitude
     assert torch.equal(parts, unsplit)
-    restored = [torch.empty(100, dtype=dtype) for _ in range(2)]
-    bounds = [FixedPoint(CPU).restore(unsplit, restored[0], 0.5)]
-    bounds.append(converter.restore(parts, restored[1], 0.5))
+    restored = [torch.empty(100) for _ in range(2)]
+    bounds = [FixedPoint(CPU).restore([unsplit], [restored[0]], [0.5])]
+    bounds.append(converter.restore([parts], [restored[1]], [0.5]))
     assert torch.equal(*restored)
     assert torch.equal(*bounds)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_each_tensor_has_its_own_scale_magnitude_and_bounds(dtype: torch.dtype) -> None:
+    numbers = [torch.tensor([1.0, -3.0], dtype=dtype), torch.tensor([0.25], dtype=dtype)]
+    sums = [torch.zeros(len(part), dtype=torch.int32) for part in numbers]
+    converter, scales = FixedPoint(CPU), [4.0, 16.0]
+
+    magnitudes = converter.add(numbers, sums, scales, is_first=True)
+
+    assert magnitudes.tolist() == [3.0, 0.25]
+    assert [part.tolist() for part in sums] == [[4, -12], [4]]
+    restored = [torch.empty_like(part) for part in numbers]
+    bounds = converter.restore(sums, restored, [1 / scale for scale in scales])
+    assert bounds.tolist() == [[-12, 4], [4, 4]]
+    assert all(map(torch.equal, restored, numbers))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -86,7 +99,7 @@ def test_a_nan_among_the_numbers_is_their_largest_magnitude(place: int, dtype: t
 
     with np.errstate(invalid="ignore"):
         magnitude = FixedPoint(CPU).add(
-            numbers, torch.zeros(3, dtype=torch.int32), SCALE, is_first=True
+            [numbers], [torch.zeros(3, dtype=torch.int32)], [SCALE], is_first=True
         )
 
     assert math.isnan(magnitude)

@@ -1,6 +1,8 @@
 """Sums of gradients in floating point."""
 
 import copy
+import functools
+import sys
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -13,6 +15,13 @@ from torch import nn
 from everstep.elastic.transport.group import PeerLostError
 from everstep.elastic.transport.reducer import GradientReducer, _buckets, sum_scalars
 from everstep.errors import EverstepError
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["copied early", "copied late"])
+def copy_late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test with gradients that are copied during and after the backward pass."""
+    reducer = functools.partial(GradientReducer, copy_late=request.param)
+    monkeypatch.setattr(sys.modules[__name__], "GradientReducer", reducer)
 
 
 def sum_over_one(tensor: torch.Tensor) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cloudtwin.nodes import Twin
 from cloudtwin.progress import Lines
-from cloudtwin.pulumi import install_plugins
+from cloudtwin.pulumi import backend_url, install_plugins
 from kubernetes import client, config, watch
 
 from twin.tests.project import Project, pulumi_program
@@ -62,7 +62,7 @@ def project(
         pulumi_program,
         {
             **plugins,
-            "PULUMI_BACKEND_URL": f"file://{state}",
+            "PULUMI_BACKEND_URL": backend_url(state),
             "PULUMI_CONFIG_PASSPHRASE": "test",
             "KUBECONFIG": str(kubeconfig),
             "NAMESPACE": namespace,
