@@ -47,7 +47,8 @@ NO_GPU = (
 )
 WARM_UP_STEPS = 5  # cuDNN chooses its algorithms in the first
 
-SHARDS = 4  # of a batch in mode `exact`
+SHARDS = 4
+"""Shards of a batch in mode `exact`."""
 
 Block = Callable[[int], None]
 """A function that takes a number of steps."""

@@ -295,11 +295,12 @@ class GradientReducer:
             for index, parameter in enumerate(self._parameters)
             if parameter.grad is not None
         }
-        new, known = gradients.keys() - self._own_indices, gradients.keys() & self._own_indices
-        copy_all([self._own_views[i] for i in new], [gradients[i] for i in new])
-        if known:
-            torch._foreach_add_([self._own_views[i] for i in known], [gradients[i] for i in known])
-        self._own_indices |= new
+        first = gradients.keys() - self._own_indices
+        copy_all([self._own_views[i] for i in first], [gradients[i] for i in first])
+        later = gradients.keys() & self._own_indices  # with gradients of earlier micro-batches
+        if later:
+            torch._foreach_add_([self._own_views[i] for i in later], [gradients[i] for i in later])
+        self._own_indices |= first
         for parameter in self._parameters:
             parameter.grad = None
 
