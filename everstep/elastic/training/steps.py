@@ -214,9 +214,10 @@ class ExactSteps:
         """Complete a shard."""
         state = self._state
         has_gradients = self._reducer.has_gradients
-        is_usable = self._reducer.add_shard(len(microbatch.ids)) and math.isfinite(_number(loss))
+        fits, mean = self._reducer.add_shard(len(microbatch.ids)), _number(loss)
         # Integers have no NaN, so the count of unusable shards informs all workers.
-        scaled_loss = round(_number(loss) * LOSS_SCALE) if is_usable else 0
+        is_usable = fits and math.isfinite(mean)
+        scaled_loss = round(mean * LOSS_SCALE) if is_usable else 0
         state.in_flight = state.in_flight.with_units(
             microbatch.spans, scaled_loss, microbatch.ids, state.step, unusable=not is_usable
         )

@@ -163,10 +163,10 @@ class ExactReducer:
         self._is_empty = False
         self._add_statistics(samples)
         copy_all(self._buffers, self._saved_buffers)
-        return self._check_ranges(magnitudes.double())
+        return self._check_ranges(magnitudes)
 
     def _add_gradients(self) -> torch.Tensor:
-        """Add and clear the gradients; return the largest magnitude of each parameter's, shape (parameters,)."""
+        """Add and clear the gradients; return the largest magnitude of each, float64, shape (parameters,)."""
         own_sums, powers = torch.split(self._own_sums, self._sizes), self.ranges.tolist()
         gradients = [parameter.grad for parameter in self._parameters]
         # In memory order: autograd lays gradients out like parameters.
@@ -179,7 +179,9 @@ class ExactReducer:
             parameter.grad = None
             if index not in numbers and self._is_empty:
                 own_sums[index].zero_()
-        magnitudes = torch.zeros(len(self._parameters), device=self._own_sums.device)
+        magnitudes = torch.zeros(
+            len(self._parameters), dtype=torch.float64, device=self._own_sums.device
+        )
         if numbers:
             with np.errstate(over="ignore", invalid="ignore"):  # of a gradient that does not fit
                 magnitudes[list(numbers)] = self._fixed_point.add(
@@ -187,7 +189,7 @@ class ExactReducer:
                     [own_sums[index] for index in numbers],
                     [2.0 ** (BITS - powers[index]) for index in numbers],
                     is_first=self._is_empty,
-                ).to(magnitudes.dtype)
+                ).double()
         return magnitudes
 
     def _add_statistics(self, samples: int) -> None:

@@ -156,6 +156,11 @@ class GradientReducer:
         """Whether sums with other workers have started in this step."""
         return self._sending
 
+    @property
+    def _takes_all_at_end(self) -> bool:
+        """Whether the gradients of this micro-batch are copied after its backward pass."""
+        return self._copies_late and self._begin is None
+
     def close(self) -> None:
         """Remove the hooks, so that later backward passes of the model are not affected."""
         for hook in self._hooks:
@@ -186,7 +191,7 @@ class GradientReducer:
         Args:
             weight: its share of the step's samples; the weights of all workers' micro-batches add up to 1.
         """
-        if self._copies_late and self._begin is None:
+        if self._takes_all_at_end:
             self._take_all()
         if self._averages:
             torch._foreach_add_(self._averages, self._buffers, alpha=weight)
@@ -264,7 +269,7 @@ class GradientReducer:
 
     def _take(self, index: int, parameter: torch.Tensor) -> None:
         """Add a parameter's gradient of this micro-batch, and start the sums that are ready."""
-        if self._in_microbatch and self._copies_late and self._begin is None:
+        if self._in_microbatch and self._takes_all_at_end:
             return  # `add_microbatch` adds all gradients
         gradient, parameter.grad = parameter.grad, None
         if not self._in_microbatch or gradient is None:

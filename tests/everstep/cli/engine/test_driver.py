@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from cloudtwin.facade import engine_backend_url
 
 from everstep.cli.engine.driver import engine_environment
 from everstep.cli.engine.workspace import Workspace
@@ -21,7 +20,7 @@ def test_the_engine_uses_a_local_backend_and_gets_no_passphrase_in_a_variable(
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE_FILE", raising=False)
     settings = engine_environment(workspace, None)
 
-    assert settings["PULUMI_BACKEND_URL"] == engine_backend_url(workspace.engine / "state")
+    assert settings["PULUMI_BACKEND_URL"] == f"file://{workspace.engine}/state?metadata=skip"
     assert "PULUMI_CONFIG_PASSPHRASE" not in settings
     assert (workspace.engine / "passphrase").read_text() not in settings.values()
 
