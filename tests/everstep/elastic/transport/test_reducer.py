@@ -77,6 +77,29 @@ def test_gradients_have_the_same_values_and_layout_as_without_the_reducer() -> N
         )
 
 
+@pytest.mark.parametrize("single", [False, True])
+def test_gradients_of_several_microbatches_add_up(single: bool) -> None:
+    plain_model, reduced_model = nn.Linear(3, 2), nn.Linear(3, 2)
+    reduced_model.load_state_dict(plain_model.state_dict())
+    exchange = GradientReducer(reduced_model, scalars=1)
+    batch = torch.randn(6, 3)
+    plain_model(batch).square().sum().backward()
+
+    exchange.clear()
+    for part in batch.split(2):
+        exchange.begin_microbatch(single=single)
+        reduced_model(part).square().sum().backward()
+        exchange.add_microbatch(1 / 3)
+    exchange.sum([0.0], sum_over_one)
+
+    for parameter, expected in zip(
+        reduced_model.parameters(), plain_model.parameters(), strict=True
+    ):
+        assert parameter.grad is not None
+        assert expected.grad is not None
+        assert torch.allclose(parameter.grad, expected.grad, rtol=1e-5)
+
+
 def test_clearing_starts_a_new_sum() -> None:
     net = model()
     exchange = GradientReducer(net, scalars=1)
