@@ -86,7 +86,7 @@ def test_gradients_of_several_microbatches_add_up(single: bool) -> None:
     plain_model(batch).square().sum().backward()
 
     exchange.clear()
-    for part in batch.split(2):
+    for part in torch.split(batch, 2):
         exchange.begin_microbatch(single=single)
         reduced_model(part).square().sum().backward()
         exchange.add_microbatch(1 / 3)
