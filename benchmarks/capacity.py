@@ -38,7 +38,7 @@ from everstep.capacity.picture import draw
 from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
 from everstep.catalog.units import HOUR_SECONDS
-from everstep.goodput import Cost
+from everstep.goodput import ChangeCost
 
 MACHINES = 16
 FIT_HOURS = 270.0
@@ -55,7 +55,7 @@ MACHINE_TYPES = (("g5.xlarge", "us-east-1"), ("Standard_NC24ads_A100_v4", "eastu
 WORST_REGION = 0.29
 """Share of the time in which no zone of the worst region in the two-month traces has a machine."""
 
-SLOW_BOOT = Cost(600.0, "twice the assumption of everstep.capacity.job")
+SLOW_BOOT = ChangeCost(600.0, "twice the assumption of everstep.capacity.job")
 PLACEMENT = PlacementConfig(machines=MACHINES)
 ENDLESS = JobModel(work=1e15, machines=MACHINES, prices=Prices(0.0, 0.0))
 

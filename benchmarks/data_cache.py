@@ -112,7 +112,7 @@ def one_round(folder: Path, store: str, readers: int) -> dict[str, Result]:
 def measure(folder: Path, mode: str, store: str, readers: int) -> Result:
     """Read one epoch."""
     started_at = time.perf_counter()
-    cache = None if mode == "folder" else data.open_cache(store, folder, data.Limits())
+    cache = None if mode == "folder" else data.open_cache(store, folder, data.CacheLimits())
     data_folder = cache.folder if cache else folder
     parts = [
         data.load("imagefolder", data_folder, part, SIZE, store=store if cache else "")

@@ -20,8 +20,8 @@ from typing import Any
 from cloudtwin.capacity import market
 
 from everstep.goodput import (
-    Cause,
-    Cost,
+    ChangeCause,
+    ChangeCost,
     Design,
     GoodputResult,
     MachineChange,
@@ -87,7 +87,7 @@ WORKLOADS = (
 
 def designs(workload: Workload, gigabits: float) -> list[Design]:
     """Return the designs to compare."""
-    stall = Cost(
+    stall = ChangeCost(
         0.34 * workload.state_bytes / 204.7e6,
         "0.34 s for 204.7 MB: torch.save, fsync, rename, measured on a CPU",
     )
@@ -115,7 +115,7 @@ def history(seed: int, machines: int, per_hour: float, hours: float) -> Iterator
         takewhile(lambda change: change.at_seconds <= hours * 3600, changes)
     ):
         difference = after.machines - before.machines
-        cause = Cause.JOIN if difference > 0 else Cause.LOSS
+        cause = ChangeCause.JOIN if difference > 0 else ChangeCause.LOSS
         yield MachineChange(after.at_seconds, cause, abs(difference))
 
 

@@ -40,13 +40,13 @@ from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
 from everstep.catalog.names import PLACEMENT_ANNOTATION
 from everstep.catalog.units import HOUR_SECONDS
-from everstep.cli.report.machines import Machine, MachineLog
+from everstep.cli.report.machines import MachineLog, ReportedMachine
 from everstep.cli.report.readers import FolderReader
 from everstep.cli.report.run_record import RunRecord
-from everstep.goodput import Cost, live_design
+from everstep.goodput import ChangeCost, live_design
 from everstep.progress import Silent
+from tests.e2e.life_cycle import EVERSTEP, JOB_PATH, REPOSITORY, copy_project
 from tests.e2e.paced import PacedCycle, paced_job
-from tests.e2e.test_clouds import EVERSTEP, JOB_PATH, REPOSITORY, copy_project
 
 STACK = "eks-prod"
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
@@ -144,7 +144,7 @@ def predict(
         bytes_per_second=1e9,
         checkpoint_seconds=CHECKPOINT_SECONDS,
     )
-    boot = Cost(max(start_seconds - costs.start_up.seconds, 0.0), "measured in this run")
+    boot = ChangeCost(max(start_seconds - costs.start_up.seconds, 0.0), "measured in this run")
     job = JobModel(work=work, machines=MACHINES, prices=Prices(1.0, 3.0), design=costs, boot=boot)
     placement = PlacementConfig(
         machines=MACHINES,
@@ -229,7 +229,7 @@ class MovingStack(PacedCycle):
         return started_at
 
 
-def joins(run: RunRecord, machines: dict[str, Machine]) -> list[float]:
+def joins(run: RunRecord, machines: dict[str, ReportedMachine]) -> list[float]:
     """Return, for each move, the seconds from the decision until a worker of the new zone trains."""
     seconds = []
     for move in run.moves:

@@ -100,7 +100,7 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolPrice:
+class GpuPoolPrice:
     """The prices of one machine of a pool of GPU nodes with its disk, in USD per hour.
 
     Attributes:
@@ -159,7 +159,7 @@ class PoolPrice:
         return self.maximum * (self.price - self.marginal_price)
 
 
-def pool_prices(config: StackConfig) -> tuple[PoolPrice, ...]:
+def pool_prices(config: StackConfig) -> tuple[GpuPoolPrice, ...]:
     """Return the prices of the GPU pools in order of preference, fallbacks last; empty if there is none."""
     cluster = config.cluster
     if isinstance(cluster, EksConfig):
@@ -175,7 +175,7 @@ def pool_prices(config: StackConfig) -> tuple[PoolPrice, ...]:
     return tuple(price for price in prices if price.maximum)
 
 
-def machine_prices(config: StackConfig) -> tuple[PoolPrice, ...]:
+def machine_prices(config: StackConfig) -> tuple[GpuPoolPrice, ...]:
     """Return the prices of each machine type of each pool; a pool of AKS has one type."""
     cluster = config.cluster
     if not isinstance(cluster, EksConfig):
@@ -190,7 +190,7 @@ def machine_prices(config: StackConfig) -> tuple[PoolPrice, ...]:
 
 def _eks_pool_price(
     pool: EksPool, machines: Sequence[str], config: StackConfig, *, fallback: bool
-) -> PoolPrice:
+) -> GpuPoolPrice:
     """Return the prices of some machine types of a pool, or of its on-demand fallback."""
     gpu, cluster = pool.settings, as_kind(config.cluster, EksConfig)
     reservation = None if fallback else gpu.reservation
@@ -209,7 +209,7 @@ def _eks_pool_price(
     )
 
 
-def _aks_pool_price(pool: AksPool, cluster: AksConfig, config: StackConfig) -> PoolPrice:
+def _aks_pool_price(pool: AksPool, cluster: AksConfig, config: StackConfig) -> GpuPoolPrice:
     """Return the prices of a pool."""
     ceiling = pool.settings.max_price if pool.spot else NO_MAX_PRICE
     return _pool_price(
@@ -240,10 +240,10 @@ def _pool_price(
     reservation: str = "",
     prepaid: bool = False,
     ceiling: float | None = None,
-) -> PoolPrice:
+) -> GpuPoolPrice:
     share = disk.on_demand or 0.0
     rate = 0.0 if prepaid else price.spot if spot else price.on_demand
-    return PoolPrice(
+    return GpuPoolPrice(
         name=name,
         machines=machines,
         zones=zones,
@@ -293,7 +293,7 @@ def _cost(
     )
 
 
-def ceiling_notes(pools: Iterable[PoolPrice]) -> list[str]:
+def ceiling_notes(pools: Iterable[GpuPoolPrice]) -> list[str]:
     """Return a note on each pool whose price is above its ceiling, so that the cloud starts no machine of it."""
     return [
         f"the pool {pool.name} gets no machine: {' or '.join(pool.machines)} costs "

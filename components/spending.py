@@ -72,16 +72,16 @@ def zone_ceilings(config: StackConfig) -> dict[str, float]:
     }
 
 
-def _pools_by_zone(config: StackConfig) -> dict[str, list[cost.PoolPrice]]:
+def _pools_by_zone(config: StackConfig) -> dict[str, list[cost.GpuPoolPrice]]:
     """Return the pools of each zone without fallbacks, by the zone label of the nodes."""
-    pools_by_zone: dict[str, list[cost.PoolPrice]] = {}
+    pools_by_zone: dict[str, list[cost.GpuPoolPrice]] = {}
     for pool in cost.pool_prices(config):
         for zone in () if pool.fallback else pool.zones:
             pools_by_zone.setdefault(_zone_label(config, zone), []).append(pool)
     return pools_by_zone
 
 
-def _cheapest(pools: Sequence[cost.PoolPrice]) -> cost.PoolPrice | None:
+def _cheapest(pools: Sequence[cost.GpuPoolPrice]) -> cost.GpuPoolPrice | None:
     """Return the cheapest pool of a known price, if possible a pool that is not above its ceiling."""
     return min(
         (pool for pool in pools if pool.price is not None),

@@ -41,7 +41,7 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Actions:
     """Changes of one reconcile pass.
 
     Attributes:

@@ -8,15 +8,15 @@ from controller.scaling import ScalingState
 from controller.spending_state import SpendingState
 from controller.status import ConditionType, Status
 from controller.timestamps import format_time
-from everstep.capacity.placement import State
+from everstep.capacity.placement import PlacementPhase
 from everstep.catalog.metrics import WORKER_STEPS
 from everstep.catalog.names import PLACEMENT_ANNOTATION
 
 STATE_EVENTS = {
-    State.SETTLED: "ZoneSettled",
-    State.SHORT: "ZoneShort",
-    State.SEARCHING: "ZonesSearched",
-    State.MOVING: "MoveBegan",
+    PlacementPhase.SETTLED: "ZoneSettled",
+    PlacementPhase.SHORT: "ZoneShort",
+    PlacementPhase.SEARCHING: "ZonesSearched",
+    PlacementPhase.MOVING: "MoveBegan",
 }
 
 

@@ -28,7 +28,7 @@ MAX_DELAY_SECONDS = 300.0
 MAX_FAILURE_DELAY_SECONDS = 3600.0  # limit for a faulty node or program
 
 
-class Cause(StrEnum):
+class ExitCause(StrEnum):
     """Cause of an exit; also the label of the metric that counts restarts."""
 
     FAILED = "failed"
@@ -104,7 +104,7 @@ class WorkerExit:
     """A worker's exit that was not recorded before."""
 
     index: int
-    cause: Cause
+    cause: ExitCause
     message: str
 
 
@@ -131,7 +131,7 @@ def update_records(
         pod = by_index.get(index)
         if (pod is None or pod.uid != record.pod) and not record.ended and not record.succeeded:
             message = f"worker {index}'s pod was deleted"
-            new_records[index], deletion = _record_exit(record, index, Cause.DELETED, message)
+            new_records[index], deletion = _record_exit(record, index, ExitCause.DELETED, message)
             exits.append(deletion)
     for index, pod in by_index.items():
         record = new_records.get(index) or WorkerRecord(pod=pod.uid)
@@ -159,14 +159,14 @@ def _update_record(
         return replace(record, succeeded=True, failures=0, quick_exits=0, exit_code=0), None
     if lost:
         message = f"{pod.name} was on node {pod.node}, which is lost"
-        return _record_exit(record, pod.index, Cause.NODE_LOST, message)
+        return _record_exit(record, pod.index, ExitCause.NODE_LOST, message)
     if pod.phase == "Failed":
         return _record_failed_pod(record, pod, now)
     return record, None
 
 
 def _record_exit(
-    record: WorkerRecord, index: int, cause: Cause, message: str
+    record: WorkerRecord, index: int, cause: ExitCause, message: str
 ) -> tuple[WorkerRecord, WorkerExit]:
     new_record = replace(
         record,
@@ -192,13 +192,13 @@ def _record_failed_pod(
     last_failed_on = "" if was_steady else record.failed_on
     new_record = replace(
         new_record,
-        failures=(0 if was_steady else record.failures) + (cause is Cause.FAILED),
+        failures=(0 if was_steady else record.failures) + (cause is ExitCause.FAILED),
         quick_exits=0 if was_steady else record.quick_exits + 1,
-        failed_on=(pod.node or "") if cause is Cause.FAILED else last_failed_on,
+        failed_on=(pod.node or "") if cause is ExitCause.FAILED else last_failed_on,
     )
     # The first disruption after a steady run has no delay: every second costs an idle GPU.
-    free_exits = 0 if cause is Cause.FAILED else 1
-    max_delay = MAX_FAILURE_DELAY_SECONDS if cause is Cause.FAILED else MAX_DELAY_SECONDS
+    free_exits = 0 if cause is ExitCause.FAILED else 1
+    max_delay = MAX_FAILURE_DELAY_SECONDS if cause is ExitCause.FAILED else MAX_DELAY_SECONDS
     delay = delay_seconds(new_record.quick_exits - free_exits, max_delay)
     if delay:
         # The delay begins now, not at the exit: a kubelet may report the exit seconds later, and the log must
@@ -207,15 +207,15 @@ def _record_failed_pod(
     return new_record, worker_exit
 
 
-def cause_of(pod: "Pod") -> Cause:
+def cause_of(pod: "Pod") -> ExitCause:
     """Return the exit cause of a pod that ended without success."""
     if pod.terminating:
-        return Cause.DELETED
+        return ExitCause.DELETED
     if pod.disrupted or pod.exit_code is None:
-        return Cause.EVICTED
+        return ExitCause.EVICTED
     if pod.exit_code in SIGNAL_EXIT_CODES and not pod.out_of_memory:
-        return Cause.SIGNALLED
-    return Cause.FAILED
+        return ExitCause.SIGNALLED
+    return ExitCause.FAILED
 
 
 def describe_exit(pod: "Pod") -> str:

@@ -10,7 +10,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
 
 from controller.api import Spec
-from controller.exit_history import Cause
+from controller.exit_history import ExitCause
 from controller.rules.common import has_finished
 from controller.status import ConditionType, Status
 from everstep.catalog import metrics
@@ -47,7 +47,7 @@ class Metrics:
         self._conditions: dict[tuple[str, str], frozenset[str]] = {}
         self._zones: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
-        for cause in Cause:
+        for cause in ExitCause:
             self.restarts.labels(cause)
         for kind in ConditionType:
             self.jobs.labels(kind)

@@ -16,14 +16,14 @@ from datetime import datetime, timedelta
 from controller.lifetimes import ObservedMachines, count, to_store
 from controller.objects import Placeholder, Pod
 from controller.placement_settings import PlacementSettings
-from controller.placement_state import MAX_MOVES, InsufficientOffer, Move, PlacementState
+from controller.placement_state import MAX_MOVES, GroupMove, InsufficientOffer, PlacementState
 from controller.timestamps import format_time
 from everstep.capacity.placement import (
     Memory,
     Observation,
     PlacementConfig,
     PlacementDecision,
-    State,
+    PlacementPhase,
     ZoneObservation,
     place,
     required_offer,
@@ -167,7 +167,7 @@ def _initial_state(observed: ObservedPlacement) -> PlacementState:
     zones = [pod.zone for pod in observed.pods if pod.zone in settings.zones]
     preferred = next(filter(settings.admits, settings.zones), settings.zones[0])
     zone = max(zones, key=zones.count, default=preferred)
-    return PlacementState(zone=zone, state=State.SETTLED, since=observed.now)
+    return PlacementState(zone=zone, state=PlacementPhase.SETTLED, since=observed.now)
 
 
 def _config(observed: ObservedPlacement) -> PlacementConfig:
@@ -213,7 +213,7 @@ def _pending(observed: ObservedPlacement, state: PlacementState) -> int:
     ]
     bound = sum(pod.node is not None for pod in pods)
     training_workers = len(observed.training_pods(state.zone))
-    if state.state is State.SEARCHING:
+    if state.state is PlacementPhase.SEARCHING:
         return bound
     if observed.is_starting:
         return observed.wanted_workers - training_workers
@@ -272,7 +272,7 @@ def _with_decision(
 def _begin_move(
     observed: ObservedPlacement, state: PlacementState, zone: str, offered: int, reason: str
 ) -> PlacementState:
-    move = Move(
+    move = GroupMove(
         began=observed.now,
         origin=state.zone,
         destination=zone,
@@ -281,7 +281,7 @@ def _begin_move(
     )
     return PlacementState(
         zone=zone,
-        state=State.MOVING,
+        state=PlacementPhase.MOVING,
         since=observed.now,
         moves=(*state.moves, move)[-MAX_MOVES:],
         move_count=state.move_count + 1,
@@ -295,7 +295,7 @@ def _insufficient_offers(
     decision: PlacementDecision,
 ) -> dict[str, InsufficientOffer]:
     """Return the insufficient offers that are still valid; empty unless other zones are searched."""
-    if decision.state is not State.SEARCHING:
+    if decision.state is not PlacementPhase.SEARCHING:
         return {}
     retry_at = observed.time_after(observed.now, observed.settings.retry_seconds)
     old = {
@@ -341,7 +341,7 @@ def _advance_move(observed: ObservedPlacement, state: PlacementState) -> Placeme
     return state
 
 
-def _with_move(state: PlacementState, move: Move) -> PlacementState:
+def _with_move(state: PlacementState, move: GroupMove) -> PlacementState:
     return replace(state, moves=(*state.moves[:-1], move))
 
 
@@ -364,7 +364,7 @@ def _leaving_pods(observed: ObservedPlacement, state: PlacementState) -> Iterato
             yield pod
 
 
-def _has_taken_over(observed: ObservedPlacement, state: PlacementState, move: Move) -> bool:
+def _has_taken_over(observed: ObservedPlacement, state: PlacementState, move: GroupMove) -> bool:
     """Return True if the group can train without the workers of the zone that it leaves."""
     settings = observed.settings
     limit = observed.time_after(move.began, settings.move_seconds + settings.join_seconds)
@@ -376,25 +376,25 @@ def _has_taken_over(observed: ObservedPlacement, state: PlacementState, move: Mo
     )
 
 
-def _enough_run(observed: ObservedPlacement, state: PlacementState, move: Move) -> bool:
+def _enough_run(observed: ObservedPlacement, state: PlacementState, move: GroupMove) -> bool:
     """Return True if as many workers run in the new zone as it offered, or no further worker is expected."""
     if observed.time_after(move.began, observed.settings.move_seconds) <= observed.now:
         return True  # otherwise the move would be abandoned
     return len(observed.training_pods(state.zone)) >= _target(observed, move)
 
 
-def _target(observed: ObservedPlacement, move: Move) -> int:
+def _target(observed: ObservedPlacement, move: GroupMove) -> int:
     return max(min(move.target, observed.wanted_workers), 1)
 
 
-def _required_workers(observed: ObservedPlacement, state: PlacementState, move: Move) -> int:
+def _required_workers(observed: ObservedPlacement, state: PlacementState, move: GroupMove) -> int:
     """Return how many workers of the new zone must have joined, limited by the free places of the group."""
     free_places = max(observed.max_workers - len(observed.running_pods(move.leaving_zone)), 1)
     expected = min(_target(observed, move), len(observed.training_pods(state.zone)))
     return min(expected, free_places)
 
 
-def _is_full(observed: ObservedPlacement, move: Move) -> bool:
+def _is_full(observed: ObservedPlacement, move: GroupMove) -> bool:
     return len(observed.running_pods(move.leaving_zone)) >= observed.max_workers
 
 
@@ -435,20 +435,20 @@ def _reason(
     if state.move is not None:
         return _move_reason(observed, state, state.move)
     parts = [decision.reason]
-    if state.state is State.SEARCHING:
+    if state.state is PlacementPhase.SEARCHING:
         parts += [f"requested in {', '.join(requests)}"] if requests else []
         parts += [
             f"{zone} gave {offer.machines}, too few; the next request there is at {format_time(offer.retry_at)}"
             for zone, offer in sorted(state.insufficient_offers.items())
         ]
-    if state.state is State.SHORT and state.moved_at and state.short_since:
+    if state.state is PlacementPhase.SHORT and state.moved_at and state.short_since:
         next_at = observed.time_after(state.moved_at, observed.settings.move_interval_seconds)
         parts += (
             [f"the next move is possible at {format_time(next_at)}"]
             if next_at > observed.now
             else []
         )
-    starved = state.state in (State.SEARCHING, State.SHORT)
+    starved = state.state in (PlacementPhase.SEARCHING, PlacementPhase.SHORT)
     if (
         starved
         and state.short_since
@@ -458,7 +458,7 @@ def _reason(
     return "; ".join(parts)
 
 
-def _move_reason(observed: ObservedPlacement, state: PlacementState, move: Move) -> str:
+def _move_reason(observed: ObservedPlacement, state: PlacementState, move: GroupMove) -> str:
     workers_here, workers_leaving = (
         len(observed.training_pods(state.zone)),
         len(observed.training_pods(move.leaving_zone)),

@@ -7,13 +7,13 @@ from typing import Any
 
 from controller.lifetimes import LifetimeState
 from controller.timestamps import format_time, parse_time
-from everstep.capacity.placement import State
+from everstep.capacity.placement import PlacementPhase
 
 MAX_MOVES = 10  # limit for the moves in the status, which has to stay small
 
 
 @dataclass(frozen=True, kw_only=True)
-class Move:
+class GroupMove:
     """A move of the group from one zone to another.
 
     Attributes:
@@ -42,7 +42,7 @@ class Move:
         return self.destination if self.abandoned else self.origin
 
     @classmethod
-    def from_json(cls, source: Mapping[str, Any]) -> "Move":
+    def from_json(cls, source: Mapping[str, Any]) -> "GroupMove":
         """Parse a move's JSON."""
         started_at = parse_time(source["began"])
         assert started_at is not None  # noqa: S101  (this controller wrote it)
@@ -104,17 +104,17 @@ class PlacementState:
     """
 
     zone: str
-    state: State
+    state: PlacementPhase
     since: datetime
     reason: str = ""
     short_since: datetime | None = None
-    moves: tuple[Move, ...] = ()
+    moves: tuple[GroupMove, ...] = ()
     move_count: int = 0
     insufficient_offers: Mapping[str, InsufficientOffer] = field(default_factory=dict)
     lifetimes: LifetimeState | None = None
 
     @property
-    def move(self) -> Move | None:
+    def move(self) -> GroupMove | None:
         """The current move; None if the group does not move."""
         return self.moves[-1] if self.moves and self.moves[-1].ended is None else None
 
@@ -131,11 +131,11 @@ class PlacementState:
             return None
         return cls(
             zone=source["zone"],
-            state=State(source["state"]),
+            state=PlacementPhase(source["state"]),
             since=since,
             reason=source.get("reason", ""),
             short_since=parse_time(source.get("shortSince")),
-            moves=tuple(Move.from_json(move) for move in source.get("moves") or ()),
+            moves=tuple(GroupMove.from_json(move) for move in source.get("moves") or ()),
             move_count=source.get("moveCount", 0),
             insufficient_offers=dict(_insufficient_offers(source.get("tooFew") or ())),
             lifetimes=LifetimeState.from_json(source.get("lifetimes")),

@@ -8,7 +8,7 @@ controller costs time but never correctness.
 from collections.abc import Callable
 from dataclasses import replace
 
-from controller.actions import Plan
+from controller.actions import Actions
 from controller.events import condition_events
 from controller.observed_state import ObservedState
 from controller.rules.backoff_limit import fail_at_backoff_limit
@@ -20,7 +20,7 @@ from controller.rules.placement import with_placement
 from controller.rules.suspension import suspend
 from controller.rules.workers import reconcile_workers
 
-RULES: tuple[Callable[[ObservedState], Plan | None], ...] = (
+RULES: tuple[Callable[[ObservedState], Actions | None], ...] = (
     leave_to_garbage_collector,
     clean_up,
     fail_invalid_spec,
@@ -32,7 +32,7 @@ RULES: tuple[Callable[[ObservedState], Plan | None], ...] = (
 )
 
 
-def plan(state: ObservedState) -> Plan:
+def plan(state: ObservedState) -> Actions:
     """Return the changes of one reconcile pass."""
     changes = next(candidate for rule in RULES if (candidate := rule(state)) is not None)
     changes = with_placement(state, changes)

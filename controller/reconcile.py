@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from controller.actions import Event, PlaceholderRequest, Plan
+from controller.actions import Actions, Event, PlaceholderRequest
 from controller.api import ElasticJob, read_job
 from controller.client import CONFLICT, NOT_FOUND, ApiError, KubernetesClient
 from controller.joining import JoinReader
@@ -81,7 +81,7 @@ class Reconciler:
             return None
         return max((changes.requeue_at - self.now()).total_seconds(), 0.0)
 
-    def _decide(self, job: ElasticJob, now: datetime) -> Plan:
+    def _decide(self, job: ElasticJob, now: datetime) -> Actions:
         items = self.client.owned_objects("pods", job.name, job.namespace, job.uid)
         pods = [read_pod(item) for item in items]
         services = self.client.owned_objects("services", job.name, job.namespace, job.uid)
@@ -134,7 +134,7 @@ class Reconciler:
                 raise RetryError("the job was changed or deleted") from error
             raise
 
-    def _act(self, key: Key, job: ElasticJob, changes: Plan, now: datetime) -> None:
+    def _act(self, key: Key, job: ElasticJob, changes: Actions, now: datetime) -> None:
         for event in changes.events:
             self._record(job, event, now)
         try:
@@ -153,7 +153,7 @@ class Reconciler:
             raise self._retry(key, job, error, now) from error
         self.last_errors.pop(key, None)
 
-    def _delete(self, job: ElasticJob, changes: Plan, now: datetime) -> None:
+    def _delete(self, job: ElasticJob, changes: Actions, now: datetime) -> None:
         for placeholder in changes.delete_placeholders:
             self.client.delete_placeholder(job.namespace, placeholder)
         for deletion in changes.delete_pods:
@@ -168,7 +168,7 @@ class Reconciler:
         body = render_placeholder(job, job.spec, request.zone, request.number)
         self.client.create("pods", job.namespace, body)
 
-    def _create_pod(self, job: ElasticJob, index: int, changes: Plan, now: datetime) -> None:
+    def _create_pod(self, job: ElasticJob, index: int, changes: Actions, now: datetime) -> None:
         assert job.spec is not None, "only for a valid spec"  # noqa: S101
         placement = changes.status.placement
         zone = placement.zone if placement else None

@@ -15,11 +15,11 @@ from datetime import datetime, timedelta
 
 from controller.objects import Node, Pod
 from controller.spending_settings import SpendingSettings
-from controller.spending_state import HOUR, Machine, ReadShare, Share, SpendingState
+from controller.spending_state import HOUR, BilledMachine, ReadShare, Share, SpendingState
 from everstep.capacity.lifetimes import START_SECONDS
 from everstep.capacity.on_demand import (
     POLICIES,
-    Progress,
+    JobProgress,
     Purchase,
     Terms,
     within_budget,
@@ -190,7 +190,7 @@ def _pods_with_machines(observed: ObservedSpending) -> list[Pod]:
 
 def _billed_again(
     observed: ObservedSpending, last_state: SpendingState
-) -> Iterator[tuple[Machine, timedelta]]:
+) -> Iterator[tuple[BilledMachine, timedelta]]:
     """Yield the machines of the last count, each with its billed time since then."""
     pods = {pod.uid: pod for pod in observed.pods}
     for machine in last_state.machines:
@@ -201,7 +201,7 @@ def _billed_again(
 
 def _billed_first(
     observed: ObservedSpending, previous: SpendingState | None
-) -> Iterator[tuple[Machine, timedelta]]:
+) -> Iterator[tuple[BilledMachine, timedelta]]:
     """Yield the machines that are billed for the first time, each with its billed time since the last count.
 
     If no controller ran in between, some of their pods have already ended.
@@ -216,10 +216,10 @@ def _billed_first(
         yield _machine(observed, pod), max(end - start, timedelta())
 
 
-def _machine(observed: ObservedSpending, pod: Pod) -> Machine:
+def _machine(observed: ObservedSpending, pod: Pod) -> BilledMachine:
     node = observed.nodes.get(pod.node or "")
     labels = node.labels if node else {}
-    return Machine(
+    return BilledMachine(
         pod=pod.uid,
         pool=labels.get(GPU_POOL_LABEL, ""),
         on_demand=labels.get(CAPACITY_LABEL) == ON_DEMAND,
@@ -290,11 +290,11 @@ def _work(observed: ObservedSpending, state: SpendingState) -> float | None:
     )
 
 
-def _progress(observed: ObservedSpending, state: SpendingState) -> Progress:
+def _progress(observed: ObservedSpending, state: SpendingState) -> JobProgress:
     share, work = state.share, _work(observed, state)
     is_measured = share is not None and share.newest_share - share.first_share >= MIN_SHARE
     starved = state.starved_since
-    return Progress(
+    return JobProgress(
         seconds=(observed.now - observed.created).total_seconds(),
         work_done=share.newest_share * work if share and work and is_measured else 0.0,
         spot=observed.training_spot,

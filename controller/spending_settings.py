@@ -19,7 +19,7 @@ NUMBERS = ("deadlineSeconds", "budgetUsd", "fixedUsdPerHour")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolPrice:
+class PoolPrices:
     """The price of one machine of a pool.
 
     Attributes:
@@ -51,7 +51,7 @@ class SpendingSettings:
     deadline: datetime | None = None
     budget_usd: float | None = None
     fixed_usd_per_hour: float = 0.0
-    pools: tuple[PoolPrice, ...] = ()
+    pools: tuple[PoolPrices, ...] = ()
 
     @property
     def has_deadline(self) -> bool:
@@ -115,8 +115,8 @@ def read_spending(source: object) -> tuple[SpendingSettings | None, tuple[str, .
     ), ()
 
 
-def _pool(source: Mapping[str, Any]) -> PoolPrice:
-    return PoolPrice(
+def _pool(source: Mapping[str, Any]) -> PoolPrices:
+    return PoolPrices(
         pool=source.get("pool") or "",
         on_demand=source["capacity"] == ON_DEMAND_CAPACITY,
         usd_per_hour=float(source["usdPerHour"]),

@@ -12,7 +12,7 @@ HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class BilledMachine:
     """A machine that one of the job's pods occupies.
 
     Attributes:
@@ -83,7 +83,7 @@ class SpendingState:
     usd: float = 0.0
     spot_seconds: float = 0.0
     on_demand_seconds: float = 0.0
-    machines: tuple[Machine, ...] = ()
+    machines: tuple[BilledMachine, ...] = ()
     fixed_usd_per_hour: float = 0.0
     workers: int = 0
     on_demand: int = 0
@@ -146,8 +146,8 @@ class SpendingState:
         return fixed | {key: value for key, value in optional.items() if value}
 
 
-def _machine(source: Mapping[str, Any]) -> Machine:
-    return Machine(
+def _machine(source: Mapping[str, Any]) -> BilledMachine:
+    return BilledMachine(
         pod=source["pod"],
         pool=source.get("pool", ""),
         on_demand=source.get("onDemand", False),
@@ -155,7 +155,7 @@ def _machine(source: Mapping[str, Any]) -> Machine:
     )
 
 
-def _machine_json(machine: Machine) -> dict[str, Any]:
+def _machine_json(machine: BilledMachine) -> dict[str, Any]:
     return {
         "pod": machine.pod,
         "usdPerHour": machine.usd_per_hour,

@@ -59,7 +59,7 @@ class Credentials:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class EtcdMember:
     """A member as its peers list it.
 
     Attributes:
@@ -85,7 +85,7 @@ class Peers:
     addresses: Sequence[str]
     credentials: Credentials | None = None
 
-    def members(self) -> list[Member] | None:
+    def members(self) -> list[EtcdMember] | None:
         """Return the membership as the first peer that responds lists it; None if none responds.
 
         The read is not linearizable: the local view of one member shows whether another member has
@@ -140,11 +140,11 @@ class Peers:
         raise failure
 
 
-def read_members(body: Mapping[str, object]) -> list[Member]:
+def read_members(body: Mapping[str, object]) -> list[EtcdMember]:
     """Parse etcd's response to `member list`."""
     members = body.get("members")
     return [
-        Member(
+        EtcdMember(
             identifier=str(member["ID"]),
             peer_url=str(member["peerURLs"][0]),
             started=bool(member.get("name")),

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from etcd.gateway import EtcdError, Member, Peers
+from etcd.gateway import EtcdError, EtcdMember, Peers
 from etcd.no_data_server import NoDataServer
 
 RETRY_SECONDS = 1.0
@@ -67,7 +67,7 @@ JoinAction = StartEtcd | RemoveMember | AddMember | Wait
 def next_action(
     name: str,
     initial_cluster: Mapping[str, str],
-    listed_members: Sequence[Member] | None,
+    listed_members: Sequence[EtcdMember] | None,
     *,
     has_data: bool,
     names_without_data: Collection[str] = (),

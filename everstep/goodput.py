@@ -15,7 +15,7 @@ from enum import StrEnum
 from itertools import groupby
 
 
-class Cause(StrEnum):
+class ChangeCause(StrEnum):
     """The reason why a group's machines change."""
 
     LOSS = "loss"  # without notice: the others must detect it first
@@ -31,12 +31,12 @@ class MachineChange:
     """
 
     at_seconds: float
-    cause: Cause
+    cause: ChangeCause
     machines: int = 1
 
 
 @dataclass(frozen=True)
-class Cost:
+class ChangeCost:
     """A duration in seconds, and the source of its value."""
 
     seconds: float
@@ -64,28 +64,30 @@ class Design:
     """
 
     name: str
-    loss: Cost
-    notice: Cost
-    join: Cost
-    start_up: Cost
-    begin: Cost
-    repeated: Cost
-    stall: Cost
+    loss: ChangeCost
+    notice: ChangeCost
+    join: ChangeCost
+    start_up: ChangeCost
+    begin: ChangeCost
+    repeated: ChangeCost
+    stall: ChangeCost
     checkpoint_seconds: float
     checkpoint_work: float = 0.0
     rolls_back: bool
 
-    def pause(self, cause: Cause) -> float:
+    def pause(self, cause: ChangeCause) -> float:
         """Return the seconds that the training machines pause for a change."""
-        return {Cause.LOSS: self.loss, Cause.NOTICE: self.notice, Cause.JOIN: self.join}[
-            cause
-        ].seconds
+        return {
+            ChangeCause.LOSS: self.loss,
+            ChangeCause.NOTICE: self.notice,
+            ChangeCause.JOIN: self.join,
+        }[cause].seconds
 
-    def costs(self) -> Iterator[tuple[str, Cost]]:
+    def costs(self) -> Iterator[tuple[str, ChangeCost]]:
         """Yield every cost by name."""
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, Cost):
+            if isinstance(value, ChangeCost):
                 yield field.name, value
 
 
@@ -187,7 +189,7 @@ class _SimulatedGroup:
 
     def apply_change(self, change: MachineChange) -> None:
         """Remove or add machines, now."""
-        if change.cause is Cause.JOIN:
+        if change.cause is ChangeCause.JOIN:
             self._starting += [self._now + self._design.start_up.seconds] * change.machines
             return
         lost_machines = min(change.machines, self._group)
@@ -231,13 +233,13 @@ class _SimulatedGroup:
         if was_empty:
             self._pause(self._design.begin.seconds)
         else:
-            self._interrupt(Cause.JOIN)
+            self._interrupt(ChangeCause.JOIN)
 
-    def _interrupt(self, cause: Cause) -> None:
+    def _interrupt(self, cause: ChangeCause) -> None:
         """Form a new group: the training machines pause."""
         if self._design.rolls_back:
             self._undo(self._since_seconds, self._since_work)
-        elif cause is Cause.LOSS:
+        elif cause is ChangeCause.LOSS:
             seconds = min(self._design.repeated.seconds, self._since_seconds)
             share = seconds / self._since_seconds if self._since_seconds else 0.0
             self._undo(seconds, self._since_work * share)
@@ -258,24 +260,24 @@ class _SimulatedGroup:
 
 MEASURED = "docs/measurements.md"
 
-TORCHRUN_LOSS = Cost(
+TORCHRUN_LOSS = ChangeCost(
     42.5, f"loss of a node under torchrun's etcd backend, including detection: {MEASURED}"
 )
-TORCHRUN_JOIN = Cost(
+TORCHRUN_JOIN = ChangeCost(
     11.0, f"pause of the others when a node joins under torchrun's etcd backend: {MEASURED}"
 )
-TORCHRUN_NOTICE = Cost(
+TORCHRUN_NOTICE = ChangeCost(
     42.5,
     "like a loss: an agent cannot leave torchrun's backend, its lease has to expire; one drain even ended the job",
 )
-TORCHRUN_BEGIN = Cost(
+TORCHRUN_BEGIN = ChangeCost(
     32.5,
     "torchrun's whole last call of 30 s if a node is missing, and 2.5 s to start processes on a CPU",
 )
-START_UP = Cost(
+START_UP = ChangeCost(
     11.9, f"from the return of a vanished node until it trains, on the twin: {MEASURED}"
 )
-NO_COST = Cost(0.0, "none")
+NO_COST = ChangeCost(0.0, "none")
 
 
 def restart_design(
@@ -283,7 +285,7 @@ def restart_design(
     *,
     name: str = "restart",
     checkpoint_work: float = 0.0,
-    stall: Cost = NO_COST,
+    stall: ChangeCost = NO_COST,
 ) -> Design:
     """Return a design whose workers restart at every change from the last checkpoint, like torchrun's etcd backend."""
     return Design(
@@ -316,13 +318,17 @@ def live_design(
     transfer = f"{state_bytes / 1e6:.0f} MB at {bytes_per_second * 8 / 1e9:g} Gbit/s"
     return Design(
         name="live",
-        loss=Cost(2.81, f"all processes of a node killed, the worst of 3: {MEASURED}"),
-        notice=Cost(0.092, f"a drain's extra time, the worst of 3: {MEASURED}"),
-        join=Cost(0.243 + copy, f"0.243 s, the worst of 12 joins ({MEASURED}), and {transfer}"),
+        loss=ChangeCost(2.81, f"all processes of a node killed, the worst of 3: {MEASURED}"),
+        notice=ChangeCost(0.092, f"a drain's extra time, the worst of 3: {MEASURED}"),
+        join=ChangeCost(
+            0.243 + copy, f"0.243 s, the worst of 12 joins ({MEASURED}), and {transfer}"
+        ),
         start_up=START_UP,
-        begin=Cost(0.243 + copy, f"forming, the worst of 12 joins, and a checkpoint of {transfer}"),
-        repeated=Cost(step_seconds, "one step"),
-        stall=Cost(
+        begin=ChangeCost(
+            0.243 + copy, f"forming, the worst of 12 joins, and a checkpoint of {transfer}"
+        ),
+        repeated=ChangeCost(step_seconds, "one step"),
+        stall=ChangeCost(
             0.016 * state_bytes / 204.7e6, "0.016 s a snapshot of 204.7 MB, measured on a CPU"
         ),
         checkpoint_seconds=checkpoint_seconds,

@@ -132,7 +132,7 @@ def _open_cache(settings: Settings) -> data.Cache | None:
     """Open the cache of the node if the data are in an object store."""
     if not settings.data_store:
         return None
-    limits = data.Limits(
+    limits = data.CacheLimits(
         bytes=settings.data_cache_bytes, free_percent=settings.data_cache_free_percent
     )
     return data.open_cache(settings.data_store, settings.data, limits)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from everstep.progress import Progress as Display
 from everstep.progress import Step
-from everstep.staging.copier import Progress
+from everstep.staging.copier import CopyProgress
 from everstep.staging.sources.location import open_source
-from everstep.staging.stage import Observer, Options, Plan
+from everstep.staging.stage import Observer, Options, StagingPlan
 from everstep.staging.stage import stage as copy
 from trainer.staging_metrics import StagingMetrics, serve_if_configured
 
@@ -37,7 +37,7 @@ class Notes(Observer):
         self._metrics.report_listing(files)
         self._note(f"listing the source: {files:,} files")
 
-    def report_plan(self, plan: Plan) -> None:
+    def report_plan(self, plan: StagingPlan) -> None:
         """Record the plan."""
         self._metrics.report_plan(plan)
         self._files = plan.to_copy.files + plan.to_check.files
@@ -47,7 +47,7 @@ class Notes(Observer):
             f"{_amount(self._files, self._bytes)} to copy, {plan.complete.files:,} complete, {free:.1f} GB free"
         )
 
-    def report_progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: CopyProgress) -> None:
         """Record the progress."""
         self._metrics.report_progress(progress)
         share = progress.bytes / self._bytes if self._bytes else 1.0

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
 from everstep.catalog import metrics as catalog
 from everstep.catalog.names import METRICS_PORT_VARIABLE
-from everstep.staging.copier import Progress
-from everstep.staging.stage import Observer, Plan
+from everstep.staging.copier import CopyProgress
+from everstep.staging.stage import Observer, StagingPlan
 
 log = logging.getLogger(__name__)
 
@@ -43,15 +43,15 @@ class StagingMetrics(Observer):
         """Export the number of files listed so far."""
         self._listed_files.set(files)
 
-    def report_plan(self, plan: Plan) -> None:
+    def report_plan(self, plan: StagingPlan) -> None:
         """Export the plan."""
         self._complete = plan.complete.files, plan.complete.bytes
         self._listed_files.set(plan.listed.files)
         self._planned_files.set(plan.listed.files)
         self._planned_bytes.set(plan.listed.bytes)
-        self.report_progress(Progress())
+        self.report_progress(CopyProgress())
 
-    def report_progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: CopyProgress) -> None:
         """Export the progress."""
         files, size = self._complete
         self._files.set(files + progress.files)

@@ -53,7 +53,7 @@ class Scraping:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prices:
+class PriceTable:
     """Cost of the stack in USD, according to its price table.
 
     Attributes:
@@ -141,7 +141,7 @@ def rules(operator_labels: Mapping[str, str]) -> Json:
     return _object("PrometheusRule", NAME, operator_labels, spec)
 
 
-def price_rules(operator_labels: Mapping[str, str], prices: Prices) -> Json:
+def price_rules(operator_labels: Mapping[str, str], prices: PriceTable) -> Json:
     """Return the PrometheusRule that records the prices, which the rules of the budget read."""
     values = {
         "everstep:fixed_usd_per_hour": prices.fixed_per_hour,

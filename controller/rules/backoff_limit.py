@@ -6,7 +6,7 @@ another node and after a growing delay, while others run. The job fails when no 
 
 from collections.abc import Mapping
 
-from controller.actions import Plan
+from controller.actions import Actions
 from controller.api import RestartPolicy, Spec
 from controller.exit_history import WorkerRecord
 from controller.objects import Pod
@@ -16,7 +16,7 @@ from controller.status import ConditionType
 from everstep.catalog.names import WORKER_CONTAINER
 
 
-def fail_at_backoff_limit(state: ObservedState) -> Plan | None:
+def fail_at_backoff_limit(state: ObservedState) -> Actions | None:
     """Fail a job if workers exceed backoffLimit and no other worker can make progress."""
     spec = spec_of(state)
     exhausted = exhausted_workers(state, spec)
@@ -65,7 +65,7 @@ def _can_progress(pod: Pod | None, record: WorkerRecord | None) -> bool:
     return record is not None and record.restarts > 0 and not record.succeeded
 
 
-def _fail(state: ObservedState, spec: Spec, index: int, description: str) -> Plan:
+def _fail(state: ObservedState, spec: Spec, index: int, description: str) -> Actions:
     """Return the plan of a job that fails because no worker can make progress."""
     return make_plan(
         finish(

@@ -1,6 +1,6 @@
 """Jobs with a limited run time."""
 
-from controller.actions import Deletion, Plan
+from controller.actions import Actions, Deletion
 from controller.observed_state import ObservedState
 from controller.rules.common import deadline_of, finish, make_plan, spec_of
 from controller.status import ConditionType
@@ -9,7 +9,7 @@ DEADLINE_EXCEEDED = "DeadlineExceeded"  # reason of the condition Failed
 DEADLINE_PASSED = "the job's deadline has passed"  # reason of deletions
 
 
-def fail_at_deadline(state: ObservedState) -> Plan | None:
+def fail_at_deadline(state: ObservedState) -> Actions | None:
     """Fail a job that exceeds activeDeadlineSeconds and stop its workers."""
     spec = spec_of(state)
     deadline = deadline_of(state, spec)

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from controller.actions import PlaceholderRequest, Plan
+from controller.actions import Actions, PlaceholderRequest
 from controller.observed_state import ObservedState
 from controller.placeholders import placeholder_name
 from controller.rules.common import has_finished
 from controller.status import ConditionType, Status
-from everstep.capacity.placement import State
+from everstep.capacity.placement import PlacementPhase
 
 
-def with_placement(state: ObservedState, changes: Plan) -> Plan:
+def with_placement(state: ObservedState, changes: Actions) -> Actions:
     """Return a plan with the condition of the job's zone and with its placeholders.
 
     A job that has finished, is suspended by its owner or no longer has zones requests nothing.
@@ -45,7 +45,7 @@ def _with_condition(state: ObservedState, status: Status) -> Status:
         return status
     status = status.with_condition(
         ConditionType.PLACED,
-        is_true=status.placement.state is State.SETTLED,
+        is_true=status.placement.state is PlacementPhase.SETTLED,
         reason=status.placement.state.capitalize(),
         message=f"{status.placement.zone}: {status.placement.reason}",
         now=state.now,

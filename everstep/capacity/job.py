@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from everstep.catalog.units import HOUR_SECONDS
-from everstep.goodput import Cost, Design, live_design
+from everstep.goodput import ChangeCost, Design, live_design
 
-BOOT = Cost(
+BOOT = ChangeCost(
     300.0,
     "assumed: from the request of a GPU machine on a cloud until its pod runs; not measured, because no cloud was used",
 )
-MIN_BILLED_TIME = Cost(60.0, "AWS bills Linux machines by the second, at least one minute")
+MIN_BILLED_TIME = ChangeCost(60.0, "AWS bills Linux machines by the second, at least one minute")
 STATE_BYTES = 204.7e6  # ResNet-50, as in docs/measurements.md
 BYTES_PER_SECOND = 10e9 / 8
 CHECKPOINT_SECONDS = 30.0
@@ -87,7 +87,7 @@ class JobModel:
     prices: Prices
     min_machines: int = 1
     design: Design = LIVE
-    boot: Cost = BOOT
+    boot: ChangeCost = BOOT
 
     @property
     def start_seconds(self) -> float:

@@ -46,7 +46,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Progress:
+class JobProgress:
     """Observed progress of a job.
 
     Attributes:
@@ -81,7 +81,7 @@ class Purchase:
     reason: str
 
 
-Policy = Callable[[Terms, Progress], Purchase]
+Policy = Callable[[Terms, JobProgress], Purchase]
 
 
 class OnDemand(StrEnum):
@@ -105,19 +105,19 @@ FALLBACK_AFTER_SECONDS = 900.0
 """Time without a spot machine after which a job without a deadline buys on-demand machines."""
 
 
-def never(terms: Terms, progress: Progress) -> Purchase:
+def never(terms: Terms, progress: JobProgress) -> Purchase:
     """Buy no on-demand machine."""
     del terms, progress
     return SPOT_ONLY
 
 
-def always(terms: Terms, progress: Progress) -> Purchase:
+def always(terms: Terms, progress: JobProgress) -> Purchase:
     """Buy all machines on demand."""
     del progress
     return Purchase(terms.machines, use_spot=False, reason="all machines are on demand")
 
 
-def margin_seconds(terms: Terms, progress: Progress) -> float:
+def margin_seconds(terms: Terms, progress: JobProgress) -> float:
     """Return the time that is left before the deadline beyond the work with all machines; infinite without one."""
     if terms.deadline_seconds is None:
         return float("inf")
@@ -125,7 +125,7 @@ def margin_seconds(terms: Terms, progress: Progress) -> float:
     return remaining_seconds - (terms.work - progress.work_done) / terms.machines / terms.goodput
 
 
-def missing_machines(terms: Terms, progress: Progress) -> int:
+def missing_machines(terms: Terms, progress: JobProgress) -> int:
     """Return the number of on-demand machines that complete the group.
 
     Machines that were bought are kept until spot machines that replace them train.
@@ -136,7 +136,7 @@ def missing_machines(terms: Terms, progress: Progress) -> int:
     )
 
 
-def latest_start(terms: Terms, progress: Progress) -> Purchase:
+def latest_start(terms: Terms, progress: JobProgress) -> Purchase:
     """Buy the missing machines as soon as all machines together would only just finish in time."""
     if terms.deadline_seconds is None:
         return _minimum(terms, progress)
@@ -153,12 +153,12 @@ def latest_start(terms: Terms, progress: Progress) -> Purchase:
     return Purchase(0, use_spot=True, reason=reason)
 
 
-def _expected_losses(terms: Terms, progress: Progress) -> float:
+def _expected_losses(terms: Terms, progress: JobProgress) -> float:
     seconds_left = (terms.work - progress.work_done) / terms.machines
     return LOSSES_IN_RESERVE + LOSSES_PER_SECOND * seconds_left
 
 
-def _minimum(terms: Terms, progress: Progress) -> Purchase:
+def _minimum(terms: Terms, progress: JobProgress) -> Purchase:
     """Return the purchase without a deadline, which keeps the smallest group training without spot machines."""
     missing = terms.min_machines - progress.spot
     may_buy = progress.none_for_seconds >= FALLBACK_AFTER_SECONDS or progress.on_demand > 0
@@ -168,7 +168,7 @@ def _minimum(terms: Terms, progress: Progress) -> Purchase:
     return SPOT_ONLY
 
 
-def greedy(terms: Terms, progress: Progress) -> Purchase:
+def greedy(terms: Terms, progress: JobProgress) -> Purchase:
     """Use spot machines until the last moment, then on-demand machines until the end (baseline)."""
     margin = margin_seconds(terms, progress)
     last_moment = 2 * terms.start_seconds + terms.pass_seconds
@@ -177,7 +177,7 @@ def greedy(terms: Terms, progress: Progress) -> Purchase:
     return SPOT_ONLY
 
 
-def uniform_progress(terms: Terms, progress: Progress) -> Purchase:
+def uniform_progress(terms: Terms, progress: JobProgress) -> Purchase:
     """Keep up with a uniform rate of progress, and use all spot machines that there are (baseline)."""
     if terms.deadline_seconds is None:
         return SPOT_ONLY

@@ -26,7 +26,7 @@ EQUAL_SHARE = 0.95
 expected lifetimes are estimates from few losses."""
 
 
-class State(StrEnum):
+class PlacementPhase(StrEnum):
     """Decision about the group's zone."""
 
     SETTLED = "settled"  # nothing to gain from another zone
@@ -139,7 +139,7 @@ class PlacementDecision:
         memory: argument of the next pass.
     """
 
-    state: State
+    state: PlacementPhase
     zone: int
     search: tuple[int, ...]
     reason: str
@@ -214,7 +214,9 @@ class _Pass:
     def running(self) -> str:
         return f"{self.zone_state.uninterrupted} of {self.config.machines} machines"
 
-    def stay(self, state: State, reason: str, *, search: bool = False) -> PlacementDecision:
+    def stay(
+        self, state: PlacementPhase, reason: str, *, search: bool = False
+    ) -> PlacementDecision:
         return PlacementDecision(
             state, self.memory.zone, self.candidates if search else (), reason, self.memory
         )
@@ -247,43 +249,47 @@ def place(config: PlacementConfig, observed: Observation, memory: Memory) -> Pla
 
 def _one_move_at_a_time(current: _Pass) -> Iterator[PlacementDecision]:
     if current.observed.moving:
-        yield current.stay(State.MOVING, "a move is under way")
+        yield current.stay(PlacementPhase.MOVING, "a move is under way")
 
 
 def _group_is_complete(current: _Pass) -> Iterator[PlacementDecision]:
     if current.zone_state.uninterrupted >= current.config.machines:
-        yield current.stay(State.SETTLED, f"all {current.config.machines} machines run here")
+        yield current.stay(
+            PlacementPhase.SETTLED, f"all {current.config.machines} machines run here"
+        )
 
 
 def _machines_are_coming(current: _Pass) -> Iterator[PlacementDecision]:
     zone = current.zone_state
     if zone.uninterrupted + zone.pending >= current.config.machines:
-        yield current.stay(State.SETTLED, f"{zone.pending} more machines are starting here")
+        yield current.stay(
+            PlacementPhase.SETTLED, f"{zone.pending} more machines are starting here"
+        )
 
 
 def _no_other_zone(current: _Pass) -> Iterator[PlacementDecision]:
     if not current.others:
-        yield current.stay(State.SETTLED, "no other zone may be entered")
+        yield current.stay(PlacementPhase.SETTLED, "no other zone may be entered")
 
 
 def _too_few_missing(current: _Pass) -> Iterator[PlacementDecision]:
     if not current.candidates:
         reason = f"{current.running}; a move would have to gain more machines than are missing"
-        yield current.stay(State.SHORT, reason)
+        yield current.stay(PlacementPhase.SHORT, reason)
 
 
 def _recently_short(current: _Pass) -> Iterator[PlacementDecision]:
     config = current.config
     if current.zone_state.uninterrupted and current.seconds_short < config.short_seconds:
         reason = f"{current.running}; other zones are tried after {config.short_seconds:.0f} s"
-        yield current.stay(State.SHORT, reason)
+        yield current.stay(PlacementPhase.SHORT, reason)
 
 
 def _recently_moved(current: _Pass) -> Iterator[PlacementDecision]:
     interval = current.config.move_interval_seconds
     if current.since_move < interval:
         reason = f"{current.running}; the last move was less than {interval:.0f} s ago"
-        yield current.stay(State.SHORT, reason)
+        yield current.stay(PlacementPhase.SHORT, reason)
 
 
 def _clearly_more_elsewhere(current: _Pass) -> Iterator[PlacementDecision]:
@@ -295,7 +301,7 @@ def _clearly_more_elsewhere(current: _Pass) -> Iterator[PlacementDecision]:
         f"{zone.name} offers {zone.offered} machines, {current.zone_state.uninterrupted} run here"
     )
     memory = Memory(best, moved_at=current.observed.seconds)
-    yield PlacementDecision(State.MOVING, best, (), reason + _comparison(current), memory)
+    yield PlacementDecision(PlacementPhase.MOVING, best, (), reason + _comparison(current), memory)
 
 
 def _comparison(current: _Pass) -> str:
@@ -312,7 +318,7 @@ def _comparison(current: _Pass) -> str:
 
 def _search(current: _Pass) -> Iterator[PlacementDecision]:
     reason = f"{current.running}; no other zone has clearly more yet"
-    yield current.stay(State.SEARCHING, reason, search=True)
+    yield current.stay(PlacementPhase.SEARCHING, reason, search=True)
 
 
 RULES: Sequence[Callable[[_Pass], Iterator[PlacementDecision]]] = (

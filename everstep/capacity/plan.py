@@ -18,7 +18,7 @@ MAX_HORIZON_SECONDS = 2 * MAX_SECONDS
 
 
 @dataclass(frozen=True)
-class Limits:
+class JobLimits:
     """Limits that a user sets; None for a limit that is not set.
 
     Attributes:
@@ -122,13 +122,13 @@ def _of_type(
     yield Choice(1, OnDemand.ALWAYS, machine_type=machine_type)
 
 
-def check(job: JobModel, limits: Limits) -> None:
+def check(job: JobModel, limits: JobLimits) -> None:
     """Raise EverstepError if no policy can keep to the limits; the message contains the earliest possible deadline."""
     _check_deadline(job, limits)
     _check_budget(job, limits)
 
 
-def _check_deadline(job: JobModel, limits: Limits) -> None:
+def _check_deadline(job: JobModel, limits: JobLimits) -> None:
     deadline_seconds, name = limits.deadline_seconds, limits.deadline_name
     if deadline_seconds is None or deadline_seconds >= job.shortest_seconds:
         return
@@ -146,7 +146,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f}m" if seconds < HOUR_SECONDS else f"{seconds / HOUR_SECONDS:.4g}h"
 
 
-def _check_budget(job: JobModel, limits: Limits) -> None:
+def _check_budget(job: JobModel, limits: JobLimits) -> None:
     budget_usd, name = limits.budget_usd, limits.budget_name
     hourly_cost = job.hourly_cost(job.machines, 0)
     if budget_usd is None or budget_usd >= hourly_cost:  # a budget of nan is refused
@@ -192,7 +192,7 @@ def histories_of(
         yield CapacityHistory(shifted.zones, shifted.gap_seconds, shifted.machines * rounds)
 
 
-def horizon_seconds(job: JobModel, limits: Limits) -> float:
+def horizon_seconds(job: JobModel, limits: JobLimits) -> float:
     """Return the duration of the histories: a job that takes longer counts as incomplete.
 
     Raises:
@@ -213,7 +213,7 @@ def replay(
     history: CapacityHistory,
     choice: Choice,
     job: JobModel,
-    limits: Limits,
+    limits: JobLimits,
     *,
     record: bool = False,
 ) -> Outcome:
@@ -225,7 +225,7 @@ def replay(
     return simulate(zones, job, terms, placement, policy, record=record)
 
 
-def summary(choice: Choice, outcomes: Sequence[Outcome], limits: Limits) -> PlanRow:
+def summary(choice: Choice, outcomes: Sequence[Outcome], limits: JobLimits) -> PlanRow:
     """Return the row of a choice."""
     in_time, deadline_seconds = None, limits.deadline_seconds
     if deadline_seconds is not None:

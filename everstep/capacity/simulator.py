@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from everstep.capacity.history import CapacityHistory
 from everstep.capacity.job import MIN_BILLED_TIME, JobModel
 from everstep.capacity.lifetimes import LifetimeRecord, weighted_seconds
-from everstep.capacity.on_demand import Policy, Progress, Purchase, Terms, within_budget
+from everstep.capacity.on_demand import JobProgress, Policy, Purchase, Terms, within_budget
 from everstep.capacity.placement import (
     Memory,
     Observation,
     PlacementConfig,
     PlacementDecision,
-    State,
+    PlacementPhase,
     ZoneObservation,
     place,
 )
@@ -198,7 +198,7 @@ class _Replay:
         memory = before.memory if before else Memory(0)
         searched = before.search if before else tuple(range(1, len(available)))
         running = min(available[memory.zone], desired)
-        if before and running >= desired and before.state is State.SETTLED:
+        if before and running >= desired and before.state is PlacementPhase.SETTLED:
             return before  # a complete group stays, whatever else is observed
         zones = tuple(
             ZoneObservation(
@@ -216,7 +216,7 @@ class _Replay:
             self.none_since = self.now + self.history.gap_seconds
         # After a move all machines start at the same time, on-demand machines as well.
         training = offered if moved else min(self.spot, offered)
-        progress = Progress(
+        progress = JobProgress(
             seconds=self.now,
             work_done=self.work_done,
             spot=training,

@@ -26,7 +26,7 @@ ANY_ZONE = ""
 
 
 @dataclass(frozen=True)
-class MachinePrice:
+class LivePrice:
     """USD per hour of one machine type; None where the cloud publishes no price."""
 
     spot: float | None = None
@@ -45,7 +45,7 @@ class LivePrices:
 
     source: str
     region: str
-    prices: Mapping[tuple[str, str], MachinePrice]
+    prices: Mapping[tuple[str, str], LivePrice]
 
     def config(self, config: "StackConfig", zone: str = ANY_ZONE) -> "StackConfig":
         """Return a configuration with these prices: the prices of one zone, or the highest of all zones.
@@ -72,7 +72,7 @@ class LivePrices:
         cost = config.cost.model_copy(update={"prices": prices})
         return config.model_copy(update={"cost": cost})
 
-    def _price(self, machine: str, zone: str) -> MachinePrice:
+    def _price(self, machine: str, zone: str) -> LivePrice:
         """Return the price of a machine type in a zone, else its highest price."""
         for key in ((machine, zone), (machine, ANY_ZONE)):
             if key in self.prices:
@@ -107,7 +107,7 @@ def _require_all(
     source: str,
     region: str,
     machines: Sequence[str],
-    prices: Mapping[tuple[str, str], MachinePrice],
+    prices: Mapping[tuple[str, str], LivePrice],
 ) -> LivePrices:
     """Return prices after a check that no machine type lacks its price.
 
@@ -160,7 +160,7 @@ def _aws_prices(region: str, machines: Sequence[str]) -> LivePrices:
             "ec2:DescribeSpotPriceHistory. Without --live, prices come from the table.",
         ) from None
     prices = {
-        (str(item["InstanceType"]), str(item["AvailabilityZone"])): MachinePrice(
+        (str(item["InstanceType"]), str(item["AvailabilityZone"])): LivePrice(
             spot=float(item["SpotPrice"])
         )
         for item in prices_by_time  # the newest comes last
@@ -179,7 +179,7 @@ def _azure_prices(location: str, machines: Sequence[str]) -> LivePrices:
         spot = [float(item["retailPrice"]) for item in machine_items if _is_spot(item)]
         on_demand = [float(item["retailPrice"]) for item in machine_items if not _is_spot(item)]
         if spot:
-            prices[name, ANY_ZONE] = MachinePrice(max(spot), max(on_demand, default=None))
+            prices[name, ANY_ZONE] = LivePrice(max(spot), max(on_demand, default=None))
     return _require_all(
         f"the retail price list of Azure for {location}", location, machines, prices
     )

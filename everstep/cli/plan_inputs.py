@@ -12,7 +12,7 @@ from everstep.errors import EverstepError
 
 if TYPE_CHECKING:
     from components.config import StackConfig
-    from components.cost import PoolPrice
+    from components.cost import GpuPoolPrice
 
 DEFAULT_HOURS = 12.0
 """Work of a job by default, in hours of all its machines."""
@@ -81,7 +81,7 @@ def zones(config: "StackConfig", machine_type: str = "") -> tuple[PlannedZone, .
     return tuple(_planned_zone(name, pools) for name in names[:count])
 
 
-def _pools(config: "StackConfig", machine_type: str = "") -> "list[PoolPrice]":
+def _pools(config: "StackConfig", machine_type: str = "") -> "list[GpuPoolPrice]":
     """Return the pools without fallbacks, or each of them with one of its machine types."""
     from components import cost
 
@@ -108,7 +108,7 @@ def zone_with_prices(
     return next(candidate for candidate in priced_zones if candidate.name == zone.name)
 
 
-def _planned_zone(zone: str, pools: "Sequence[PoolPrice]") -> PlannedZone:
+def _planned_zone(zone: str, pools: "Sequence[GpuPoolPrice]") -> PlannedZone:
     guaranteed = [pool for pool in pools if pool.guaranteed]
     spot = [pool for pool in pools if pool.spot and pool.admitted]
     return PlannedZone(
@@ -120,7 +120,7 @@ def _planned_zone(zone: str, pools: "Sequence[PoolPrice]") -> PlannedZone:
     )
 
 
-def _highest(pools: "Sequence[PoolPrice]") -> float:
+def _highest(pools: "Sequence[GpuPoolPrice]") -> float:
     """Return the highest price of a machine in these pools: the cloud may choose any of them."""
     return max((_required_price(pool, pool.marginal_price) for pool in pools), default=0.0)
 
@@ -304,7 +304,7 @@ def prices(config: "StackConfig", stack: str, machine_type: str = "") -> Prices:
     )
 
 
-def _required_price(pool: "PoolPrice", price: float | None) -> float:
+def _required_price(pool: "GpuPoolPrice", price: float | None) -> float:
     if price is None:
         raise EverstepError(
             f"no price is known for {' or '.join(pool.machines)}",

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from components.config import JobConfig
 
 
-def limits_of(job: "JobConfig", deadline: str = "", budget: float | None = None) -> planning.Limits:
+def limits_of(
+    job: "JobConfig", deadline: str = "", budget: float | None = None
+) -> planning.JobLimits:
     """Return the limits of the command line, or the stack's limits where it sets none.
 
     Args:
@@ -23,7 +25,7 @@ def limits_of(job: "JobConfig", deadline: str = "", budget: float | None = None)
     Raises:
         EverstepError: a deadline is not a duration, has passed or is too far away to be planned.
     """
-    limits = planning.Limits(_deadline_seconds(deadline), budget)
+    limits = planning.JobLimits(_deadline_seconds(deadline), budget)
     if not deadline and job.deadline:
         seconds = _seconds_until(job.deadline)
         limits = replace(limits, deadline_seconds=seconds, deadline_name="job.deadline")

@@ -8,7 +8,7 @@ from typing import Any
 from everstep.capacity.generator import PUBLISHED
 from everstep.capacity.job import JobModel
 from everstep.capacity.on_demand import OnDemand, Purchases
-from everstep.capacity.plan import Choice, Limits, PlanRow, Spread
+from everstep.capacity.plan import Choice, JobLimits, PlanRow, Spread
 from everstep.catalog.units import HOUR_SECONDS
 from everstep.cli.console import results
 
@@ -16,7 +16,7 @@ INCOMPLETE = "never"
 
 
 @dataclass(frozen=True)
-class Source:
+class HistorySource:
     """Source of the histories.
 
     Attributes:
@@ -52,7 +52,7 @@ class MachineType:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlanTable:
     """A plan with its inputs.
 
     Attributes:
@@ -74,9 +74,9 @@ class Plan:
 
     stack: str
     job: JobModel
-    limits: Limits
+    limits: JobLimits
     zones: tuple[str, ...]
-    source: Source
+    source: HistorySource
     rows: tuple[PlanRow, ...]
     kinds: tuple[tuple[str, ...], ...]
     work_origin: str
@@ -88,7 +88,7 @@ class Plan:
     more: bool = False
 
 
-def show(plan: Plan) -> None:
+def show(plan: PlanTable) -> None:
     """Print the plan as a table with its inputs and assumptions."""
     job = plan.job
     has_reservation = any("reserved" in kinds for kinds in plan.kinds)
@@ -113,7 +113,7 @@ def show(plan: Plan) -> None:
         results.print(f"- {line}", markup=False)
 
 
-def _prices(plan: Plan) -> str:
+def _prices(plan: PlanTable) -> str:
     """Return the prices of machines, for each zone if they differ."""
     texts = {zone: _zone_prices(plan, position) for position, zone in enumerate(plan.zones)}
     if len(set(texts.values())) == 1:
@@ -121,7 +121,7 @@ def _prices(plan: Plan) -> str:
     return "A machine costs " + ", ".join(f"{text} in {zone}" for zone, text in texts.items())
 
 
-def _zone_prices(plan: Plan, position: int) -> str:
+def _zone_prices(plan: PlanTable, position: int) -> str:
     """Return the prices of a zone's machines by purchase option."""
     prices = plan.job.prices
     kinds = plan.kinds[position]
@@ -140,7 +140,7 @@ def _zone_prices(plan: Plan, position: int) -> str:
     return " or ".join(texts)
 
 
-def _text(plan: Plan) -> str:
+def _text(plan: PlanTable) -> str:
     """Return the rows as aligned text, one line for each choice."""
     headers = ["choice", "duration, h", "cost, USD", "goodput", "moves"]
     headers += ["in time"] if plan.limits.deadline_seconds is not None else []
@@ -155,7 +155,7 @@ def _aligned_cells(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     return [row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]
 
 
-def _cells(plan: Plan, row: PlanRow) -> list[str]:
+def _cells(plan: PlanTable, row: PlanRow) -> list[str]:
     cells = [
         choice_text(row.choice, _kinds(plan, row.choice.machine_type)),
         _range(row.seconds, _hours),
@@ -170,7 +170,7 @@ def _cells(plan: Plan, row: PlanRow) -> list[str]:
     return cells
 
 
-def _kinds(plan: Plan, machine_type: str) -> tuple[tuple[str, ...], ...]:
+def _kinds(plan: PlanTable, machine_type: str) -> tuple[tuple[str, ...], ...]:
     """Return how the machines of a type, or of all, are bought in each zone."""
     by_type = {item.name: item.kinds for item in plan.types}
     return by_type.get(machine_type, plan.kinds)
@@ -199,7 +199,7 @@ def _range(spread: Spread, text: Callable[[float], str]) -> str:
     return middle if low == high else f"{middle} ({low}-{high})"
 
 
-def notes(plan: Plan) -> list[str]:
+def notes(plan: PlanTable) -> list[str]:
     """Return the assumptions of the plan."""
     if plan.source.traces:
         origin = f"{plan.source.histories} start ticks in {', '.join(plan.source.traces)}, repeated"
@@ -228,7 +228,7 @@ def notes(plan: Plan) -> list[str]:
     ]
 
 
-def _unplanned_note(plan: Plan) -> str:
+def _unplanned_note(plan: PlanTable) -> str:
     """Return which zones of the stack are not planned, and why."""
     names = ", ".join(plan.unplanned_zones)
     if plan.source.traces:
@@ -257,7 +257,7 @@ def _kind_notes(kinds: Sequence[Sequence[str]]) -> list[str]:
     return notes
 
 
-def _type_notes(plan: Plan) -> list[str]:
+def _type_notes(plan: PlanTable) -> list[str]:
     """Return the prices of the machine types and the assumptions about them."""
     if len(plan.types) < 2:
         return []
@@ -275,7 +275,7 @@ def _type_notes(plan: Plan) -> list[str]:
     ]
 
 
-def _policy_notes(plan: Plan) -> list[str]:
+def _policy_notes(plan: PlanTable) -> list[str]:
     """Return what the policies of the fallback are."""
     if all(row.choice.purchases is Purchases.LATEST_START for row in plan.rows):
         return []
@@ -294,7 +294,7 @@ def _foreign_note(zones: Sequence[str]) -> str:
     )
 
 
-def as_json(plan: Plan) -> dict[str, Any]:
+def as_json(plan: PlanTable) -> dict[str, Any]:
     """Return the plan as plain data; a duration that exceeds the histories is null."""
     return {
         "stack": plan.stack,

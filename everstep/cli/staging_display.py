@@ -18,8 +18,8 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 
 from everstep.cli.console import messages, results
-from everstep.staging.copier import Progress
-from everstep.staging.stage import Observer, Plan
+from everstep.staging.copier import CopyProgress
+from everstep.staging.stage import Observer, StagingPlan
 from everstep.staging.totals import Totals
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -39,7 +39,7 @@ class Display(Observer):
     ) -> None:
         """Stop the display."""
 
-    def report_end(self, plan: Plan) -> None:
+    def report_end(self, plan: StagingPlan) -> None:
         """Show that the run ended."""
         messages.print(f"[green]✓[/] {describe(plan.listed)} are complete", highlight=False)
 
@@ -51,16 +51,16 @@ class JsonLines(Display):
         """Print the number of files listed so far."""
         _print_event("listing", files=files)
 
-    def report_plan(self, plan: Plan) -> None:
+    def report_plan(self, plan: StagingPlan) -> None:
         """Print the plan."""
         _print_event("plan", **plan_value(plan))
 
-    def report_progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: CopyProgress) -> None:
         """Print the progress."""
         failures = len(progress.failures)
         _print_event("progress", files=progress.files, bytes=progress.bytes, failures=failures)
 
-    def report_end(self, plan: Plan) -> None:
+    def report_end(self, plan: StagingPlan) -> None:
         """Print the totals of the data set."""
         _print_event("done", **plan.listed._asdict())
 
@@ -71,12 +71,12 @@ class LogLines(Display):
     _printed_at = 0.0
     _total = Totals()
 
-    def report_plan(self, plan: Plan) -> None:
+    def report_plan(self, plan: StagingPlan) -> None:
         """Print the plan."""
         self._total = read_totals(plan)
         messages.print(plan_text(plan), markup=False)
 
-    def report_progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: CopyProgress) -> None:
         """Print the progress, unless the last line is recent."""
         if time.monotonic() - self._printed_at < SECONDS_BETWEEN_LINES:
             return
@@ -118,12 +118,12 @@ class TerminalBar(Display):
         """Show the number of files listed so far."""
         self._bar.update(self._task, description=f"listing the source: {files:,} files")
 
-    def report_plan(self, plan: Plan) -> None:
+    def report_plan(self, plan: StagingPlan) -> None:
         """Print the plan and begin the bar."""
         self._bar.print(plan_text(plan))
         self._bar.update(self._task, total=read_totals(plan).bytes, description="copying")
 
-    def report_progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: CopyProgress) -> None:
         """Move the bar."""
         failed = f", {len(progress.failures)} failed" if progress.failures else ""
         description = f"copying: {progress.files:,} files{failed}"
@@ -135,7 +135,7 @@ def display() -> Display:
     return TerminalBar() if messages.is_terminal else LogLines()
 
 
-def read_totals(plan: Plan) -> Totals:
+def read_totals(plan: StagingPlan) -> Totals:
     """Return the files that a run reads."""
     return Totals(
         plan.to_copy.files + plan.to_check.files, plan.to_copy.bytes + plan.to_check.bytes
@@ -147,7 +147,7 @@ def describe(totals: Totals) -> str:
     return f"{totals.files:,} files, {decimal(totals.bytes)}"
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: StagingPlan) -> str:
     """Return a plan as lines of text."""
     parts = {"to copy": plan.to_copy, "to compare": plan.to_check, "complete": plan.complete}
     lines = [f"  {name:10}  {describe(totals)}" for name, totals in parts.items() if totals.files]
@@ -155,7 +155,7 @@ def plan_text(plan: Plan) -> str:
     return "\n".join([f"{describe(plan.listed)} in the source", *lines, free])
 
 
-def plan_value(plan: Plan) -> dict[str, object]:
+def plan_value(plan: StagingPlan) -> dict[str, object]:
     """Return a plan as plain values."""
     totals = {
         "listed": plan.listed,

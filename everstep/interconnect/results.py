@@ -13,7 +13,7 @@ from everstep.interconnect.collectives import (
     bus_bandwidth,
     gloo_share,
 )
-from everstep.interconnect.transport import Transport, Verdict, judge
+from everstep.interconnect.transport import Transport, TransportVerdict, judge
 
 GIGA = 1e9
 """Bytes of a GB, as nccl-tests counts them."""
@@ -94,7 +94,7 @@ class Results:
     measurements: tuple[Measurement, ...]
     unsupported: Mapping[str, str]
     complete: bool
-    verdict: Verdict
+    verdict: TransportVerdict
 
     @property
     def ranks(self) -> int:
@@ -224,7 +224,7 @@ def entries(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             yield entry
 
 
-def _verdict(setup: Mapping[str, Any], lines: Sequence[str]) -> Verdict:
+def _verdict(setup: Mapping[str, Any], lines: Sequence[str]) -> TransportVerdict:
     if setup["backend"] == "gloo":
-        return Verdict(Transport.SOCKETS, None, "gloo has no other transport")
+        return TransportVerdict(Transport.SOCKETS, None, "gloo has no other transport")
     return judge(lines, int(setup["ranks"]))

@@ -40,7 +40,7 @@ class Transport(StrEnum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TransportVerdict:
     """The transport of a run.
 
     Attributes:
@@ -116,7 +116,7 @@ _severity = _ORDER.index
 """Key that orders transports: of several transports, the last in `_ORDER` decides the verdict."""
 
 
-def judge(lines: Iterable[str], ranks: int) -> Verdict:
+def judge(lines: Iterable[str], ranks: int) -> TransportVerdict:
     """Return the transport of a run's data.
 
     Args:
@@ -133,8 +133,8 @@ def judge(lines: Iterable[str], ranks: int) -> Verdict:
     )
     if transport is Transport.EFA and len(network_logs) < ranks:
         reason = f"only {len(network_logs)} of {ranks} processes have logged their network"
-        return Verdict(Transport.UNKNOWN, None, reason)
-    return Verdict(transport, _adapters(network_logs), _reason(transport, network_logs))
+        return TransportVerdict(Transport.UNKNOWN, None, reason)
+    return TransportVerdict(transport, _adapters(network_logs), _reason(transport, network_logs))
 
 
 def _adapters(logs: list[ProcessLog]) -> int | None:

@@ -12,7 +12,7 @@ from threading import Event, Lock
 from everstep.staging.content import FileError, Source
 from everstep.staging.copying import copy, sha256_and_md5
 from everstep.staging.entry import Record
-from everstep.staging.journal import State
+from everstep.staging.journal import StagingState
 from everstep.staging.plan import Action, Task
 
 GROUP_FILES = 256
@@ -32,7 +32,7 @@ class StoppedError(Exception):
 
 
 @dataclass
-class Progress:
+class CopyProgress:
     """Progress of a run.
 
     Attributes:
@@ -53,14 +53,14 @@ class Copier:
         progress: progress of the run.
     """
 
-    def __init__(self, source: Source, destination: Path, state: State) -> None:
+    def __init__(self, source: Source, destination: Path, state: StagingState) -> None:
         self._source, self._destination, self._state = source, destination, state
         self._ended: queue.SimpleQueue[Future[Record]] = queue.SimpleQueue()
         self._stop = Event()
         self._lock = Lock()
-        self.progress = Progress()
+        self.progress = CopyProgress()
 
-    def run(self, tasks: Iterator[Task], workers: int) -> Generator[Progress, None, None]:
+    def run(self, tasks: Iterator[Task], workers: int) -> Generator[CopyProgress, None, None]:
         """Execute tasks; yield the progress from time to time.
 
         Raises:

@@ -22,7 +22,7 @@ from everstep.staging import spool
 from everstep.staging.entry import Record
 
 
-class State:
+class StagingState:
     """The folder with the state of one destination."""
 
     def __init__(self, folder: Path) -> None:
@@ -56,14 +56,14 @@ class State:
 
 
 @contextmanager
-def locked_state(destination: Path) -> Iterator[State]:
+def locked_state(destination: Path) -> Iterator[StagingState]:
     """Yield the state of a destination; no other process uses it until the end of the block.
 
     Raises:
         EverstepError: another process uses it.
     """
     destination.mkdir(parents=True, exist_ok=True)
-    state = State(state_folder(destination))
+    state = StagingState(state_folder(destination))
     state.partial.mkdir(parents=True, exist_ok=True)
     with (state.folder / "lock").open("a") as file:
         try:

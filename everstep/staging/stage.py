@@ -15,10 +15,10 @@ from pathlib import Path
 from everstep.errors import EverstepError
 from everstep.staging import manifest, spool
 from everstep.staging.content import FileError, Source
-from everstep.staging.copier import Copier, Progress
+from everstep.staging.copier import Copier, CopyProgress
 from everstep.staging.copying import discard_other_partials
 from everstep.staging.entry import MANIFEST, Entry, Record
-from everstep.staging.journal import State, locked_state
+from everstep.staging.journal import StagingState, locked_state
 from everstep.staging.plan import Action, Tally, Task, Volume, check_volume, join, tasks
 from everstep.staging.totals import Totals
 
@@ -44,7 +44,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StagingPlan:
     """Work of a run: files by action.
 
     Attributes:
@@ -70,14 +70,14 @@ class Observer:
     def report_listing(self, files: int) -> None:
         """Receive the number of files listed so far."""
 
-    def report_plan(self, plan: Plan) -> None:
+    def report_plan(self, plan: StagingPlan) -> None:
         """Receive the plan, which fits the volume."""
 
-    def report_progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: CopyProgress) -> None:
         """Receive the progress, about once a second."""
 
 
-def plan(source: Source, destination: Path, options: Options, observer: Observer) -> Plan:
+def plan(source: Source, destination: Path, options: Options, observer: Observer) -> StagingPlan:
     """Return the plan of a run.
 
     Raises:
@@ -87,7 +87,7 @@ def plan(source: Source, destination: Path, options: Options, observer: Observer
         return _plan(source, destination, state, options, observer)
 
 
-def stage(source: Source, destination: Path, options: Options, observer: Observer) -> Plan:
+def stage(source: Source, destination: Path, options: Options, observer: Observer) -> StagingPlan:
     """Copy a source to a destination; continue where an earlier run ended.
 
     Raises:
@@ -111,8 +111,8 @@ def stage(source: Source, destination: Path, options: Options, observer: Observe
 
 
 def _plan(
-    source: Source, destination: Path, state: State, options: Options, observer: Observer
-) -> Plan:
+    source: Source, destination: Path, state: StagingState, options: Options, observer: Observer
+) -> StagingPlan:
     """Write the list of tasks, check that the volume can hold the copy, and return the plan."""
     state.compact()
     entries = _reported(source.entries(), observer)
@@ -133,7 +133,7 @@ def _plan(
         state.plan, _unfinished_tasks(discard_other_partials(all_tasks, state.partial), tally)
     )
     check_volume(tally.required(), volume, str(destination))
-    return Plan(
+    return StagingPlan(
         listed=listed,
         to_copy=tally.totals(Action.COPY),
         to_check=tally.totals(Action.CHECK),
@@ -157,7 +157,7 @@ def _unfinished_tasks(all_tasks: Iterator[Task], tally: Tally) -> Iterator[Task]
             yield task
 
 
-def _finish(destination: Path, state: State) -> None:
+def _finish(destination: Path, state: StagingState) -> None:
     """Forget files that are no longer in the source, write the manifest, remove incomplete files."""
     listing = spool.read(state.listing, Entry)
     matched = join(listing, spool.read(state.records, Record))
@@ -191,7 +191,7 @@ def size_of(path: str | Path) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def volume_of(destination: Path, state: State) -> Volume:
+def volume_of(destination: Path, state: StagingState) -> Volume:
     """Return the space for the copy: free space, and the space that incomplete files occupy."""
     status = os.statvfs(destination)
     free_files = status.f_favail if status.f_files else 0

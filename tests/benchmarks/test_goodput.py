@@ -4,13 +4,16 @@ from argparse import Namespace
 from itertools import accumulate
 
 from benchmarks.goodput import WORKLOADS, history, simulate
-from everstep.goodput import Cause
+from everstep.goodput import ChangeCause
 
 
 def test_a_history_has_the_rate_of_the_market_and_a_valid_number_of_machines() -> None:
     changes = list(history(1, 16, per_hour=0.6, hours=350))
     sizes = accumulate(
-        (change.machines if change.cause is Cause.JOIN else -change.machines for change in changes),
+        (
+            change.machines if change.cause is ChangeCause.JOIN else -change.machines
+            for change in changes
+        ),
         initial=16,
     )
 

@@ -19,7 +19,7 @@ from benchmarks.moves import (
     training_at,
 )
 from everstep.catalog.units import HOUR_SECONDS
-from everstep.cli.report.machines import Machine, MachineKind
+from everstep.cli.report.machines import MachineKind, ReportedMachine
 from tests.e2e.paced import PACE
 from tests.everstep.cli.recorded_run import two_zones
 
@@ -50,7 +50,9 @@ def test_the_simulated_work_takes_at_least_its_time_with_all_machines() -> None:
 
 def test_a_move_has_joined_with_the_first_step_of_a_group_with_a_machine_of_its_zone() -> None:
     recorded = two_zones()
-    machines = {f"gpu-{n}": Machine(KIND, "zone-a" if n < 2 else "zone-b") for n in range(4)}
+    machines = {
+        f"gpu-{n}": ReportedMachine(KIND, "zone-a" if n < 2 else "zone-b") for n in range(4)
+    }
 
     (seconds,) = joins(recorded.run(), machines)
 

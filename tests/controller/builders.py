@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controller.actions import Plan
+from controller.actions import Actions
 from controller.api import ElasticJob, read_job
 from controller.objects import Node, Pod
 from controller.observed_state import observe
@@ -83,7 +83,7 @@ def decide(
     after: float = 0,
     error: str = "",
     schedulable: int = 0,
-) -> Plan:
+) -> Actions:
     """Return the plan of one pass, with healthy nodes by default.
 
     Args:
@@ -105,7 +105,7 @@ def decide(
     return plan(observe(elastic_job, pods, services, machines, moment, error, free))
 
 
-def job_after_pass(elastic_job: ElasticJob, previous: Plan) -> ElasticJob:
+def job_after_pass(elastic_job: ElasticJob, previous: Actions) -> ElasticJob:
     """Return the job as it is read back after a pass: through the JSON of its status."""
     assert elastic_job.spec is not None
     return job(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.api import read_spec
-from controller.exit_history import Cause, cause_of, delay_seconds
+from controller.exit_history import ExitCause, cause_of, delay_seconds
 from controller.objects import Pod, read_node, read_pod
 from controller.pods import render_pod
 from tests.controller.builders import failed_pod, job, spec
@@ -125,17 +125,17 @@ def test_a_failed_sidecar_does_not_fail_a_finished_worker() -> None:
 @pytest.mark.parametrize(
     ("pod", "cause"),
     [
-        (failed_pod(0, 1), Cause.FAILED),
-        (failed_pod(0, 139), Cause.FAILED),
-        (failed_pod(0, 143), Cause.SIGNALLED),
-        (failed_pod(0, 138), Cause.SIGNALLED),
-        (failed_pod(0, 137, out_of_memory=True), Cause.FAILED),
-        (failed_pod(0, 137, disrupted=True), Cause.EVICTED),
-        (failed_pod(0, None), Cause.EVICTED),
-        (failed_pod(0, 1, terminating=True), Cause.DELETED),
+        (failed_pod(0, 1), ExitCause.FAILED),
+        (failed_pod(0, 139), ExitCause.FAILED),
+        (failed_pod(0, 143), ExitCause.SIGNALLED),
+        (failed_pod(0, 138), ExitCause.SIGNALLED),
+        (failed_pod(0, 137, out_of_memory=True), ExitCause.FAILED),
+        (failed_pod(0, 137, disrupted=True), ExitCause.EVICTED),
+        (failed_pod(0, None), ExitCause.EVICTED),
+        (failed_pod(0, 1, terminating=True), ExitCause.DELETED),
     ],
 )
-def test_only_an_exit_of_the_trainer_itself_is_a_failure(pod: Pod, cause: Cause) -> None:
+def test_only_an_exit_of_the_trainer_itself_is_a_failure(pod: Pod, cause: ExitCause) -> None:
     assert cause_of(pod) is cause
 
 

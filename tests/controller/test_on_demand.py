@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from controller.actions import Plan
+from controller.actions import Actions
 from controller.api import ElasticJob
 from controller.capacity import count_schedulable
 from controller.objects import Node, Pod
@@ -12,7 +12,7 @@ from controller.pods import REQUIRED, render_pod
 from controller.status import ConditionType
 from controller.timestamps import format_time
 from everstep.capacity.on_demand import FALLBACK_AFTER_SECONDS
-from everstep.capacity.placement import State
+from everstep.capacity.placement import PlacementPhase
 from everstep.catalog.names import CAPACITY_LABEL, ON_DEMAND
 from tests.controller.builders import NOW, decide, job, pod, spec
 from tests.controller.test_placement import decide as decide_placement
@@ -43,7 +43,7 @@ def on_demand_worker(index: int, phase: str = "Running") -> Pod:
     return pod(index, phase, on_demand=True, node=f"{ON_DEMAND}-{index}")
 
 
-def deleted_indices(plan: Plan) -> list[int]:
+def deleted_indices(plan: Actions) -> list[int]:
     return sorted(deletion.pod.index for deletion in plan.delete_pods)
 
 
@@ -117,4 +117,4 @@ def test_a_job_without_spot_machines_is_not_suspended_while_workers_are_on_deman
 def test_on_demand_workers_do_not_end_the_search_for_spot_machines() -> None:
     group = [worker(index, on_demand=True) for index in range(4)]
 
-    assert decide_placement(group, searching_state()).state.state is State.SEARCHING
+    assert decide_placement(group, searching_state()).state.state is PlacementPhase.SEARCHING

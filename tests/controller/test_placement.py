@@ -13,7 +13,7 @@ from controller.objects import Placeholder, Pod, read_placeholder, read_pod
 from controller.placement import JOIN_POLL_SECONDS, ObservedPlacement, PlacementPlan, plan_placement
 from controller.placement_settings import PlacementSettings, read_settings
 from controller.placement_state import PlacementState
-from everstep.capacity.placement import State
+from everstep.capacity.placement import PlacementPhase
 from tests.controller.builders import NOW, pod
 
 ZONE_A, ZONE_B, ZONE_C = "us-east-1a", "us-east-1b", "us-east-1c"
@@ -80,7 +80,7 @@ def moving_state(old: Sequence[Pod] = ()) -> PlacementState:
     """Return the state of a group that has begun a move from A to B, which offers four machines."""
     offer = [bound_placeholder(ZONE_B, number) for number in range(4)]
     state = decide(old, searching_state(old), offer, after=SHORT_SECONDS).state
-    assert (state.zone, state.state) == (ZONE_B, State.MOVING)
+    assert (state.zone, state.state) == (ZONE_B, PlacementPhase.MOVING)
     return state
 
 
@@ -91,19 +91,19 @@ def test_a_new_job_begins_in_the_preferred_zone_and_a_running_one_stays_where_it
 
 def test_a_job_that_starts_waits_for_machines_of_its_zone_before_it_requests_others() -> None:
     first_plan = decide(starting_since=0)
-    assert first_plan.state.state is State.SETTLED
+    assert first_plan.state.state is PlacementPhase.SETTLED
     assert NOW + timedelta(seconds=SETTINGS.start_seconds) in first_plan.wake_times
 
     waiting_pods = [pending_worker(index) for index in range(4)]
     early_plan = decide(
         waiting_pods, first_plan.state, after=SETTINGS.start_seconds - 1, starting_since=0
     )
-    assert (early_plan.state.state, early_plan.placeholders) == (State.SETTLED, {})
+    assert (early_plan.state.state, early_plan.placeholders) == (PlacementPhase.SETTLED, {})
     later_plan = decide(
         waiting_pods, early_plan.state, after=SETTINGS.start_seconds, starting_since=0
     )
     assert (later_plan.state.state, later_plan.placeholders) == (
-        State.SEARCHING,
+        PlacementPhase.SEARCHING,
         {ZONE_B: 4, ZONE_C: 4},
     )
 
@@ -111,10 +111,10 @@ def test_a_job_that_starts_waits_for_machines_of_its_zone_before_it_requests_oth
 def test_a_replacement_is_awaited_while_others_train_and_not_if_none_does() -> None:
     others = [worker(0), worker(1), worker(2)]
 
-    assert decide([*others, pending_worker(3)]).state.state is State.SETTLED
+    assert decide([*others, pending_worker(3)]).state.state is PlacementPhase.SETTLED
     assert (
         decide([*others, pending_worker(3)], after=SETTINGS.start_seconds).state.state
-        is State.SHORT
+        is PlacementPhase.SHORT
     )
     assert decide([pending_worker(index) for index in range(4)]).placeholders == {
         ZONE_B: 4,
@@ -220,7 +220,7 @@ def test_machines_that_are_too_few_are_released_and_requested_again_later() -> N
 
     plan = decide(workers, searching_state(workers), offer, after=SHORT_SECONDS, wanted=5)
 
-    assert plan.state.state is State.SEARCHING
+    assert plan.state.state is PlacementPhase.SEARCHING
     assert plan.placeholders == {ZONE_C: 5}, "idle machines are billed"
     assert f"{ZONE_B} gave 3, too few" in plan.state.reason
     retry_plan = decide(workers, plan.state, after=SHORT_SECONDS + SETTINGS.retry_seconds, wanted=5)
@@ -329,7 +329,7 @@ def test_a_move_ends_when_no_worker_is_left_in_the_old_zone() -> None:
 
     assert state.move is None
     assert state.moves[-1].ended == NOW + timedelta(seconds=SHORT_SECONDS + 80)
-    assert (state.zone, state.state) == (ZONE_B, State.SETTLED)
+    assert (state.zone, state.state) == (ZONE_B, PlacementPhase.SETTLED)
 
 
 def test_a_move_whose_workers_do_not_start_is_abandoned_while_more_train_in_the_old_zone() -> None:
@@ -341,7 +341,11 @@ def test_a_move_whose_workers_do_not_start_is_abandoned_while_more_train_in_the_
     assert (plan.state.zone, plan.leaving_pods) == (ZONE_A, tuple(new))
     assert plan.state.moves[-1].abandoned
     last_state = decide(old, plan.state, after=SHORT_SECONDS + SETTINGS.move_seconds + 5).state
-    assert (last_state.zone, last_state.move, last_state.state) == (ZONE_A, None, State.SHORT)
+    assert (last_state.zone, last_state.move, last_state.state) == (
+        ZONE_A,
+        None,
+        PlacementPhase.SHORT,
+    )
     assert "the next move is possible at 2026-01-01T13:10:00Z" in last_state.reason
 
 
@@ -409,7 +413,11 @@ def test_a_zone_that_was_removed_from_the_job_keeps_its_workers_until_it_is_shor
     workers = [worker(index) for index in range(4)]
     state = decide(workers, decide(workers).state, settings=settings)
 
-    assert (state.state.zone, state.leaving_pods, state.state.state) == (ZONE_A, (), State.SETTLED)
+    assert (state.state.zone, state.leaving_pods, state.state.state) == (
+        ZONE_A,
+        (),
+        PlacementPhase.SETTLED,
+    )
     assert decide([], state.state, settings=settings).placeholders == {ZONE_B: 4, ZONE_C: 4}
 
 

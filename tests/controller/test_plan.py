@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.actions import Plan
+from controller.actions import Actions
 from controller.api import ElasticJob
 from controller.objects import Node, Pod
 from controller.pods import render_pod
@@ -14,11 +14,11 @@ from controller.status import Condition, ConditionType
 from tests.controller.builders import NOW, decide, failed_pod, job, job_after_pass, pod, spec
 
 
-def deleted_indices(result: Plan) -> list[int]:
+def deleted_indices(result: Actions) -> list[int]:
     return [deletion.pod.index for deletion in result.delete_pods]
 
 
-def condition(plan: Plan, kind: ConditionType) -> Condition:
+def condition(plan: Actions, kind: ConditionType) -> Condition:
     result = plan.status.condition(kind)
     assert result is not None, kind
     return result
@@ -110,7 +110,7 @@ def test_a_node_that_is_not_ready_gets_a_grace_period() -> None:
     assert later_plan.delete_pods[0].force
 
 
-def fail_repeatedly(times: int, *others: Pod) -> Plan:
+def fail_repeatedly(times: int, *others: Pod) -> Actions:
     """Return the plan after worker 1 has failed `times` times."""
     elastic_job, after = job(), 0.0
     for attempt in range(times):
@@ -361,7 +361,7 @@ def test_a_job_grows_into_stable_capacity_without_disturbing_other_workers() -> 
     assert later_plan.delete_pods == ()
 
 
-def plan_without_machines(after: float = 120) -> tuple[ElasticJob, Plan]:
+def plan_without_machines(after: float = 120) -> tuple[ElasticJob, Actions]:
     elastic_job = capacity_job(2)
     waiting_pods = [pod(index, "Pending", node=None) for index in range(2)]
     first_plan = decide(elastic_job, *waiting_pods)

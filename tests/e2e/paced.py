@@ -12,7 +12,7 @@ from typing import Any
 from cloudtwin.facade import shared_volume
 
 from everstep.catalog.names import MOUNT
-from tests.e2e.test_clouds import LifeCycle
+from tests.e2e.life_cycle import LifeCycle
 
 FOLDER = "pace"
 """Folder of the file, on the volume."""

@@ -7,204 +7,37 @@ all tests of a stack share it; each test checks one guarantee.
 """
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from cloudtwin.facade import shared_volume
-from cloudtwin.kubernetes_api import KubernetesClient
 from cloudtwin.nodes import Twin
-from cloudtwin.nodes.bring_up import admin_client
 from cloudtwin.nodes.layout import Layout
 
-from everstep.catalog.names import (
-    ELASTICJOB_API_VERSION,
-    ELASTICJOB_PLURAL,
-    JOB_NAME_LABEL,
-    JOB_NAMESPACE,
-)
-from everstep.cli.report.readers import FolderReader
-from everstep.cli.report.report import Report, build
 from everstep.progress import Silent
+from tests.e2e.life_cycle import (
+    ALL_TRAIN_SECONDS,
+    DOWN_SECONDS,
+    NOTICE_SECONDS,
+    QUERY_SECONDS,
+    SHORT_TRAINING,
+    STEPS_BETWEEN_CHECKPOINTS,
+    TRAIN_SECONDS,
+    UP_SECONDS,
+    WORKERS,
+    LifeCycle,
+    copy_project,
+    output,
+)
 
-REPOSITORY = Path(__file__).parents[2]
-EVERSTEP = str(Path(sys.executable).parent / "everstep")
 STACKS = ("eks-dev", "aks-dev", "eks-prod", "aks-prod")
-WORKERS = 3
-JOB = "fashion"
-JOB_PATH = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/{JOB_NAMESPACE}/{ELASTICJOB_PLURAL}/{JOB}"
-
-UP_SECONDS, DOWN_SECONDS, QUERY_SECONDS, TRAIN_SECONDS = 600, 300, 240, 1800
-ALL_TRAIN_SECONDS = 300
-"""Time limit for all workers to train again, in seconds; generous because the host may be busy."""
-
-STEPS_BETWEEN_CHECKPOINTS = 15
-"""Maximum number of steps trained in the five seconds between two checkpoints."""
-
-NOTICE_SECONDS = 20
 RETURN_SECONDS = 20
 """Seconds without GPU capacity after all GPU nodes were reclaimed."""
-
-SHORT_TRAINING: dict[str, dict[str, Any]] = {
-    "job": {
-        "model": "resnet18",
-        "replicas": WORKERS,
-        "maxReplicas": WORKERS,
-        "epochs": 2,  # all evictions happen before its end, even on a busy machine
-        "globalBatch": 256,
-        "learningRate": 0.15,
-    },
-}
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(UP_SECONDS + TRAIN_SECONDS + 4 * QUERY_SECONDS + 2 * DOWN_SECONDS),
 ]
-
-
-@dataclass
-class LifeCycle:
-    """The life cycle of one stack, with the result of each command by name."""
-
-    stack: str
-    folder: Path
-    results: dict[str, subprocess.CompletedProcess[str]] = field(default_factory=dict)
-    report: dict[str, Any] = field(default_factory=dict)
-    status: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def twin(self) -> Path:
-        """Folder of the twin."""
-        return self.folder / "state" / self.stack
-
-    @property
-    def run_folder(self) -> Path:
-        """Folder of the run on the twin's volume."""
-        return (shared_volume(self.twin) or self.twin / "shared") / "runs" / JOB
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {**os.environ, "EVERSTEP_STATE": str(self.folder / "state")}
-
-    @property
-    def stack_file(self) -> Path:
-        return self.folder / "stacks" / f"Pulumi.{self.stack}.yaml"
-
-    def change(self, **sections: dict[str, Any]) -> None:
-        """Change keys of sections of the stack file."""
-        content = yaml.safe_load(self.stack_file.read_text())
-        for name, values in sections.items():
-            content["config"].setdefault(f"everstep:{name}", {}).update(values)
-        self.stack_file.write_text(yaml.safe_dump(content, sort_keys=False))
-
-    def unprotect(self) -> None:
-        """Let `down` destroy the stack; only a stack outside of production may be without protection."""
-        self.change(tags={"environment": "dev"})
-        content = yaml.safe_load(self.stack_file.read_text())
-        content["config"]["everstep:protect"] = False
-        self.stack_file.write_text(yaml.safe_dump(content, sort_keys=False))
-
-    def run(
-        self, *arguments: str, seconds: float = QUERY_SECONDS
-    ) -> subprocess.CompletedProcess[str]:
-        """Run the command on this stack."""
-        return subprocess.run(
-            [EVERSTEP, *arguments],
-            cwd=self.folder,
-            env={**self.environment, "PULUMI_STACK": self.stack},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=seconds,
-        )
-
-    def record(self, name: str, *arguments: str, seconds: float = QUERY_SECONDS) -> None:
-        """Run the command and record its result under a name."""
-        self.results[name] = self.run(*arguments, seconds=seconds)
-
-    def run_checked(self, name: str, *arguments: str, seconds: float = QUERY_SECONDS) -> None:
-        """Run the command, record its result, and fail if the command fails."""
-        self.record(name, *arguments, seconds=seconds)
-        result = self.results[name]
-        assert not result.returncode, f"{name}\n{result.stdout[-2000:]}\n{result.stderr[-6000:]}"
-
-    def query(self, verb: str) -> dict[str, Any]:
-        """Return the JSON of `status` or `report`; empty if the command fails."""
-        result = self.run(verb, "--stack", self.stack, "--twin", "--json")
-        return json.loads(result.stdout) if result.returncode == 0 else {}
-
-    def progress(self) -> Report:
-        """Return the output of `report`, without the seconds that a command takes to start."""
-        return build(FolderReader(self.run_folder, self.twin / "events.jsonl").read())
-
-    def api(self) -> KubernetesClient:
-        """Return a client of the cluster."""
-        return admin_client(Layout(self.twin))
-
-    def worker_nodes(self) -> dict[str, dict[str, str]]:
-        """Return the labels of the running workers' nodes, by name."""
-        labels = {
-            node["metadata"]["name"]: node["metadata"]["labels"]
-            for node in self.api().get("/api/v1/nodes")["items"]
-        }
-        pods = self.api().get(f"/api/v1/namespaces/{JOB_NAMESPACE}/pods")["items"]
-        names = {
-            pod["spec"]["nodeName"]
-            for pod in pods
-            if JOB_NAME_LABEL in pod["metadata"]["labels"] and pod["status"]["phase"] == "Running"
-        }
-        return {name: labels[name] for name in names & labels.keys()}
-
-    def verify(self) -> None:
-        """Recompute the samples of all checkpoints."""
-        self.results["verify"] = subprocess.run(
-            [sys.executable, "-m", "trainer.verify", str(self.run_folder)],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=QUERY_SECONDS,
-        )
-
-    def gpu_nodes(self) -> list[str]:
-        """Return the names of the ready GPU nodes."""
-        nodes = self.query("status").get("nodes", ())
-        return [n["name"] for n in nodes if n["pool"] == "gpu-spot" and n["ready"]]
-
-    def wait_until(self, description: str, holds: Callable[[], object], seconds: float) -> None:
-        """Wait until a condition holds; fail with the status of the stack after `seconds`."""
-        end = time.monotonic() + seconds
-        while not holds_now(holds):
-            if time.monotonic() > end:
-                status = self.run("status", "--stack", self.stack, "--twin")
-                raise AssertionError(
-                    f"not within {seconds} s: {description}\n{status.stdout}{status.stderr}"
-                )
-            time.sleep(1)
-
-    def has_recovered_from(self, count: int) -> bool:
-        """Return True if `count` losses are each followed by a step and all workers train."""
-        report = self.progress()
-        losses = [event for event in report.events if event.kind == "notice"]
-        recovered = all(event.seconds_to_next_step is not None for event in losses)
-        return len(losses) >= count and recovered and report.world_sizes[-1].world_size == WORKERS
-
-
-def holds_now(condition: Callable[[], object]) -> bool:
-    """Return True if a condition holds; False if the API server of a busy machine does not respond in time."""
-    try:
-        return bool(condition())
-    except OSError:
-        return False
 
 
 def reclaim_all_gpu_nodes(cycle: LifeCycle) -> None:
@@ -235,15 +68,6 @@ def reclaim_all_gpu_nodes(cycle: LifeCycle) -> None:
     )
 
 
-def copy_project(folder: Path) -> Path:
-    """Fill an empty folder with the project, and return it: the program, and stack files to change."""
-    shutil.copytree(REPOSITORY / "stacks", folder / "stacks")
-    shutil.copy(REPOSITORY / "Pulumi.yaml", folder)
-    for name in ("components", "__main__.py", "manifests"):
-        (folder / name).symlink_to(REPOSITORY / name)
-    return folder
-
-
 @pytest.fixture(scope="module", params=STACKS)
 def cycle(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -272,11 +96,6 @@ def cycle(
         state = cycle.folder / "state" / cycle.stack
         if state.exists():  # the stack is protected, or `down` failed
             Twin(Layout(state)).down(Silent())
-
-
-def output(cycle: LifeCycle, name: str) -> str:
-    result = cycle.results[name]
-    return f"{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
 
 
 def test_a_preview_lists_the_resources_to_create_and_uses_no_account(cycle: LifeCycle) -> None:

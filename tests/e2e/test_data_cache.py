@@ -31,8 +31,8 @@ from everstep.cli.images import OPTIONS
 from everstep.cli.twin_settings import gpu_machine, system_machine
 from everstep.elastic.accounting.journal import Reader
 from everstep.progress import Lines, Silent
+from tests.e2e.life_cycle import holds_now
 from tests.e2e.object_server import HOLD, REQUESTS, SHARD
-from tests.e2e.test_clouds import holds_now
 from tests.trainer.data.photographs import write_photographs
 from trainer.data import convert
 from trainer.data.shard import Resizing

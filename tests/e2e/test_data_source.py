@@ -29,7 +29,7 @@ from cloudtwin.nodes.network import addressing, links
 from components.aws.data_access import read_statements
 from components.interface import DATA_ACCOUNT
 from everstep.progress import Silent
-from tests.e2e.test_clouds import (
+from tests.e2e.life_cycle import (
     ALL_TRAIN_SECONDS,
     DOWN_SECONDS,
     EVERSTEP,

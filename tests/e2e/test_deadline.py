@@ -25,8 +25,7 @@ from everstep.capacity.lifetimes import START_SECONDS
 from everstep.capacity.on_demand import LOSSES_IN_RESERVE, LOSSES_PER_SECOND
 from everstep.catalog.names import CAPACITY_LABEL, JOB_NAMESPACE, ON_DEMAND
 from everstep.progress import Silent
-from tests.e2e.paced import PacedCycle, paced_job
-from tests.e2e.test_clouds import (
+from tests.e2e.life_cycle import (
     ALL_TRAIN_SECONDS,
     DOWN_SECONDS,
     JOB,
@@ -39,6 +38,7 @@ from tests.e2e.test_clouds import (
     copy_project,
     output,
 )
+from tests.e2e.paced import PacedCycle, paced_job
 
 BOUGHT = "OnDemandBought"
 NEVER = datetime.max.replace(tzinfo=UTC)

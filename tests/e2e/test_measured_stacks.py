@@ -22,7 +22,7 @@ from cloudtwin.nodes.linux import processes
 from everstep.catalog.names import JOB_NAMESPACE
 from everstep.interconnect.collectives import COLLECTIVES
 from everstep.progress import Silent
-from tests.e2e.test_clouds import (
+from tests.e2e.life_cycle import (
     ALL_TRAIN_SECONDS,
     DOWN_SECONDS,
     JOB_PATH,

@@ -17,7 +17,7 @@ from cloudtwin.nodes import Twin
 from cloudtwin.nodes.layout import Layout
 
 from everstep.progress import Silent
-from tests.e2e.test_clouds import (
+from tests.e2e.life_cycle import (
     ALL_TRAIN_SECONDS,
     DOWN_SECONDS,
     QUERY_SECONDS,

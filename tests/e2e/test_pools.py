@@ -19,7 +19,7 @@ from cloudtwin.nodes.layout import Layout
 
 from everstep.catalog.names import GPU_POOL_LABEL, ZONE_LABEL
 from everstep.progress import Silent
-from tests.e2e.test_clouds import (
+from tests.e2e.life_cycle import (
     ALL_TRAIN_SECONDS,
     DOWN_SECONDS,
     NOTICE_SECONDS,

@@ -21,7 +21,7 @@ from cloudtwin.nodes.layout import Layout
 from everstep.cli.report.readers import FolderReader
 from everstep.cli.report.report import Report, build
 from everstep.progress import Silent
-from tests.e2e.test_clouds import holds_now
+from tests.e2e.life_cycle import holds_now
 from tests.guides.shell import Shell
 
 ROOT = Path(__file__).resolve().parents[2]

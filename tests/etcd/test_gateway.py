@@ -2,7 +2,7 @@
 
 import pytest
 
-from etcd.gateway import Member, NoResponseError, Peers, call, read_members
+from etcd.gateway import EtcdMember, NoResponseError, Peers, call, read_members
 
 CLOSED = "http://127.0.0.1:1"  # a port that nothing listens on
 
@@ -16,8 +16,8 @@ def test_a_member_without_a_name_has_not_started() -> None:
     }
 
     assert read_members(body) == [
-        Member(identifier="1", peer_url="http://etcd-0:2380", started=True),
-        Member(identifier="2", peer_url="http://etcd-1:2380", started=False),
+        EtcdMember(identifier="1", peer_url="http://etcd-0:2380", started=True),
+        EtcdMember(identifier="2", peer_url="http://etcd-1:2380", started=False),
     ]
     assert read_members({}) == []
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etcd.gateway import EtcdError, Member, Peers, call
+from etcd.gateway import EtcdError, EtcdMember, Peers, call
 from etcd.no_data_server import NoDataServer
 from etcd.rejoin import (
     AddMember,
@@ -25,8 +25,8 @@ from etcd.rejoin import (
 INITIAL = {f"etcd-{index}": f"http://etcd-{index}:2380" for index in range(3)}
 
 
-def member(index: int, *, started: bool = True, identifier: str = "") -> Member:
-    return Member(
+def member(index: int, *, started: bool = True, identifier: str = "") -> EtcdMember:
+    return EtcdMember(
         identifier=identifier or f"id-{index}",
         peer_url=INITIAL[f"etcd-{index}"],
         started=started,
@@ -138,7 +138,7 @@ class ScriptedPeers(Peers):
 
     def __init__(
         self,
-        *responses: Sequence[Member] | None,
+        *responses: Sequence[EtcdMember] | None,
         refusals: int = 0,
         names_without_data: Sequence[set[str]] = (),
     ) -> None:
@@ -153,7 +153,7 @@ class ScriptedPeers(Peers):
         del own_name
         return next(self._without_data, set())
 
-    def members(self) -> list[Member] | None:
+    def members(self) -> list[EtcdMember] | None:
         response = next(self._script, self._last_response)
         return None if response is None else list(response)
 

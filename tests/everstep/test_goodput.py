@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from everstep.goodput import (
     NO_COST,
-    Cause,
-    Cost,
+    ChangeCause,
+    ChangeCost,
     MachineChange,
     assumptions,
     live_design,
@@ -27,16 +27,16 @@ FREE_DESIGN = replace(
 )
 
 
-def cost(seconds: float) -> Cost:
-    return Cost(seconds, "of this test")
+def cost(seconds: float) -> ChangeCost:
+    return ChangeCost(seconds, "of this test")
 
 
 def loss(time: float, machines: int = 1) -> MachineChange:
-    return MachineChange(time, Cause.LOSS, machines)
+    return MachineChange(time, ChangeCause.LOSS, machines)
 
 
 def join(time: float, machines: int = 1) -> MachineChange:
-    return MachineChange(time, Cause.JOIN, machines)
+    return MachineChange(time, ChangeCause.JOIN, machines)
 
 
 def test_without_costs_of_changes_only_the_time_of_lost_machines_is_lost() -> None:
@@ -60,7 +60,7 @@ def test_a_loss_costs_the_remaining_machines_a_pause_and_the_step_in_flight() ->
 def test_overlapping_pauses_end_with_the_later_one() -> None:
     design = replace(FREE_DESIGN, loss=cost(10), notice=cost(1))
 
-    outcome = replay(3, [loss(50), MachineChange(55, Cause.NOTICE)], 100, design)
+    outcome = replay(3, [loss(50), MachineChange(55, ChangeCause.NOTICE)], 100, design)
 
     assert outcome.lost_seconds == pytest.approx(10)
 
@@ -126,7 +126,7 @@ CHANGES = st.lists(
     st.builds(
         MachineChange,
         st.floats(0, 900, allow_nan=False),
-        st.sampled_from(list(Cause)),
+        st.sampled_from(list(ChangeCause)),
         st.integers(0, 4),
     ),
     max_size=12,
@@ -163,7 +163,9 @@ def test_every_figure_of_a_design_has_its_source() -> None:
 
 
 def test_the_assumptions_name_each_cost_in_words_and_omit_those_that_are_zero() -> None:
-    design = replace(FREE_DESIGN, loss=Cost(42.5, "measured"), start_up=Cost(2, "estimated"))
+    design = replace(
+        FREE_DESIGN, loss=ChangeCost(42.5, "measured"), start_up=ChangeCost(2, "estimated")
+    )
 
     lines = assumptions(design)
 

@@ -10,7 +10,7 @@ from everstep.catalog.trainer_options import IMAGE_FOLDER
 from everstep.spelling import unknown_name
 from trainer.data.arrays import ArrayDataset
 from trainer.data.cache.cache import Cache, open_cache
-from trainer.data.cache.plan import Limits
+from trainer.data.cache.plan import CacheLimits
 from trainer.data.dataset import BatchRequest, Dataset, Labels
 from trainer.data.images import open_images
 from trainer.data.loader import read_ahead
@@ -23,9 +23,9 @@ __all__ = [
     "NAMES",
     "BatchRequest",
     "Cache",
+    "CacheLimits",
     "Dataset",
     "Labels",
-    "Limits",
     "check_name",
     "load",
     "open_cache",

@@ -24,7 +24,14 @@ import numpy as np
 from everstep.errors import EverstepError
 from everstep.progress import Progress, Step
 from trainer.data.dataset import SPLITS
-from trainer.data.folder import File, describe, digest_of, list_classes, list_files, split_folder
+from trainer.data.folder import (
+    ImageFile,
+    describe,
+    digest_of,
+    list_classes,
+    list_files,
+    split_folder,
+)
 from trainer.data.manifest import MANIFEST_FILE, read_manifest
 from trainer.data.named_files import named_files
 from trainer.data.shard import Resizing, ShardResult, ShardTask, convert_shard, save, sync
@@ -41,7 +48,7 @@ class Split:
 
     name: str
     classes: Sequence[str]
-    files: Sequence[File] = field(repr=False)
+    files: Sequence[ImageFile] = field(repr=False)
 
 
 def convert(

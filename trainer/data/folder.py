@@ -20,7 +20,7 @@ _TEST_NAMES = ("test", "val")
 
 
 @dataclass(frozen=True)
-class File:
+class ImageFile:
     """One file, by its path below the split's folder."""
 
     path: str
@@ -28,10 +28,10 @@ class File:
     bytes: int
 
 
-class FolderSource:
+class FolderImageSource:
     """Files of one split."""
 
-    def __init__(self, folder: Path, files: Sequence[File], classes: Sequence[str]) -> None:
+    def __init__(self, folder: Path, files: Sequence[ImageFile], classes: Sequence[str]) -> None:
         self._folder, self._files = folder, files
         self.classes = classes
         self.labels: Labels = np.array([file.label for file in files], np.int64)
@@ -52,7 +52,7 @@ class FolderSource:
         return str(self._folder / self._files[sample].path)
 
 
-def open_folder(folder: Path, split: str) -> FolderSource:
+def open_folder(folder: Path, split: str) -> FolderImageSource:
     """Return the images of one split.
 
     Raises:
@@ -63,7 +63,7 @@ def open_folder(folder: Path, split: str) -> FolderSource:
     files = [file for file in list_files(root, classes) if file.path.lower().endswith(SUFFIXES)]
     if not files:
         raise _no_images(root)
-    return FolderSource(root, files, classes)
+    return FolderImageSource(root, files, classes)
 
 
 def split_folder(folder: Path, split: str) -> Path:
@@ -91,12 +91,12 @@ def list_classes(root: Path) -> list[str]:
     return classes
 
 
-def list_files(root: Path, classes: Sequence[str]) -> Iterator[File]:
+def list_files(root: Path, classes: Sequence[str]) -> Iterator[ImageFile]:
     """Yield every file of every class in a fixed order, without hidden files."""
     for label, name in enumerate(classes):
         entries = sorted(_walk(str(root / name)))
         for path, size in entries:
-            yield File(os.path.relpath(path, root), label, size)
+            yield ImageFile(os.path.relpath(path, root), label, size)
 
 
 def describe(samples: int, classes: int, digest: str) -> str:
@@ -104,7 +104,7 @@ def describe(samples: int, classes: int, digest: str) -> str:
     return f"{samples} images in {classes} classes, contents {digest[:16]}"
 
 
-def digest_of(files: Sequence[File]) -> str:
+def digest_of(files: Sequence[ImageFile]) -> str:
     """Return a digest of names and sizes; reading every byte would take longer than a worker's start."""
     digest = hashlib.sha256()
     for file in files:

@@ -1,6 +1,6 @@
 """Encoded images of any size as a data set: each is decoded and cropped on request.
 
-A `Source` provides the encoded bytes, from a folder of files or from shards. Decoding is the same for
+An `ImageSource` provides the encoded bytes, from a folder of files or from shards. Decoding is the same for
 both and in every process: `ImageDataset.render` is a pure function of the bytes, the size and one random
 word.
 """
@@ -28,7 +28,7 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 MAX_SMOOTHED_FACTOR = 2.6  # largest reduction that three filter weights can smooth
 
 
-class Source(Protocol):
+class ImageSource(Protocol):
     """Encoded images and their labels, by sample id."""
 
     labels: Labels
@@ -57,7 +57,7 @@ class ImageDataset:
     deviation: tuple[float, ...] = DEVIATION
 
     def __init__(
-        self, source: Source, folder: Path, split: str, size: int, store: str = ""
+        self, source: ImageSource, folder: Path, split: str, size: int, store: str = ""
     ) -> None:
         self._source, self.folder, self.split, self.size = source, folder, split, size
         self.store = store

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from trainer.data import jpeg
-from trainer.data.folder import File
+from trainer.data.folder import ImageFile
 from trainer.data.shards import RECORD, Index
 
 
@@ -39,7 +39,7 @@ class ShardTask:
     """
 
     source: Path
-    files: Sequence[File]
+    files: Sequence[ImageFile]
     target: Path
     resizing: Resizing
 

@@ -42,7 +42,7 @@ QUOTA_PAGE = "aws service-quotas request-service-quota-increase --service-code"
 
 
 @dataclass(frozen=True)
-class PoolNeed:
+class InstancePool:
     """Machines of one pool.
 
     Attributes:
@@ -268,12 +268,12 @@ def _other_zones(ids: dict[str, str], used_zones: Sequence[str]) -> str:
     )
 
 
-def pools(cluster: "EksConfig") -> list[PoolNeed]:
+def pools(cluster: "EksConfig") -> list[InstancePool]:
     """Return the machines that a stack may start."""
     system = cluster.system_pool
     needs = [
         *(pool_need for pool in cluster.pools for pool_need in _gpu_needs(pool)),
-        PoolNeed(
+        InstancePool(
             "system pool",
             "cluster.systemPool.instanceTypes",
             system.instance_types,
@@ -285,14 +285,16 @@ def pools(cluster: "EksConfig") -> list[PoolNeed]:
     return [pool_need for pool_need in needs if pool_need.nodes]
 
 
-def _gpu_needs(pool: "EksPool") -> list[PoolNeed]:
+def _gpu_needs(pool: "EksPool") -> list[InstancePool]:
     """Return the machines of a GPU pool and of its fallback."""
     gpu, key = pool.settings, f"{pool.key}.instanceTypes"
     suffix, zones, types = f" {pool.name}" if pool.name else "", [pool.zone], gpu.instance_types
     spot = gpu.capacity == "spot"
     return [
-        PoolNeed(f"GPU pool{suffix}", key, types, zones, spot=spot, nodes=gpu.max_nodes),
-        PoolNeed(f"GPU fallback{suffix}", key, types, zones, spot=False, nodes=gpu.fallback_nodes),
+        InstancePool(f"GPU pool{suffix}", key, types, zones, spot=spot, nodes=gpu.max_nodes),
+        InstancePool(
+            f"GPU fallback{suffix}", key, types, zones, spot=False, nodes=gpu.fallback_nodes
+        ),
     ]
 
 
@@ -389,9 +391,9 @@ def _storage_needs(account: AwsAccount, config: "StackConfig") -> Iterator[Need]
     yield LUSTRE_STORAGE[deployment], "GiB of FSx", storage.size_gib, used, "storage.sizeGib"
 
 
-def _needs_by_quota(needs: Iterable[PoolNeed]) -> dict[Quota, list[PoolNeed]]:
+def _needs_by_quota(needs: Iterable[InstancePool]) -> dict[Quota, list[InstancePool]]:
     """Return the pools with known machines that each quota limits."""
-    needs_by_quota: dict[Quota, list[PoolNeed]] = {}
+    needs_by_quota: dict[Quota, list[InstancePool]] = {}
     for pool_need in needs:
         vcpu_quota = quota(pool_need.types[0], spot=pool_need.spot)
         if vcpu_quota is not None and _vcpus(pool_need):
@@ -399,7 +401,7 @@ def _needs_by_quota(needs: Iterable[PoolNeed]) -> dict[Quota, list[PoolNeed]]:
     return needs_by_quota
 
 
-def _vcpus(pool_need: PoolNeed) -> list[int]:
+def _vcpus(pool_need: InstancePool) -> list[int]:
     """Return the vCPUs of a pool's known instance types."""
     return [INSTANCE_TYPES[name].vcpus for name in pool_need.types if name in INSTANCE_TYPES]
 

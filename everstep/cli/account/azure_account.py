@@ -74,7 +74,7 @@ class SizeOffer:
 
 
 @dataclass(frozen=True)
-class Quota:
+class UsageQuota:
     """A quota of a location.
 
     Attributes:
@@ -301,7 +301,7 @@ class AzureAccount:
             if item.resource_type == "virtualMachines"
         }
 
-    def quotas(self) -> dict[str, Quota]:
+    def quotas(self) -> dict[str, UsageQuota]:
         """Return the quotas of vCPUs in the location, by lower-case name."""
         from azure.mgmt.compute import ComputeManagementClient
 
@@ -311,7 +311,7 @@ class AzureAccount:
             lambda: list(client.usage.list(self.location)),
         )
         return {
-            str(item.name.value).lower(): Quota(
+            str(item.name.value).lower(): UsageQuota(
                 str(item.name.localized_value), int(item.limit), int(item.current_value)
             )
             for item in response

@@ -16,7 +16,7 @@ SUPPORT_PLAN = "KubernetesOfficial"
 
 
 @dataclass(frozen=True)
-class PoolNeed:
+class VmPool:
     """Machines of one pool.
 
     Attributes:
@@ -58,25 +58,25 @@ def kubernetes(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountC
         yield success(subject, f"{version} in {cluster.location}", key)
 
 
-def pools(cluster: "AksConfig") -> list[PoolNeed]:
+def pools(cluster: "AksConfig") -> list[VmPool]:
     """Return the machines that a stack may start."""
     system = cluster.system_pool
     needs = [
         *map(_gpu_need, cluster.pools),
-        PoolNeed("system pool", "cluster.systemPool.vmSize", system.vm_size, system.zones, spot=False,
+        VmPool("system pool", "cluster.systemPool.vmSize", system.vm_size, system.zones, spot=False,
                  nodes=system.max_nodes, zones_field="cluster.systemPool.zones"),
     ]  # fmt: skip
     return [pool_need for pool_need in needs if pool_need.nodes]
 
 
-def _gpu_need(pool: "AksPool") -> PoolNeed:
+def _gpu_need(pool: "AksPool") -> VmPool:
     """Return the machines of a GPU pool or of a fallback."""
     name = (
         " ".join(filter(None, ["GPU fallback", pool.label]))
         if pool.fallback
         else f"GPU pool {pool.name}"
     )
-    return PoolNeed(
+    return VmPool(
         name,
         pool.key,
         pool.vm_size,
@@ -130,7 +130,7 @@ def quotas(account: AzureAccount, cluster: "AksConfig", stack: str) -> Iterator[
     ) == stack
     needs = [pool_need for pool_need in pools(cluster) if pool_need.size in account.sizes]
     account_quotas = account.quotas()
-    families: dict[str, list[PoolNeed]] = {}
+    families: dict[str, list[VmPool]] = {}
     for pool_need in needs:
         offer = account.sizes[pool_need.size]
         families.setdefault(SPOT_QUOTA if pool_need.spot else offer.family.lower(), []).append(

@@ -104,7 +104,7 @@ def plan(
     for warning in warnings:
         warn(f"{warning}.")
     planning.check(job, limits)
-    source = plan_table.Source(
+    source = plan_table.HistorySource(
         tuple(map(str, trace)), histories, seed, planning.horizon_seconds(job, limits)
     )
     trace_history = read_traces(trace) if trace else None
@@ -123,7 +123,7 @@ def plan(
     if plot:
         _plot(plot, variants[""], limits)
     job = variants[""].job
-    plan_to_show = plan_table.Plan(
+    plan_to_show = plan_table.PlanTable(
         stack,
         job,
         limits,
@@ -208,7 +208,7 @@ def _histories(
     trace_history: CapacityHistory | None,
     zones: Sequence[plan_inputs.PlannedZone],
     machines: int,
-    source: plan_table.Source,
+    source: plan_table.HistorySource,
 ) -> list[CapacityHistory]:
     """Return the histories of the zones' spot markets."""
     if trace_history:
@@ -222,7 +222,7 @@ def _histories(
 def _rows(
     options: Sequence[planning.Choice],
     variants: Mapping[str, _Variant],
-    limits: planning.Limits,
+    limits: planning.JobLimits,
     step: Step,
 ) -> list[planning.PlanRow]:
     rows = []
@@ -236,7 +236,7 @@ def _rows(
     return rows
 
 
-def _plot(path: Path, variant: _Variant, limits: planning.Limits) -> None:
+def _plot(path: Path, variant: _Variant, limits: planning.JobLimits) -> None:
     history, job = variant.histories[0], variant.job
     choice = planning.Choice(len(history.zones), OnDemand.FALLBACK)
     outcome = planning.replay(history, choice, job, limits, record=True)

@@ -52,7 +52,7 @@ class ResourceCounts:
 
 
 @dataclass(frozen=True)
-class Resource:
+class EngineResource:
     """One resource in the log."""
 
     urn: str
@@ -83,7 +83,7 @@ class EventLog:
         self._path = path
         self._step = step
         self._offset = 0
-        self._running: dict[str, tuple[Resource, float]] = {}
+        self._running: dict[str, tuple[EngineResource, float]] = {}
         self._completed: Counter[str] = Counter()
         self._same = 0
         self._messages: dict[str, str] = {}
@@ -118,11 +118,11 @@ class EventLog:
         elif diagnostic := event.get("diagnosticEvent"):
             self._diagnose(diagnostic)
 
-    def _begin(self, resource: Resource) -> None:
+    def _begin(self, resource: EngineResource) -> None:
         if resource.operation in CHANGES and not resource.is_group:
             self._running[resource.urn] = (resource, time.monotonic())
 
-    def _end(self, resource: Resource) -> None:
+    def _end(self, resource: EngineResource) -> None:
         if resource.operation == "same" and not resource.is_group:
             self._same += 1
         running = self._running.pop(resource.urn, None)
@@ -132,7 +132,7 @@ class EventLog:
         self._completed[verb] += 1
         self._print("✓", "green", running[0], verb, running[1])
 
-    def _fail(self, resource: Resource) -> None:
+    def _fail(self, resource: EngineResource) -> None:
         running = self._running.pop(resource.urn, (resource, time.monotonic()))
         self._print("✗", "red", running[0], "failed", running[1])
 
@@ -148,7 +148,7 @@ class EventLog:
             messages.print(Text.assemble(("   warning: ", "yellow"), message))
 
     def _print(
-        self, mark: str, colour: str, resource: Resource, verb: str, started_at: float
+        self, mark: str, colour: str, resource: EngineResource, verb: str, started_at: float
     ) -> None:
         seconds = time.monotonic() - started_at
         messages.print(
@@ -180,6 +180,6 @@ class EventLog:
                 self._step.note(note)
 
 
-def _resource(event: Mapping[str, Any]) -> Resource:
+def _resource(event: Mapping[str, Any]) -> EngineResource:
     metadata = event.get("metadata") or {}
-    return Resource(str(metadata.get("urn", "")), str(metadata.get("op", "")))
+    return EngineResource(str(metadata.get("urn", "")), str(metadata.get("op", "")))

@@ -3,19 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from everstep.cli.report.machines import Machine, MachineKind
+from everstep.cli.report.machines import MachineKind, ReportedMachine
 from everstep.cli.report.money import Billing, MachineRate, Rates
 
 if TYPE_CHECKING:
     from components.config import StackConfig
-    from components.cost import Cost, PoolPrice
+    from components.cost import Cost, GpuPoolPrice
 
 UNKNOWN_POOL = "unknown pool"
 """Pool of machines that no command observed while they ran; they have the highest price."""
 
 
 def billing_of(
-    config: "StackConfig", unbilled_reason: str, machines: Mapping[str, Machine] | None = None
+    config: "StackConfig",
+    unbilled_reason: str,
+    machines: Mapping[str, ReportedMachine] | None = None,
 ) -> Billing:
     """Return the billing of a stack's run.
 
@@ -35,7 +37,7 @@ def billing_of(
     )
 
 
-def rates_of(estimate: "Cost", machines: "Sequence[PoolPrice]") -> Rates | None:
+def rates_of(estimate: "Cost", machines: "Sequence[GpuPoolPrice]") -> Rates | None:
     """Return the prices of an estimate and of its training machines; None if the stack buys nothing."""
     others = [
         item for item in estimate.items if item.count and not item.component.startswith("GPU")
@@ -61,14 +63,14 @@ def rates_of(estimate: "Cost", machines: "Sequence[PoolPrice]") -> Rates | None:
     )
 
 
-def _title(pool: "PoolPrice") -> str:
+def _title(pool: "GpuPoolPrice") -> str:
     """Return the display name of a pool."""
     name = pool.label or pool.name
     kind = "on-demand fallback" if pool.fallback else "spot" if pool.spot else "on demand"
     return f"{name}, {kind}" if name else kind
 
 
-def _most_expensive(machines: "Sequence[PoolPrice]") -> MachineRate:
+def _most_expensive(machines: "Sequence[GpuPoolPrice]") -> MachineRate:
     """Return the price of the most expensive machine without fallbacks; unknown if a price is unknown."""
     pools = [pool for pool in machines if not pool.fallback]
     return MachineRate(

@@ -20,7 +20,7 @@ from everstep.cli.report.group_changes import GroupChange, group_changes
 from everstep.cli.report.run_record import RunRecord, StepRecord, is_number
 from everstep.cli.report.timeline import NodeState, NodeTimeline, node_timelines, span
 from everstep.elastic.accounting.time_account import Activity
-from everstep.goodput import Cause, MachineChange
+from everstep.goodput import ChangeCause, MachineChange
 
 STEP_NAMES = (Activity.DATA, Activity.COMPUTE, Activity.EXCHANGE)
 """Components of a step. The accounting renames them for a step that is rolled back."""
@@ -195,12 +195,12 @@ def history(run: RunRecord) -> tuple[MachineChange, ...]:
 def _machines(change: GroupChange, started_at: float) -> Iterator[MachineChange]:
     start, end = change.at - started_at, change.resumed_at - started_at
     if change.lost_workers or change.noticed_loss:
-        yield MachineChange(start, Cause.LOSS, len(change.lost_workers))
+        yield MachineChange(start, ChangeCause.LOSS, len(change.lost_workers))
     if change.departed_workers:
-        yield MachineChange(start, Cause.NOTICE, len(change.departed_workers))
+        yield MachineChange(start, ChangeCause.NOTICE, len(change.departed_workers))
     if change.joined_workers:
         yield MachineChange(
-            end if change.none_stayed else start, Cause.JOIN, len(change.joined_workers)
+            end if change.none_stayed else start, ChangeCause.JOIN, len(change.joined_workers)
         )
 
 
@@ -224,7 +224,9 @@ def restart_estimate(run: RunRecord) -> RestartEstimate | None:
     )
     live_lost_seconds = lost_seconds(run, run_goodput)
     further_seconds = max(outcome.lost_seconds - live_lost_seconds, 0.0)
-    notice = next((change.at_seconds for change in changes if change.cause is Cause.NOTICE), None)
+    notice = next(
+        (change.at_seconds for change in changes if change.cause is ChangeCause.NOTICE), None
+    )
     return RestartEstimate(
         goodput=max(run_goodput.productive_seconds - further_seconds, 0.0)
         / run_goodput.elapsed_seconds,

@@ -39,7 +39,7 @@ class MachineKind:
 
 
 @dataclass(frozen=True)
-class Machine:
+class ReportedMachine:
     """A machine of the run.
 
     Attributes:
@@ -53,7 +53,7 @@ class Machine:
     since: float | None = None
 
 
-def machine_of(node: NodeView) -> Machine | None:
+def machine_of(node: NodeView) -> ReportedMachine | None:
     """Return the machine of a node; None for a node without GPUs."""
     if node.pool != GPU_POOL:
         return None
@@ -62,7 +62,7 @@ def machine_of(node: NodeView) -> Machine | None:
         pool=node.labels.get(GPU_POOL_LABEL, ""),
         on_demand=node.labels.get(CAPACITY_LABEL) == ON_DEMAND,
     )
-    return Machine(kind, node.labels.get(ZONE_LABEL, ""), node.created)
+    return ReportedMachine(kind, node.labels.get(ZONE_LABEL, ""), node.created)
 
 
 @dataclass
@@ -75,7 +75,7 @@ class MachineLog:
     """
 
     path: Path
-    observed: dict[str, Machine] = field(init=False)
+    observed: dict[str, ReportedMachine] = field(init=False)
 
     def __post_init__(self) -> None:
         self.observed = _read(self.path)
@@ -90,7 +90,7 @@ class MachineLog:
         write_atomically(self.path, json.dumps(content))
 
 
-def _read(path: Path) -> dict[str, Machine]:
+def _read(path: Path) -> dict[str, ReportedMachine]:
     """Return the machines of a log; none if it is missing or damaged: their price is then the highest."""
     try:
         content = json.loads(path.read_text())
@@ -99,7 +99,7 @@ def _read(path: Path) -> dict[str, Machine]:
         return {}
 
 
-def _parse(machine: dict[str, Any]) -> Machine:
+def _parse(machine: dict[str, Any]) -> ReportedMachine:
     if "kind" not in machine:  # written before zone and time were recorded
-        return Machine(MachineKind(**machine))
-    return Machine(**machine | {"kind": MachineKind(**machine["kind"])})
+        return ReportedMachine(MachineKind(**machine))
+    return ReportedMachine(**machine | {"kind": MachineKind(**machine["kind"])})

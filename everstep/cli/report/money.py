@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from everstep.catalog.units import HOUR_SECONDS
-from everstep.cli.report.machines import Machine, MachineKind
+from everstep.cli.report.machines import MachineKind, ReportedMachine
 from everstep.cli.report.moves import end_of
 from everstep.cli.report.run_record import Move, RunRecord
 from everstep.cli.report.timeline import NodeState, NodeTimeline, Segment, node_timelines
@@ -74,7 +74,7 @@ class Billing:
     billed: bool
     reason: str = ""
     rates: Rates | None = None
-    machines: Mapping[str, Machine] = field(default_factory=dict)
+    machines: Mapping[str, ReportedMachine] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from enum import Enum, auto
 CRASHES = 3  # consecutive crashes without a step before the run is given up
 
 
-class Verdict(Enum):
+class CrashAction(Enum):
     """The consequence of a crash."""
 
     ALONE = auto()  # only this worker starts again
@@ -35,13 +35,13 @@ class Crashes:
         self._proven_pids.add(worker)
         self._consecutive_crashes = 0
 
-    def judge(self, worker: int) -> Verdict:
+    def judge(self, worker: int) -> CrashAction:
         """Return the consequence of a crash; forget the worker, since its process ID may be reused."""
         was_assigned, has_stepped = worker in self._assigned_pids, worker in self._proven_pids
         self._assigned_pids.discard(worker)
         self._proven_pids.discard(worker)
         if not was_assigned:
-            return Verdict.WITH_ALL
+            return CrashAction.WITH_ALL
         if not has_stepped:
             self._consecutive_crashes += 1
-        return Verdict.ALONE if self._consecutive_crashes < CRASHES else Verdict.GIVE_UP
+        return CrashAction.ALONE if self._consecutive_crashes < CRASHES else CrashAction.GIVE_UP

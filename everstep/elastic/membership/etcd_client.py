@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 from everstep.elastic.membership.etcd_connection import (
     Connection,
+    EtcdAddress,
     EtcdOptions,
-    Target,
     password,
     resolve,
     tls_context,
@@ -113,7 +113,7 @@ class Etcd:
         self._options = options
         tls_context(options)  # a wrong path is reported immediately
         self._local = threading.local()
-        self._targets: tuple[Target, ...] = ()
+        self._targets: tuple[EtcdAddress, ...] = ()
         self._preferred = 0
         self._resolved_at = 0.0
         self._lock = threading.Lock()
@@ -455,13 +455,13 @@ class Etcd:
             raise EtcdRefusedError(refusal, _UNAUTHENTICATED)
         raise ConnectionError(refusal)
 
-    def _open(self, target: Target, seconds: float) -> Connection:
+    def _open(self, target: EtcdAddress, seconds: float) -> Connection:
         """Return a new connection; read the certificates again, since they may have been replaced."""
         return Connection(target, tls_context(self._options), seconds)
 
     def _connection(self, timeout: float) -> Connection:
         target = self._target()
-        cached: tuple[Target, Connection] | None = getattr(self._local, "cached", None)
+        cached: tuple[EtcdAddress, Connection] | None = getattr(self._local, "cached", None)
         if cached is None or cached[0] != target:
             self._drop_connection()
             self._local.cached = cached = (target, self._open(target, timeout))
@@ -472,13 +472,13 @@ class Etcd:
         return connection
 
     def _drop_connection(self) -> None:
-        cached: tuple[Target, Connection] | None = getattr(self._local, "cached", None)
+        cached: tuple[EtcdAddress, Connection] | None = getattr(self._local, "cached", None)
         if cached:
             with suppress(OSError):
                 cached[1].close()
             self._local.cached = None
 
-    def _target(self) -> Target:
+    def _target(self) -> EtcdAddress:
         with self._lock:
             if not self._targets:
                 self._targets = resolve(self._options.endpoints)

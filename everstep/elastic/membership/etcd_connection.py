@@ -36,7 +36,7 @@ class EtcdOptions:
 
 
 @dataclass(frozen=True)
-class Target:
+class EtcdAddress:
     """One address that may respond; `name` is the host name that its certificate must match."""
 
     name: str
@@ -55,7 +55,7 @@ _KEEPALIVE = {
 class Connection(http.client.HTTPConnection):
     """An HTTP connection to a known address that detects a dead peer."""
 
-    def __init__(self, target: Target, context: ssl.SSLContext | None, timeout: float) -> None:
+    def __init__(self, target: EtcdAddress, context: ssl.SSLContext | None, timeout: float) -> None:
         super().__init__(target.address, target.port, timeout=timeout)
         self._target, self._context = target, context
 
@@ -101,13 +101,13 @@ def tls_context(options: EtcdOptions) -> ssl.SSLContext | None:
     return context
 
 
-def resolve(endpoints: tuple[str, ...]) -> tuple[Target, ...]:
+def resolve(endpoints: tuple[str, ...]) -> tuple[EtcdAddress, ...]:
     """Return every address of the endpoints.
 
     Raises:
         OSError: no endpoint has an address.
     """
-    targets: list[Target] = []
+    targets: list[EtcdAddress] = []
     failure: OSError | None = None
     for endpoint in endpoints:
         host, _, port = endpoint.rpartition(":")
@@ -119,7 +119,9 @@ def resolve(endpoints: tuple[str, ...]) -> tuple[Target, ...]:
         except OSError as error:
             failure = failure or error
             continue
-        targets += [Target(host, str(address[0]), int(address[1])) for *_, address in addresses]
+        targets += [
+            EtcdAddress(host, str(address[0]), int(address[1])) for *_, address in addresses
+        ]
     if not targets:
         raise failure or OSError(f"no address for {endpoints}")
     return tuple(dict.fromkeys(targets))

@@ -41,7 +41,7 @@ SocketAddress = Any  # host and port, and two more numbers in IPv6
 
 
 @dataclass(frozen=True)
-class Observation:
+class PeerObservation:
     """The state that an agent observes, with the values that a fence of a member needs.
 
     Attributes:
@@ -69,7 +69,9 @@ class Heartbeats:
         self._etcd, self._keys = etcd, keys
         self._core = Suspicion()
         self._socket: socket.socket | None = None
-        self._observation: Observation | None = None  # the deciding thread replaces it as a whole
+        self._observation: PeerObservation | None = (
+            None  # the deciding thread replaces it as a whole
+        )
         self._addresses: dict[str, SocketAddress] = {}  # by endpoint
         self._closed, self._fencing = threading.Event(), threading.Event()
 
@@ -96,7 +98,7 @@ class Heartbeats:
         nodes = {name: member.node for name, member in view.members.items()}
         members = {name: view.members[name] for name in generation.members if name in view.members}
         group = ObservedGroup(identity, generation.members, nodes)
-        observation = Observation(group, generation, view.revision, members)
+        observation = PeerObservation(group, generation, view.revision, members)
         if observation != self._observation:
             self._observation = observation
 
@@ -107,7 +109,7 @@ class Heartbeats:
     def run(self) -> None:
         """Send, receive and judge until closed."""
         assert self._socket is not None  # noqa: S101 - open() sets it first
-        followed_observation: Observation | None = None
+        followed_observation: PeerObservation | None = None
         with self._socket as udp_socket:
             while not self._closed.is_set():
                 messages = self._receive(udp_socket)
@@ -122,7 +124,7 @@ class Heartbeats:
 
     # --- fencing ---
 
-    def _fence(self, observation: Observation) -> None:
+    def _fence(self, observation: PeerObservation) -> None:
         suspects = [
             observation.members[name]
             for name in self._core.to_fence()
@@ -136,7 +138,9 @@ class Heartbeats:
                 target=self._carry_out, args=arguments, name="everstep-fence", daemon=True
             ).start()
 
-    def _carry_out(self, observation: Observation, fencer: Member, suspects: list[Member]) -> None:
+    def _carry_out(
+        self, observation: PeerObservation, fencer: Member, suspects: list[Member]
+    ) -> None:
         nodes = ", ".join(member.node for member in suspects)
         try:
             is_fenced = self._keys.fence(
@@ -169,7 +173,10 @@ class Heartbeats:
         return messages
 
     def _send(
-        self, udp_socket: socket.socket, outgoing: OutgoingMessage, observation: Observation | None
+        self,
+        udp_socket: socket.socket,
+        outgoing: OutgoingMessage,
+        observation: PeerObservation | None,
     ) -> None:
         member = observation.members.get(outgoing.recipient) if observation else None
         address = self._address(member.endpoint) if member else None

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from everstep.elastic.membership.agent import Agent, LeftError, NodeAssignment, RunEndedError
-from everstep.elastic.membership.crashes import CRASHES, Crashes, Verdict
+from everstep.elastic.membership.crashes import CRASHES, CrashAction, Crashes
 from everstep.elastic.membership.events import RunEnded
 from everstep.elastic.transport import channel
 from everstep.errors import EverstepError
@@ -265,9 +265,9 @@ class NodeWorkers:
         self._on_gone(pid)  # its supervisor may notice before its connection breaks
         with self._lock:
             verdict = self._single_crashes.judge(pid)
-        if verdict is Verdict.GIVE_UP:
+        if verdict is CrashAction.GIVE_UP:
             self._give_up()
-        return verdict is Verdict.ALONE and not self.outcome and not self.failure
+        return verdict is CrashAction.ALONE and not self.outcome and not self.failure
 
     # --- helpers ---
 

@@ -22,7 +22,7 @@ RETRY_SECONDS = 300.0
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 30.0
 
 
-class MissingObjectError(EverstepError):
+class SourceObjectError(EverstepError):
     """An object does not exist."""
 
 
@@ -214,8 +214,8 @@ def _complete_content(content: bytes, size: int | None) -> bytes:
     return content
 
 
-def _missing_object(address: str) -> MissingObjectError:
-    return MissingObjectError(
+def _missing_object(address: str) -> SourceObjectError:
+    return SourceObjectError(
         f"{address} does not exist", "Check the address; copy all files of the folder there."
     )
 

@@ -12,7 +12,7 @@ from components.config import from_mapping
 from components.platform import operator_objects
 from components.platform.dashboards import DASHBOARDS, dashboard_path
 from components.platform.monitoring import prices_of
-from components.platform.operator_objects import Prices, Scraping
+from components.platform.operator_objects import PriceTable, Scraping
 from tests.components.config.bad_stacks import AKS, EKS, LOCAL
 from tests.components.existing.existing_stack import declare_existing
 from tests.components.fake_cloud import ALL_SERVICES, default_graph, fake_cloud_graph
@@ -206,7 +206,7 @@ def test_a_stack_without_machines_of_its_own_has_no_prices() -> None:
 
 
 def test_prices_are_recorded_and_an_absent_budget_is_not() -> None:
-    prices = Prices(fixed_per_hour=0.3, gpu_node_per_hour=1.2)
+    prices = PriceTable(fixed_per_hour=0.3, gpu_node_per_hour=1.2)
     rule = operator_objects.price_rules({}, prices)
 
     assert rule["spec"]["groups"][0]["rules"] == [

@@ -14,9 +14,9 @@ from controller.client import ApiError
 from controller.joining import JoinReader
 from controller.metrics import Metrics
 from controller.objects import Placeholder
-from controller.placement_state import Move, PlacementState
+from controller.placement_state import GroupMove, PlacementState
 from controller.reconcile import Reconciler, RetryError
-from everstep.capacity.placement import State
+from everstep.capacity.placement import PlacementPhase
 from tests.controller.simulator.model import KEY, Crash
 from tests.controller.simulator.zones import ZONES, Fault, ZonedCluster, zone_of
 
@@ -89,10 +89,14 @@ class Moves(RuleBasedStateMachine):
             assert stopped_workers.keys() == running.keys() - {after.zone}, (
                 "only a zone that is left loses workers"
             )
-            self.check_takeover(after.moves[-1], running, awaited_workers)
+            self.check_takeover(after.moves[-1], running, awaited_workers, stopped_workers.total())
 
     def check_takeover(
-        self, move: Move, running: Counter[str], awaited_workers: Mapping[str, int]
+        self,
+        move: GroupMove,
+        running: Counter[str],
+        awaited_workers: Mapping[str, int],
+        stopped: int,
     ) -> None:
         """Check that the workers that stop are not needed."""
         if move.abandoned:
@@ -106,6 +110,8 @@ class Moves(RuleBasedStateMachine):
         assert new >= min(move.target, WORKERS) or (is_overdue and new >= old), (
             "workers that train leave only when the others run"
         )
+        if old >= WORKERS and stopped == 1:
+            return  # it makes room for a new worker in a full group
         free_places = max(WORKERS - old, 1)
         assert new - awaited_workers[move.destination] >= min(
             move.target, new, free_places
@@ -135,6 +141,10 @@ class Moves(RuleBasedStateMachine):
     def interrupt(self, number: int) -> None:
         for name in list(self.cluster.pods)[number : number + 1]:
             self.cluster.interrupt(name)
+
+    @rule()
+    def end_interrupted_machines(self) -> None:
+        self.cluster.end_interrupted()
 
     @rule()
     def schedule(self) -> None:
@@ -194,6 +204,7 @@ class Moves(RuleBasedStateMachine):
             return
         cluster = self.cluster
         cluster.crash_in, cluster.stale_placeholders = None, None
+        cluster.end_interrupted()
         for zone in ZONES:
             cluster.set_machines(zone, WORKERS if zone == "c" else 0)
         for _ in range(70):
@@ -209,7 +220,7 @@ class Moves(RuleBasedStateMachine):
         assert cluster.writes == writes_before, "a stable job is not written"
         placement = self.placement()
         assert placement is not None
-        assert (placement.zone, placement.state) == ("c", State.SETTLED), placement.reason
+        assert (placement.zone, placement.state) == ("c", PlacementPhase.SETTLED), placement.reason
         assert cluster.workers() == {"c": WORKERS}
         assert cluster.waiting_pods == {}
         assert placement.move is None
@@ -217,7 +228,7 @@ class Moves(RuleBasedStateMachine):
 
 TestMoves = Moves.TestCase
 TestMoves.settings = settings(
-    max_examples=15,
+    max_examples=25,
     stateful_step_count=30,
     deadline=None,
     derandomize=True,  # the same schedules every time; raise max_examples to look for new ones

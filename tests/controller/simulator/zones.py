@@ -159,6 +159,12 @@ class ZonedCluster(ModelCluster):
             )
             self.lost_uids.add(pod["metadata"]["uid"])
 
+    def end_interrupted(self) -> None:
+        """End the machines that have an interruption notice."""
+        for pod in self.pods.values():
+            if DEADLINE_ANNOTATION in pod["metadata"].get("annotations", {}):
+                self.nodes_up.pop(pod["spec"]["nodeName"], None)
+
     def workers(self) -> Counter[str]:
         """Return the running workers of each zone."""
         return Counter(zone_of(pod) for pod in self.pods.values() if self._runs(pod))

@@ -14,14 +14,14 @@ from everstep.capacity.on_demand import greedy, latest_start, uniform_progress
 from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import simulate, terms_of
 from everstep.catalog.units import HOUR_SECONDS
-from everstep.goodput import NO_COST, Cost
+from everstep.goodput import NO_COST, ChangeCost
 
 GAP_SECONDS = 300.0
 TICK_USD = 4 * GAP_SECONDS / HOUR_SECONDS  # four machines at one dollar
 MODEL = fit()
 
 
-def job(ticks: float, *, boot: Cost = NO_COST, fixed: float = 0.0) -> JobModel:
+def job(ticks: float, *, boot: ChangeCost = NO_COST, fixed: float = 0.0) -> JobModel:
     """Return a job of some ticks of four machines."""
     base = JobModel(work=1, machines=4, prices=Prices(1.0, 3.0, fixed), boot=boot)
     return JobModel(
@@ -62,14 +62,14 @@ def test_the_optimum_knows_the_future() -> None:
 
 
 def test_machines_that_start_do_not_train() -> None:
-    slow_job, ticks = job(1.7, boot=Cost(250.0, "this test")), history((4,), (4,), (4,))
+    slow_job, ticks = job(1.7, boot=ChangeCost(250.0, "this test")), history((4,), (4,), (4,))
 
     assert cheapest(ticks, slow_job, 2 * GAP_SECONDS) == inf
     assert cheapest(ticks, slow_job, 3 * GAP_SECONDS) == pytest.approx(3 * TICK_USD)
 
 
 def test_the_cheaper_of_a_move_and_staying_is_taken() -> None:
-    boot = Cost(250.0, "this test")
+    boot = ChangeCost(250.0, "this test")
     optimum = cheapest(history((4, 0), (0, 4), (0, 4)), job(1.7, boot=boot), 3 * GAP_SECONDS)
 
     assert optimum < 6 * TICK_USD

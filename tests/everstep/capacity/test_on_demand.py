@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from everstep.capacity.on_demand import (
     FALLBACK_AFTER_SECONDS,
-    Progress,
+    JobProgress,
     Terms,
     always,
     greedy,
@@ -22,9 +22,9 @@ TERMS = Terms(work=10 * 12 * HOUR, machines=10, deadline_seconds=24 * HOUR)
 NO_DEADLINE = Terms(work=10 * 12 * HOUR, machines=10, min_machines=2)
 
 
-def progress_at(hours: float, done_hours: float, spot: int = 0, on_demand: int = 0) -> Progress:
+def progress_at(hours: float, done_hours: float, spot: int = 0, on_demand: int = 0) -> JobProgress:
     """Return the progress after a time, in hours of all machines."""
-    return Progress(hours * HOUR, done_hours * 10 * HOUR, spot, on_demand)
+    return JobProgress(hours * HOUR, done_hours * 10 * HOUR, spot, on_demand)
 
 
 def test_the_margin_is_the_time_beyond_the_work_with_all_machines() -> None:
@@ -43,8 +43,8 @@ def test_from_the_latest_start_missing_machines_are_bought_and_spot_machines_kep
 
 
 def test_bought_machines_are_kept_until_the_spot_machines_that_replace_them_train() -> None:
-    during_replacement = Progress(11.6 * HOUR, 0, spot=4, on_demand=6, starting=6)
-    at_start = Progress(11.6 * HOUR, 0, spot=0, on_demand=0, starting=7)
+    during_replacement = JobProgress(11.6 * HOUR, 0, spot=4, on_demand=6, starting=6)
+    at_start = JobProgress(11.6 * HOUR, 0, spot=0, on_demand=0, starting=7)
 
     assert latest_start(TERMS, during_replacement).on_demand == 6
     assert latest_start(TERMS, at_start).on_demand == 3, "a bought machine would start no sooner"
@@ -75,7 +75,7 @@ def test_bought_machines_are_kept_until_the_reserve_has_grown() -> None:
 
 def test_without_a_deadline_the_smallest_group_is_bought_after_a_while_without_spot() -> None:
     def bought_after(seconds: float, spot: int = 0, on_demand: int = 0) -> int:
-        progress = Progress(HOUR, 0, spot, on_demand, none_for_seconds=seconds)
+        progress = JobProgress(HOUR, 0, spot, on_demand, none_for_seconds=seconds)
         return latest_start(NO_DEADLINE, progress).on_demand
 
     assert bought_after(FALLBACK_AFTER_SECONDS - 1) == 0

@@ -12,7 +12,7 @@ from everstep.capacity.placement import (
     Observation,
     PlacementConfig,
     PlacementDecision,
-    State,
+    PlacementPhase,
     ZoneObservation,
     place,
 )
@@ -50,27 +50,27 @@ def test_machines_with_an_interruption_notice_count_as_lost() -> None:
     leaving_zone = ZoneObservation(running=16, interrupted=16)
 
     assert decide(leaving_zone, zone()).search == (1,), "the search begins before they are lost"
-    assert decide(leaving_zone, zone(offered=3)).state is State.MOVING
+    assert decide(leaving_zone, zone(offered=3)).state is PlacementPhase.MOVING
 
 
 def test_a_complete_group_stays_and_requests_nothing_elsewhere() -> None:
     decision = decide(zone(16), zone(offered=16))
 
-    assert (decision.state, decision.zone, decision.search) == (State.SETTLED, 0, ())
+    assert (decision.state, decision.zone, decision.search) == (PlacementPhase.SETTLED, 0, ())
     assert decision.memory.short_since is None
 
 
 def test_the_group_waits_for_requested_machines() -> None:
-    assert decide(zone(4, pending=12), zone(offered=16)).state is State.SETTLED
+    assert decide(zone(4, pending=12), zone(offered=16)).state is PlacementPhase.SETTLED
 
 
 def test_a_shortage_is_watched_before_other_zones_are_tried() -> None:
     first_decision = decide(zone(8), zone(), seconds=50, short_since=None)
-    assert first_decision.state is State.SHORT
+    assert first_decision.state is PlacementPhase.SHORT
     assert first_decision.memory.short_since == 50
 
     searching = decide(zone(8), zone(), seconds=50 + CONFIG.short_seconds, short_since=50)
-    assert searching.state is State.SEARCHING
+    assert searching.state is PlacementPhase.SEARCHING
     assert searching.search == (1,)
     assert searching.reason == "8 of 16 machines; no other zone has clearly more yet"
 
@@ -78,14 +78,14 @@ def test_a_shortage_is_watched_before_other_zones_are_tried() -> None:
 def test_without_a_machine_other_zones_are_tried_immediately() -> None:
     decision = decide(zone(0), zone(), zone(), seconds=50, short_since=None)
 
-    assert decision.state is State.SEARCHING
+    assert decision.state is PlacementPhase.SEARCHING
     assert decision.search == (1, 2)
 
 
 def test_the_group_moves_to_the_zone_with_the_most_machines() -> None:
     decision = decide(zone(4), zone(offered=8), zone(offered=12))
 
-    assert (decision.state, decision.zone) == (State.MOVING, 2)
+    assert (decision.state, decision.zone) == (PlacementPhase.MOVING, 2)
     assert decision.memory == Memory(2, moved_at=100_000)
     assert decision.reason == (
         "another zone offers 12 machines, 4 run here; of 2 such zones it has the most productive machines"
@@ -159,8 +159,8 @@ def test_a_zone_where_more_machines_would_train_less_is_neither_searched_nor_ent
 
     decision = decide(here, short_lived, zone())
 
-    assert (decision.state, decision.zone, decision.search) == (State.SEARCHING, 0, (2,))
-    assert decide(here, short_lived).state is State.SHORT
+    assert (decision.state, decision.zone, decision.search) == (PlacementPhase.SEARCHING, 0, (2,))
+    assert decide(here, short_lived).state is PlacementPhase.SHORT
     assert decide(zone(0), short_lived).zone == 1, "any machine is more than none"
 
 
@@ -169,15 +169,15 @@ def test_a_zone_that_has_not_responded_is_not_entered() -> None:
 
 
 def test_a_few_more_machines_are_not_worth_a_move() -> None:
-    assert decide(zone(12), zone(offered=14)).state is State.SEARCHING
-    assert decide(zone(12), zone(offered=15)).state is State.MOVING
+    assert decide(zone(12), zone(offered=14)).state is PlacementPhase.SEARCHING
+    assert decide(zone(12), zone(offered=15)).state is PlacementPhase.MOVING
     assert decide(zone(1), zone(offered=2)).zone == 0
     assert decide(zone(0), zone(offered=1)).zone == 1, "one machine is more than none"
 
 
 def test_two_moves_are_at_least_an_interval_apart() -> None:
     decision = decide(zone(0), zone(offered=16), moved_at=100_000 - 3599)
-    assert (decision.zone, decision.state) == (0, State.SHORT)
+    assert (decision.zone, decision.state) == (0, PlacementPhase.SHORT)
     assert "less than 3600 s ago" in decision.reason
 
     assert decide(zone(0), zone(offered=16), moved_at=100_000 - 3600).zone == 1
@@ -186,7 +186,7 @@ def test_two_moves_are_at_least_an_interval_apart() -> None:
 def test_a_move_under_way_is_not_followed_by_another() -> None:
     decision = decide(zone(0), zone(offered=16), moving=True)
 
-    assert (decision.state, decision.zone) == (State.MOVING, 0)
+    assert (decision.state, decision.zone) == (PlacementPhase.MOVING, 0)
     assert decision.reason == "a move is under way"
 
 

@@ -11,7 +11,7 @@ from everstep.capacity.job import JobModel, Prices
 from everstep.capacity.on_demand import OnDemand, Purchases
 from everstep.capacity.plan import (
     Choice,
-    Limits,
+    JobLimits,
     Spread,
     check,
     choices,
@@ -63,7 +63,7 @@ def test_types_are_compared_in_all_zones_or_in_every_combination() -> None:
 
 def test_each_policy_is_replayed() -> None:
     empty_history = CapacityHistory(("a",), 300.0, ((0,),) * 400)
-    limits = Limits(deadline_seconds=24 * HOUR_SECONDS)
+    limits = JobLimits(deadline_seconds=24 * HOUR_SECONDS)
 
     ours, uniform = (
         replay(empty_history, Choice(1, OnDemand.FALLBACK, purchases), JOB, limits)
@@ -77,7 +77,7 @@ def test_each_policy_is_replayed() -> None:
 
 def test_a_deadline_that_no_policy_can_meet_is_refused_with_the_earliest_possible() -> None:
     with pytest.raises(EverstepError) as error:
-        check(JOB, Limits(deadline_seconds=9 * HOUR_SECONDS))
+        check(JOB, JobLimits(deadline_seconds=9 * HOUR_SECONDS))
 
     assert "--deadline 9h cannot be met: 40 machine-hours on 4 machines" in error.value.problem
     assert "at least 10.1 h" in error.value.problem
@@ -85,7 +85,7 @@ def test_a_deadline_that_no_policy_can_meet_is_refused_with_the_earliest_possibl
 
 
 def test_the_earliest_deadline_that_the_refusal_names_is_accepted_and_met() -> None:
-    limits = Limits(deadline_seconds=10.1 * HOUR_SECONDS)
+    limits = JobLimits(deadline_seconds=10.1 * HOUR_SECONDS)
 
     check(JOB, limits)
 
@@ -96,20 +96,20 @@ def test_the_earliest_deadline_that_the_refusal_names_is_accepted_and_met() -> N
 
 
 def test_a_budget_below_one_hour_is_refused() -> None:
-    check(JOB, Limits(budget_usd=4.5))
+    check(JOB, JobLimits(budget_usd=4.5))
 
     with pytest.raises(EverstepError, match=r"--budget 4.49 is below one hour.*4.50 USD"):
-        check(JOB, Limits(budget_usd=4.49))
+        check(JOB, JobLimits(budget_usd=4.49))
 
 
 def test_a_job_of_years_is_refused() -> None:
     with pytest.raises(EverstepError, match="too long to be planned"):
-        horizon_seconds(replace(JOB, work=4 * 20_000 * HOUR_SECONDS), Limits())
+        horizon_seconds(replace(JOB, work=4 * 20_000 * HOUR_SECONDS), JobLimits())
 
 
 def test_histories_outlast_the_deadline() -> None:
-    assert horizon_seconds(JOB, Limits()) > 6 * JOB.shortest_seconds
-    assert horizon_seconds(JOB, Limits(deadline_seconds=1e6)) == 2e6
+    assert horizon_seconds(JOB, JobLimits()) > 6 * JOB.shortest_seconds
+    assert horizon_seconds(JOB, JobLimits(deadline_seconds=1e6)) == 2e6
 
 
 def test_a_trace_is_replayed_from_several_beginnings_and_repeated() -> None:
@@ -160,13 +160,13 @@ def outcome(seconds: float, usd: float, *, complete: bool = True) -> Outcome:
 def test_a_summary_counts_histories_in_time_and_those_that_never_complete() -> None:
     outcomes = [outcome(10, 1), outcome(20, 2), outcome(30, 3), outcome(5, 4, complete=False)]
 
-    row = summary(Choice(1, OnDemand.NEVER), outcomes, Limits(deadline_seconds=20))
+    row = summary(Choice(1, OnDemand.NEVER), outcomes, JobLimits(deadline_seconds=20))
 
     assert row.seconds == Spread(10, 30, inf)
     assert row.usd == Spread(1, 3, 4)
     assert row.goodput == Spread(0.5, 0.5, 0.5)
     assert (row.complete, row.in_time, row.suspended) == (0.75, 0.5, 0.25)
-    assert summary(Choice(1, OnDemand.NEVER), outcomes, Limits()).in_time is None
+    assert summary(Choice(1, OnDemand.NEVER), outcomes, JobLimits()).in_time is None
 
 
 def test_percentiles_are_values_of_histories() -> None:

@@ -13,7 +13,7 @@ from everstep.capacity.on_demand import POLICIES, OnDemand, always, latest_start
 from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
 from everstep.catalog.units import HOUR_SECONDS
-from everstep.goodput import NO_COST, Cost
+from everstep.goodput import NO_COST, ChangeCost
 
 GAP_SECONDS = 300.0
 FREE_DESIGN = replace(
@@ -27,7 +27,7 @@ FREE_DESIGN = replace(
 )
 JOB = JobModel(work=1e12, machines=4, prices=Prices(1.0, 3.0), design=FREE_DESIGN, boot=NO_COST)
 
-SLOW_JOB = replace(JOB, boot=Cost(1800, "this test"))
+SLOW_JOB = replace(JOB, boot=ChangeCost(1800, "this test"))
 
 
 def history(*ticks: tuple[int, ...]) -> CapacityHistory:
@@ -63,14 +63,14 @@ def test_a_job_ends_when_its_work_is_done() -> None:
 
 
 def test_starting_machines_are_paid_and_do_not_train() -> None:
-    outcome = run(history((4,), (4,)), replace(JOB, boot=Cost(100, "this test")))
+    outcome = run(history((4,), (4,)), replace(JOB, boot=ChangeCost(100, "this test")))
 
     assert outcome.work_done == 2 * 4 * GAP_SECONDS - 4 * 100
     assert outcome.spot_seconds == 2 * 4 * GAP_SECONDS
 
 
 def test_a_start_longer_than_a_tick_continues_in_the_next() -> None:
-    outcome = run(history((4,), (4,), (4,)), replace(JOB, boot=Cost(400, "this test")))
+    outcome = run(history((4,), (4,), (4,)), replace(JOB, boot=ChangeCost(400, "this test")))
 
     assert outcome.work_done == 3 * 4 * GAP_SECONDS - 4 * 400
 
@@ -85,7 +85,7 @@ def test_a_loss_of_all_machines_costs_the_work_since_the_checkpoint() -> None:
 
 
 def test_a_loss_pauses_the_machines_that_remain() -> None:
-    job = replace(JOB, design=replace(FREE_DESIGN, loss=Cost(5, "this test")))
+    job = replace(JOB, design=replace(FREE_DESIGN, loss=ChangeCost(5, "this test")))
 
     assert run(history((4,), (3,)), job).work_done == 4 * GAP_SECONDS + 3 * (GAP_SECONDS - 5)
 
@@ -141,7 +141,7 @@ def test_of_equal_offers_the_zone_in_which_fewer_machines_were_lost_is_entered()
 
 
 def test_the_old_zone_trains_until_the_new_one_does() -> None:
-    job = replace(JOB, boot=Cost(100, "this test"))
+    job = replace(JOB, boot=ChangeCost(100, "this test"))
     short_ticks, long_ticks = ((1, 0),) * 3, ((1, 4),) * 3
 
     outcome = run(history(*short_ticks, *long_ticks), job)
@@ -156,7 +156,7 @@ def test_the_old_zone_trains_until_the_new_one_does() -> None:
 
 
 def test_a_zone_that_is_lost_when_the_group_moves_no_longer_trains() -> None:
-    job = replace(JOB, boot=Cost(100, "this test"))
+    job = replace(JOB, boot=ChangeCost(100, "this test"))
 
     outcome = run(history(*((1, 0),) * 3, (0, 4), (0, 4)), job)
 
@@ -197,7 +197,7 @@ def test_on_demand_machines_train_without_any_spot_capacity() -> None:
 
 def test_bought_machines_bridge_the_start_of_spot_machines() -> None:
     """From the latest start on, a spot machine that comes replaces a bought one a tick later."""
-    job = replace(JOB, work=6 * 4 * GAP_SECONDS, boot=Cost(100, "this test"))
+    job = replace(JOB, work=6 * 4 * GAP_SECONDS, boot=ChangeCost(100, "this test"))
 
     outcome = run(
         history((0,), (0,), (4,), (4,), (4,), (4,), (4,), (4,), (4,)),

@@ -214,7 +214,7 @@ def test_azure_has_spot_and_on_demand_prices_of_linux_machines(
     with price_list(monkeypatch, ITEMS[:1], ITEMS[1:]) as server:
         prices = live_prices.live_prices(config)
 
-    assert dict(prices.prices) == {(T4, ""): live_prices.MachinePrice(0.0789, 0.526)}
+    assert dict(prices.prices) == {(T4, ""): live_prices.LivePrice(0.0789, 0.526)}
     (query,) = server.queries
     assert f"armSkuName eq '{T4}'" in query
     assert f"armRegionName eq '{prices.region}'" in query

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from everstep.staging import copier, copying
-from everstep.staging.copier import Progress
+from everstep.staging.copier import CopyProgress
 from everstep.staging.sources.location import open_source
-from everstep.staging.stage import Observer, Options, Plan, stage
+from everstep.staging.stage import Observer, Options, StagingPlan, stage
 from tests.everstep.staging.trees import make_tree, missing_files, wrong_files
 
 WORKERS = 4
@@ -54,11 +54,11 @@ class KillingObserver(Observer):
     def report_listing(self, files: int) -> None:
         self._report()
 
-    def report_plan(self, plan: Plan) -> None:
+    def report_plan(self, plan: StagingPlan) -> None:
         print(plan.complete.files, flush=True)
         self._report()
 
-    def report_progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: CopyProgress) -> None:
         self._report()
 
     def _report(self) -> None:

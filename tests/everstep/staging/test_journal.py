@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from everstep.errors import EverstepError
 from everstep.staging import spool
 from everstep.staging.entry import Record
-from everstep.staging.journal import State, locked_state, state_folder
+from everstep.staging.journal import StagingState, locked_state, state_folder
 from tests.everstep.staging.strategies import records
 
 
@@ -23,7 +23,7 @@ from tests.everstep.staging.strategies import records
 def test_the_newest_record_of_each_file_survives_compaction(
     tmp_path_factory: pytest.TempPathFactory, groups: list[list[Record]], compaction_interval: int
 ) -> None:
-    state = State(tmp_path_factory.mktemp("state"))
+    state = StagingState(tmp_path_factory.mktemp("state"))
     for number, group in enumerate(groups):
         state.append(group)
         if number % compaction_interval == 0:
@@ -36,7 +36,7 @@ def test_the_newest_record_of_each_file_survives_compaction(
 
 
 def test_a_compaction_that_was_killed_before_its_end_is_repeated(tmp_path: Path) -> None:
-    state = State(tmp_path)
+    state = StagingState(tmp_path)
     state.append([Record("a", 1, "v1", "old")])
     state.compact()
     state.append([Record("a", 1, "v2", "new"), Record("b", 1, "v1", "b")])
@@ -51,7 +51,7 @@ def test_a_compaction_that_was_killed_before_its_end_is_repeated(tmp_path: Path)
 
 
 def test_records_after_a_torn_line_are_kept(tmp_path: Path) -> None:
-    state = State(tmp_path)
+    state = StagingState(tmp_path)
     state.append([Record("a", 1, "v1", "a"), Record("b", 1, "v1", "b")])
     state.journal.write_bytes(state.journal.read_bytes()[:-5])
     state.compact()

@@ -11,10 +11,10 @@ import pytest
 from everstep.errors import EverstepError
 from everstep.staging import copier
 from everstep.staging.content import Content
-from everstep.staging.copier import Progress
+from everstep.staging.copier import CopyProgress
 from everstep.staging.entry import MANIFEST, Entry
 from everstep.staging.sources.folder import FolderSource
-from everstep.staging.stage import Observer, Options, Plan, plan, stage
+from everstep.staging.stage import Observer, Options, StagingPlan, plan, stage
 from tests.everstep.staging.kills import kill_repeatedly
 from tests.everstep.staging.trees import files_of, make_tree, missing_files, wrong_files
 
@@ -27,7 +27,7 @@ class InterruptingObserver(Observer):
     def __init__(self, groups: int) -> None:
         self._groups = groups
 
-    def report_progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: CopyProgress) -> None:
         self._groups -= 1
         if self._groups < 0:
             raise KeyboardInterrupt
@@ -59,7 +59,7 @@ def destination(tmp_path: Path) -> Path:
     return tmp_path / "volume" / "data"
 
 
-def run(source: FolderSource, destination: Path, *, verify: bool = False) -> Plan:
+def run(source: FolderSource, destination: Path, *, verify: bool = False) -> StagingPlan:
     return stage(source, destination, Options(workers=4, verify=verify), Observer())
 
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass
 
-from trainer.data.cache.plan import Limits
+from trainer.data.cache.plan import CacheLimits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class FillerArguments:
 
     folder: str
     store: str
-    limits: Limits
+    limits: CacheLimits
 
     def to_argument(self) -> str:
         """Encode as one command-line argument."""
@@ -28,4 +28,4 @@ class FillerArguments:
     def from_argument(cls, argument: str) -> "FillerArguments":
         """Decode the result of `to_argument`."""
         fields = json.loads(argument)
-        return cls(**{**fields, "limits": Limits(**fields["limits"])})
+        return cls(**{**fields, "limits": CacheLimits(**fields["limits"])})

@@ -11,7 +11,7 @@ from everstep.elastic.data_order.sampler import Ids
 from everstep.staging.sources.objects import open_objects
 from trainer.data.cache.arguments import FillerArguments
 from trainer.data.cache.folder import CacheFolder, open_cache_folder
-from trainer.data.cache.plan import Limits, sort_by_need
+from trainer.data.cache.plan import CacheLimits, sort_by_need
 from trainer.data.dataset import SPLITS
 
 PROGRAM = (sys.executable, "-m", "trainer.data.cache.filler")
@@ -32,7 +32,7 @@ class Cache:
         self,
         folder: CacheFolder,
         store: str,
-        limits: Limits,
+        limits: CacheLimits,
         program: Sequence[str] = PROGRAM,
     ) -> None:
         self.folder = folder.folder
@@ -67,7 +67,7 @@ class Cache:
         self._filler.wait()
 
 
-def open_cache(store: str, root: Path, limits: Limits) -> Cache:
+def open_cache(store: str, root: Path, limits: CacheLimits) -> Cache:
     """Open the cache of the shards at an address, and begin to fill it.
 
     Args:

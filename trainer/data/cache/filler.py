@@ -18,7 +18,7 @@ from everstep.errors import EverstepError
 from everstep.staging.sources.objects import Objects, open_objects
 from trainer.data.cache.arguments import FillerArguments
 from trainer.data.cache.folder import MAX_DAMAGED_DOWNLOADS, CacheFolder, DamagedShardError
-from trainer.data.cache.plan import Limits, plan
+from trainer.data.cache.plan import CacheLimits, plan
 from trainer.data.manifest import read_manifest
 
 log = logging.getLogger("trainer.data.cache")
@@ -63,7 +63,7 @@ def main() -> None:
     os._exit(0)
 
 
-def fill(cache: CacheFolder, objects: Objects, needs: Needs, limits: Limits) -> bool:
+def fill(cache: CacheFolder, objects: Objects, needs: Needs, limits: CacheLimits) -> bool:
     """Download all shards that fit; return False if that is not possible.
 
     Args:

@@ -29,7 +29,7 @@ import numpy as np
 
 from everstep.errors import EverstepError
 from everstep.staging.sources.objects import Objects, read_with_retries
-from trainer.data.cache.plan import CacheState, Limits, OtherData, limit_to_disk
+from trainer.data.cache.plan import CacheLimits, CacheState, OtherData, limit_to_disk
 from trainer.data.dataset import SPLITS
 from trainer.data.manifest import MANIFEST_FILE
 from trainer.data.shards import KIND, Index, check_format
@@ -80,7 +80,7 @@ class CacheFolder:
         index: Index = np.load(path, mmap_mode="r")
         return index
 
-    def state(self, limits: Limits) -> CacheState:
+    def state(self, limits: CacheLimits) -> CacheState:
         """Return the present state of the cache; its limit is the lower of size and disk."""
         sizes = [size for _, size, _, _ in self.files]
         complete_shards = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class CacheLimits:
     """Size limits of a cache.
 
     Attributes:
@@ -55,7 +55,7 @@ class CacheState:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CachePlan:
     """Next downloads and evictions.
 
     Attributes:
@@ -77,7 +77,7 @@ def sort_by_need(shards: Iterable[int]) -> list[int]:
     return sorted(needs, key=lambda shard: -needs[shard])
 
 
-def plan(state: CacheState, needed_shards: Sequence[int]) -> Plan:
+def plan(state: CacheState, needed_shards: Sequence[int]) -> CachePlan:
     """Return the shards to download, and the data sets to remove for them.
 
     Args:
@@ -96,7 +96,9 @@ def plan(state: CacheState, needed_shards: Sequence[int]) -> Plan:
         else _select_fitting(missing_shards, state.sizes, state.limit - occupied_bytes)
     )
     occupied_bytes += sum(state.sizes[shard] for shard in downloads)
-    return Plan(tuple(downloads), _choose_evictions(state, occupied_bytes) if downloads else ())
+    return CachePlan(
+        tuple(downloads), _choose_evictions(state, occupied_bytes) if downloads else ()
+    )
 
 
 def limit_to_disk(state: CacheState, free_space: int) -> CacheState:

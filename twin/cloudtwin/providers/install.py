@@ -1,12 +1,10 @@
 """Installation of a cloud's offline provider where the engine looks for plugins."""
 
-import os
-import shlex
-import sys
 from pathlib import Path
 
 from cloudtwin.errors import TwinError
 from cloudtwin.providers.schema.store import SDKS, sdk_version
+from cloudtwin.pulumi.launcher import write_launcher
 
 CLOUDS = tuple(SDKS)
 
@@ -30,17 +28,4 @@ def install(home: Path, cloud: str) -> None:
     if folder.is_symlink():
         folder.unlink()
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / f"pulumi-resource-{cloud}", cloud)
-
-
-def _write(target: Path, cloud: str) -> None:
-    """Write the plugin's launcher; -P keeps the program's folder off the module path."""
-    script = (
-        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m cloudtwin.providers {cloud} "$@"\n'
-    )
-    if target.exists() and target.read_bytes() == script.encode():
-        return
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    temporary.write_text(script)
-    temporary.chmod(0o755)
-    temporary.replace(target)
+    write_launcher(folder / f"pulumi-resource-{cloud}", f"cloudtwin.providers {cloud}")

@@ -6,12 +6,11 @@ user's own Pulumi home take precedence.
 """
 
 import os
-import shlex
 import shutil
-import sys
 from pathlib import Path
 
 from cloudtwin.errors import TwinError
+from cloudtwin.pulumi.launcher import write_launcher
 
 KUBERNETES_VERSION = "4.34.2"  # the version that the SDK of requirements/runtime.txt requires
 OFFICIAL_ONLY = "CLOUDTWIN_OFFICIAL_PLUGINS"
@@ -51,8 +50,9 @@ def _install_language_host(plugins: Path, pulumi: Path) -> None:
     from cloudtwin.toolchain.binaries import PROGRAMS
 
     version = PROGRAMS["pulumi"].version
-    module = f"cloudtwin.pulumi {version}"
-    _write_launcher(plugins / f"language-python-v{version}", LANGUAGE_HOST, module)
+    folder = plugins / f"language-python-v{version}"
+    _create_folder(folder)
+    write_launcher(folder / LANGUAGE_HOST, f"cloudtwin.pulumi {version}")
 
 
 def _install_provider(plugins: Path) -> None:
@@ -67,7 +67,8 @@ def _install_provider(plugins: Path) -> None:
         _require_stand_in_allowed(
             PROVIDER, f"on PATH or, from version {KUBERNETES_VERSION}, in ~/.pulumi/plugins"
         )
-        _write_launcher(stand_in, PROVIDER, "cloudtwin.providers kubernetes")
+        _create_folder(stand_in)
+        write_launcher(stand_in / PROVIDER, "cloudtwin.providers kubernetes")
         return
     if stand_in.name != official_folder.name and _is_stand_in(stand_in / PROVIDER):
         shutil.rmtree(stand_in)
@@ -125,21 +126,6 @@ def _link_files(official_folder: Path, folder: Path) -> None:
         link = folder / file.name
         link.unlink(missing_ok=True)
         link.symlink_to(file)
-
-
-def _write_launcher(folder: Path, program: str, module: str) -> None:
-    """Write a script that becomes the plugin; `exec` keeps the engine as its parent.
-
-    -P keeps the working directory, which is the program's folder, off the plugin's module path.
-    """
-    _create_folder(folder)
-    script = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m {module} "$@"\n'
-    target, temporary = folder / program, folder / f".{program}.{os.getpid()}"
-    if not target.is_symlink() and target.exists() and target.read_text() == script:
-        return
-    temporary.write_text(script)
-    temporary.chmod(0o755)
-    temporary.replace(target)
 
 
 def _create_folder(folder: Path) -> None:

@@ -23,7 +23,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Page:
+class ReportPage:
     """Everything that the page shows; times in unix seconds.
 
     Attributes:
@@ -62,7 +62,7 @@ class Page:
         return max(self.end - self.start, 0.0)
 
 
-def build_page(run: RunRecord, now: float, billing: Billing | None = None) -> Page:
+def build_page(run: RunRecord, now: float, billing: Billing | None = None) -> ReportPage:
     """Return the content of the page.
 
     Args:
@@ -73,7 +73,7 @@ def build_page(run: RunRecord, now: float, billing: Billing | None = None) -> Pa
     report = reports.build(run)
     shown_until = display_end(run, now)
     start, end = span(run, shown_until)
-    return Page(
+    return ReportPage(
         report=report,
         status=status_of(run, now),
         now=now,

@@ -4,7 +4,7 @@ from everstep.cli.durations import clock
 from everstep.cli.report.money import MoveSpending, usd
 from everstep.cli.report.moves import MoveCost
 from everstep.cli.report.page.markup import Html, element
-from everstep.cli.report.page.model import Page
+from everstep.cli.report.page.model import ReportPage
 from everstep.cli.report.page.sections import section
 from everstep.cli.report.page.words import UNKNOWN, seconds
 
@@ -15,7 +15,7 @@ LEAD = (
 )
 
 
-def moves(page: Page) -> Html | None:
+def moves(page: ReportPage) -> Html | None:
     """Return the table of the moves with time, zones, reason and cost; None without a move."""
     report = page.report
     if not report.moves:
@@ -41,7 +41,7 @@ def _scroll(table: Html) -> Html:
     )
 
 
-def _row(page: Page, move: MoveCost, spending: MoveSpending | None) -> Html:
+def _row(page: ReportPage, move: MoveCost, spending: MoveSpending | None) -> Html:
     reason = f"{move.reason} (abandoned)" if move.abandoned else move.reason
     steps_lost = UNKNOWN if move.steps_lost is None else str(move.steps_lost)
     pause = "under way" if move.seconds is None else seconds(move.seconds)

@@ -7,7 +7,7 @@ from importlib import metadata, resources
 from everstep.cli.durations import clock
 from everstep.cli.report.page import chart, moves_view, sections
 from everstep.cli.report.page.markup import Html, data_block, element, join
-from everstep.cli.report.page.model import Page
+from everstep.cli.report.page.model import ReportPage
 from everstep.cli.report.page.timeline_view import STATE_WORDS, legend, tenths, timeline
 from everstep.cli.report.page.verdict import verdict
 from everstep.cli.report.page.words import percent, utc
@@ -20,7 +20,7 @@ INSPECTOR_POINTS = 4000
 MAX_TABLE_ROWS = 200
 
 
-def render(page: Page) -> str:
+def render(page: ReportPage) -> str:
     """Return the page's HTML."""
     style, script = (_resource(name) for name in ("page.css", "page.js"))
     title = f"{page.report.job or 'No training'}: {verdict(page).headline}"
@@ -62,7 +62,7 @@ def _digest(text: str) -> str:
     return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _main(page: Page) -> list[Html | None]:
+def _main(page: ReportPage) -> list[Html | None]:
     run_verdict = verdict(page)
     header = element(
         "header",
@@ -84,7 +84,7 @@ def _main(page: Page) -> list[Html | None]:
     ]
 
 
-def _eyebrow(page: Page) -> list[Html | str | None]:
+def _eyebrow(page: ReportPage) -> list[Html | str | None]:
     report = page.report
     model = " on ".join(filter(None, (report.model, report.dataset)))
     parts: list[Html | str | None] = [element("strong", report.job or "training"), " · "]
@@ -96,7 +96,7 @@ def _eyebrow(page: Page) -> list[Html | str | None]:
     return [*parts, status, " · " if start_time else None, start_time]
 
 
-def _timeline(page: Page) -> Html:
+def _timeline(page: ReportPage) -> Html:
     if not page.lanes:
         return sections.section("timeline", "Timeline", element("p", "No worker has trained yet."))
     lead = (
@@ -114,7 +114,7 @@ def _timeline(page: Page) -> Html:
     )
 
 
-def _inspector(page: Page) -> Html:
+def _inspector(page: ReportPage) -> Html:
     """Return the controls of the page's script, hidden until it runs."""
     slider = element(
         "input", type="range", id="second", min=0, max=max(int(page.seconds), 1), step=1, value=0
@@ -139,7 +139,7 @@ def _inspector(page: Page) -> Html:
     )
 
 
-def _tables(page: Page) -> list[Html]:
+def _tables(page: ReportPage) -> list[Html]:
     """Return the timeline's content as tables, for readers who do not see it."""
     states = [state for state in NodeState if any(lane.seconds[state] for lane in page.lanes)]
     node_table = _table(
@@ -190,7 +190,7 @@ def _table(caption: str, names: list[str], rows: list[list[str]]) -> Html:
     return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
-def _footer(page: Page) -> Html:
+def _footer(page: ReportPage) -> Html:
     creation = join(["Made ", utc(page.now), f" by Everstep {metadata.version('everstep')}, "])
     return element(
         "footer",
@@ -198,7 +198,7 @@ def _footer(page: Page) -> Html:
     )
 
 
-def inspector_values(page: Page) -> dict[str, object]:
+def inspector_values(page: ReportPage) -> dict[str, object]:
     """Return the values that the page's script looks up.
 
     Times are tenths of a second from the start. Segments of a node have their lengths, and one digit for each state.
@@ -224,7 +224,7 @@ def inspector_values(page: Page) -> dict[str, object]:
     }
 
 
-def _thin_points(page: Page, points: tuple[chart.Point, ...]) -> list[list[float]]:
+def _thin_points(page: ReportPage, points: tuple[chart.Point, ...]) -> list[list[float]]:
     return [
         [tenths(page, time), round(value, 5)]
         for time, value in chart.thin(points, INSPECTOR_POINTS)

@@ -8,7 +8,7 @@ from everstep.cli.report.goodput_screen import ACTIVITY_LABELS, PARTS
 from everstep.cli.report.money import Money, PoolSpending, traffic_sentence, usd
 from everstep.cli.report.page.incidents import Incident, losses
 from everstep.cli.report.page.markup import Html, element
-from everstep.cli.report.page.model import Page
+from everstep.cli.report.page.model import ReportPage
 from everstep.cli.report.page.words import UNKNOWN, percent, seconds
 
 EVENTS_PER_TABLE = 250
@@ -26,7 +26,7 @@ def section(identifier: str, title: str, *children: Html | str | None) -> Html:
 # --- figures ------------------------------------------------------------------------------------
 
 
-def figures(page: Page) -> Html:
+def figures(page: ReportPage) -> Html:
     """Return the most important values."""
     report = page.report
     estimate = report.restart_estimate
@@ -78,7 +78,7 @@ def _figure(name: str, value: str, note: str) -> Html:
 # --- events -------------------------------------------------------------------------------------
 
 
-def events(page: Page) -> Html:
+def events(page: ReportPage) -> Html:
     """Return all incidents as tables; a long list is divided into parts that open on demand."""
     page_incidents = page.incidents
     if not page_incidents:
@@ -92,13 +92,13 @@ def events(page: Page) -> Html:
     return section("events", "What happened", *(_part(page, part, first) for first, part in parts))
 
 
-def _part(page: Page, part: Sequence[Incident], first: int) -> Html:
+def _part(page: ReportPage, part: Sequence[Incident], first: int) -> Html:
     times = f"{clock(part[0].at - page.start)} to {clock(part[-1].at - page.start)}"
     summary = element("summary", f"Events {first + 1:,} to {first + len(part):,}: {times}")
     return element("details", summary, _events_table(page, part, first + 1), open=first == 0)
 
 
-def _events_table(page: Page, part: Sequence[Incident], first: int) -> Html:
+def _events_table(page: ReportPage, part: Sequence[Incident], first: int) -> Html:
     names = ("At", "Event", "Cause", "Next step after", "Steps repeated", "Joined after")
     header = element("tr", *(element("th", name, scope="col") for name in names))
     rows = (_event_row(page, incident, number) for number, incident in enumerate(part, first))
@@ -111,7 +111,7 @@ def _events_table(page: Page, part: Sequence[Incident], first: int) -> Html:
     )
 
 
-def _event_row(page: Page, incident: Incident, number: int) -> Html:
+def _event_row(page: ReportPage, incident: Incident, number: int) -> Html:
     """Return a row with only the necessary attributes, because there may be ten thousand rows."""
     evidence = element("small", incident.evidence) if incident.evidence else None
     wait = (
@@ -134,7 +134,7 @@ def _optional(value: float | None) -> str:
 # --- goodput ------------------------------------------------------------------------------------
 
 
-def goodput(page: Page) -> Html | None:
+def goodput(page: ReportPage) -> Html | None:
     """Return the share of productive time, and the share of a design that restarts; None before a step."""
     report = page.report
     if report.goodput is None:
@@ -227,7 +227,7 @@ def _key(part: str, text: str) -> Html:
 # --- money --------------------------------------------------------------------------------------
 
 
-def money(page: Page) -> Html | None:
+def money(page: ReportPage) -> Html | None:
     """Return the section about the cost of the run; None if nothing is known about it."""
     cost = page.money
     if cost is None:
@@ -307,7 +307,7 @@ def _unknown(cost: Money) -> str:
 # --- workers ------------------------------------------------------------------------------------
 
 
-def workers(page: Page) -> Html | None:
+def workers(page: ReportPage) -> Html | None:
     """Return each worker's time by activity; None if the journals do not record it."""
     worker_seconds = page.report.seconds
     if not worker_seconds:

@@ -8,7 +8,7 @@ from everstep.cli.report.page import chart
 from everstep.cli.report.page.chart import Scale
 from everstep.cli.report.page.incidents import Incident, Tone
 from everstep.cli.report.page.markup import Html, element
-from everstep.cli.report.page.model import Lane, Page
+from everstep.cli.report.page.model import Lane, ReportPage
 from everstep.cli.report.page.words import event_label, percent
 from everstep.cli.report.timeline import NodeState
 
@@ -61,7 +61,7 @@ class Mark:
     label: str
 
 
-def timeline(page: Page) -> Html:
+def timeline(page: ReportPage) -> Html:
     """Return all rows of the timeline."""
     nodes = [_lane(page, lane) for lane in page.lanes]
     node_names = {lane.timeline.node for lane in page.lanes}
@@ -76,12 +76,12 @@ def timeline(page: Page) -> Html:
     return element("div", *nodes, axis(page), *_charts(page), class_="timeline", id="lanes")
 
 
-def tenths(page: Page, time: float) -> int:
+def tenths(page: ReportPage, time: float) -> int:
     """Return the x coordinate of a time."""
     return round((time - page.start) * chart.TENTHS)
 
 
-def position(page: Page, time: float) -> str:
+def position(page: ReportPage, time: float) -> str:
     """Return the x coordinate of a time as a share of the width."""
     return f"{100 * (time - page.start) / page.seconds:.3f}%" if page.seconds else "0%"
 
@@ -89,7 +89,7 @@ def position(page: Page, time: float) -> str:
 # --- nodes --------------------------------------------------------------------------------------
 
 
-def _lane(page: Page, lane: Lane) -> Html:
+def _lane(page: ReportPage, lane: Lane) -> Html:
     node = lane.timeline.node
     events = [
         (number, incident)
@@ -102,7 +102,7 @@ def _lane(page: Page, lane: Lane) -> Html:
     return _row(page, node, percent(share), LANE_HEIGHT, bars, _glyphs(page, marks, 8))
 
 
-def _bars(page: Page, lane: Lane, state: NodeState) -> Html:
+def _bars(page: ReportPage, lane: Lane, state: NodeState) -> Html:
     pieces = (piece for piece in lane.timeline.segments if piece.state is state)
     spans = ((tenths(page, piece.start), tenths(page, piece.end)) for piece in pieces)
     top, height = BARS[state]
@@ -137,7 +137,7 @@ def _mark(group: Sequence[tuple[int, Incident]], start: float) -> Mark:
     )
 
 
-def _glyphs(page: Page, marks: Iterable[Mark], y: float) -> Iterator[Html]:
+def _glyphs(page: ReportPage, marks: Iterable[Mark], y: float) -> Iterator[Html]:
     for mark in marks:
         glyph = element("path", d=GLYPHS[mark.tone])
         stem = element("path", class_="stem", d=f"M0 {y - 4:g}V{LANE_HEIGHT - y - 2:g}")
@@ -156,7 +156,7 @@ def _glyphs(page: Page, marks: Iterable[Mark], y: float) -> Iterator[Html]:
 
 
 def _row(
-    page: Page, name: str, note: str, height: int, shapes: Iterable[Html], foreground: Iterable[Html],
+    page: ReportPage, name: str, note: str, height: int, shapes: Iterable[Html], foreground: Iterable[Html],
     background: Iterable[Html] = (), kind: str = "lane",
 ) -> Html:  # fmt: skip
     """Return a row: a name, a plot whose shapes are stretched to its width, and a note."""
@@ -180,7 +180,7 @@ def _row(
     )
 
 
-def axis(page: Page) -> Html:
+def axis(page: ReportPage) -> Html:
     """Return the row with the times."""
     ticks = chart.time_ticks(page.seconds)
     labels = [
@@ -206,7 +206,7 @@ def axis(page: Page) -> Html:
 # --- charts -------------------------------------------------------------------------------------
 
 
-def _charts(page: Page) -> Iterator[Html]:
+def _charts(page: ReportPage) -> Iterator[Html]:
     if page.report.world_sizes:
         yield _sizes_chart(page)
     if len(page.losses) > 1:
@@ -229,7 +229,7 @@ class _Axis:
 
 
 def _chart(
-    page: Page, name: str, note: str, height: int, values: _Axis, shapes: Iterable[Html],
+    page: ReportPage, name: str, note: str, height: int, values: _Axis, shapes: Iterable[Html],
     dots: Iterable[Html] = (),
 ) -> Html:  # fmt: skip
     lines = (
@@ -243,7 +243,7 @@ def _chart(
     return _row(page, name, note, height, shapes, [*labels, *dots], lines, "chart")
 
 
-def _sizes_chart(page: Page) -> Html:
+def _sizes_chart(page: ReportPage) -> Html:
     sizes = page.report.world_sizes
     largest = max(size.world_size for size in sizes)
     values = _Axis(Scale(0, largest, SIZES_HEIGHT - TOP - 2), (largest, 0), "{:g}".format)
@@ -254,7 +254,7 @@ def _sizes_chart(page: Page) -> Html:
     return _chart(page, "World size", str(sizes[-1].world_size), SIZES_HEIGHT, values, shapes)
 
 
-def _loss_chart(page: Page) -> Html:
+def _loss_chart(page: ReportPage) -> Html:
     losses = [loss for _, loss in page.losses]
     low, high = min(0.0, *losses), max(losses)
     ticks = chart.value_ticks(low, high if high > low else low + 1)
@@ -266,7 +266,7 @@ def _loss_chart(page: Page) -> Html:
     return _chart(page, "Loss", f"{losses[-1]:.3f}", LOSS_HEIGHT, values, shapes)
 
 
-def _accuracy_chart(page: Page) -> Html:
+def _accuracy_chart(page: ReportPage) -> Html:
     high = max(accuracy for _, accuracy in page.evaluations)
     ticks = chart.value_ticks(0.0, min(max(high, 0.1), 1.0), 3)
     scale = Scale(ticks[0], ticks[-1], ACCURACY_HEIGHT - TOP - 2)
@@ -286,14 +286,14 @@ def _accuracy_chart(page: Page) -> Html:
     return _chart(page, "Accuracy", last, ACCURACY_HEIGHT, values, shapes, dots)
 
 
-def _pauses(page: Page, height: int) -> Html:
+def _pauses(page: ReportPage, height: int) -> Html:
     """Return bands behind a curve where no step was completed."""
     spans = ((tenths(page, begin), tenths(page, end)) for begin, end in page.pauses)
     line = chart.bars_path(spans, (height + TOP - 2) / 2)
     return element("path", class_="bars pause", d=line, stroke_width=height - TOP - 2)
 
 
-def legend(page: Page) -> Html:
+def legend(page: ReportPage) -> Html:
     """Return the meaning of the bars and marks that the timeline uses."""
     shown_states = [state for state in BARS if any(lane.seconds[state] for lane in page.lanes)]
     entries = [_state_key(state) for state in shown_states]

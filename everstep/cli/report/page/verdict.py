@@ -6,32 +6,32 @@ from dataclasses import dataclass
 from everstep.cli.durations import clock
 from everstep.cli.report.money import Money, usd
 from everstep.cli.report.page.incidents import Incident, losses
-from everstep.cli.report.page.model import Page
+from everstep.cli.report.page.model import ReportPage
 from everstep.cli.report.page.words import seconds
 from everstep.cli.report.status import Status
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ReportSummary:
     """A headline and the sentences below it."""
 
     headline: str
     sentences: tuple[str, ...]
 
 
-def verdict(page: Page) -> Verdict:
+def verdict(page: ReportPage) -> ReportSummary:
     """Return whether the training survived, and its cost."""
     if page.status is Status.NOT_STARTED:
-        return Verdict(
+        return ReportSummary(
             "No training yet", ("No worker has started, so there is nothing to report.",)
         )
     loss_incidents = list(losses(page.incidents))
     recovered_count = sum(bool(incident.recovered) for incident in loss_incidents)
     sentences = [*_progress(page), *_cost_of_losses(page, loss_incidents), *_money(page.money)]
-    return Verdict(_headline(page, len(loss_incidents), recovered_count), tuple(sentences))
+    return ReportSummary(_headline(page, len(loss_incidents), recovered_count), tuple(sentences))
 
 
-def _headline(page: Page, loss_count: int, recovered_count: int) -> str:
+def _headline(page: ReportPage, loss_count: int, recovered_count: int) -> str:
     report = page.report
     match page.status:
         case Status.STOPPED:
@@ -54,7 +54,7 @@ def _losses(count: int) -> str:
     return "the loss of a worker" if count == 1 else f"all {count:,} losses of workers"
 
 
-def _progress(page: Page) -> Iterator[str]:
+def _progress(page: ReportPage) -> Iterator[str]:
     report = page.report
     steps = (
         f"{report.steps:,} of {report.total_steps:,} steps"
@@ -75,7 +75,7 @@ def _progress(page: Page) -> Iterator[str]:
                 yield "The workers are forming a new group."
 
 
-def _cost_of_losses(page: Page, loss_incidents: Sequence[Incident]) -> Iterator[str]:
+def _cost_of_losses(page: ReportPage, loss_incidents: Sequence[Incident]) -> Iterator[str]:
     waits = [
         loss.seconds_to_next_step
         for loss in loss_incidents

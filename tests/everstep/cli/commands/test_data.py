@@ -10,14 +10,16 @@ import pytest
 from rich.console import Console
 
 from everstep.cli import staging_display
-from everstep.staging.copier import Progress
-from everstep.staging.stage import Plan
+from everstep.staging.copier import CopyProgress
+from everstep.staging.stage import StagingPlan
 from everstep.staging.totals import Totals
 from tests.everstep.staging.sources import servers
 from tests.everstep.staging.trees import make_tree, missing_files, wrong_files
 
 EVERSTEP = str(Path(sys.executable).parent / "everstep")
-PLAN = Plan(Totals(3, 3000), Totals(2, 2000), Totals(0, 0), Totals(1, 1000), 10**9, {"new": 2})
+PLAN = StagingPlan(
+    Totals(3, 3000), Totals(2, 2000), Totals(0, 0), Totals(1, 1000), 10**9, {"new": 2}
+)
 
 
 def stage(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -55,7 +57,7 @@ def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     with staging_display.display() as display:
         display.report_listing(10_000)
         display.report_plan(PLAN)
-        display.report_progress(Progress(files=1, bytes=1500))
+        display.report_progress(CopyProgress(files=1, bytes=1500))
         terminal.print(display._bar.get_renderable())  # type: ignore[attr-defined]
     display.report_end(PLAN)
 

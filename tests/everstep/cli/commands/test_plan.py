@@ -9,7 +9,7 @@ import yaml
 
 from everstep.cli.commands import plan as command
 from everstep.cli.commands.plan import plan
-from everstep.cli.live_prices import LivePrices, MachinePrice
+from everstep.cli.live_prices import LivePrice, LivePrices
 from everstep.errors import EverstepError
 
 REPOSITORY = Path(__file__).parents[4]
@@ -322,8 +322,8 @@ def test_current_prices_of_the_cloud_replace_prices_of_the_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     types = ("g5.xlarge", "g6.xlarge", "g6e.xlarge", "g6.8xlarge")
-    current_prices = {(name, "us-east-1a"): MachinePrice(spot=5.0) for name in types}
-    current_prices["g5.xlarge", "us-east-1b"] = MachinePrice(spot=7.0)
+    current_prices = {(name, "us-east-1a"): LivePrice(spot=5.0) for name in types}
+    current_prices["g5.xlarge", "us-east-1b"] = LivePrice(spot=7.0)
     monkeypatch.setattr(
         command, "live_prices", lambda _config: LivePrices("a test", "us-east-1", current_prices)
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from everstep.cli.engine import events
-from everstep.cli.engine.events import EventLog, Resource
+from everstep.cli.engine.events import EngineResource, EventLog
 from everstep.progress import Silent
 
 URN = "urn:pulumi:local::everstep::everstep:platform:Etcd$kubernetes:apps/v1:StatefulSet::etcd"
@@ -18,7 +18,10 @@ def event(kind: str, urn: str = URN, op: str = "create") -> str:
 
 
 def test_a_resource_is_shown_by_kind_and_name() -> None:
-    assert (Resource(URN, "create").kind, Resource(URN, "create").name) == ("StatefulSet", "etcd")
+    assert (EngineResource(URN, "create").kind, EngineResource(URN, "create").name) == (
+        "StatefulSet",
+        "etcd",
+    )
 
 
 def test_finished_resources_are_counted_and_components_are_not(tmp_path: Path) -> None:

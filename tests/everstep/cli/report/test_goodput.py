@@ -18,7 +18,7 @@ from everstep.cli.report.report import build
 from everstep.cli.report.run_record import RunRecord
 from everstep.cli.report.screens import report_screen
 from everstep.elastic.accounting.time_account import Activity
-from everstep.goodput import Cause
+from everstep.goodput import ChangeCause
 from tests.everstep.cli.recorded_run import STEP_SECONDS, RecordedRun
 
 ALL_NODES = ("gpu-0", "gpu-1", "gpu-2")
@@ -135,9 +135,9 @@ def test_without_events_the_history_is_read_from_the_groups() -> None:
     run = recorded_run.regroup("gpu-0", "gpu-1").train(10).run()
 
     assert [(change.cause, change.machines) for change in history(run)] == [
-        (Cause.LOSS, 1),
-        (Cause.JOIN, 1),
-        (Cause.NOTICE, 1),
+        (ChangeCause.LOSS, 1),
+        (ChangeCause.JOIN, 1),
+        (ChangeCause.NOTICE, 1),
     ]
 
 
@@ -148,9 +148,9 @@ def test_the_loss_of_all_machines_is_followed_by_their_recorded_return() -> None
     loss, join = history(run)
 
     assert (loss.cause, loss.machines, join.cause, join.machines) == (
-        Cause.LOSS,
+        ChangeCause.LOSS,
         2,
-        Cause.JOIN,
+        ChangeCause.JOIN,
         2,
     )
     assert join.at_seconds - loss.at_seconds == pytest.approx(30 + STEP_SECONDS)

@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from everstep.cli.kubernetes_client import node_view
-from everstep.cli.report.machines import Machine, MachineKind, MachineLog
+from everstep.cli.report.machines import MachineKind, MachineLog, ReportedMachine
 
 LABELS = {"everstep.dev/pool": "gpu-spot", "node.kubernetes.io/instance-type": "g5.xlarge"}
 ZONE = {"topology.kubernetes.io/zone": "us-east-1a"}
 CREATED_AT = "2026-11-23T12:00:00Z"
-SPOT = Machine(MachineKind("g5.xlarge", "a", on_demand=False), "us-east-1a", 1795435200.0)
+SPOT = ReportedMachine(MachineKind("g5.xlarge", "a", on_demand=False), "us-east-1a", 1795435200.0)
 
 
 def labelled_node(name: str, **labels: str) -> dict[str, object]:
@@ -35,7 +35,7 @@ def test_a_log_of_an_older_version_has_no_zones(tmp_path: Path) -> None:
     path = tmp_path / "machines.json"
     path.write_text('{"gpu-0": {"machine_type": "g5.xlarge", "pool": "a", "on_demand": false}}')
 
-    assert MachineLog(path).observed == {"gpu-0": Machine(SPOT.kind)}
+    assert MachineLog(path).observed == {"gpu-0": ReportedMachine(SPOT.kind)}
 
 
 def test_nodes_without_gpus_are_not_machines_of_the_training(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from components.config import from_mapping
 from components.cost import Cost, estimate, machine_prices
 from everstep.cli.report.billing import rates_of
-from everstep.cli.report.machines import Machine, MachineKind
+from everstep.cli.report.machines import MachineKind, ReportedMachine
 from everstep.cli.report.money import (
     Billing,
     MachineRate,
@@ -66,7 +66,7 @@ def test_each_machine_costs_what_its_pool_costs(recorded_run: RecordedRun) -> No
     recorded_run.form("gpu-0", "gpu-1", "gpu-2").train(60)
     hours = (recorded_run.now - start) / 3600
     # gpu-2 is missing: no command has seen it.
-    machines = {"gpu-0": Machine(T4_SPOT), "gpu-1": Machine(T4_ON_DEMAND)}
+    machines = {"gpu-0": ReportedMachine(T4_SPOT), "gpu-1": ReportedMachine(T4_ON_DEMAND)}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
     costs = money(recorded_run.run(), recorded_run.now, billing)
@@ -93,7 +93,10 @@ def test_a_machine_costs_from_its_joining_of_the_cluster_on(
     billing = Billing(
         billed=True,
         rates=BY_POOL,
-        machines={"gpu-0": Machine(A100), "gpu-1": Machine(T4_SPOT, since=joined_at)},
+        machines={
+            "gpu-0": ReportedMachine(A100),
+            "gpu-1": ReportedMachine(T4_SPOT, since=joined_at),
+        },
     )
 
     pools = {pool.pool: pool for pool in money(recorded_run.run(), recorded_run.now, billing).pools}
@@ -104,7 +107,7 @@ def test_a_machine_costs_from_its_joining_of_the_cluster_on(
 def test_a_move_costs_the_machines_that_did_not_train() -> None:
     recorded_run = two_zones()
     (move,) = recorded_run.moves
-    machine_a, machine_b = Machine(T4_SPOT), Machine(A100, since=move.began + 10.0)
+    machine_a, machine_b = ReportedMachine(T4_SPOT), ReportedMachine(A100, since=move.began + 10.0)
     machines = {"gpu-0": machine_a, "gpu-1": machine_a, "gpu-2": machine_b, "gpu-3": machine_b}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
@@ -120,7 +123,7 @@ def test_a_move_costs_the_machines_that_did_not_train() -> None:
 def test_data_between_zones_costs_its_bytes_at_the_price_of_the_table() -> None:
     recorded_run = two_zones()
     zones = ("zone-a", "zone-a", "zone-b", "zone-b")
-    machines = {f"gpu-{n}": Machine(T4_SPOT, zone) for n, zone in enumerate(zones)}
+    machines = {f"gpu-{n}": ReportedMachine(T4_SPOT, zone) for n, zone in enumerate(zones)}
     rates = replace(BY_POOL, between_zones=0.02)
     billing = Billing(billed=True, rates=rates, machines=machines)
 
@@ -141,7 +144,7 @@ def test_data_between_zones_costs_its_bytes_at_the_price_of_the_table() -> None:
 
 
 def test_a_run_in_one_zone_has_no_traffic_to_mention(drill_run: RecordedRun) -> None:
-    machines = {node: Machine(T4_SPOT, "zone-a") for node in drill_run.nodes}
+    machines = {node: ReportedMachine(T4_SPOT, "zone-a") for node in drill_run.nodes}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
     traffic = money(drill_run.run(), drill_run.now, billing).between_zones
@@ -164,7 +167,7 @@ def test_a_move_under_way_has_no_price_yet(recorded_run: RecordedRun) -> None:
 
 
 def test_the_pools_have_all_machine_hours(drill_run: RecordedRun) -> None:
-    billing = Billing(billed=True, rates=BY_POOL, machines={"gpu-0": Machine(A100)})
+    billing = Billing(billed=True, rates=BY_POOL, machines={"gpu-0": ReportedMachine(A100)})
 
     costs = money(drill_run.run(), drill_run.now, billing)
 
@@ -174,7 +177,7 @@ def test_the_pools_have_all_machine_hours(drill_run: RecordedRun) -> None:
 
 def test_a_pool_without_a_price_makes_the_sum_unknown(drill_run: RecordedRun) -> None:
     rates = replace(BY_POOL, machines={A100: MachineRate("b, spot", None, 3.6)})
-    billing = Billing(billed=True, rates=rates, machines={"gpu-0": Machine(A100)})
+    billing = Billing(billed=True, rates=rates, machines={"gpu-0": ReportedMachine(A100)})
 
     costs = money(drill_run.run(), drill_run.now, billing)
 

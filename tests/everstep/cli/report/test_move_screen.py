@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from everstep.cli.report.machines import Machine
+from everstep.cli.report.machines import ReportedMachine
 from everstep.cli.report.money import Billing, money
 from everstep.cli.report.move_screen import move_sentence
 from everstep.cli.report.report import build
@@ -32,7 +32,7 @@ def test_the_report_has_each_move_with_its_reason_and_cost() -> None:
 
 
 def test_the_report_has_the_price_of_the_moves_and_of_the_data_between_zones() -> None:
-    machines = {node: Machine(T4_SPOT, zone, since=0.0) for node, zone in ZONES.items()}
+    machines = {node: ReportedMachine(T4_SPOT, zone, since=0.0) for node, zone in ZONES.items()}
     rates = replace(BY_POOL, between_zones=0.02)
 
     text = render(two_zones(), Billing(billed=True, rates=rates, machines=machines))

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from everstep.cli.report.machines import Machine
+from everstep.cli.report.machines import ReportedMachine
 from everstep.cli.report.money import Billing, money
 from everstep.cli.report.report import build
 from everstep.cli.report.screens import report_screen
 from tests.everstep.cli.recorded_run import RecordedRun
 from tests.everstep.cli.report.test_money import BY_POOL, T4_ON_DEMAND, T4_SPOT
 
-MACHINES = {"gpu-0": Machine(T4_SPOT), "gpu-1": Machine(T4_ON_DEMAND)}
+MACHINES = {"gpu-0": ReportedMachine(T4_SPOT), "gpu-1": ReportedMachine(T4_ON_DEMAND)}
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.elastic.membership.crashes import CRASHES, Crashes, Verdict
+from everstep.elastic.membership.crashes import CRASHES, CrashAction, Crashes
 
 
 @pytest.fixture
@@ -18,17 +18,17 @@ def test_a_worker_that_has_trained_may_always_restart_alone(
     for worker in range(3 * CRASHES):
         crashes.record_assignment([worker])
         crashes.record_step(worker)
-        assert crashes.judge(worker) is Verdict.ALONE
+        assert crashes.judge(worker) is CrashAction.ALONE
 
 
 def test_a_worker_that_crashes_in_its_first_step_may_restart_alone(crashes: Crashes) -> None:
     crashes.record_assignment([1, 2])
 
-    assert crashes.judge(1) is Verdict.ALONE
+    assert crashes.judge(1) is CrashAction.ALONE
 
 
 def test_torchrun_restarts_a_worker_that_crashes_in_its_warm_up(crashes: Crashes) -> None:
-    assert crashes.judge(1) is Verdict.WITH_ALL
+    assert crashes.judge(1) is CrashAction.WITH_ALL
 
 
 def test_the_run_ends_if_workers_only_crash(crashes: Crashes) -> None:
@@ -37,14 +37,14 @@ def test_the_run_ends_if_workers_only_crash(crashes: Crashes) -> None:
         crashes.record_assignment([worker])
         verdicts.append(crashes.judge(worker))
 
-    assert verdicts == [Verdict.ALONE] * (CRASHES - 1) + [Verdict.GIVE_UP]
+    assert verdicts == [CrashAction.ALONE] * (CRASHES - 1) + [CrashAction.GIVE_UP]
 
 
 def test_a_reused_process_id_starts_a_new_history(crashes: Crashes) -> None:
     crashes.record_assignment([7])
     crashes.judge(7)
 
-    assert crashes.judge(7) is Verdict.WITH_ALL
+    assert crashes.judge(7) is CrashAction.WITH_ALL
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=40))
@@ -59,5 +59,5 @@ def test_the_run_does_not_end_below_the_limit_of_crashes_since_the_last_step(
             count = 0
         else:
             count += 1
-        gives_up = crashes.judge(worker) is Verdict.GIVE_UP
+        gives_up = crashes.judge(worker) is CrashAction.GIVE_UP
         assert gives_up == (count >= CRASHES)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from everstep.elastic.membership.etcd_client import Etcd, KeyValue, Reading, WatchEvent
-from everstep.elastic.membership.etcd_connection import Connection, EtcdOptions, Target
+from everstep.elastic.membership.etcd_connection import Connection, EtcdAddress, EtcdOptions
 from everstep.elastic.membership.events import (
     CoordinatorRemoved,
     GenerationPut,
@@ -383,7 +383,7 @@ class InterruptedWatch(Connection):
     """A watch that counts its interruptions."""
 
     def __init__(self) -> None:
-        super().__init__(Target("a", "127.0.0.1", 1), None, 1.0)
+        super().__init__(EtcdAddress("a", "127.0.0.1", 1), None, 1.0)
         self.interruptions = 0
 
     def interrupt(self) -> None:

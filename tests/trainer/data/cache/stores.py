@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from everstep.staging.content import BrokenContentError
-from everstep.staging.sources.objects import MissingObjectError
+from everstep.staging.sources.objects import SourceObjectError
 
 
 class FolderObjects:
@@ -32,7 +32,7 @@ class FolderObjects:
         try:
             content = (self._folder / name).read_bytes()
         except FileNotFoundError:
-            raise MissingObjectError(f"{self.name}/{name} does not exist", "Copy it.") from None
+            raise SourceObjectError(f"{self.name}/{name} does not exist", "Copy it.") from None
         content = content[first:] if size is None else content[first : first + size]
         if self.damaged_responses:
             self.damaged_responses -= 1

@@ -15,7 +15,7 @@ from tests.everstep.staging.sources.test_s3 import client_of
 from trainer import data
 from trainer.data import BatchRequest, Cache, open_cache
 from trainer.data.cache.folder import open_cache_folder
-from trainer.data.cache.plan import Limits
+from trainer.data.cache.plan import CacheLimits
 from trainer.data.loader import Loader
 
 SIZE, WAIT_SECONDS = 24, 300.0
@@ -44,7 +44,7 @@ def credentials(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def caches(tmp_path: Path) -> Iterator[list[Cache]]:
     """Yield two caches in one folder, as two worker processes of a node have them."""
-    opened_caches = [open_cache(STORE, tmp_path / "cache", Limits()) for _ in range(2)]
+    opened_caches = [open_cache(STORE, tmp_path / "cache", CacheLimits()) for _ in range(2)]
     yield opened_caches
     for cache in opened_caches:
         cache.close()
@@ -84,7 +84,10 @@ def test_readers_get_the_images_of_the_folder_while_the_cache_is_cold(
 ) -> None:
     idle_command = ["sleep", "600"]  # in place of the process that fills the cache
     cache = Cache(
-        open_cache_folder(tmp_path / "cache", open_objects(STORE)), STORE, Limits(), idle_command
+        open_cache_folder(tmp_path / "cache", open_objects(STORE)),
+        STORE,
+        CacheLimits(),
+        idle_command,
     )
     folder_dataset = data.load("imagefolder", shards, "train", SIZE)
     parts = [

@@ -11,7 +11,7 @@ from trainer import data
 from trainer.data.cache.files import CachedFiles
 from trainer.data.cache.filler import Needs, fill
 from trainer.data.cache.folder import CacheFolder, open_cache_folder
-from trainer.data.cache.plan import Limits
+from trainer.data.cache.plan import CacheLimits
 from trainer.data.images import ImageDataset
 from trainer.data.shards import open_shards
 
@@ -54,7 +54,7 @@ def test_a_shard_that_appears_during_the_training_is_used(
 ) -> None:
     dataset = open_cached(cache, store)
     expected = batch(dataset)
-    fill(cache, store, Needs(), Limits())
+    fill(cache, store, Needs(), CacheLimits())
     store.requests.clear()
 
     assert np.array_equal(batch(dataset), expected)

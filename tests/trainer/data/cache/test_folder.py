@@ -14,7 +14,7 @@ from tests.trainer.data.cache.stores import FolderObjects
 from trainer.data.cache import folder as cache_folder
 from trainer.data.cache.filler import Needs, fill
 from trainer.data.cache.folder import CacheFolder, DamagedShardError, open_cache_folder
-from trainer.data.cache.plan import Limits, OtherData
+from trainer.data.cache.plan import CacheLimits, OtherData
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_a_filled_cache_has_the_bytes_of_the_store(
 ) -> None:
     monkeypatch.setattr(cache_folder, "PIECE_BYTES", 1000)  # several pieces per shard
 
-    assert fill(cache, store, Needs(), Limits())
+    assert fill(cache, store, Needs(), CacheLimits())
 
     assert len(names(shards)) == 6, "the test needs several shards"
     assert names(cache.folder) == names(shards)
@@ -40,11 +40,11 @@ def test_a_filled_cache_has_the_bytes_of_the_store(
 
 
 def test_a_warm_cache_downloads_nothing(cache: CacheFolder, store: FolderObjects) -> None:
-    fill(cache, store, Needs(), Limits())
+    fill(cache, store, Needs(), CacheLimits())
     store.requests.clear()
 
     reopened_cache = open_cache_folder(cache.folder.parent, store)
-    fill(reopened_cache, store, Needs(), Limits())
+    fill(reopened_cache, store, Needs(), CacheLimits())
 
     assert dict(store.requests) == {"manifest.json": 1}
 
@@ -52,7 +52,7 @@ def test_a_warm_cache_downloads_nothing(cache: CacheFolder, store: FolderObjects
 def test_a_cache_is_filled_up_to_its_limit(cache: CacheFolder, store: FolderObjects) -> None:
     limit = sum(size for _, size, _, _ in cache.files) - 1
 
-    assert fill(cache, store, Needs(), Limits(bytes=limit))
+    assert fill(cache, store, Needs(), CacheLimits(bytes=limit))
 
     assert len(names(cache.folder)) == len(cache.files) - 1
     assert sum(path.stat().st_size for path in cache.folder.glob("*.jpegs")) <= limit
@@ -64,9 +64,9 @@ def test_a_process_that_dies_while_it_downloads_leaves_no_shard(
     name = cache.files[0][0]
     (cache.folder / f"{name}.partial").write_bytes(b"torn")
 
-    assert 0 not in cache.state(Limits()).complete_shards
+    assert 0 not in cache.state(CacheLimits()).complete_shards
     cache.remove_partial()
-    fill(cache, store, Needs(), Limits())
+    fill(cache, store, Needs(), CacheLimits())
 
     assert names(cache.folder) == {name for name, _, _, _ in cache.files}
 
@@ -92,7 +92,7 @@ def test_a_shard_of_another_size_is_downloaded_again(
     name = cache.files[0][0]
     (cache.folder / name).write_bytes(b"short")
 
-    fill(cache, store, Needs(), Limits())
+    fill(cache, store, Needs(), CacheLimits())
 
     assert (cache.folder / name).read_bytes() == (shards / name).read_bytes()
 
@@ -106,7 +106,7 @@ def test_a_damaged_download_does_not_appear_and_is_repeated(
     assert names(cache.folder) == set()
 
     store.damaged_responses = 1
-    assert fill(cache, store, Needs(), Limits())
+    assert fill(cache, store, Needs(), CacheLimits())
     assert names(cache.folder) == names(shards)
 
 
@@ -115,7 +115,7 @@ def test_a_shard_that_stays_damaged_ends_the_downloads_and_not_the_training(
 ) -> None:
     store.damaged_responses = 1000
 
-    assert not fill(cache, store, Needs(), Limits())
+    assert not fill(cache, store, Needs(), CacheLimits())
 
     assert caplog.text.count("images are read from the store: the image at byte 0 of train-") == 1
 
@@ -125,7 +125,7 @@ def test_a_request_is_repeated_after_a_broken_connection(
 ) -> None:
     store.broken_requests = 3
 
-    assert fill(cache, store, Needs(), Limits())
+    assert fill(cache, store, Needs(), CacheLimits())
 
 
 def test_a_full_disk_ends_the_downloads_and_is_reported_once(
@@ -139,7 +139,7 @@ def test_a_full_disk_ends_the_downloads_and_is_reported_once(
 
     monkeypatch.setattr(os, "pwrite", raise_no_space)
 
-    assert not fill(cache, store, Needs(), Limits())
+    assert not fill(cache, store, Needs(), CacheLimits())
 
     assert caplog.text.count("read from the store: No space left on device") == 1
     assert names(cache.folder) == set(), "an incomplete shard would take the last free space"
@@ -155,7 +155,7 @@ def test_a_missing_shard_ends_the_downloads_with_its_name(
     objects = FolderObjects(incomplete_folder)
     cache = open_cache_folder(tmp_path / "cache", objects)
 
-    assert not fill(cache, objects, Needs(), Limits())
+    assert not fill(cache, objects, Needs(), CacheLimits())
 
     assert f"{missing_shard.name} does not exist" in caplog.text
 
@@ -168,8 +168,8 @@ def test_another_data_set_is_evicted_to_free_space(
     (other_folder / "train-00000.jpegs").write_bytes(bytes(5000))
     limit = sum(size for _, size, _, _ in cache.files)
 
-    assert cache.state(Limits(bytes=limit)).other_data == [OtherData("other", 5000)]
-    assert fill(cache, store, Needs(), Limits(bytes=limit))
+    assert cache.state(CacheLimits(bytes=limit)).other_data == [OtherData("other", 5000)]
+    assert fill(cache, store, Needs(), CacheLimits(bytes=limit))
 
     assert not other_folder.exists()
     assert names(cache.folder) == {name for name, _, _, _ in cache.files}
@@ -183,7 +183,7 @@ def test_the_shards_that_the_worker_needs_come_first(
     monkeypatch.setattr(os, "_exit", lambda _: None)
     needs.follow()
 
-    fill(cache, store, needs, Limits())
+    fill(cache, store, needs, CacheLimits())
 
     order = list(store.requests)[-len(cache.files) :]
     assert order[:2] == [cache.files[4][0], cache.files[2][0]]

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import DrawFn, composite, integers, lists, none, sets
 
-from trainer.data.cache.plan import CacheState, OtherData, Plan, limit_to_disk, plan, sort_by_need
+from trainer.data.cache.plan import (
+    CachePlan,
+    CacheState,
+    OtherData,
+    limit_to_disk,
+    plan,
+    sort_by_need,
+)
 
 
 @composite
@@ -23,7 +30,7 @@ def states(draw: DrawFn) -> CacheState:
     return CacheState(sizes=sizes, complete_shards=present, other_data=others, limit=limit)
 
 
-def apply(state: CacheState, decision: Plan) -> CacheState:
+def apply(state: CacheState, decision: CachePlan) -> CacheState:
     """Return the cache after a plan."""
     return replace(
         state,
@@ -94,7 +101,7 @@ def test_the_least_recently_used_data_set_is_evicted() -> None:
         limit=100,
     )
 
-    assert plan(state, []) == Plan(downloads=(0,), evictions=("old",))
+    assert plan(state, []) == CachePlan(downloads=(0,), evictions=("old",))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from everstep.cli.report.money import Billing
 from everstep.cli.report.page.incidents import Incident, Tone
-from everstep.cli.report.page.model import Page, build_page
+from everstep.cli.report.page.model import ReportPage, build_page
 from everstep.cli.report.page.render import render
 from everstep.cli.report.page.verdict import verdict
 from everstep.cli.report.run_record import RunRecord, assemble
@@ -21,11 +21,11 @@ ALL_NODES = ("gpu-0", "gpu-1", "gpu-2")
 
 def page_of(
     recorded_run: RecordedRun, seconds_later: float = 1.0, billing: Billing | None = None
-) -> Page:
+) -> ReportPage:
     return build_page(recorded_run.run(), recorded_run.now + seconds_later, billing)
 
 
-def only_incident(page: Page) -> Incident:
+def only_incident(page: ReportPage) -> Incident:
     (incident,) = page.incidents
     return incident
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from everstep.cli.report.machines import Machine
+from everstep.cli.report.machines import ReportedMachine
 from everstep.cli.report.money import Billing
 from everstep.cli.report.page.model import build_page
 from everstep.cli.report.page.render import render
@@ -164,7 +164,7 @@ def test_an_empty_run_is_a_page_with_a_headline_only() -> None:
 
 def test_the_money_of_several_pools_is_a_table(drill_run: RecordedRun) -> None:
     page_with_one_pool = page_of(drill_run, Billing(billed=True, rates=BY_POOL))
-    machines = {"gpu-0": Machine(A100), "gpu-1": Machine(T4_SPOT)}
+    machines = {"gpu-0": ReportedMachine(A100), "gpu-1": ReportedMachine(T4_SPOT)}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
     page_with_two_pools = page_of(drill_run, billing)
@@ -184,7 +184,7 @@ def test_moves_are_a_table_with_their_reasons_and_costs(drill_run: RecordedRun) 
 
 
 def test_the_money_has_the_data_between_zones(drill_run: RecordedRun) -> None:
-    machines = {f"gpu-{n}": Machine(T4_SPOT, f"zone-{n}") for n in range(4)}
+    machines = {f"gpu-{n}": ReportedMachine(T4_SPOT, f"zone-{n}") for n in range(4)}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
     assert "GB of gradients" in parse(page_of(two_zones(), billing)).one("money").text
