@@ -10,12 +10,13 @@ import json
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import websocket
+
+from tests.waiting import wait_until
 
 PROGRAM = "chromium"
 START_SECONDS = 120.0
@@ -124,17 +125,14 @@ def browser() -> Iterator[Tab]:
 
 def _address(profile: Path, process: subprocess.Popen[bytes]) -> str:
     """Return the address of the only tab once the browser listens."""
-    deadline = time.monotonic() + START_SECONDS
     port_file = profile / "DevToolsActivePort"
-    while time.monotonic() < deadline:
+
+    def find() -> str | None:
         assert process.poll() is None, f"{PROGRAM} has exited with {process.returncode}"
         lines = port_file.read_text().splitlines() if port_file.exists() else []
-        if len(lines) == 2:
-            address = _tab_address(f"ws://127.0.0.1:{lines[0]}{lines[1]}")
-            if address:
-                return address
-        time.sleep(0.05)
-    raise AssertionError(f"{PROGRAM} does not listen after {START_SECONDS:g} s")
+        return _tab_address(f"ws://127.0.0.1:{lines[0]}{lines[1]}") if len(lines) == 2 else None
+
+    return wait_until(find, f"{PROGRAM} listens", START_SECONDS, interval_seconds=0.05)
 
 
 def _tab_address(address: str) -> str | None:

@@ -6,8 +6,9 @@ set in version 1.
 """
 
 import contextlib
-import time
 from pathlib import Path
+
+from tests.waiting import wait_until
 
 ROOT = Path("/sys/fs/cgroup")
 POLL_SECONDS = 0.02
@@ -55,10 +56,13 @@ class ControlGroup:
     def kill(self) -> None:
         """Kill all processes, and wait until they have ended."""
         (self.folder / "cgroup.kill").write_text("1")
-        deadline = time.monotonic() + END_SECONDS
-        while self.processes():
-            assert time.monotonic() < deadline, f"processes of {self.folder} survive SIGKILL"
-            time.sleep(POLL_SECONDS)
+        wait_until(
+            lambda: not self.processes(),
+            f"all processes of {self.folder} have ended after SIGKILL",
+            END_SECONDS,
+            details=self.processes,
+            interval_seconds=POLL_SECONDS,
+        )
 
     def limit_memory(self, extra_bytes: int) -> None:
         """Limit the memory to the current use plus `extra_bytes`."""

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from cloudtwin.toolchain import ensure_tools
 from everstep.progress import Silent
 from tests.chaos import slow_sync
 from tests.chaos.network import Network
+from tests.waiting import wait_until
 
 CLIENT_PORT, PEER_PORT = 2379, 2380
 START_SECONDS = 200.0
@@ -74,10 +74,9 @@ class EtcdMembers:
 
     def wait_until_ready(self) -> None:
         """Wait until a majority of the members responds."""
-        deadline = time.monotonic() + START_SECONDS
-        while not any(self.revision(name) for name in self.names):
-            assert time.monotonic() < deadline, "etcd does not respond"
-            time.sleep(0.1)
+        wait_until(
+            lambda: any(self.revision(name) for name in self.names), "etcd responds", START_SECONDS
+        )
 
     def kill(self, name: str) -> None:
         """Kill a member."""

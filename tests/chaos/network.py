@@ -10,12 +10,13 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from cloudtwin.images.confine import KILLED_WITH_PARENT
+
+from tests.waiting import wait_until
 
 LATENCY = Path(__file__).with_name("latency.py")
 SWITCH_ADDRESS = "10.77.0.1"
@@ -33,10 +34,12 @@ class Namespace:
         self._holder = subprocess.Popen(
             [*KILLED_WITH_PARENT, "unshare", "--net", "sleep", "infinity"]
         )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._is_separate():
-            assert time.monotonic() < deadline, "unshare --net did not create a namespace"
-            time.sleep(0.01)
+        wait_until(
+            self._is_separate,
+            "unshare --net has created a namespace",
+            START_SECONDS,
+            interval_seconds=0.01,
+        )
 
     def _is_separate(self) -> bool:
         with contextlib.suppress(OSError):

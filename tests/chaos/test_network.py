@@ -15,7 +15,8 @@ from cloudtwin.images.confine import KILLED_WITH_PARENT
 
 from tests.chaos import slow_sync
 from tests.chaos.control_group import ControlGroup
-from tests.chaos.network import Network
+from tests.chaos.network import START_SECONDS, Network
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.twin
 
@@ -114,11 +115,14 @@ def test_a_frozen_group_makes_no_progress_and_a_killed_one_is_empty(tmp_path: Pa
     command = [*KILLED_WITH_PARENT, *group.enter_command, "sh", "-c", COUNTER, str(file)]
     with subprocess.Popen(command) as process:
         try:
-            while not file.exists():
-                time.sleep(0.01)
+            wait_until(file.exists, "the group counts", START_SECONDS, interval_seconds=0.01)
             group.freeze()
-            while "frozen 1" not in (group.folder / "cgroup.events").read_text():
-                time.sleep(0.01)
+            wait_until(
+                lambda: "frozen 1" in (group.folder / "cgroup.events").read_text(),
+                "the group is frozen",
+                START_SECONDS,
+                interval_seconds=0.01,
+            )
             count = file.read_text()
             time.sleep(0.3)
             assert file.read_text() == count

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from everstep.catalog.names import (
 )
 from everstep.cli.report.readers import FolderReader
 from everstep.cli.report.report import Report, build
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 EVERSTEP = str(Path(sys.executable).parent / "everstep")
@@ -164,14 +164,14 @@ class LifeCycle:
 
     def wait_until(self, description: str, holds: Callable[[], object], seconds: float) -> None:
         """Wait until a condition holds; fail with the status of the stack after `seconds`."""
-        end = time.monotonic() + seconds
-        while not holds_now(holds):
-            if time.monotonic() > end:
-                status = self.run("status", "--stack", self.stack, "--twin")
-                raise AssertionError(
-                    f"not within {seconds} s: {description}\n{status.stdout}{status.stderr}"
-                )
-            time.sleep(1)
+
+        def show_status() -> str:
+            status = self.run("status", "--stack", self.stack, "--twin")
+            return f"{status.stdout}{status.stderr}"
+
+        wait_until(
+            lambda: holds_now(holds), description, seconds, details=show_status, interval_seconds=1
+        )
 
     def has_recovered_from(self, count: int) -> bool:
         """Return True if `count` losses are each followed by a step and all workers train."""

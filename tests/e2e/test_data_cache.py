@@ -34,6 +34,7 @@ from everstep.progress import Lines, Silent
 from tests.e2e.life_cycle import holds_now
 from tests.e2e.object_server import HOLD, REQUESTS, SHARD
 from tests.trainer.data.photographs import write_photographs
+from tests.waiting import wait_until
 from trainer.data import convert
 from trainer.data.shard import Resizing
 
@@ -120,10 +121,7 @@ class Bench:
 
     def until(self, description: str, holds: Callable[[], object]) -> None:
         """Wait until a condition holds."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not holds_now(holds):
-            assert time.monotonic() < deadline, f"not within {WAIT_SECONDS} s: {description}"
-            time.sleep(0.5)
+        wait_until(lambda: holds_now(holds), description, WAIT_SECONDS, interval_seconds=0.5)
 
     def up(self) -> None:
         """Create the stack, and the credentials of the store as soon as there is a namespace."""

@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +30,7 @@ from cloudtwin.nodes.layout import Layout
 from everstep.progress import Silent
 from tests.guides.account import PROVIDERS, UserMachine, user_machine
 from tests.guides.guide import ROOT, GuideCommand, guide_commands
+from tests.waiting import wait_until
 
 STACKS = ("eks-dev", "aks-dev", "eks-prod", "aks-prod")
 WORKERS, EPOCHS = 3, 50
@@ -137,11 +137,18 @@ class GuideRun:
 
     def wait_until(self, description: str, holds: Callable[[Observation], bool]) -> Observation:
         """Return the first observation for which a condition holds."""
-        end = time.monotonic() + TRAIN_SECONDS
-        while not holds(now := self.observation()):
-            assert time.monotonic() < end, f"not within {TRAIN_SECONDS} s: {description}\n{now}"
-            time.sleep(2)
-        return now
+
+        def matching_observation() -> Observation | None:
+            now = self.observation()
+            return now if holds(now) else None
+
+        return wait_until(
+            matching_observation,
+            description,
+            TRAIN_SECONDS,
+            details=self.observation,
+            interval_seconds=2,
+        )
 
     def observation(self) -> Observation:
         """Return the present state, as the user's own commands and the cluster show it."""

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from everstep.catalog.names import JOB_NAMESPACE
 from everstep.cli.images import OPTIONS
 from everstep.cli.twin_settings import gpu_machine, system_machine
 from everstep.progress import Lines
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 EVERSTEP = str(Path(sys.executable).parent / "everstep")
@@ -159,9 +159,16 @@ def with_program(stack_file: str) -> str:
 def wait_for_log(twin: Twin, line: str) -> None:
     """Wait until the worker has written a line."""
     client = admin_client(twin.layout)
-    deadline, log = time.monotonic() + TRAIN_SECONDS, ""
-    while line not in log:
-        assert time.monotonic() < deadline, log
-        time.sleep(0.5)
+
+    def log() -> str:
         with contextlib.suppress(ApiError):  # its container has not started
-            log = client.text(f"/api/v1/namespaces/{JOB_NAMESPACE}/pods/fashion-worker-0/log")
+            return client.text(f"/api/v1/namespaces/{JOB_NAMESPACE}/pods/fashion-worker-0/log")
+        return ""
+
+    wait_until(
+        lambda: line in log(),
+        f"the worker has written {line!r}",
+        TRAIN_SECONDS,
+        details=log,
+        interval_seconds=0.5,
+    )

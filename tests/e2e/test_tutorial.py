@@ -7,7 +7,6 @@ commands the test waits as a reader does, who watches the training.
 import json
 import os
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from everstep.cli.report.report import Report, build
 from everstep.progress import Silent
 from tests.e2e.life_cycle import holds_now
 from tests.guides.shell import Shell
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
@@ -85,10 +85,9 @@ class Walk:
             sizes = self.report().world_sizes
             return bool(sizes) and sizes[-1].world_size == number
 
-        end = time.monotonic() + TRAIN_SECONDS
-        while not holds_now(trains):
-            assert time.monotonic() < end, f"not within {TRAIN_SECONDS} s: {number} workers train"
-            time.sleep(1)
+        wait_until(
+            lambda: holds_now(trains), f"{number} workers train", TRAIN_SECONDS, interval_seconds=1
+        )
 
     def report(self) -> Report:
         """Return the report of the run."""

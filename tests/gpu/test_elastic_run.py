@@ -11,7 +11,8 @@ from cloudtwin.toolchain import ensure_tools
 
 from everstep.progress import Silent
 from tests.gpu.machine import gpu_count
-from tests.trainer.elastic.nodes import Nodes, running_etcd, small_data, wait_until
+from tests.trainer.elastic.nodes import Nodes, running_etcd, small_data
+from tests.waiting import wait_until
 from trainer.settings import any_result
 
 STEPS = 24
@@ -100,7 +101,7 @@ def run_job(
             killed_at = time.time()
             os.kill(nodes.worker("w0"), signal.SIGKILL)
             nodes.next_step(killed_at, len(environments), RUN_SECONDS)
-        wait_until(lambda: any_result(nodes.run), RUN_SECONDS, f"{job} ends\n{nodes.logs()}")
+        wait_until(lambda: any_result(nodes.run), f"{job} ends", RUN_SECONDS, details=nodes.logs)
     finally:
         nodes.close()
     result = any_result(nodes.run)

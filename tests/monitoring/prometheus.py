@@ -13,7 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ import yaml
 from cloudtwin.facade import cache_directory
 
 from tests.processes import free_port
+from tests.waiting import wait_until
 
 RULES = Path(__file__).parents[2] / "manifests" / "monitoring" / "rules.yaml"
 START_SECONDS = 300  # timeout on a loaded machine
@@ -169,11 +170,10 @@ def prometheus_server(
 
 
 def _wait_until_ready(server: Prometheus, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{server.url}/-/ready"):
-                return
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError(f"Prometheus does not start:\n{server.log.read_text()}")
+    def is_ready() -> bool:
+        assert process.poll() is None, f"Prometheus has ended:\n{server.log.read_text()}"
+        with suppress(OSError), urllib.request.urlopen(f"{server.url}/-/ready"):
+            return True
+        return False
+
+    wait_until(is_ready, "Prometheus is ready", START_SECONDS, details=server.log.read_text)

@@ -6,7 +6,6 @@ written into the server's data before it starts.
 """
 
 import re
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -26,6 +25,7 @@ from tests.monitoring.exporters import (
     training,
 )
 from tests.monitoring.prometheus import Prometheus, backfill, prometheus_server
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
@@ -65,10 +65,13 @@ def wait_for_data(prometheus: Prometheus, query: str) -> None:
     Raises:
         AssertionError: Prometheus refuses it, or there is no data in time.
     """
-    deadline = time.monotonic() + DATA_SECONDS
-    while all(sample["value"][1] == "NaN" for sample in prometheus.query(query)):
-        assert time.monotonic() < deadline, f"no data: {query}\n{prometheus.log.read_text()}"
-        time.sleep(0.2)
+    wait_until(
+        lambda: any(sample["value"][1] != "NaN" for sample in prometheus.query(query)),
+        f"there are data for {query}",
+        DATA_SECONDS,
+        details=prometheus.log.read_text,
+        interval_seconds=0.2,
+    )
 
 
 PANELS = [

@@ -1,8 +1,8 @@
 """The etcd members with the flags of the stack, as processes on loopback."""
 
+import contextlib
 import json
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from cloudtwin.toolchain import ensure_tools
 from everstep.progress import Silent
 from tests.components.existing.existing_stack import declare_existing, pod_of
 from tests.processes import free_ports
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.twin
 
@@ -70,15 +71,17 @@ class Members:
             return json.load(response)
 
     def wait_until_healthy(self, index: int) -> None:
-        deadline = time.monotonic() + HEALTH_TIMEOUT_SECONDS
-        while True:
-            try:
-                if self.request(index, "/health")["health"] == "true":
-                    return
-            except OSError:
-                pass
-            assert time.monotonic() < deadline, (self.folder / f"etcd-{index}.log").read_text()
-            time.sleep(0.1)
+        def is_healthy() -> bool:
+            with contextlib.suppress(OSError):
+                return bool(self.request(index, "/health")["health"] == "true")
+            return False
+
+        wait_until(
+            is_healthy,
+            f"etcd-{index} is healthy",
+            HEALTH_TIMEOUT_SECONDS,
+            details=(self.folder / f"etcd-{index}.log").read_text,
+        )
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import os
 import random
 import re
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 import yaml
 
 from tests.program.conftest import ROOT
+from tests.waiting import wait_until
 from twin.tests.providers.conftest import CloudProject, plugins, project, pulumi_program
 
 __all__ = ["plugins", "project", "pulumi_program"]
@@ -75,11 +75,19 @@ def kill_update(project: CloudProject, cloud: str, resources: int) -> None:
     """Run `pulumi up` and kill it with all its plugins once it has created more resources."""
     expected = len(resources_of_program(project, cloud)) + resources
     process = project.start("up", "--yes", "--skip-preview")
-    deadline = time.monotonic() + WAIT_SECONDS
-    while len(resources_of_program(project, cloud)) < expected:
+
+    def has_created() -> bool:
+        if len(resources_of_program(project, cloud)) >= expected:
+            return True
         assert process.poll() is None, f"it ended early:\n{process.communicate()[0]}"
-        assert time.monotonic() < deadline, "it creates nothing"
-        time.sleep(POLL_SECONDS)
+        return False
+
+    wait_until(
+        has_created,
+        f"it has created {resources} resources",
+        WAIT_SECONDS,
+        interval_seconds=POLL_SECONDS,
+    )
     for pid in [*descendants(process.pid), process.pid]:
         os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=WAIT_SECONDS)

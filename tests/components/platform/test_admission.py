@@ -1,7 +1,6 @@
 """The pods that may use the service account of a controller, decided by a real API server."""
 
 import copy
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +14,7 @@ from cloudtwin.progress import Silent
 from everstep.cli.images import OPTIONS
 from tests.components.existing.existing_stack import maintained_stack, pod_of, upstream_stack
 from tests.components.recorder import Graph
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
@@ -61,10 +61,12 @@ def declare_guard(api: KubernetesClient, graph: Graph) -> None:
                     },
                 )
     namespace, pod = own_pod(graph)
-    end = time.monotonic() + EFFECTIVE_SECONDS
-    while not refusal(api, namespace, {**pod, "hostNetwork": True}):
-        assert time.monotonic() < end, "the policy is not effective"
-        time.sleep(0.2)
+    wait_until(
+        lambda: refusal(api, namespace, {**pod, "hostNetwork": True}),
+        "the policy is effective",
+        EFFECTIVE_SECONDS,
+        interval_seconds=0.2,
+    )
 
 
 def own_pod(graph: Graph) -> tuple[str, dict[str, Any]]:

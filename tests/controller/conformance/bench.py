@@ -9,6 +9,8 @@ from typing import Any
 import yaml
 from kubernetes import client
 
+from tests.waiting import wait_until
+
 GROUP, VERSION, PLURAL = "elastic.pytorch.org", "v1alpha1", "elasticjobs"
 WAIT_SECONDS = 200.0  # limit on a busy machine; typically below 1
 
@@ -208,13 +210,13 @@ class Job:
         self, description: str, condition: Callable[[], object], seconds: float = WAIT_SECONDS
     ) -> None:
         """Wait for a condition; on a timeout, fail with the state of the job."""
-        seconds *= self.bench.time_factor
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, (
-                f"not within {seconds:g} s: {description}\n{self._describe()}"
-            )
-            time.sleep(0.05)
+        wait_until(
+            condition,
+            description,
+            seconds * self.bench.time_factor,
+            details=self._describe,
+            interval_seconds=0.05,
+        )
 
     def check_holds(
         self, description: str, condition: Callable[[], object], seconds: float = 1.0

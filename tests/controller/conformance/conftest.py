@@ -32,9 +32,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -50,10 +49,12 @@ from tests.controller.conformance.bench import Bench, Job
 from tests.controller.conformance.fake_kubelet import FakeKubelet, accepts_workers
 from tests.controller.conformance.in_cluster import InCluster, install
 from tests.controller.conformance.real_pods import RealPods
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 NAMESPACE = "elastic-job"
 NODES = ("stand-in-0", "stand-in-1", "stand-in-2")
+NODES_SECONDS = 300.0
 STAND_IN, PODS = "stand-in", "pods"
 REAL_PODS_TIME_FACTOR = 4.0
 """Real containers start and end within seconds; kubelets check their disks every 10 s."""
@@ -266,9 +267,10 @@ def kubelet(
     """Yield the started kubelets."""
     machines.start()
     core: Any = client.CoreV1Api(api)
-    _wait(
+    wait_until(
         lambda: all(accepts_workers(core.read_node(name)) for name in machines.workers),
         "the nodes of the workers accept pods",
+        NODES_SECONDS,
     )
     yield machines
     machines.stop()
@@ -305,10 +307,3 @@ def _as_service_account(api: client.ApiClient, kubeconfig: Path, folder: Path) -
     path.touch(mode=0o600)
     path.write_text(json.dumps(config))
     return path
-
-
-def _wait(condition: Callable[[], object], description: str, seconds: float = 300.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds:g} s: {description}"
-        time.sleep(0.1)

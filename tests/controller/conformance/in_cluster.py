@@ -1,7 +1,6 @@
 """A controller under test that runs in the cluster from its image, on a dedicated machine."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from components.platform.elastic_controller import (
 from components.platform.manifests import read
 from everstep.catalog.names import SYSTEM_NAMESPACE
 from tests.components.recorder import event_loop
+from tests.waiting import wait_until
 
 NAME = "controller-under-test"
 LABELS = {"app": NAME}
@@ -43,7 +43,7 @@ def install(api: client.ApiClient, namespace: str, *, upstream: bool) -> None:
         conditions = crds.read_custom_resource_definition(crd).status.conditions or ()
         return any(item.type == "Established" and item.status == "True" for item in conditions)
 
-    _wait(is_served, "the definition of ElasticJobs is served")
+    wait_until(is_served, "the definition of ElasticJobs is served", READY_SECONDS)
 
 
 def _flavour(namespace: str, *, upstream: bool) -> Flavour:
@@ -133,11 +133,4 @@ class InCluster:
             ).items
             return [pod.status.phase for pod in pods] == ["Running"] * replicas
 
-        _wait(has_expected_pods, f"{replicas} controllers run")
-
-
-def _wait(condition: Callable[[], bool], description: str) -> None:
-    end = time.monotonic() + READY_SECONDS
-    while not condition():
-        assert time.monotonic() < end, f"not within {READY_SECONDS:g} s: {description}"
-        time.sleep(0.1)
+        wait_until(has_expected_pods, f"{replicas} controllers run", READY_SECONDS)

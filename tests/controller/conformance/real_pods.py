@@ -8,7 +8,6 @@ lost together with its machine.
 import contextlib
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from kubernetes.stream import stream
 from everstep.cli.twin_settings import gpu_machine, system_machine
 from everstep.progress import Silent
 from tests.controller.conformance.fake_kubelet import SIGTERM_CODE, FakeKubelet, accepts_workers
+from tests.waiting import wait_until
 
 MACHINES = ("machine-0", "machine-1", "machine-2")
 IMAGE = "localhost/everstep/controller:local"  # the smallest local image with Python
@@ -142,12 +142,12 @@ class RealPods:
         if status[name].power is not Power.GONE:
             self.twin.vanish(name)
         self.twin.return_node(name)
-        deadline = time.monotonic() + BOOT_SECONDS
-        while not self._accepts_workers(name):
-            assert time.monotonic() < deadline, (
-                f"{name} accepts no pods {BOOT_SECONDS:g} s after its boot"
-            )
-            time.sleep(0.2)
+        wait_until(
+            lambda: self._accepts_workers(name),
+            f"{name} accepts pods after its boot",
+            BOOT_SECONDS,
+            interval_seconds=0.2,
+        )
 
     def _accepts_workers(self, name: str) -> bool:
         """Return True if a node exists, is ready and accepts workers."""
@@ -187,15 +187,16 @@ class RealPods:
     def _process_id(self, pod: str) -> int:
         """Return the id, on the host, of the process that a pod's container runs."""
         uid = self.core.read_namespaced_pod(pod, self.namespace).metadata.uid
-        deadline = time.monotonic() + 100
-        while time.monotonic() < deadline:
+
+        def find() -> int | None:
             for folder in Path("/proc").glob("[0-9]*"):
                 with contextlib.suppress(OSError):
                     is_of_pod = uid in (folder / "cgroup").read_text()
                     if is_of_pod and b"on-request" in (folder / "cmdline").read_bytes():
                         return int(folder.name)
-            time.sleep(0.1)
-        raise AssertionError(f"no process of {pod} runs on this host")
+            return None
+
+        return wait_until(find, f"a process of {pod} runs on this host", 100)
 
 
 Kubelet = FakeKubelet | RealPods

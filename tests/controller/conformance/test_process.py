@@ -3,15 +3,16 @@
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.controller.conformance.conftest import NAMESPACE, ROOT, Controller, ControllerProcess
+from tests.waiting import wait_until
 
 Start = Callable[[str], tuple["subprocess.Popen[bytes]", Path]]
+WAIT_SECONDS = 500.0
 
 
 @pytest.fixture
@@ -49,20 +50,23 @@ def start(controller: Controller, tmp_path: Path) -> Iterator[Start]:
 
 def test_the_second_controller_takes_over_when_the_first_gets_sigterm(start: Start) -> None:
     first, log = start("first")
-    _wait_until(lambda: " is the leader" in log.read_text())
+    wait_for_log(log, " is the leader")
     _, second_log = start("second")
-    _wait_until(lambda: "metrics and health" in second_log.read_text())
+    wait_for_log(second_log, "metrics and health")
     assert " is the leader" not in second_log.read_text()
 
     first.send_signal(signal.SIGTERM)
 
-    assert first.wait(500) == 0, "an orderly shutdown must exit with 0"
-    _wait_until(lambda: " is the leader" in second_log.read_text())
+    assert first.wait(WAIT_SECONDS) == 0, "an orderly shutdown must exit with 0"
+    wait_for_log(second_log, " is the leader")
     assert "Traceback" not in log.read_text() + second_log.read_text()
 
 
-def _wait_until(condition: Callable[[], object], seconds: float = 500) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
+def wait_for_log(log: Path, text: str) -> None:
+    """Wait until a text is in a log."""
+    wait_until(
+        lambda: text in log.read_text(),
+        f"{text!r} is in the log",
+        WAIT_SECONDS,
+        details=log.read_text,
+    )

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from etcd.credentials import MEMBERS_SECRET, contents
 from etcd.gateway import Credentials, EtcdError, call_as_root
 from etcd.users import Users
 from everstep.progress import Silent
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.twin
 
@@ -106,15 +106,15 @@ class Cluster:
 
     def wait_until_healthy(self, name: str) -> None:
         """Wait until a write through a member succeeds, which needs the quorum."""
-        deadline = time.monotonic() + 200
-        while True:
+
+        def has_quorum() -> bool:
             try:
                 self.request(name, "kv/put", {"key": "YQ==", "value": "Yg=="})
             except EtcdError:
-                assert time.monotonic() < deadline, f"{name} has no quorum"
-                time.sleep(0.2)
-            else:
-                return
+                return False
+            return True
+
+        wait_until(has_quorum, f"{name} has a quorum", 200, interval_seconds=0.2)
 
 
 @pytest.fixture

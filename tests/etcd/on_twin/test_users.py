@@ -5,9 +5,8 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -24,6 +23,7 @@ from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.progress import Silent
 from tests.everstep.elastic.launch.launched import run_launcher
 from tests.processes import free_port
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.twin
 
@@ -116,20 +116,28 @@ class Pod:
             return bool(response.status == HTTPStatus.OK)
         return False
 
-    def wait_until_ready(self, *, ready: bool = True) -> None:
-        deadline = time.monotonic() + READY_SECONDS
-        while self.is_ready() != ready:
-            assert time.monotonic() < deadline, (self.folder / "users.log").read_text()
-            time.sleep(0.1)
+    def probe_responds(self) -> bool:
+        """Return whether the probe gets a response, ready or not."""
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.health_port), 1):
+            return True
+        return False
 
-    def wait_until_probe_responds(self) -> None:
-        """Wait until the probe gets a response, ready or not."""
-        deadline = time.monotonic() + READY_SECONDS
-        while True:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.health_port), 1):
-                return
-            assert time.monotonic() < deadline, (self.folder / "users.log").read_text()
-            time.sleep(0.1)
+    def accepts(self, user: str, password: str) -> bool:
+        """Return whether etcd accepts the password of a user."""
+        try:
+            authenticate(self.address, user, password, self.credentials)
+        except EtcdError:
+            return False
+        return True
+
+    def wait_until(self, condition: Callable[[], bool], description: str) -> None:
+        """Wait until a condition holds; on a timeout, fail with the log of the container."""
+        log = self.folder / "users.log"
+        wait_until(condition, description, READY_SECONDS, details=log.read_text)
+
+    def wait_until_ready(self, *, ready: bool = True) -> None:
+        description = "the pod is ready" if ready else "the pod is no longer ready"
+        self.wait_until(lambda: self.is_ready() == ready, description)
 
     def agent_options(self) -> EtcdOptions:
         """Return the options of a worker's agent."""
@@ -341,7 +349,9 @@ def test_replaced_passwords_take_effect(tmp_path: Path) -> None:
         etcd.put(f"/everstep/{RUN}/committed", "1")
         for user in ("root", "agent"):
             (folder / f"{user}-password").write_text(f"new-{user}")
-        wait_until_accepted(pod, "agent", "new-agent")
+        pod.wait_until(
+            lambda: pod.accepts("agent", "new-agent"), "etcd accepts the agent's new password"
+        )
         (tmp_path / AGENT_SECRET / "agent-password").write_text("new-agent")
 
         etcd.put(f"/everstep/{RUN}/committed", "2")
@@ -349,23 +359,11 @@ def test_replaced_passwords_take_effect(tmp_path: Path) -> None:
         authenticate(pod.address, "root", "new-root", pod.credentials)
 
 
-def wait_until_accepted(pod: Pod, user: str, password: str) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while True:
-        try:
-            authenticate(pod.address, user, password, pod.credentials)
-        except EtcdError:
-            assert time.monotonic() < deadline, (pod.folder / "users.log").read_text()
-            time.sleep(0.2)
-        else:
-            return
-
-
 def test_the_container_ends_immediately_with_its_pod(tmp_path: Path) -> None:
     """A signal without a handler has no effect on PID 1 of a container."""
     pod = new_pod(tmp_path)
     with pod.users() as process:
-        pod.wait_until_probe_responds()
+        pod.wait_until(pod.probe_responds, "the probe responds")
 
         process.terminate()
 

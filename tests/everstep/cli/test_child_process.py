@@ -8,7 +8,7 @@ import pytest
 
 from everstep.cli.child_process import run_in_session
 from tests.processes import processes_in_session
-from tests.trainer.elastic.nodes import wait_until
+from tests.waiting import wait_until
 
 PROGRAM = """
 import signal, subprocess, sys
@@ -22,7 +22,7 @@ signal.pause()
 def interrupt(log: Path, sessions: list[int]) -> None:
     """Start the program, wait until it has a child, and interrupt this process."""
     with run_in_session([sys.executable, "-c", PROGRAM], log) as process:
-        wait_until(log.read_text, 60, "the program has started its child")
+        wait_until(log.read_text, "the program has started its child", 60)
         sessions.append(process.pid)
         assert len(processes_in_session(process.pid)) == 2
         raise KeyboardInterrupt
@@ -34,7 +34,7 @@ def test_ctrl_c_ends_the_program_and_its_children(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupt(tmp_path / "log", sessions)
 
-    wait_until(lambda: not processes_in_session(sessions[0]), 60, "its child has ended")
+    wait_until(lambda: not processes_in_session(sessions[0]), "its child has ended", 60)
 
 
 def test_the_output_of_a_program_is_in_its_log(tmp_path: Path) -> None:

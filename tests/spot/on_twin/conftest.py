@@ -5,7 +5,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +17,13 @@ from kubernetes import client, config
 
 from everstep.catalog.names import ELASTICJOB_GROUP, JOB_NAMESPACE
 from everstep.progress import Silent
+from tests import waiting
 from tests.spot.metadata_server import MetadataServer, serving
 
 ROOT = Path(__file__).resolve().parents[3]
 NODE, OTHER_NODE = "gpu-0", "gpu-1"
 SYSTEM_NAMESPACE = "everstep-system"
+WAIT_SECONDS = 100.0
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,6 @@ def aws(bench: WatcherBench) -> Iterator[MetadataServer]:
         yield service
 
 
-def wait_until(condition: Callable[[], object], description: str, seconds: float = 100) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {description}"
-        time.sleep(0.1)
+def wait_until(condition: Callable[[], object], description: str) -> None:
+    """Wait until a condition holds."""
+    waiting.wait_until(condition, description, WAIT_SECONDS)

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ from everstep.elastic.accounting.journal import Reader
 from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.progress import Silent
+from tests import waiting
 from tests.processes import free_port, processes_in_session, signal_all, start_ticks
 from tests.trainer.data.fashion_mnist import write_source
 from trainer.prepare import prepare_fashion_mnist
@@ -65,7 +65,7 @@ def etcd_process(
         stderr=log,
     )
     try:
-        wait_until(lambda: _accepts_connections(client), 100, "etcd responds")
+        waiting.wait_until(lambda: _accepts_connections(client), "etcd responds", 100)
         yield f"127.0.0.1:{client}", process
     finally:
         process.kill()
@@ -80,13 +80,8 @@ def _accepts_connections(port: int) -> bool:
 
 
 def wait_until(condition: Callable[[], Result | None], seconds: float, description: str) -> Result:
-    """Poll until a condition returns a true value, and return it."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if result := condition():
-            return result
-        time.sleep(0.1)
-    raise AssertionError(f"not within {seconds} s: {description}")
+    """Call `tests.waiting.wait_until` with the arguments in the order that the benchmarks use."""
+    return waiting.wait_until(condition, description, seconds)
 
 
 class Nodes:
@@ -208,14 +203,12 @@ class Nodes:
         self, matches: Callable[[JournalEntry], bool], seconds: float, description: str
     ) -> JournalEntry:
         """Return the first step that matches."""
-        try:
-            return wait_until(
-                lambda: next((step for step in self.journal("step") if matches(step)), None),
-                seconds,
-                description,
-            )
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.logs()}") from None
+        return waiting.wait_until(
+            lambda: next((step for step in self.journal("step") if matches(step)), None),
+            description,
+            seconds,
+            details=self.logs,
+        )
 
     def last_step_before(self, step: JournalEntry) -> int:
         """Return the last step that earlier groups completed before the group of this step.

@@ -15,7 +15,8 @@ import pytest
 
 from everstep.progress import Silent
 from tests.trainer.data.photographs import write_photographs
-from tests.trainer.elastic.nodes import Nodes, running_etcd, wait_until
+from tests.trainer.elastic.nodes import Nodes, running_etcd
+from tests.waiting import wait_until
 from trainer import data
 from trainer.data.convert import convert
 from trainer.data.loader import Readers
@@ -146,7 +147,7 @@ def test_readers_survive_a_change_of_the_group_and_end_with_their_node(
                 "the new group changes only the requested samples"
             )
             wait_until(
-                lambda: not readers_of(nodes, "w1"), 100, "the readers of the node that left end"
+                lambda: not readers_of(nodes, "w1"), "the readers of the node that left end", 100
             )
         finally:
             nodes.close()

@@ -37,7 +37,7 @@ from everstep.elastic.membership.own_key import AgentIdentity
 from everstep.elastic.membership.run_keys import RunKeys
 from everstep.elastic.recovery.state_machine import StepProgress
 from tests.processes import free_port
-from tests.trainer.elastic.nodes import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.twin
 
@@ -306,8 +306,8 @@ def test_a_silent_member_is_fenced_although_its_lease_is_valid_and_returns(
     remaining_peers = [peer for peer in group_with_heartbeats if peer is not silent_peer]
     wait_until(
         lambda: all(hears(peer, silent_peer) for peer in remaining_peers),
-        100,
         "heartbeats have arrived",
+        100,
     )
     silent_peer.silence()
 
@@ -368,8 +368,8 @@ def test_unreadable_keys_end_no_agent_and_no_group(
         etcd.put(f"{prefix}{key}", value)
     wait_until(
         lambda: all(peer.agent._core._unreadable.committed for peer in group),
-        60,
         "all agents read the last key",
+        60,
     )
 
     assert all(peer.stops.empty() and peer.regroups.empty() for peer in group)

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -16,6 +15,7 @@ from cloudtwin.nodes.control_plane import pki
 from everstep.elastic.membership.etcd_client import Etcd, EtcdRefusedError, EtcdUnreachableError
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from tests.trainer.elastic.nodes import etcd_process
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.twin
 
@@ -168,15 +168,14 @@ def test_a_client_without_a_user_is_refused(user_options: EtcdOptions) -> None:
 
 def wait_until_expired(endpoint: str, token: str) -> None:
     """Wait until etcd refuses a token. Requests are rare, because each one extends the token."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        time.sleep(3 * TOKEN_SECONDS)
+
+    def is_refused() -> bool:
         with closing(http.client.HTTPConnection(endpoint, timeout=60)) as connection:
             body = json.dumps({"key": "L2V2ZXJzdGVwLw=="})
             connection.request("POST", "/v3/kv/range", body, {"Authorization": token})
-            if connection.getresponse().status == http.client.UNAUTHORIZED:
-                return
-    raise AssertionError("the token has not expired")
+            return connection.getresponse().status == http.client.UNAUTHORIZED
+
+    wait_until(is_refused, "the token has expired", 60, interval_seconds=3 * TOKEN_SECONDS)
 
 
 def test_an_expired_token_is_renewed_within_one_attempt_while_lease_and_watch_continue(

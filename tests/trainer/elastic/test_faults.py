@@ -13,7 +13,8 @@ import pytest
 
 from tests.processes import free_port
 from tests.trainer.elastic.conftest import StartNodes
-from tests.trainer.elastic.nodes import REPOSITORY, JournalEntry, Nodes, small_data, wait_until
+from tests.trainer.elastic.nodes import REPOSITORY, JournalEntry, Nodes, small_data
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
@@ -36,8 +37,8 @@ def remount(folder: Path, options: str) -> None:
     command = ["mount", "-o", f"remount,{options}", str(folder)]
     wait_until(
         lambda: subprocess.run(command, check=False, capture_output=True).returncode == 0,
-        100,
         f"the disk is remounted {options}",
+        100,
     )
 
 
@@ -45,8 +46,9 @@ def journal_entry(nodes: Nodes, kind: str, after: float) -> JournalEntry:
     """Return the first journal entry of a kind after a time."""
     return wait_until(
         lambda: next((e for e in nodes.journal(kind) if e["at"] > after), None),
+        f"the journal contains {kind!r}",
         120,
-        f"the journal contains {kind!r}\n{nodes.logs()}",
+        details=nodes.logs,
     )
 
 
@@ -60,7 +62,7 @@ def test_failed_saves_are_reported_on_a_full_or_read_only_disk_while_training_co
     assert f"checkpoint of step {failure['step']} FAILED" in nodes.logs()
     nodes.next_step(failure["at"], world_size=1)
     # The folder is polled, because the next attempt may be in progress.
-    wait_until(lambda: not list(small_disk.iterdir()), 100, "incomplete files are removed")
+    wait_until(lambda: not list(small_disk.iterdir()), "incomplete files are removed", 100)
 
     remount(small_disk, f"size={STATE_MEGABYTES * 6}m")
     journal_entry(nodes, "checkpoint", time.time())
@@ -155,7 +157,7 @@ def test_a_worker_killed_in_the_first_step_does_not_end_the_other_workers(
 
     assert (tmp_path / "killed-once").exists()
     # The journal is polled, because each worker writes its own file of it.
-    wait_until(lambda: len(nodes.journal("start")) == 3, 100, "three starts are recorded")
+    wait_until(lambda: len(nodes.journal("start")) == 3, "three starts are recorded", 100)
     starts = Counter(entry["worker"] for entry in nodes.journal("start"))
     assert sorted(starts.values()) == [1, 2], "only the killed worker starts again"
 
@@ -243,7 +245,7 @@ def test_an_unreachable_etcd_is_reported_after_ten_seconds_and_retried_until_the
         nodes.start("w0")
         started_at = time.monotonic()
         wait_until(
-            lambda: "still trying, for 14 s in all" in nodes.logs(), 200, "the outage is reported"
+            lambda: "still trying, for 14 s in all" in nodes.logs(), "the outage is reported", 200
         )
         seconds_until_report = time.monotonic() - started_at
         assert nodes.exit_code("w0", 200) == 138, nodes.logs()

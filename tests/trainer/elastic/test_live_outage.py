@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.elastic.conftest import StartNodes
-from tests.trainer.elastic.nodes import Nodes, wait_until
+from tests.trainer.elastic.nodes import Nodes
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
@@ -25,7 +26,9 @@ def test_half_a_minute_without_etcd_costs_no_step_and_commits_succeed_afterwards
 ) -> None:
     nodes, server = start_nodes(), etcd[1]
     first_step = nodes.next_step(0, world_size=3, seconds=300)
-    wait_until(lambda: nodes.journal("checkpoint"), 240, f"something is committed\n{nodes.logs()}")
+    wait_until(
+        lambda: nodes.journal("checkpoint"), "something is committed", 240, details=nodes.logs
+    )
 
     server.send_signal(signal.SIGSTOP)
     outage_start = time.time()
@@ -34,8 +37,9 @@ def test_half_a_minute_without_etcd_costs_no_step_and_commits_succeed_afterwards
     server.send_signal(signal.SIGCONT)
     wait_until(
         lambda: [entry for entry in nodes.journal("checkpoint") if entry["at"] > outage_end],
+        "commits continue",
         240,
-        f"commits continue\n{nodes.logs()}",
+        details=nodes.logs,
     )
     nodes.next_step(outage_end + 10, world_size=3)
 
@@ -77,7 +81,7 @@ def test_raised_bounds_admit_a_spare_during_training_without_restarts(
     nodes = start_nodes(names=("w0",), bounds_file=bounds)
     nodes.next_step(0, world_size=1, seconds=300)
     nodes.start("w1")
-    wait_until(lambda: nodes.members() == 2, 300, f"w1 is a warm spare\n{nodes.logs()}")
+    wait_until(lambda: nodes.members() == 2, "w1 is a warm spare", 300, details=nodes.logs)
     spare_since = time.time() + 2
     nodes.next_step(spare_since, world_size=1)
 

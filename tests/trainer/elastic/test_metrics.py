@@ -12,7 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.processes import free_port
-from tests.trainer.elastic.nodes import REPOSITORY, small_data, wait_until
+from tests.trainer.elastic.nodes import REPOSITORY, small_data
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(300)]
 
@@ -49,7 +50,7 @@ def test_a_worker_that_trains_serves_its_steps_samples_and_seconds(tmp_path: Pat
         )
     try:
         values = wait_until(
-            lambda: values_after_two_steps(scrape(port)), 200, "two steps are exported"
+            lambda: values_after_two_steps(scrape(port)), "two steps are exported", 200
         )
     finally:
         worker.kill()

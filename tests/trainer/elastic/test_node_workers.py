@@ -19,7 +19,7 @@ from everstep.elastic.membership.generations import Generation, Member
 from everstep.elastic.membership.rendezvous import BACKEND, EtcdV3Handler
 from everstep.elastic.membership.run_keys import RunKeys
 from everstep.elastic.transport import channel
-from tests.trainer.elastic.nodes import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.twin
 
@@ -162,7 +162,7 @@ def test_a_worker_that_cannot_be_killed_makes_its_node_withdraw(
 
     run[1].propose(Generation(9, ("other-1",), "none:1"), generation_revision(run[1]))
 
-    wait_until(lambda: not member_keys(run[1]), 100, "the others need not wait for this node")
+    wait_until(lambda: not member_keys(run[1]), "the others need not wait for this node", 100)
 
 
 def test_a_step_resets_the_count_of_crashes(agent: Workers) -> None:

@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cloudtwin.images import confine
+
+from twin.tests.waiting import wait_until
 
 pytestmark = pytest.mark.twin
 SCRIPT = 'mount -t tmpfs everstep "$0" && touch "$0/mounted" && echo ready && sleep 1000'
@@ -27,11 +27,15 @@ def processes_with(text: str) -> list[list[str]]:
     return matches
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 100
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def wait_until_no_process_has(text: str) -> None:
+    """Wait until no process has a text among its arguments."""
+    wait_until(
+        lambda: not processes_with(text),
+        f"no process has the argument {text}",
+        100,
+        details=lambda: processes_with(text),
+        interval_seconds=0.02,
+    )
 
 
 def test_the_output_and_the_exit_code_are_returned(tmp_path: Path) -> None:
@@ -59,7 +63,7 @@ def test_an_interrupted_program_ends_with_its_children(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         confine.run(["sh", "-c", SCRIPT, str(tmp_path)], {}, interrupt)
 
-    wait_for(lambda: not processes_with(str(tmp_path)))
+    wait_until_no_process_has(str(tmp_path))
 
 
 def test_a_program_ends_when_its_caller_is_killed(tmp_path: Path) -> None:
@@ -77,4 +81,4 @@ def test_a_program_ends_when_its_caller_is_killed(tmp_path: Path) -> None:
     caller.send_signal(signal.SIGKILL)
     caller.communicate()
 
-    wait_for(lambda: not processes_with(str(tmp_path)))
+    wait_until_no_process_has(str(tmp_path))

@@ -1,12 +1,12 @@
 """The registry of the twin has the rules of ECR and ACR, and keeps the pushed images."""
 
+import contextlib
 import json
 import os
 import shutil
 import socket
 import subprocess
 import tarfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ from cloudtwin.images import oci_layout
 from cloudtwin.images.registry_client import Login, Registry, RegistryError
 from cloudtwin.progress import Silent
 from cloudtwin.toolchain import ensure_tools
+
+from twin.tests.waiting import wait_until
 
 ECR = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
 ACR = "everstepprod.azurecr.io"
@@ -52,14 +54,13 @@ class Server:
             [str(self.program), f"-listen=127.0.0.1:{self.port}", f"-data={self.folder / 'data'}",
              f"-rules={self.folder / 'rules'}"]
         )  # fmt: skip
-        deadline = time.monotonic() + 100
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            except OSError:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+        wait_until(self.listens, "the registry listens", 100, interval_seconds=0.05)
+
+    def listens(self) -> bool:
+        """Return whether the process accepts connections."""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
 
     def stop(self) -> None:
         """Kill the process, as a power cut does."""

@@ -14,6 +14,7 @@ from cloudtwin.nodes.bring_up import admin_client
 from cloudtwin.nodes.linux.cgroups import Tree
 from cloudtwin.progress import Lines
 
+from twin.tests import waiting
 from twin.tests.nodes.pods import OPTIONS
 
 BUSY_FACTOR = 5.0
@@ -43,11 +44,7 @@ def api_of(twin: Twin) -> KubernetesClient:
 
 def wait_until(condition: Callable[[], object], seconds: float, description: str) -> None:
     """Wait until a condition is true, on a busy machine for five times these seconds."""
-    seconds *= BUSY_FACTOR
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {description}"
-        time.sleep(0.1)
+    waiting.wait_until(condition, description, seconds * BUSY_FACTOR)
 
 
 def kill_everything(twin: Twin) -> None:

@@ -4,11 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from twin.tests.waiting import wait_until
 
 pytestmark = pytest.mark.twin
 COMMAND = [sys.executable, "-m", "cloudtwin.toolchain", "pause"]
@@ -36,19 +36,17 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     return output.split()[-1], errors
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 100
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_killed_build_leaves_no_partial_program_and_the_next_run_completes_it(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     folder = tmp_path / "cache" / "toolchain"
     build = start(environment)
-    wait_for(lambda: list(folder.glob(".staging-pause-*")))
+    wait_until(
+        lambda: list(folder.glob(".staging-pause-*")),
+        "the build has begun",
+        100,
+        interval_seconds=0.01,
+    )
     build.send_signal(signal.SIGKILL)
     build.communicate()
     assert not list(folder.glob("pause-*"))

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from cloudtwin.toolchain import ensure_tools
 
 from everstep.progress import Silent
 from tests.processes import all_processes, processes_in_session, signal_all, start_ticks
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[4]
 WAIT_SECONDS = 300  # time for a launcher to start and end on a loaded machine
@@ -74,14 +74,17 @@ class LauncherProcess:
 
     def wait_until(self, condition: Callable[[], Result | None], description: str) -> Result:
         """Wait until a condition holds while the launcher runs; return its value."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not (result := condition()):
-            assert time.monotonic() < deadline, (
-                f"{description}: not within {WAIT_SECONDS} s\n{self.log}"
-            )
-            assert self.process.poll() is None, f"{description}: the launcher has ended\n{self.log}"
-            time.sleep(0.05)
-        return result
+
+        def check() -> Result | None:
+            if not (result := condition()):
+                assert self.process.poll() is None, (
+                    f"{description}: the launcher has ended\n{self.log}"
+                )
+            return result
+
+        return wait_until(
+            check, description, WAIT_SECONDS, details=lambda: self.log, interval_seconds=0.05
+        )
 
     def kill_worker(self) -> None:
         """Kill the youngest process of this node, which is a worker."""
@@ -100,14 +103,15 @@ class LauncherProcess:
             if str(self.etcd_folder) in _read_proc_file(process, "cmdline")
         ]
 
-    def leaves_nothing(self) -> bool:
-        """Return True if etcd and its folder disappear within `WAIT_SECONDS`."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while self.etcds() or any(self.etcd_folder.glob("everstep-etcd-*")):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.05)
-        return True
+    def wait_until_etcd_is_removed(self) -> None:
+        """Wait until etcd has ended and its folder is removed."""
+        wait_until(
+            lambda: not self.etcds() and not any(self.etcd_folder.glob("everstep-etcd-*")),
+            "etcd and its folder are removed",
+            WAIT_SECONDS,
+            details=self.etcds,
+            interval_seconds=0.05,
+        )
 
 
 def _read_proc_file(process: int, name: str) -> str:

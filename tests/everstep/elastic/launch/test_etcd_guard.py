@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from everstep.elastic.launch import etcd_guard
+from tests.waiting import wait_until
 
 RUNNING_PROGRAM = (sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)")
 WAIT_SECONDS = 100  # limit on a busy machine; 0.1 s otherwise
@@ -31,10 +31,12 @@ def end_launcher(guard: subprocess.Popen[bytes]) -> int:
 
 def wait_for_log(folder: Path) -> None:
     """Wait until the guard has started its program."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not (folder / etcd_guard.LOG).exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(
+        (folder / etcd_guard.LOG).exists,
+        "the guard has started its program",
+        WAIT_SECONDS,
+        interval_seconds=0.01,
+    )
 
 
 @pytest.mark.parametrize("attempt", range(5))

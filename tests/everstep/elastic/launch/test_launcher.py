@@ -97,7 +97,7 @@ def test_two_workers_of_one_machine_run_a_script_and_leave_no_etcd(tmp_path: Pat
         assert "worker 0 of 2 __main__ ['--lr', '1']" in launcher.log
         assert "worker 1 of 2 __main__ ['--lr', '1']" in launcher.log
         assert "each worker ran on its own" in launcher.log, "it does not use the library"
-        assert launcher.leaves_nothing()
+        launcher.wait_until_etcd_is_removed()
 
 
 @pytest.mark.twin
@@ -109,7 +109,7 @@ def test_etcd_and_its_folder_are_removed_with_a_killed_launcher(tmp_path: Path) 
         launcher.process.kill()
         launcher.process.wait()
 
-        assert launcher.leaves_nothing()
+        launcher.wait_until_etcd_is_removed()
 
 
 @pytest.mark.twin
@@ -125,7 +125,7 @@ def test_a_signal_ends_a_launcher_with_the_code_of_a_departure(
         assert launcher.wait() == NOTICE, launcher.log
         for text in ("resource_tracker", "Traceback", "exitcode"):
             assert text not in launcher.log, "a departure is not an error"
-        assert launcher.leaves_nothing()
+        launcher.wait_until_etcd_is_removed()
 
 
 @pytest.mark.twin

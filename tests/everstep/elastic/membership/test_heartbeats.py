@@ -17,6 +17,7 @@ from everstep.elastic.membership.heartbeats import Heartbeats, decode, encode
 from everstep.elastic.membership.run_keys import RunKeys
 from everstep.elastic.membership.run_view import RunView
 from everstep.elastic.membership.suspicion import HeartbeatMessage
+from tests.waiting import wait_until
 
 GENERATION = Generation(7, ("a", "b"), "127.0.0.1:1")
 FENCE_SECONDS = 100.0  # limit on a loaded machine; 0.6 s otherwise
@@ -76,13 +77,18 @@ def pair() -> Iterator[tuple[Node, Node]]:
 
 
 def wait_for_heartbeats(node: Node, peer: str) -> None:
-    tick = threading.Event()
-    for _ in range(int(FENCE_SECONDS / 0.05)):
+    """Wait until a node receives steady heartbeats from a peer."""
+
+    def are_steady() -> bool:
         arrivals = node.heartbeats._core._arrivals.get(peer)
-        if arrivals and arrivals.is_steady:
-            return
-        tick.wait(0.05)
-    raise AssertionError(f"{node.name} receives no heartbeats from {peer}")
+        return arrivals is not None and arrivals.is_steady
+
+    wait_until(
+        are_steady,
+        f"{node.name} receives heartbeats from {peer}",
+        FENCE_SECONDS,
+        interval_seconds=0.05,
+    )
 
 
 def test_a_member_that_falls_silent_is_fenced_with_the_generation_and_its_revision() -> None:

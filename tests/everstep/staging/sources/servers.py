@@ -5,7 +5,6 @@
 
 import contextlib
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import free_port
+from tests.waiting import wait_until
 
 SERVERS = Path(__file__).parents[4] / "build" / "servers"
 MINIO = SERVERS / "minio"
@@ -83,14 +83,15 @@ def run_server(
 
 def wait_until_ready(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
     """Wait until a server responds, with any status."""
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and server.poll() is None:
+
+    def responds() -> bool:
+        assert server.poll() is None, f"the server has ended:\n{log.read_text()}"
         try:
             urllib.request.urlopen(address, timeout=5).close()
         except urllib.error.HTTPError as error:
             error.close()
         except OSError:
-            time.sleep(0.1)
-            continue
-        return
-    raise AssertionError(f"{address} does not respond: {log.read_text()}")
+            return False
+        return True
+
+    wait_until(responds, f"{address} responds", START_SECONDS, details=log.read_text)

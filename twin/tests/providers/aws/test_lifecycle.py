@@ -2,12 +2,12 @@
 
 import os
 import signal
-import time
 
 import pytest
 
 from twin.tests.providers.conftest import CloudProject
 from twin.tests.providers.programs import EKS
+from twin.tests.waiting import wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
@@ -135,10 +135,7 @@ def test_an_interrupt_loses_nothing(project: CloudProject) -> None:
     project.faults(latency={"aws:ec2/vpc:Vpc": 60})
     project.program(NETWORK)
     process = project.start("up", "--yes", "--skip-preview")
-    deadline = time.monotonic() + 200
-    while not project.account():
-        assert time.monotonic() < deadline, "no resource was created"
-        time.sleep(0.1)
+    wait_until(project.account, "a resource is created", 200)
 
     os.kill(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=200)
