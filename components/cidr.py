@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 MIN_VPC_PREFIX_LENGTH = 16  # limit of AWS: a VPC is at most a /16
 MAX_VPC_PREFIX_LENGTH = 21  # a smaller VPC has too few pod addresses in each zone
-ZONE_LETTERS = "abcdef"  # us-east-1 has the most zones
+ZONE_LETTERS = "abcdef"  # us-east-1, the region with the most zones, has six
 # Bits that divide a block into eighths: six eighths for the private blocks of six zones, one for all public blocks.
 _EIGHTH_BITS = 3
 
@@ -63,5 +63,5 @@ def _zone_index(zone: str) -> int:
 
 
 def overlap(first: str, second: str) -> bool:
-    """Return whether two blocks share an address."""
+    """Return True if two blocks share an address."""
     return ipaddress.IPv4Network(first).overlaps(ipaddress.IPv4Network(second))

@@ -19,7 +19,7 @@ class Component(pulumi.ComponentResource):
         """Register the component.
 
         Args:
-            token: `<module>:<Class>`, below the project's own `everstep:`.
+            token: type token without its prefix `everstep:`, as `<module>:<Class>`.
             name: prefix of all the children's names.
             opts: options of the component: parent, provider and dependencies.
         """

@@ -39,7 +39,7 @@ class CostItem:
     Attributes:
         component: component of the stack.
         name: name of the item.
-        count: initial number.
+        count: number while training.
         maximum: maximum number.
         on_demand: USD per hour for one; None if unknown.
         spot: USD per hour for one as a spot machine; equal to `on_demand` for items without spot.
@@ -88,7 +88,7 @@ class Cost:
     between_zones: float = 0.0
 
     def total(self, *, spot: bool, maximum: bool = False) -> Total:
-        """Return the sum at spot or on-demand prices, while training or with the maximum nodes."""
+        """Return the sum at spot or on-demand prices, while training or with the maximum number of nodes."""
         prices_by_item = [
             (item, item.maximum if maximum else item.count, item.spot if spot else item.on_demand)
             for item in self.items
@@ -138,7 +138,7 @@ class GpuPoolPrice:
 
     @property
     def guaranteed(self) -> bool:
-        """Whether its machines do not depend on the spot market: on-demand or reserved machines."""
+        """Whether its machines are on-demand or reserved machines, and not only a fallback for spot."""
         return not (self.spot or self.fallback)
 
     @property
@@ -148,7 +148,7 @@ class GpuPoolPrice:
 
     @property
     def marginal_price(self) -> float | None:
-        """Price of one machine more: only the disk of a reserved machine, which is paid for in any case."""
+        """Price of one more machine; only its disk if the machine is reserved, and so paid for in any case."""
         return (self.disk or 0.0) if self.reservation and self.price is not None else self.price
 
     @property
@@ -294,7 +294,7 @@ def _cost(
 
 
 def ceiling_notes(pools: Iterable[GpuPoolPrice]) -> list[str]:
-    """Return a note on each pool whose price is above its ceiling, so that the cloud starts no machine of it."""
+    """Return a note on each pool whose price is above its ceiling: the cloud starts none of its machines."""
     return [
         f"the pool {pool.name} gets no machine: {' or '.join(pool.machines)} costs "
         f"{pool.price - (pool.disk or 0.0):g} USD an hour on spot, above its maxPrice "
@@ -305,7 +305,7 @@ def ceiling_notes(pools: Iterable[GpuPoolPrice]) -> list[str]:
 
 
 def _reservations(config: StackConfig) -> list[str]:
-    """Return a note on each reservation, which is not part of the stack and is billed without it as well."""
+    """Return a note on each reservation, which is not part of the stack and is billed even without it."""
     notes = []
     for pool in pool_prices(config):
         name = f"pool {pool.name}" if pool.name else "GPU pool"

@@ -40,7 +40,7 @@ class Cluster:
 
     Attributes:
         provider: Kubernetes provider, through which all objects in the cluster are created.
-        gpu_pool: spot nodes, for workers.
+        gpu_pool: GPU nodes, for workers.
         system_pool: nodes that are never interrupted, for everything else.
         kubeconfig: secret content of a kubeconfig file, not its path.
         region: cloud region; None without a cloud.
@@ -138,7 +138,7 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class DataAccess:
-    """An identity of a cloud that may read data in an object store.
+    """A cloud identity that may read data in an object store.
 
     With `data.source` its ServiceAccount is DATA_ACCOUNT; with `data.cache`, the workers' account.
 

@@ -1,7 +1,7 @@
 """The first phase of a new stack: an update whose program declares only the registry, to which images are pushed.
 
-An update deletes every resource of the state that its program does not declare. So the phase is refused for a stack
-that has more than the registry: its cluster and its data would be deleted.
+An update deletes every resource of the state that its program does not declare. The phase is therefore refused for a
+stack that has more than the registry: its cluster and its data would be deleted.
 """
 
 import json
@@ -15,7 +15,7 @@ import pulumi
 
 VARIABLE = "EVERSTEP_PART"
 SHOWN_TYPES = 5
-"""Types of resources that the error names; a live stack has dozens."""
+"""Maximum number of resource types that the error lists; a deployed stack has dozens."""
 
 DECLARED = (
     "pulumi:",
@@ -25,11 +25,11 @@ DECLARED = (
     "azure-native:network:",
     "azure-native:resources:",
 )
-"""Prefixes of the types of the registry's resources, and of those that it needs."""
+"""Type prefixes of the resources that the phase declares: the registry, and what it needs."""
 
 
 class Phase(StrEnum):
-    """What a program declares; the value of EVERSTEP_PART."""
+    """The part of a stack that the program declares; the value of EVERSTEP_PART."""
 
     WHOLE = ""
     REGISTRY = "registry"
@@ -53,10 +53,10 @@ def phase() -> Phase:
 
 
 def check_new_stack() -> None:
-    """Check that the state of the selected stack has nothing that the registry phase would delete.
+    """Check that the registry phase would delete nothing of the selected stack.
 
     Raises:
-        RunError: it has more, or it cannot be read; nothing is declared then.
+        RunError: the stack has more than its registry, or its state cannot be read; nothing is declared then.
     """
     stack = pulumi.get_stack()
     others = foreign_types(_state_types(stack))
@@ -78,10 +78,10 @@ def foreign_types(types: Iterable[str]) -> list[str]:
 def _state_types(stack: str) -> list[str]:
     """Return the types of the resources in the state of a stack.
 
-    An SDK cannot read the state: the outputs, which it can read, are missing after an update that failed.
+    The SDK can read only the outputs of a stack, which are missing after a failed update.
 
     Raises:
-        RunError: Pulumi's program is not on PATH, or it cannot read the state.
+        RunError: `pulumi` is not on PATH, or it cannot read the state.
     """
     program = shutil.which("pulumi")
     if program is None:

@@ -14,7 +14,7 @@ DIGITS = 6  # decimals of a price in USD
 
 
 def fixed_items(config: StackConfig) -> list[cost.CostItem]:
-    """Return everything that is billed by the hour besides the GPU pools."""
+    """Return the items that are billed by the hour, without the GPU pools."""
     items = cost.estimate(config).items
     return [item for item in items if item.count and not item.component.startswith("GPU")]
 
@@ -29,7 +29,7 @@ def fixed_usd_per_hour(config: StackConfig) -> float:
 
 
 def job_spending(config: StackConfig) -> dict[str, Any] | None:
-    """Return the key `spending` of an ElasticJob; None for a job without limits."""
+    """Return the value of `spending` in the spec of an ElasticJob; None for a job without limits."""
     job = config.job
     if job.deadline is None and job.budget_usd is None and job.on_demand is None:
         return None
@@ -82,7 +82,7 @@ def _pools_by_zone(config: StackConfig) -> dict[str, list[cost.GpuPoolPrice]]:
 
 
 def _cheapest(pools: Sequence[cost.GpuPoolPrice]) -> cost.GpuPoolPrice | None:
-    """Return the cheapest pool of a known price, if possible a pool that is not above its ceiling."""
+    """Return the cheapest pool with a price, if possible one below its ceiling; None if no pool has a price."""
     return min(
         (pool for pool in pools if pool.price is not None),
         key=lambda pool: (not pool.admitted, pool.marginal_price or 0.0),

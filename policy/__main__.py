@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-# Pulumi puts this folder on the path; its modules are a package one level up.
+# Pulumi puts this folder on the path, but its modules import each other as the package `policy`, one level up.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pulumi_policy import PolicyPack

@@ -1,4 +1,4 @@
-"""Rules about GPU pools: spot capacity unless labelled as on-demand, taints, separate resources."""
+"""Rules about GPU pools: spot capacity unless labeled as on-demand, taints, separate resources."""
 
 from collections.abc import Iterator
 

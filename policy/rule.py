@@ -28,7 +28,7 @@ class Resource:
 
     Attributes:
         type: token of its type, such as `aws:eks/nodeGroup:NodeGroup`.
-        properties: its inputs under their schema names; reading an input that is not yet known raises.
+        properties: its inputs under their schema names; reading an input that is unknown in a preview raises an error.
         stack: name of the stack.
         protect: whether Pulumi refuses to delete it.
         default_tags: tags that its provider adds to all resources.

@@ -1,8 +1,8 @@
 """The cluster autoscaler of an EKS cluster: adds nodes for pending pods and removes idle ones.
 
-It prefers spot capacity: the priority expander tries the spot groups in their order. If a group gets no capacity
-within the provision time, the next one is tried; on-demand groups are the last. The autoscaler may resize the
-groups of this cluster and nothing else in the account.
+The priority expander tries the GPU groups in order of preference; on-demand fallbacks are last. If a group gets no
+capacity within the provision time, the next one is tried. The autoscaler may resize the groups of this cluster and
+nothing else in the account.
 
 Karpenter would choose among all instance types itself, but its instances are in no Pulumi state:
 `pulumi destroy` would leave them running.
@@ -181,7 +181,7 @@ def flags(cluster: str, config: EksAutoscalingConfig) -> list[str]:
     tags = f"k8s.io/cluster-autoscaler/enabled,k8s.io/cluster-autoscaler/{cluster}"
     options = {
         "cloud-provider": "aws",
-        "node-group-auto-discovery": f"asg:tag={tags}",  # set by EKS
+        "node-group-auto-discovery": f"asg:tag={tags}",  # EKS sets these tags
         "expander": "priority,least-waste",
         "scale-down-unneeded-time": f"{config.scale_down_minutes}m",
         "max-node-provision-time": f"{PROVISION_MINUTES}m",

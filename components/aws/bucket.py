@@ -32,7 +32,7 @@ class BucketArgs:
 
 
 class Bucket(Component):
-    """A bucket that is private, encrypted and versioned.
+    """A bucket; a new one is private, encrypted and versioned.
 
     Attributes:
         bucket_name: name of the bucket.
@@ -59,7 +59,7 @@ class Bucket(Component):
         self.register_outputs({"name": self.bucket_name})
 
     def _options(self, depends_on: Sequence[pulumi.Resource] = ()) -> pulumi.ResourceOptions:
-        """Return options by which a kept bucket also keeps its settings, so that the state has all of it."""
+        """Return the options that protect and retain a kept bucket together with its settings and folders."""
         keep = self._args.keep
         return self.child(
             depends_on=depends_on,
@@ -104,7 +104,7 @@ class Bucket(Component):
         )
 
     def _encryption(self, bucket: s3.Bucket) -> s3.BucketServerSideEncryptionConfiguration:
-        """Encrypt with the key of S3 by default: a KMS key needs a policy for the role of FSx."""
+        """Declare the encryption: by default with the key of S3, since a KMS key needs a policy for the role of FSx."""
         key_arn = self._args.kms_key_arn
         by_default = (
             s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgs(
@@ -164,7 +164,7 @@ class Bucket(Component):
     def _folder(self, folder: str, depends_on: Sequence[pulumi.Resource]) -> s3.BucketObjectv2:
         """Declare an empty folder, whose metadata FSx may change.
 
-        It gets no default tags: S3 allows ten tags on an object, the stack file more.
+        It gets no default tags: S3 allows at most ten tags on an object, and a stack may set more.
         """
         return s3.BucketObjectv2(
             f"{self.name}-{folder}",

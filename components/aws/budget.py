@@ -21,7 +21,7 @@ class AwsBudgetArgs:
     """Arguments of an AwsBudget.
 
     Attributes:
-        config: the `cost.budget` section of a stack: amount and mail address.
+        config: the `cost.budget` section of a stack: amount and e-mail address.
         cluster: name of the cluster, prefix of the budget's name.
         stack: value of the tag `stack`.
     """
@@ -32,7 +32,7 @@ class AwsBudgetArgs:
 
 
 class AwsBudget(Component):
-    """A monthly budget that warns by mail."""
+    """A monthly budget that sends warnings by e-mail."""
 
     def __init__(
         self, name: str, args: AwsBudgetArgs, opts: pulumi.ResourceOptions | None = None

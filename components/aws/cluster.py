@@ -1,9 +1,9 @@
 """The control plane of an EKS cluster, and access to it.
 
-Users get access by access entries only: the older aws-auth ConfigMap is not audited, and a mistake in
-it cannot be repaired from outside the cluster. Secrets are encrypted with a key of the stack. The
-control plane logs to a log group that is declared before the cluster: EKS would otherwise create a group
-that keeps all logs forever and that `pulumi destroy` does not delete.
+Users get access through access entries only: the older aws-auth ConfigMap is not audited, and a mistake in it cannot
+be repaired from outside the cluster. Secrets are encrypted with a KMS key. The control plane logs to a log group that
+is declared before the cluster: EKS would otherwise create a group that keeps all logs forever and that
+`pulumi destroy` does not delete.
 """
 
 import hashlib
@@ -127,7 +127,7 @@ class EksCluster(Component):
             upgrade_policy=eks.ClusterUpgradePolicyArgs(support_type="STANDARD"),
             access_config=eks.ClusterAccessConfigArgs(
                 authentication_mode="API",
-                # An access entry of the creator would conflict with an administrator's.
+                # The creator's access entry would conflict with the declared one if the creator is an administrator.
                 bootstrap_cluster_creator_admin_permissions=not args.administrators,
             ),
             encryption_config=eks.ClusterEncryptionConfigArgs(

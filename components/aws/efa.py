@@ -24,7 +24,7 @@ class EfaArgs:
     """Arguments of an Efa.
 
     Attributes:
-        cluster: name of the EKS cluster, and of the zone if several zones have EFA: prefix of all names.
+        cluster: prefix of all names: name of the EKS cluster, with `cluster.gpuPools` followed by the zone.
         vpc_id: VPC of the nodes.
         node_security_group: security group of the cluster, which an interface with explicit groups does not get
             automatically.
@@ -43,7 +43,7 @@ class Efa(Component):
     Attributes:
         interfaces: network interfaces of the launch template.
         placement: placement of the launch template.
-        user_data: part of the user data, which reserves huge pages before the kubelet counts them.
+        user_data: part of the user data that reserves huge pages before the kubelet counts them.
         prerequisites: rules that must exist before the nodes and until the nodes are deleted.
     """
 

@@ -1,6 +1,6 @@
 """Keys of AWS KMS that a stack creates: rotated, and deleted with a delay.
 
-With `cluster.kmsKeyArn` a stack creates none, and uses that key for all of its data.
+With `cluster.kmsKeyArn`, a stack creates no key and uses that key for all of its data.
 """
 
 from pulumi_aws import kms

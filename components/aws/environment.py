@@ -395,7 +395,7 @@ def _single_zone(zones: Sequence[str]) -> str | None:
 
 
 def kubeconfig(name: str, endpoint: str, certificate: str, region: str) -> str:
-    """Return a kubeconfig without credentials: `aws` issues a token for each request.
+    """Return a kubeconfig without credentials: clients get short-lived tokens from the `aws` command.
 
     Args:
         name: name of the cluster.

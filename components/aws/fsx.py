@@ -102,7 +102,7 @@ class Fsx(Component):
         self.outputs = {"fileSystem": existing.file_system_id}
 
     def _create(self) -> None:
-        """Declare the bucket, the file system, their association, and the rules of its network."""
+        """Declare the bucket, the file system, their association, and the security group rules."""
         bucket = self._bucket()
         group, own_rules = self._security_group()
         system = self._file_system(group, own_rules)
@@ -131,7 +131,7 @@ class Fsx(Component):
         return Bucket(f"{self.name}-bucket", args, self.child())
 
     def _security_group(self) -> tuple[ec2.SecurityGroup, list[pulumi.Resource]]:
-        """Declare the group of the file system; FSx requires rules for traffic of its servers."""
+        """Declare the group of the file system; FSx requires rules for traffic between its servers."""
         group_name = f"{self._args.cluster}-fsx"
         group = ec2.SecurityGroup(
             f"{self.name}-group",

@@ -1,6 +1,6 @@
 """IAM roles of an EKS cluster: for the control plane, the nodes and pods.
 
-Pods get a role by pod identity: an association in EKS names the ServiceAccount, and no object in the
+Pods get a role through EKS Pod Identity: an association in EKS names the ServiceAccount, and no object in the
 cluster contains an ARN. The older alternative, an OIDC provider in IAM, needs the issuer of the
 cluster in the trust policy of each role.
 """
@@ -22,7 +22,7 @@ class RoleArgs:
     Attributes:
         role_name: name of the role in IAM, at most 64 characters.
         service: AWS service that assumes the role, such as ec2.amazonaws.com.
-        managed_policies: names of policies of AWS, such as AmazonEKSWorkerNodePolicy.
+        managed_policies: names of AWS managed policies, such as AmazonEKSWorkerNodePolicy.
         statements: name of an inline policy -> its statements.
     """
 
@@ -62,7 +62,7 @@ class Role(Component):
         self.register_outputs({"arn": self.arn})
 
     def _attach(self, policy_name: str) -> iam.RolePolicyAttachment:
-        """Attach a managed policy of AWS."""
+        """Attach an AWS managed policy."""
         return iam.RolePolicyAttachment(
             f"{self.name}-{policy_name}",
             role=self._role.name,

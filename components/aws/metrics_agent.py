@@ -1,10 +1,10 @@
 """Metrics of an EKS cluster in Amazon Managed Service for Prometheus.
 
 A Prometheus in agent mode scrapes the workers, the controller and the exporters of GPU nodes, and sends the samples
-to a workspace. It stores no samples itself. Its role, by pod identity, may write to this workspace and do nothing else.
+to a workspace. It keeps samples only until they are sent. Its role may only write to this workspace.
 
-AWS's own scraper needs no pod, but costs per collector and hour, and its interfaces have no labels by which network
-policies could admit them.
+AWS's own scraper needs no pod, but costs per collector and hour, and its network interfaces have no labels by which
+network policies could admit them.
 """
 
 import hashlib

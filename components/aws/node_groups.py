@@ -1,9 +1,9 @@
 """The node groups of an EKS cluster: an on-demand system group and GPU groups, usually on spot.
 
-All groups are managed: EKS chooses the spot capacity that is least likely to be interrupted, replaces an
-instance on a rebalance recommendation, drains it on best effort and repairs broken nodes. No
-further termination handler is needed. Each group has a launch template for settings that a node group
-lacks: encrypted disks, tags of instances and disks, and a metadata service that requires a token.
+All groups are managed: EKS chooses the spot capacity that is least likely to be interrupted, replaces an instance on
+a rebalance recommendation, drains it on a best-effort basis and repairs broken nodes. No further termination handler
+is needed. Each group has a launch template for settings that a node group lacks: encrypted disks, tags of instances
+and disks, and a metadata service that requires a token.
 """
 
 from collections.abc import Mapping, Sequence
@@ -152,7 +152,7 @@ class EksNodeGroups(Component):
         self.register_outputs({"roleArn": self.role_arn})
 
     def _declare_role(self) -> Role:
-        """Declare the role by which nodes join and pull images; the network plugin has its own role."""
+        """Declare the role with which nodes join and pull images; the network plugin has its own role."""
         args = RoleArgs(
             role_name=f"{self._args.cluster}-nodes",
             service="ec2.amazonaws.com",
@@ -193,7 +193,7 @@ class EksNodeGroups(Component):
             subnet_ids=[self._args.subnet_ids[zone] for zone in pool.zones],
             ami_type=pool.ami_type,
             capacity_type=pool.capacity,
-            # EKS accepts the type of reserved machines in the template, and refuses it in both.
+            # With a reservation, the launch template names the instance type; EKS refuses it in both places.
             instance_types=None if pool.reservation else list(pool.instance_types),
             scaling_config=eks.NodeGroupScalingConfigArgs(
                 min_size=pool.min_size, desired_size=pool.desired_size, max_size=pool.max_size
@@ -217,7 +217,7 @@ class EksNodeGroups(Component):
         return group
 
     def _tag_resources(self, pool: NodePool, group: eks.NodeGroup) -> None:
-        """Tag the Auto Scaling group with the resources of EFA, which no instance type implies.
+        """Tag the Auto Scaling group with the resources of EFA, which the instance type does not imply.
 
         Without these tags, the autoscaler assumes that a new node cannot run a worker, and never scales a
         group up from zero.
@@ -249,7 +249,7 @@ class EksNodeGroups(Component):
             metadata_options=ec2.LaunchTemplateMetadataOptionsArgs(
                 http_endpoint="enabled",
                 http_tokens="required",
-                http_put_response_hop_limit=1,  # only the node and pods in its host network
+                http_put_response_hop_limit=1,  # reachable only from the node and from pods in its host network
             ),
             tag_specifications=[
                 ec2.LaunchTemplateTagSpecificationArgs(
@@ -328,7 +328,7 @@ def _gpu_group(pool: EksPool) -> NodePool:
 
 
 def _capacity_type(settings: EksGpuPoolConfig) -> str:
-    """Return the capacity type of a pool's group in the words of EKS."""
+    """Return the EKS capacity type of a pool's node group."""
     if settings.capacity == "spot":
         return "SPOT"
     reservation = settings.reservation
@@ -336,7 +336,7 @@ def _capacity_type(settings: EksGpuPoolConfig) -> str:
 
 
 def _fallback_group(pool: EksPool) -> NodePool:
-    """Return the settings of the empty on-demand group of a spot pool."""
+    """Return the settings of the on-demand fallback group of a spot pool, initially without nodes."""
     spot = _gpu_group(pool)
     return replace(
         spot,
@@ -366,7 +366,7 @@ def _efa_name(pool: EksPool) -> str:
 def _reservation(
     pool: NodePool,
 ) -> ec2.LaunchTemplateCapacityReservationSpecificationArgs | None:
-    """Return the reservation that a group's machines are started in."""
+    """Return the capacity reservation in which a group's instances start; None without one."""
     if not pool.reservation:
         return None
     return ec2.LaunchTemplateCapacityReservationSpecificationArgs(
@@ -377,7 +377,7 @@ def _reservation(
 
 
 def _market(pool: NodePool) -> ec2.LaunchTemplateInstanceMarketOptionsArgs | None:
-    """Return the market options of a Capacity Block.
+    """Return the market options of a Capacity Block; None for other capacity types.
 
     EKS User Guide, "Create a managed node group with Capacity Blocks for ML", 2026-11: all of the market type, the
     reservation and the capacity type are required.

@@ -1,8 +1,8 @@
 """The HTTP proxy of EKS nodes, which their user data configures.
 
-EKS has no setting for it. The part is a boothook, since `nodeadm` calls the API of EC2 before shell scripts of user
-data run. Based on AWS re:Post, "How can I automate the configuration of HTTP proxy for EKS containerd nodes?", and not
-tried on a node of AWS. The proxy applies to the services below only: pods get no variables.
+EKS has no proxy setting. The user data part is a boothook, since `nodeadm` calls the API of EC2 before shell scripts
+of user data run. Source: AWS re:Post, "How can I automate the configuration of HTTP proxy for EKS containerd nodes?";
+not tried on AWS. The proxy applies only to SERVICES: pods get no variables.
 """
 
 from base64 import b64encode

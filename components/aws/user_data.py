@@ -15,7 +15,7 @@ spec:
     localStorage:
       strategy: RAID0
 """
-"""Part that joins the NVMe disks of an instance; the kubelet keeps volumes of pods on the joined disk."""
+"""Part that combines the NVMe disks of an instance into one RAID 0 array, which stores the volumes of pods."""
 
 
 def shell_script(text: str) -> str:

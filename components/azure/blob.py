@@ -31,11 +31,11 @@ SUBJECTS = (f"system:serviceaccount:{JOB_NAMESPACE}:{TRAINER_SERVICE_ACCOUNT}",)
 AUDIENCE = "api://AzureADTokenExchange"
 MAX_RULE_PREFIX_LENGTH = 30  # limit of Azure Storage for rules of an account
 
-STALE_SECONDS = 5  # time for which a worker may not see new files of another worker
+STALE_SECONDS = 5  # maximum time until a worker sees new files of another worker
 FILE_CACHE_SECONDS = 120
-"""Time for which a node may read its copy of a file. Checkpoints and data sets, almost all of the bytes, do not change
-under their final name, and a restored checkpoint is checked by its digests. Journals and the sample ledger grow: a node
-reads the files of other nodes up to this time late, which only delays a report."""
+"""Time for which a node may read its cached copy of a file. Checkpoints and data sets, almost all of the bytes, do not
+change under their final name, and a restored checkpoint is checked by its digests. Journals and the sample ledger grow:
+a node may read another node's file with this delay, which only delays a report."""
 
 CACHE_MIB = 16384  # node disk space for each pod with a mount
 
@@ -55,8 +55,8 @@ BLOBFUSE_OPTIONS = (
     "--log-level=LOG_WARNING",
 )
 NFS_OPTIONS = ("nolock", "nconnect=4", f"actimeo={STALE_SECONDS}")
-"""Azure has no lock manager. Without `actimeo` a node would not see a committed checkpoint of another node for up to
-60 s, the default of `acdirmax`. Source: nfs(5), "Data and metadata coherence", 2026-11-25."""
+"""`nolock`: Azure has no lock manager. Without `actimeo`, a node would not see a committed checkpoint of another node
+for up to 60 s, the default of `acdirmax`. Source: nfs(5), "Data and metadata coherence", 2026-11-25."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class BlobArgs:
         issuer: OIDC issuer of the cluster, whose ServiceAccount tokens are trusted.
         user_ranges: public CIDR blocks from which users may reach the data with an Entra identity.
         tags: tags of all resources that support them.
-        protect: whether Pulumi refuses to delete account and container, and retains them.
+        protect: whether Pulumi refuses to delete the account and the container, and retains them.
     """
 
     config: BlobConfig
@@ -196,7 +196,7 @@ class BlobStorage(Component):
         )
 
     def _container(self) -> storage.BlobContainer:
-        """Declare the container, including in an existing account, which may not have it yet."""
+        """Declare the container, even in an existing account, which may not have it yet."""
         return storage.BlobContainer(
             f"{self.name}-container",
             container_name=self._config.container,
@@ -236,7 +236,7 @@ class BlobStorage(Component):
         return self._source(container, attributes, BLOBFUSE_OPTIONS, prerequisites, identity)
 
     def _credentials(self, identity: Identity) -> list[pulumi.Resource]:
-        """Declare the ServiceAccounts whose tokens are exchanged for tokens of the identity.
+        """Declare the federated credentials, which exchange tokens of ServiceAccounts for tokens of the identity.
 
         Each credential waits for the previous one: Azure refuses concurrent changes of one identity.
         """
@@ -293,7 +293,7 @@ class BlobStorage(Component):
 
 
 def address_rule(block: str) -> list[str]:
-    """Return a CIDR block as rules of a storage account, which replace a small block by its addresses."""
+    """Return the network rules of a storage account for a CIDR block: a /31 or /32 becomes single addresses."""
     network = ipaddress.IPv4Network(block)
     if network.prefixlen <= MAX_RULE_PREFIX_LENGTH:
         return [block]

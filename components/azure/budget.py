@@ -21,7 +21,7 @@ class AzureBudgetArgs:
     """Arguments of an AzureBudget.
 
     Attributes:
-        config: the `cost.budget` section of a stack: amount and mail address.
+        config: the `cost.budget` section of a stack: amount and e-mail address.
         cluster: name of the cluster, prefix of the budget's name.
         stack: name of the stack.
         group: name of the resource group of the stack.
@@ -40,7 +40,7 @@ class AzureBudgetArgs:
 
 
 class AzureBudget(Component):
-    """A monthly budget that warns by mail at 80 %, and when the cost reaches it or is forecast to."""
+    """A monthly budget with e-mail warnings: at 80 % and 100 % of the amount, and at a forecast of 100 %."""
 
     def __init__(
         self, name: str, args: AzureBudgetArgs, opts: pulumi.ResourceOptions | None = None
@@ -75,7 +75,7 @@ class AzureBudget(Component):
 
 
 def _mail(address: str, percent: float, cost: str) -> consumption.NotificationArgs:
-    """Return the notification that is sent when the `cost`, Actual or Forecasted, reaches `percent`."""
+    """Return the notification for a `cost`, Actual or Forecasted, that reaches `percent` of the amount."""
     return consumption.NotificationArgs(
         enabled=True,
         operator="GreaterThanOrEqualTo",

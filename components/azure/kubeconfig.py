@@ -1,8 +1,8 @@
 """Conversion of the kubeconfig of AKS for use without interaction.
 
-Without local accounts, the kubeconfig contains no credential: `kubelogin` fetches a token for each request. AKS
-configures an interactive login (`--login devicecode`), for which `pulumi up` would wait forever. This module
-replaces it by the login of `az`, or of `azure/login` in a pipeline.
+Without local accounts, the kubeconfig contains no credential: `kubelogin` fetches a token. AKS configures an
+interactive login (`--login devicecode`), for which `pulumi up` would wait forever. This module replaces it with the
+login of the `az` command, or of `azure/login` in a pipeline.
 """
 
 import base64

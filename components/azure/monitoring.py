@@ -21,7 +21,7 @@ METRIC_STREAM = "Microsoft-PrometheusMetrics"
 SCRAPING = "ama-metrics-prometheus-config"
 """Name of the ConfigMap in kube-system whose scrape jobs the agent of Azure Monitor runs."""
 
-LOG_DAYS = 30  # the longest retention that is free
+LOG_DAYS = 30  # included in the price of ingestion
 
 
 def scrape_config(seconds: int) -> dict[str, str]:
@@ -68,7 +68,7 @@ class AksMonitoring(Component):
 
     @property
     def addons(self) -> Mapping[str, containerservice.ManagedClusterAddonProfileArgs] | None:
-        """Add-on profile for logs, whose agent authenticates with its identity, not with a key."""
+        """Add-on profile for logs, whose agent authenticates with its identity, not with a key; None without logs."""
         if self._logs is None:
             return None
         config: dict[str, pulumi.Input[str]] = {
@@ -81,7 +81,7 @@ class AksMonitoring(Component):
 
     @property
     def azure_monitor(self) -> containerservice.ManagedClusterAzureMonitorProfileArgs | None:
-        """Profile of the cluster for metrics."""
+        """Profile of the cluster for metrics; None without metrics."""
         if self._metrics is None:
             return None
         return containerservice.ManagedClusterAzureMonitorProfileArgs(

@@ -6,8 +6,8 @@ of AKS, a load balancer, runs out of ports when many nodes pull large images, an
 default outbound access. A service endpoint for storage keeps the traffic of the training off the
 gateway, which is billed by the gigabyte, and lets the storage account refuse all other networks.
 
-With the address of a firewall, a route table replaces the NAT gateway and its public address: a spoke of a
-hub-and-spoke network. AKS refuses a cluster whose subnet has no route table with a default route.
+With the address of a firewall, a route table replaces the NAT gateway and its public address, as in a spoke of a
+hub-and-spoke network. AKS then refuses a cluster whose subnet has no route table with a default route.
 """
 
 from collections.abc import Mapping
@@ -131,7 +131,7 @@ class Vnet(Component):
     def _egress_route(
         self,
     ) -> tuple[network.SubResourceArgs | None, network.RouteTableArgs | None]:
-        """Declare a NAT gateway or a route table; return the subnet's references to both."""
+        """Declare a NAT gateway or a route table; return the subnet's references, of which one is None."""
         if self._args.firewall_ip is None:
             self.egress, gateway = self._gateway()
             return network.SubResourceArgs(id=gateway.id), None

@@ -31,14 +31,14 @@ from everstep.catalog.names import (
     SYSTEM_POOL,
 )
 
-# AKS adds this label and taint to the nodes of a spot pool. Undeclared, each refresh would
-# show a change (pulumi-azure-native #1808), and a later update would be refused (#959).
+# AKS adds this label and taint to the nodes of a spot pool. If they were not declared, each refresh would
+# show a change (pulumi-azure-native #1808), and AKS would refuse a later update (#959).
 AKS_SPOT_TAINT = TolerationConfig(key=AZURE_SPOT_LABEL, value=AZURE_SPOT, effect="NoSchedule")
 GPU_TAINT = TolerationConfig(key=SPOT_TAINT_KEY, value=SPOT_TAINT_VALUE, effect="NoSchedule")
 SYSTEM_TAINT = TolerationConfig(key="CriticalAddonsOnly", value="true", effect="NoSchedule")
 
 SYSTEM_PLACEMENT = Placement(selector={POOL_LABEL: SYSTEM_POOL}, tolerations=[SYSTEM_TAINT])
-# Workers tolerate both taints even without a fallback pool, so that a new one does not replace a running job.
+# Workers tolerate both taints even without a fallback pool, so that adding one does not replace the running job.
 GPU_PLACEMENT = Placement(selector={POOL_LABEL: GPU_POOL}, tolerations=[AKS_SPOT_TAINT, GPU_TAINT])
 
 OS_SKU = "Ubuntu"  # image on which AKS installs the NVIDIA driver for every GPU size
@@ -78,7 +78,7 @@ def taint_text(taint: TolerationConfig) -> str:
 def system_pool(
     config: AksConfig, subnet_id: pulumi.Input[str], tags: Mapping[str, str]
 ) -> containerservice.ManagedClusterAgentPoolProfileArgs:
-    """Return the on-demand pool of etcd, the controller, data preparation and add-ons."""
+    """Return the on-demand pool for etcd, the controller, data preparation and add-ons."""
     pool = config.system_pool
     autoscaled = system_pool_scales(config)
     return containerservice.ManagedClusterAgentPoolProfileArgs(
@@ -106,12 +106,12 @@ def system_pool(
 
 
 def system_pool_scales(config: AksConfig) -> bool:
-    """Return whether the autoscaler may add system nodes."""
+    """Return True if the autoscaler may add system nodes."""
     return config.autoscaling.enabled and config.system_pool.max_nodes > config.system_pool.nodes
 
 
 def upgrades_version(config: AksConfig) -> bool:
-    """Return whether AKS upgrades the minor version automatically.
+    """Return True if AKS upgrades the minor version automatically.
 
     The configured version is then only the initial one: the next `up` would otherwise try to downgrade, which
     Kubernetes does not support.

@@ -8,7 +8,7 @@ from pulumi_azure_native import containerservice as aks
 from components.azure.node_pools import system_pool_scales, upgrades_version
 from components.config import AksConfig
 
-CLEANER_HOURS = 168  # interval between two removals of unused images, the default of AKS
+CLEANER_HOURS = 168  # interval between two removals of unused vulnerable images, the default of AKS
 # Azure's own DNS and agents (168.63.129.16), and the storage account through its service endpoint.
 DIRECT_ENDPOINTS = ("168.63.129.16", ".blob.core.windows.net", ".dfs.core.windows.net")
 OUTBOUND_TYPES = {"nat": "userAssignedNATGateway", "userDefinedRouting": "userDefinedRouting"}
@@ -58,7 +58,7 @@ def api_access_profile(
 
 
 def has_public_name(config: AksConfig) -> bool:
-    """Return whether the API server has a name in public DNS only."""
+    """Return True if the API server has a name in public DNS only."""
     return not config.private_api or config.private_dns_zone == "none"
 
 
@@ -108,7 +108,7 @@ def autoscaler(config: AksConfig) -> aks.ManagedClusterPropertiesAutoScalerProfi
 
 
 def has_several_gpu_pools(config: AksConfig) -> bool:
-    """Return whether the autoscaler can choose among several GPU pools."""
+    """Return True if the autoscaler can choose among several GPU pools."""
     return len(config.pools) > 1
 
 

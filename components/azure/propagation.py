@@ -1,4 +1,4 @@
-"""Retries of a creation that needs a role which Azure does not apply yet.
+"""Retries of a creation that needs a role that Azure has not applied yet.
 
 Azure applies a role assignment seconds to ten minutes after its creation ("Troubleshoot Azure RBAC"), and no
 request shows when: AKS refuses a cluster whose identities have their roles, and accepts it a minute later. A
@@ -29,7 +29,7 @@ HOOK_NAME = "wait for roles (`pulumi destroy --run-program` shows the cause)"
 
 
 def is_missing_role(error: str) -> bool:
-    """Return whether an error of AKS may disappear once a role is applied."""
+    """Return True if an error of AKS may disappear once a role is applied."""
     return any(code in error for code in MISSING_ROLE)
 
 

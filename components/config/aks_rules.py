@@ -57,7 +57,7 @@ def _blocks(cidr: str, pods: str, services: str) -> list[ConfigFault]:
 def _firewall_reachable(
     egress: str, firewall: str | None, subnet: str | None, cidr: str, pods: str, services: str
 ) -> list[ConfigFault]:
-    """Check that firewallIp is set exactly if the stack declares routes, and is outside its own blocks."""
+    """Check that firewallIp is set if and only if the stack declares routes, and that no block of the stack has it."""
     path, network = "cluster.network.firewallIp", "cluster.network"
     routes_declared = egress == "userDefinedRouting" and subnet is None
     if firewall is None:
@@ -86,7 +86,7 @@ def _pod_cidr_fits_nodes(
     max_nodes: int,
     fallback_nodes: int,
 ) -> list[ConfigFault]:
-    """Check that podCidr has a /24 for the maximum number of nodes."""
+    """Check that podCidr has a /24 for every node of all pools at their maximum."""
     return pod_cidr_faults(pod_cidr, system_nodes + len(sizes) * max_nodes + fallback_nodes)
 
 

@@ -1,9 +1,9 @@
 """Cloud offerings: regions, zones, Kubernetes versions, machine types with GPUs.
 
-A dated table rather than a cloud API call: a configuration is validated without an account, in a
-pull request from a fork and in a test. A region or location newer than the table is accepted with a
-warning (`newer_names`); another name newer than the table is refused with the nearest known name, and
-adding it takes one line.
+A dated table rather than a cloud API call: a configuration is validated without an account, in a pull request from a
+fork and in a test. A region, location or CPU instance family newer than the table is accepted with a warning
+(`newer_names`); any other name that is newer is refused with the nearest name of the table, and adding it takes one
+line.
 
 Sources, as of 2026-11-21:
 AWS zones and machine types: EC2's DescribeInstanceTypes and DescribeInstanceTypeOfferings as
@@ -34,7 +34,7 @@ EKS_ADDONS = (
 """The add-ons of each cluster. AWS resolves their versions when the stack is previewed."""
 
 AWS_REGIONS = tuple(name for name, region in aws.REGIONS.items() if region.zones)
-"""The regions whose availability zones are known."""
+"""The regions whose availability zones the table contains."""
 
 AWS_UNSUPPORTED_FAMILIES = frozenset({"g7"})
 """Families whose GPUs the driver of AL2023_x86_64_NVIDIA does not enumerate: workers would wait forever.
@@ -83,7 +83,7 @@ AZURE_GPU_SIZES = tuple(size.name for size in azure.VM_SIZES.values() if size.gp
 
 
 def supported_version() -> AfterValidator:
-    """Return a validator that accepts only Kubernetes versions that both clouds support."""
+    """Return a validator that accepts only Kubernetes versions in standard support on both clouds."""
 
     def check(version: str) -> str:
         if version in STANDARD_SUPPORT:

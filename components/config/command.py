@@ -16,7 +16,7 @@ LAUNCHER_MODULES = (
 
 
 def _is_list(words: object) -> object:
-    """Check that a command is not one text, which a shell would have to split."""
+    """Check that a command is not a single string, which a shell would have to split."""
     if isinstance(words, str):
         raise refusal("is one text, and no shell splits it", f"write a list, such as {EXAMPLE}")
     return words

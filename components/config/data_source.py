@@ -90,7 +90,7 @@ StoreAddress = Annotated[str, AfterValidator(_is_store)]
 
 
 def _parsed(text: str, forms: str) -> str:
-    """Return a text that is a source; refuse others with the forms that are possible."""
+    """Return the text if it is a valid source; otherwise raise a refusal that lists the valid forms."""
     try:
         parse(text)
     except ValueError as error:

@@ -55,14 +55,14 @@ class ConfigurationError(ValueError):
 
 
 def nearest_hint(name: str, candidates: Sequence[str]) -> str:
-    """Return a hint with the known names closest to `name`, or with all of them."""
+    """Return a hint with the candidates closest to `name`; with all candidates if none is close."""
     if similar := close_names(name, candidates):
         return f"did you mean {' or '.join(similar)}?"
     return "there are: " + ", ".join(candidates)
 
 
 def close_names(name: str, candidates: Sequence[str]) -> list[str]:
-    """Return up to three known names similar to `name`, the closest first."""
+    """Return up to three candidates similar to `name`, the closest first."""
     return similar_names(name, candidates, min_similarity=0.6)
 
 
@@ -89,7 +89,7 @@ def faults_from(error: ValidationError, model: type[BaseModel]) -> list[ConfigFa
 
 
 def _is_follow_up(detail: ErrorDetails, details: Sequence[ErrorDetails]) -> bool:
-    """Return whether a list is too short only because its elements are invalid."""
+    """Return True if a list is too short only because its elements are invalid."""
     location = detail["loc"]
     return detail["type"] == "too_short" and any(
         other["loc"][: len(location)] == location for other in details if other is not detail
@@ -143,7 +143,7 @@ def _as_written(
 
 
 def _dotted(location: Sequence[int | str]) -> str:
-    """Write a location as a path: ("a", 0, "b") becomes a[0].b."""
+    """Return a location as a path: ("a", 0, "b") becomes a[0].b."""
     parts = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return parts.removeprefix(".")
 

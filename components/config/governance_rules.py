@@ -37,7 +37,7 @@ def _tags_complete(tags: Mapping[str, str]) -> list[ConfigFault]:
 
 
 def _environment_valid(tags: Mapping[str, str]) -> list[ConfigFault]:
-    """Check that the environment is a short name, and that production has the name with the rules of production."""
+    """Check that the environment is a short name, and that production is named `prod`, to which its rules apply."""
     path, environment = "tags.environment", tags.get("environment")
     if environment is None:
         return []

@@ -142,7 +142,7 @@ def _spread_applies(spread: Flag, pools: Sequence[NamedPool]) -> list[ConfigFaul
 
 
 def _spread_without_pools(spread: Flag) -> list[ConfigFault]:
-    """Check that job.spreadZones is not set on an existing cluster, whose zones are not known."""
+    """Check that job.spreadZones is not set on an existing cluster, whose zones are not configured."""
     return _spread_applies(spread, ())
 
 
@@ -282,7 +282,7 @@ def _eks_zones(
 
 
 def _eks_names_free(pools: Sequence[EksNamedPoolConfig]) -> list[ConfigFault]:
-    """Check that no pool has the name of another pool's fallback."""
+    """Check that no pool's name ends like the name of a fallback node group."""
     return [
         ConfigFault(
             _key(index, "name"),

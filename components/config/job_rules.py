@@ -76,7 +76,7 @@ def _upstream_has_image(kind: str, image: str | None) -> list[ConfigFault]:
 
 
 def _controller_supports_scaling(scaling: str, kind: str) -> list[ConfigFault]:
-    """Check that the controller supports scaling by capacity; the published one ignores it."""
+    """Check that the controller supports scaling by capacity, which the upstream controller ignores."""
     if scaling == "fixed" or kind == "maintained":
         return []
     rule = f"is not supported by controller.kind {kind}, which runs exactly `replicas` workers"

@@ -37,7 +37,7 @@ def deadline_faults(deadline: str | None, now: datetime) -> list[ConfigFault]:
 def _controller_supports_limits(
     deadline: str | None, budget: float | None, on_demand: str | None, kind: str
 ) -> list[ConfigFault]:
-    """Check that the controller acts on limits; the published one ignores them."""
+    """Check that the controller supports limits, which the upstream controller ignores."""
     if kind == "maintained":
         return []
     rule = f"is not supported by controller.kind {kind}, which has no prices"
@@ -49,7 +49,7 @@ def _controller_supports_limits(
 
 
 def _deadline_has_policy(deadline: str | None, on_demand: str | None) -> list[ConfigFault]:
-    """Check that a job with a deadline configures whether on-demand machines may be bought to meet it."""
+    """Check that a job with a deadline also configures whether it may buy on-demand machines to meet it."""
     if deadline is None or on_demand is not None:
         return []
     rule = "is missing, and job.deadline is set"
@@ -58,9 +58,9 @@ def _deadline_has_policy(deadline: str | None, on_demand: str | None) -> list[Co
 
 
 def _deadline_after_start(deadline: str | None) -> list[ConfigFault]:
-    """Check that a machine can train before the deadline, counted from the creation of the job.
+    """Check that a machine can train before a deadline that counts from the creation of the job.
 
-    A time is not checked: a job that trains may be changed shortly before it.
+    A deadline that is a point in time is not checked: a running job may be changed shortly before it.
     """
     seconds = deadlines.duration_seconds(deadline) if deadline else None
     if seconds is None or seconds > START_SECONDS:

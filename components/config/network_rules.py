@@ -13,7 +13,7 @@ UNROUTABLE_BLOCKS = (
     *map(ipaddress.IPv4Network, ("127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")),
 )
 
-MIN_PREFIX_LENGTH = 8  # no organisation owns more than a /8
+MIN_PREFIX_LENGTH = 8  # a wider range is not the network of one organization
 
 
 def public_address_faults(path: str, cidr: str) -> list[ConfigFault]:
@@ -33,7 +33,7 @@ def unroutable_faults(path: str, cidr: str) -> list[ConfigFault]:
 
 
 def wide_range_faults(path: str, cidr: str) -> list[ConfigFault]:
-    """Check that a range does not cover the whole internet, as 0.0.0.0/0 and its two halves do."""
+    """Check that a range is at most a /8: 0.0.0.0/0 or its two halves would admit the whole internet."""
     if ipaddress.IPv4Network(cidr).prefixlen >= MIN_PREFIX_LENGTH:
         return []
     rule = "opens the API to the whole internet" if cidr == "0.0.0.0/0" else "is wider than a /8"

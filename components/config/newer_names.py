@@ -1,7 +1,7 @@
 """Names of the clouds that are newer than the table of `catalog`: accepted with a warning, mistyped names refused.
 
-A new region, location or family of instances has the form of the known ones. A name that is almost a known one is a
-typing error. Types of GPU nodes are not among them: rules need the number and the memory of their GPUs.
+A new region, location or instance family has the form of the names in the table. A location that is almost a name of
+the table is a typing error. New GPU instance types are refused: rules need the number and the memory of their GPUs.
 """
 
 import re
@@ -19,20 +19,20 @@ _FAMILY = re.compile(r"[cmrtx][1-9][a-z]*(-[a-z0-9]+)?")  # series of CPU machin
 _AREAS = frozenset(name.partition("-")[0] for name in aws.REGIONS)
 _DIRECTIONS = frozenset(name.split("-")[1] for name in aws.REGIONS)
 MAX_SIMILARITY = 0.82
-"""difflib's ratio to a known location above which a name is a typing error: `easteurope` has 0.90 to
+"""difflib's ratio to a location of the table above which a name is a typing error: `easteurope` has 0.90 to
 `westeurope`, and `finlandcentral`, which could be new, 0.81 to `polandcentral`."""
 
 
 def _is_newer_region(name: str) -> bool:
-    """Return whether a name has the form of a region of AWS."""
+    """Return True if a name has the form of an AWS region."""
     match = _REGION.fullmatch(name)
     return match is not None and match["area"] in _AREAS and match["direction"] in _DIRECTIONS
 
 
 def _is_newer_location(name: str) -> bool:
-    """Return whether a name has the form of an Azure location and is not mistyped."""
+    """Return True if a name has the form of an Azure location and is not mistyped."""
     if name in azure.LOCATIONS or not _LOCATION.fullmatch(name):
-        return False  # known locations that a stack cannot name are refused
+        return False  # locations of the table that a stack cannot name are refused
     if name.rstrip("23456789") in catalog.AZURE_LOCATIONS:
         return True
     similarities = (
@@ -42,21 +42,21 @@ def _is_newer_location(name: str) -> bool:
 
 
 def _region(name: str) -> str:
-    """Check that a region is known, or has the form of a newer one."""
+    """Check that a region is in the table, or has the form of a newer one."""
     if name in catalog.AWS_REGIONS or _is_newer_region(name):
         return name
     raise refusal("is not a known AWS region", nearest_hint(name, catalog.AWS_REGIONS))
 
 
 def _location(name: str) -> str:
-    """Check that a location is known, or has the form of a newer one."""
+    """Check that a location is in the table, or has the form of a newer one."""
     if name in catalog.AZURE_LOCATIONS or _is_newer_location(name):
         return name
     raise refusal("is not a known Azure location", nearest_hint(name, catalog.AZURE_LOCATIONS))
 
 
 def is_newer_type(name: str) -> bool:
-    """Return whether a name has the form of an instance type without GPUs of a family that the table lacks."""
+    """Return True if a name has the form of a CPU instance type whose family is not in the table."""
     family, _, size = name.partition(".")
     match = _FAMILY.fullmatch(family)
     families = {aws.family(type_name) for type_name in aws.INSTANCE_TYPE_NAMES}
@@ -73,5 +73,5 @@ def zones_in(region: str) -> tuple[str, ...]:
 
 
 def lacks_zones(location: str) -> bool:
-    """Return whether a location is known to have no availability zones."""
+    """Return True if the table lists the location without availability zones."""
     return location in azure.LOCATIONS and not azure.LOCATIONS[location].zones

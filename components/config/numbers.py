@@ -1,4 +1,4 @@
-"""Detection of `true` and `yes` where a number is expected: Python reads them as 1."""
+"""Detection of booleans where a number is expected: YAML reads `yes` as true, and pydantic accepts true as 1."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

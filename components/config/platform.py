@@ -1,4 +1,4 @@
-"""Configuration of platform services: GPU plugins, metrics, guards, a registry, a budget."""
+"""Configuration of platform services: GPU plugin, metrics, network policies, quota, a registry, a budget."""
 
 from typing import Annotated, Literal
 

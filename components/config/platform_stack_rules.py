@@ -41,7 +41,7 @@ def _no_protection(platform: Section | None, protect: object) -> list[ConfigFaul
 
 
 def _no_priority_class(platform: Section | None, priority_class: str | None) -> list[ConfigFault]:
-    """Check that the job has the PriorityClass of its stack, which selects the pods of its quota."""
+    """Check that job.priorityClass is absent: the stack creates one, by which its quota selects the workers."""
     if platform is None or priority_class is None:
         return []
     rule = "cannot be set together with platformStack, whose priority becomes a class of this job"

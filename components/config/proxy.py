@@ -11,9 +11,9 @@ from components.config.faults import refusal
 from components.config.section import Section, has_password, matches_pattern
 
 ALWAYS_DIRECT = ("localhost", "127.0.0.1", "169.254.169.254", ".svc", ".cluster.local")
-"""What every node and pod reaches without a proxy: itself, the metadata service, Services."""
+"""Destinations that nodes and pods always reach without the proxy: themselves, the metadata service, Services."""
 
-MAX_CA_LENGTH = 8000  # EC2 limits the user data of a node, in which it is in base64, to 16 KiB
+MAX_CA_LENGTH = 8000  # part of a node's user data in base64, which EC2 limits to 16 KiB
 _URL = re.compile(r"https?://(?P<host>[A-Za-z0-9.-]+):(?P<port>[0-9]{1,5})/?")
 
 

@@ -53,7 +53,7 @@ def violations(
 
 
 def _applies(rule: ConfigRule, data: Mapping[str, Any], model: type[BaseModel]) -> bool:
-    """Return whether a rule applies to the kinds of the stack's sections."""
+    """Return True if a rule applies to the stack: to the kinds of its sections, without the key `unless`."""
     kinds = {section: value_at(data, model, f"{section}.kind") for section in rule.only}
     if not all(kinds[section] in allowed for section, allowed in rule.only.items()):
         return False
@@ -61,7 +61,7 @@ def _applies(rule: ConfigRule, data: Mapping[str, Any], model: type[BaseModel]) 
 
 
 def _touches(path: str, faulty: str) -> bool:
-    """Return whether a fault at `faulty` makes the value at `path` unusable."""
+    """Return True if a fault at `faulty` makes the value at `path` unusable."""
     return _lies_in(path, faulty) or _lies_in(faulty, path)
 
 

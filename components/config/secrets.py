@@ -1,7 +1,7 @@
 """Detection of plaintext secrets anywhere in a stack file.
 
 A stack file is committed, and its values appear in pods, in the state and in previews pasted into
-pull requests. Secrets are recognised by the format of the value or by the name of the key. No
+pull requests. Secrets are recognized by the format of the value or by the name of the key. No
 message shows the value found.
 """
 
@@ -31,7 +31,7 @@ _NAMES = {
     "api key", "access key", "account key", "private key", "connection string",
 }  # fmt: skip
 _LAST_WORDS = {"key", "pass", "pwd", "auth"}
-# Last words of keys that do not contain a secret, but its location for instance.
+# Last words of keys whose value is not a secret, but for instance the path of one.
 _HARMLESS_LAST_WORDS = {"file", "path", "dir", "name", "url", "enabled"}
 
 _FIX = (
@@ -107,7 +107,7 @@ def _kind_of_secret(name: str, value: str) -> str:
 
 
 def _names_secret(name: str) -> bool:
-    """Return whether a key names a secret, as DB_PASSWORD and hfToken do; not TOKENIZERS."""
+    """Return True if a key names a secret, as DB_PASSWORD and hfToken do, unlike TOKENIZERS."""
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     if not words or words[-1] in _HARMLESS_LAST_WORDS:
         return False

@@ -89,7 +89,7 @@ def _is_private_address(text: str) -> str:
 
 
 def has_password(text: str) -> bool:
-    """Return whether an address contains a user and a password; `secrets` reports it without showing it."""
+    """Return True if an address contains a user and a password; `secrets` reports it without showing it."""
     return _PASSWORD.search(text) is not None
 
 
@@ -111,7 +111,7 @@ def is_object_name(text: str) -> bool:
 
 
 def _suggestion(text: str) -> str:
-    """Return a fix: the block of the address if the text is one."""
+    """Return a fix: the enclosing block if the text is an address with a prefix length."""
     try:
         interface = ipaddress.IPv4Interface(text)
     except ValueError:

@@ -1,8 +1,8 @@
 """The complete configuration of a stack: its sections, defaults by cloud, and validation.
 
-Rules across fields are functions over plain values rather than pydantic validators, because
-pydantic runs a model's validators only if all fields are valid: for a stack with a misspelt key and
-a wrong `minReplicas`, only one fault would be reported at a time.
+Rules across fields are functions over plain values rather than pydantic validators, because pydantic runs a model's
+validators only if all fields are valid: for a stack with a misspelled key and a wrong `minReplicas`, only one fault
+would be reported at a time.
 """
 
 import json
@@ -170,7 +170,9 @@ def as_kind(section: Section, kind: type[SectionT]) -> SectionT:
 
 
 def load(config: "pulumi.Config") -> StackConfig:
-    """Return the stack's configuration from Pulumi, including unknown keys.
+    """Return the stack's configuration from Pulumi.
+
+    All keys are read, so that unknown keys are refused.
 
     Raises:
         ConfigurationError: the configuration is invalid, or its deadline has passed.
@@ -200,7 +202,7 @@ def check_deadline(stack: StackConfig, now: datetime) -> None:
     """Check that the deadline of a stack that is to be deployed has not passed.
 
     Raises:
-        ConfigurationError: it has passed.
+        ConfigurationError: the deadline has passed.
     """
     if faults := limits_rules.deadline_faults(stack.job.deadline, now):
         raise ConfigurationError(faults)

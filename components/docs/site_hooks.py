@@ -1,9 +1,9 @@
 """Hooks of MkDocs: links to files of the repository, and no request to another host.
 
 mkdocs.yml loads this file by its path, in an environment with MkDocs but without the project: it imports the standard
-library only. On GitHub, the link `../stacks/Pulumi.local.yaml` in a page opens the file. The site contains only pages,
-so that such a link opens the file on GitHub. A page that would load a script, style, font or picture from another host
-is an error.
+library only. On GitHub, the link `../stacks/Pulumi.local.yaml` in a page opens the file. The site contains only
+pages, so the hook makes such a link open the file on GitHub. A page that would load a script, style, font or picture
+from another host is an error.
 """
 
 import re

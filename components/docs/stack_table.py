@@ -168,7 +168,7 @@ def _volume(config: StackConfig) -> str:
 
 
 def _price(config: StackConfig) -> str:
-    """Return the cost of the stack per hour with its initial nodes."""
+    """Return the cost of the stack per hour while training."""
     estimate = cost.estimate(config)
     if not estimate.items:
         return "0"

@@ -1,6 +1,6 @@
 """A volume that an existing cluster has or provisions, with any driver: FSx, Blob, EFS, Azure Files, NFS.
 
-An existing PersistentVolume is read before anything is declared that depends on it: a claim that can never be
+An existing PersistentVolume is read before anything that depends on it is declared: a claim that can never be
 bound would wait until its timeout, and a volume with the reclaim policy Delete would be deleted with the claim.
 """
 
@@ -28,7 +28,7 @@ class ExistingVolume:
         reclaim_policy: what happens to it when its claim is deleted.
         storage_class: its class; empty for none.
         capacity: its size, as a Kubernetes quantity.
-        phase: Available, Bound or Released.
+        phase: phase, such as Available, Bound or Released.
         claim: namespace and name of the claim that it is bound to or reserved for; None if there is none.
     """
 

@@ -20,7 +20,8 @@ TIMEOUT_SECONDS = (3, 5)  # to connect, to respond
 def require_operator(config: StackConfig, kubeconfig: str) -> None:
     """Check that the cluster serves the kinds of objects that `platform.monitoring` needs.
 
-    A cluster that does not respond or refuses the request is a warning: the engine reports it when it connects.
+    If the cluster does not respond or refuses the request, this is only a warning: the engine reports the error when
+    it connects.
 
     Args:
         config: the whole configuration.

@@ -1,4 +1,4 @@
-"""The volume of a worker in which it keeps shards of an object store.
+"""The volume in which a worker caches shards of an object store.
 
 It is an emptyDir or a generic ephemeral volume: the `restricted` standard forbids a hostPath. The cache therefore
 exists as long as the pod: a container that restarts finds it, a new pod fills a new cache.

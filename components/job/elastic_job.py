@@ -124,7 +124,7 @@ class ElasticTrainingJob(Component):
     """An ElasticJob.
 
     Attributes:
-        outputs: outputs of its stack.
+        outputs: stack outputs about the job.
     """
 
     outputs: Mapping[str, pulumi.Input[str]]
@@ -371,7 +371,7 @@ def _environment(config: JobConfig, access: DataAccess | None) -> list[Any]:
         POD_IP_VARIABLE: "status.podIP",
         NODE_NAME_VARIABLE: "spec.nodeName",
     }
-    # The kubelet kills the worker at the end of the grace period; the worker needs time to exit before.
+    # The kubelet kills the worker at the end of the grace period; the worker needs time to exit before that.
     deadline = config.grace_seconds - EXIT_SECONDS
     variables = {**(access.env if access else {}), **config.env}
     return [

@@ -1,7 +1,7 @@
 """JobStack: a training job on the platform of another stack.
 
 It declares a priority class, a quota, the data preparation and the ElasticJob, in the namespace of that
-platform, and no resource of a cloud: its user needs the permissions for the namespace and priority classes only.
+platform, and no cloud resource: its user needs permissions only for that namespace and for priority classes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ class JobStack(Component):
         self.register_outputs(dict(self.outputs))
 
     def _declare_priority(self) -> scheduling.v1.PriorityClass:
-        """Declare the priority of the workers, which evict other workers only if it is above 0."""
+        """Declare the priority of the workers, which preempt other workers only if it is above 0."""
         value = self._args.priority
         return scheduling.v1.PriorityClass(
             f"{self.name}-priority",

@@ -41,8 +41,8 @@ class SharedPlatform(Section):
         efa_interfaces: number of Elastic Fabric Adapters of a GPU node.
         scales_from_zero: whether GPU nodes are created when workers wait for them.
         dataset: data set that the stack has prepared; None if there is none.
-        image: image of the trainer.
-        grace_seconds: termination grace period that the nodes' notice allows, in seconds.
+        image: image of that stack's job, the default for other jobs.
+        grace_seconds: termination grace period of that stack's workers in seconds, the default for other jobs.
     """
 
     model_config = ConfigDict(extra="ignore")  # a newer version of Everstep may export more fields

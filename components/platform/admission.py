@@ -1,8 +1,8 @@
 """An admission policy that prevents other pods from using a service account.
 
-A pod may name any service account of its namespace, and a user who may create pods or jobs there would have
-the permissions of the controller. The policy admits only the controller's own pod under its account: its
-image, its command, and nothing that could run another program next to it.
+A pod may name any service account of its namespace, so a user who may create pods or jobs there would get the
+permissions of every account, such as the controller's. The policy admits a pod under its account only with the
+configured image and command, and with nothing that could run another program next to it.
 """
 
 import json
@@ -18,7 +18,7 @@ from components.platform.pods import PART_OF
 from everstep.catalog.names import POD_NAME_VARIABLE
 
 VARIABLES = (POD_NAME_VARIABLE, "POD_NAMESPACE")
-"""Environment variables of the controller; another variable, such as LD_PRELOAD, could load a library."""
+"""Environment variables that the pod may set; another variable, such as LD_PRELOAD, could load a library."""
 
 
 @dataclass(frozen=True, kw_only=True)

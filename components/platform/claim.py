@@ -1,8 +1,8 @@
 """The claim of the volume that all workers share: the same objects for any `VolumeSource`.
 
-A volume of the stack and its claim are static and name each other: a volume that a class provisions is not in
-the state of the stack. Only on a cluster with a volume or a class of its own (`storage.kind: claim`) does
-the stack declare nothing but the claim.
+The stack declares the volume itself, and volume and claim name each other: a volume that a StorageClass provisions
+would not be in the state of the stack. Only with `storage.kind: claim`, where the cluster has or provisions the
+volume, does the stack declare the claim without a volume.
 """
 
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ class SharedClaim(Component):
                 ),
                 **args.source.spec,
             ),
-            # The API server adds uid and resourceVersion of the bound claim to the reference.
+            # Kubernetes adds the uid and the resourceVersion of the bound claim to the reference.
             opts=self.child(
                 depends_on=args.source.prerequisites,
                 delete_before_replace=True,
@@ -88,7 +88,7 @@ class SharedClaim(Component):
     def _claim(
         self, args: SharedClaimArgs, volume: core.v1.PersistentVolume | None
     ) -> core.v1.PersistentVolumeClaim:
-        """Declare the claim: on the stack's volume if it has one, else as the source describes."""
+        """Declare the claim: on the volume that the stack declares, else as the source describes."""
         volume_name = args.source.volume_name
         if volume is not None:
             volume_name = volume.metadata.apply(lambda metadata: metadata.name or "")

@@ -31,7 +31,7 @@ class NodeDaemon:
         namespace: namespace of the object.
         placement: nodes on which it runs; its tolerations are ignored.
         container: the only container.
-        host_folders: volume name -> folder of the node that it mounts.
+        host_folders: volume name -> mounted folder of the node.
         host_network: whether it uses the network of the node.
         user: user id; 0 for files of the kubelet that only root can access.
         service_account: name of its ServiceAccount; None: no access to the API server.

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Query:
-    """A query of Prometheus.
+    """A Prometheus query.
 
     Attributes:
         expression: the query; may use the dashboard's variables and `$__rate_interval`.
@@ -91,7 +91,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Annotation:
-    """Marks on all time series at the times at which a query returns a value."""
+    """A mark on all time series panels at each time at which a query returns a value."""
 
     name: str
     expression: str
@@ -155,7 +155,7 @@ def _variable(variable: Variable) -> Json:
             "query": f"label_values({variable.metric}, {variable.key})",
             "refId": variable.name,
         },
-        "refresh": 2,  # whenever the range of time changes
+        "refresh": 2,  # whenever the time range changes
         "sort": 1,  # by name
         "multi": variable.multiple,
         "includeAll": variable.multiple,
@@ -244,7 +244,7 @@ def _defaults(panel: Panel) -> Json:
 
 
 def _thresholds(panel: Panel) -> Json:
-    """Return the colours of a stat by its value; the first step has no lower end."""
+    """Return the colors of a stat by its value; the first step has no lower bound."""
     steps: list[Mapping[str, Any]] = [{"color": "green", "value": None}]
     if panel.warn_below is not None:
         steps = [{"color": "orange", "value": None}, {"color": "green", "value": panel.warn_below}]

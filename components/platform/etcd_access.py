@@ -45,7 +45,7 @@ class EtcdCredentialsArgs:
         image: image of the etcd helper.
         namespace: namespace of the Secrets.
         placement: nodes on which the Job runs.
-        names: names of members and services, as in a certificate: `DNS:NAME` or `IP:ADDRESS`.
+        names: subject alternative names of members and services: `DNS:NAME` or `IP:ADDRESS`.
     """
 
     image: str
@@ -142,7 +142,7 @@ def member_mount(volume: str) -> core.v1.VolumeMountArgs:
 
 
 def server_flags() -> list[str]:
-    """Return etcd's flags for TLS: clients and members need a certificate of the right CA."""
+    """Return etcd's flags for TLS: clients and members need a certificate of their CA."""
     return [
         f"--cert-file={FOLDER}/server.crt",
         f"--key-file={FOLDER}/server.key",

@@ -122,6 +122,6 @@ def prices_of(config: StackConfig) -> PriceTable | None:
     budget = config.cost.budget
     return PriceTable(
         fixed_per_hour=round(fixed, 4),
-        gpu_node_per_hour=round(max(nodes.values()), 4),  # the rules do not know the pool of a node
+        gpu_node_per_hour=round(max(nodes.values()), 4),  # the rules cannot distinguish pools
         budget_per_month=budget.monthly_usd if budget else None,
     )

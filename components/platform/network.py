@@ -1,9 +1,9 @@
 """Network policies: default deny plus allow rules.
 
-Policies are additive: one denies all traffic of all pods of a namespace, and each further policy allows
-one connection. Pods in the network of the node (the spot watcher) and the kubelet with its probes and
-mounts are not subject to them. Only the watcher can therefore reach the metadata service, which no policy
-allows, and no pod needs a rule for the storage.
+Policies are additive: one denies all traffic of all pods of a namespace, and each further policy allows one
+connection. Pods in the network of the node (the spot watcher, the EFA plugin) and the kubelet with its probes and
+mounts are not subject to them. Only these pods can therefore reach the metadata service, which no policy allows, and
+no pod needs a rule for the storage.
 
 The API server is not a pod and its address depends on the cloud, so that only its port can be
 restricted; the metadata service is excluded from its addresses.
@@ -44,6 +44,7 @@ ALL_PODS: dict[str, str] = {}
 CONTROLLER = elastic_controller.LABELS
 
 UNUSED_UPSTREAM = ("controller-to-etcd", "controller-to-worker-metrics")
+"""Rules that the upstream controller does not need."""
 
 Peer = networking.v1.NetworkPolicyPeerArgs
 Port = networking.v1.NetworkPolicyPortArgs
@@ -134,7 +135,7 @@ def job_rules(
     """Return the rules of the job's namespace.
 
     Args:
-        with_controller: whether the controller runs there, and not in the system namespace.
+        with_controller: whether the controller runs there rather than in the system namespace.
         with_etcd_users: whether a Job creates the credentials of etcd.
         with_staging: whether a Job copies a data set and exports its progress.
         store_readers: labels of the pods that read an object store; None if none does.

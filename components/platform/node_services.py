@@ -42,7 +42,7 @@ class NodeServicesArgs:
 
 
 def is_needed(args: NodeServicesArgs) -> bool:
-    """Return whether any service is enabled, or the controller needs the namespace."""
+    """Return True if any service is enabled, or if the controller needs the namespace."""
     config = args.config
     enabled = config.gpu_plugin.enabled or config.metrics.enabled or config.spot.enabled
     return enabled or args.with_controller or args.cluster.efa_interfaces > 0

@@ -58,7 +58,7 @@ class PriceTable:
 
     Attributes:
         fixed_per_hour: price of all resources except the GPU nodes.
-        gpu_node_per_hour: price of one GPU node.
+        gpu_node_per_hour: highest price of one GPU node among the pools.
         budget_per_month: monthly budget; None: there is no budget.
     """
 
@@ -125,7 +125,7 @@ def controller_monitor(scraping: Scraping) -> Json:
 
 
 def gpu_monitor(scraping: Scraping) -> Json:
-    """Return the ServiceMonitor of the exporters on GPU nodes, whose label `pod` names the GPU's user."""
+    """Return the ServiceMonitor of the exporters on GPU nodes, whose label `pod` is the pod that uses the GPU."""
     endpoint = {"port": "metrics", "honorLabels": True, **_interval(scraping)}
     return _object(
         "ServiceMonitor",

@@ -119,7 +119,7 @@ REGIONS: Mapping[str, Region] = _regions()
 """Name -> region, for every region of the standard partition."""
 
 INSTANCE_TYPES: Mapping[str, InstanceType] = _instance_types()
-"""Name -> instance type, for the types whose hardware is known."""
+"""Name -> instance type, for the types whose hardware the data contain."""
 
 INSTANCE_TYPE_NAMES: frozenset[str] = frozenset(
     f"{name}.{size}"

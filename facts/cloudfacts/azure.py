@@ -36,7 +36,7 @@ class VmSize:
         gpus: GPUs that the operating system sees, whole or partitioned.
         gpu_model: model, such as `A100`; empty without GPUs.
         gpu_memory_mib: memory of one GPU in MiB.
-        gpu_share: part of a physical GPU that each of the GPUs is; 1.0 for whole GPUs.
+        gpu_share: fraction of a physical GPU that each GPU is; 1.0 for whole GPUs.
     """
 
     name: str
@@ -54,7 +54,7 @@ def retired(vm_size: str) -> str | None:
 
 
 def has_gpus(vm_size: str) -> bool:
-    """Return whether a size has GPUs; outside the table, the families NC, ND, NG and NV have them, and NP has FPGAs."""
+    """Return True if a size has GPUs; outside the table, the families NC, ND, NG and NV have them, and NP has FPGAs."""
     size = VM_SIZES.get(vm_size)
     return size.gpus > 0 if size else _GPU_SERIES.match(vm_size) is not None
 
@@ -83,7 +83,7 @@ def _gpu_size(
 
 
 def _vm_sizes() -> Iterator[VmSize]:
-    """Yield all sizes whose hardware is known."""
+    """Yield all sizes of the table."""
     yield from _plain_sizes(_TABLE, _TABLE["vcpus_of_series"])
     for name, (vcpus, gib) in _TABLE["others"].items():
         yield VmSize(name=name, vcpus=vcpus, memory_mib=gib * MIB_PER_GIB)
@@ -101,4 +101,4 @@ LOCATIONS: Mapping[str, Location] = {
 """Name -> location."""
 
 VM_SIZES: Mapping[str, VmSize] = {size.name: size for size in _vm_sizes()}
-"""Name -> size, for the sizes whose hardware is known."""
+"""Name -> size, for the sizes whose hardware the data contain."""

@@ -57,7 +57,7 @@ SPOT: Mapping[str, Quota] = {
 
 
 def quota(instance_type: str, *, spot: bool) -> Quota | None:
-    """Return the quota of an instance type; None for a family that has its own quota.
+    """Return the quota of an instance type; None for a family whose quota is not in the tables.
 
     Args:
         instance_type: name of the type, such as `g5.xlarge`.
