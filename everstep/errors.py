@@ -1,7 +1,8 @@
-"""The only kind of error that users see.
+"""The error that a user can fix.
 
-All of Everstep raises an `EverstepError`, or a subclass of it, for what a user can fix; the command
-line prints it and exits with status 1. Any other exception that escapes is a bug in Everstep.
+All of Everstep raises an `EverstepError`, or a subclass of it, for a problem that a user can fix. The twin, which is a
+separate distribution, has its own `TwinError`. The command line prints both and exits with status 1. Any other
+exception is a bug, except for errors of the operating system such as a full disk.
 """
 
 

@@ -1,9 +1,9 @@
-"""A model of the cost of machine changes to a training run, that needs no clock and no cluster.
+"""A model of the cost of machine changes to a training run; it needs no clock and no cluster.
 
 `replay` takes a history of machines that left and joined, and a `Design`: the cost of each kind of change
 for one way of training, every value with its source. `everstep report` uses it to estimate the loss of a
 restarting design on a run's own history; `benchmarks/goodput.py` replays months of a spot market over
-several designs. Both import this module and it imports neither, so it is a leaf of the package.
+several designs. `everstep.capacity` uses its costs of the `live` mode. This module imports no other module of Everstep.
 
 The model includes pauses, repeated work, starting machines and checkpoint stalls. It assumes that a
 group's speed grows with its machines and that failures are independent.
@@ -93,7 +93,7 @@ class Design:
 
 @dataclass(frozen=True, kw_only=True)
 class GoodputResult:
-    """The time of one history, divided by its use.
+    """The wall clock and the machine time of one history, and the parts that were productive.
 
     Attributes:
         seconds: wall clock while there was at least one machine.
@@ -125,7 +125,7 @@ class GoodputResult:
 
     @property
     def lost_seconds(self) -> float:
-        """Wall clock with at least one machine that was lost."""
+        """Part of `seconds` that was not productive."""
         return self.seconds - self.productive_seconds
 
     def to_json(self) -> dict[str, float]:
@@ -145,7 +145,7 @@ def replay(
 
     Args:
         machines: number of training machines when the history begins, at 0 s.
-        changes: changes by time. Training machines are lost before starting ones.
+        changes: changes in order of time. A loss removes training machines before starting ones.
         end_seconds: end of the history; later changes do not count.
         design: the costs.
     """
@@ -188,7 +188,7 @@ class _SimulatedGroup:
         self._advance_to(end)
 
     def apply_change(self, change: MachineChange) -> None:
-        """Remove or add machines, now."""
+        """Remove or add machines at the current time."""
         if change.cause is ChangeCause.JOIN:
             self._starting += [self._now + self._design.start_up.seconds] * change.machines
             return
@@ -306,13 +306,13 @@ def restart_design(
 def live_design(
     *, state_bytes: float, step_seconds: float, bytes_per_second: float, checkpoint_seconds: float
 ) -> Design:
-    """Return the design of Everstep's `live` mode: workers survive changes, state comes from a peer.
+    """Return the design of Everstep's `live` mode: workers survive changes, and new ones get their state from a peer.
 
     Args:
-        state_bytes: parameters and momentum.
-        step_seconds: one optimizer step, all of it done again after a loss.
+        state_bytes: size of the parameters and the momentum.
+        step_seconds: duration of one optimizer step, which is repeated after a loss.
         bytes_per_second: throughput of the network between machines and to the storage.
-        checkpoint_seconds: time between checkpoints, written in the background.
+        checkpoint_seconds: time between checkpoints, which are written in the background.
     """
     copy = state_bytes / bytes_per_second
     transfer = f"{state_bytes / 1e6:.0f} MB at {bytes_per_second * 8 / 1e9:g} Gbit/s"
@@ -337,7 +337,7 @@ def live_design(
 
 
 def assumptions(design: Design) -> Sequence[str]:
-    """Return every cost of a design that is not zero as a line of text."""
+    """Return a line of text for each cost of a design that is not zero, and one for its checkpoint interval."""
     lines = [
         f"{name.replace('_', ' ')} {cost.seconds:.3g} s: {cost.source}"
         for name, cost in design.costs()

@@ -1,7 +1,7 @@
 """Progress of long steps, for the user.
 
 The components that build, start and wait take a `Progress` and do not depend on terminals. The command
-line provides an implementation that draws; `Lines` is for logs and continuous integration; `Silent` is for tests.
+line provides an implementation that draws; `Lines` is for logs and continuous integration; `Silent` shows nothing.
 """
 
 import sys
@@ -46,7 +46,7 @@ class Lines:
 
     @contextmanager
     def step(self, action: str) -> Iterator[Step]:
-        """Print the step when it begins and again, with a mark and its time, when it ends."""
+        """Print the step when it begins and again, with its result and its duration, when it ends."""
         started_at, mark = time.monotonic(), "failed"
         self._print(f"  ... {action}")
         try:

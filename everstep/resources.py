@@ -1,19 +1,19 @@
 """Paths of Everstep's files that are not modules: at the root of a clone, or inside the package of a wheel.
 
 `everstep._data` of a wheel contains the folders `manifests`, `stacks` and `requirements` and the Pulumi program
-(`Pulumi.yaml`, `__main__.py`). In a clone, or installed from one with --editable, they are next to the package.
+(`Pulumi.yaml`, `__main__.py`). In a clone, even if it is installed with --editable, they are next to the package.
 """
 
 from pathlib import Path
 
 PACKAGES = Path(__file__).resolve().parent.parent
-"""Folder of the packages everstep, components, trainer and so on: of a clone, or site-packages."""
+"""Folder of the packages everstep, components, trainer and so on: the root of a clone, or site-packages."""
 
 DATA = Path(__file__).resolve().parent / "_data"
 
 
 def in_clone() -> bool:
-    """Return whether Everstep runs from a clone of its repository."""
+    """Return True if Everstep runs from a clone of its repository."""
     return not DATA.is_dir()
 
 

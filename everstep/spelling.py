@@ -1,4 +1,4 @@
-"""Suggestions for misspelt names."""
+"""Suggestions for misspelled names."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -7,13 +7,13 @@ from everstep.errors import EverstepError
 
 MAX_SUGGESTIONS = 3
 MIN_SIMILARITY = 0.5
-"""difflib's ratio, from 0 to 1, above which a name is suggested."""
+"""Minimum ratio of difflib, from 0 to 1, of a suggested name."""
 
 
 def similar_names(
     name: str, candidates: Iterable[str], min_similarity: float = MIN_SIMILARITY
 ) -> list[str]:
-    """Return the known names that are most similar to a name, regardless of case, best first."""
+    """Return the candidates that are most similar to a name, regardless of case, best first."""
     lowered = {known_name.lower(): known_name for known_name in sorted(candidates)}
     close = get_close_matches(name.lower(), list(lowered), MAX_SUGGESTIONS, min_similarity)
     return [lowered[known_name] for known_name in close]

@@ -27,7 +27,7 @@ def parse_time(text: str) -> datetime | None:
 
 
 def seconds_left(text: str, now: datetime) -> float | None:
-    """Return the seconds until a deadline, for a job that begins now; None if the text is neither kind."""
+    """Return the seconds until the deadline of a job that begins now; None if the text is not a duration or a time."""
     if (seconds := duration_seconds(text)) is not None:
         return seconds
     time = parse_time(text)

@@ -3,7 +3,7 @@
 Each zone has a latent pressure of supply over demand, a standard normal variable. No machine is available while
 it is below a threshold, all of them while it is above the threshold by a margin, and some in between. The
 pressure has a part that all zones share and a part that only the zone has. Each part is a sum of a slow renewal
-process (regimes of a day) and a quick one (flicker of an hour): a value from a normal distribution is kept for
+process (regimes of a day) and a fast one (flicker of an hour): a value from a normal distribution is kept for
 an exponentially distributed time, then drawn again.
 
 So the threshold follows from the share of the time without a machine, the margin from the mean, and the weight
@@ -63,7 +63,7 @@ PUBLISHED = MarketStatistics(
     source="three traces of 16 V100 spot machines, AWS us-east-2b, us-west-2a and us-west-2c, from 2023-08-27, "
     "11 to 16 days: skypilot-org/spot-traces",
 )
-"""Statistics only: the traces have no licence, so none of their data is here."""
+"""Statistics only: the traces have no license, so none of their data is here."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ZoneModel:
 
     Attributes:
         threshold: pressure below which no machine is available.
-        margin: pressure above the threshold from which all machines are available.
+        margin: distance above the threshold from which all machines are available.
         loading: weight of the shared part of the pressure, -1 to 1.
     """
 
@@ -88,7 +88,7 @@ class MarketModel:
     Attributes:
         zones: model of each zone.
         regime_hours: mean duration of a value of the slow process.
-        flicker_hours: mean duration of a value of the quick process.
+        flicker_hours: mean duration of a value of the fast process.
         regime_share: share of the slow process in the variance of the pressure.
     """
 
@@ -130,8 +130,8 @@ def market_model(
 def loadings(correlation: float, zones: int) -> list[float]:
     """Return the weights of the shared part that give a correlation between the zones.
 
-    Three zones cannot all be opposed to each other by one shared part. With a negative correlation, the last
-    zone is opposed to the others, like a zone of another region.
+    One shared part cannot make three zones negatively correlated with each other. With a negative correlation, only
+    the last zone is negatively correlated with the others, like a zone of another region.
     """
     weight = sqrt(abs(correlation))
     return [-weight if correlation < 0 and zone == zones - 1 else weight for zone in range(zones)]
@@ -161,7 +161,7 @@ def _probability_of_none(thresholds: Sequence[float], weights: Sequence[float]) 
 
 
 def _solve(decreasing: Callable[[float], float], value: float, low: float, high: float) -> float:
-    """Return the argument for which a decreasing function has a value, or the nearer end of the interval."""
+    """Return the argument for which a decreasing function takes a value, or the nearer end of the interval."""
     for _ in range(50):
         middle = (low + high) / 2
         if decreasing(middle) > value:

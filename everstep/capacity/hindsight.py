@@ -1,8 +1,8 @@
-"""The cheapest way to meet a deadline, computed with knowledge of the whole history. A yardstick for policies.
+"""The cheapest way to meet a deadline, computed with knowledge of the whole history: a reference for policies.
 
 Dynamic programming over ticks, machines and progress. At each tick the group is in one of these modes: no
 machine, spot machines of one zone, the same with the missing machines on demand, or all on demand. Each mode
-costs as much as in the simulator. All roundings favour the optimum, and on-demand machines need no move, so that the
+costs as much as in the simulator. All roundings favor the optimum, and on-demand machines need no move, so that the
 result is a lower bound within these modes. Only the benchmark imports this module: it needs numpy, which the
 command line does not.
 """

@@ -1,4 +1,4 @@
-"""The job for which a capacity history is replayed: its work, its costs of changes, its prices."""
+"""The job for which a capacity history is replayed: its work, the costs of its changes, its prices."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Guaranteed:
 
     Attributes:
         machines: number of machines, which the group uses before spot machines.
-        price: USD per hour of one of them.
+        price: price of one of them in USD per hour.
     """
 
     machines: int = 0
@@ -101,7 +101,7 @@ class JobModel:
 
     @property
     def steady_goodput(self) -> float:
-        """Share of the time that trains while the group does not change: the rest writes checkpoints."""
+        """Share of the time that a group without changes spends on training; the rest is checkpoint stalls."""
         interval = self.design.checkpoint_seconds
         return interval / (interval + self.design.stall.seconds)
 

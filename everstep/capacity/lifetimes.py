@@ -1,11 +1,11 @@
-"""Expected lifetime of spot machines in a zone, estimated from the group's own machines. Pure.
+"""Expected lifetime of spot machines in a zone, estimated from the group's own machines. Pure functions.
 
 A zone that offers many machines may also take them back soon. Machine time and losses are counted for each zone, and
 old observations fade, because the pressure on a zone changes within days. The estimate is a Bayesian mean: the losses
 of a zone are assumed to be a Poisson process with a gamma prior, so that a zone without observations has the prior
 lifetime, and a single loss changes little.
 
-The controller imports this module, which therefore imports no other part of Everstep.
+The controller imports this module. Its image has only a part of Everstep, so this module imports only `catalog`.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from math import log
 from everstep.catalog.units import HOUR_SECONDS
 
 PRIOR_LOSSES = 4.0
-"""Weight of the prior: after as many observed losses, the observations weigh as much as the prior."""
+"""Weight of the prior: after this number of observed losses, the observations weigh as much as the prior."""
 
 PRIOR_SECONDS = PRIOR_LOSSES * 4 * HOUR_SECONDS
 """Machine time of the prior: one loss in 4 machine-hours. In the 100 histories of `benchmarks.capacity`, which are
@@ -48,7 +48,7 @@ class LifetimeRecord:
         return (PRIOR_SECONDS + self.seconds) / (PRIOR_LOSSES + self.losses)
 
     def faded(self, seconds: float) -> "LifetimeRecord":
-        """Return the record with the weights of a later time; of the same time if `seconds` is not positive."""
+        """Return the record with its weights after `seconds` more; unchanged if `seconds` is not positive."""
         weight = _weight(max(seconds, 0.0))
         return LifetimeRecord(self.seconds * weight, self.losses * weight)
 
@@ -72,7 +72,7 @@ def weighted_seconds(begin_age: float, end_age: float = 0.0) -> float:
 
 
 def productive_share(lifetime_seconds: float, start_seconds: float) -> float:
-    """Return the share of its time in which a machine trains if it is lost and replaced repeatedly.
+    """Return the share of its time that a machine trains if it is lost and replaced repeatedly.
 
     Args:
         lifetime_seconds: expected time from the start of a machine until it is lost; more than 0.

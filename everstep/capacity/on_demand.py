@@ -1,16 +1,17 @@
 """The number of on-demand machines to buy. Pure: the observation and the terms of the job are arguments.
 
-Four policies, one signature. `uniform_progress` and `greedy` are the policies of "Can't Be Late: Optimizing Spot
+Five policies with one signature. `uniform_progress` and `greedy` are the policies of "Can't Be Late: Optimizing Spot
 Instance Savings under Deadlines" (Wu et al., NSDI 2024), adapted to a group that trains with any number of
 machines: where the paper switches all machines to on-demand, these buy the missing ones.
 
 `latest_start` is Everstep's. While the group can still finish in time with all machines, it buys none: a machine
 bought now costs as much as one bought later, and spot machines that come meanwhile make it unnecessary. From
 that moment it replaces every missing machine. Unlike the greedy policy it continues to use spot machines,
-because a group that grows and shrinks without restarts can do so with a small reserve of time.
+because a group that grows and shrinks without restarts can do so with a small reserve of time. When only one start and
+one pass are left of this reserve, it uses on-demand machines until the end.
 
 The simulator and the controller call the same functions, so that the controller does what `everstep plan` shows. The
-controller imports this module, which therefore imports no other part of Everstep than `lifetimes`.
+controller imports this module. Its image has only a part of Everstep, so this module imports only `lifetimes`.
 """
 
 from collections.abc import Callable
@@ -30,7 +31,7 @@ class Terms:
         min_machines: minimum number of machines with which it trains.
         start_seconds: time from the request of a machine until it trains.
         pass_seconds: time between two decisions.
-        goodput: share of a machine's time that trains while the group does not change.
+        goodput: share of its time that a machine spends on training while the group does not change.
         deadline_seconds: time by which the job has to be complete; None without a deadline.
         budget_usd: amount that must not be exceeded; None without a budget.
     """
@@ -118,7 +119,7 @@ def always(terms: Terms, progress: JobProgress) -> Purchase:
 
 
 def margin_seconds(terms: Terms, progress: JobProgress) -> float:
-    """Return the time that is left before the deadline beyond the work with all machines; infinite without one."""
+    """Return the seconds to spare if all machines do the remaining work until the deadline; infinite without one."""
     if terms.deadline_seconds is None:
         return float("inf")
     remaining_seconds = terms.deadline_seconds - progress.seconds
@@ -221,5 +222,5 @@ def policy_of(setting: OnDemand, purchases: Purchases = Purchases.LATEST_START) 
 
 
 def within_budget(terms: Terms, spent_usd: float, next_usd: float) -> bool:
-    """Return whether the next pass can be paid for; otherwise the job is suspended with a checkpoint."""
+    """Return True if the budget pays for the next pass; otherwise the job is suspended with a checkpoint."""
     return terms.budget_usd is None or spent_usd + next_usd <= terms.budget_usd

@@ -87,7 +87,7 @@ class _Picture:
             yield from self._lane(self._lanes - 1, "on demand", [("bought", counts)])
 
     def axis(self) -> Iterator[str]:
-        """Yield the moves and the days."""
+        """Yield a line for each move, and the labels of the time axis."""
         for tick, (before, after) in enumerate(pairwise(self._ticks), start=1):
             if before.zone != after.zone:
                 top, bottom = sorted((self._middle(before.zone), self._middle(after.zone)))

@@ -2,16 +2,16 @@
 
 Gradients between zones cost money and time, so the group runs in one zone. A controller knows how many
 machines it runs there and how many it waits for. About another zone it knows only the result of a request, so
-the policy requests machines in other zones while its own is short, and moves if one of them has clearly more.
+the policy requests machines in other zones while its own has too few, and moves if one of them has clearly more.
 A refused request costs nothing.
 
-Of several zones whose offers justify a move, the most productive machines decide, then the price. A price alone never
-moves the group.
+Of several zones whose offers justify a move, the zone with the most productive machines is chosen, then the cheapest.
+A lower price is never the reason for a move.
 
 The rules are tried in order and the first that matches decides. docs/capacity.md draws them as a state machine.
 A reason contains no time, because a controller writes it to the job's status whenever it changes.
 
-The controller imports this module, which therefore imports no other part of Everstep than `lifetimes`.
+The controller imports this module. Its image has only a part of Everstep, so this module imports only `lifetimes`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +62,7 @@ class ZoneObservation:
 
     @property
     def admitted(self) -> bool:
-        """Whether the price is known not to be above the ceiling."""
+        """True if the price is within the ceiling; an unknown price is above any ceiling."""
         return self.max_price is None or self.comparable_price <= self.max_price
 
     @property
@@ -160,7 +160,7 @@ class _Pass:
 
     @property
     def others(self) -> tuple[int, ...]:
-        """Zones that their price ceiling admits, the cheapest first."""
+        """Other zones whose price is within their ceiling, the cheapest first."""
         zones = self.observed.zones
         allowed = [
             zone
@@ -202,7 +202,7 @@ class _Pass:
         return min(self.observed.zones[zone].offered or 0, self.config.machines)
 
     def productive(self, zone: int) -> float:
-        """Return the machines that a zone offers, without the time in which they start again after losses."""
+        """Return the average number of machines of a zone's offer that train; the others start again after losses."""
         lifetime_seconds = self.observed.zones[zone].lifetime_seconds
         return self.offered(zone) * productive_share(lifetime_seconds, self.config.start_seconds)
 
@@ -225,7 +225,7 @@ class _Pass:
 def required_offer(config: PlacementConfig, here: ZoneObservation, other: ZoneObservation) -> int:
     """Return the minimum offer of another zone that justifies a move.
 
-    It has clearly more machines than run here, and more productive machines.
+    Such an offer has clearly more machines than run here, and more productive machines.
     """
     machines = here.uninterrupted
     if not machines:

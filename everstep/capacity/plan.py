@@ -68,9 +68,9 @@ class PlanRow:
         choice: the choice.
         seconds: duration.
         usd: cost.
-        goodput: share of the billed machine time that trained and counted.
+        goodput: share of the billed machine time spent on training that counted.
         moves: moves between zones.
-        complete: share of the histories in which the job was completed before they end.
+        complete: share of the histories in which the job was completed before the end of the history.
         in_time: share of the histories in which it was completed by the deadline; None without a deadline.
         suspended: share of the histories in which the budget suspended it.
     """
@@ -98,7 +98,7 @@ def choices(
         zones: number of zones.
         machine_types: machine types of the pools; a single type is not compared.
         deadline: whether the job has a deadline. Without one, the baselines buy no on-demand machine.
-        everything: yield all combinations; otherwise baselines and machine types in all zones only.
+        everything: whether to yield all combinations; otherwise, baselines and machine types get all zones only.
     """
     baselines = [item for item in Purchases if item is not Purchases.LATEST_START and deadline]
     yield from _of_type("", range(1, zones + 1), baselines if everything else ())
@@ -123,7 +123,11 @@ def _of_type(
 
 
 def check(job: JobModel, limits: JobLimits) -> None:
-    """Raise EverstepError if no policy can keep to the limits; the message contains the earliest possible deadline."""
+    """Check that a policy could meet the limits.
+
+    Raises:
+        EverstepError: the deadline is too early, or the budget is below the cost of one hour.
+    """
     _check_deadline(job, limits)
     _check_budget(job, limits)
 
@@ -181,7 +185,7 @@ def histories_of(
 ) -> Iterator[CapacityHistory]:
     """Yield a trace from different start ticks, repeated until it lasts long enough.
 
-    It is sampled at the interval of the published traces, because the simulator counts the start of a machine in
+    The trace is sampled at the interval of the published traces, because the simulator counts the start of a machine in
     whole ticks.
     """
     limited = trace.sampled(GAP_SECONDS).limited(machines)

@@ -1,7 +1,7 @@
 """Replay of a capacity history for a job under the two policies, tick by tick.
 
 The policies observe what a controller observes: their own machines, and another zone's response to a request
-that was open since the previous tick. Lifetimes are estimated from the group's own machines. The simulator alone knows
+that was open since the previous tick. Lifetimes are estimated from the group's own machines. Only the simulator knows
 the history.
 
 A new machine is billed from its request and trains after its start. If the group leaves a zone that still has
@@ -75,7 +75,7 @@ class Outcome:
 
     @property
     def goodput(self) -> float:
-        """Share of the billed machine time that trained and counted."""
+        """Share of the billed machine time spent on training that counted."""
         billed = self.spot_seconds + self.on_demand_seconds
         return self.work_done / billed if billed else 0.0
 
@@ -142,7 +142,7 @@ class _Replay:
     lifetimes: list[LifetimeRecord] = field(default_factory=list)  # by zone
 
     def tick(self, available: tuple[int, ...]) -> bool:
-        """Advance by one tick; return whether the job continues."""
+        """Advance by one tick; return True if the job continues."""
         gap = self.history.gap_seconds
         before = self.decision
         self._observe_losses(available)

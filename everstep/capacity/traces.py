@@ -16,7 +16,7 @@ from everstep.capacity.history import CapacityHistory
 from everstep.errors import EverstepError
 
 GAP_SECONDS = (1, 3600)
-"""Accepted durations of a tick: a shorter one is in a wrong unit, a longer one hides whole outages."""
+"""Shortest and longest tick accepted: a shorter one is in a wrong unit, a longer one hides whole outages."""
 
 MAX_MACHINES = 100_000
 """Largest accepted count: a higher value is a timestamp, bytes or a price in another unit."""

@@ -27,4 +27,4 @@ CLOUD_DRAIN_SECONDS = 20.0
 """Upper bound of that share: 20 of AWS's 120 s."""
 
 WORKER_NOTIFICATION_SECONDS = 2.0
-"""Time for a worker's annotation to become a file, before the worker is evicted in any case."""
+"""Time for a worker's annotation to appear in its file; then the worker is evicted in any case."""

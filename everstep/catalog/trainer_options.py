@@ -25,7 +25,7 @@ class TrainerOption:
     Attributes:
         name: name, such as `global_batch`; the flag is `--global-batch`, the stack key `globalBatch`.
         type: type of the value.
-        default: value without the option; for a required option, the value of the stack file.
+        default: value without the option; for a required option, the default of the stack file.
         help: meaning and unit, one sentence.
         minimum: smallest allowed value, if any.
         exclusive_minimum: value that must be exceeded, if any.
@@ -312,7 +312,7 @@ def arguments(values: Mapping[str, Value]) -> list[str]:
 
 
 def _is_written(option: TrainerOption, values: Mapping[str, Value]) -> bool:
-    """Return whether a command line names an option that has a value."""
+    """Return True if a command line contains an option that has a value."""
     if option.only_in_mode and values.get("mode") != option.only_in_mode:
         return False
     return not (option.only_if_changed and values[option.name] == option.default)

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 Mark = tuple[str, str]
-"""A character and its colour."""
+"""A character and its color."""
 
 GOOD, PENDING, WARNING, BAD = ("✓", "green"), ("○", "cyan"), ("!", "yellow"), ("✗", "red")
 

@@ -36,7 +36,7 @@ Row = tuple[str, str, str]
 """Spelling of an option or argument, its default, its meaning."""
 
 Command = Any
-"""A command of typer, which exports no types; so do its parameters."""
+"""A command of typer, which exports no types for commands and parameters."""
 
 Parameter = Any
 

@@ -1,6 +1,6 @@
 """The two consoles, and progress on one of them.
 
-Standard output has results only, so that it can be piped; messages go to standard error. rich honours
+Standard output has results only, so that it can be piped; messages go to standard error. rich honors
 NO_COLOR and detects whether a stream is a terminal.
 """
 
@@ -49,7 +49,7 @@ class Terminal:
 
     @contextmanager
     def step(self, action: str) -> Iterator[Step]:
-        """Draw a step while its block runs, then print one line with how it ended."""
+        """Draw a step while its block runs, then print one line with its result and its duration."""
         running_step = _RunningStep(action, depth=len(self._running))
         self._running.append(running_step)
         self._open()

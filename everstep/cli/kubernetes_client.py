@@ -200,7 +200,11 @@ class KubernetesClient:
         return self.text(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/log?tailLines=1").strip()
 
     def text(self, path: str) -> str:
-        """Return the text at a path, such as the log of a pod; empty where nothing is found."""
+        """Return the text at a path, such as the log of a pod; empty if the API server does not return it.
+
+        Raises:
+            EverstepError: the cluster does not respond.
+        """
         status, _, data = self._send("GET", path)
         return data.decode(errors="replace") if status == HTTPStatus.OK else ""
 
@@ -228,7 +232,11 @@ class KubernetesClient:
             raise EverstepError(f"the API server refused to delete {path}: {message}")
 
     def get(self, path: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the JSON object at a path; `missing`, if given, where nothing is found."""
+        """Return the JSON object at a path; `missing`, if given, where nothing is found.
+
+        Raises:
+            EverstepError: the cluster does not respond, or the API server refuses the request.
+        """
         status, reason, data = self._send("GET", path)
         if status == HTTPStatus.NOT_FOUND and missing is not None:
             return missing
@@ -243,7 +251,11 @@ class KubernetesClient:
     def _send(
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> tuple[int, str, bytes]:
-        """Return status, reason and body of a response."""
+        """Return status, reason and body of a response.
+
+        Raises:
+            ClusterUnreachableError: the cluster does not respond.
+        """
         from urllib3.exceptions import HTTPError
 
         request = self._client.param_serialize(

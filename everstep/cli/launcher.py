@@ -29,7 +29,7 @@ def _finds_etcd() -> bool:
 
 
 def _needs_etcd(arguments: Sequence[str]) -> bool:
-    """Return whether the launcher would start an etcd; it reports the errors of the command line."""
+    """Return True if the launcher would start an etcd; the launcher itself reports errors of the command line."""
     if requests_help(arguments):
         return False
     with contextlib.suppress(EverstepError):

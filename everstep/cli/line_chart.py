@@ -24,7 +24,7 @@ STYLE = """
     .reference { fill: none; stroke-width: 1.5; stroke-dasharray: 6 4; }
 """
 LEGEND_TOP, LEGEND_ROW, LEGEND_ENTRY = 56, 18, 110
-"""Baseline of the first row of the legend, distance of its rows, width of its narrowest column."""
+"""Baseline of the first row of the legend, distance of its rows, width of its narrowest column, in pixels."""
 
 Point = tuple[float, float]
 

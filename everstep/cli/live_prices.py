@@ -186,7 +186,7 @@ def _azure_prices(location: str, machines: Sequence[str]) -> LivePrices:
 
 
 def _is_linux_by_the_hour(item: Mapping[str, Any]) -> bool:
-    """Return True if an item is the price of a machine without a licence, and not of the former low priority."""
+    """Return True if an item is the hourly price of a Linux machine, and not of a former low-priority machine."""
     names = f"{item.get('productName', '')} {item.get('skuName', '')}"
     return (
         isinstance(item.get("retailPrice"), int | float)

@@ -21,5 +21,5 @@ def main() -> None:
     from everstep.cli.errors import run_guarded
 
     debug = "--debug" in sys.argv[1:2] or bool(os.environ.get("EVERSTEP_DEBUG"))
-    atexit.register(gc.freeze)  # or the interpreter, as it ends, examines every object for cycles
+    atexit.register(gc.freeze)  # otherwise the interpreter searches all objects for cycles at exit
     sys.exit(run_guarded(build_app(sys.argv[1:]), debug=debug))

@@ -139,9 +139,9 @@ def prices_in(prices: Prices, zones: Sequence[PlannedZone], names: Sequence[str]
 def machines_in(
     history: CapacityHistory, zones: Sequence[PlannedZone], max_machines: int
 ) -> CapacityHistory:
-    """Return a history of spot machines with the limits of the zones and their guaranteed machines.
+    """Return a history of spot machines, limited as the zones are, with the guaranteed machines of the zones.
 
-    A zone that the stack does not have has neither.
+    A zone that the stack does not have is limited only by `max_machines`.
     """
     zone_by_name = {zone.name: zone for zone in zones}
     planned = [

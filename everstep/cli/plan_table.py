@@ -38,8 +38,8 @@ class MachineType:
 
     Attributes:
         name: its name.
-        spot: highest USD per hour of its pools.
-        on_demand: USD per hour on demand.
+        spot: highest spot price of its pools in USD per hour.
+        on_demand: on-demand price in USD per hour.
         speed: samples per second, relative to the type for which the work is given.
         kinds: how its machines in each zone are bought.
     """
@@ -229,7 +229,7 @@ def notes(plan: PlanTable) -> list[str]:
 
 
 def _unplanned_note(plan: PlanTable) -> str:
-    """Return which zones of the stack are not planned, and why."""
+    """Return a note with the zones of the stack that are not planned, and the reason."""
     names = ", ".join(plan.unplanned_zones)
     if plan.source.traces:
         return f"Not planned, because there is no trace of them: {names}. Add --trace for each of them."
@@ -276,7 +276,7 @@ def _type_notes(plan: PlanTable) -> list[str]:
 
 
 def _policy_notes(plan: PlanTable) -> list[str]:
-    """Return what the policies of the fallback are."""
+    """Return a note about the policies of the fallback."""
     if all(row.choice.purchases is Purchases.LATEST_START for row in plan.rows):
         return []
     text = (

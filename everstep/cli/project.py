@@ -39,7 +39,7 @@ def write_project(folder: Path, stacks: Sequence[str], *, force: bool) -> list[P
     Args:
         folder: folder of the project; created if needed.
         stacks: names of stacks to include.
-        force: overwrite existing files.
+        force: whether to overwrite existing files.
 
     Raises:
         EverstepError: a stack does not exist, or a file exists and `force` is not set.

@@ -65,6 +65,9 @@ def set_value(text: str, path: Sequence[str], value: str) -> str:
         text: a YAML mapping.
         path: keys from the outermost on; missing keys are added.
         value: a text that YAML reads as itself without quotes.
+
+    Raises:
+        ValueError: the text is not a YAML mapping.
     """
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     if not isinstance(node, yaml.MappingNode):

@@ -96,8 +96,8 @@ def run(options: argparse.Namespace) -> None:
 def end(code: int) -> None:
     """End this process without destroying the group.
 
-    The destructor of a gloo group waits for its threads and holds Python's lock, for which a thread may wait that frees
-    the tensor of the last collective.
+    The destructor of a gloo group waits for its threads while it holds Python's global interpreter lock. A thread that
+    frees the tensor of the last collective may wait for this lock, and neither continues.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,9 +1,9 @@
 """Collectives and their bandwidths, as NVIDIA's nccl-tests define them.
 
 https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md: the algorithm bandwidth is size / time. The bus
-bandwidth is the algorithm bandwidth multiplied by a factor of the collective and the number of ranks n, so that it
-can be compared with the speed of the hardware. The factor is 2(n-1)/n for all-reduce, (n-1)/n for all-gather and
-reduce-scatter. For the last two, the size is n times the part of a rank: the whole array. One GB is 10^9 bytes.
+bandwidth is the algorithm bandwidth multiplied by a factor, so that it can be compared with the speed of the hardware.
+With n ranks, the factor is 2(n-1)/n for all-reduce, and (n-1)/n for all-gather and reduce-scatter. For the last two,
+the size is n times the part of a rank: the whole array. One GB is 10^9 bytes.
 """
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
@@ -32,7 +32,7 @@ def gloo_share(collective: str, ranks: int) -> float:
     """Return the share of a link's rate that the bus bandwidth of a large array reaches over gloo.
 
     torch implements a reduce-scatter over gloo as an all-reduce, which sends twice the bytes. gloo's all-gather sends
-    the parts in halves, and the last half alone.
+    each part in two halves, and needs the time of one more half.
     """
     if collective == REDUCE_SCATTER:
         return 1 / 2

@@ -132,7 +132,7 @@ class Results:
         return Summary(sum(bandwidths) / len(bandwidths), max(bandwidths)) if bandwidths else None
 
     def link_rate(self, collective: str) -> float | None:
-        """Return the rate of a link in GB/s by the largest array of a collective; None unless gloo carried it.
+        """Return the rate of a link in GB/s, from the largest array of a collective; None without gloo or an array.
 
         NCCL's bus bandwidth is this rate already.
         """

@@ -69,6 +69,7 @@ class Source(Protocol):
 
         Raises:
             FileError: the file changed, is missing or forbidden.
+            BrokenContentError: the connection broke.
             OSError: the source cannot be read.
         """
 

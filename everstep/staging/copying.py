@@ -76,7 +76,7 @@ def copy(
         entry: the file.
         target: path of the file at the destination.
         partials: folder of incomplete files, on the volume of the target.
-        on_bytes: called with the bytes of each chunk; negative if an attempt is repeated.
+        on_bytes: function that is called with the size of each chunk, and with a negative size if an attempt fails.
         attempts: maximum number of attempts if the connection breaks or a checksum differs.
 
     Raises:

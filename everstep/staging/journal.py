@@ -1,12 +1,12 @@
 """State of a staging run: the complete files, and the lock of the process that copies.
 
     records   complete files, sorted by name; replaced as a whole
-    journal   files completed since then, in the order of their completion; appended and synced in groups
-    partial/  large files that are not complete
+    journal   files completed since the records were written, in order of completion; appended and synced in groups
+    partial/  files that are not complete
 
 A file is recorded after it is synced and renamed, so that a recorded file is complete; a file that is
-complete but not recorded, because the process was killed in between, is copied again. Whether a recorded file
-is still there is checked at each start, so its folder does not have to be synced.
+complete but not recorded, because the process was killed in between, is compared or copied again. Each start checks
+that the recorded files are still there, so their folders do not have to be synced.
 """
 
 import errno
@@ -34,7 +34,7 @@ class StagingState:
         self.partial = folder / "partial"
 
     def compact(self) -> None:
-        """Merge the journal into the records. A process killed in between repeats it with the same result."""
+        """Merge the journal into the records. If the process is killed, the next merge has the same result."""
         if not self.journal.exists():
             return
         sorted_journal = self.folder / "journal.sorted"
@@ -87,7 +87,7 @@ def state_folder(destination: Path) -> Path:
 
 
 def _can_rename(folder: Path, destination: Path) -> bool:
-    """Return whether files can be renamed from a folder to the destination; create the folder if so."""
+    """Return True if files can be renamed from a folder to the destination; create the folder if so."""
     existed = folder.exists()
     probe = folder / f"probe.{os.getpid()}"
     target = destination / f".{probe.name}"

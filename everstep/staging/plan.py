@@ -62,8 +62,8 @@ class Volume(NamedTuple):
     """Free space of the destination.
 
     Attributes:
-        free_bytes: bytes that a process without privileges may write.
-        block_bytes: size of an allocation block, bytes.
+        free_bytes: bytes that a process without privileges may write, and bytes that incomplete files occupy.
+        block_bytes: size of an allocation block, in bytes.
         free_files: number of files that may be created; 0 if the file system has no limit.
     """
 
@@ -79,7 +79,7 @@ def decide(
 
     Args:
         entry: the file at the source.
-        record: the record of its last complete copy.
+        record: the record of its last complete copy; None if there is none.
         present_bytes: size of the file at the destination; None if it is missing.
         verify: whether the content of complete files is read again.
     """
@@ -95,7 +95,7 @@ def decide(
 
 
 def is_current(record: Record | None, entry: Entry) -> bool:
-    """Return whether a record describes the present version of a file."""
+    """Return True if a record describes the present version of a file."""
     return record is not None and (record.size, record.version) == (entry.size, entry.version)
 
 
@@ -166,7 +166,7 @@ class Tally:
         """Start at zero.
 
         Args:
-            block_bytes: size of an allocation block at the destination, bytes.
+            block_bytes: size of an allocation block at the destination, in bytes.
         """
         self._block_bytes = block_bytes
         self._files, self._bytes = Counter[str](), Counter[str]()

@@ -52,7 +52,7 @@ class StagingPlan:
         to_copy: files to copy.
         to_check: files at the destination whose content is compared first.
         complete: files that are complete already.
-        free_bytes: free space of the destination.
+        free_bytes: free space of the destination, and the space that incomplete files occupy.
         reasons: number of files by reason.
     """
 
@@ -158,7 +158,7 @@ def _unfinished_tasks(all_tasks: Iterator[Task], tally: Tally) -> Iterator[Task]
 
 
 def _finish(destination: Path, state: StagingState) -> None:
-    """Forget files that are no longer in the source, write the manifest, remove incomplete files."""
+    """Drop the records of files that left the source, write the manifest, and remove incomplete files."""
     listing = spool.read(state.listing, Entry)
     matched = join(listing, spool.read(state.records, Record))
     spool.write(state.records, (record for _, record in matched if record))
@@ -201,7 +201,7 @@ def volume_of(destination: Path, state: StagingState) -> Volume:
 
 
 def interrupted_copy(error: OSError) -> EverstepError:
-    """Return the error of a run that a volume or a connection ended."""
+    """Return the error of a copy that stopped because the volume or the source failed."""
     prefix = f"{error.filename}: " if error.filename else ""
     return EverstepError(
         f"the copy stopped: {prefix}{error.strerror or error}",

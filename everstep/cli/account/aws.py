@@ -132,8 +132,8 @@ def permissions(
 ) -> Iterator[AccountCheck]:
     """Check that the caller's policies allow all actions of a stack.
 
-    Roles are simulated with the ARN that they will have. Other resources get their ARNs when they are created, so that
-    a policy for named resources leaves these actions undecided.
+    Roles are simulated with the ARN that they will have. Other resources get their ARNs when they are created, so a
+    policy for named resources leaves these actions undecided.
     """
     check, actions = "permissions", _actions(config, cluster, secrets_provider)
     role_actions = {action for action in actions if action.startswith("iam:") and action != LINK}
@@ -269,7 +269,7 @@ def _other_zones(ids: dict[str, str], used_zones: Sequence[str]) -> str:
 
 
 def pools(cluster: "EksConfig") -> list[InstancePool]:
-    """Return the machines that a stack may start."""
+    """Return the pools from which a stack may start machines."""
     system = cluster.system_pool
     needs = [
         *(pool_need for pool in cluster.pools for pool_need in _gpu_needs(pool)),
@@ -286,7 +286,7 @@ def pools(cluster: "EksConfig") -> list[InstancePool]:
 
 
 def _gpu_needs(pool: "EksPool") -> list[InstancePool]:
-    """Return the machines of a GPU pool and of its fallback."""
+    """Return a GPU pool and its fallback."""
     gpu, key = pool.settings, f"{pool.key}.instanceTypes"
     suffix, zones, types = f" {pool.name}" if pool.name else "", [pool.zone], gpu.instance_types
     spot = gpu.capacity == "spot"
@@ -351,7 +351,7 @@ def _increase(limit: Quota, value: int) -> str:
 def resource_quotas(
     account: AwsAccount, config: "StackConfig", cluster: "EksConfig", stack: str
 ) -> Iterator[AccountCheck]:
-    """Check that the network and the file system fit in the quotas beside what the account has already.
+    """Check that the quotas allow the network and the file system in addition to the account's current use.
 
     A stack that is up already uses its share.
     """

@@ -170,7 +170,7 @@ def registrations(
 
 
 def allows(permissions: Iterable[Permission], action: str) -> bool:
-    """Return whether permissions allow an action. `*` stands for any text, and case does not matter."""
+    """Return True if permissions allow an action. `*` stands for any text, and case does not matter."""
     return any(
         any(_matches(pattern, action) for pattern in permission.actions)
         and not any(_matches(pattern, action) for pattern in permission.excluded)

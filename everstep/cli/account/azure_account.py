@@ -357,7 +357,7 @@ class AzureAccount:
         return None if response is None else dict(response.tags or {})
 
     def has_hierarchical_namespace(self, group: str, name: str) -> bool | None:
-        """Return whether a storage account has a hierarchical namespace; None if it does not exist."""
+        """Return True if a storage account has a hierarchical namespace; None if the account does not exist."""
         from azure.mgmt.storage import StorageManagementClient
 
         client = self._client(StorageManagementClient, self.subscription_id)
@@ -368,7 +368,7 @@ class AzureAccount:
         return None if response is None else bool(response.is_hns_enabled)
 
     def account_name_is_free(self, name: str) -> bool:
-        """Return whether a name is free for a storage account."""
+        """Return True if a name is free for a storage account."""
         from azure.mgmt.storage import StorageManagementClient
 
         client = self._client(StorageManagementClient, self.subscription_id)
@@ -380,7 +380,7 @@ class AzureAccount:
         return bool(response.name_available)
 
     def has_registry(self, group: str, name: str) -> bool:
-        """Return whether a resource group has a registry."""
+        """Return True if a resource group has a registry."""
         from azure.mgmt.containerregistry import ContainerRegistryManagementClient
 
         client = self._client(ContainerRegistryManagementClient, self.subscription_id)
@@ -388,7 +388,7 @@ class AzureAccount:
         return self._call_if_exists(action, lambda: client.registries.get(group, name)) is not None
 
     def registry_name_is_free(self, name: str) -> bool:
-        """Return whether a name is free for a registry."""
+        """Return True if a name is free for a registry."""
         from azure.mgmt.containerregistry import ContainerRegistryManagementClient
 
         client = self._client(ContainerRegistryManagementClient, self.subscription_id)
@@ -409,7 +409,7 @@ class AzureAccount:
         return [str(item.name) for item in response]
 
     def has_image(self, host: str, repository: str, reference: str) -> bool:
-        """Return whether a registry has an image.
+        """Return True if a registry has an image.
 
         Args:
             host: host of the registry.

@@ -36,7 +36,7 @@ def _is_set(variable: str) -> bool:
 
 
 def _assertion() -> str:
-    """Return the token of a pipeline that Entra exchanges."""
+    """Return the OIDC token of a CI pipeline, which Entra exchanges for a token of Azure."""
     if token := os.environ.get("ARM_OIDC_TOKEN"):
         return token
     if path := os.environ.get("ARM_OIDC_TOKEN_FILE_PATH"):

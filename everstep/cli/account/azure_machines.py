@@ -59,7 +59,7 @@ def kubernetes(account: AzureAccount, cluster: "AksConfig") -> Iterator[AccountC
 
 
 def pools(cluster: "AksConfig") -> list[VmPool]:
-    """Return the machines that a stack may start."""
+    """Return the pools from which a stack may start machines."""
     system = cluster.system_pool
     needs = [
         *map(_gpu_need, cluster.pools),
@@ -70,7 +70,7 @@ def pools(cluster: "AksConfig") -> list[VmPool]:
 
 
 def _gpu_need(pool: "AksPool") -> VmPool:
-    """Return the machines of a GPU pool or of a fallback."""
+    """Return a GPU pool or a fallback."""
     name = (
         " ".join(filter(None, ["GPU fallback", pool.label]))
         if pool.fallback

@@ -16,7 +16,7 @@ VAULT = re.compile(r"azurekeyvault://(?P<name>[^./]+)\.")
 def names(
     account: AzureAccount, config: "StackConfig", cluster: "AksConfig", stack: str
 ) -> Iterator[AccountCheck]:
-    """Check that names are free, and that resources exist which the stack file names as existing."""
+    """Check that names are free, and that the existing resources in the stack file do exist."""
     faults = [
         *_group_faults(account, cluster, stack),
         *_storage_faults(account, config, cluster, stack),
@@ -35,7 +35,7 @@ def group_of(cluster: "AksConfig", stack: str) -> str:
 def _group_faults(
     account: AzureAccount, cluster: "AksConfig", stack: str
 ) -> Iterator[AccountCheck]:
-    """Yield a fault for each resource group or cluster that is missing or belongs to another stack."""
+    """Yield a fault for each resource group or cluster that is missing, left over, or of another stack."""
     from components.azure.names import node_group_name
 
     subject, key, name = "names", "cluster.name", cluster.name

@@ -10,7 +10,7 @@ class AccountCheck:
 
     Attributes:
         name: the checked property.
-        passed: True if this property does not prevent the creation of the stack.
+        passed: True if the property is as required.
         observed: the observed value.
         field: key of the stack file that the check is about; empty if there is none.
         fix: the action that corrects it, or the command that does so.
@@ -37,7 +37,7 @@ def success(name: str, observed: str, field: str = "") -> AccountCheck:
 
 @dataclass(eq=False)  # not frozen: raising sets __traceback__
 class RequestError(Exception):
-    """A request that the account's API refused or did not respond.
+    """A request that the account's API refused, or that got no response.
 
     Attributes:
         action: the action, such as `eks:DescribeAddonVersions`.

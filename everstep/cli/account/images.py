@@ -57,11 +57,12 @@ def check_published(
 ) -> Iterator[AccountCheck]:
     """Check that registries have the images of a stack.
 
-    A registry that does not respond, or requires a login that this machine lacks, decides nothing: nodes may reach it.
+    A registry that does not respond, or requires a login that this machine lacks, is only a warning: the nodes may
+    have access to it.
 
     Args:
         config: the configuration of the stack.
-        is_checked_elsewhere: returns whether an image is in a registry that the account is asked about.
+        is_checked_elsewhere: function that returns True for an image that the checks of the account cover.
     """
     from cloudtwin.facade import RegistryError
 
@@ -90,7 +91,7 @@ def check_published(
 
 
 def _is_present(reference: ImageReference) -> bool:
-    """Return whether its registry has an image.
+    """Return True if its registry has an image.
 
     Raises:
         RegistryError: the registry does not respond, or requires a login that this machine lacks.
@@ -102,7 +103,7 @@ def _is_present(reference: ImageReference) -> bool:
 def _missing(config: "StackConfig", key: str, image: str) -> AccountCheck:
     """Return the result for an image that its registry does not have.
 
-    It stops nothing yet if the stack has a registry and `everstep images push` will write another image into the key.
+    The result is not fatal if the stack has its own registry: then `everstep images push` replaces the image.
     """
     is_own = key in KEYS.values()
     fix = PUSH if is_own else "Correct the reference, or name a registry that has it."

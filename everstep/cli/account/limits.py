@@ -1,4 +1,4 @@
-"""Checks of a job's deadline and budget: whether any policy could keep to them, as computed by `everstep plan`."""
+"""Checks of a job's deadline and budget: whether any policy could meet them, as computed by `everstep plan`."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -55,7 +55,7 @@ def _check(
 
 
 def _observed(job: "JobConfig", model: JobModel, field: str) -> str:
-    """Return a limit that can be kept, and what it was compared with."""
+    """Return the observed value of a limit that can be met: the limit, and the estimate that it was compared with."""
     if field == BUDGET:
         hourly_cost = model.hourly_cost(model.machines, 0)
         return f"{job.budget_usd:g}; {model.machines} machines and the rest cost {hourly_cost:.2f} USD an hour"

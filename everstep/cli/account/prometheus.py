@@ -15,7 +15,7 @@ NAME = "Prometheus operator"
 def operator_checks(context: "StackContext") -> Iterator[AccountCheck]:
     """Yield the check if the stack needs an operator.
 
-    Without access to the cluster, which `up` may create only, the check is a warning.
+    Without access to the cluster, which may not exist before `up`, the check is a warning.
     """
     from components.platform.operator_objects import API_VERSION, missing_kinds, operator_fault
 

@@ -59,7 +59,7 @@ def doctor(*, stack: StackToCheck = "", as_json: AsJson = False) -> None:
 
 
 def stops_up(check: HostCheck) -> bool:
-    """Return whether `up` stops because of this check."""
+    """Return True if `up` stops because of this check."""
     return check.fatal and not check.passed
 
 

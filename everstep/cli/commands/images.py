@@ -149,7 +149,7 @@ def _write(context: StackContext, image: PushedImage) -> list[str]:
     """Write an image into the stack file immediately, so that an interrupted push keeps its finished part."""
     replaced_sections = {section for section, _ in context.workspace.overrides}
     if stack_images.KEYS[image.name].partition(".")[0] in replaced_sections:
-        return []  # the twin runs our controller in place of the stack's
+        return []  # the twin runs Everstep's controller in place of the stack's
     return stack_images.write_images(context.workspace.stack_file, {image.name: image.reference})
 
 

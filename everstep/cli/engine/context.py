@@ -140,7 +140,7 @@ class StackContext:
         return KubernetesClient.connect(path, context)
 
     def run_reader(self, recent_steps: int = RECENT_STEPS) -> RunReader:
-        """Return a reader of the run's files, which may put all but the newest steps in blocks."""
+        """Return a reader of the run's files, which merges steps older than the newest `recent_steps` into blocks."""
         if self.on_twin:
             return FolderReader(self.run_folder, self.twin().events, recent_steps)
         return PodReader(self.connect(), self.job, self.workspace.events, recent_steps)
@@ -222,7 +222,7 @@ def open_stack(stack: str, *, twin: bool = False) -> StackContext:
 
 
 def open_stack_to_deploy(stack: str, *, twin: bool = False) -> StackContext:
-    """Return the context of a stack to deploy or preview, with a warning of pools that get no machine.
+    """Return the context of a stack to deploy or preview; warn about pools whose price is above their ceiling.
 
     Raises:
         EverstepError: it cannot be opened, or the deadline of its job has passed.
@@ -267,7 +267,7 @@ def _override_for_twin(context: StackContext) -> StackContext:
 
 
 def open_running_stack(stack: str, *, twin: bool = False) -> StackContext:
-    """Return the context of a stack to inspect; a stack on the twin's cloud is found there."""
+    """Return the context of a stack to inspect; a stack that is up on the twin's cloud needs no `twin`."""
     context = open_stack(stack, twin=twin)
     owner = context.platform.workspace.stack if context.platform else stack
     if context.target is Target.CLOUD and exists_on_twin_cloud(open_workspace(owner)):

@@ -1,7 +1,8 @@
 """The Pulumi engine: its environment and its commands.
 
 A stack on this machine or on a cluster has its state in Everstep's folder. Backend, login, passphrase and stack file
-of a stack in a real cloud are the user's, as Pulumi itself resolves them: `pulumi` and `everstep` act on one stack.
+of a stack in a real cloud are the user's, as Pulumi itself resolves them, so that `pulumi` and `everstep` act on the
+same stack.
 
 The engine runs as the program `pulumi`, not through Pulumi's Automation API: a user can then repeat every
 step by hand (`everstep pulumi ...` sets the same environment), and the command line starts without importing
@@ -69,7 +70,7 @@ class Engine:
     has_user_backend: bool = False
 
     def command(self, arguments: Sequence[str]) -> list[str]:
-        """Return the full command line, with stack file copy and policy packs where they apply."""
+        """Return the full command line, with the copy of the stack file and the policy packs where they apply."""
         command = [str(self.program), "--cwd", str(self.workspace.project), *arguments]
         verb = next((word for word in arguments if not word.startswith("-")), "")
         has_config_file = any(word.startswith("--config-file") for word in arguments)
@@ -153,13 +154,20 @@ class Engine:
         Args:
             progress: receiver of the engine's progress.
             targets: URNs or URN patterns of the only resources to bring up; empty for all.
+
+        Raises:
+            EverstepError: the update failed; the error contains the engine's diagnostics.
         """
         flags = ["--skip-preview", *(f"--target={target}" for target in targets)]
         action = "Bringing up a part of the stack" if targets else "Bringing up the stack"
         return self._update("up", flags, action, progress)
 
     def destroy(self, progress: Progress) -> ResourceCounts:
-        """Destroy everything in the stack, from its state: the stack file may be invalid."""
+        """Destroy everything in the stack, from its state: the stack file may be invalid.
+
+        Raises:
+            EverstepError: Pulumi failed; the error contains the engine's diagnostics.
+        """
         copy = copy_stack_file(self.workspace, salt_of(self.deployment()), allow_invalid=True)
         flags = ["--skip-preview", f"--config-file={copy}"]
         return self._update("destroy", flags, "Destroying the stack", progress)

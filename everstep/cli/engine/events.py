@@ -172,7 +172,7 @@ class EventLog:
             for urn, (resource, started_at) in self._running.items()
             if now - started_at >= min_seconds
         )
-        # A counter of seconds alone does not make a note new.
+        # Without a terminal, a note that differs only in numbers, such as elapsed seconds, is not new.
         content = note if messages.is_terminal else _NUMBER.sub("", note)
         if content != self._previous_note:
             self._previous_note = content

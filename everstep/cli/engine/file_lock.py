@@ -24,7 +24,7 @@ def exclusive_lock(path: Path, command: str, fix: str) -> Iterator[None]:
         fix: advice for the user while another process holds the lock.
 
     Raises:
-        EverstepError: another process holds the lock; the error has its id and the time of the acquisition.
+        EverstepError: another process holds the lock; the error has its process ID and the time at which it began.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:

@@ -55,7 +55,7 @@ def run_checks(state: Path) -> list[HostCheck]:
 
 
 def may_install(checks: Iterable[HostCheck]) -> bool:
-    """Return whether Debian packages can be installed: by root, and with apt."""
+    """Return True if Debian packages can be installed: by root, and with apt."""
     is_root = any(check.name == "root" and check.passed for check in checks)
     return is_root and shutil.which("apt-get") is not None
 

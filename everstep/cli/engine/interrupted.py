@@ -23,7 +23,7 @@ def takeover_variables(deployment: Mapping[str, Any] | None) -> dict[str, str]:
         deployment: the stack's state as `pulumi stack export` prints it; None without state.
 
     Returns:
-        No variables if no such objects are recorded: any other object that exists is refused.
+        The variables; none if the state records no such object, so that any other existing object is refused.
     """
     interrupted = any(
         operation.get("type") == CREATING

@@ -1,6 +1,6 @@
 """The phases of bringing a stack up and taking it down, in order.
 
-Every phase starts from what exists, so the next command repairs the remains of an interrupted command.
+Every phase starts from the existing state, so the next command completes an interrupted one.
 """
 
 import shutil
@@ -45,7 +45,11 @@ def check_machine(context: StackContext) -> None:
 
 
 def bring_up(context: StackContext, progress: Progress, policy_packs: Sequence[str] = ()) -> Engine:
-    """Bring up the machines, if they are the twin's, and then the stack."""
+    """Bring up the machines, if they are the twin's, and then the stack.
+
+    Raises:
+        EverstepError: a requirement of the stack is missing, the update failed, or nodes cannot pull an image.
+    """
     if context.platform is not None:
         shared_platform.require_platform(context)
     elif context.target is Target.TWIN:
@@ -109,7 +113,8 @@ def take_down(context: StackContext, progress: Progress) -> None:
     Raises:
         EverstepError: a resource is protected, or jobs of other stacks use the platform; nothing was changed then.
             Outside the twin, a resource that could not be destroyed is an error as well; on the twin it is only a
-            warning, because the twin's machines are removed anyway.
+            warning, because the twin's machines are removed anyway. On a cloud of the twin, it is an error if the
+            destroyed stack left resources.
     """
     if context.target is Target.CLOUD:
         _take_down_in_cloud(context, progress)
@@ -183,7 +188,7 @@ def _take_down_job(context: StackContext, progress: Progress) -> None:
 
 
 def _destroy(context: StackContext, progress: Progress) -> bool:
-    """Destroy the stack; return whether everything was destroyed."""
+    """Destroy the stack; return True if everything was destroyed."""
     engine = context.engine(progress)
     release_dead_locks(engine)
     _refuse_protected(engine)

@@ -17,10 +17,10 @@ from everstep.progress import Progress
 from everstep.spelling import unknown_name
 
 VARIABLE = "EVERSTEP_PART"
-"""With it the program declares only a part: the providers of the rest would need resources that are not targets."""
+"""Variable with which the program declares only a part: other providers would need resources that are not targets."""
 
 TARGETED_SUFFIX = "-targets"
-"""End of the variable's value in an update with targets, which the program need not refuse for a stack that is up."""
+"""End of the variable's value in an update with targets, which the program accepts even if the stack is up."""
 
 UNCHANGED = "same"
 """Operation of a resource that an update leaves as it is."""
@@ -62,7 +62,7 @@ def bring_up_part(engine: Engine, part: str, progress: Progress) -> ResourceCoun
 
 
 def targets_of(engine: Engine, part: str, progress: Progress) -> list[str]:
-    """Return the URNs of a part's resources, and of all resources that they need, that change.
+    """Return the URNs of the changed resources among a part's resources and all resources that they need.
 
     An unchanged target would be an error: Pulumi deletes the resources that depend on a target and that the program
     does not declare.
@@ -107,7 +107,7 @@ def _plan(engine: Engine) -> Mapping[str, Any]:
 
 
 def fails_on_protection_only(plan: Mapping[str, Any]) -> bool:
-    """Return whether a preview failed only because it would delete protected resources, which targets keep."""
+    """Return True if a preview failed only because it would delete protected resources, which targets keep."""
     errors = [
         str(diagnostic.get("message"))
         for diagnostic in plan.get("diagnostics", ())

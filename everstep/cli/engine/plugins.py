@@ -27,7 +27,7 @@ class Cloud:
     Attributes:
         name: name for the user.
         package: the module of its Pulumi SDK.
-        extra: extra of the distribution `everstep`, and make target, that installs it.
+        extra: name of the extra of the distribution `everstep`, and of the make target, that install it.
         token_program: program that a kubeconfig of this cloud runs to get a token.
         credentials: environment variables or files in the home folder that may contain credentials.
     """
@@ -147,7 +147,7 @@ def _missing_engine() -> list[str]:
 
 
 def has_sdk(cloud: Cloud) -> bool:
-    """Return whether the cloud's SDK is installed, without importing it, which takes seconds."""
+    """Return True if the cloud's SDK is installed, without importing it, which takes seconds."""
     return importlib.util.find_spec(cloud.package) is not None
 
 

@@ -32,7 +32,7 @@ def require_platform(context: StackContext) -> None:
 
 
 def local_deployments(context: StackContext) -> dict[str, Deployment]:
-    """Return the states of the other stacks in the same folder of Everstep's, by name."""
+    """Return the states of the other stacks in the same state folder, by name."""
     state_path = state_file(context.workspace)
     names = [file.stem for file in state_path.parent.glob("*.json") if file != state_path]
     states = {name: read_deployment(replace(context.workspace, stack=name)) for name in names}

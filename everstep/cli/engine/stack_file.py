@@ -155,8 +155,11 @@ def copy_stack_file(workspace: Workspace, salt: str | None, *, allow_invalid: bo
     Args:
         workspace: the stack.
         salt: the state's encryption salt, added unless the stack file has its own.
-        allow_invalid: use an empty configuration in place of a stack file that cannot be read. To destroy,
-            the engine needs the state and no configuration.
+        allow_invalid: whether to use an empty configuration in place of a stack file that cannot be read. To destroy
+            a stack, the engine needs the state and no configuration.
+
+    Raises:
+        EverstepError: the stack file cannot be read, and `allow_invalid` is not set.
     """
     try:
         content, text = read_stack_file(workspace.stack_file), workspace.stack_file.read_text()

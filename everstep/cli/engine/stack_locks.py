@@ -20,7 +20,7 @@ class StackLock:
 
     @property
     def holder_is_alive(self) -> bool:
-        """True if the process that took the lock may still run; unknown, so True, on another host."""
+        """True if the process that took the lock may still run; always True for another host."""
         if self.host and self.host != socket.gethostname():
             return True
         return Path(f"/proc/{self.pid}").exists() if Path("/proc/self").exists() else True

@@ -108,7 +108,7 @@ def preview_workspace(workspace: Workspace) -> Workspace:
 
 
 def exists_on_twin_cloud(workspace: Workspace) -> bool:
-    """Return whether the stack was brought up on a cloud of the twin and still has state there."""
+    """Return True if the stack was brought up on a cloud of the twin and still has state there."""
     return state_file(workspace_on(Target.TWIN_CLOUD, workspace)).exists()
 
 

@@ -19,7 +19,7 @@ import yaml
 
 API_VERSION = "client.authentication.k8s.io/v1beta1"
 AKS_SERVER = "6dae42f8-4368-4678-94ff-3960e28e3630"
-"""Application of the API servers of all AKS clusters, which kubelogin requires as an argument."""
+"""Entra application of the API servers of all AKS clusters, which kubelogin requires as an argument."""
 
 REQUIRED = {
     "aws": (("eks", "get-token"), ("--cluster-name",)),

@@ -1,4 +1,4 @@
-"""Interconnect test on the nodes of a stack; its objects are removed in any case."""
+"""Interconnect test on the nodes of a stack; its objects are always removed."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

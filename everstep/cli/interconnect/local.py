@@ -34,7 +34,7 @@ def run_locally(ranks: int, arguments: Sequence[str], progress: Progress) -> lis
         progress: receiver of the progress.
 
     Raises:
-        EverstepError: PyTorch is not installed, or a process has ended.
+        EverstepError: PyTorch is not installed, or a process failed.
     """
     TORCH.require(
         "torch", "everstep nccl-test --local measures with PyTorch, which is not installed"

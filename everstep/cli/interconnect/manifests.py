@@ -1,6 +1,6 @@
 """The objects of an interconnect test in a cluster, derived from the ElasticJob of its stack.
 
-Pods get the nodes, the image, the devices and the security of the job's workers, regardless of the stack. An
+Pods get the nodes, the image, the devices and the security context of the job's workers, on any stack. An
 indexed Job creates them, a headless Service names the first pod, and a ConfigMap has the program, so that the
 image needs only PyTorch. The names are fixed: two tests at a time would share the nodes and measure each other.
 """
@@ -29,7 +29,7 @@ SOURCES = (
 """Files of the program in the package everstep."""
 
 REMOVED_AFTER_SECONDS = 600
-"""Time after its end at which the cluster removes the Job, if the command was killed before it removed the Job."""
+"""Time after the end of the Job at which the cluster removes it, if the command was killed before it did so."""
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from components.cost import Cost, GpuPoolPrice
 
 UNKNOWN_POOL = "unknown pool"
-"""Pool of machines that no command observed while they ran; they have the highest price."""
+"""Display name of the pool of machines that no command observed; they have the highest price."""
 
 
 def billing_of(

@@ -52,7 +52,10 @@ class Goodput:
 
 @dataclass(frozen=True)
 class RestartEstimate:
-    """Modelled cost of the same history for a design that restarts its workers."""
+    """Modeled cost of the same history for a design that restarts its workers.
+
+    `ended_at` is the unix time of the first drain, which ends a job of torchrun permanently; None without a drain.
+    """
 
     goodput: float
     lost_seconds: float
@@ -217,7 +220,7 @@ def restart_estimate(run: RunRecord) -> RestartEstimate | None:
     changes = history(run)
     started_at = run.steps[0].at - run.steps[0].seconds
     checkpoint_interval = run.starts[-1].measure("checkpoint_seconds") or UNKNOWN_CHECKPOINT_SECONDS
-    # The run has the time when a machine joined, which includes its start-up.
+    # The history has the times at which machines joined, after their start-up.
     design = replace(model.restart_design(checkpoint_interval), start_up=model.NO_COST)
     outcome = model.replay(
         run.steps[0].world_size, changes, max(run.steps[-1].at - started_at, 0.0), design

@@ -1,7 +1,7 @@
 """Screen of goodput, the workers' seconds, and the estimate for a design that restarts.
 
 One row with a bar for each activity, and one bar of four parts for each worker. The parts have
-different glyphs, so they are readable without colour.
+different glyphs, so they are readable without color.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ TRAINING, WORK, CHANGE, BEFORE_JOINING = (
     ("▒", "yellow", "changes of the group"),
     ("░", "bright_black", "before joining"),
 )
-"""Glyph, colour and name of the four parts of a worker's time."""
+"""Glyph, color and name of the four parts of a worker's time."""
 
 PARTS = (TRAINING, WORK, CHANGE, BEFORE_JOINING)
 

@@ -1,4 +1,4 @@
-"""Changes of the training group, from the journals alone.
+"""Changes of the training group, from the journals only.
 
 A run on a cloud has no record of machines' events, so the events are derived from consecutive groups: a worker
 that is missing in the next group has left if its journal records that, and was lost otherwise; a worker whose

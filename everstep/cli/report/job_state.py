@@ -20,7 +20,7 @@ def _zone(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _spending(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the deadline, on-demand workers and a budget that is used up, for a job with one of them."""
+    """Yield the deadline, the number of on-demand workers and a used-up budget, if the job has them."""
     spending = status.get("spending") or {}
     if deadline := spending.get("deadline"):
         yield "deadline", str(deadline)

@@ -1,4 +1,4 @@
-"""The GPU machines that a run has had: type, pool, capacity type, zone and beginning of each.
+"""The GPU machines that a run has had: type, pool, capacity type, zone and start time of each.
 
 Only a node shows how and when its machine was bought, and the node is deleted with the machine. Commands that read
 a cluster therefore record its nodes in a file of the stack's state.
@@ -81,7 +81,7 @@ class MachineLog:
         self.observed = _read(self.path)
 
     def add(self, nodes: Iterable[NodeView]) -> None:
-        """Record the machines of nodes; a name that is used again has its newest machine."""
+        """Record the machines of nodes; of a name that is used again, keep only the newest machine."""
         machines = {node.name: machine for node in nodes if (machine := machine_of(node))}
         if machines.items() <= self.observed.items():
             return

@@ -1,7 +1,7 @@
-"""Scalars of a run to MLflow, by its own client.
+"""Export of a run's scalars to MLflow, with its own client.
 
 A run of Everstep is one run of MLflow, in the experiment with the job's name, found again by a tag. An export adds
-the missing values, so it may be repeated during the training and after it was interrupted. An existing value
+the missing values, so it may be repeated during the training and after an interruption. An existing value
 stays, because MLflow does not replace values.
 """
 
@@ -26,7 +26,7 @@ BATCH = 1000
 """Metrics in one request, MLflow's limit."""
 
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
-"""Environment variable of MLflow, 7 by default: minutes until an unreachable server is an error."""
+"""MLflow's variable for the number of retries: with the default of 7, reporting an unreachable server takes minutes."""
 
 
 def export(uri: str, run: RunRecord) -> str:

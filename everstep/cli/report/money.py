@@ -265,7 +265,7 @@ def traffic_sentence(traffic: TrafficSpending | None) -> str:
 
 
 def usd(amount: float) -> str:
-    """Return an amount of money, with more digits if it is small."""
+    """Return an amount in USD as text, with more digits if it is small."""
     return f"${amount:,.2f}" if amount >= 0.995 or amount == 0 else f"${amount:.3f}"
 
 

@@ -1,6 +1,6 @@
 """The moves of a group between zones: their log and their costs.
 
-The controller keeps the newest moves in the job's status, which ends with the job. Commands that read a cluster
+The controller keeps the newest moves in the job's status, which is deleted with the job. Commands that read a cluster
 therefore record them in a file of the stack's state, next to the machines' events.
 """
 

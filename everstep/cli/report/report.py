@@ -180,7 +180,7 @@ def _renewing_step(run: RunRecord, event: MachineEvent) -> StepRecord | None:
 
 
 def _first_of_higher_generation(run: RunRecord, time: float) -> StepRecord | None:
-    """Return the first step after a time whose generation is higher than the generation of the last step by then."""
+    """Return the first step after a time that has a higher generation than the group at that time."""
     if index := bisect_right(run.step_times, time):
         return run.renewals[index - 1]
     groups = [entry.number("generation") for entry in run.of_kind("generation") if entry.at <= time]
@@ -191,7 +191,7 @@ def _first_of_higher_generation(run: RunRecord, time: float) -> StepRecord | Non
 def _causes_new_group(
     run: RunRecord, event: MachineEvent, renewing_step: StepRecord | None
 ) -> bool:
-    """Return whether the group had to form again because of this event."""
+    """Return True if the group had to form again because of this event."""
     if event.kind not in LOSSES or run.worker_on(event.node, event.at) is None:
         return False
     if event.kind in ("freeze", "cut"):  # may end before it is detected

@@ -21,13 +21,13 @@ LOSSES = ABSENCES | {"kill"}
 """Kinds of event after which a worker is lost, even if only its process ended."""
 
 ARRIVALS = frozenset({"return", "mend", "reconnect", "thaw", "add"})
-"""Kinds of event after which a machine is present; older event files use the first name of `reconnect`."""
+"""Kinds of event after which a machine is present; older event files use the former name of `reconnect`."""
 
 MAX_NUMBER = 1e15
 """Bound on numbers of a journal; it excludes infinity."""
 
 ENDS = {"freeze": frozenset({"thaw"}), "cut": frozenset({"mend", "reconnect"})}
-"""Kinds of event that end another kind."""
+"""Kind of event -> kinds of event that end it."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class RunRecord:
         return self.steps[index] if index < len(self.steps) else None
 
     def step_before(self, time: float) -> StepRecord | None:
-        """Return the last step that was completed until a time; None if there is none."""
+        """Return the last step that was completed at or before a time; None if there is none."""
         index = bisect_right(self.step_times, time)
         return self.steps[index - 1] if index else None
 
@@ -297,7 +297,7 @@ class RunRecord:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value of JSON is a usable number; programs may write other lines, and NaN."""
+    """Return True if a JSON value is a number within MAX_NUMBER; a journal may have other values, and NaN."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return -MAX_NUMBER < value < MAX_NUMBER

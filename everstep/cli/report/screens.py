@@ -1,7 +1,7 @@
 """Screens of a training: the live view and the printed report.
 
 They are functions from values to rich renderables, so that pictures in the docs and tests come from the same code as
-the terminal. Every state has its own glyph, so it is readable without colour.
+the terminal. Every state has its own glyph, so it is readable without color.
 """
 
 from collections.abc import Sequence, Set
@@ -30,7 +30,7 @@ GLYPHS = {
     NodeState.WAITING: ("·", "bright_black"),
     NodeState.DONE: ("█", "bright_black"),
 }
-"""Glyph and colour of each state."""
+"""Glyph and color of each state."""
 
 MAX_SIZES = 8
 """Maximum number of group sizes that the report lists."""

@@ -1,7 +1,7 @@
 """The state of every node over time, from the journals and the machines' events.
 
 Pure functions: `node_timelines` returns each node's states as segments without gaps, `time_cells` maps them to
-a row of characters. The screens only add colour; the states are defined here.
+a row of characters. The screens only add color; the states are defined here.
 """
 
 from bisect import bisect_right
@@ -23,7 +23,7 @@ class NodeState(StrEnum):
     TRAINING = "training"
     """Its worker takes part in steps."""
     GONE = "gone"
-    """Drained, vanished, cut off, frozen or removed."""
+    """Absent after an event of `ABSENCES`, or not in the group that trains."""
     DONE = "done"
     """The training has ended."""
 
@@ -112,7 +112,7 @@ def stalled_since(run: RunRecord) -> float | None:
 
 
 def _awaits_new_group(run: RunRecord, event: MachineEvent) -> bool:
-    """Return whether an event lost a worker and no newer group has completed a step since."""
+    """Return True if an event lost a worker and no newer group has completed a step since."""
     if event.kind not in ("drain", "vanish", "remove"):
         return False
     previous_step = run.step_before(event.at)
@@ -164,7 +164,7 @@ class _NodeStates:
         return NodeState.GONE if self._is_excluded(time) else NodeState.TRAINING
 
     def _is_excluded(self, time: float) -> bool:
-        """Return whether the group trains without this node at a time, although no event explains it."""
+        """Return True if the group trains without this node at a time, although no event explains it."""
         index = min(bisect_right(self._step_times, time), len(self._step_times) - 1)
         return index >= 0 and self._generations[index] in self._generations_without_node
 
@@ -173,7 +173,7 @@ class _NodeStates:
         return self._events[index] if index >= 0 else None
 
     def _awaits_worker_start(self, event: MachineEvent, start: int) -> bool:
-        """Return whether a machine has returned and no worker has started on it since.
+        """Return True if a machine has returned and no worker has started on it since.
 
         Always false for `thaw` and `reconnect`: the worker may have survived.
         """
@@ -181,7 +181,7 @@ class _NodeStates:
         return needs_start and (start < 0 or self._starts[start] < event.at)
 
     def _is_survivor(self, start: int, event: MachineEvent | None, time: float) -> bool:
-        """Return whether this worker had trained on the node before this start, without an event in between.
+        """Return True if this worker had trained on the node before this start, without an event in between.
 
         Its pause then follows from the steps around it.
         """

@@ -67,7 +67,7 @@ def zones_by_rank(run: RunRecord, generation: int, zones: Mapping[str, str]) -> 
 
 
 def _steps_by_generation(run: RunRecord) -> Counter[int]:
-    """Return the number of steps that each generation computed; repeated steps were sent again."""
+    """Return the number of steps that each generation computed; a repeated step counts again."""
     steps = Counter[int]()
     for step in run.steps:
         steps[step.generation] += 0 if step.is_duplicate else step.count
@@ -93,7 +93,7 @@ def _is_known(group: Sequence[str]) -> bool:
 
 
 def _are_apart(zone: str, other: str) -> bool:
-    """Return whether both zones are known and differ."""
+    """Return True if both zones are known and differ."""
     return bool(zone and other) and zone != other
 
 

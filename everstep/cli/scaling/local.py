@@ -105,7 +105,7 @@ class LocalStudy:
 
 
 def pinned_to_cpus(processes: int) -> list[str]:
-    """Return the prefix of a command that gives each process of a group one core if there are enough.
+    """Return the prefix of a command that gives each process of a group one CPU if there are enough.
 
     The trainer divides the CPUs that it may use among its processes. Without this limit, one process would
     compute with all of them, and its threads would spin while they wait for each other, which counts as CPU time.

@@ -37,7 +37,7 @@ class Store:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the file."""
         return self.folder / FILE
 
     def get(self, replicas: int) -> SizeResult | None:

@@ -38,7 +38,7 @@ class Preset:
 
 PRESETS = {
     "resnet50": Preset(64, 4, "1 to 4 p3.8xlarge with 4 V100 each"),
-    # The batch of the figure is not published; 1 is the batch of the same post's comparison with EFA.
+    # The batch of the figure is not published: this is ResNet-50's. The post's comparison with EFA has a batch of 1.
     "efficientnet_b7": Preset(64, 4, "1 to 3 p4d.24xlarge with 8 A100 each"),
 }
 DEFAULT_BATCH, DEFAULT_LOADER_WORKERS = 64, 0

@@ -54,5 +54,5 @@ def _store(location: str, scheme: str, path: str, endpoint: str, connections: in
 
 
 def _may_be_compressed(path: Path) -> bool:
-    """Return whether a file may be a compressed archive, for which `TarSource` has its own error."""
+    """Return True if a file may be a compressed archive, for which `TarSource` has its own error."""
     return path.suffix == ".tgz" or ".tar." in path.name

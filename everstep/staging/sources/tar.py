@@ -83,7 +83,7 @@ class TarSource:
         self._check_end(file, archive.offset, end)
 
     def _check_end(self, file: IO[bytes], offset: int, end: int) -> None:
-        """Check that the archive ends with a block of zeros: tarfile ends at an invalid header too."""
+        """Check that the archive ends with a block of zeros: tarfile also stops at an invalid header."""
         file.seek(offset)
         if offset >= end or file.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:
             raise EverstepError(

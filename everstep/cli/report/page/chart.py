@@ -2,7 +2,7 @@
 
 Charts have their own coordinate system: x in tenths of a second since the run's start, y in pixels
 from the top. The browser stretches x to the width of the page, so that a chart fits every screen, and
-the page's script magnifies it by another view box.
+the page's script magnifies it by a smaller view box.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 TENTHS = 10
 MAX_POINTS = 800
-"""Points of a curve: more than the pixels of most screens."""
+"""Maximum number of points of a curve: about the width of a chart in pixels."""
 
 _TIME_STEPS = (
     *(1, 2, 5, 10, 15, 30),

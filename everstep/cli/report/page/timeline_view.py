@@ -20,7 +20,7 @@ BARS = {
     NodeState.WAITING: (24.5, 1),
     NodeState.DONE: (24.5, 1),
 }
-"""Top and height of each state's bar in pixels: the height tells states apart without colour."""
+"""Top and height of each state's bar in pixels: the height tells states apart without color."""
 
 STATE_WORDS = {
     NodeState.TRAINING: "training",

@@ -20,7 +20,7 @@ class ReportSummary:
 
 
 def verdict(page: ReportPage) -> ReportSummary:
-    """Return whether the training survived, and its cost."""
+    """Return the headline, which states whether the training survived, and sentences about its progress and cost."""
     if page.status is Status.NOT_STARTED:
         return ReportSummary(
             "No training yet", ("No worker has started, so there is nothing to report.",)
