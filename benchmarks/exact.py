@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.schedules import KINDS, act, report_outcomes
-from tests.trainer.elastic.nodes import Nodes, running_etcd, small_data, wait_until
+from tests.trainer.elastic.nodes import Nodes, running_etcd, small_data
+from tests.waiting import wait_until
 from trainer.settings import any_result
 
 NAMES = ("w0", "w1", "w2", "w3")
@@ -106,7 +107,7 @@ def start_job(
 def wait_finished(nodes: Nodes) -> tuple[str, list[int]]:
     """Wait for the end of a run; return its sha256 and the sizes of the groups that took steps."""
     try:
-        wait_until(lambda: any_result(nodes.run), RUN_SECONDS, "the run is complete")
+        wait_until(lambda: any_result(nodes.run), "the run is complete", RUN_SECONDS)
     finally:
         nodes.close()
     result = any_result(nodes.run)
@@ -171,8 +172,8 @@ def wait_for_step(nodes: Nodes, event_time: float) -> bool:
         lambda: (
             any_result(nodes.run) or any(step["at"] > event_time for step in nodes.journal("step"))
         ),
-        RUN_SECONDS,
         "the run continues",
+        RUN_SECONDS,
     )
     return not any_result(nodes.run)
 

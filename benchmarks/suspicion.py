@@ -41,8 +41,8 @@ from tests.trainer.elastic.nodes import (
     Nodes,
     running_etcd,
     small_data,
-    wait_until,
 )
+from tests.waiting import wait_until
 
 START_SECONDS = 300.0
 SETTLE_SECONDS = 3.0  # the agents know each other's heartbeats
@@ -199,7 +199,7 @@ def provoke(nodes: Nodes, folder: Path, name: str) -> Change:
     started_at = time.time()
     nodes.signal_agent(name, signal.SIGSTOP)
     try:
-        wait_until(lambda: len(fences(folder)) > fence_count, FENCE_SECONDS, f"{name} is fenced")
+        wait_until(lambda: len(fences(folder)) > fence_count, f"{name} is fenced", FENCE_SECONDS)
     finally:
         nodes.signal_agent(name, signal.SIGCONT)
     last_generation = max(

@@ -34,7 +34,7 @@ from benchmarks.peers.contestants import CONTESTANTS, NAMES, Contestant
 from benchmarks.peers.machines import Machine
 from benchmarks.peers.workload import SAMPLES, JournalLine, read, read_commits
 from benchmarks.progress import track
-from tests.trainer.elastic.nodes import wait_until
+from tests.waiting import wait_until
 
 EVENTS = ("kill", "freeze", "drain")
 START_SECONDS, EVENT_SECONDS, QUIET_SECONDS = 180.0, 120.0, 5.0
@@ -159,7 +159,7 @@ def wait_for_step(folder: Path, start: float, nodes: Iterable[str]) -> JournalLi
         ]
         return min(steps, key=_time, default=None)
 
-    return wait_until(first_line, EVENT_SECONDS, "the survivors take a step")
+    return wait_until(first_line, "the survivors take a step", EVENT_SECONDS)
 
 
 def wait_for_group(folder: Path, start: float, size: int, seconds: float) -> JournalLine:
@@ -171,7 +171,7 @@ def wait_for_group(folder: Path, start: float, size: int, seconds: float) -> Jou
         ]
         return min(steps, key=_time, default=None)
 
-    return wait_until(first_line, seconds, f"{size} nodes take a step")
+    return wait_until(first_line, f"{size} nodes take a step", seconds)
 
 
 def figures(lines: Sequence[JournalLine], event: str, disturbance: Disturbance) -> Figures:

@@ -27,6 +27,9 @@ from everstep.interconnect.collectives import (
 )
 
 WARM_UP_OPERATIONS = 2  # operations of each size before the timed ones
+MIN_OPERATIONS = 4
+"""Minimum number of timed operations of each size: the first ones profit from empty socket buffers."""
+
 TIMEOUT = timedelta(seconds=300)
 """Timeout of one operation, after which a peer that vanished without notice is reported."""
 
@@ -226,9 +229,10 @@ class Operation:
 def measure(
     operation: Operation, options: argparse.Namespace, device: torch.device
 ) -> "tuple[int, float]":
-    """Return the number of timed operations and the seconds of one, averaged over the ranks."""
+    """Return the number of timed operations and the mean seconds of one on the slowest rank."""
     estimate = duration(operation, WARM_UP_OPERATIONS, device)
-    local_iterations = min(options.iterations, max(1, int(options.seconds / max(estimate, 1e-9))))
+    wanted = max(MIN_OPERATIONS, int(options.seconds / max(estimate, 1e-9)))
+    local_iterations = min(options.iterations, wanted)
     common_iterations = torch.tensor([local_iterations], device=device)
     dist.broadcast(common_iterations, 0)
     iterations = int(common_iterations.item())
@@ -236,7 +240,7 @@ def measure(
 
 
 def duration(operation: Operation, count: int, device: torch.device) -> float:
-    """Return the seconds of one operation, averaged over `count` operations and all ranks."""
+    """Return the mean seconds of `count` operations on the slowest rank: a collective ends with its last rank."""
     dist.barrier()
     synchronize(device)
     started_at = time.perf_counter()
@@ -244,8 +248,8 @@ def duration(operation: Operation, count: int, device: torch.device) -> float:
         operation()
     synchronize(device)
     seconds = torch.tensor([time.perf_counter() - started_at], device=device)
-    dist.all_reduce(seconds)
-    return float(seconds.item()) / dist.get_world_size() / count
+    dist.all_reduce(seconds, dist.ReduceOp.MAX)
+    return float(seconds.item()) / count
 
 
 def synchronize(device: torch.device) -> None:

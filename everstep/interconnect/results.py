@@ -50,7 +50,7 @@ class Measurement:
         collective: name of the collective.
         bytes: size of the whole array.
         iterations: number of timed operations.
-        seconds: time of one operation, averaged over operations and ranks.
+        seconds: mean time of one operation on the slowest rank.
         wrong: number of wrong results, over all ranks.
     """
 

@@ -253,6 +253,6 @@ class Cluster:
         self._stack.close()
 
 
-def wait_until(deadline: float) -> None:
+def sleep_until(deadline: float) -> None:
     """Sleep until a moment of the monotonic clock."""
     time.sleep(max(0.0, deadline - time.monotonic()))

@@ -19,7 +19,7 @@ from typing import Any
 
 from cloudtwin.images.confine import KILLED_WITH_PARENT
 
-from tests.chaos.cluster import Cluster, wait_until
+from tests.chaos.cluster import Cluster, sleep_until
 from tests.chaos.schedule import Round, ScheduledFault
 
 CALM_SECONDS = 300.0
@@ -27,6 +27,7 @@ CALM_SECONDS = 300.0
 POLL_SECONDS = 0.05
 CALM_STEPS = 2  # steps that every node applies in the full group
 START_GROUP_SECONDS = 300.0
+RECORD_SECONDS = 100.0
 MEMORY_MARGIN_BYTES = 48 << 20
 MEMORY_HOG = "import time; blocks = [bytearray(1 << 20) for _ in range(160)]; time.sleep(60)"
 """Allocates more memory than the node has left, and less than a killed worker frees."""
@@ -85,7 +86,8 @@ class Nemesis:
             self._note("left", target=name, code=self._cluster.wait_for_exit(name))
         revision = max(map(self._cluster.etcd.revision, self._cluster.etcd.names))
         self._note("revision", newest=revision)
-        self._cluster.recorder.wait_for(revision, seconds=100)
+        is_complete = self._cluster.recorder.wait_for(revision, RECORD_SECONDS)
+        assert is_complete, f"the recorder has no revision {revision} after {RECORD_SECONDS:g} s"
 
     # --- one round ---
 
@@ -98,7 +100,7 @@ class Nemesis:
         while pending:
             pending.sort(key=lambda action: action[:3])
             due, is_end, name, fault = pending.pop(0)
-            wait_until(due)
+            sleep_until(due)
             if is_end:
                 self._end(name, fault)
             else:

@@ -199,6 +199,6 @@ def copy_project(folder: Path) -> Path:
 
 
 def output(cycle: LifeCycle, name: str) -> str:
-    """Return the end of the output of a command."""
+    """Return the last lines of a command's output."""
     result = cycle.results[name]
     return f"{result.stdout[-3000:]}\n{result.stderr[-3000:]}"

@@ -17,9 +17,9 @@ from everstep.elastic.accounting.journal import Reader
 from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.progress import Silent
-from tests import waiting
 from tests.processes import free_port, processes_in_session, signal_all, start_ticks
 from tests.trainer.data.fashion_mnist import write_source
+from tests.waiting import wait_until
 from trainer.prepare import prepare_fashion_mnist
 
 REPOSITORY = Path(__file__).parents[3]
@@ -65,7 +65,7 @@ def etcd_process(
         stderr=log,
     )
     try:
-        waiting.wait_until(lambda: _accepts_connections(client), "etcd responds", 100)
+        wait_until(lambda: _accepts_connections(client), "etcd responds", 100)
         yield f"127.0.0.1:{client}", process
     finally:
         process.kill()
@@ -77,11 +77,6 @@ def _accepts_connections(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True
     return False
-
-
-def wait_until(condition: Callable[[], Result | None], seconds: float, description: str) -> Result:
-    """Call `tests.waiting.wait_until` with the arguments in the order that the benchmarks use."""
-    return waiting.wait_until(condition, description, seconds)
 
 
 class Nodes:
@@ -203,7 +198,7 @@ class Nodes:
         self, matches: Callable[[JournalEntry], bool], seconds: float, description: str
     ) -> JournalEntry:
         """Return the first step that matches."""
-        return waiting.wait_until(
+        return wait_until(
             lambda: next((step for step in self.journal("step") if matches(step)), None),
             description,
             seconds,

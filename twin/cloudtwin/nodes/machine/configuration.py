@@ -128,6 +128,7 @@ def cni(address: Address) -> dict[str, object]:
         "isGateway": True,
         "ipMasq": False,
         "hairpinMode": True,
+        "mtu": addressing.MTU,
         "ipam": addresses,
     }
     portmap = {"type": "portmap", "capabilities": {"portMappings": True}}

@@ -18,6 +18,13 @@ API_PORT = 6443
 REGISTRY_PORT = 5000
 REGISTRY = f"http://{CONTROL_PLANE}:{REGISTRY_PORT}"
 API_SERVER = f"https://{CONTROL_PLANE}:{API_PORT}"
+MTU = 9001
+"""Bytes of a packet on the links of machines and pods, as in a VPC.
+
+Source: https://docs.aws.amazon.com/vpc/latest/userguide/mtu.html, 2026-11. A virtual network of Azure has 1500; nothing
+in the project depends on the size.
+"""
+
 MAX_MACHINES = 32  # limit of the twin: each machine's routes to all others are set once, at boot
 
 

@@ -26,7 +26,7 @@ def build_switch() -> None:
     _ip(
         [
             "link set lo up",
-            f"link add {BRIDGE} type bridge",
+            f"link add {BRIDGE} mtu {addressing.MTU} type bridge",
             f"address add {addressing.CONTROL_PLANE}/{prefix} dev {BRIDGE}",
             f"link set {BRIDGE} up",
             *(f"route replace {route} onlink dev {BRIDGE}" for route in addressing.pod_routes()),
@@ -39,10 +39,10 @@ def connect(switch_pid: int, machine_pid: int, address: Address) -> None:
     disconnect(switch_pid, address)
     # The links of a switch that was killed are removed only some time later.
     _delete_link(machine_pid, "eth0")
-    far_end = f"peer name eth0 address {address.mac} netns {machine_pid}"
+    far_end = f"peer name eth0 address {address.mac} mtu {addressing.MTU} netns {machine_pid}"
     _ip(
         [
-            f"link add {address.port} type veth {far_end}",
+            f"link add {address.port} mtu {addressing.MTU} type veth {far_end}",
             f"link set {address.port} master {BRIDGE} up",
         ],
         switch_pid,
