@@ -31,10 +31,10 @@ def bus_bandwidth(collective: str, ranks: int, size: int, seconds: float) -> flo
 def gloo_share(collective: str, ranks: int) -> float:
     """Return the share of a link's rate that the bus bandwidth of a large array reaches over gloo.
 
-            torch implements a reduce-scatter over gloo as an all-reduce, which sends twice the bytes. In gloo's
-        all-gather, a rank's "ready to receive" for the second half of a part waits behind the first half that it sends,
-        so that the last half is sent alone.
-        """
+        torch implements a reduce-scatter over gloo as an all-reduce, which sends twice the bytes. In gloo's
+    all-gather, a rank's "ready to receive" for the second half of a part waits behind the first half that it sends,
+    so that the last half is sent alone.
+    """
     if collective == REDUCE_SCATTER:
         return 1 / 2
     return 1.0 if collective == ALL_REDUCE else 2 * (ranks - 1) / (2 * ranks - 1)
