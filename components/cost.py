@@ -8,7 +8,7 @@ Usage-based costs are not included: traffic, requests, logs, backups, keys, data
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cloudfacts import prices
@@ -43,6 +43,7 @@ class CostItem:
         maximum: maximum number.
         on_demand: USD per hour for one; None if unknown.
         spot: USD per hour for one as a spot machine; equal to `on_demand` for items without spot.
+        of_gpu_pool: whether it belongs to the nodes of a GPU pool, whose number follows the training.
     """
 
     component: str
@@ -51,6 +52,7 @@ class CostItem:
     maximum: int
     on_demand: float | None
     spot: float | None
+    of_gpu_pool: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,14 +382,16 @@ def _eks_gpu(pool: EksPool, nodes: int, region: str, config: StackConfig) -> lis
     gpu, suffix = pool.settings, f" {pool.name}" if pool.name else ""
     price = _highest_price(gpu.instance_types, region, config)
     types = " or ".join(gpu.instance_types)
-    counts = (nodes, gpu.max_nodes)
-    return [
+    counts, fallback_counts = (nodes, gpu.max_nodes), (0, gpu.fallback_nodes)
+    items = [
         _reserved(f"GPU pool{suffix}", types, gpu, price, nodes)
         if gpu.reservation
         else _pool(f"GPU pool{suffix}", types, counts, price, spot=gpu.capacity == "spot"),
         _disk(f"GPU pool{suffix}", gpu.disk_gib, "gp3", counts),
-        _pool(f"GPU fallback{suffix}", types, (0, gpu.fallback_nodes), price, spot=False),
+        _pool(f"GPU fallback{suffix}", types, fallback_counts, price, spot=False),
+        _disk(f"GPU fallback{suffix}", gpu.disk_gib, "gp3", fallback_counts),
     ]
+    return [replace(item, of_gpu_pool=True) for item in items]
 
 
 def _reserved(
@@ -474,13 +478,14 @@ def _aks(cluster: AksConfig, config: StackConfig) -> list[CostItem]:
 
 
 def _aks_gpu(pool: AksPool, nodes: int, location: str, config: StackConfig) -> list[CostItem]:
-    """Return the items of a GPU pool: its machines and, unless it is a fallback, their disks."""
+    """Return the items of a GPU pool: its machines and their disks."""
     counts, price = (nodes, pool.max_nodes), _highest_price([pool.vm_size], location, config)
     component = f"GPU pool {pool.name}"
-    machines = _pool(component, pool.vm_size, counts, price, spot=pool.spot)
-    if pool.fallback:
-        return [machines]
-    return [machines, _disk(component, pool.settings.disk_gib, "azureStandardSsd", counts)]
+    items = [
+        _pool(component, pool.vm_size, counts, price, spot=pool.spot),
+        _disk(component, pool.settings.disk_gib, "azureStandardSsd", counts),
+    ]
+    return [replace(item, of_gpu_pool=True) for item in items]
 
 
 @dataclass(frozen=True)

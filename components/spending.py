@@ -16,7 +16,7 @@ DIGITS = 6  # decimals of a price in USD
 def fixed_items(config: StackConfig) -> list[cost.CostItem]:
     """Return the items that are billed by the hour, without the GPU pools."""
     items = cost.estimate(config).items
-    return [item for item in items if item.count and not item.component.startswith("GPU")]
+    return [item for item in items if item.count and not item.of_gpu_pool]
 
 
 def fixed_usd_per_hour(config: StackConfig) -> float:

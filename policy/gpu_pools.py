@@ -10,15 +10,18 @@ from policy.tokens import AGENT_POOL, AKS_CLUSTER, NODE_GROUP
 
 AWS_GPU_FAMILIES = aws.gpu_families()
 
+EKS_GPU_IMAGES = ("_NVIDIA", "_GPU")
+"""Ends of the AMI types for GPUs: the enumeration AMITypes in the service model of EKS."""
+
 AKS_SPOT_TAINT_TEXT = f"{AZURE_SPOT_LABEL}={AZURE_SPOT}:NoSchedule"
 
 
 def _has_gpu(resource: Resource) -> bool:
     properties = resource.properties
     if resource.type == NODE_GROUP:
-        return any(
-            aws.family(kind) in AWS_GPU_FAMILIES for kind in properties.get("instanceTypes") or ()
-        )
+        types = properties.get("instanceTypes") or ()  # none if the launch template names the type
+        has_gpu_image = str(properties.get("amiType") or "").endswith(EKS_GPU_IMAGES)
+        return has_gpu_image or any(aws.family(kind) in AWS_GPU_FAMILIES for kind in types)
     return azure.has_gpus(properties.get("vmSize") or "")
 
 

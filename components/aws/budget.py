@@ -13,7 +13,7 @@ from components.component import Component
 from components.config import BudgetConfig
 
 # Percentage of the budget, and the cost compared with it: actual or forecast cost of the month.
-WARNINGS = ((80, "ACTUAL"), (100, "FORECASTED"))
+WARNINGS = ((80, "ACTUAL"), (100, "ACTUAL"), (100, "FORECASTED"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ MAX_DECIMALS = 5  # limit of AKS for spotMaxPrice
 POD_PREFIX = 24  # prefix length of the part of podCidr that each node of an overlay uses
 NODE_PREFIXES = range(8, 26)  # valid prefix lengths of the virtual network: a /25 fits 120 nodes
 SERVICE_PREFIXES = range(12, 29)  # AKS allows at most a /12; the DNS server is the tenth address
-SURGE_NODES = 2  # temporary nodes of an upgrade
+SURGE_NODES = 1  # temporary nodes of an upgrade: only the system pool has any
 
 
 def _blocks(cidr: str, pods: str, services: str) -> list[ConfigFault]:

@@ -487,12 +487,6 @@ class FsxConfig(Section):
     compression: Literal["LZ4", "NONE"] = Field(
         default="LZ4", description="Compression of the stored data."
     )
-    backup_days: int = Field(
-        default=0,
-        ge=0,
-        le=90,
-        description="Must be 0: FSx makes no backups of a file system that is linked to S3.",
-    )
     existing: FsxFileSystemConfig | None = Field(
         default=None, description="Existing file system; absent: a new one is created."
     )

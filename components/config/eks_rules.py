@@ -150,17 +150,26 @@ def _system_types_fit(types: Sequence[str]) -> list[ConfigFault]:
     """Check that system nodes are x86 machines without GPUs."""
     faults = []
     for index, machine in enumerate(types):
-        path, family = f"cluster.systemPool.instanceTypes[{index}]", machine.partition(".")[0]
-        if machine in catalog.AWS_GPU_TYPES or family in catalog.AWS_UNUSABLE_FAMILIES:
+        path = f"cluster.systemPool.instanceTypes[{index}]"
+        if aws.family(machine) in aws.gpu_families():
             rule = "has GPUs, which no pod on the system pool uses"
             faults.append(ConfigFault(path, machine, rule, "use one such as m6i.xlarge"))
-        elif "g" in family.lstrip("abcdefghijklmnopqrstuvwxyz"):  # m7g, c8gn: Graviton
-            rule = "has an Arm CPU, and the images are for x86"
+        elif _has_other_cpu(machine):
+            rule = "has a CPU or system for which there are no images: they are for Linux on x86"
             faults.append(ConfigFault(path, machine, rule, "use one such as m6i.xlarge"))
         elif machine not in aws.INSTANCE_TYPE_NAMES and not is_newer_type(machine):
             fix = nearest_hint(machine, sorted(aws.INSTANCE_TYPE_NAMES))
             faults.append(ConfigFault(path, machine, "is not a known instance type", fix))
     return faults + duplicate_faults("cluster.systemPool.instanceTypes", types)
+
+
+def _has_other_cpu(machine: str) -> bool:
+    """Return True for an Arm CPU and for a Mac; types newer than the table by the form of their names."""
+    if machine in aws.INSTANCE_TYPES:
+        return aws.INSTANCE_TYPES[machine].architecture != "x86_64"
+    family = aws.family(machine)
+    is_graviton = "g" in family.lstrip("abcdefghijklmnopqrstuvwxyz")  # m7g, c8gn
+    return is_graviton or family.startswith("mac")
 
 
 def _gpu_counts(minimum: int, nodes: int, maximum: int) -> list[ConfigFault]:

@@ -40,7 +40,7 @@ def _controller_supports_limits(
     """Check that the controller supports limits, which the upstream controller ignores."""
     if kind == "maintained":
         return []
-    rule = f"is not supported by controller.kind {kind}, which has no prices"
+    rule = f"is not supported by controller.kind {kind}"
     fix = "use controller.kind maintained, or remove it"
     limits = {DEADLINE: deadline, BUDGET: budget, ON_DEMAND: on_demand}
     return [
@@ -100,9 +100,9 @@ def _on_demand_has_nodes(
         f"needs on-demand nodes for {needed} workers, and the GPU pools allow {available}"
         f"{'' if across_zones else in_zone}"
     )
-    return [
-        ConfigFault(ON_DEMAND, on_demand, rule, f"raise fallbackNodes to {needed}, or use never")
-    ]
+    has_spot = any(_is_spot(pool) for pool in cluster.pools)
+    key = "fallbackNodes" if has_spot else "maxNodes"
+    return [ConfigFault(ON_DEMAND, on_demand, rule, f"raise {key} to {needed}, or use never")]
 
 
 def _on_demand_nodes(cluster: EksConfig | AksConfig) -> dict[str, int]:
@@ -117,8 +117,11 @@ def _on_demand_nodes(cluster: EksConfig | AksConfig) -> dict[str, int]:
 def _on_demand_nodes_of(pool: EksPool | AksPool) -> int:
     if isinstance(pool, AksPool):
         return 0 if pool.spot else pool.max_nodes
-    settings = pool.settings
-    return settings.fallback_nodes if settings.capacity == "spot" else settings.max_nodes
+    return pool.settings.fallback_nodes if _is_spot(pool) else pool.settings.max_nodes
+
+
+def _is_spot(pool: EksPool | AksPool) -> bool:
+    return pool.spot if isinstance(pool, AksPool) else pool.settings.capacity == "spot"
 
 
 def _budget_pays_an_hour(

@@ -46,29 +46,12 @@ def _capacity_offered(gib: int) -> list[ConfigFault]:
     return [ConfigFault("storage.sizeGib", gib, "is neither 1200 nor a multiple of 2400", fix)]
 
 
-def _persistent_only(
-    deployment: str, throughput: int | None, backup_days: int
-) -> list[ConfigFault]:
-    """Check that options of persistent file systems are not set for a scratch file system."""
-    if deployment == "PERSISTENT_2":
+def _throughput_is_persistent(deployment: str, throughput: int | None) -> list[ConfigFault]:
+    """Check that a scratch file system has no throughput: FSx derives it from the size."""
+    if deployment == "PERSISTENT_2" or throughput is None:
         return []
     rule, fix = "applies only to PERSISTENT_2", "remove it or set deploymentType to PERSISTENT_2"
-    faults = []
-    if throughput is not None:
-        faults.append(ConfigFault("storage.throughput", throughput, rule, fix))
-    if backup_days:
-        faults.append(ConfigFault("storage.backupDays", backup_days, rule, fix))
-    return faults
-
-
-def _no_backups_with_bucket(backup_days: int, deployment: str) -> list[ConfigFault]:
-    """Check that backups are disabled, because FSx refuses them with a linked S3 bucket."""
-    if not backup_days or deployment != "PERSISTENT_2":
-        return []
-    rule = "is not possible: FSx makes no backups of a file system with a linked S3 bucket"
-    return [
-        ConfigFault("storage.backupDays", backup_days, rule, "remove it: the bucket is versioned")
-    ]
+    return [ConfigFault("storage.throughput", throughput, rule, fix)]
 
 
 def _path_is_free(path: str) -> list[ConfigFault]:
@@ -177,11 +160,7 @@ RULES = (
     ConfigRule(("storage.path",), _path_is_free, {"storage": ("hostpath",)}),
     ConfigRule(("cluster.kind", "storage.kind"), _cluster_mounts_storage),
     ConfigRule(("storage.sizeGib",), _capacity_offered, _FSX),
-    ConfigRule(
-        ("storage.deploymentType", "storage.throughput", "storage.backupDays"),
-        _persistent_only,
-        _FSX,
-    ),
+    ConfigRule(("storage.deploymentType", "storage.throughput"), _throughput_is_persistent, _FSX),
     ConfigRule(
         ("storage.existing.zone", "cluster.gpuPool.zone", "cluster.zones"),
         _same_zone,
@@ -191,7 +170,6 @@ RULES = (
     ConfigRule(
         ("storage.existing.fileSystemId", "storage.bucket"), _bucket_needs_new_file_system, _FSX
     ),
-    ConfigRule(("storage.backupDays", "storage.deploymentType"), _no_backups_with_bucket, _FSX),
     ConfigRule(("storage.account", "storage.accountResourceGroup"), _group_needs_account, _BLOB),
     ConfigRule(("storage.redundancy", "cluster.location"), _redundancy_available, _BLOB_ON_AKS),
     ConfigRule(

@@ -56,7 +56,7 @@ def page() -> str:
     header = ["| stack | cluster | GPU nodes | volume | job | USD per hour |"]
     rows = [_row(name, config) for name, config in stacks.items()]
     table = "\n".join([*header, "| --- " * 6 + "|", *rows])
-    price_note = f"Prices with the initial nodes, as of {cost.estimate(stacks['local']).as_of}; `everstep cost`"
+    price_note = f"Prices with the nodes of the training, as of {cost.estimate(stacks['local']).as_of}; `everstep cost`"
     sections = "".join(map(_section, stacks))
     text = f"{price_note} shows the components, and the costs that are not included.\n"
     return f"{HEAD}\n{table}\n\n{text}{sections}{_sections()}{FOOT}"

@@ -18,8 +18,8 @@ GPU_PLUGIN = "nvidia-device-plugin"
 EFA_PLUGIN = "aws-efa-device-plugin"
 # Folder of the kubelet in which a plugin registers.
 DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"
-# Registry and account of Amazon for add-ons; chart 0.5.8 of eks-charts uses this image.
-EFA_IMAGE = "602401143452.dkr.ecr.{region}.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.8"
+EFA_IMAGE = "eks/aws-efa-k8s-device-plugin:v0.5.8"
+"""Image in the add-on registry of each region; chart 0.5.8 of eks-charts uses it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,7 +113,7 @@ def prices_of(config: StackConfig) -> PriceTable | None:
             continue
         if item.spot is None:
             return None
-        if item.component.startswith("GPU"):
+        if item.of_gpu_pool:
             nodes[item.component] = nodes.get(item.component, 0.0) + item.spot
         else:
             fixed += item.count * item.spot

@@ -8,6 +8,7 @@ Kubernetes has no level in between. Each container still has only the privileges
 from dataclasses import dataclass
 
 import pulumi
+from cloudfacts.aws import addon_registry
 from pulumi_kubernetes import core, meta
 
 from components.component import Component
@@ -132,4 +133,4 @@ class NodeServices(Component):
 
     def _efa_image(self) -> str | None:
         cluster = self._args.cluster
-        return EFA_IMAGE.format(region=cluster.region) if cluster.efa_interfaces else None
+        return f"{addon_registry(cluster.region)}/{EFA_IMAGE}" if cluster.efa_interfaces else None

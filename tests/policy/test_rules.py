@@ -109,6 +109,13 @@ CASES = [
     ),
     Case(
         "gpu-pools-are-spot",
+        NODE_GROUP,
+        {"amiType": "AL2023_x86_64_STANDARD"},
+        {"amiType": "AL2023_x86_64_NVIDIA"},  # the launch template of a reservation names the type
+        "not spot",
+    ),
+    Case(
+        "gpu-pools-are-spot",
         AGENT_POOL,
         SPOT_POOL,
         SPOT_POOL | {"scaleSetPriority": "Regular"},

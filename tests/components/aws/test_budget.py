@@ -3,7 +3,7 @@
 from tests.components.aws.eks_stack import STACK, all_features_stack, plain_stack
 
 
-def test_the_budget_counts_this_stack_and_warns_twice() -> None:
+def test_the_budget_counts_this_stack_and_warns_before_and_at_its_limit() -> None:
     inputs = all_features_stack().one("Budget").inputs
 
     assert (inputs["budgetType"], inputs["timeUnit"]) == ("COST", "MONTHLY")
@@ -14,6 +14,7 @@ def test_the_budget_counts_this_stack_and_warns_twice() -> None:
         for notification in inputs["notifications"]
     } == {
         (80, "ACTUAL"),
+        (100, "ACTUAL"),
         (100, "FORECASTED"),
     }
     for notification in inputs["notifications"]:

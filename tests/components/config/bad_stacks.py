@@ -615,7 +615,25 @@ CASES = [
         EKS,
         {"cluster.systemPool.instanceTypes": ["m7g.xlarge"]},
         "cluster.systemPool.instanceTypes[0]",
-        ("Arm", "m6i.xlarge"),
+        ("for Linux on x86", "m6i.xlarge"),
+    ),
+    *(
+        Case(
+            EKS,
+            {"cluster.systemPool.instanceTypes": [machine]},
+            "cluster.systemPool.instanceTypes[0]",
+            ("for Linux on x86", "m6i.xlarge"),
+        )
+        for machine in ("a1.large", "m9g.large", "mac2.metal")
+    ),
+    *(
+        Case(
+            EKS,
+            {"cluster.systemPool.instanceTypes": [machine]},
+            "cluster.systemPool.instanceTypes[0]",
+            ("has GPUs", "m6i.xlarge"),
+        )
+        for machine in ("g4dn.metal", "g2.2xlarge", "p5.48xlarge")
     ),
     wrong_key(EKS, "cluster.systemPool.diskGib", 10, "greater than or equal to 30"),
     Case(
@@ -653,18 +671,11 @@ CASES = [
     wrong_key(EKS, "storage.sizeGib", 1201, "multiple of 2400", "use 1200 or 2400"),
     wrong_key(EKS, "storage.sizeGib", 3000, "multiple of 2400", "use 2400 or 4800"),
     wrong_key(EKS, "storage.throughput", 250, "applies only to PERSISTENT_2", "set deploymentType"),
-    wrong_key(EKS, "storage.backupDays", 7, "applies only to PERSISTENT_2", "remove it"),
     Case(
         EKS,
         {"storage.deploymentType": "PERSISTENT_2", "storage.throughput": 300},
         "storage.throughput",
         ("125, 250, 500 or 1000",),
-    ),
-    Case(
-        EKS,
-        {"storage.deploymentType": "PERSISTENT_2", "storage.backupDays": 7},
-        "storage.backupDays",
-        ("linked S3 bucket", "remove it"),
     ),
     wrong_key(EKS, "storage.sizeGib", 2400 * 10**6, "less than or equal to 2147482800"),
     wrong_key(EKS, "storage.bucket", "my..bucket", "single dots", "my-training-data"),
@@ -759,14 +770,14 @@ CASES = [
     wrong_egress({"firewallIp": "10.100.0.4", "subnetId": SUBNET}, "route table of subnetId"),
     wrong_key(AKS, "cluster.network.serviceCidr", "10.2.0.0/29", "must be /12 to /28"),
     wrong_key(
-        AKS, "cluster.network.podCidr", "10.244.0.0/22", "fits 4 nodes", "use a /19 or larger"
+        AKS, "cluster.network.podCidr", "10.244.0.0/22", "fits 4 nodes", "use a /20 or larger"
     ),
     Case(
         AKS,
         {
             "cluster.network.podCidr": "10.244.0.0/20",
             "cluster.gpuPool.maxNodes": 5,
-            "cluster.gpuPool.fallbackNodes": 2,
+            "cluster.gpuPool.fallbackNodes": 3,
         },
         "cluster.network.podCidr",
         ("fits 16 nodes", "the pools allow 17", "use a /19"),
@@ -1745,7 +1756,7 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {
             "cluster.network.podCidr": "10.244.0.0/20",
             "cluster.gpuPool.maxNodes": 5,
-            "cluster.gpuPool.fallbackNodes": 1,
+            "cluster.gpuPool.fallbackNodes": 2,
         },
     ),
     (AKS, {"cluster.authorizedRanges": [], "cluster.privateApi": True}),
