@@ -1,6 +1,6 @@
 """Simulate the policies that follow spot capacity: how much of the market they use, what a deadline costs.
 
-    python -m benchmarks.capacity                   # three tables, some minutes
+    python -m benchmarks.capacity                   # five tables, some minutes
     python -m benchmarks.capacity --histories 10    # a sample
     python -m benchmarks.capacity --plot week.svg   # a picture of one simulated week, nothing else
 
@@ -8,7 +8,8 @@ A deterministic simulation: the same options print the same figures on any machi
 
 1. The generated histories next to the published statistics that they are fitted to.
 2. Machine-hours of a group that follows capacity over three zones, against the best zone at each moment
-   and a group that stays in one zone, with the highest ratio that any group in one zone at a time can reach.
+   and a group that stays in one zone, with the highest ratio that any group in one zone at a time can reach; the
+   same with slower machine starts, and with scarcer capacity.
 3. A job with a deadline: how many histories meet it, and the cost over the optimum computed in hindsight.
 """
 
@@ -50,7 +51,7 @@ SLACKS = (1.1, 1.25, 1.5, 2.0)
 
 POLICIES: Sequence[Policy] = (latest_start, uniform_progress, greedy, always)
 MACHINE_TYPES = (("g5.xlarge", "us-east-1"), ("Standard_NC24ads_A100_v4", "eastus"))
-"""Machine types and regions whose prices are used: spot costs half of the on-demand price, and less than a fifth."""
+"""Machine types and regions with their prices: spot costs half of the on-demand price, and less than a fifth of it."""
 
 WORST_REGION = 0.29
 """Share of the time in which no zone of the worst region in the two-month traces has a machine."""

@@ -9,7 +9,8 @@ Matrix products simulate a training step between two changes of the state ("work
 total wait of the training loop: for the start of the snapshot, and after the work for its end. "at_once"
 is the same without work, which is the whole copy; "while_writing" is the same as "stall" during the
 write of an earlier checkpoint. "durable" is from the start of the snapshot until the checkpoint is in
-place and synced. The writer and the training share the disk and the CPUs.
+place and synced. "work_meanwhile" and "durable_meanwhile" are the times of the work and of a checkpoint
+that overlap. The writer and the training share the disk and the CPUs.
 
 `torture` sends SIGKILL at a random time to a process that saves in a loop, and restores in another
 process: the checkpoint must be complete, of a single step, and not older than the newest recorded
@@ -275,7 +276,7 @@ def save_in_a_loop(folder: str, step: int, sender: Connection) -> None:
 
 
 def kill_once(context: Any, folder: Path, step: int, rng: random.Random) -> int:  # noqa: ANN401 - a context
-    """Kill a process that saves steps after `step` at a random time; return a step that it has completed."""
+    """Kill a process that saves the steps after `step`, at a random time; return `step`."""
     receiver, sender = context.Pipe()
     victim = context.Process(target=save_in_a_loop, args=(str(folder), step, sender))
     victim.start()

@@ -1,4 +1,4 @@
-"""Measure images per second from JPEG files to a normalised batch, on one core, against PIL and torchvision.
+"""Measure images per second from JPEG files to a normalized batch, on one core, against PIL and torchvision.
 
     python3 -m benchmarks.data                 # a table
     python3 -m benchmarks.data --json          # the same for a program
@@ -7,13 +7,13 @@
 The images are generated: 500x375, overlapping surfaces of all sizes with edges, shades and grain,
 encoded to about 100 KB. In every round each method reads the same images with new crops. The methods
 take turns, so that other load on the machine affects all of them. All return 3x224x224 float batches
-of 64: random crop, mirror, scale, normalise.
+of 64: random crop, mirror, scale, normalize.
 
     reference   files; PIL, torchvision.transforms.v2: RandomResizedCrop, flip, to float, Normalize
     files       files; everstep: OpenCV, the same crops, derived from (seed, epoch, id)
     shards      shards with 256 pixels on the short side, made by `trainer.prepare`
 
-`... uint8` ends with the bytes that are copied to a GPU, which normalises them. PSNR compares our pixels
+`... uint8` ends with the bytes that are copied to a GPU, which normalizes them. PSNR compares our pixels
 with PIL's for the same crop (antialiased, bilinear); shards are compared with crops of the original
 image, so that their second compression counts.
 """
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def make_images(folder: Path, count: int) -> float:
-    """Write JPEGs of two classes in both parts; return their mean size in bytes."""
+    """Write JPEGs of two classes in both splits; return their mean size in bytes."""
     rng = np.random.default_rng(0)
     sizes = []
     for part, number_of_files in (("train", count), ("test", 2)):

@@ -4,7 +4,7 @@
 
 Events take turns until each has completed its rounds; the victim rotates over all nodes, including rank 0:
 
-    kill     SIGKILL to the worker process alone; its node stays and starts a new process
+    kill     SIGKILL to only the worker process; its node stays and starts a new process
     vanish   SIGKILL to all processes of a node, without notice
     freeze   SIGSTOP to all processes of a node
     drain    SIGTERM to the node's agent, as a kubelet does
@@ -107,7 +107,7 @@ def measure_event(nodes: Nodes, kind: str, name: str) -> tuple[GroupChange, Grou
         nodes.signal_all(name, signal.SIGCONT)
     elif kind != "kill":
         nodes.start(name)
-    # Only a later group counts: a worker that was frozen after an all-reduce records that step when it is thawed.
+    # Only a later group counts: a worker that was frozen after an all-reduce records that step when it resumes.
     joined_step = nodes.next_step_where(
         lambda step: step["world_size"] == 3 and step["generation"] > first_step["generation"],
         START_SECONDS,

@@ -2,7 +2,7 @@
 
     python -m benchmarks.etcd_at_scale --members 1000
 
-`benchmarks.scale` runs the real agents, of which two cores cannot serve 1,000. Here one process sends their requests
+`benchmarks.scale` runs the real agents, and two cores cannot run 1,000 of them. Here one process sends their requests
 to a real etcd of one member, through as many connections:
 
     idle     each member renews its lease as `OwnKey` does, watches the keys that a member of a large run watches, and
@@ -109,7 +109,7 @@ class Run:
         self._names = [f"node-{number:05}-abcdef01" for number in range(members)]
         self._leases: dict[int, str] = {}
         self._client = Client(endpoint)
-        self._formed_at: dict[int, float] = {}  # by member, in the present generation
+        self._formed_at: dict[int, float] = {}  # by member, in the current generation
         self._stopped: set[str] = set()
         self._number = 1
         self._wake = asyncio.Event()  # the group has formed, or a member has failed
@@ -222,7 +222,7 @@ class Run:
 
 
 async def renew(endpoint: str, lease: str, seconds: float) -> None:
-    """Renew a lease until cancelled."""
+    """Renew a lease until canceled."""
     client = Client(endpoint)
     await client.open()
     while True:
@@ -247,7 +247,7 @@ def encoded(text: str) -> str:
 
 
 async def measure(endpoint: str, etcd_pid: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Return etcd's CPU time and requests for each second, and for each regroup."""
+    """Return etcd's CPU cores and requests per second while idle, and the durations and CPU time of regroups."""
     lease = options.lease_seconds or lease_seconds(options.members)
     run = Run(endpoint, options.members, lease)
     await run.start()

@@ -3,10 +3,10 @@
     python3 -m benchmarks.exact --schedules 20
     python3 -m benchmarks.exact --schedules 2 --models resnet18 --steps 20     # a short run
 
-For each model one worker trains alone; then the same run goes through seeded schedules on one to four
-nodes (real agents, workers and etcd on loopback): after each step or so one of them is killed, frozen,
-drained or started, including the only nodes that train. The sha256 of parameters, statistics, momentum and units must
-equal the first run's after each schedule. Exits with 1 if one differs.
+For each model, one worker trains undisturbed; then the same run goes through seeded schedules on one to four
+nodes (real agents, workers and etcd on loopback): after about each step, one of them is killed, frozen or
+drained, even if it is the only node that trains, or a node is started. The sha256 of parameters, statistics,
+momentum and units must equal the first run's after each schedule. Exits with 1 if one differs.
 """
 
 import argparse

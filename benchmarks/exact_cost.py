@@ -1,4 +1,4 @@
-"""Measure what mode `exact` itself takes of a step: CPU time of its reducer, without the model.
+"""Measure the CPU time of the reducer of mode `exact` in a step, without the model.
 
     python3 -m benchmarks.exact_cost
     python3 -m benchmarks.exact_cost --model resnet50 --shards 4 --json
@@ -39,7 +39,7 @@ class Stopwatch:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time inside to a phase of this step."""
+        """Add the CPU time of the context to a phase of this step."""
         started_at = time.process_time()
         yield
         self._seconds.setdefault(name, [0.0])[-1] += time.process_time() - started_at

@@ -87,7 +87,7 @@ class RealMember:
     began: dict[int, float] = field(default_factory=dict)
 
     def decide(self, *events: Event) -> None:
-        """Read the changes, decide and act; advance the time by the duration of the decision."""
+        """Decide about the events and act; advance the time by the duration of the decision."""
         start = time.perf_counter()
         actions = self.membership.handle_all(events, self.now)
         self.now += time.perf_counter() - start

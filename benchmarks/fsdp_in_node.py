@@ -70,7 +70,7 @@ class Worker:
         mesh = init_device_mesh("cpu", (NODE_PROCESSES,))
         for module in (*self.model, self.model):
             fully_shard(module, mesh=mesh)
-        for module in self.model.modules():  # the settings do not apply to the modules inside
+        for module in self.model.modules():  # the settings do not apply to submodules
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)  # gloo has no PREMUL_SUM

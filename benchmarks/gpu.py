@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def gpu_name(device: torch.device) -> str:
-    """Return the name of the GPU and the versions of torch and CUDA."""
+    """Return the name of the GPU and the version of torch."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "processor"
     return f"{name}, torch {torch.__version__}"
 
@@ -118,7 +118,7 @@ def gpu_name(device: torch.device) -> str:
 def measure(
     name: str, pixels: int, batch: int, device: torch.device, steps: int, rounds: int
 ) -> Throughput:
-    """Return the throughput with this batch, or with the largest half of it that fits.
+    """Return the throughput with this batch, halved until it fits.
 
     Raises:
         torch.OutOfMemoryError: not even one sample fits.
@@ -184,7 +184,7 @@ def time_blocks(
 
 
 def wait_for(device: torch.device) -> None:
-    """Return once the device has computed everything."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -6,7 +6,7 @@
 The global batch is constant, so a worker's share grows from an eighth to all of it. The benchmark
 measures the peak of the activations that a step keeps for its backward pass, in bytes, with each storage
 counted once: parameters, optimizer and the sums have the same size for any share. `unbounded` computes the
-share in one batch; `live` with micro-batches as large as a share of 8 workers; `exact` with such shards.
+share in one batch; `live` in micro-batches as large as the share of one of 8 workers; `exact` in shards of that size.
 The worker is one process; it does not take part in an all-reduce.
 """
 
@@ -33,7 +33,7 @@ MODES: dict[str, dict[str, Any]] = {
     "live": {"max_microbatch": True},
     "exact": {"mode": "exact", "shard_size": True},
 }
-"""Options of `Run`; True stands for a share of 8 workers."""
+"""Options of `Run`; True stands for the share of one of 8 workers."""
 
 
 class OneOfMany(SingleProcessGroup):

@@ -94,7 +94,7 @@ class Result:
     """Results of the benchmark.
 
     Attributes:
-        verified: last line of `trainer.verify`.
+        verified: last lines of `trainer.verify`.
         exactly_once: whether it found each sample exactly once.
         moves: moves of the report, with the machines that trained in the old zone at the decision.
         compared: duration and goodput.
@@ -287,7 +287,7 @@ def finished_after(outcome: Outcome, history: CapacityHistory, speed: float) -> 
 
 
 def verify(run: Path) -> tuple[str, bool]:
-    """Return the last line of `trainer.verify`, and whether each sample was trained exactly once."""
+    """Return the last lines of `trainer.verify`, and whether each sample was trained exactly once."""
     command = [sys.executable, "-m", "trainer.verify", str(run)]
     result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     lines = (result.stdout + result.stderr).strip().splitlines()

@@ -7,11 +7,10 @@
 Workers are local processes connected over loopback. Each has all variants, which take turns in blocks
 of a few steps, so that other load on the machine affects all of them: `plain` (one worker, no
 all-reduce), `ddp` (torch's defaults), `live` and `exact` (the trainer's steps, in a group that is
-formed once). Model, precision, optimizer,
-order of samples, augmentation and normalisation are the same. A ratio is computed within each round,
-against `ddp`; the output has the median over rounds, and the quartiles. `effort` is
-the same ratio of the CPU time of worker 0, which other load disturbs less; it does not include
-waits.
+formed once). Model, precision, optimizer, order of samples, augmentation and normalization are the
+same. A ratio is computed within each round, against `ddp`, and for one worker also against `plain`;
+the output has the median over rounds, and the quartiles. `effort` is the inverse ratio of the CPU time
+of worker 0, which other load disturbs less; it does not include waits.
 
 Nothing is saved unless --checkpoint-seconds is given: then `live` and `exact` save as the trainer
 does, `ddp` never.
@@ -134,7 +133,7 @@ def measure(
     size: int,
     count: int,
 ) -> dict[str, Any]:
-    """Start workers, run all variants in turn, and summarise."""
+    """Start workers, run all variants in turn, and summarize."""
     run.mkdir()
     settings = {
         mode: [
@@ -221,7 +220,7 @@ def summarise(
     count: int,
     options: argparse.Namespace,
 ) -> dict[str, Any]:
-    """Return images per second and ratios to `ddp`: medians and quartiles."""
+    """Return images per second, and ratios to `ddp` and `plain`: medians and quartiles."""
     images = options.steps * options.global_batch
     variants = {}
     for name, durations in seconds.items():
@@ -327,7 +326,7 @@ def work(
 
 
 def init_default_group(task: WorkerTask) -> None:
-    """Initialise the default process group of torch, for DDP."""
+    """Initialize the default process group of torch, for DDP."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     os.environ["POD_IP"] = "127.0.0.1"
     store = TCPStore(

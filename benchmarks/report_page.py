@@ -114,7 +114,7 @@ def load(page: Path) -> dict[str, float]:
 
     timings: dict[str, list[float]] = {}
     with browser() as tab:
-        tab.call("Performance.enable", timeDomain="threadTicks")  # the other times grow with load
+        tab.call("Performance.enable", timeDomain="threadTicks")  # CPU time, not wall-clock time
         for _ in range(LOADS):
             tab.open(page)
             for name, expression in MILESTONES.items():

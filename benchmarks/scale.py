@@ -3,14 +3,16 @@
     python -m benchmarks.scale --members 10 100
     python -m benchmarks.scale --members 10 100 300 1000 --json
 
-It runs a real etcd of one member and the real agents in a few processes; only the workers are idle. For
-each number of members, after their group has formed:
+It runs a real etcd of one member and the real agents in a few processes; only the workers are simulated. For
+each number of members, in this order:
 
+    formation  all members start and form the first group
+    settling   the time after that, before the load is steady
     idle       a group that trains and does not change
     regroup    a member removes its key; the others form the next group
-    loss       a member vanishes without notice; the others form the next group when its lease has ended
-    arrivals   --arrivals nodes arrive at the same time
     straggler  the workers of all members wait for one worker, after the first seconds of frequent probes
+    arrivals   --arrivals nodes arrive at the same time
+    loss       a member vanishes without notice; the others form the next group when its lease has ended
 
 The CPU time of etcd and of the agents is read from /proc, the requests from etcd's own metrics.
 All processes share this machine's cores, so that the wall-clock time includes the work of all agents; in a real run,
@@ -18,7 +20,7 @@ each agent has its own node. `separate_seconds` estimates that: etcd's CPU time 
 agent's, as if they never worked at the same time; without the delays of a network. In a large run the busiest agent is
 a coordinator.
 
-With --extrapolate-to, a power of the number of members is fitted to the two largest measurements. All agents then
+With --extrapolate-to, a power law in the number of members is fitted to the two largest measurements. All agents then
 have the lease of a run of that many members, because renewals are most of an idle etcd's work.
 """
 
@@ -309,7 +311,7 @@ def _difference(before: Usage, after: Usage) -> dict[str, float]:
 
 
 def _by_agent(before: Usage, after: Usage) -> dict[str, float]:
-    """Return the CPU time of one agent, and the estimated duration with a machine for each agent."""
+    """Return median and maximum CPU time of an agent, and the estimated duration with a machine for each agent."""
     seconds = [used - before.by_agent.get(name, 0.0) for name, used in after.by_agent.items()]
     return {
         "agent_seconds": round(statistics.median(seconds), 4),
@@ -335,7 +337,7 @@ def _rates(before: Usage, after: Usage) -> dict[str, float]:
 
 
 def extrapolate(results: Sequence[dict[str, Any]], members: int) -> dict[str, Any]:
-    """Return the figures for `members` by the power that fits the two largest measurements."""
+    """Return the figures for `members` by the power law that fits the two largest measurements."""
     if len(results) < 2:
         raise SystemExit("Error: --extrapolate-to needs at least two numbers of --members.")
     smaller, larger = results[-2:]

@@ -63,7 +63,10 @@ class SimulatedNode:
         )
 
     def start(self) -> None:
-        """Start the agent and its workers. One thread of a process starts all of its nodes."""
+        """Start the agent and its workers.
+
+        All nodes of a process must be started by one thread: new threads are attributed to the agent being started.
+        """
         earlier = set(threading.enumerate())
         self.agent.start()
         started = set(threading.enumerate()) - earlier

@@ -5,7 +5,7 @@
 
 A seeded plan removes and returns machines, one change about every 18 s; a real spot fleet has about one per hour.
 
-    kill     SIGKILL to a worker process alone; its node stays and starts a new process
+    kill     SIGKILL to only a worker process; its node stays and starts a new process
     vanish   SIGKILL to all processes of a node, without notice
     freeze   SIGSTOP to every process of a node; `thaw` continues them
     drain    SIGTERM to the node's agent, as a kubelet does
@@ -45,7 +45,7 @@ START_SECONDS = 300
 END_SECONDS = 60
 MIN_AWAY_SECONDS = 5.0
 RETURN_KINDS = {"vanish": "return", "drain": "return", "freeze": "thaw"}
-"""Kind of loss -> kind of return; a node whose worker was killed alone never left."""
+"""Kind of loss -> kind of return; a node of which only the worker was killed never left."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class PlannedEvent:
 
 
 def plan(seed: int, seconds: float, events: int) -> list[PlannedEvent]:
-    """Return a plan: removals and returns of nodes are equally likely, and at least one node remains.
+    """Return a plan of at most `events` losses and returns of nodes, in which at least one node remains.
 
     Pure: the same seed returns the same plan. Kinds of loss take turns in random order, so that each
     occurs in a short history as well.
@@ -87,7 +87,7 @@ def plan(seed: int, seconds: float, events: int) -> list[PlannedEvent]:
 
 
 class History:
-    """Applies a plan to nodes and records each event with its time."""
+    """Replay of a plan on nodes, with a record of each event and its time."""
 
     def __init__(self, nodes: Nodes, events: Path) -> None:
         self._nodes, self._events = nodes, events

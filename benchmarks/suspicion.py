@@ -45,7 +45,7 @@ from tests.trainer.elastic.nodes import (
 from tests.waiting import wait_until
 
 START_SECONDS = 300.0
-SETTLE_SECONDS = 3.0  # the agents know each other's heartbeats
+SETTLE_SECONDS = 3.0  # time for the agents to receive each other's heartbeats
 FENCE_SECONDS = 10.0
 FENCE_LINE = "no heartbeat of"
 LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (.*)")
@@ -57,7 +57,7 @@ class Change:
 
     Attributes:
         cost: its cost, in seconds.
-        lines: lines of the logs meanwhile, in order, each with its time in seconds since the beginning and its node.
+        lines: log lines during the change, in order, each with its time in seconds since the beginning and its node.
     """
 
     cost: float
@@ -70,7 +70,7 @@ class Figures:
 
     Attributes:
         minutes: duration of the observation without faults.
-        loads: load averages of a minute, at its beginning and after each minute.
+        loads: 1-minute load averages, at its beginning and after each minute.
         steps: total number of steps of all workers.
         false_suspicions: fences without a fault.
         changes: changes of the group without a fault, by a fence or a lapsed lease.

@@ -8,7 +8,7 @@ Each measurement has its own process, which takes a few steps and then reads VmH
 the kernel has seen: interpreter, libraries, model, optimizer, sums and activations. `started` is the same
 before the first step, `peak` after the last. Modes and shares take turns; medians over rounds.
 
-torch alone takes most of a gibibyte, so the activations of an eighth must take more than that: by default
+torch itself takes most of a gibibyte, so the activations of an eighth must take more than that: by default
 the model is `narrow`, 16 layers of 16 channels, which keep 8 MiB for each image of 64 pixels and compute
 little. `benchmarks.microbatch_memory` counts the activations only.
 """

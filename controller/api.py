@@ -57,7 +57,7 @@ class RunPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """A valid spec; `source` is its JSON, `spending` None without limits and prices."""
+    """A valid spec; `source` is its JSON, and `spending` is None without limits and prices."""
 
     rendezvous_endpoint: str
     replicas: int

@@ -106,7 +106,7 @@ def _excludes(term: Json, node: Node) -> bool:
 
 
 def _anti_affinity_labels(pod: Json) -> list[Json]:
-    """Return the labels of the pods with which this pod cannot share a node; only terms by labels count."""
+    """Return the labels of pods that cannot share a node with this pod; only terms with `matchLabels` count."""
     affinity = (pod["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
     terms = affinity.get(REQUIRED) or ()
     return [

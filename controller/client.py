@@ -150,8 +150,8 @@ class KubernetesClient:
     def pod_rejection(self, job: ElasticJob) -> str | None:
         """Return why the API server rejects this job's pods in a dry run; None if it does not.
 
-        There is one dry run for each spec. Only faults of the pod itself count: an exhausted quota
-        is not a fault of the spec.
+        The newest result is kept, so that repeated passes over a job need only one dry run for each spec. Only
+        faults of the pod itself count: an exhausted quota is not a fault of the spec.
         """
         key = (job.uid, job.generation)
         if job.spec is None or job.faults or job.spec.source == job.status.last_valid_spec:
@@ -173,7 +173,11 @@ class KubernetesClient:
         return None
 
     def write_status(self, source: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        """Write a job's status, unless it has changed since it was read (ApiError 409)."""
+        """Write a job's status.
+
+        Raises:
+            ApiError: the job was changed (409) or deleted (404) since it was read, or the write failed.
+        """
         metadata = source["metadata"]
         path = f"{JOBS_PATH}/namespaces/{metadata['namespace']}/{ELASTICJOB_PLURAL}/{metadata['name']}/status"
         self.request("PUT", path, {**source, "status": status})

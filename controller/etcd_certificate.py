@@ -1,6 +1,6 @@
 """The time at which the certificate of a job's etcd expires, from a TLS handshake with it.
 
-All certificates of etcd are issued together and for the same time, so that the one of the servers stands for all of
+All certificates of etcd are issued together with the same validity, so the servers' certificate represents all of
 them. The handshake needs no credentials, which the controller does not have: with TLS 1.3 etcd sends its certificate
 before it refuses a client without one.
 """
@@ -55,7 +55,7 @@ def not_after(certificate: bytes) -> float:
         certificate: X.509 certificate in DER.
 
     Raises:
-        ValueError: it is no such certificate.
+        ValueError: it is not an X.509 certificate.
     """
     try:
         (_, signed), *_ = _elements(certificate)
@@ -64,7 +64,7 @@ def not_after(certificate: bytes) -> float:
         (_, _), (tag, text) = _elements(fields[VALIDITY_INDEX])
     except (IndexError, ValueError) as error:
         raise ValueError("not an X.509 certificate") from error
-    # Two digits of a year are those from 1969 to 2068, and to 2049 in a certificate.
+    # From 1969 to 2049, `%y` and a certificate (RFC 5280) agree on the century of a two-digit year.
     form = "%y%m%d%H%M%SZ" if tag == UTC_TIME_TAG else "%Y%m%d%H%M%SZ"
     return datetime.strptime(text.decode("ascii"), form).replace(tzinfo=UTC).timestamp()
 

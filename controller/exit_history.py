@@ -48,7 +48,7 @@ class WorkerRecord:
         restarts: number of replacements, including the next one if it is due.
         failures: consecutive failures without a steady run in between.
         quick_exits: consecutive exits of any kind without a steady run in between.
-        exit_code: exit code of the newest exit, if known.
+        exit_code: exit code of the newest exit; None if there is none.
         not_before: earliest time for a new pod.
         succeeded: True if the worker finished the training.
         failed_on: name of the node on which the worker failed last, without a steady run since.
@@ -196,7 +196,7 @@ def _record_failed_pod(
         quick_exits=0 if was_steady else record.quick_exits + 1,
         failed_on=(pod.node or "") if cause is ExitCause.FAILED else last_failed_on,
     )
-    # The first disruption after a steady run has no delay: every second costs an idle GPU.
+    # The first disruption after a steady run has no delay: a delay leaves a GPU idle.
     free_exits = 0 if cause is ExitCause.FAILED else 1
     max_delay = MAX_FAILURE_DELAY_SECONDS if cause is ExitCause.FAILED else MAX_DELAY_SECONDS
     delay = delay_seconds(new_record.quick_exits - free_exits, max_delay)

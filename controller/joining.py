@@ -1,6 +1,6 @@
 """The workers that have joined the group, from their metrics: each counts the steps that it has completed itself.
 
-A running pod has not necessarily joined: its program still loads libraries, waits for the group's next step and copies
+A running pod has not necessarily joined: its program first loads libraries, waits for the group's next step and copies
 the state. On a busy machine this takes minutes. A worker that has completed a step has the state.
 
 A readiness probe is not an alternative, because pods of users' programs have none. It would also remove a worker that
@@ -44,7 +44,7 @@ class JoinReader:
     _joined_processes: dict[str, frozenset[Process]] = field(default_factory=dict)
 
     def joined_pods(self, uid: str, pods: Iterable[Pod]) -> frozenset[str]:
-        """Return the uids of the pods that are known to have joined the group.
+        """Return the uids of the pods that have joined the group.
 
         Args:
             uid: uid of the job.

@@ -1,7 +1,7 @@
 """Leader election with a Lease: one of several controllers acts, the others stand by.
 
 kopf's peering needs a custom resource, and two peers of equal priority stop each other. Kubernetes' own
-controllers use a `coordination.k8s.io` Lease, too. Two simultaneous leaders do no harm for a moment:
+controllers use a `coordination.k8s.io` Lease, too. Two leaders at the same time are harmless for a moment:
 pods have fixed names, and a status is written only if it has not changed since it was read.
 """
 
@@ -37,7 +37,11 @@ class Candidate:
     _observed: tuple[str, float] = field(default=("", 0.0))
 
     def try_to_lead(self) -> bool:
-        """Acquire or renew the lease; return True if this candidate holds it."""
+        """Acquire or renew the lease; return True if this candidate holds it.
+
+        Raises:
+            ApiError: the API server refused a request for another reason than a conflict.
+        """
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         try:
             lease = self._read(f"{path}/{MAINTAINED_CONTROLLER}")

@@ -16,7 +16,7 @@ from controller.timestamps import format_time, parse_time
 from everstep.capacity.lifetimes import LifetimeRecord, weighted_seconds
 
 COUNT_SECONDS = 600.0
-"""Time after which machine time is written without a loss. A pod that is deleted was counted until then at most."""
+"""Time after which machine time is written without a loss; up to about this much of a deleted pod is not counted."""
 
 DIGITS = 3  # decimals of stored machine-seconds and losses; the status is compared as JSON
 
@@ -46,7 +46,7 @@ class LifetimeState:
     """The part of the job's status about the lifetimes of its machines.
 
     Attributes:
-        counted_at: time up to which machine time is counted, to which the weights refer.
+        counted_at: time up to which machine time is counted; the weights refer to it.
         zones: observations in each zone.
         lost: uids of existing pods whose loss is counted.
     """

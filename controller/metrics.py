@@ -90,7 +90,7 @@ class Metrics:
         self.moves.labels(*key).inc(new.placement.move_count - old_count)
 
     def _observe_spending(self, key: tuple[str, str], status: Status, spec: Spec | None) -> None:
-        """Export the spending of a job with limits or prices, and no spending of other jobs."""
+        """Export the spending of a job with limits or prices; remove the metrics of any other job."""
         spending, budget = (
             status.spending,
             spec.spending.budget_usd if spec and spec.spending else None,

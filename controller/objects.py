@@ -32,7 +32,7 @@ class Pod:
 
     Attributes:
         phase: Kubernetes' phase with two corrections: `Succeeded` means that the training container
-            exited with 0 without a signal; `Failed` is every other end.
+            exited with 0, and not because of a deletion or disruption; `Failed` is every other end.
         exit_code: exit code of the training container; None if it is unknown.
         disrupted: True if the node caused the end.
         waiting_reason: reason why it does not run yet; empty if Kubernetes gives no reason.
@@ -41,7 +41,7 @@ class Pod:
         zone: zone in which it was created; empty if it may run in any zone.
         interrupted: True if its node has an interruption notice.
         on_demand: True if it was created for an on-demand machine.
-        bound_since: time since which it has had a node; None if it is not known.
+        bound_since: time since which it has had a node; None if the pod's status does not contain it.
         address: IP address of the pod; empty until it has one.
     """
 

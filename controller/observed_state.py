@@ -1,4 +1,4 @@
-"""The observed state of a job: everything that one reconcile pass decides on."""
+"""The observed state of a job: the input of one reconcile pass."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from everstep.capacity.on_demand import Purchase
 from everstep.catalog.names import CAPACITY_LABEL, ON_DEMAND, ZONE_LABEL
 
 DEFAULT_TIMEOUTS = Timeouts()
-NODE_GRACE_SECONDS = 30  # added to the 40 s after which Kubernetes marks a silent node as not Ready
+NODE_GRACE_SECONDS = 30  # from the time at which Kubernetes marks a silent node as not Ready
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class ObservedState:
         exits: exits of workers that are new in this status.
         wake_times: times at which something is due without an event.
         placeholders: its placeholders.
-        joined: uids of the pods that are known to have joined the group.
+        joined: uids of the pods that have joined the group.
         placement: plan for the zone of its workers; None for a job without zones.
         spending: plan for its deadline and budget; None for a job without limits.
     """
@@ -73,7 +73,7 @@ class ObservedState:
 
     @property
     def suspended(self) -> bool:
-        """True if the job must have no workers: no capacity does not count while workers are on demand."""
+        """True if the job must have no workers; a lack of spot capacity does not suspend on-demand workers."""
         spec = self.job.spec
         return (
             spec is not None
@@ -296,8 +296,8 @@ def observe(
             capacity.
         timeouts: delays before a job follows a change of capacity.
         placeholders: its placeholders.
-        share: completed share of its training when it was last read; None if it is not known.
-        joined: uids of the pods that are known to have joined the group.
+        share: completed share of its training when it was last read; None if it was not read.
+        joined: uids of the pods that have joined the group.
     """
     sorted_pods = tuple(sorted((_with_zone(pod, nodes) for pod in pods), key=lambda pod: pod.index))
     lost_pods, wake_times = _lost_pods(sorted_pods, nodes, now)

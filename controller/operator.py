@@ -56,7 +56,7 @@ class Operator:
         return time.monotonic() - self.heartbeat < HANG_SECONDS
 
     def record_heartbeat(self) -> None:
-        """Record that the process is healthy, which includes standby."""
+        """Record that the process is responsive, as the leader or on standby."""
         self.heartbeat = time.monotonic()
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -34,7 +34,7 @@ HELP = (
     "there (fallbackNodes), raise the quota, or lower job.minReplicas"
 )
 JOIN_POLL_SECONDS = 1.0
-"""Time until workers that have not joined are probed again; Kubernetes has no event for it."""
+"""Time until workers that have not joined are scraped again; Kubernetes has no event for a join."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +49,9 @@ class ObservedPlacement:
         pods: pods of its workers whose node is not lost.
         placeholders: its placeholders.
         now: the current time.
-        starting_since: time at which the job started or resumed; None once a worker has run, or once
-            no machine has started.
-        joined: uids of the pods that are known to have joined the group.
+        starting_since: time since which the job waits for its first machines; None if it does not wait
+            for them.
+        joined: uids of the pods that have joined the group.
         machines: its spot machines, whose lifetimes are observed.
     """
 
@@ -68,7 +68,7 @@ class ObservedPlacement:
 
     @property
     def is_starting(self) -> bool:
-        """True while the first machines of the job may be on their way."""
+        """True while the first machines of the job may still be starting."""
         since = self.starting_since
         return since is not None and self.now < self.time_after(since, self.settings.start_seconds)
 
@@ -226,7 +226,7 @@ def _pending(observed: ObservedPlacement, state: PlacementState) -> int:
 
 
 def _offer(observed: ObservedPlacement, zone: str) -> int | None:
-    """Return the number of machines that another zone offers; None if it offers none, or until it is known."""
+    """Return the number of machines that another zone offers; None without an offer, or until it is complete."""
     bound_times = _bound_times(observed, zone)
     if not bound_times or (
         len(bound_times) < observed.wanted_workers and _offer_time(observed, zone) > observed.now

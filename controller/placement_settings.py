@@ -29,7 +29,7 @@ class PlacementSettings:
         move_interval_seconds: minimum time between two moves.
         join_seconds: maximum time for which the old zone's workers wait for a running worker of the new zone to join.
         move_seconds: time after which a move ends although not all its workers run.
-        usd_per_hour: price of one spot machine in each zone; a zone is absent if its price is not known.
+        usd_per_hour: price of one spot machine in each zone; a zone is absent if its price is unknown.
         max_usd_per_hour: price above which a zone is not entered; a zone is absent without a ceiling.
     """
 
@@ -45,7 +45,7 @@ class PlacementSettings:
     max_usd_per_hour: Mapping[str, float] = field(default_factory=dict)
 
     def admits(self, zone: str) -> bool:
-        """Return True if a zone has no price ceiling, or a known price that is not above it."""
+        """Return True if a zone has no price ceiling, or a price that is not above it."""
         ceiling = self.max_usd_per_hour.get(zone, inf)
         return ceiling == inf or self.usd_per_hour.get(zone, inf) <= ceiling
 
@@ -82,7 +82,7 @@ def read_settings(text: str | None) -> tuple[PlacementSettings | None, tuple[str
 
 
 def _times() -> dict[str, str]:
-    """Return the field of each key: `short_seconds` of `shortSeconds`."""
+    """Return the field for each key: `short_seconds` for `shortSeconds`."""
     names = [item.name for item in fields(PlacementSettings) if item.name.endswith("_seconds")]
     return {_camel(name): name for name in names}
 
@@ -136,5 +136,5 @@ def _faults_of_times(source: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_number(value: object) -> bool:
-    """Return True for a finite number, 0 or more."""
+    """Return True for a number of at least 0 and less than 1e9."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9

@@ -113,7 +113,7 @@ def exclude_on_demand(pod_spec: dict[str, Any]) -> None:
 
 
 def _avoid_node(pod_spec: dict[str, Any], node: str) -> None:
-    """Prefer any other node. It is only a preference: without another node the pod still runs."""
+    """Add a preference for any other node; without another node, the pod still runs on this node."""
     affinity = pod_spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
     other_node = {"key": "metadata.name", "operator": "NotIn", "values": [node]}
     term = {"weight": MAX_WEIGHT, "preference": {"matchFields": [other_node]}}
@@ -121,7 +121,7 @@ def _avoid_node(pod_spec: dict[str, Any], node: str) -> None:
 
 
 def render_service(job: ElasticJob, index: int) -> dict[str, Any]:
-    """Return the manifest of a worker's headless Service, which gives the pod its DNS name without a port."""
+    """Return the manifest of a worker's headless Service, which gives the pod its DNS name and needs no port."""
     return {
         "apiVersion": "v1",
         "kind": "Service",

@@ -1,7 +1,8 @@
 """The completed share of a job's training, from the metrics of its workers.
 
 A worker exports the number of completed steps and the number of all steps of the run. Both are the same for all
-workers of a group. A worker that does not respond costs a fraction of a second; the newest known share remains valid.
+workers of a group. A worker that does not respond costs about a second at most; the newest share in the job's status
+remains valid.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,7 +36,8 @@ def read_share(text: str) -> float | None:
 class ProgressReader:
     """Reader of the shares of all jobs, each at most twice a minute.
 
-    Passes in between get the same share: most passes do not write the status, and a share that only they get is lost.
+    Passes in between get the same share: most passes do not write the status, so a share that is returned once could be
+    lost.
 
     Attributes:
         scrape: function that returns the metrics at the address of a pod.

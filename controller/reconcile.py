@@ -85,7 +85,7 @@ class Reconciler:
         items = self.client.owned_objects("pods", job.name, job.namespace, job.uid)
         pods = [read_pod(item) for item in items]
         services = self.client.owned_objects("services", job.name, job.namespace, job.uid)
-        # Nodes are read after the pods: the node of a pod existed before the pod, so a missing node
+        # Nodes are read after the pods: a pod's node existed when the pod was scheduled, so a missing node
         # has been deleted.
         nodes = self.client.nodes(pod.node for pod in pods if pod.node)
         names = frozenset(item["metadata"]["name"] for item in services)

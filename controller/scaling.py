@@ -4,7 +4,7 @@ Pure. The scheduler decides whether a worker fits: a worker that stays unschedul
 desired. The count of schedulable workers only determines when to try again, because the scheduler reports
 nothing about capacity that no pod requests. Constraints that this count ignores (pods of other
 namespaces, a zonal volume, a quota) make a scale-up fail, and each failure doubles the delay before
-the next scale-up. Capacity that does not exist yet must be requested now and then: a cluster autoscaler
+the next scale-up. Capacity that does not exist yet must be requested periodically: a cluster autoscaler
 adds nodes only for pending pods. After a request that was met, twice as many workers are requested, until
 a request is not met: when a zone has machines again, the job soon has all of them.
 
@@ -145,7 +145,7 @@ def desired_replicas(
     """Return the desired number of workers, and the time at which it may change without an event.
 
     The number is 0 or from `min_replicas` to `max_replicas`. An edit of the spec takes effect immediately,
-    a loss of capacity when a worker has been pending for some time, a gain when it has lasted.
+    a loss of capacity after a worker has been pending for some time, and a gain after it has lasted for some time.
     """
     state = _settle_scale_up(_apply_edit(requested, previous, now), capacity)
     state = (

@@ -2,11 +2,11 @@
 
 Pure. Money is counted from the machines that the job's pods occupy, each at the price of its pool, from the time at
 which a pod gets a node until it ends or is gone. The job's status contains the amount, and the machines that are billed
-since then. A controller may therefore stop at any moment, and the next controller counts the time in between.
+from then on. A controller may therefore stop at any moment, and the next controller counts the time in between.
 
 The policy needs to know how much work remains. A worker exports its completed and its planned steps. Together with
 the machine time in which the completed share grew, they determine the machine time of the whole training. The count
-begins with the first known share, because the start of the first workers is not representative.
+begins with the first share that was read, because the start of the first workers is not representative.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ JOIN_SECONDS = 60.0
 """Time for which a spot worker has to run before it replaces an on-demand worker."""
 
 MIN_SHARE = 0.005
-"""Minimum share of the training from which its machine time is estimated: below, a single step distorts it."""
+"""Minimum share of the training from which its machine time is estimated; below it, a single step weighs too much."""
 
 NO_PURCHASE = Purchase(0, use_spot=True, reason="")
 
@@ -82,9 +82,9 @@ class ObservedSpending:
 
     @property
     def training_workers(self) -> int:
-        """Number of workers whose machine time completes the training.
+        """Number of workers whose machine time counts as training.
 
-        Workers that start next to a complete group train only when they replace others.
+        Workers that start beside a complete group train only when they replace others.
         """
         running = sum(pod.phase == "Running" and not pod.terminating for pod in self.pods)
         return min(running, self.wanted_workers)
@@ -230,8 +230,8 @@ def _machine(observed: ObservedSpending, pod: Pod) -> BilledMachine:
 def _with_share(observed: ObservedSpending, last_state: SpendingState) -> Share | None:
     """Return the completed share of the training with the machine time in which it grew.
 
-    Machine time after the newest read is pending until the next share is read: counted before the steps that were
-    completed in it, it would make the training seem slower, and machines would be bought for the difference.
+    Machine time after the newest read is pending until the next share is read. If it were counted before the steps that
+    were completed in it, the training would seem slower, and machines would be bought for the difference.
     """
     share, read, since = last_state.share, observed.share, last_state.counted_at
     if read and (share is None or read.read_at > since):
@@ -272,7 +272,7 @@ def _terms(observed: ObservedSpending, state: SpendingState) -> Terms:
 
 
 def _work(observed: ObservedSpending, state: SpendingState) -> float | None:
-    """Return the machine-seconds of the whole training; None until they are known.
+    """Return the machine-seconds of the whole training; None until they can be estimated.
 
     A job whose workers export nothing until half of its time has passed is assumed to need the remaining time.
     """
@@ -372,7 +372,7 @@ def _decisions(state: SpendingState) -> SpendingState:
 
 
 def _wake_times(observed: ObservedSpending, state: SpendingState) -> Iterator[datetime]:
-    """Yield the times at which the budget is used up and at which a worker has joined."""
+    """Yield the times at which a worker has joined, the deadline passes and the budget is used up."""
     if observed.settings.on_demand:
         yield from (observed.joins_at(pod) for pod in observed.spot_pods)
     if state.deadline:

@@ -65,7 +65,7 @@ class SpendingSettings:
         return created + timedelta(seconds=self.deadline_seconds)
 
     def usd_per_hour(self, labels: Mapping[str, str]) -> float:
-        """Return the price of a machine by the labels of its node; of an unknown pool, the highest."""
+        """Return the price of a machine by its node's labels; for an unknown pool, the highest price of its kind."""
         on_demand = labels.get(CAPACITY_LABEL) == ON_DEMAND
         pool = labels.get(GPU_POOL_LABEL, "")
         prices = [price.usd_per_hour for price in self.pools if price.on_demand is on_demand]

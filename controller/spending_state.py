@@ -17,7 +17,7 @@ class BilledMachine:
 
     Attributes:
         pod: uid of the pod.
-        pool: value of the node's label of its pool; empty if there is none.
+        pool: value of the node's pool label; empty if there is none.
         on_demand: True if it was bought on demand.
         usd_per_hour: price of the machine.
     """
@@ -46,7 +46,7 @@ class Share:
     """The completed share of the training, and the machine time in which it grew.
 
     Attributes:
-        first_share: the first known share, from 0 to 1.
+        first_share: the first share that was read, from 0 to 1.
         newest_share: the newest share, from 0 to 1.
         machine_seconds: time of training workers in between.
         pending_seconds: time of training workers since the newest share was read.
@@ -67,14 +67,14 @@ class SpendingState:
         usd: amount spent until then.
         spot_seconds: machine-seconds of spot machines until then.
         on_demand_seconds: billed time of on-demand machines.
-        machines: machines that are billed since then.
-        fixed_usd_per_hour: price of everything else that is billed since then.
-        workers: number of workers that train since then.
+        machines: machines that are billed from then on.
+        fixed_usd_per_hour: price of everything else that is billed from then on.
+        workers: number of workers that train from then on.
         on_demand: desired number of on-demand workers.
         use_spot: whether the job should have spot workers as well.
         reason: reason of the decision, and a possible fix.
         deadline: time by which the job has to be complete; None without a deadline.
-        share: completed share of the training; None if it is not known.
+        share: completed share of the training; None until a share is read.
         starved_since: time since which too few spot workers have trained; None while enough train.
         used_up: whether the budget is used up.
     """

@@ -120,7 +120,7 @@ class Status:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the status's JSON, without unknown values."""
+        """Return the status's JSON, without fields that are None."""
         times = {
             "startTime": self.start,
             "completionTime": self.completion,

@@ -16,7 +16,7 @@ MAX_BYTES = 1 << 20
 
 
 def scrape(address: str, port: int = WORKER_METRICS_PORT, seconds: float = TIMEOUT_SECONDS) -> str:
-    """Return the response of PID 1 of a worker to a scrape, with its headers.
+    """Return the response to a scrape of a pod, with its headers; by default of the process of local rank 0.
 
     Workers run programs of users. An HTTP client would follow their redirects, and its timeout would begin again with
     each byte.

@@ -2,7 +2,7 @@
 
 There are two CAs: one for clients and the servers that they reach, one between members. A
 client's certificate therefore opens no connection between members. The keys of the CAs are
-discarded: no further certificate can be issued, and a rotation replaces all of them.
+discarded: no further certificate can be issued, and a rotation replaces all certificates.
 
 No certificate has a common name: etcd's JSON gateway refuses clients that have one as soon as users
 are enabled.

@@ -2,9 +2,9 @@
 
 It runs in the cluster, so that no key leaves it, and before etcd starts. There are two Secrets, since a
 node can read the Secrets of its pods: `etcd-members` for the members, with the passwords of all users,
-and `etcd-agent` for the workers. Each has a label with the number of its issue. If one is missing, or if the
-numbers differ because an earlier attempt was interrupted, both are replaced: a rotation is the deletion
-of a Secret and another run.
+and `etcd-agent` for the workers. Each has a label with the ID of the run that issued it. If one is missing, or
+if the IDs differ because an earlier run was interrupted, both are replaced: a rotation is the deletion of a
+Secret and another run.
 """
 
 import argparse
@@ -33,14 +33,14 @@ class Secrets(Protocol):
     """The Secrets of a namespace."""
 
     def issue_of(self, name: str) -> str | None:
-        """Return the number of a Secret's issue; None if the Secret does not exist."""
+        """Return the ID of the run that issued a Secret; None if the Secret does not exist."""
 
     def put(self, name: str, number: str, content: Mapping[str, str]) -> None:
         """Create or replace a Secret."""
 
 
 def ensure(store: Secrets, names: Sequence[str]) -> bool:
-    """Make the credentials unless both Secrets were issued together; return whether they were made.
+    """Make the credentials unless both Secrets were issued together; return True if they were made.
 
     Args:
         store: Secrets of the namespace.
@@ -58,8 +58,8 @@ def ensure(store: Secrets, names: Sequence[str]) -> bool:
 def contents(names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return new credentials: name of a Secret -> name of a file -> content."""
     client = issue("ca", [Certificate(name="server", names=names), Certificate(name="agent")])
-    # A member compares the names in a certificate with the address of the connection: without names,
-    # it needs no reverse DNS. The CA issues to members only.
+    # A member compares the names in a peer's certificate with the address of the connection, which needs
+    # reverse DNS. A certificate without names needs none; its CA issues certificates to members only.
     members = [Certificate(name="peer", names=names), Certificate(name="peer-client")]
     peer = issue("peer-ca", members)
     passwords = {"root-password": secrets.token_hex(32), "agent-password": secrets.token_hex(32)}
@@ -92,7 +92,7 @@ class ClusterSecrets:
     context: ssl.SSLContext | None
 
     def issue_of(self, name: str) -> str | None:
-        """Return the number of a Secret's issue; None if the Secret does not exist."""
+        """Return the ID of the run that issued a Secret; None if the Secret does not exist."""
         secret = self._request("GET", f"/{name}")
         return (
             None

@@ -24,7 +24,7 @@ class NoResponseError(EtcdError):
 
 
 def lacks_user(error: EtcdError) -> bool:
-    """Return whether a request without a token was refused because etcd requires a user."""
+    """Return True if a request without a token was refused because etcd requires a user."""
     return any(reason in str(error) for reason in NO_USER)
 
 
@@ -102,7 +102,7 @@ class Peers:
         return None
 
     def names_without_data(self, own_name: str) -> set[str]:
-        """Return the names of the peers that report neither data nor a start."""
+        """Return the names of the peers that report that they have no data and have not started."""
         names = set[str]()
         for address in self.addresses:
             try:
@@ -116,7 +116,7 @@ class Peers:
         """Remove a member from the cluster.
 
         Raises:
-            EtcdError: no peer could do it, for example because there is no quorum.
+            EtcdError: no peer could make the change, for example because there is no quorum.
         """
         self._change("remove", {"ID": identifier})
 
@@ -124,7 +124,7 @@ class Peers:
         """Add a member to the cluster.
 
         Raises:
-            EtcdError: no peer could do it, for example because there is no quorum.
+            EtcdError: no peer could make the change, for example because there is no quorum.
         """
         self._change("add", {"peerURLs": [peer_url]})
 
@@ -156,7 +156,7 @@ def read_members(body: Mapping[str, object]) -> list[EtcdMember]:
 def call_as_root(
     address: str, method: str, body: Mapping[str, object], credentials: Credentials | None
 ) -> dict[str, object]:
-    """Call a method, as root if etcd requires a user: as it does once its users are set up.
+    """Call a method; as root if etcd requires a user, which it does once its users are set up.
 
     Raises:
         EtcdError: see `call`.

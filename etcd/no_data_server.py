@@ -1,4 +1,4 @@
-"""HTTP server with which a member without data informs its peers, on the port of etcd's clients."""
+"""HTTP server with which a member without data informs its peers, on etcd's client port."""
 
 import contextlib
 import json

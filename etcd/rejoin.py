@@ -10,8 +10,8 @@ because the flags of etcd's container are fixed when the pod is created.
 A new cluster is started only if every member has responded that it has no data (`no_data_server`): silence may also
 be a failure of DNS or of the network.
 
-The simultaneous loss of two members of three is not covered: the last one cannot change the
-membership alone.
+The simultaneous loss of two members of three is not covered: the last one has no quorum to change the
+membership.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ QUORUM_SECONDS = 60.0  # wait for a quorum; after that the restart of the pod is
 
 @dataclass(frozen=True, kw_only=True)
 class StartEtcd:
-    """Start etcd.
+    """The action that starts etcd.
 
     Attributes:
         state: `new` cluster or `existing` one, as etcd's `initial-cluster-state`.
@@ -44,19 +44,19 @@ class StartEtcd:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveMember:
-    """Remove the former identity of this member from the cluster."""
+    """The action that removes the former identity of this member from the cluster."""
 
     identifier: str
 
 
 @dataclass(frozen=True)
 class AddMember:
-    """Add this member to the cluster."""
+    """The action that adds this member to the cluster."""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Wait for the peers that respond neither as members nor as members without data."""
+    """The action that waits for peers that respond neither as members nor as members without data."""
 
     silent_peers: tuple[str, ...]
 

@@ -6,7 +6,7 @@ enabled, so that the service sends no client to a member without users. All requ
 and several members may make them at the same time: authentication is enabled last, by a member that
 has set up all users.
 
-Users: `root`, which only these containers use, and `agent` of the workers, which may read and write
+Users: `root`, which only the members' containers use, and `agent` of the workers, which may read and write
 the keys of its run.
 """
 
@@ -65,7 +65,7 @@ class Users:
         self._root_password, self._last_passwords = passwords[0], passwords
 
     def requires_user(self) -> bool:
-        """Return whether etcd requires a user; this reads the member's own data."""
+        """Return True if etcd requires a user; this reads the member's own data."""
         try:
             self._call("kv/range", {"key": _base64("/"), "serializable": True})
         except EtcdError as error:
@@ -123,7 +123,7 @@ class Users:
         return True
 
     def _is_current(self, secret: Mapping[str, str], token: str) -> bool:
-        """Return whether a user has this password; unknown while authentication is disabled."""
+        """Return True if a user is sure to have this password; False while authentication is disabled."""
         if not token:
             return False
         try:

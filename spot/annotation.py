@@ -40,7 +40,7 @@ def node_patch(notice: Notice | None, node: WatchedNode, now: float) -> dict[str
 
 
 def _annotations(notice: Notice | None, node: WatchedNode, now: float) -> Mapping[str, str | None]:
-    """Return the values of our annotations; None for an annotation to remove."""
+    """Return the values of the watcher's annotations; None for an annotation to remove."""
     if notice is None:
         return {NOTICE_ANNOTATION: None, ADVICE_ANNOTATION: None}
     if notice.effect is Effect.ADVICE:

@@ -1,7 +1,7 @@
 """Notices from Azure's Scheduled Events, API version 2020-07-01.
 
 Source: "Azure Metadata Service: Scheduled Events for Linux VMs". The document no longer contains
-events that have ended or have been cancelled.
+events that have ended or have been canceled.
 """
 
 import json
@@ -49,7 +49,7 @@ def read(response: HttpResponse, machine: str) -> tuple[Notice, ...] | None:
 
 
 def _concerns(event: object, machine: str) -> bool:
-    """Return True for an event of a known type that affects this machine."""
+    """Return True for an event of a type in `EFFECTS` that affects this machine."""
     if not isinstance(event, dict):
         return False
     kind, machines = event.get("EventType"), event.get("Resources")

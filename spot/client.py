@@ -1,6 +1,6 @@
 """The watcher's calls to the API server, as plain JSON.
 
-The `kubernetes` package would take longer to import than Azure's notice lasts on a busy node.
+On a busy node, importing the `kubernetes` package would take longer than Azure's notice lasts.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The decision about the notices: a pure function of notices, node, pods and clock.
 
 Workers read the deadline from an annotation that is mounted as a file. The kubelet updates that file
-only while the pod is not terminating, so that workers are annotated one pass before their eviction.
+only while the pod is not terminating, so workers are annotated one pass before their eviction.
 """
 
 import math
@@ -27,7 +27,7 @@ class NodePod:
         is_ignored: True if drains ignore it: a pod of a DaemonSet, a static pod or a finished pod.
         is_worker: True for a worker of an ElasticJob.
         deadline: value of its deadline annotation; None if there is none.
-        grace_seconds: its termination grace period.
+        grace_seconds: its termination grace period, in seconds.
         ends_at: time at which it will be killed, in seconds since 1970; None while it is not terminating.
     """
 

@@ -36,7 +36,7 @@ class Metadata(Protocol):
 
 @dataclass
 class AwsMetadata:
-    """The instance metadata service of EC2, version 2; our nodes disable version 1."""
+    """The instance metadata service of EC2, version 2; Everstep's nodes disable version 1."""
 
     base_url: str = LINK_LOCAL
     _token: str = field(default="", repr=False)

@@ -78,7 +78,7 @@ def random_words(seed: int, epoch: int, ids: Ids) -> npt.NDArray[np.uint64]:
 def random_crop(width: int, height: int, random_word: int) -> Crop:
     """Return the training crop: torchvision's RandomResizedCrop, then a mirror with probability 1/2.
 
-    Area and aspect ratio are drawn until they fit, at most ten times. After that, the largest centre crop
+    Area and aspect ratio are drawn until they fit, at most ten times. After that, the largest center crop
     with an allowed ratio is returned. A pure function of the arguments, without generator state.
     """
     fractions = _fractions(random_word)
@@ -102,7 +102,7 @@ def random_crop(width: int, height: int, random_word: int) -> Crop:
 
 
 def center_crop(width: int, height: int) -> Crop:
-    """Return the evaluation crop: the centre square, as after Resize(256) and CenterCrop(224)."""
+    """Return the evaluation crop: the center square, as after Resize(256) and CenterCrop(224)."""
     side = max(1, round(min(width, height) * CENTER_SHARE))
     return Crop((width - side) // 2, (height - side) // 2, side, side)
 

@@ -50,7 +50,7 @@ class Classifier:
             group["lr"] = self.schedule.rate(batch.number - 1)
         with batch:
             for images, labels in batch.microbatches():
-                # In the last layers, one small image is one value per channel, which has no variance.
+                # One small image has one value per channel in the last layers: no variance for batch normalization.
                 self.model.train(len(labels) > 1)
                 smoothing = self.settings.label_smoothing
                 outputs = self.outputs(images)

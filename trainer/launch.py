@@ -30,7 +30,7 @@ def find_result(options: LaunchOptions) -> str | None:
 
 
 def settings_of(options: LaunchOptions) -> Settings | None:
-    """Return the training program's settings, if it is ours and they are valid."""
+    """Return the settings of `trainer.train`; None for another program or invalid settings."""
     if options.program == TRAINING_MODULE:
         with contextlib.suppress(EverstepError, SystemExit):
             return parse(list(options.arguments))

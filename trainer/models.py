@@ -24,16 +24,16 @@ class Precision:
 
     @property
     def needs_scaler(self) -> bool:
-        """Whether small gradients would become zero without a gradient scaler."""
+        """True if small gradients would become zero without a gradient scaler."""
         return self.dtype is torch.float16
 
     def autocast(self, device: torch.device) -> torch.autocast:
-        """Return the context of a forward pass."""
+        """Return the context manager of a forward pass."""
         return torch.autocast(device.type, self.dtype, enabled=self.dtype is not None)
 
 
 def check_name(name: str) -> str:
-    """Return the name of a model.
+    """Return `name` if it is the name of a model.
 
     Raises:
         EverstepError: there is no such model; the message has similar names and all valid ones.
@@ -44,9 +44,9 @@ def check_name(name: str) -> str:
 
 
 def build(name: str, classes: int) -> nn.Module:
-    """Return a newly initialised model with one output per class.
+    """Return a newly initialized model with one output per class.
 
-    The last normalisation of every residual block starts at zero, so that a block begins as the
+    The last normalization of every residual block starts at zero, so that a block begins as the
     identity: a short training run with a large batch reaches a given accuracy in a few percent less time.
     """
     import torchvision.models  # takes seconds, and only this function needs it
@@ -79,7 +79,7 @@ class CroppedKernelConv2d(nn.Conv2d):
 
 
 class _KernelSlice(torch.autograd.Function):
-    """Part of a kernel by two slices, with one backward pass instead of one copy per slice."""
+    """Part of a kernel, whose backward pass makes one copy instead of one for each sliced dimension."""
 
     @staticmethod
     def forward(ctx: Any, weight: torch.Tensor, rows: slice, columns: slice) -> torch.Tensor:  # noqa: ANN401 - torch's
@@ -111,10 +111,10 @@ def _kernel_part(module: nn.Conv2d, height: int, width: int) -> tuple[slice, sli
 def precision(name: str, device: torch.device, *, exact: bool = False) -> Precision:
     """Return the fastest precision of a model on a device.
 
-    A GPU without native bfloat16, such as a T4, computes in float16 with a gradient scaler; in `exact`,
-    which rounds gradients itself, in float32. On a CPU bfloat16 is faster only with native support, and
-    eight times slower without. It is never faster for EfficientNet: it halves the speed of depthwise
-    convolutions.
+    A GPU without native bfloat16, such as a T4, computes in float16 with a gradient scaler. In mode `exact`,
+    which rounds gradients itself, it computes in float32. On a CPU, bfloat16 is faster only with native
+    support, and eight times slower without. It is never faster for EfficientNet: it halves the speed of
+    depthwise convolutions.
     """
     if device.type == "cuda":
         if torch.cuda.is_bf16_supported(including_emulation=False):
@@ -136,7 +136,7 @@ def _multiplies_bfloat16() -> bool:
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Return the parameters for the optimizer, with weight decay only for weights.
 
-    Biases and the parameters of normalisation layers do not decay.
+    Biases and the parameters of normalization layers do not decay.
     """
     weights = [p for p in model.parameters() if p.ndim > 1]
     other_parameters = [p for p in model.parameters() if p.ndim <= 1]

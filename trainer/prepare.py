@@ -8,7 +8,7 @@
 Fashion-MNIST comes from the Debian package dataset-fashion-mnist as gzipped IDX files and becomes
 uint8 arrays that workers map into memory. A folder of photographs is converted to shards
 (see `trainer.data.shards`); workers can also read the folder directly, and then every image is checked
-here. The manifest is written last; if it exists, the command ends immediately.
+here. The manifest is written last. Output that is complete is not made again.
 """
 
 import argparse
@@ -96,7 +96,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def prepare_fashion_mnist(source: Path, output: Path) -> None:
-    """Write arrays and a manifest to `output` unless they exist."""
+    """Write arrays and a manifest to `output` unless they exist.
+
+    Raises:
+        EverstepError: a file of `source` is missing or invalid.
+    """
     if _is_prepared(output):
         print(f"{output} is prepared already")
         return

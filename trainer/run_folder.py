@@ -62,7 +62,7 @@ def write_result(settings: Settings, steps: int, accuracy: float, sha256: str) -
 
 
 def _move_old_run(settings: Settings) -> None:
-    """Move away a finished run with other settings, or any run under another --fresh word."""
+    """Move away a finished run with other settings, or any run with another value of --fresh."""
     try:
         word = json.loads((settings.run / RUN_FILE).read_text())["fingerprint"]["fresh"]
     except (OSError, ValueError, KeyError):

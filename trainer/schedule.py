@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Schedule:
-    """A pure function of the step, so that a checkpoint needs no part of it.
+    """Learning rate as a pure function of the step, so that checkpoints do not contain it.
 
     Attributes:
         peak: highest rate.

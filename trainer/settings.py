@@ -93,10 +93,10 @@ class Settings:
 
 
 def parse(arguments: list[str]) -> Settings:
-    """Parse a command line; argparse itself ends the process at a misspelt option.
+    """Parse a command line; argparse ends the process if an option is misspelled.
 
     Raises:
-        EverstepError: values are out of bounds or contradict each other; all of them are named.
+        EverstepError: values are out of bounds or contradict each other; the message names all of them.
     """
     settings = Settings(**vars(_parser().parse_args(arguments)))
     if errors := [*_violations(settings), *_contradictions(settings)]:

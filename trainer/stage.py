@@ -1,7 +1,7 @@
 """Copy of a data set to the volume before its preparation, with progress in the log of the pod and as metrics.
 
-The copy continues where an earlier attempt ended. The newest line of the log is what `everstep follow` shows while
-the job waits for its data.
+The copy continues where an earlier attempt ended. `everstep follow` shows the newest line of the log while the job
+waits for its data.
 """
 
 import time
@@ -20,7 +20,7 @@ GIGABYTE = 1e9
 
 
 class Notes(Observer):
-    """Notes about a run, at most one every few seconds, and its metrics.
+    """Notes about a staging run, about one every few seconds, and its metrics.
 
     Args:
         step: receiver of the notes.

@@ -61,7 +61,7 @@ class StagingMetrics(Observer):
 
 @contextmanager
 def serve_if_configured(metrics: StagingMetrics) -> Iterator[None]:
-    """Serve metrics meanwhile if the environment names a port; warn if the port is unusable."""
+    """Serve metrics within the context if the environment names a port; warn if the port is unusable."""
     configured = os.environ.get(METRICS_PORT_VARIABLE)
     try:
         served = (

@@ -3,7 +3,7 @@
 `everstep.elastic.Run` contains the elastic part: it joins generations, takes steps until the workers agree
 to regroup or a peer is lost, and joins the next, until the run is complete. Each step trains on one
 global batch that the workers share, so nothing depends on their number. A process that no agent
-started trains alone.
+started trains as the only worker.
 """
 
 import logging
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Train; exit with 0 if the run is complete, RESTART to be started again, FAILED permanently."""
+    """Train; exit with 0 if the run is complete, RESTART to be restarted, FAILED if a restart cannot help."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     try:
         settings = parse(sys.argv[1:])

@@ -1,8 +1,8 @@
 """Verification that a run trained every sample exactly once: `python3 -m trainer.verify RUN`.
 
-RUN is a run's folder. The program reads its ledger, one line for each checkpoint that was committed,
-and the manifests of the existing checkpoints. It recomputes the samples of each of them from the seed,
-the size of the data set and the global batch alone. It shares no code with the trainer, so that it does
+RUN is a run's folder. The program reads its ledger, which has one line for each committed checkpoint,
+and the manifests of the existing checkpoints. It recomputes the samples of each of them only from the seed,
+the size of the data set and the global batch. It shares no code with the trainer, so that it does
 not repeat a bug in the trainer's sample order.
 
 Exit codes: 0 all commits agree, 1 a commit disagrees, 2 nothing to verify.
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 Words = npt.NDArray[np.uint64]
-# Copies, as the rest of this file: it must not import what it checks.
+# Copied, like the order of samples below: this file must not import the code that it checks.
 LEDGER_SEED = 0x1ED6E5
 LEDGER_FILE = "ledger.jsonl"
 
@@ -155,7 +155,7 @@ def expected_digests(run: dict[str, Any], steps: int) -> list[tuple[int, int]]:
 
 
 def _samples_at(run: dict[str, Any], step: int) -> int:
-    """Return the size of the data set of the step after `step`; it may change during a run."""
+    """Return the size of the data set after `step` steps; it may change during a run."""
     changes = [change for change in run.get("data_changes", []) if change["step"] <= step]
     return int(changes[-1]["samples"] if changes else run["samples"])
 

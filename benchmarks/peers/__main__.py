@@ -6,7 +6,7 @@
 Three nodes train ResNet-18 on random images of 28 pixels, 12 samples per step. The contestants take turns,
 each event with new processes, so that a slow minute of this machine affects all of them:
 
-* kill: the training process alone gets SIGKILL;
+* kill: only the training process gets SIGKILL;
 * freeze: all processes of a node stop and, after the survivors' next step, continue;
 * drain: the node's launcher gets SIGTERM, and is started again after the survivors' next step;
 * join: the return after the drain.
@@ -42,7 +42,7 @@ START_SECONDS, EVENT_SECONDS, QUIET_SECONDS = 180.0, 120.0, 5.0
 
 @dataclass(frozen=True)
 class Disturbance:
-    """Times of one event.
+    """Times and lost steps of one event.
 
     Attributes:
         next_step: seconds to the end of the survivors' next step; infinite if none came in time.
@@ -63,7 +63,7 @@ class Figures:
     """Results of one contestant and one event.
 
     Attributes:
-        event: the event, in EVENTS.
+        event: the event, one of EVENTS.
         disturbance: times of the event.
         step_seconds: duration of an undisturbed step.
         samples: number of samples of the complete epochs.

@@ -1,4 +1,4 @@
-"""A worker of Everstep: the ten lines of docs/elastic-api.md, with a journal."""
+"""A worker of Everstep: the loop of docs/elastic-api.md, with a journal."""
 
 import os
 from pathlib import Path

@@ -55,7 +55,7 @@ class Machine:
             )
 
     def kill_worker(self) -> None:
-        """Kill the training process alone."""
+        """Kill only the training process."""
         pid = (self._folder / f"{self.name}.pid").read_text(encoding="ascii")
         os.kill(int(pid), signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""One replica group of torchft, written like its own example train_ddp.py, but for the all-reduce of gradients.
+"""One replica group of torchft, written like its own example train_ddp.py, except for the all-reduce of gradients.
 
 That example wraps the model in torchft's DistributedDataParallel. In torchft 0.2.0, `_comm_hook` of its ddp.py
 fails with an AssertionError when an all-reduce over Gloo breaks, so that each loss ends the survivors' processes too.

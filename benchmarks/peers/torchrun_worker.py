@@ -20,7 +20,7 @@ from benchmarks.peers.workload import (
 
 
 def main() -> None:
-    """Train until killed, from the last checkpoint."""
+    """Train from the last checkpoint until killed."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT_SECONDS))
     rank, world_size = dist.get_rank(), dist.get_world_size()
     model = build_model()
@@ -55,7 +55,7 @@ def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> i
 
 
 def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Replace the checkpoint in one step."""
+    """Replace the checkpoint atomically."""
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
     torch.save(state, path.with_suffix(".new"))
     path.with_suffix(".new").rename(path)

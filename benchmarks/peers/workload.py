@@ -43,7 +43,7 @@ def samples_of_step(step: int) -> range:
 
 
 def load(samples: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return random images and labels that depend on the sample numbers alone."""
+    """Return random images and labels that depend only on the sample numbers."""
     seed = hashlib.blake2b(repr(list(samples)).encode(), digest_size=7).digest()
     random = torch.Generator().manual_seed(int.from_bytes(seed, "big"))
     images = torch.rand(len(samples), 3, SIDE, SIDE, generator=random)

@@ -1,7 +1,8 @@
 """Jobs with workers that fail repeatedly.
 
-A single faulty node does not end a job: a worker that exceeds the limit is left out and tried again, on
-another node and after a growing delay, while others run. The job fails when no other worker can make progress.
+A single faulty node does not end a job: a worker that exceeds the limit is left out and tried again,
+preferably on another node and after a growing delay, while others run. The job fails when no other worker can make
+progress.
 """
 
 from collections.abc import Mapping

@@ -79,7 +79,7 @@ def _leaving_reason(state: ObservedState) -> str:
 
 
 def _left_out_events(state: ObservedState, spec: Spec) -> tuple[Event, ...]:
-    """Return an event for each worker that exceeds the back-off limit since this pass."""
+    """Return an event for each new exit of a worker that exceeds the back-off limit."""
     failed = {worker_exit.index for worker_exit in state.exits}
     return tuple(
         Event(

@@ -70,7 +70,7 @@ def split(model: nn.Sequential, mesh: DeviceMesh) -> None:
     """Split a model over a node's workers; gradients become sums, since each loss is a part of the global mean."""
     for module in (*model, model):
         fully_shard(module, mesh=mesh)
-    for module in model.modules():  # the settings do not apply to the modules inside
+    for module in model.modules():  # the settings do not apply to submodules
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)  # gloo has no PREMUL_SUM

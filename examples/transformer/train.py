@@ -2,7 +2,7 @@
 
     everstep launch --nproc-per-node 2 examples/transformer/train.py
 
-It runs on CPUs in a minute. Each sample is a line such as "27+58=85"; the loss counts the digits of the
+It runs on CPUs in a minute. Each sample is a line such as "27+58=085"; the loss counts the digits of the
 sum only. The text is generated, so nothing is downloaded.
 """
 

@@ -34,7 +34,7 @@ __all__ = [
 
 
 def check_name(name: str) -> str:
-    """Return the name of a data set.
+    """Return `name` if it is the name of a data set.
 
     Raises:
         EverstepError: there is no such data set; the message has similar names and all valid ones.

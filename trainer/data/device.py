@@ -10,7 +10,7 @@ from trainer.data.dataset import Dataset
 class InputConversion:
     """Conversion of uint8 images to model input, on the model's device.
 
-    Images have 1 or 3 channels; a grey channel is repeated, because every model has three input channels.
+    Images have 1 or 3 channels; a gray channel is repeated, because every model has three input channels.
     """
 
     def __init__(self, dataset: Dataset, device: torch.device, layout: torch.memory_format) -> None:

@@ -100,7 +100,7 @@ def list_files(root: Path, classes: Sequence[str]) -> Iterator[ImageFile]:
 
 
 def describe(samples: int, classes: int, digest: str) -> str:
-    """Return a description of a split; two descriptions show the difference between splits."""
+    """Return the identity of a split as text, so that an error about two of them shows how they differ."""
     return f"{samples} images in {classes} classes, contents {digest[:16]}"
 
 

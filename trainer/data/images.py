@@ -79,7 +79,7 @@ class ImageDataset:
         return images, self.labels(ids)
 
     def test_batch(self, ids: Ids) -> tuple[Images, Labels]:
-        """Return the centre crop of each image, scaled to the size."""
+        """Return the center crop of each image, scaled to the size."""
         images = self._allocate(len(ids))
         self.prefetch_samples(ids.tolist())
         for position, sample in enumerate(ids):
@@ -102,7 +102,7 @@ class ImageDataset:
         return self._source.name(sample)
 
     def render(self, sample: int, random_word: int | None, output: Images) -> None:
-        """Write one image's random or centre crop to `output`, shape (size, size, 3).
+        """Write one image's random or center crop to `output`, shape (size, size, 3).
 
         Raises:
             EverstepError: the image cannot be read; the message names the file.
@@ -147,7 +147,7 @@ def render(data: jpeg.Encoded, random_word: int | None, output: Images) -> None:
 
     Args:
         data: the encoded image.
-        random_word: word that determines crop and mirror; None for the centre, not mirrored.
+        random_word: word that determines crop and mirror; None for the center, not mirrored.
         output: output of shape (size, size, 3), RGB.
 
     Raises:

@@ -45,7 +45,7 @@ class _Reader:
 
     process: "subprocess.Popen[bytes]"
     pending_tasks: dict[int, Key] = field(default_factory=dict)
-    unparsed: bytes = b""  # the beginning of a response
+    unparsed: bytes = b""  # an incomplete response
     crashes: int = 0  # consecutive crashes without a response
 
     def send(self, tasks: Sequence[tuple[int, Key]]) -> None:
@@ -140,7 +140,7 @@ class Readers:
     # --- slots ---
 
     def _assign(self, keys: Sequence[Key]) -> int:
-        """Assign unread samples to readers while slots are free; return their number."""
+        """Assign unread images to readers while slots are free; return how many of the first `keys` have a slot."""
         tasks_by_reader: list[list[tuple[int, Key]]] = [[] for _ in self._readers]
         loads = [(len(reader.pending_tasks), number) for number, reader in enumerate(self._readers)]
         heapq.heapify(loads)
@@ -274,7 +274,7 @@ class Loader:
         return self._take(BatchRequest(ids=ids, seed=seed, epoch=epoch))
 
     def test_batch(self, ids: Ids) -> tuple[Images, Labels]:
-        """Return the centre crop of each image, scaled to the size."""
+        """Return the center crop of each image, scaled to the size."""
         return self._take(BatchRequest(ids=ids))
 
     def prefetch(self, requests: Sequence[BatchRequest]) -> None:
@@ -292,7 +292,7 @@ class Loader:
 
     def _keys(self, request: BatchRequest) -> list[Key]:
         samples = request.ids.tolist()
-        if self._dataset.split != "train":  # the centre crop is not random
+        if self._dataset.split != "train":  # the center crop is not random
             return [(self._split, sample, 0) for sample in samples]
         words = random_words(request.seed, request.epoch, request.ids).tolist()
         return [(self._split, *pair) for pair in zip(samples, words, strict=True)]

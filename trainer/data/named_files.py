@@ -1,4 +1,4 @@
-"""Names of files in the message of an error."""
+"""Names of files in an error message."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ MAX_NAMED_FILES = 20  # limit of an error message
 
 
 def named_files(files: Sequence[str]) -> str:
-    """Return the first files, one a line, and the number of the others."""
+    """Return the first files, one per line, and the number of the others."""
     unnamed = len(files) - MAX_NAMED_FILES
     ending = f"\n  and {unnamed} more" if unnamed > 0 else ""
     return "\n  ".join(["", *files[:MAX_NAMED_FILES]]) + ending

@@ -46,12 +46,16 @@ class Splits:
         self._datasets: dict[int, ImageDataset] = {}
 
     def render(self, split: int, sample: int, random_word: int, output: Images) -> None:
-        """Render one image into `output`."""
+        """Render one image into `output`.
+
+        Raises:
+            EverstepError: the image cannot be read, or the data have changed since the worker started.
+        """
         dataset = self._datasets.get(split) or self._open_split(split)
         dataset.render(sample, random_word if SPLITS[split] == "train" else None, output)
 
     def prefetch(self, tasks: Sequence[tuple[int, int]]) -> None:
-        """Prepare to write these images next; splits and samples, in order."""
+        """Prepare to render these images next, given as pairs of split and sample, in order."""
         for split in {split for split, _ in tasks}:
             with suppress(EverstepError):  # `render` raises it for each image
                 dataset = self._datasets.get(split) or self._open_split(split)

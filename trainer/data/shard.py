@@ -36,6 +36,7 @@ class ShardTask:
         source: folder of the split.
         files: files of the shard, in order.
         target: file to write; the index is written next to it.
+        resizing: conversion of each photograph.
     """
 
     source: Path
@@ -87,14 +88,14 @@ def convert_shard(task: ShardTask) -> ShardResult:
 
 
 def resize(data: jpeg.Encoded, resizing: Resizing) -> bytes:
-    """Return a JPEG with at most this many pixels on the short side.
+    """Return a JPEG with at most `resizing.short_side` pixels on its short side.
 
     Raises:
         ValueError: the bytes are not a complete JPEG.
     """
     width, height = jpeg.frame_size(data)
     short_side = min(width, height)
-    # The decoder leaves twice the target size: the filter below is better than the decoder's own.
+    # The decoder leaves at least twice the target size: the filter below is better than the decoder's own.
     pixels = jpeg.decode(data, jpeg.reduction_for(short_side, short_side, 2 * resizing.short_side))
     if short_side <= resizing.short_side:
         return data.tobytes()

@@ -1,6 +1,6 @@
 """Resized photographs in a few large files: the format, and its reader.
 
-    manifest.json        description of the folder, each file's size and checksum; written last
+    manifest.json        description of the folder: sizes of the shards, checksums of the indexes; written last
     train-index.npy      one record per sample: its position, label and checksum
     train-00000.jpegs    JPEGs, one after the other
 
@@ -117,10 +117,10 @@ def _check_sizes(folder: Path, entry: Mapping[str, Any]) -> None:
 
 
 def read_index(folder: Path, name: str, sha256: str) -> Index:
-    """Return the positions of a split's samples.
+    """Return the index of a split.
 
     Raises:
-        EverstepError: the index is not the file that the manifest names.
+        EverstepError: the index cannot be read, or its checksum differs from the manifest's.
     """
     try:
         data = (folder / name).read_bytes()
@@ -133,7 +133,7 @@ def read_index(folder: Path, name: str, sha256: str) -> Index:
 
 
 def digest_of(index: Index, classes: Sequence[str]) -> str:
-    """Return a digest of images and labels in order, independent of their division into files."""
+    """Return a digest of the classes, and of images and labels in order; independent of the division into shards."""
     digest = hashlib.sha256("\0".join(classes).encode())
     for field in ("label", "bytes", "crc32"):
         digest.update(np.ascontiguousarray(index[field]).tobytes())

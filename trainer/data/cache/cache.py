@@ -15,7 +15,7 @@ from trainer.data.cache.plan import CacheLimits, sort_by_need
 from trainer.data.dataset import SPLITS
 
 PROGRAM = (sys.executable, "-m", "trainer.data.cache.filler")
-MAX_NEEDS = 256  # shards in a line: a pipe takes a line of this length whole or not at all
+MAX_NEEDS = 256  # shards in a line: a pipe accepts up to PIPE_BUF bytes whole or not at all
 
 
 class Cache:
@@ -76,6 +76,6 @@ def open_cache(store: str, root: Path, limits: CacheLimits) -> Cache:
         limits: size limits of the cache.
 
     Raises:
-        EverstepError: the store has no shards there, forbids them, or the folder cannot be written.
+        EverstepError: the store has no shards there or denies access, or the folder cannot be written.
     """
     return Cache(open_cache_folder(root, open_objects(store)), store, limits)

@@ -48,7 +48,7 @@ class CachedFiles:
         """Return the bytes of an image.
 
         Raises:
-            EverstepError: the store does not have them, forbids them, or does not respond.
+            EverstepError: the store does not have them, denies access, or does not respond.
         """
         if (download := self._downloads.pop(image, None)) is not None:
             return download.result()

@@ -1,9 +1,9 @@
 """Process that downloads shards to the cache of a node: `python3 -m trainer.data.cache.filler ARGUMENTS`.
 
 Each worker process of a node starts one. The first to get the lock of the cache downloads; the others
-wait, and continue if it ends. It ends with its worker, because its input is then closed: a shard that is
-incomplete then is downloaded again. An error ends the downloads and not the training: readers get their
-images from the store themselves, and report its refusals.
+wait, and continue if it ends. It ends with its worker, because its input is then closed; an incomplete
+shard is downloaded again later. An error ends the downloads but not the training: readers then read their
+images from the store themselves, and report its errors.
 """
 
 import logging
@@ -27,7 +27,7 @@ NICE = 10  # decoding and training have priority
 
 
 class Needs:
-    """The shards that the worker needs next, in the numbers that it last sent."""
+    """The shards that the worker needs next, as it last sent them."""
 
     def __init__(self) -> None:
         self._shards: Sequence[int] = ()

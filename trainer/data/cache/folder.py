@@ -81,7 +81,7 @@ class CacheFolder:
         return index
 
     def state(self, limits: CacheLimits) -> CacheState:
-        """Return the present state of the cache; its limit is the lower of size and disk."""
+        """Return the current state of the cache; its limit is the lower of the size limit and the disk's limit."""
         sizes = [size for _, size, _, _ in self.files]
         complete_shards = (
             number
@@ -102,7 +102,7 @@ class CacheFolder:
         """Download one shard; it appears once it is verified.
 
         Raises:
-            EverstepError: the store has no such object, forbids it, or does not respond.
+            EverstepError: the store has no such object, denies access, or does not respond.
             DamagedShardError: the bytes do not have their checksums.
             OSError: the shard cannot be written.
         """
@@ -204,7 +204,7 @@ def _fetch_index(path: Path, sha256: str, objects: Objects) -> None:
     """Fetch an index unless the folder has it.
 
     Raises:
-        EverstepError: it is not the file that the manifest names.
+        EverstepError: its checksum differs from the manifest's.
     """
     with contextlib.suppress(OSError):
         if hashlib.sha256(path.read_bytes()).hexdigest() == sha256:

@@ -1,9 +1,9 @@
 """Plan of a node's next downloads and evictions. Pure functions.
 
-Every batch is a random choice of all samples, so that no shard of the data set is needed less than the
-others for a long time. Hence shards in use are never evicted for others: if the limit is smaller than the data
-set, the shards that are there stay, and images of the others are read from the store. Only shards of
-other data sets are removed, the least recently used first.
+Every batch is a random sample of the data set, so all of its shards are needed equally often. A shard is
+therefore never evicted for another shard of the same data set: if the limit is smaller than the data set, the
+cached shards stay, and images of the others are read from the store. Only shards of other data sets are
+removed, the least recently used first.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ class CacheLimits:
 
     Attributes:
         bytes: maximum bytes of all shards; 0 for no limit.
-        free_percent: part of the disk that stays free.
+        free_percent: percentage of the disk that stays free; 0 for no limit.
     """
 
     bytes: int = 0
