@@ -206,7 +206,11 @@ def install_provider(home: Path, cloud: str) -> None:
 
 
 def start_region(state: Path, options: "TwinOptions | None" = None) -> None:
-    """Start the control plane of a cloud twin and the daemon that creates machines for its pools."""
+    """Start the control plane of a cloud twin and the daemon that creates machines for its pools.
+
+    Raises:
+        TwinError: the control plane cannot run here.
+    """
     from cloudtwin.capacity import ensure_control_plane
 
     ensure_control_plane(state, options=options)
@@ -268,7 +272,7 @@ class SpotPool:
         desired_size: machines that the pool should have now.
         max_size: machines that the pool may have.
         available: machines that the market and the maximum price allow now; None if neither limits the pool.
-        changes: the next changes of that limit: seconds from now and machines allowed.
+        changes: the next changes of the market's capacity: seconds from now and machines allowed.
         price: current price of one machine in USD per hour; None if it is not known.
         prices: the prices of the next hours of the market: seconds from now and USD per hour.
         max_price: price above which the pool has no machines; None for any price.
@@ -285,7 +289,7 @@ class SpotPool:
 
 
 def spot_pools(state: Path, max_changes: int = 0) -> list[SpotPool]:
-    """Return the spot pools of a cloud twin, with at most `max_changes` coming changes of each."""
+    """Return the spot pools of a cloud twin, with at most `max_changes` upcoming changes of each."""
     import time
     from itertools import islice
 
@@ -453,7 +457,7 @@ def go_version() -> str:
     """Return the version of the Go compiler on this host.
 
     Raises:
-        TwinError: Go is missing or too old.
+        TwinError: Go is missing or does not run.
     """
     from cloudtwin.toolchain.gobuild import find_go
 
@@ -506,7 +510,7 @@ def source_key(recipe: "Recipe", base: str = "") -> str:
 
 
 def images_are_built() -> bool:
-    """Return whether images were built on this host before; they may be out of date."""
+    """Return True if images were built on this host before; they may be stale."""
     from cloudtwin.images.store import images_folder
     from cloudtwin.toolchain import cache
 

@@ -33,7 +33,7 @@ def write_json(path: Path, value: object, mode: int = PUBLIC) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file, or None if the file is absent or holds no JSON object."""
+    """Return the JSON object in a file, or None if the file cannot be read or holds no JSON object."""
     try:
         value = json.loads(path.read_text())
     except (OSError, ValueError):

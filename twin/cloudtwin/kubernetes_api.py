@@ -18,7 +18,7 @@ MANAGER = "cloudtwin-twin"
 
 
 class ApiError(Exception):
-    """Refusal by the API server.
+    """Error response of the API server.
 
     Attributes:
         status: the HTTP status.
@@ -56,6 +56,8 @@ class _Connection(http.client.HTTPConnection):
 @dataclass(frozen=True)
 class KubernetesClient:
     """Requests to one API server, each on its own connection.
+
+    All methods except `ready` raise as `request` does.
 
     Attributes:
         pki: folder with `ca.crt` and the client's key pair.

@@ -38,7 +38,7 @@ TICK_SECONDS = 0.5
 IDLE_DRAIN_SECONDS = 8.0  # minutes in the clouds; a twin's time is compressed
 REPLACE_DRAIN_SECONDS = 60.0  # EKS waits 15 minutes in a node group update
 OVERDUE_SECONDS = 1.0
-"""Delay after a notice expires, within which a drill removes the machine itself."""
+"""Delay of the daemon after a notice is due: until then, a running `Twin.reclaim` removes the machine."""
 RETRY_SECONDS = 5.0
 MAX_MACHINE_THREADS = 32
 FAILURES = (TwinError, ApiError, OSError)
@@ -121,7 +121,7 @@ class Daemon:
     def limits(self, pools: dict[str, Pool], config: MarketConfig) -> dict[str, int]:
         """Return the capacity for pools: the lowest of the market's, the quotas' and the manual limit.
 
-        A pool whose price is above its maximum price has none.
+        A pool whose price is above its maximum price has the limit 0.
         """
         limits = CapacityLimits(self.twin.state).current()
         for name, pool in pools.items():

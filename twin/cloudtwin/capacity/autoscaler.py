@@ -46,7 +46,7 @@ class Resources:
 
 @dataclass(frozen=True, kw_only=True)
 class Toleration:
-    """A toleration of a pod. Empty fields match everything, as in Kubernetes."""
+    """A toleration of a pod. An empty effect matches all effects; an empty key with `Exists` matches all keys."""
 
     key: str = ""
     operator: str = "Equal"
@@ -77,7 +77,7 @@ class LabelRequirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return True if labels fulfil the requirement, as the scheduler decides."""
+        """Return True if labels fulfill the requirement, as the scheduler decides."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -103,7 +103,7 @@ class PendingPod:
         name: namespace and name.
         requests: requested resources.
         selector: labels that its machine must have.
-        node_terms: terms of its required node affinity, of which its machine must fulfil one; empty: any machine.
+        node_terms: terms of its required node affinity, of which its machine must fulfill one; empty: any machine.
         tolerations: its tolerations.
         peer_labels: labels of the pods with which it must share a zone; empty: any zone.
         zones: the zones in which these peers run; empty: no peer runs, and the pod may run in any zone.
@@ -126,7 +126,7 @@ class PoolNode:
         name: its name.
         pool: its pool.
         free_resources: resources that no pod requests.
-        idle_seconds: time in which only daemons ran there; 0 while other pods run.
+        idle_seconds: time for which only DaemonSet pods have run there; 0 while other pods run.
     """
 
     name: str
@@ -141,7 +141,7 @@ class ScalablePool:
 
     Attributes:
         pool: the pool.
-        offers: resources of a new machine, without the requests of its daemons.
+        offers: resources of a new machine, minus the requests of its DaemonSet pods.
         priority: pools of higher priority grow first.
         ignored_taints: keys of taints that are removed soon after the start.
         out_of_capacity: True if the cloud has no capacity for it now.
@@ -173,7 +173,7 @@ class ScalablePool:
 
 
 def _fulfils(labels: Mapping[str, str], term: Sequence[LabelRequirement]) -> bool:
-    """Return True if labels fulfil all requirements of a term; an empty term matches no machine."""
+    """Return True if labels fulfill all requirements of a term; an empty term matches no machine."""
     return bool(term) and all(requirement.matches(labels) for requirement in term)
 
 

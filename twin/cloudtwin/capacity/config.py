@@ -26,7 +26,7 @@ class PriceChange:
     """The spot price of an hour.
 
     Attributes:
-        at_seconds: beginning of the hour, in seconds.
+        at_seconds: seconds from now until the hour begins.
         price: USD per hour of one machine.
     """
 

@@ -49,7 +49,7 @@ def ensure_control_plane(
 
     Args:
         state: the twin's folder.
-        progress: shows the steps.
+        progress: receiver of the steps.
         options: the caller's additions to the twin; by default the stored ones.
 
     Raises:

@@ -23,7 +23,7 @@ INHERITED_VARIABLES = (
     "CLOUDTWIN_STATE",
     "CLOUDTWIN_IMAGES",
 )
-DAEMON_START_SECONDS = 90.0  # limit on a busy machine; measured: 0.4
+DAEMON_START_SECONDS = 90.0  # limit on a busy host; measured: 0.4
 
 
 def start(state: Path) -> None:

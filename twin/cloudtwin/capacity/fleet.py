@@ -87,7 +87,7 @@ def decide(
         )
         candidates = active_machines if pool.cloud == "aws" else remaining_machines
         counted_machines = [m for m in candidates if m not in reclaimed_machines]
-        # Machines with a notice do not count as surplus: another, possibly busy machine would be stopped.
+        # Machines with a notice do not count: otherwise a machine without a notice, possibly busy, would be surplus.
         staying_machines = [m for m in active_machines if m not in reclaimed_machines]
         # Machines of an old release stop first.
         staying_machines.sort(key=lambda m: m.release != pool.release)
@@ -140,7 +140,7 @@ def _machines_to_replace(pool: Pool, machines: Sequence[PoolMachine], desired: i
 def machine_name(pool: str, number: int) -> str:
     """Return the name of a pool's machine with a number.
 
-    A Node's name allows fewer characters than the name of an EKS node group.
+    Characters that a Node's name does not allow, but the name of an EKS node group does, become hyphens.
     """
     valid_characters = "".join(
         c if c.isascii() and c.isalnum() else "-" for c in pool.lower()
@@ -149,6 +149,6 @@ def machine_name(pool: str, number: int) -> str:
 
 
 def machine_number(name: str) -> int:
-    """Return the number in a machine's name; 0 for a name of another origin."""
+    """Return the number at the end of a machine's name; 0 if there is none."""
     number = name.rpartition("-")[2]
     return int(number) if number.isdigit() else 0

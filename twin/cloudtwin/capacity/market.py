@@ -3,7 +3,7 @@
 Fitted to the statistics of published traces (`skypilot-org/spot-traces`: six traces of V100 spot
 fleets, three of 16 machines and three of 4, 271 to 428 hours each, sampled every five minutes): 0.29
 to 1.05 changes an hour, and the whole fleet lost 14 to 98 times in a trace. The traces have no
-licence, so none of their data is here.
+license, so none of their data is here.
 
 The model has one variable, the capacity in machines. It changes at the times of a Poisson process, up
 or down with equal chance where both are possible. A change affects all machines, as when a zone runs
@@ -23,15 +23,15 @@ from itertools import takewhile
 HOUR_SECONDS = 3600.0
 
 REGION_SHARE = 0.7
-"""Share of a pool's changes that its region has. Three zones of a region are then without a machine at the same time
-for 4.4 % of the time, and for 0.4 % if they were independent. The same zones with latent pressures whose correlation is
-0.59 have 4.3 %. That correlation gives the zones of the published traces, which have no machine for 65, 64 and 37 % of
-the time, 29 % without a machine anywhere: the share of the worst region in the published two-month traces.
+"""Share of a pool's changes that affect its whole region. With this share, the three zones of a region are without a
+machine at the same time for 4.4 % of the time; independent zones would be for 0.4 %. A model with latent variables
+whose correlation is 0.59 gives 4.3 % for the same zones. That correlation fits the worst region of the published
+two-month traces: its zones have no machine for 65, 64 and 37 % of the time, and no zone has one for 29 %.
 """
 
 ZONE_SHARE = 0.2
-"""Share that only the zone has, so that two pools of a zone share nine tenths of their changes: an assumption, because
-the traces have one pool in each zone."""
+"""Share of a pool's changes that affect its zone and not its region. Two pools of a zone then share nine tenths of
+their changes: an assumption, because the traces have one pool in each zone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class CapacityChange:
     """A change of capacity.
 
     Attributes:
-        at_seconds: time of the change, in seconds.
+        at_seconds: seconds from the market's start, or from now in `MarketConfig.upcoming`, to the change.
         machines: capacity after the change.
     """
 
@@ -116,7 +116,7 @@ def changes(
     """Yield the endless changes of a market, beginning with full capacity at 0 s.
 
     Args:
-        seeds: the same seeds give the same market; a text is the seed of a market that shares no change.
+        seeds: the market's seeds, which determine it; a string is the seed of a market that shares no change.
         max_machines: full capacity, at least 1.
         parameters: the market's statistics.
     """

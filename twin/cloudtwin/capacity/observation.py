@@ -242,7 +242,7 @@ def pool_nodes(
 def resources_of_new_node(
     pool: Pool, groups: Mapping[str, str], nodes: Mapping[str, Object], pods: Sequence[Object]
 ) -> Resources | None:
-    """Return the resources of a new machine of a pool, computed from an existing machine, else None."""
+    """Return the resources of a new machine of a pool, computed from an existing one; None if the pool has none."""
     for name, node in nodes.items():
         if groups.get(name) == pool.name:
             offers = _allocatable(node, pool)
@@ -254,7 +254,7 @@ def resources_of_new_node(
 
 
 def is_busy(name: str, pods: Sequence[Object]) -> bool:
-    """Return True if pods other than daemons run on a machine."""
+    """Return True if a machine runs pods other than DaemonSet pods and static pods."""
     return any(node_objects.is_evictable(pod) for pod in _pods_on(name, pods))
 
 

@@ -26,7 +26,7 @@ class Pool:
     """Machines of one kind whose number a cloud keeps at a desired size.
 
     Attributes:
-        name: name of the node group or agent pool; unique in a twin, and a prefix of its machines' names.
+        name: name of the node group or agent pool; unique in a twin. Its machines' names derive from it.
         cloud: its cloud.
         cluster: name of its cluster.
         role: role of its machines, which determines the memory that they offer.
@@ -102,12 +102,12 @@ class Pool:
 
     @property
     def all_taints(self) -> tuple[Taint, ...]:
-        """The taints of a new machine: the declared taints, and AKS's for spot machines."""
+        """The taints of a new machine: the declared taints, AKS's for spot machines, and the startup taints."""
         spot_taints = (AKS_SPOT,) if self.cloud == "azure" and self.capacity == "spot" else ()
         return tuple(dict.fromkeys((*self.taints, *spot_taints, *self.startup_taints)))
 
     def machine(self, name: str, instance_type: str | None = None) -> MachineSpec:
-        """Return a machine of this pool, by default of its first instance type."""
+        """Return the spec of a machine of this pool, by default of its first instance type."""
         selected_type = instance_type or self.instance_types[0]
         return MachineSpec(
             name=name,
@@ -210,7 +210,7 @@ def _lock(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # held for milliseconds
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # without a timeout: it is never held for long
         yield
     finally:
         os.close(descriptor)

@@ -1,8 +1,9 @@
 """The price of a pool's spot machines over time. Pure.
 
-A market moves around the price of the dated table: a factor from 0.8 to 1.2 is drawn every six hours, and the price of
-each hour is interpolated between two of them. It never exceeds the price on demand, as on both clouds. The range is an
-assumption, because the published traces have capacity and no prices. Without a market the price is the table's.
+In a market, the price moves around the price in the dated table of `cloudfacts`: a factor from 0.8 to 1.2 is drawn
+every six hours, and the factor of each hour is interpolated between two of them. The price never exceeds the on-demand
+price, as on both clouds. The range is an assumption, because the published traces have capacity and no prices. Without
+a market the price is the table's.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Service quotas of the twin's AWS account, set by hand: new accounts may buy no machine with a GPU.
+"""Service quotas of the twin's AWS account, set by hand: the quotas of a new account may allow no GPU machine.
 
 A quota that is not set does not limit anything.
 """

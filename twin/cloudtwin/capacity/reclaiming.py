@@ -27,7 +27,7 @@ def reclaim(
         notice_seconds: time between notice and removal; by default the cloud's, in compressed time.
         unavailable_seconds: time without capacity for replacements, from the notice on; by default
             they start immediately.
-        progress: shows each machine.
+        progress: receiver of the steps.
 
     Raises:
         TwinError: a machine does not exist, or belongs to no cloud.

@@ -1,6 +1,6 @@
 """The autoscaler of a twin: reads the cluster at intervals and returns decisions.
 
-Only idle times are remembered. After a restart they begin at 0, so that machines are removed later.
+Only idle times are remembered. After a restart they begin at 0, so machines are removed later.
 """
 
 import os

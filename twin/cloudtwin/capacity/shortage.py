@@ -1,4 +1,4 @@
-"""The clouds' own words for machines that they do not start. Pure.
+"""The clouds' error messages for machines that they do not start. Pure.
 
 Sources, read on 2026-11-25: on EC2, on-demand machines, the error of RunInstances (ray-project/ray #49097) as a group
 reports it (aws/containers-roadmap #2204), and spot machines (cortexlabs/cortex #1258); on Azure, a pool in a zone

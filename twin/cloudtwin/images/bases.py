@@ -84,7 +84,7 @@ def mirror_from(targets: str) -> str:
 
 
 def transport_options(dump: str) -> list[str]:
-    """Return the options in the output of `apt-config dump` that reach the mirror, such as the proxy."""
+    """Return the options in the output of `apt-config dump` that are needed to reach the mirror, such as the proxy."""
     return [
         line.rstrip(";")
         for line in dump.splitlines()

@@ -53,7 +53,11 @@ class Buildah:
         return self._call(arguments).code == 0
 
     def load(self, base: Path, reference: str) -> None:
-        """Import the only image of a layout folder under this reference."""
+        """Import the only image of a layout folder under this reference.
+
+        Raises:
+            TwinError: buildah fails.
+        """
         # buildah derives the image's name from the path, and a path with `.cache` gives an invalid name.
         source = f"oci:{LIBRARY / 'base'}:{oci_layout.read(base)[0].reference}"
         self._run(["pull", *self._policy(), source], f"load the base {reference}", base)
@@ -70,6 +74,9 @@ class Buildah:
             reference: the image's name.
             base: the value of the build argument BASE_IMAGE; None for no argument.
             layout: the layout folder.
+
+        Raises:
+            TwinError: the build fails.
         """
         arguments = [
             "build",

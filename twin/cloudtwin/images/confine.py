@@ -35,12 +35,12 @@ def run(
     environment: Mapping[str, str],
     on_line: Callable[[str], None] = lambda _: None,
 ) -> ProgramResult:
-    """Run a program confined; end it if this process is interrupted.
+    """Run a program in its own mount and PID namespaces; end it if this process is interrupted.
 
     Args:
         arguments: the program and its arguments.
         environment: variables in addition to this process's variables.
-        on_line: called with each line that the program prints, without its end.
+        on_line: function that is called with each line that the program prints, without trailing whitespace.
     """
     process = subprocess.Popen(
         [*KILLED_WITH_PARENT, *OWN_MOUNTS, *OWN_PROCESSES, *arguments],

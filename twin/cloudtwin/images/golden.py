@@ -1,7 +1,7 @@
-"""A containerd root that holds every image, filled once and copied to each node by hard links.
+"""A containerd root that holds every image, filled once and copied to each machine by hard links.
 
-Importing and unpacking a gigabyte takes 15 seconds for each node. containerd never changes the files of an
-image once they are written, so nodes can share them; only its two small databases are copied. The root is
+Importing and unpacking a gigabyte takes 15 seconds for each machine. containerd never changes the files of an
+image once they are written, so machines can share them; only its two small databases are copied. The root is
 filled by a private containerd in a mount namespace with its own /run, so that it cannot interfere with a
 containerd of the host.
 """
@@ -23,7 +23,7 @@ from cloudtwin.images.confine import KILLED_WITH_PARENT, OWN_MOUNTS
 KUBELET_NAMESPACE = "k8s.io"  # containerd namespace of the kubelet's images
 SOCKET = "/run/containerd.sock"
 LAST = "localhost/cloudtwin/last:local"  # removing it starts the garbage collector
-CONTAINERD_START_SECONDS = 90.0  # limit on a busy machine
+CONTAINERD_START_SECONDS = 90.0  # limit on a busy host
 STOP_SECONDS = 20.0
 TAIL_LINES = 12
 CONTENT = "io.containerd.content.v1.content/blobs/sha256"

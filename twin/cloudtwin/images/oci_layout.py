@@ -123,8 +123,11 @@ def write_archive(
     Args:
         source: a layout folder or tar.
         reference: the name of the only image; None keeps the names in the layout.
-        stream: receives the tar; it need not be seekable.
+        stream: destination of the tar; it need not be seekable.
         existing_blobs: names of blobs (hexadecimal digests) that the reader has already; they are left out.
+
+    Raises:
+        TwinError: the source is not an OCI layout.
     """
     images = read(source)
     if reference is not None:

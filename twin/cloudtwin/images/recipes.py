@@ -100,7 +100,7 @@ def all_recipes(recipes: Sequence[Recipe]) -> dict[str, Recipe]:
 
 
 def stand_in_for(image: str) -> str | None:
-    """Return the local image with the observable behaviour of a published one, or None."""
+    """Return the reference of the local image that stands in for a published image, or None."""
     repository = image.partition("@")[0]
     name = repository.rpartition("/")[2].partition(":")[0]
     return all_recipes(())[STAND_INS[name]].reference if name in STAND_INS else None

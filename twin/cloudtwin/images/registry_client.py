@@ -1,7 +1,7 @@
 """A client of image registries: resolves tags to digests and uploads layout folders.
 
-It uses the distribution API of any registry, with a password or with the tokens that a registry's token service
-exchanges for it.
+It uses the distribution API of any registry, with a password or with the tokens that the registry's token service
+issues for a password.
 """
 
 import base64
@@ -33,7 +33,7 @@ MANIFESTS = ", ".join((
 
 
 class RegistryError(TwinError):
-    """A registry that cannot be reached, or refuses.
+    """Error of a registry that cannot be reached or refuses a request.
 
     Attributes:
         status: the HTTP status; 0 without a response.
@@ -66,8 +66,8 @@ class Registry:
     Attributes:
         host: its name in image references.
         login: user name and password; None for requests without them.
-        endpoint: prefix of all requests; default: `https://HOST/v2`, and http for a host that is this machine, as
-            Docker does.
+        endpoint: prefix of all requests; by default `https://HOST/v2`, or `http://HOST/v2` for a host that is this
+            machine, as in Docker.
     """
 
     host: str

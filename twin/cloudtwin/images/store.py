@@ -23,7 +23,7 @@ from cloudtwin.progress import Progress
 from cloudtwin.toolchain import cache, ensure_tools
 
 FORMAT = "1"  # raise it to rebuild the images of unchanged sources
-WHEEL_OPTIONS = (  # Debian trixie's Python; pip itself does not accept wheels for older glibc
+WHEEL_OPTIONS = (  # Debian trixie's Python; with --platform, pip accepts only the listed versions of glibc
     "--only-binary=:all:",
     "--python-version=3.13",
     "--platform=manylinux_2_28_x86_64",
@@ -52,7 +52,7 @@ def ensure_images(progress: Progress, additional: Sequence[Recipe] = ()) -> Imag
     """Return the store of all images for the current sources; build what is missing.
 
     Args:
-        progress: receives every step.
+        progress: receiver of the steps.
         additional: the caller's images, in addition to the twin's.
 
     Raises:
@@ -89,7 +89,7 @@ def build(recipe: Recipe, progress: Progress, base: str | None = None) -> Path:
 
     Args:
         recipe: the image.
-        progress: receives every step.
+        progress: receiver of the steps.
         base: reference of the base image, which the builder pulls; default: the recipe's base.
 
     Raises:
@@ -203,7 +203,11 @@ def _make(
 
 
 def ensure_wheels(recipe: Recipe, progress: Progress) -> Path:
-    """Return a folder with the wheels of a locked requirements file."""
+    """Return a folder with the wheels of a locked requirements file.
+
+    Raises:
+        TwinError: the wheels cannot be fetched.
+    """
     requirements = recipe.root / recipe.requirements
     key = cache.digest([FORMAT, *WHEEL_OPTIONS, requirements.read_bytes()])
     fetch = partial(_fetch, recipe, requirements, progress)
@@ -238,7 +242,7 @@ def _fill(
     Args:
         layouts: layout folders by image reference.
         archives: the user's images.
-        progress: receives the step.
+        progress: receiver of the steps.
         staging: the new store's folder.
     """
     folder, root = staging.parent, staging / "root"

@@ -26,10 +26,10 @@ from cloudtwin.nodes.records import MACHINE_PROGRAMS, MachineRecord
 from cloudtwin.progress import Progress, Step
 from cloudtwin.toolchain import ensure_packages, ensure_tools
 
-# Limits for a busy machine, which may be twenty times as slow; a program that ends is reported immediately.
+# Limits for a busy host, which may be twenty times as slow; a program that ends is reported immediately.
 KEEPER_SECONDS = 90.0  # typically 0.3
 READY_SECONDS = 180.0  # timeout of the API server's start, which typically takes 4
-STRAY_SECONDS = 60.0  # limit on a busy machine; SIGKILL takes milliseconds
+STRAY_SECONDS = 60.0  # limit on a busy host; SIGKILL takes milliseconds
 NODE_SECONDS = 180.0  # timeout of the slowest machine, which typically takes 5
 LOG_LINES = 8
 READY_POLL_SECONDS = 0.1
@@ -46,7 +46,11 @@ def check(layout: Layout, machines: Sequence[MachineSpec]) -> None:
 
 
 def machine_tools(progress: Progress) -> dict[str, Path]:
-    """Return the programs of a machine; build missing ones and install Debian's packages."""
+    """Return the programs of a machine; build missing ones and install Debian's packages.
+
+    Raises:
+        TwinError: a build or an installation fails.
+    """
     ensure_packages(progress)
     return ensure_tools(MACHINE_PROGRAMS, progress)
 
@@ -95,7 +99,7 @@ def start_machines(
     requested: Sequence[MachineRecord],
     progress: Progress,
 ) -> None:
-    """Boot machines that do not run, in parallel, and wait until every Node is usable.
+    """Boot, thaw or connect machines as necessary, in parallel, and wait until every Node is usable.
 
     Raises:
         TwinError: a machine did not start, or its Node is not Ready in time.
@@ -109,7 +113,7 @@ def start_machines(
 
 
 def boot_machines(layout: Layout, machines: Sequence[Machine]) -> None:
-    """Boot machines that do not run, in parallel, without waiting for their Nodes.
+    """Boot, thaw or connect machines as necessary, in parallel, without waiting for their Nodes.
 
     Raises:
         TwinError: a machine did not start.

@@ -1,4 +1,4 @@
-"""Search for running twins on this host and for remains of others, without changing anything."""
+"""Search for running twins on this host and for the remains of stopped twins, without changing anything."""
 
 import os
 import time
@@ -20,7 +20,9 @@ def down_command(state: Path) -> str:
 
 
 def leftovers(command: Callable[[Path], str] = down_command) -> list[Leftover]:
-    """Return the remains of every twin on this host that is not running, started by any user.
+    """Return the remains of the twins that do not run.
+
+    State folders and mounts are searched below the state root only; processes and cgroups, on the whole host.
 
     Args:
         command: returns the shell command that takes down the twin of a state folder.

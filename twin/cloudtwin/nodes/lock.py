@@ -37,7 +37,7 @@ def held(
         shared: allow other shared holders.
         timeout_seconds: time to wait for an exclusive holder; by default the error is raised immediately.
         shared_timeout_seconds: time to wait while all holders are shared, if it is longer than `timeout_seconds`.
-        progress: shows a wait.
+        progress: receiver of the steps.
 
     Raises:
         TwinError: another process holds the lock.
@@ -63,7 +63,7 @@ def _wait_for_lock(
         subject: name of the locked object.
         kind: LOCK_EX or LOCK_SH.
         timeouts: seconds to wait while the holder is exclusive (True), and while all are shared (False).
-        progress: shows a wait.
+        progress: receiver of the steps.
     """
     started_at = time.monotonic()
 
@@ -99,7 +99,7 @@ def _try_lock(path: Path, kind: int) -> int | None:
 
 
 def _held_exclusively(path: Path) -> bool:
-    """Return whether even a shared lock is refused."""
+    """Return True if another process holds the lock exclusively."""
     descriptor = _try_lock(path, fcntl.LOCK_SH)
     if descriptor is None:
         return True

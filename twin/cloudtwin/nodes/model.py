@@ -152,7 +152,7 @@ class Leftover:
 
     Attributes:
         kind: state, process, cgroup or mount.
-        name: its ID, name or path.
+        name: its id, name or path.
         how_to_remove: the command that removes it.
     """
 

@@ -32,7 +32,7 @@ def is_schedulable(node: Mapping[str, Any]) -> bool:
 
 
 def is_usable(node: Mapping[str, Any], spec: MachineSpec) -> bool:
-    """Return True if a Node is Ready, accepts pods and offers the GPUs of its machine.
+    """Return True if a Node is Ready, has no not-ready taint and offers the GPUs of its machine.
 
     The GPUs of a cloud's machine are not expected: they appear when a device plugin is installed.
     """
@@ -54,7 +54,7 @@ def set_schedulable(client: KubernetesClient, name: str, *, schedulable: bool) -
 def delete(client: KubernetesClient, name: str) -> None:
     """Delete the Node of a machine that is gone, and its pods.
 
-    The garbage collector of Kubernetes would delete the pods after 40 to 60 s, which is too slow for tests.
+    Kubernetes' pod garbage collector would delete the pods after 40 to 60 s, which is too slow for tests.
     Nothing runs on a machine that is gone, so no pod can run twice.
     """
     client.delete(f"{NODES}/{name}")
@@ -109,7 +109,7 @@ def is_evictable(pod: Mapping[str, Any]) -> bool:
 
 
 def _evict(client: KubernetesClient, pod: Mapping[str, Any]) -> str | None:
-    """Request the eviction of a pod; return the reason of a temporary refusal, or None."""
+    """Request the eviction of a pod; return the reason for a temporary refusal, or None."""
     metadata = pod["metadata"]
     if "deletionTimestamp" in metadata:
         return None

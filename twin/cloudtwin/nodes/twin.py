@@ -35,7 +35,7 @@ from cloudtwin.progress import Progress, Silent
 DRAIN_SECONDS = 120.0
 MACHINE_SECONDS = 100.0  # operations on machines may run, such as a start by the capacity daemon
 TERMINATE_SECONDS = 100.0  # the capacity daemon may be removing the machine
-LAUNCH_SECONDS = 60.0  # `up` may hold the twin
+LAUNCH_SECONDS = 60.0  # `up` may hold the twin's lock
 ALIVE = frozenset({Power.RUNNING, Power.FROZEN})
 
 
@@ -43,8 +43,8 @@ ALIVE = frozenset({Power.RUNNING, Power.FROZEN})
 class Twin:
     """One cluster of machines on this host; it may be running or not.
 
-    Every operation is idempotent: if there is nothing to do, nothing changes and no event is recorded. All raise
-    TwinError if the twin is not running, or if a machine is unknown; the message then suggests similar names.
+    If there is nothing to do, an operation changes nothing and records no event. Operations on a machine raise
+    TwinError if the twin is not running or has no machine of this name; the message then suggests similar names.
 
     Attributes:
         layout: its folder.
@@ -83,6 +83,9 @@ class Twin:
         """Start the twin with at least these machines, and repair what is broken.
 
         Without machines it is only a control plane and needs no images.
+
+        Raises:
+            TwinError: the host lacks a requirement, a machine is invalid, or a component does not start.
         """
         bring_up.check(self.layout, machines)
         with self._exclusive("up", progress):
@@ -136,7 +139,7 @@ class Twin:
         """Boot new machines without waiting for their Nodes; other operations can run meanwhile.
 
         Raises:
-            TwinError: another command holds the whole twin for too long.
+            TwinError: another command holds the twin's lock for too long, or a machine does not start.
         """
         with self._held("launch", LAUNCH_SECONDS):
             for spec in specs:

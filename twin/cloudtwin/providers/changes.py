@@ -95,5 +95,5 @@ def _same_name(
 
 
 def is_generated(start: str, name: str) -> bool:
-    """Return True for a generated name: a start and seven or eight digits."""
+    """Return True for a generated name: a start and seven or eight hexadecimal digits."""
     return re.fullmatch(re.escape(start) + "-?[0-9a-f]{7,8}", name) is not None

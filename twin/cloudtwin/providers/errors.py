@@ -1,13 +1,13 @@
-"""Refusals of a cloud.
+"""Errors of a cloud.
 
-Both are the protocol's ProviderError, which the server turns into the engine's responses.
+Both are subclasses of the protocol's ProviderError, which the server turns into the engine's responses.
 """
 
 from cloudtwin.providers.protocol.errors import ProviderError
 
 
 class CloudError(ProviderError):
-    """A service refused an operation.
+    """Refusal of an operation by a service.
 
     Attributes:
         code: error code of the service, such as DependencyViolation.
@@ -19,7 +19,7 @@ class CloudError(ProviderError):
 
 
 class IncompleteError(ProviderError):
-    """A resource exists but is incomplete: the engine keeps it, the next update continues.
+    """Error for a resource that exists but is incomplete: the engine keeps it, and the next update continues.
 
     Attributes:
         identity: id of the resource.

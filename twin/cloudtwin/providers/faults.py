@@ -60,7 +60,7 @@ class InjectedFault:
 
 @dataclass(frozen=True, kw_only=True)
 class FaultPlan:
-    """All faults of a cloud, and its latency.
+    """All faults of a twin's clouds, and their latency.
 
     Attributes:
         faults: the faults, in order of precedence.
@@ -125,7 +125,7 @@ class FaultInjector:
         return self._plan().seconds(token)
 
     def next(self, token: str, name: str, operation: str) -> InjectedFault | None:
-        """Return the fault of an operation and count it as injected."""
+        """Return the fault of an operation, or None, and count it as injected."""
         plan = self._plan()
         if not plan.faults:
             return None

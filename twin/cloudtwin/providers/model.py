@@ -64,7 +64,7 @@ class ResourceRequest:
         account: resources that are ready.
         entropy: random hexadecimal digits for a new id. Other generated values derive from the id,
             so that they stay the same for the life of the resource.
-        id: empty until identified.
+        id: id of the resource; empty until it is identified.
         created_at: seconds since the epoch.
         previous: the resource before the update; None for a creation.
     """
@@ -105,7 +105,7 @@ class InputRule:
     Attributes:
         name: unique name; the tests have a valid and an invalid case for it.
         source: documentation of the service that states it.
-        violations: yields the failures; ignored if it read an unknown value.
+        violations: function that yields the failures; they are ignored if it reads an unknown value.
     """
 
     name: str
@@ -121,7 +121,7 @@ class Precondition:
         name: unique name; the tests have a valid and an invalid account for it.
         source: documentation of the service that states it.
         code: error code of the service.
-        violations: yields the reasons for a refusal.
+        violations: function that yields the reasons for a refusal.
     """
 
     name: str
@@ -151,7 +151,7 @@ class Reference:
         in_use_code: error code if the resource is deleted first; empty if that is allowed.
         key: `id`, or the output that the value equals.
         external: prefixes of values that belong to the cloud itself and always exist.
-        required: text in every value that must exist, such as the account in an ARN; other values are taken to
+        required: text in every value that must exist, such as the account in an ARN; other values are assumed to
             exist, because the twin has only its own account.
     """
 
@@ -192,8 +192,8 @@ class ResourceType:
 
     Attributes:
         token: type token of the engine.
-        identify: returns the id in the format of the real provider.
-        describe: returns outputs that the service adds to the inputs.
+        identify: function that returns the id in the format of the official provider.
+        describe: function that returns the outputs that the service adds to the inputs.
         defaults: outputs that the service fills in if the input is absent.
         naming: the input that names the resource; None if it has no name.
         immutable: input paths whose change replaces the resource.
@@ -201,14 +201,14 @@ class ResourceType:
         rules, preconditions, deletion_guards, references: constraints.
         unique: inputs that no two resources may share.
         unique_code: error code of the service for a duplicate.
-        parent: returns the ARM id that must exist; empty for none.
-        companions: resources that the service creates with it, such as a cluster's security group.
-        exclusive_key: names the object that accepts one write at a time.
+        parent: function that returns the ARM id of the resource that must exist; empty for none.
+        companions: function that yields resources that the service creates with it, such as a cluster's security group.
+        exclusive_key: function that returns the name of the object that accepts one write at a time; empty for none.
         exclusive_code: error code of a concurrent write.
-        drivers: storage drivers that it installs in the cluster.
-        cluster_outputs: outputs with the endpoint; None if this is not a cluster.
-        pools: machine pools that it declares.
-        current_inputs: inputs that the service returns now, given current pool sizes by name.
+        drivers: function that returns the storage drivers that it installs in the cluster.
+        cluster_outputs: function that returns the outputs with the endpoint; None if this is not a cluster.
+        pools: function that returns the machine pools that it declares.
+        current_inputs: function that returns the service's current inputs, given current pool sizes by name.
     """
 
     token: str
@@ -251,19 +251,19 @@ class Cloud:
         types: records by token.
         functions: provider functions by token.
         throttling_code: error code of a refused request rate.
-        with_defaults: adds the provider's region, location and tags to inputs.
-        common_outputs: outputs of every resource.
-        common_rules: failures in any resource's inputs, such as an invalid region.
-        limits: input path -> limits of a type, from the service models.
-        configure: reads the provider's arguments.
-        deleted_with: yields a resource and all resources that are deleted with it.
-        volumes: mountable volumes by handle, and who may mount them.
-        registries: image registries by host, and who may pull from them.
-        fault_message: message of an injected fault.
-        authorize: raises if the caller may not create, update or delete a type of resource, given
-            the folder of the account; None if everything is allowed.
-        may_push: returns whether the caller may push to the account's registries, given the folder of the
-            account; None if it always may.
+        with_defaults: function that adds the provider's region, location and tags to inputs.
+        common_outputs: function that returns the outputs that every resource has.
+        common_rules: function that yields the failures in any resource's inputs, such as an invalid region.
+        limits: function that returns the limits of a type by input path, from the service models.
+        configure: function that reads the provider's arguments.
+        deleted_with: function that yields a resource and all resources that are deleted with it.
+        volumes: function that returns the mountable volumes by handle, and who may mount them.
+        registries: function that returns the image registries by host, and who may pull from them.
+        fault_message: function that returns the message of an injected fault.
+        authorize: function that raises CloudError if the caller may not create, update or delete a type of resource,
+            given the folder of the account; None if everything is allowed.
+        may_push: function that returns True if the caller may push to the account's registries, given the folder of
+            the account; None if it always may.
     """
 
     name: str

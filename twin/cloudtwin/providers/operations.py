@@ -53,7 +53,8 @@ class Operations:
         self._store = SchemaStore(cloud.name, cloud.types.keys())
         self._schemas: dict[str, ResourceSchema] = {}
         self._writes = ExclusiveWrites()
-        self._client_tokens: set[tuple[str, str]] = set()  # of creations by this process
+        # Types and ids of the resources that this process has created.
+        self._client_tokens: set[tuple[str, str]] = set()
 
     # -- types
 
@@ -71,7 +72,11 @@ class Operations:
         )
 
     def schema(self, token: str) -> ResourceSchema:
-        """Return the schema of a type."""
+        """Return the schema of a type.
+
+        Raises:
+            ProviderError: the SDK is not installed or does not have the type.
+        """
         if token not in self._schemas:
             try:
                 self._schemas[token] = self._store.load(token)
@@ -165,7 +170,7 @@ class Operations:
         return resource.id, dict(resource.outputs)
 
     def update(self, key: ResourceKey, identity: str, inputs: Object, seconds: float) -> Object:
-        """Update a resource in place.
+        """Update a resource in place; return its outputs.
 
         Raises:
             IncompleteError: the resource was changed but is incomplete.
@@ -359,7 +364,7 @@ class Operations:
     def _resources_to_delete(
         self, kind: ResourceType, resource: Resource, account: Inventory
     ) -> list[Resource]:
-        """Return all resources that are deleted with a resource; raise an error if one cannot be deleted."""
+        """Return a resource and all resources that are deleted with it; raise CloudError if it cannot be deleted."""
         resources = list(self.cloud.deleted_with(resource, account))
         keys = {(item.token, item.id) for item in resources}
         evaluation.require_deletable(kind, self.cloud.types, resource, account, keys)

@@ -56,7 +56,7 @@ class Provider(server.ProviderServer):
         return sdk_version(self._cloud.name)
 
     def partial_state(self, request: Message, error: Exception) -> PartialState | None:
-        """Return a resource that exists but is not as declared."""
+        """Return the state of a resource that exists but is incomplete; None for other errors."""
         if not isinstance(error, IncompleteError):
             return None
         is_creation = isinstance(request, pb.CreateRequest)
@@ -102,14 +102,14 @@ class Provider(server.ProviderServer):
         return _mark_secrets(self._operations.preview(key, inputs, outputs), inputs)
 
     def create(self, key: ResourceKey, inputs: Object, seconds: float) -> tuple[str, Object]:
-        """Create a resource. Return its ID and outputs."""
+        """Create a resource; return its id and outputs."""
         identity, outputs = self._operations.create(key, inputs, seconds)
         return identity, _mark_secrets(outputs, inputs)
 
     def update(
         self, key: ResourceKey, old: ResourceState, inputs: Object, seconds: float, _: Sequence[str]
     ) -> Object:  # fmt: skip
-        """Update a resource. Return its outputs."""
+        """Update a resource; return its outputs."""
         outputs = self._operations.update(key, old.identity, inputs, seconds)
         return _mark_secrets(outputs, inputs)
 

@@ -13,8 +13,8 @@ class Timeouts:
     """Time limit and interruption of one operation.
 
     Attributes:
-        report: shows the current step to the user; replaces the previous text.
-        cancelled: set when the user interrupts.
+        report: function that shows the current step to the user, in place of the previous text.
+        cancelled: event that is set when the user interrupts.
         seconds: time limit.
         started_at: start on the monotonic clock.
     """

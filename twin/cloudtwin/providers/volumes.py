@@ -1,10 +1,9 @@
 """Volumes that the CSI plugins of the twin's machines may mount: `<twin>/cloud/volumes.json`.
 
     {"fs-0123": {"cloud": "aws", "folder": "fs-0123", "allowed": true, "reason": ""},
-     "rg#account#container": {"cloud": "azure-native", "folder": ..., "allowed": ["<client id>"]}}
+     "rg#account#container": {"cloud": "azure-native", "folder": ..., "allowed": {"<client id>": ["<subject>"]}}}
 
-The key is the volume handle in the PersistentVolume; `allowed` is true, false, or the client ids of the
-identities that may mount; `reason` explains false.
+The key is the volume handle in the PersistentVolume. `nodes.kubelet.volume_access` describes the fields.
 """
 
 from collections.abc import Mapping

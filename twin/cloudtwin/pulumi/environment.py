@@ -1,7 +1,7 @@
 """The Python environment of a program: interpreter, distributions and providers.
 
-A program may have its own virtual environment (runtime option `virtualenv`), so that
-environment's interpreter describes it, once.
+A program may have its own virtual environment (runtime option `virtualenv`). The interpreter of that
+environment describes it, once.
 """
 
 import json
@@ -23,7 +23,7 @@ DESCRIBE_SCRIPT = Path(describe_environment.__file__)
 
 
 class NoInterpreterError(Exception):
-    """The runtime options name a virtual environment without an interpreter."""
+    """Error for runtime options that name a virtual environment without an interpreter."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Each program runs in a child process (`run_program`) that inherits this process's standard output and
 error, which the engine turns into diagnostics. It supports up, preview, refresh, import and policy
-packs. The official host generates code and SDKs.
+packs. Unlike the official host, it generates no code and no SDKs.
 """
 
 # ruff: noqa: N802, ARG002  (gRPC names the methods and passes each of them the same arguments)
@@ -145,7 +145,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return Empty()
 
     def end_children(self) -> None:
-        """Kill every program and plugin of this host."""
+        """Terminate every program and plugin of this host."""
         with self._lock:
             for child in self._children:
                 child.terminate()

@@ -51,8 +51,8 @@ def serve(register: Callable[[grpc.Server], None], on_end: Callable[[], None]) -
     """Serve the engine until it ends the plugin or dies, then end the process.
 
     Args:
-        register: adds the plugin's services to the server.
-        on_end: called once before the process ends, to end child processes.
+        register: function that adds the plugin's services to the server.
+        on_end: function that is called once before the process ends, to end child processes.
     """
     stop_requested = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -6,7 +6,7 @@ which starts the process and lets it import them. The language host, a process o
 through a Unix socket (`connect`) and passes it the run. If the process cannot take the run, the host
 starts the program as usual.
 
-Run once, one process: the program has its own module cache and event loop, as with the official host.
+A process runs one program, once: each run has its own module cache and event loop, as with the official host.
 """
 
 import json
@@ -21,7 +21,7 @@ from pathlib import Path
 
 SOCKET_VARIABLE = "CLOUDTWIN_PROGRAM_SOCKET"
 STANDARD_OUTPUT_AND_ERROR = (1, 2)
-MAX_PATH_BYTES = 107  # unix(7): the path of a socket has 108 bytes with its end
+MAX_PATH_BYTES = 107  # unix(7): a socket's path has 108 bytes, including the terminating null
 ACCEPTED = b"+"
 """Response of a process that takes a run."""
 
@@ -30,13 +30,13 @@ ACCEPTED = b"+"
 def prestarted_program(directory: Path, modules: Sequence[str]) -> Iterator[Mapping[str, str]]:
     """Start a program's process, and end it on exit; yield the variables by which the host finds it.
 
+    There are no variables if the path of the folder for temporary files is too long for a socket; the run then
+    starts as usual.
+
     Args:
         directory: folder of the program.
         modules: modules to import before the run. They must not depend on the run's configuration or working
             directory. If one cannot be imported, the run starts as usual and reports the error.
-
-    There are no variables if the path of the folder for temporary files is too long for a socket; the run then
-    starts as usual.
     """
     with tempfile.TemporaryDirectory(prefix="cloudtwin-") as folder:  # private to the user
         path = Path(folder) / "run"

@@ -178,7 +178,7 @@ def _exit_code(ending: SystemExit) -> int:
 
 
 def end(code: int) -> NoReturn:
-    """End the process without an examination of every object for cycles: seconds with an SDK."""
+    """End the process without a last garbage collection, which takes seconds with an SDK."""
     sys.stdout.flush()
     sys.stderr.flush()
     gc.freeze()

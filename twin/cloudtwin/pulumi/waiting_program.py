@@ -28,7 +28,7 @@ def import_modules(directory: str, modules: Sequence[str]) -> None:
 
 
 def wait_for_run(listener: socket.socket) -> socket.socket:
-    """Wait for a run, and take its files, directory, variables and arguments; return the connection to the host."""
+    """Wait for a run; adopt its output streams, directory, variables and arguments. Return the host's connection."""
     connection, _ = listener.accept()
     listener.close()
     _, descriptors, _, _ = socket.recv_fds(connection, 1, 2)
@@ -48,7 +48,7 @@ def wait_for_run(listener: socket.socket) -> socket.socket:
 
 
 def exit_at_end_of(stream: int | socket.socket) -> None:
-    """Exit, in the background, when a stream on which nothing is sent reaches its end."""
+    """Start a thread that exits the process when a stream on which nothing is sent reaches its end."""
 
     def wait() -> None:
         select.select([stream], [], [])

@@ -40,7 +40,7 @@ class Module:
 
     Attributes:
         name: the folder next to this file.
-        origin: the Go module that determines the version of the programs; empty for our own modules.
+        origin: the Go module that determines the version of the programs; empty for the twin's own modules.
         programs: name of each program -> the Go package it is built from.
         probe: check of a program on PATH; None to always build.
         ldflags: linker flags beyond stripping; `{version}` and `{minor}` are filled in.
@@ -61,7 +61,7 @@ class Module:
 
     @property
     def version(self) -> str:
-        """The version in go.mod, such as `1.36.3`; empty for one of our modules."""
+        """The version in go.mod, such as `1.36.3`; empty for one of the twin's own modules."""
         return required_version((self.folder / "go.mod").read_text(), self.origin)
 
     @property

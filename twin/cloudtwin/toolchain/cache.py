@@ -40,7 +40,7 @@ def locked(path: Path, progress: Progress, purpose: str, *, shared: bool = False
 
     Args:
         path: the lock file; created with its folder, never removed.
-        progress: the display that shows the wait.
+        progress: receiver of the steps.
         purpose: activity of the other holder, shown after "Waiting for another run: ".
         shared: allow other shared holders.
     """

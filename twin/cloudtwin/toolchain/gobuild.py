@@ -63,7 +63,7 @@ def needed_go(go_mod: str) -> str:
 
 
 def is_older(version: str, other: str) -> bool:
-    """Compare two Go versions by their numbers; `1.26` and `1.26.0` are equal."""
+    """Return True if a Go version is older than another; `1.26` and `1.26.0` are equal."""
 
     def numbers(text: str) -> tuple[int, ...]:
         parts = [int(part) for part in re.findall(r"\d+", text)[:3]]

@@ -26,8 +26,8 @@ def ensure_tools(
 
     Args:
         names: programs, keys of `binaries.PROGRAMS`.
-        progress: receives every build.
-        static: do not use PATH: a program for an image must not need libraries of this host.
+        progress: receiver of the steps.
+        static: True to ignore PATH: a program for an image must not need libraries of this host.
 
     Raises:
         TwinError: Go is missing or too old, or network, disk or memory fail.

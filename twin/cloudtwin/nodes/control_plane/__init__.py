@@ -1,1 +1,1 @@
-"""The Kubernetes control plane, as processes next to the virtual switch."""
+"""The Kubernetes control plane, as processes in the network namespace of the twin's virtual switch."""

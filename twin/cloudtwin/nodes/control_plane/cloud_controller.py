@@ -42,7 +42,7 @@ class CloudController:
             await asyncio.sleep(PERIOD_SECONDS)
 
     def overdue(self, gone_now: set[str]) -> list[str]:
-        """Return the machines that have been gone for the delay, each once."""
+        """Return the machines that have been gone for the delay and whose Nodes have not been deleted."""
         now = self._clock()
         self._gone_since = {name: self._gone_since.get(name, now) for name in gone_now}
         due_names = [

@@ -129,7 +129,7 @@ def _certificate(
     *,
     signer: ec.EllipticCurvePublicKey,
 ) -> x509.CertificateBuilder:
-    """Build a certificate. Python 3.13 and newer refuse a certificate that does not identify both keys."""
+    """Return the builder of a certificate. Python 3.13 and newer refuse certificates that do not identify both keys."""
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()

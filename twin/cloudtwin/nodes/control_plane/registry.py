@@ -1,6 +1,6 @@
 """The twin's registry: it stands in for the registries of clouds and for public ones.
 
-Nodes reach it inside the twin's network, under every host name; the host reaches it through the keeper's relay. Rule
+Machines reach it inside the twin's network, under every host name; the host reaches it through the keeper's relay. Rule
 files define what each host refuses; the providers write the files of ECR and ACR (`providers.registries`).
 """
 
@@ -24,7 +24,7 @@ from cloudtwin.toolchain import ensure_tools
 NAME = "registry"
 PUBLISHER = "publisher"  # may push to public registries
 MIN_SHARED_BYTES = 1 << 20
-REGISTRY_START_SECONDS = 90.0  # limit on a busy machine; typically 0.1
+REGISTRY_START_SECONDS = 90.0  # limit on a busy host; typically 0.1
 
 
 def ensure(layout: Layout, tree: Tree, progress: Progress) -> None:
@@ -68,6 +68,9 @@ def client(layout: Layout, host: str, *, as_node: bool = False) -> Registry:
         layout: the twin's folder.
         host: host of image references, such as `ghcr.io`.
         as_node: log in with the permissions of nodes.
+
+    Raises:
+        TwinError: the twin does not run, or has no registry.
     """
     kind = "pull" if as_node else "push"
     for path in rules_folder(layout.state).glob("*.json"):
@@ -113,7 +116,7 @@ def endpoint(layout: Layout, host: str) -> str:
     """Return the prefix of requests to a host of the registry, from outside the twin's network.
 
     Raises:
-        TwinError: the twin runs with a control plane that has no registry.
+        TwinError: the twin does not run, or was started by a version without a registry.
     """
     settings = files.read_json(layout.settings)
     if settings is None:

@@ -1,7 +1,7 @@
 """Relay of connections from the host to the API server and the registry, which are in another network namespace.
 
 The listening socket is opened on 127.0.0.1 in the host's namespace and stays there. The process then enters the
-twin's namespace, so that its own connections start next to its servers. No address, route or rule is added
+twin's namespace, so that its own connections start in the network of the servers. No address, route or rule is added
 to the host.
 """
 

@@ -1,4 +1,4 @@
-"""Start of the control plane: etcd, API server, controller manager and scheduler, next to the switch."""
+"""Start of the control plane: etcd, API server, controller manager and scheduler, in the twin's network namespace."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -55,7 +55,7 @@ def disable(layout: Layout, client: KubernetesClient, driver: str) -> None:
 
 
 def enabled_drivers(layout: Layout) -> list[str]:
-    """Return the drivers of the cluster."""
+    """Return the enabled drivers of the cluster."""
     document = files.read_json(layout.drivers) or {}
     return [driver for driver in DRIVERS if driver in document.get("drivers", ())]
 

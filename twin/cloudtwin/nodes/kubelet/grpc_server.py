@@ -52,4 +52,4 @@ def listening(
         yield
     finally:
         server.stop(grace=None).wait()
-        socket.unlink(missing_ok=True)  # tells the kubelet that the driver is gone
+        socket.unlink(missing_ok=True)  # tells the kubelet that the plugin is gone

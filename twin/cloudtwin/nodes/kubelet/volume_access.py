@@ -49,7 +49,7 @@ class Refusal:
 def decide(
     volumes: Mapping[str, Any], handle: str, context: Mapping[str, str], audience: str = ""
 ) -> Grant | Refusal:
-    """Return whether a volume may be mounted.
+    """Return the permission to mount a volume, or the reason why it may not be mounted.
 
     Args:
         volumes: contents of `volumes.json`.

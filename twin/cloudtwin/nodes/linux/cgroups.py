@@ -17,14 +17,14 @@ from cloudtwin.nodes.linux.processes import wait_until
 
 ROOT = Path("/sys/fs/cgroup")
 PREFIX = "cloudtwin-"
-# Controllers that containerd and the kubelet need; runc needs only the name of systemd's tree.
+# Controllers that containerd and the kubelet need, and the named hierarchy `systemd`, which runc looks for.
 V1_CONTROLLERS = (
     "cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd",
 )  # fmt: skip
 V2_CONTROLLERS = ("cpu", "cpuset", "io", "memory", "pids", "hugetlb")
 # These files are empty in a new folder, which then accepts no process.
 V1_INHERITED_FILES = ("cpuset.cpus", "cpuset.mems")
-EMPTY_SECONDS = 60.0  # limit on a busy machine; typically 0.1
+EMPTY_SECONDS = 60.0  # limit on a busy host; typically 0.1
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Tree:
     def command_prefix(self, path: str) -> list[str]:
         """Return a command prefix that moves a program into a cgroup before it starts.
 
-        If it were moved afterwards and its parent were killed in between, it would be lost.
+        If it were moved after its start and its parent were killed in between, it would stay outside the cgroup.
         """
         lists = " ".join(str(folder / "cgroup.procs") for folder in self.folders(path))
         return [
@@ -88,7 +88,7 @@ class Tree:
             for listing in folder.rglob("cgroup.procs"):
                 with contextlib.suppress(OSError):
                     pids.update(int(line) for line in listing.read_text().split())
-        return pids - {0}  # 0 is a process of a PID namespace that is not visible here
+        return pids - {0}  # 0 stands for a process that is not visible in this PID namespace
 
     def freeze(self, path: str, *, frozen: bool) -> bool:
         """Stop or continue all processes; return True if the kernel finished in time."""

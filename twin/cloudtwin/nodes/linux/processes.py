@@ -94,7 +94,7 @@ def start(
         )
     # The child has not been reaped, so it has an entry in /proc even if it has ended.
     _, start_tick = _stat(child.pid)
-    # Prevents Popen's warning about a running child, which is intended here.
+    # The child is meant to outlive this object: prevents Popen's warning about a running child.
     child.returncode = 0
     return Process(child.pid, start_tick)
 
@@ -115,6 +115,6 @@ def _stat(pid: int) -> tuple[str, int]:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return "", -1
-    # The second field is the program's name in brackets, which may itself contain brackets.
+    # The second field is the program's name in parentheses, which may itself contain parentheses.
     fields = text.rpartition(")")[2].split()
     return fields[0], int(fields[19])

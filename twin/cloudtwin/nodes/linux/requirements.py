@@ -44,7 +44,7 @@ def _effective_capabilities(status: Path) -> int:
 
 
 def _may_unshare() -> bool:
-    """Return whether a namespace can be created: seccomp or a security module may forbid it."""
+    """Return True if a namespace can be created: seccomp or a security module may forbid it."""
     return (
         subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False).returncode
         == 0

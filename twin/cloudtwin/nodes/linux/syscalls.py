@@ -69,7 +69,7 @@ def mount(
 
 
 def bind(source: Path, target: Path, *, read_only: bool = False, recursive: bool = False) -> None:
-    """Bind-mount `source` at `target`; `recursive` and `read_only` include the mounts below it."""
+    """Bind-mount `source` at `target`; if `recursive`, the mounts below it too. `read_only` applies to all of them."""
     mount(source, target, flags=Mount.BIND | (Mount.RECURSIVE if recursive else Mount.NONE))
     if read_only and recursive:
         _make_read_only(target)

@@ -38,7 +38,7 @@ class RunningDrivers:
     Attributes:
         node: the machine's name.
         client: client with the permissions of the drivers.
-        shared_mount: the folder that all machines share.
+        shared_mount: mount point of the folder that all machines share.
     """
 
     node: str

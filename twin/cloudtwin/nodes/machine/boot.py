@@ -1,7 +1,7 @@
 """Boot of a machine: entry into its namespaces, one after another, and the fork of its first process.
 
 Started as `python -m cloudtwin.nodes.machine.boot STATE MACHINE`; ends as soon as the machine's first process
-runs. It is a separate process, since a process cannot leave a namespace again.
+runs. It is a separate process, so that the command that boots the machine stays in its own namespaces.
 """
 
 import os

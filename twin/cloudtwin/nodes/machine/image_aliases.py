@@ -1,4 +1,4 @@
-"""Aliases of local images that stand in for published ones, which a machine without a registry cannot pull.
+"""Aliases of local images that stand in for published ones, which a machine without access to registries cannot pull.
 
 An alias is a second name in a machine's containerd, so that pods use the same names as in a cloud. The kubelet
 finds the image present and contacts no registry.

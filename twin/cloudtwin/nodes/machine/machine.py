@@ -24,7 +24,7 @@ from cloudtwin.nodes.model import MachineStatus, Power
 from cloudtwin.nodes.network import links
 from cloudtwin.nodes.records import MachineRecord
 
-BOOT_SECONDS = 90.0  # limit on a busy machine
+BOOT_SECONDS = 90.0  # limit on a busy host
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
 
 
@@ -126,7 +126,11 @@ class Machine:
             raise TwinError(f"The machine {self.name!r} did not {verb}.", "Try again.")
 
     def connect(self, *, connected: bool) -> None:
-        """Set its network link up or down; create a missing link."""
+        """Set its network link up or down; create a missing link.
+
+        Raises:
+            TwinError: the twin's network does not exist.
+        """
         if (switch := self._switch) is None:
             raise TwinError("The twin's network does not exist.", "`up` repairs it.")
         if connected and links.is_up(switch, self.record.address) is None:

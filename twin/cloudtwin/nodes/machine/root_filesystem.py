@@ -1,6 +1,6 @@
 """The root file system of a machine: the host's programs, read-only, and its own folders for changing files.
 
-The host's `/usr` needs no machine image and fits the host's containerd.
+With the host's `/usr`, a machine needs no image of its own and runs the host's containerd.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

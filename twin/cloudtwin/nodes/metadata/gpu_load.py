@@ -44,7 +44,7 @@ class Meter:
         return max(0.0, min(100.0, 100 * share))
 
     def memory_bytes(self) -> int:
-        """Return the memory in use by pods."""
+        """Return the memory in use by pods, in bytes."""
         for file in (f"memory/{PODS}/memory.usage_in_bytes", f"{PODS}/memory.current"):
             if (path := self.root / file).exists():
                 return int(path.read_text())
@@ -61,7 +61,10 @@ class Meter:
 
 
 def exposition(host: str, gpus: int, utilization: float, memory_bytes: int) -> str:
-    """Return the metrics in Prometheus' text format; the load is divided equally among a machine's GPUs."""
+    """Return the metrics in Prometheus' text format.
+
+    A machine's GPUs have the same utilization and equal shares of the memory in use.
+    """
     share = utilization / 100
     values = {
         "DCGM_FI_DEV_GPU_UTIL": f"{utilization:.0f}",

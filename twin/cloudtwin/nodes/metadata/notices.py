@@ -67,7 +67,9 @@ class Notice:
 def announce(
     spec: MachineSpec, folder: MachineLayout, seconds: float, *, terminate: bool
 ) -> Notice:
-    """Announce the termination of a machine after a number of seconds; an earlier announcement keeps its time.
+    """Announce the termination of a machine after a number of seconds; return the notice.
+
+    An earlier notice is returned unchanged, unless it only announces and the new one also terminates the machine.
 
     Raises:
         TwinError: the machine belongs to no cloud, so it has no metadata service.
@@ -92,7 +94,7 @@ def is_acknowledged(folder: MachineLayout, notice: Notice) -> bool:
 
 
 def is_due(folder: MachineLayout, notice: Notice, late_seconds: float = 0.0) -> bool:
-    """Return True if the termination is due, or has been due for this number of seconds."""
+    """Return True if the notice is acknowledged, or its time passed at least `late_seconds` ago."""
     return is_acknowledged(folder, notice) or time.time() >= notice.not_before + late_seconds
 
 

@@ -19,7 +19,7 @@ REGISTRY_PORT = 5000
 REGISTRY = f"http://{CONTROL_PLANE}:{REGISTRY_PORT}"
 API_SERVER = f"https://{CONTROL_PLANE}:{API_PORT}"
 MTU = 9001
-"""Bytes of a packet on the links of machines and pods, as in a VPC.
+"""Maximum packet size in bytes on the links of machines and pods, as in a VPC.
 
 Source: https://docs.aws.amazon.com/vpc/latest/userguide/mtu.html, 2026-11. A virtual network of Azure has 1500; nothing
 in the project depends on the size.
@@ -46,7 +46,7 @@ class Address:
 
     @property
     def mac(self) -> str:
-        """Its MAC address, fixed since other machines cache it in their neighbour tables for seconds."""
+        """Its MAC address, fixed because other machines cache it in their neighbor tables for seconds."""
         return f"02:00:0a:c8:00:{int(self.ip) & 0xFF:02x}"
 
     @property

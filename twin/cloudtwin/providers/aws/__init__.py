@@ -34,7 +34,7 @@ FAMILIES = (
     others.TYPES,
 )
 
-# Type -> the input with which others refer to it, and the types that are deleted with it.
+# Type -> the input by which its parts refer to it, and the types of parts, which are deleted with it.
 PARTS: Mapping[str, tuple[str, frozenset[str]]] = {
     eks_rules.CLUSTER: (
         "clusterName",

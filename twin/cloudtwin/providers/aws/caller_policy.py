@@ -1,7 +1,7 @@
 """The IAM policy of the identity that calls the twin's AWS: a file that a user may write.
 
-Without the file everything is allowed. Only actions are compared: statements for all resources, with
-wildcards in the names of actions; an explicit denial wins.
+Without the file everything is allowed. Only actions are compared, with wildcards in their names: the resources and
+conditions of statements are ignored. An explicit denial wins.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ def may_push(folder: Path) -> bool:
 
 
 def allows(document: Mapping[str, Any], action: str) -> bool:
-    """Return True if a policy document allows an action on all resources."""
+    """Return True if a policy document allows an action, regardless of resources and conditions."""
     effects = {
         str(statement.get("Effect"))
         for statement in as_list(document.get("Statement"))

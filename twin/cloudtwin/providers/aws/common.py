@@ -47,10 +47,10 @@ TAG_PATTERN = re.compile(r"[\w\s+\-=.:/@]*")
 ARN_SOURCE = "AWS General Reference, ARNs"
 ARN_PATTERN = re.compile(r"arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws|cloudfront)?:\S+")
 EXAMPLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/name"
-# Inputs that name a key by its ARN, in the resource's own region.
+# Inputs that name a KMS key by its ARN, in the resource's own region.
 KEY_INPUTS = ("kmsKeyId", "kmsKeyArn", "keyArn", "kmsKey")
 KEY_SOURCE = "KMS Developer Guide, key ARN"
-# Ends of the names of address blocks.
+# Suffixes of the names of inputs that are address blocks, in lower case.
 BLOCK_SUFFIXES = ("cidr", "cidrblock", "cidripv4", "cidripv6")
 USER_KEYED_OBJECTS = ("tags", "labels", "metadata")  # objects whose keys the user chooses
 
@@ -128,7 +128,7 @@ def common_outputs(request: ResourceRequest) -> dict[str, Any]:
 def common_rules(
     schema: ResourceSchema, inputs: Inputs, config: ProviderConfig
 ) -> Iterable[CheckFailure]:
-    """Yield an error for a missing or invalid region, an invalid zone, and each invalid input."""
+    """Yield an error for an invalid or missing region, an invalid zone, and each invalid ARN, address block and tag."""
     region = inputs.get("region") or config.region
     if "region" in schema.inputs and not region:
         yield failure_at("region", "no region is set: set aws.Provider(region=...) or aws:region")
@@ -171,7 +171,7 @@ def key_errors(
     region: object,
     path: tuple[str | int, ...],
 ) -> Iterator[CheckFailure]:
-    """Yield an error for each input that should be the ARN of a key in the region and is not."""
+    """Yield an error for each input that should be the ARN of a KMS key in the region and is not."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key not in USER_KEYED_OBJECTS:

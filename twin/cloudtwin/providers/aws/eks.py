@@ -46,7 +46,7 @@ DNS_LABEL = matches(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "is not a valid Kuber
 
 
 def of_cluster(in_use_code: str = "") -> Reference:
-    """Return the reference of resources that belong to a cluster."""
+    """Return a reference to a cluster by its name."""
     return Reference("clusterName", (CLUSTER,), "ResourceNotFoundException", in_use_code, "name")
 
 

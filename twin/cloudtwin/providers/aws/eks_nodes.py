@@ -56,7 +56,7 @@ def _describe_nodes(request: ResourceRequest) -> dict[str, Any]:
 
 
 def node_pools(group: Resource, account: Inventory) -> Sequence["Pool"]:
-    """Return the machines of a node group with the labels and taints that EKS sets."""
+    """Return the pool of a node group's machines, with its declared labels and taints."""
     from cloudtwin.capacity import Pool
     from cloudtwin.nodes.model import Role
 

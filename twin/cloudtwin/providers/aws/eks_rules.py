@@ -136,7 +136,7 @@ def node_subnets(inputs: Inputs) -> Iterable[CheckFailure]:
 
 
 def release(inputs: Inputs) -> Iterable[CheckFailure]:
-    """Yield an error if the release of the AMI is of another version, or of an image that EKS does not choose."""
+    """Yield an error if an AMI release is for another Kubernetes version, or is set for a custom image."""
     name, version = inputs.get("releaseVersion"), inputs.get("version")
     if name is None:
         return
@@ -255,7 +255,7 @@ def nodes_updated(request: ResourceRequest) -> Iterable[str]:
 
 
 def cluster_of(request: ResourceRequest) -> Resource | None:
-    """Return the cluster of a node group or add-on."""
+    """Return the cluster of a node group or add-on, or None."""
     return request.find(CLUSTER, "clusterName", "name")
 
 

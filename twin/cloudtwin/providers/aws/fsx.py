@@ -86,7 +86,7 @@ def _efa(inputs: Inputs) -> Iterable[CheckFailure]:
 
 
 def _lustre_open(request: ResourceRequest) -> Iterable[str]:
-    """Yield an error for security groups that close Lustre's ports among the servers, which FSx tests."""
+    """Yield an error if the security groups block Lustre's ports between the servers, which FSx checks."""
     groups = [str(group_id) for group_id in request.inputs.get("securityGroupIds") or ()]
     subnet = request.find(SUBNET, "subnetIds")
     block = str(subnet.inputs.get("cidrBlock")) if subnet else ""

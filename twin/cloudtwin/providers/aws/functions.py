@@ -32,7 +32,7 @@ def partition(_arguments: Inputs, config: ProviderConfig, _account: Inventory) -
 
 
 def region(arguments: Inputs, config: ProviderConfig, _account: Inventory) -> Object:
-    """Return a region."""
+    """Return the properties of a region."""
     name = str(arguments.get("region") or arguments.get("name") or config.region)
     endpoint = f"ec2.{name}.amazonaws.com"
     return {"name": name, "region": name, "id": name, "endpoint": endpoint, "description": name}
@@ -104,7 +104,11 @@ def _lookup(token: str, argument: str, output: str = "id") -> Function:
 
 
 def cluster_auth(arguments: Inputs, _config: ProviderConfig, _account: Inventory) -> Object:
-    """Refuse to issue a token: a kubeconfig with an exec plugin fetches one when required."""
+    """Refuse to issue a token: a kubeconfig with an exec plugin fetches one when required.
+
+    Raises:
+        CloudError: always.
+    """
     raise CloudError(
         "AccessDenied",
         f"the twin issues no token for {arguments.get('name')!r}: use `aws eks get-token` in the "

@@ -27,7 +27,7 @@ AWS_POLICY_PREFIX = "arn:aws:iam::aws:policy/"
 MAX_ROLE_NAME, MAX_POLICY_NAME = 64, 128  # IAM User Guide, quotas
 NOT_FOUND, EXISTS = "NoSuchEntity", "EntityAlreadyExists"
 
-# AWS's own policies that Kubernetes stacks use; AWS Managed Policy Reference, 2026-06.
+# AWS managed policies that Kubernetes stacks use; AWS Managed Policy Reference, 2026-06.
 AWS_POLICIES = frozenset({
     "AmazonEKSClusterPolicy", "AmazonEKSVPCResourceController", "AmazonEKSWorkerNodePolicy",
     "AmazonEKSWorkerNodeMinimalPolicy", "AmazonEKS_CNI_Policy", "AmazonEKSServicePolicy",
@@ -42,7 +42,7 @@ AWS_POLICIES = frozenset({
 
 
 def _aws_policy_exists(path: str) -> RequestCheck:
-    """Return a check that the policy of AWS at a path, if it is one, exists."""
+    """Return a check that the AWS managed policy at a path exists; it accepts all other policies."""
 
     def violations(request: ResourceRequest) -> Iterator[str]:
         policy = str(request.inputs.get(path) or "")
@@ -72,7 +72,7 @@ def _key_id(request: ResourceRequest) -> str:
 
 
 def to_key(path: str, code: str) -> Reference:
-    """Return a reference to a key by its ARN; keys of other accounts are taken to exist."""
+    """Return a reference to a key by its ARN; keys of other accounts are assumed to exist."""
     return Reference(path, (KEY,), code, key="arn", required=IN_ACCOUNT)
 
 

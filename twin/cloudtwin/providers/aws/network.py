@@ -45,27 +45,27 @@ VPC_BLOCK = cidr(MIN_PREFIX, MAX_PREFIX, version=4)
 
 
 def in_vpc() -> Reference:
-    """Return the reference of resources in a VPC."""
+    """Return a reference to the VPC that a resource is in."""
     return Reference("vpcId", (VPC,), "InvalidVpcID.NotFound", DEPENDENCY)
 
 
 def in_subnets(path: str) -> Reference:
-    """Return the reference of resources with a network interface in a subnet."""
+    """Return a reference to the subnets of a resource's network interfaces."""
     return Reference(path, (SUBNET,), "InvalidSubnetID.NotFound", DEPENDENCY)
 
 
 def in_groups(path: str, in_use_code: str = DEPENDENCY) -> Reference:
-    """Return the reference of resources whose interfaces have a security group."""
+    """Return a reference to the security groups of a resource's network interfaces."""
     return Reference(path, (GROUP,), "InvalidGroup.NotFound", in_use_code)
 
 
 def in_table(path: str = "routeTableId", in_use_code: str = "", spelling: str = "ID") -> Reference:
-    """Return the reference to a route table; VPC endpoints spell the code with `Id`."""
+    """Return a reference to a route table; the error code for VPC endpoints is spelled with `Id`."""
     return Reference(path, (TABLE,), f"InvalidRouteTable{spelling}.NotFound", in_use_code)
 
 
 def to_gateways(prefix: str = "") -> tuple[Reference, Reference]:
-    """Return the references of a route to its gateway."""
+    """Return references from a route to its gateways."""
     external = ("local", "vgw-")
     return (
         Reference(f"{prefix}gatewayId", (GATEWAY,), "InvalidGatewayID.NotFound", external=external),

@@ -75,7 +75,7 @@ def document_rule(name: str, path: str, kind: str) -> InputRule:
 
 
 def _copy(document: Any) -> Any:  # noqa: ANN401  inputs are of any type
-    """Return inputs, read value by value, as JSON can write them."""
+    """Return a copy of inputs that `json.dumps` accepts; it reads each value, so that unknown values are recorded."""
     if isinstance(document, Mapping):
         return {key: _copy(value) for key, value in document.items()}
     return [_copy(item) for item in document] if isinstance(document, list) else document
@@ -196,7 +196,7 @@ def _invalid_principals(kind: str, principals: object) -> Iterator[str]:
 
 
 def _service_errors(statement: Mapping[str, Any], kind: str) -> Iterator[str]:
-    """Yield the actions of other services in the trust policy of a role."""
+    """Yield an error for each action in a trust policy that is not an action of STS."""
     for action in as_list(statement.get("Action")) if kind == "trust" else ():
         if action != "*" and not str(action).lower().startswith("sts:"):
             yield f"AssumeRole policy may only specify STS AssumeRole actions, not {action!r}"

@@ -3,7 +3,7 @@
     python -P -m cloudtwin.providers.aws.read_shapes
 
 `make catalog` runs it. It needs botocore (the models) and pulumi_aws (the names of the inputs); the
-provider reads only the file. Members of an API are matched to inputs by name, without case and
+provider reads only the file. Members of an API are matched to inputs by name, regardless of case and
 plural; RENAMED_INPUTS lists the inputs that the provider names differently.
 """
 
@@ -137,7 +137,7 @@ RENAMED_INPUTS: Mapping[str, Mapping[str, str]] = {
         "rule": "OwnershipControls.Rules.*",
     },
 }
-# Values that the provider accepts in addition to the service.
+# Values that the provider accepts in addition to the service's values.
 ADDITIONAL_VALUES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("aws:s3/bucket:Bucket", "acl"): ("aws-exec-read", "log-delivery-write"),
     ("aws:s3/bucketVersioning:BucketVersioning", "versioningConfiguration.status"): ("Disabled",),
@@ -147,7 +147,7 @@ OMITTED_INPUTS = ("tags", "tagsAll", "instanceType", "filterExpression")
 
 
 def main() -> None:
-    """Write the file."""
+    """Write shapes.json."""
     write_limits(PACKAGE, read())
 
 
@@ -169,7 +169,7 @@ class _LimitReader:
         self._shapes: dict[str, dict[str, Any]] = {}
 
     def limits(self) -> dict[str, dict[str, Any]]:
-        """Return input path -> limits."""
+        """Return the limits by input path."""
         for root in self._roots:
             operation, _, member_path = root.partition(".")
             shape = self._member(operation, member_path)
@@ -240,7 +240,7 @@ class _LimitReader:
 
 
 def _limits(shape: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Return the limits of a shape that refuse a value."""
+    """Return the limits of a shape that can refuse a value."""
     metadata = shape.metadata
     limits: dict[str, Any] = {}
     if metadata.get("enum"):
@@ -255,7 +255,7 @@ def _limits(shape: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def _pattern(java_pattern: str) -> str:
-    """Return a pattern of Java in Python's syntax; empty if it accepts everything."""
+    """Return a Java pattern in Python's syntax; empty if it accepts everything or cannot be translated."""
     if java_pattern in ("", "[\\S\\s]*", "(.*[\\n\\r\\t\\f\\ ]?)*"):
         return ""
     text = java_pattern.replace("\\p{L}", r"\w").replace("\\p{N}", "").replace("\\p{Z}", r"\s")

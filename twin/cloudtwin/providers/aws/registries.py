@@ -29,7 +29,7 @@ def registries(account: Inventory) -> dict[str, PrivateRegistry]:
 
 
 def nodes_may_pull(account: Inventory) -> bool:
-    """Return True if the role of a node group has a policy with which nodes pull."""
+    """Return True if the role of a node group has a policy that lets nodes pull images."""
     node_roles = {str(nodes.inputs.get("nodeRoleArn")) for nodes in account.all(NODES)}
     roles = [role for role in account.all(ROLE) if str(role.outputs.get("arn")) in node_roles]
     return any(PULL_POLICIES & attached_policies(role, account) for role in roles)

@@ -35,7 +35,7 @@ def gpus(size: str) -> int:
 
 
 def inline_rule(rule: InputRule) -> InputRule:
-    """Return the rule of a separate pool for the pools inline in a cluster."""
+    """Return a rule that applies a separate pool's rule to the inline pools of a cluster."""
 
     def violations(inputs: Inputs) -> Iterable[CheckFailure]:
         pools = inputs.get("agentPoolProfiles")

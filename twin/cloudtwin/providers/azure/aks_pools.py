@@ -56,7 +56,7 @@ def _describe_pool(request: ResourceRequest) -> dict[str, Any]:
 
 
 def _describe_snapshot(request: ResourceRequest) -> dict[str, Any]:
-    """Return what a snapshot keeps of its node pool."""
+    """Return the properties of its node pool that a snapshot stores."""
     source = section(request.inputs, "creationData").get("sourceResourceId") or ""
     pool = request.account.find((POOL,), source)
     if pool is None:
@@ -83,7 +83,7 @@ def _service_inputs(inputs: Inputs) -> dict[str, Any]:
 
 
 def _pool(declared_inputs: Mapping[str, Any], name: str, cluster: Resource) -> "Pool":
-    """Return the machines of a pool, inline or separate."""
+    """Return the machine pool of an AKS pool, inline or separate."""
     from cloudtwin.capacity import Pool
     from cloudtwin.nodes.model import Role
 
@@ -155,13 +155,13 @@ def _idle_seconds(cluster: Inputs) -> float:
 
 
 def inline_pools(cluster: Resource, _account: Inventory) -> Sequence["Pool"]:
-    """Return the machines of a cluster's inline pools."""
+    """Return the machine pools of a cluster's inline pools."""
     pools = cluster.inputs.get("agentPoolProfiles") or ()
     return [_pool(pool, str(pool["name"]), cluster) for pool in pools]
 
 
 def separate_pool(pool: Resource, subscription: Inventory) -> Sequence["Pool"]:
-    """Return the machines of an agent pool."""
+    """Return the machine pool of an agent pool; none if its cluster does not exist."""
     cluster = subscription.find((CLUSTER,), parent_of(pool.id))
     return [_pool(pool.inputs, str(pool.inputs["agentPoolName"]), cluster)] if cluster else []
 

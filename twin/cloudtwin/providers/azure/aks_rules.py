@@ -112,7 +112,7 @@ def data_plane(inputs: Inputs) -> Iterable[CheckFailure]:
 
 
 def api_access(inputs: Inputs) -> Iterable[CheckFailure]:
-    """Yield an error for authorized ranges that are invalid, or of a private cluster."""
+    """Yield an error for authorized ranges that are invalid, or set on a private cluster."""
     access = section(inputs, "apiServerAccessProfile")
     path, ranges = "apiServerAccessProfile.authorizedIPRanges", access.get("authorizedIPRanges")
     if access.get("enablePrivateCluster") and ranges:
@@ -390,7 +390,7 @@ def inline_unchanged(request: ResourceRequest) -> Iterable[str]:
 
 
 def cluster_of(request: ResourceRequest) -> Resource | None:
-    """Return the cluster of a pool."""
+    """Return the cluster of a pool, or None."""
     return request.account.find((CLUSTER,), parent_of(request.id))
 
 

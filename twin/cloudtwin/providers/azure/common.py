@@ -57,8 +57,8 @@ def arm_id(path: str, inputs: Inputs) -> str:
     """Return an ARM id.
 
     Args:
-        path: from the resource provider on, with inputs in braces: `Microsoft.X/ys/{yName}`. It is in a
-            resource group, unless it begins with an input such as `{scope}`.
+        path: path that begins with the resource provider, with inputs in braces: `Microsoft.X/ys/{yName}`. It is in
+            a resource group, unless it begins with an input such as `{scope}`.
         inputs: values of the inputs.
     """
     group = f"{ROOT}/resourceGroups/{{resourceGroupName}}/providers/"
@@ -224,5 +224,5 @@ def lookup(resource_type: ResourceType) -> Function:
 
 
 def is_child_of(parent_id: str) -> Callable[[Resource], bool]:
-    """Return a predicate: the parent of a resource has this id."""
+    """Return a predicate that is True for a resource whose parent has this id."""
     return lambda resource: parent_of(resource.id).lower() == parent_id.lower()

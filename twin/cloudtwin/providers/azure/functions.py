@@ -20,7 +20,7 @@ LOGIN = ("get-token", "--login", "devicecode", "--server-id", SERVER_APPLICATION
 
 
 def client_config(_arguments: Inputs, _config: ProviderConfig, _account: Inventory) -> Object:
-    """Return the caller."""
+    """Return the ids of the caller, its subscription and its tenant."""
     return {
         "clientId": CALLER,
         "objectId": CALLER,
@@ -30,7 +30,11 @@ def client_config(_arguments: Inputs, _config: ProviderConfig, _account: Invento
 
 
 def user_credentials(arguments: Inputs, _config: ProviderConfig, subscription: Inventory) -> Object:
-    """Return the kubeconfig of a cluster; it has no credential, only the command that fetches a credential."""
+    """Return the kubeconfig of a cluster; it has no credential, only the command that fetches a credential.
+
+    Raises:
+        CloudError: the cluster does not exist.
+    """
     resource_id = arm_id(CLUSTER_PATH, arguments)
     resource = subscription.find((CLUSTER,), resource_id)
     if resource is None:
@@ -67,7 +71,11 @@ def _kubeconfig(cluster: Resource, name: str, user: str) -> dict[str, Any]:
 def admin_credentials(
     arguments: Inputs, _config: ProviderConfig, subscription: Inventory
 ) -> Object:
-    """Refuse: the twin issues no administrator credentials."""
+    """Refuse: the twin issues no administrator credentials.
+
+    Raises:
+        CloudError: always.
+    """
     resource = subscription.find((CLUSTER,), arm_id(CLUSTER_PATH, arguments))
     if resource and resource.inputs.get("disableLocalAccounts"):
         reason = "Getting static credential is not allowed because this cluster is set to disable local accounts."
@@ -76,7 +84,11 @@ def admin_credentials(
 
 
 def account_keys(arguments: Inputs, _config: ProviderConfig, _account: Inventory) -> Object:
-    """Refuse: the twin's accounts have no shared keys."""
+    """Refuse: the twin's accounts have no shared keys.
+
+    Raises:
+        CloudError: always.
+    """
     name = arguments.get("accountName")
     raise CloudError("KeyBasedAuthenticationNotPermitted", f"the account {name} has no shared keys")
 

@@ -35,7 +35,7 @@ LIMIT = re.compile(r'(\w+)=(\d+|r?"[^"]*")')
 
 
 def main(folder: Path) -> None:
-    """Write the file from the packages in a folder."""
+    """Write models.json from the packages in a folder."""
     validations = {
         module: {
             "source": package,
@@ -90,7 +90,7 @@ def _validation(model: ast.ClassDef) -> dict[str, dict[str, Any]]:
 
 
 def _names(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the parameters of a path with their limits."""
+    """Yield the path parameters of operations that are names of resources, with their limits."""
     for file in sorted(folder.glob("*.py")):
         for name, limits in NAME.findall(file.read_text()):
             if not name.endswith("_name"):  # other parameters are not names of resources

@@ -3,8 +3,8 @@
     python -P -m cloudtwin.providers.azure.read_shapes
 
 `make catalog` runs it. It reads models.json; the provider reads only shapes.json. A class of Pulumi's SDK
-corresponds to the model with the same name, and a property to the attribute with the same name, without case and
-underscores.
+corresponds to the model with the same name, and a property to the attribute with the same name, regardless of case
+and underscores.
 """
 
 import json
@@ -49,7 +49,7 @@ class _LimitReader:
         self._shapes: dict[str, dict[str, Any]] = {}
 
     def limits(self) -> dict[str, dict[str, Any]]:
-        """Return input path -> limits."""
+        """Return the limits by input path."""
         title = self._schema.token.rpartition(":")[2]
         model = RENAMED_MODELS.get(self._schema.token, title)
         self._fields(
@@ -104,7 +104,7 @@ def _normalize(name: str) -> str:
 
 
 def main() -> None:
-    """Write the file."""
+    """Write shapes.json."""
     from cloudtwin.providers.azure import CLOUD
 
     write_limits(PACKAGE, read(CLOUD.types))

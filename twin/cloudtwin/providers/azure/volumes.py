@@ -71,7 +71,7 @@ def _is_reachable(subscription: Inventory, storage: Resource) -> bool:
 
 
 def _federated_subjects(subscription: Inventory, container: Resource) -> dict[str, list[str]]:
-    """Return, by client id, the ServiceAccounts that may act as an identity with the role."""
+    """Return the federated subjects of each identity that may write a container's blobs, by client id."""
     issuers = {
         str(section(cluster.outputs, "oidcIssuerProfile").get("issuerURL"))
         for cluster in subscription.all(CLUSTER)

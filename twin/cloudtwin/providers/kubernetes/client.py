@@ -57,7 +57,10 @@ class ApiKind:
 
 
 class ClusterClient:
-    """A client of one API server, as one user. Thread-safe."""
+    """A client of one API server, as one user. Thread-safe.
+
+    Every request raises UnreachableError if the API server does not respond, and RefusedError if it refuses.
+    """
 
     def __init__(self, config: KubernetesConfig) -> None:
         """Read the kubeconfig; nothing is sent yet.

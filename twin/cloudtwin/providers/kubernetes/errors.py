@@ -14,15 +14,15 @@ from cloudtwin.providers.protocol.errors import ProviderError
 
 
 class UnreachableError(ProviderError):
-    """The cluster does not respond."""
+    """Error for a cluster that does not respond."""
 
 
 class UnknownKindError(ProviderError):
-    """The cluster does not serve the kind, or not yet."""
+    """Error for a kind that the cluster does not serve, or not yet."""
 
 
 class RefusedError(ProviderError):
-    """The API server refused a request.
+    """Refusal of a request by the API server.
 
     Attributes:
         code: HTTP status code.
@@ -36,11 +36,11 @@ class RefusedError(ProviderError):
 
 
 class ConflictError(RefusedError):
-    """Other field managers own fields that the program sets."""
+    """Refusal because other field managers own fields that the program sets."""
 
 
 class NotReadyError(ProviderError):
-    """The object exists but is not ready.
+    """Error for an object that exists but is not ready.
 
     Attributes:
         live: the object as last read, or the outputs derived from it.

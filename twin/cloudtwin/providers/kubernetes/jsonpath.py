@@ -25,7 +25,7 @@ class JsonPath:
     """A compiled path.
 
     Attributes:
-        selectors: applied one after the other to each selected node.
+        selectors: functions that select nodes, applied one after the other to each selected node.
     """
 
     selectors: tuple[Selector, ...]

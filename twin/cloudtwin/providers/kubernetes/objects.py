@@ -42,7 +42,7 @@ class ObjectReference:
 
     @property
     def id(self) -> str:
-        """The object's ID in Pulumi's state."""
+        """The object's id in Pulumi's state."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ def timeout_seconds(value: Mapping[str, Plain], option: float, default: float) -
 
 
 def with_name(inputs: Object, resource: str, seed: bytes, old: Mapping[str, Plain]) -> Object:
-    """Return the inputs with a name: their own, the old name, or the resource's name and eight digits.
+    """Return the inputs with a name: their own, the old name, or the resource's name and eight hexadecimal digits.
 
     Args:
         inputs: the program's inputs; not modified.

@@ -84,7 +84,7 @@ class KubernetesOperations:
         return objects.with_namespace(named_inputs, self.cluster.default_namespace)
 
     def _is_namespaced(self, inputs: Object) -> bool | None:
-        """Return whether a kind is namespaced; None if that is not known yet."""
+        """Return True if a kind is namespaced; None if the cluster cannot tell yet."""
         api_version, kind = _kind_of(inputs)
         group = api_version.rpartition("/")[0]
         if "." not in group or group.endswith(".k8s.io"):
@@ -144,7 +144,7 @@ class KubernetesOperations:
         return True
 
     def create(self, urn: str, inputs: Object, timeout: float) -> tuple[str, Object]:
-        """Create an object and wait until it is ready. Return its ID and outputs.
+        """Create an object and wait until it is ready. Return its id and outputs.
 
         Raises:
             NotReadyError: the object exists, but is not ready.
@@ -176,7 +176,12 @@ class KubernetesOperations:
     def update(
         self, urn: str, inputs: Object, old: Object, timeout: float, ignored: Sequence[str]
     ) -> Object:
-        """Update an object and wait until it is ready. Return its outputs. Raises the same errors as `create`."""
+        """Update an object and wait until it is ready. Return its outputs.
+
+        Raises:
+            NotReadyError: the object was updated, but is not ready.
+            ProviderError: the object was not updated.
+        """
         self.cluster.probe()
         reference = _reference(inputs)
         self._claim(reference, urn)

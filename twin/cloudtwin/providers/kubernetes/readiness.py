@@ -72,7 +72,7 @@ STUCK_REASONS = frozenset({
 
 
 def assess(live: Live, related: Related = Related()) -> Verdict:
-    """Return whether an object is ready.
+    """Return the verdict on an object's readiness.
 
     Args:
         live: the object in the cluster.

@@ -45,7 +45,7 @@ class KubernetesProvider(server.ProviderServer):
         self._operations = KubernetesOperations(config.KubernetesConfig(), self.engine)
 
     def partial_state(self, _: Message, error: Exception) -> PartialState | None:
-        """Return an object that exists but is not ready."""
+        """Return the state of an object that exists but is not ready; None for other errors."""
         if not isinstance(error, NotReadyError):
             return None
         state = ResourceState(_identity(error.live), error.live, error.inputs)
@@ -116,7 +116,7 @@ class KubernetesProvider(server.ProviderServer):
 
 
 def _is_kind(token: str) -> bool:
-    """Return False for the provider's own resources (helm.sh, yaml, kustomize)."""
+    """Return True for a Kubernetes kind, and not one of the provider's own resources (helm.sh, yaml, kustomize)."""
     return token.split(":")[1] not in ("helm.sh/v3", "helm.sh/v4", "yaml/v2", "kustomize/v2")
 
 

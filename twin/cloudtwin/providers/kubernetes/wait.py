@@ -97,7 +97,7 @@ def _existing(cluster: ClusterClient, reference: ObjectReference) -> Object:
 
 
 def _end(verdict: Waiting | Failed, stuck_since: float | None, timeouts: Timeouts) -> str:
-    """Return the end of the wait as text; empty if it continues."""
+    """Return the reason why the wait ends, as the end of a sentence; empty if it continues."""
     if isinstance(verdict, Failed):
         return "failed"
     if timeouts.cancelled.is_set():
@@ -117,7 +117,7 @@ def stuck_seconds() -> float:
 
 
 def _await_served(cluster: ClusterClient, live: Mapping[str, Any], timeouts: Timeouts) -> None:
-    """Wait until the kind of an established definition is served, a moment later."""
+    """Wait until the kind of an established definition is served, which takes a moment."""
     if live.get("kind") != "CustomResourceDefinition":
         return
     spec = live["spec"]

@@ -22,7 +22,7 @@ class Expectation(Protocol):
 
 @dataclass(frozen=True)
 class ExpectedCondition:
-    """`condition=TYPE[=STATUS]`, compared without case.
+    """`condition=TYPE[=STATUS]`, compared regardless of case.
 
     Attributes:
         type: the type of the condition.

@@ -53,7 +53,7 @@ class Diff:
         return tuple(path_text(field.path) for field in self.fields if field.replaces)
 
     def response(self) -> pb.DiffResponse:
-        """Return the engine's message for it."""
+        """Return the differences as the engine's message."""
         response = pb.DiffResponse
         return response(
             changes=response.DIFF_SOME if self.fields else response.DIFF_NONE,

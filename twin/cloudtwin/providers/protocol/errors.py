@@ -2,4 +2,4 @@
 
 
 class ProviderError(Exception):
-    """An operation failed. The text names the failure, its place and the fix."""
+    """Failure of an operation. The text names the failure, its place and the fix."""

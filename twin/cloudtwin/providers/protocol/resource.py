@@ -26,11 +26,11 @@ class ResourceKey:
 
 @dataclass(frozen=True)
 class InputFailure:
-    """One input that is wrong.
+    """One invalid input.
 
     Attributes:
         property: its path, in Pulumi's spelling; empty for the whole resource.
-        reason: description of the mistake.
+        reason: description of the failure.
     """
 
     property: str
@@ -42,7 +42,7 @@ class ResourceState:
     """A resource as the engine keeps it in its state.
 
     Attributes:
-        identity: its ID.
+        identity: its id.
         outputs: its outputs.
         inputs: the inputs that produce them.
     """
@@ -54,11 +54,11 @@ class ResourceState:
 
 @dataclass(frozen=True)
 class PartialState:
-    """A resource that exists but is not as declared. The engine keeps it; the next update resumes.
+    """A resource that exists but is incomplete. The engine keeps it, and the next update continues.
 
     Attributes:
         state: the resource as it is.
-        reasons: differences from the declaration.
+        reasons: reasons why it is incomplete.
     """
 
     state: ResourceState

@@ -97,7 +97,7 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
     def check(
         self, key: ResourceKey, old: Object, new: Object, seed: bytes
     ) -> tuple[Object, Sequence[InputFailure]]:
-        """Return the completed inputs and the mistakes in them."""
+        """Return the completed inputs and the failures in them."""
 
     @abstractmethod
     def diff(self, key: ResourceKey, old: Object, new: Object, ignored: Sequence[str], /) -> Diff:
@@ -109,7 +109,7 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
 
     @abstractmethod
     def create(self, key: ResourceKey, inputs: Object, seconds: float) -> tuple[str, Object]:
-        """Create a resource within `seconds` (0: the default). Return its ID and outputs."""
+        """Create a resource within `seconds` (0: the default). Return its id and outputs."""
 
     @abstractmethod
     def update(
@@ -203,7 +203,7 @@ class ProviderServer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_with_engine_errors
     def Check(self, request: pb.CheckRequest, context: ServicerContext) -> pb.CheckResponse:
-        """Complete a resource's inputs and return the mistakes in them."""
+        """Complete a resource's inputs and return the failures in them."""
         inputs, failures = self.check(
             key_of(request),
             from_struct(request.olds),
@@ -317,7 +317,7 @@ def serve(make: Callable[[str], ProviderServer], arguments: Sequence[str]) -> No
     """Serve the engine that started this process.
 
     Args:
-        make: returns the provider for the engine's address.
+        make: function that returns the provider for the engine's address.
         arguments: the command line.
     """
     provider = make(plugin.engine_address(arguments))

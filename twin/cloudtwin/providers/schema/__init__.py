@@ -3,5 +3,5 @@
 The wheels contain no schema file; schemas are extracted from their argument classes. Importing an SDK
 costs up to a second, so each type is extracted once per SDK version into the cache.
 
-Pure: `model`, `check`. Shell: `extract` (imports the SDK, in a separate process), `store`.
+Pure: `model`, `check`. With effects: `extract` (imports the SDK, in a separate process), `store`, `limits`.
 """

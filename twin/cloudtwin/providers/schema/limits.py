@@ -36,7 +36,7 @@ def write_limits(package: Path, limits: Mapping[str, Limits]) -> None:
 
 
 def is_current(package: Path, limits: Mapping[str, Limits]) -> bool:
-    """Return whether the file has exactly these limits."""
+    """Return True if the file has exactly these limits."""
     return (package / FILE_NAME).read_text() == to_text(limits)
 
 
