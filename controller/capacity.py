@@ -61,19 +61,36 @@ def _count_on_node(node: Node, pod: Json, pods: Sequence[Json]) -> int:
 
 
 def requests(spec: Json) -> dict[str, Decimal]:
-    """Return a pod's resource requests; a limit without a request counts as a request."""
-    total: dict[str, Decimal] = {}
+    """Return a pod's resource requests as the scheduler computes them; a limit without a request counts as one.
+
+    Init containers run one at a time before the others; a sidecar, an init container with `restartPolicy: Always`, runs
+    beside all containers after it. Source:
+    https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers, 2026-11.
+    """
+    running: Quantities = {}
+    highest: Quantities = {}
+    for container in spec.get("initContainers") or ():
+        with_container = _sum(running, _container_requests(container))
+        highest = _maximum(highest, with_container)
+        if container.get("restartPolicy") == "Always":
+            running = with_container
     for container in spec.get("containers") or ():
-        for name, value in _container_requests(container).items():
-            total[name] = total.get(name, Decimal(0)) + value
-    for container in (
-        spec.get("initContainers") or ()
-    ):  # init containers run one at a time, before the others
-        for name, value in _container_requests(container).items():
-            total[name] = max(total.get(name, Decimal(0)), value)
-    for name, value in _quantities(spec.get("overhead")).items():
-        total[name] = total.get(name, Decimal(0)) + value
-    return total
+        running = _sum(running, _container_requests(container))
+    return _sum(_maximum(running, highest), _quantities(spec.get("overhead")))
+
+
+def _sum(first: Quantities, second: Quantities) -> dict[str, Decimal]:
+    return {
+        name: first.get(name, Decimal(0)) + second.get(name, Decimal(0))
+        for name in (*first, *second)
+    }
+
+
+def _maximum(first: Quantities, second: Quantities) -> dict[str, Decimal]:
+    return {
+        name: max(first.get(name, Decimal(0)), second.get(name, Decimal(0)))
+        for name in (*first, *second)
+    }
 
 
 def _container_requests(container: Json) -> Quantities:

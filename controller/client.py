@@ -72,7 +72,7 @@ class KubernetesClient:
 
     api: client.ApiClient
     identity: str = MAINTAINED_CONTROLLER
-    _rejections: dict[tuple[str, int], str | None] = field(default_factory=dict)
+    _rejections: dict[str, tuple[int, str | None]] = field(default_factory=dict)
 
     def request(
         self,
@@ -150,16 +150,21 @@ class KubernetesClient:
     def pod_rejection(self, job: ElasticJob) -> str | None:
         """Return why the API server rejects this job's pods in a dry run; None if it does not.
 
-        The newest result is kept, so that repeated passes over a job need only one dry run for each spec. Only
-        faults of the pod itself count: an exhausted quota is not a fault of the spec.
+        Each job's newest result is kept, so that repeated passes need only one dry run for each spec. Only faults of
+        the pod itself count: an exhausted quota is not a fault of the spec.
         """
-        key = (job.uid, job.generation)
         if job.spec is None or job.faults or job.spec.source == job.status.last_valid_spec:
+            self._rejections.pop(job.uid, None)
             return None
-        if key not in self._rejections:
-            self._rejections.clear()  # a lost entry costs only another dry run
-            self._rejections[key] = self._dry_run(job)
-        return self._rejections[key]
+        generation, rejection = self._rejections.get(job.uid, (None, None))
+        if generation != job.generation:
+            rejection = self._dry_run(job)
+            self._rejections[job.uid] = job.generation, rejection
+        return rejection
+
+    def forget(self, uid: str) -> None:
+        """Forget a deleted job."""
+        self._rejections.pop(uid, None)
 
     def _dry_run(self, job: ElasticJob) -> str | None:
         assert job.spec is not None, "only for a valid spec"  # noqa: S101

@@ -170,7 +170,7 @@ def serve(metrics: Metrics, port: int, alive: Callable[[], bool]) -> WSGIServer:
         start_response(
             "200 OK" if healthy else "503 Service Unavailable", [("Content-Type", "text/plain")]
         )
-        return [b"ok\n" if healthy else b"no pass of the work queue for too long\n"]
+        return [b"ok\n" if healthy else b"the event loop does not respond\n"]
 
     server = make_server(
         "", port, respond, server_class=_ThreadingServer, handler_class=_SilentHandler

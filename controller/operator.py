@@ -18,6 +18,7 @@ from kubernetes import client
 from controller import etcd_certificate
 from controller.objects import Node, read_node
 from controller.reconcile import Key, Reconciler, RetryError
+from controller.spending import PASS_SECONDS
 from controller.workqueue import WorkQueue
 from everstep.catalog.names import (
     ELASTICJOB_GROUP,
@@ -32,7 +33,6 @@ from everstep.catalog.names import (
 log = logging.getLogger(__name__)
 
 PARALLEL_PASSES = 4
-RESYNC_SECONDS = 60.0  # every job is queued this often even without an event
 CERTIFICATE_SECONDS = 3600.0  # etcd logs each handshake without a certificate
 HEARTBEAT_SECONDS = 5.0
 HANG_SECONDS = 120.0  # an event loop without a heartbeat for this long hangs
@@ -178,7 +178,7 @@ class Operator:
         while True:
             self.record_heartbeat()
             if self.heartbeat >= due:
-                due = self.heartbeat + RESYNC_SECONDS
+                due = self.heartbeat + PASS_SECONDS
                 for key in self.jobs:
                     self.queue.add(key)
             await asyncio.sleep(HEARTBEAT_SECONDS)
@@ -187,6 +187,7 @@ class Operator:
         """Export when the certificate of each job's etcd expires; read it again after an hour."""
         due: dict[Key, float] = {}
         while True:
+            due = {key: at for key, at in due.items() if key in self.tls_endpoints}
             for key, endpoint in list(self.tls_endpoints.items()):
                 if time.monotonic() >= due.get(key, -math.inf):
                     due[key] = time.monotonic() + CERTIFICATE_SECONDS

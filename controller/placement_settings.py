@@ -114,7 +114,8 @@ def _faults_of_prices(key: str, prices: object, zones: object) -> tuple[str, ...
             if zone not in names
         ),
         *(
-            f"{PATH}.{key}[{zone!r}] is {price!r}; set it to USD per hour, more than 0, or leave it out"
+            f"{PATH}.{key}[{zone!r}] is {price!r}; set it to USD per hour, from more than 0 to less than 1e9, "
+            "or leave it out"
             for zone, price in prices.items()
             if not _is_number(price) or price == 0
         ),
@@ -128,7 +129,7 @@ def _faults_of_times(source: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         *(f"{PATH}.{key} is unknown; use {', '.join(valid_keys)}" for key in unknown),
         *(
-            f"{PATH}.{key} is {source[key]!r}; set it to seconds, 0 or more, or leave it out"
+            f"{PATH}.{key} is {source[key]!r}; set it to seconds, from 0 to less than 1e9, or leave it out"
             for key in times
             if key in source and not _is_number(source[key])
         ),

@@ -39,13 +39,14 @@ class Reconciler:
     """Reconciler of jobs, which several threads may use for different jobs.
 
     `last_errors` contains the error of each job's last pass, for its status. An error may be lost: the next
-    attempt finds it again.
+    attempt finds it again. `uids` contains the uid of each job, to forget the job once it is deleted.
     """
 
     client: KubernetesClient
     metrics: Metrics
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     last_errors: dict[Key, str] = field(default_factory=dict)
+    uids: dict[Key, str] = field(default_factory=dict)
     timeouts: Timeouts = DEFAULT_TIMEOUTS
     progress: ProgressReader = field(default_factory=ProgressReader)
     joining: JoinReader = field(default_factory=JoinReader)
@@ -60,10 +61,12 @@ class Reconciler:
         namespace, name = key
         source = self.client.job(namespace, name)
         if source is None:
-            self.last_errors.pop(key, None)
-            self.metrics.forget(key)
+            self._forget(key)
             return None
         job = read_job(source)
+        if self.uids.get(key, job.uid) != job.uid:  # deleted and created again between two passes
+            self._forget(key)
+        self.uids[key] = job.uid
         rejection = self.client.pod_rejection(job)
         if rejection:
             job = read_job(source, rejection)
@@ -80,6 +83,15 @@ class Reconciler:
         if changes.requeue_at is None:
             return None
         return max((changes.requeue_at - self.now()).total_seconds(), 0.0)
+
+    def _forget(self, key: Key) -> None:
+        """Forget a deleted job."""
+        self.last_errors.pop(key, None)
+        self.metrics.forget(key)
+        uid = self.uids.pop(key, None)
+        if uid is not None:
+            for reader in (self.client, self.progress, self.joining):
+                reader.forget(uid)
 
     def _decide(self, job: ElasticJob, now: datetime) -> Actions:
         items = self.client.owned_objects("pods", job.name, job.namespace, job.uid)

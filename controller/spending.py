@@ -27,7 +27,8 @@ from everstep.capacity.on_demand import (
 from everstep.catalog.names import CAPACITY_LABEL, GPU_POOL_LABEL, ON_DEMAND
 
 PASS_SECONDS = 60.0
-"""Interval of the regular passes: spending is written and the policy decides at least this often."""
+"""Interval of the regular passes, which the operator queues even without an event: spending is written and the policy
+decides at least this often."""
 
 JOIN_SECONDS = 60.0
 """Time for which a spot worker has to run before it replaces an on-demand worker."""

@@ -135,6 +135,11 @@ class ClusterSecrets:
                     f"{method} of the Secret{path}: {_message(error)}; "
                     "check the permissions of the service account"
                 ) from error
+        except OSError as error:
+            raise SystemExit(
+                f"{method} of the Secret{path}: the API server does not respond: {error}; "
+                "check the network policies of the namespace"
+            ) from error
 
 
 def _message(error: urllib.error.HTTPError) -> str:

@@ -132,7 +132,9 @@ def verify(run: dict[str, Any], commits: list[Commit]) -> list[str]:
             )
     steps = [(commit.generation, commit.step) for commit in commits]
     if steps != sorted(steps):
-        faults.append("a commit of an older generation follows a commit of a newer generation")
+        faults.append(
+            "a commit follows one of a newer generation, or of a later step in its generation"
+        )
     return faults
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from controller.actions import Actions, Deletion
 from controller.observed_state import ObservedState
 from controller.rules.common import (
+    DEADLINE_PASSED,
     REMOVED,
     count,
     deadline_of,
@@ -40,9 +41,7 @@ def complete(state: ObservedState) -> Actions | None:
     to_delete = [Deletion(pod=pod, reason="the training is over") for pod in unneeded_pods]
     if deadline is not None and deadline <= state.now:
         to_delete += [
-            Deletion(pod=pod, reason="the job's deadline has passed")
-            for pod in other_pods
-            if not pod.terminating
+            Deletion(pod=pod, reason=DEADLINE_PASSED) for pod in other_pods if not pod.terminating
         ]
     if other_pods:
         state = _with_waiting_condition(state, finished_count, len(other_pods))

@@ -2,11 +2,10 @@
 
 from controller.actions import Actions, Deletion
 from controller.observed_state import ObservedState
-from controller.rules.common import deadline_of, finish, make_plan, spec_of
+from controller.rules.common import DEADLINE_PASSED, deadline_of, finish, make_plan, spec_of
 from controller.status import ConditionType
 
 DEADLINE_EXCEEDED = "DeadlineExceeded"  # reason of the condition Failed
-DEADLINE_PASSED = "the job's deadline has passed"  # reason of deletions
 
 
 def fail_at_deadline(state: ObservedState) -> Actions | None:

@@ -6,8 +6,8 @@ from datetime import timedelta
 from controller.actions import Actions, Deletion
 from controller.api import CleanPodPolicy, Spec
 from controller.observed_state import ObservedState
-from controller.rules.common import has_finished
-from controller.rules.deadline import DEADLINE_EXCEEDED, DEADLINE_PASSED
+from controller.rules.common import DEADLINE_PASSED, has_finished
+from controller.rules.deadline import DEADLINE_EXCEEDED
 from controller.status import ConditionType
 
 

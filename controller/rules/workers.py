@@ -158,7 +158,7 @@ def _indices_to_create(
     ready = tuple(index for index in free_indices if _is_due(due.get(index), state.now))
     return (
         ready,
-        frozenset(ready[len(ready) - on_demand_count :] if on_demand_count else ()),
+        frozenset(ready[max(len(ready) - on_demand_count, 0) :]),
         state.with_wake_times(*due.values()),
     )
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.capacity import count_schedulable
+from controller.capacity import count_schedulable, requests
 from controller.objects import Node, Taint
 
 SPOT = {"everstep.dev/pool": "gpu-spot"}
@@ -143,6 +143,20 @@ def test_the_largest_init_container_and_the_overhead_count() -> None:
         count_schedulable(pending_worker, [node(allocatable={"cpu": "3400m", "pods": "9"})], [])
         == 0
     )
+
+
+def test_a_sidecar_runs_beside_the_containers_and_the_later_init_containers() -> None:
+    sidecar = {"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}
+    later = {"resources": {"requests": {"cpu": "2"}}}
+    requested = {
+        amount: requests(
+            worker(amounts={"cpu": amount}, initContainers=[{}, sidecar, later])["spec"]
+        )
+        for amount in ("1", "4")
+    }
+
+    assert requested["1"]["cpu"] == 3, "the later init container runs beside the sidecar"
+    assert requested["4"]["cpu"] == 5, "the worker runs beside the sidecar"
 
 
 def test_the_pod_limit_of_a_node_limits_its_capacity() -> None:

@@ -99,6 +99,16 @@ def test_spot_workers_that_train_stay_until_the_on_demand_workers_run() -> None:
     ) == [0, 1, 2]
 
 
+def test_an_on_demand_worker_that_is_due_is_no_spot_worker_while_others_wait() -> None:
+    not_before = format_time(NOW + timedelta(seconds=60))
+    record = {"index": 1, "pod": "uid-1", "ended": True, "restarts": 3, "notBefore": not_before}
+
+    plan = decide(limited_job("always", {"workers": [record]}))
+
+    assert plan.create_pods == (0, 2), "index 1 waits after its failure"
+    assert plan.create_on_demand == {0, 2}
+
+
 def test_a_job_without_spot_machines_is_not_suspended_while_workers_are_on_demand() -> None:
     starved_since = format_time(NOW - timedelta(seconds=FALLBACK_AFTER_SECONDS))
     status = {

@@ -4,17 +4,21 @@ import asyncio
 import socket
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiClient
 
 from controller.__main__ import parse
-from controller.client import CONFLICT, NOT_FOUND, ApiError, KubernetesClient
+from controller.client import CONFLICT, INVALID, NOT_FOUND, ApiError, KubernetesClient
 from controller.leader import LEASE_SECONDS, Candidate
 from controller.metrics import Metrics, serve
+from controller.reconcile import Reconciler
 from controller.status import Status
 from controller.workqueue import WorkQueue
 from tests.controller.builders import decide, job, pod, spec
+from tests.controller.simulator.model import KEY, ModelCluster
 
 
 class FakeLeaseApi(KubernetesClient):
@@ -39,6 +43,47 @@ class FakeLeaseApi(KubernetesClient):
             "metadata": {**body["metadata"], "resourceVersion": str(self.version)},
         }
         return self.lease
+
+
+class DryRunApi(KubernetesClient):
+    """An API server that rejects every pod, and counts the dry runs."""
+
+    dry_runs = 0
+
+    def request(
+        self, _method: str, _path: str, _body: Any = None, _query: object = None, _content: str = ""
+    ) -> Any:
+        type(self).dry_runs += 1
+        raise ApiError(INVALID, "spec.containers: Required value")
+
+
+def test_each_spec_of_several_jobs_is_dry_run_once() -> None:
+    client = DryRunApi(ApiClient())
+    jobs = [replace(job(), uid=uid) for uid in ("u", "v")]
+
+    rejections = [client.pod_rejection(each) for _ in range(3) for each in jobs]
+    assert all("Required value" in str(rejection) for rejection in rejections)
+    assert DryRunApi.dry_runs == 2, "the jobs do not evict each other's result"
+
+    client.pod_rejection(replace(jobs[0], generation=2))
+    client.forget("v")
+    client.pod_rejection(jobs[1])
+    assert DryRunApi.dry_runs == 4, "a new spec, and a job of which nothing is kept"
+
+
+def test_a_deleted_job_is_forgotten_by_all_parts() -> None:
+    cluster = ModelCluster()
+    reconciler = Reconciler(cluster, Metrics(), now=lambda: cluster.now)
+    reconciler.reconcile(KEY)
+    reconciler.joining._joined_processes["u"] = frozenset()
+    reconciler.progress._reads["u"] = (cluster.now, None)
+
+    cluster.deleted = True
+    reconciler.reconcile(KEY)
+
+    assert not reconciler.uids
+    assert not reconciler.joining._joined_processes
+    assert not reconciler.progress._reads
 
 
 def test_the_second_candidate_leads_only_after_the_lease_of_the_first_expired() -> None:

@@ -142,7 +142,7 @@ def cycle(
         )  # fmt: skip
         with cycle.limited_links():
             cycle.tests = [
-                cycle.measure("nccl-test", "--nodes", "2", "--min-size", "8M", "--max-size", "8M")
+                cycle.measure("nccl-test", "--nodes", "2", "--min-size", "16M", "--max-size", "16M")
                 for _ in range(TESTS)
             ]
         cycle.leftovers = cycle.objects_of_measurements()

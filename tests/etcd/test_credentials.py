@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from etcd.credentials import AGENT_SECRET, MEMBERS_SECRET, ClusterSecrets, contents, ensure
+from tests.processes import free_port
 
 NAMES = ["DNS:*.etcd.jobs.svc", "IP:127.0.0.1"]
 
@@ -180,6 +181,15 @@ def test_secrets_are_created_and_replaced_in_the_cluster(api: Api) -> None:
 
     assert set(api.secrets) == {MEMBERS_SECRET, AGENT_SECRET}
     assert api.secrets[MEMBERS_SECRET] != first_secrets[MEMBERS_SECRET]
+
+
+def test_an_api_server_that_does_not_respond_is_reported_with_a_fix() -> None:
+    secrets = ClusterSecrets(
+        server=f"http://127.0.0.1:{free_port()}", namespace="jobs", token="t", context=None
+    )
+
+    with pytest.raises(SystemExit, match=r"does not respond: .*; check the network policies"):
+        secrets.put(AGENT_SECRET, "1", {"agent-password": "swordfish"})
 
 
 def test_a_refusal_is_reported_without_the_content(api: Api) -> None:

@@ -85,6 +85,9 @@ class ModelCluster(KubernetesClient):
     def pod_rejection(self, _job: ElasticJob) -> None:
         return None
 
+    def forget(self, _uid: str) -> None:
+        """Do nothing: no result of a dry run is kept."""
+
     def write_status(self, source: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         self._write()
         if source["metadata"]["resourceVersion"] != self.source["metadata"]["resourceVersion"]:

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def fill(cache: CacheFolder, objects: Objects, needs: Needs, limits: CacheLimits
         needs: shards that the worker needs next.
         limits: size limits of the cache.
     """
-    damaged_downloads = 0
+    damaged_downloads: Counter[int] = Counter()
     while True:
         state = cache.state(limits)
         next_steps = plan(state, needs.shards)
@@ -80,11 +81,12 @@ def fill(cache: CacheFolder, objects: Objects, needs: Needs, limits: CacheLimits
             _log_end(cache, len(state.complete_shards), state.limit)
             return True
         cache.evict(next_steps.evictions)
+        shard = next_steps.downloads[0]
         try:
-            cache.download(next_steps.downloads[0], objects)
+            cache.download(shard, objects)
         except DamagedShardError as error:
-            damaged_downloads += 1
-            if damaged_downloads >= MAX_DAMAGED_DOWNLOADS:
+            damaged_downloads[shard] += 1
+            if damaged_downloads[shard] >= MAX_DAMAGED_DOWNLOADS:
                 return _log_failure(error)
         except OSError as error:
             return _log_failure(error.strerror or error)

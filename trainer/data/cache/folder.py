@@ -38,9 +38,8 @@ CONNECTIONS = 8  # requests of a download at a time
 PIECE_BYTES = 8 << 20
 PARTIAL_SUFFIX = ".partial"
 LOCK = "lock"
-MAX_DAMAGED_DOWNLOADS = (
-    3  # downloads of one shard or image; if all are damaged, the object itself is
-)
+MAX_DAMAGED_DOWNLOADS = 3
+"""Downloads of one shard or image; if all are damaged, the object itself is."""
 
 
 class DamagedShardError(Exception):

@@ -14,6 +14,7 @@ class FolderObjects:
         requests: number of requests for each object.
         broken_requests: number of coming requests that break.
         damaged_responses: number of coming responses with damaged content.
+        damaged_once: names of the objects whose next response has damaged content.
     """
 
     name = "s3://photographs/shards"
@@ -22,6 +23,7 @@ class FolderObjects:
         self._folder = folder
         self.requests: Counter[str] = Counter()
         self.broken_requests = self.damaged_responses = 0
+        self.damaged_once: set[str] = set()
 
     def read(self, name: str, first: int = 0, size: int | None = None) -> bytes:
         """Return bytes of a file."""
@@ -34,7 +36,8 @@ class FolderObjects:
         except FileNotFoundError:
             raise SourceObjectError(f"{self.name}/{name} does not exist", "Copy it.") from None
         content = content[first:] if size is None else content[first : first + size]
-        if self.damaged_responses:
-            self.damaged_responses -= 1
+        if name in self.damaged_once or self.damaged_responses:
+            self.damaged_responses -= name not in self.damaged_once
+            self.damaged_once.discard(name)
             return bytes(byte ^ 1 for byte in content)
         return content

@@ -13,7 +13,12 @@ from everstep.errors import EverstepError
 from tests.trainer.data.cache.stores import FolderObjects
 from trainer.data.cache import folder as cache_folder
 from trainer.data.cache.filler import Needs, fill
-from trainer.data.cache.folder import CacheFolder, DamagedShardError, open_cache_folder
+from trainer.data.cache.folder import (
+    MAX_DAMAGED_DOWNLOADS,
+    CacheFolder,
+    DamagedShardError,
+    open_cache_folder,
+)
 from trainer.data.cache.plan import CacheLimits, OtherData
 
 
@@ -118,6 +123,17 @@ def test_a_shard_that_stays_damaged_ends_the_downloads_and_not_the_training(
     assert not fill(cache, store, Needs(), CacheLimits())
 
     assert caplog.text.count("images are read from the store: the image at byte 0 of train-") == 1
+
+
+def test_one_damaged_download_of_each_shard_does_not_end_the_downloads(
+    cache: CacheFolder, store: FolderObjects, shards: Path
+) -> None:
+    store.damaged_once = {name for name, _, _, _ in cache.files}
+    assert len(store.damaged_once) >= MAX_DAMAGED_DOWNLOADS
+
+    assert fill(cache, store, Needs(), CacheLimits())
+
+    assert names(cache.folder) == names(shards)
 
 
 def test_a_request_is_repeated_after_a_broken_connection(
