@@ -171,7 +171,7 @@ def measure(
         seconds: dict[str, list[tuple[float, float]]] = receiver.recv()
         for worker in workers:
             worker.join()
-    return summarise(seconds, size, count, options)
+    return summarize(seconds, size, count, options)
 
 
 @contextlib.contextmanager
@@ -214,7 +214,7 @@ def static_group(run: Path, mode: str, count: int) -> Iterator[list[str]]:
             server.close()
 
 
-def summarise(
+def summarize(
     seconds: Mapping[str, Sequence[tuple[float, float]]],
     size: int,
     count: int,

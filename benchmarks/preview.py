@@ -52,7 +52,7 @@ def main() -> None:
     adopt_orphans()
     load = os.getloadavg()[0]
     previews, imports = measure(stacks, options.rounds)
-    figures = {stack: summarise(previews[stack], imports[stack]) for stack in stacks}
+    figures = {stack: summarize(previews[stack], imports[stack]) for stack in stacks}
     if options.json:
         print(json.dumps({"load_before": round(load, 2), "stacks": figures}, indent=1))
     else:
@@ -126,7 +126,7 @@ def reap() -> None:
         return
 
 
-def summarise(previews: Sequence[Measurement], imports: Sequence[Measurement]) -> dict[str, object]:
+def summarize(previews: Sequence[Measurement], imports: Sequence[Measurement]) -> dict[str, object]:
     """Return the figures of one stack."""
     shares = [
         measurement.processor / preview.processor

@@ -53,7 +53,7 @@ def main() -> None:
     rounds = [point for _ in range(options.rounds) for point in points]
     for point in track(rounds, "processes", len(rounds)):
         samples[point].append(measure_in_a_process(sys.argv[1:], point))
-    report = summarise(samples)
+    report = summarize(samples)
     if options.json:
         print(json.dumps(report, indent=1))
     else:
@@ -128,7 +128,7 @@ def peak_kibibytes() -> int:
     return int(status.partition("VmHWM:")[2].split()[0])
 
 
-def summarise(samples: dict[Point, list[Sample]]) -> dict[str, dict[str, float]]:
+def summarize(samples: dict[Point, list[Sample]]) -> dict[str, dict[str, float]]:
     """Return for each mode the medians in MiB, and the ratio of the peaks at 8/8 and 1/8."""
     report: dict[str, dict[str, float]] = {}
     for (mode, share), values in samples.items():

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from everstep.catalog.names import PRODUCTION
+
 Properties = Mapping[str, Any]
 
-PRODUCTION = "prod"
 NOT_PRODUCTION = ("preprod", "pre-prod", "nonprod", "non-prod")
 
 

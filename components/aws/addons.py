@@ -20,14 +20,9 @@ from pulumi_aws import eks
 from components.aws.iam import ALL_RESOURCES, POD_IDENTITY, Statement
 from components.aws.identity import Role, RoleArgs
 from components.component import Component
-from components.config.catalog import CLOUDWATCH_ADDON
+from components.config.catalog import CLOUDWATCH_ADDON, EKS_ADDONS
 
-NETWORK = "vpc-cni"
-POD_IDENTITY_AGENT = "eks-pod-identity-agent"
-PROXY = "kube-proxy"
-DNS = "coredns"
-FSX = "aws-fsx-csi-driver"
-MONITORING = "eks-node-monitoring-agent"
+NETWORK, DNS, PROXY, POD_IDENTITY_AGENT, FSX, MONITORING = EKS_ADDONS
 
 ADDONS_BEFORE_NODES = (NETWORK, PROXY, POD_IDENTITY_AGENT)
 ADDONS_AFTER_NODES = (DNS, FSX, MONITORING)

@@ -321,7 +321,7 @@ class EksMonitoringConfig(Section):
 
 
 class EksIamConfig(Section):
-    """What an account's rules require of the IAM roles that a stack creates."""
+    """Constraints of the account on the IAM roles that a stack creates."""
 
     permissions_boundary: PolicyArn | None = Field(
         default=None,

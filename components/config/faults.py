@@ -18,6 +18,11 @@ NAMESPACE = "everstep"
 _REFUSAL_TYPE = "refused"  # type of the errors that `refusal` returns
 
 
+def amount(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless the number is 1."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 @dataclass(frozen=True)
 class ConfigFault:
     """One fault of a configuration.

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 from components.config.faults import ConfigFault, close_names
 from components.config.platform import PriceConfig
+from components.config.registry_rules import IMAGES
 from components.config.rules import ConfigRule, Flag
-from everstep.catalog.names import REQUIRED_TAGS
+from everstep.catalog.names import PRODUCTION, REQUIRED_TAGS
 
 RESERVED_TAGS = ("managed-by", "stack")
-PRODUCTION = "prod"  # the environment whose stacks must be protected, here and in the policy pack
 OTHER_NAMES_OF_PRODUCTION = ("live", "prd", "production")
 MAX_ENVIRONMENT_LENGTH = 20
 MAX_TAGS = 40  # both clouds allow 50; some are set by Everstep and some by the services
@@ -159,16 +159,6 @@ def _quota_fits_job(
 
 
 _CLOUDS = {"cluster": ("eks", "aks")}
-_IMAGES = (
-    "job.image",
-    "data.image",
-    "controller.image",
-    "etcd.image",
-    "etcd.rejoinImage",
-    "platform.gpuPlugin.image",
-    "platform.metrics.image",
-    "platform.spot.image",
-)
 
 RULES = (
     ConfigRule(("tags",), _tags_complete, _CLOUDS),
@@ -177,7 +167,7 @@ RULES = (
     ConfigRule(("tags",), _tag_names_differ),
     ConfigRule(("tags", "protect"), _production_protected),
     ConfigRule(("cluster.kind", "registry.kind", "registry.name"), _registry_of_cloud),
-    *map(_image_can_be_pulled, _IMAGES),
+    *map(_image_can_be_pulled, IMAGES),
     _image_can_be_pulled("cluster.autoscaling.image", ("eks",)),
     _image_can_be_pulled("cluster.monitoring.image", ("eks",)),
     ConfigRule(("cost.prices",), _prices_plausible),

@@ -16,7 +16,7 @@ from components.config.aks_rules import max_price_faults, pod_cidr_faults
 from components.config.eks import FALLBACK_SUFFIX as EKS_FALLBACK_SUFFIX
 from components.config.eks import EksGpuPoolConfig, EksNamedPoolConfig
 from components.config.eks_rules import reservation_faults
-from components.config.faults import ConfigFault, nearest_hint
+from components.config.faults import ConfigFault, amount, nearest_hint
 from components.config.newer_names import lacks_zones, zones_in
 from components.config.pool_rules import SEVERAL_POOLS as POOLS
 from components.config.pool_rules import count_faults, fallback_faults, grace_faults
@@ -113,7 +113,7 @@ def _workers_have_nodes(
     available = max(nodes.values()) if one_zone else sum(nodes.values())
     location = "in one zone" if one_zone else "in all zones"
     if replicas > available:
-        rule = f"is more than the {available} nodes that gpuPools allow {location}"
+        rule = f"is more than the {amount(available, 'node')} that gpuPools allow {location}"
         fix = f"lower replicas to {available} or allow more nodes"
         if one_zone and sum(nodes.values()) >= replicas:
             fix += f", or set {SPREAD_ZONES} to true"
@@ -124,7 +124,7 @@ def _workers_have_nodes(
         ConfigFault(
             "job.minReplicas",
             min_replicas,
-            f"is more than the {count} nodes that gpuPools allow in zone {zone}, so that workers in "
+            f"is more than the {amount(count, 'node')} that gpuPools allow in zone {zone}, so that workers in "
             "that zone would wait forever",
             f"lower it to {count}, allow more nodes there, or remove that zone's pools",
         )

@@ -10,7 +10,7 @@ from math import ceil
 
 from components.config.aks import AksConfig, AksPool
 from components.config.eks import EksConfig, EksPool
-from components.config.faults import ConfigFault
+from components.config.faults import ConfigFault, amount
 from components.config.machine_prices import machine_price
 from components.config.platform import PriceConfig
 from components.config.rules import ConfigRule
@@ -97,7 +97,7 @@ def _on_demand_has_nodes(
         return []
     in_zone = next((f" in {zone}" for zone, count in nodes.items() if count < needed), "")
     rule = (
-        f"needs on-demand nodes for {needed} workers, and the GPU pools allow {available}"
+        f"needs on-demand nodes for {amount(needed, 'worker')}, and the GPU pools allow {available}"
         f"{'' if across_zones else in_zone}"
     )
     has_spot = any(_is_spot(pool) for pool in cluster.pools)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from components.config.faults import ConfigFault
+from components.config.faults import ConfigFault, amount
 from components.config.rules import ConfigRule, Flag
 from everstep.catalog.timing import NOTICE_SECONDS
 
@@ -112,7 +112,10 @@ def worker_node_faults(
         fix = f"set gpuPool.nodes to {replicas}, or enable autoscaling"
     return [
         ConfigFault(
-            "job.replicas", replicas, f"is more than the {available} nodes that {limit}", fix
+            "job.replicas",
+            replicas,
+            f"is more than the {amount(available, 'node')} that {limit}",
+            fix,
         )
     ]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from components.config.faults import ConfigFault
+from components.config.section import LOGIN_IN_ADDRESS
 
 HIDDEN = "(hidden)"
 
@@ -24,7 +25,7 @@ _PATTERNS = {
     "an API key": r"\bsk-[A-Za-z0-9_-]{20,}",
     "a signed token": r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}",
     "a key of an Azure account": r"(?i)\b(AccountKey|SharedAccessKey)=|[?&]sig=[\w%]{20,}",
-    "an address with a password": r"://[^/\s:@]+:[^/\s:@]+@",
+    "an address with a password": LOGIN_IN_ADDRESS,
 }
 _NAMES = {
     "password", "passwd", "secret", "token", "credential", "credentials", "apikey",

@@ -20,7 +20,7 @@ PRIVATE_BLOCKS = tuple(
 
 MAX_TAG_VALUE_LENGTH = 128  # AWS and Azure allow 256; their consoles show fewer
 MAX_OBJECT_NAME_LENGTH = 253  # limit of Kubernetes for a DNS subdomain
-_PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s:@]+@")
+LOGIN_IN_ADDRESS = r"://[^/\s:@]+:[^/\s:@]+@"
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _OBJECT_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 # EKS allows 63 characters for a node group's name; `-system-` has 8, and the AWS provider appends 26.
@@ -90,7 +90,7 @@ def _is_private_address(text: str) -> str:
 
 def has_password(text: str) -> bool:
     """Return True if an address contains a user and a password; `secrets` reports it without showing it."""
-    return _PASSWORD.search(text) is not None
+    return re.search(LOGIN_IN_ADDRESS, text) is not None
 
 
 def _is_image(text: str) -> str:

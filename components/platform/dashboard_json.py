@@ -6,6 +6,7 @@ The position of a panel follows from its order and its size, so that no panel ov
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_uppercase
 from typing import Any, Literal
 
 GRID_COLUMNS = 24  # width of Grafana's grid
@@ -212,8 +213,8 @@ def _panel(number: int, panel: Panel, left: int, top: int) -> Json:
         "datasource": DATASOURCE,
         "gridPos": {"h": panel.height, "w": panel.width, "x": left, "y": top},
         "targets": [
-            _target(panel, *letter_and_query)
-            for letter_and_query in zip("ABCDEFGH", panel.queries, strict=False)
+            _target(panel, letter, query)
+            for letter, query in zip(ascii_uppercase, panel.queries, strict=False)
         ],
         "fieldConfig": {"defaults": _defaults(panel), "overrides": []},
         "options": _STAT_OPTIONS if panel.kind == "stat" else _SERIES_OPTIONS,

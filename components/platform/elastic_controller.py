@@ -2,7 +2,7 @@
 
 Two controllers implement the same API: `maintained`, Everstep's own, and `upstream`, the published
 TorchElastic controller. They write the status differently, and have different namespaces, permissions
-and flags; `Flavour` contains all differences.
+and flags; `ControllerSettings` contains all differences.
 """
 
 import copy
@@ -58,7 +58,7 @@ class ElasticControllerArgs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flavour:
+class ControllerSettings:
     """The differences between the two controllers.
 
     Attributes:
@@ -76,10 +76,10 @@ class Flavour:
     health: str
 
 
-def flavour(args: ElasticControllerArgs) -> Flavour:
+def controller_settings(args: ElasticControllerArgs) -> ControllerSettings:
     """Return the settings of the configured controller."""
     if args.config.kind == "upstream":
-        return Flavour(
+        return ControllerSettings(
             status_subresource=False,
             namespace=args.system_namespace,
             rbac="upstream-controller-rbac.yaml",
@@ -90,7 +90,7 @@ def flavour(args: ElasticControllerArgs) -> Flavour:
             ),
             health="/metrics",  # it has no health endpoint
         )
-    return Flavour(
+    return ControllerSettings(
         status_subresource=True,
         namespace=args.namespace,
         rbac="controller-rbac.yaml",
@@ -132,7 +132,7 @@ class ElasticController(Component):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("platform:ElasticController", name, opts)
-        settings = flavour(args)
+        settings = controller_settings(args)
         self.image = args.config.image or MAINTAINED_IMAGE
         crd = self._definition(settings)
         rbac = [
@@ -152,7 +152,7 @@ class ElasticController(Component):
         self._deployment(args, settings, depends_on=[crd, *rbac, guard])
         self.register_outputs({"image": self.image})
 
-    def _definition(self, settings: Flavour) -> apiextensions.CustomResource:
+    def _definition(self, settings: ControllerSettings) -> apiextensions.CustomResource:
         """Declare the definition of ElasticJob.
 
         It is an untyped CustomResource: the import of the typed class would add 0.1 s to every preview.
@@ -168,7 +168,10 @@ class ElasticController(Component):
         )
 
     def _deployment(
-        self, args: ElasticControllerArgs, settings: Flavour, depends_on: list[pulumi.Resource]
+        self,
+        args: ElasticControllerArgs,
+        settings: ControllerSettings,
+        depends_on: list[pulumi.Resource],
     ) -> apps.v1.Deployment:
         """Declare the controller."""
         return apps.v1.Deployment(
@@ -187,7 +190,9 @@ class ElasticController(Component):
             opts=self.child(depends_on=depends_on, delete_before_replace=True),
         )
 
-    def _pod(self, args: ElasticControllerArgs, settings: Flavour) -> core.v1.PodSpecArgs:
+    def _pod(
+        self, args: ElasticControllerArgs, settings: ControllerSettings
+    ) -> core.v1.PodSpecArgs:
         """Return the pod of the controller, which has access to the API server."""
         return core.v1.PodSpecArgs(
             service_account_name=_service_account(settings.rbac),
@@ -201,7 +206,7 @@ class ElasticController(Component):
             volumes=[core.v1.VolumeArgs(name="tmp", empty_dir=core.v1.EmptyDirVolumeSourceArgs())],
         )
 
-    def _container(self, settings: Flavour) -> core.v1.ContainerArgs:
+    def _container(self, settings: ControllerSettings) -> core.v1.ContainerArgs:
         """Return the container of the controller."""
         return core.v1.ContainerArgs(
             name="controller",

@@ -133,4 +133,6 @@ class NodeServices(Component):
 
     def _efa_image(self) -> str | None:
         cluster = self._args.cluster
-        return f"{addon_registry(cluster.region)}/{EFA_IMAGE}" if cluster.efa_interfaces else None
+        if not (cluster.efa_interfaces and cluster.region):
+            return None
+        return f"{addon_registry(cluster.region)}/{EFA_IMAGE}"

@@ -75,6 +75,7 @@ PLACEHOLDER_PRIORITY_CLASS = "everstep-placeholders"
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 # --- Tags of cloud resources
+PRODUCTION = "prod"  # value of the tag `environment` of stacks that must be protected
 REQUIRED_TAGS = ("owner", "costCenter", "environment")
 
 # --- Ports

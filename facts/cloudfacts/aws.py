@@ -76,31 +76,6 @@ READ_PREFIXES = ("Describe", "List", "Get")
 LUSTRE_PORTS = ((988, 988), (1018, 1023))
 """Ranges of TCP ports of Lustre: FSx for Lustre User Guide, "File system access control with Amazon VPC"."""
 
-_ADDON_ACCOUNT = "602401143452"
-_ADDON_ACCOUNTS = {
-    "af-south-1": "877085696533",
-    "ap-east-1": "800184023465",
-    "ap-east-2": "533267051163",
-    "ap-south-2": "900889452093",
-    "ap-southeast-3": "296578399912",
-    "ap-southeast-4": "491585149902",
-    "ap-southeast-5": "151610086707",
-    "ap-southeast-6": "333609536671",
-    "ap-southeast-7": "121268973566",
-    "ca-west-1": "761377655185",
-    "eu-central-2": "900612956339",
-    "eu-south-1": "590381155156",
-    "eu-south-2": "455263428931",
-    "il-central-1": "066635153087",
-    "me-central-1": "759879836304",
-    "me-south-1": "558608220178",
-    "mx-central-1": "730335286997",
-}
-"""Region -> account of its add-on registry, where it is not `_ADDON_ACCOUNT`.
-
-Source: https://docs.aws.amazon.com/eks/latest/userguide/add-ons-images.html, 2026-11.
-"""
-
 UNDESCRIBED_GPU_FAMILIES = frozenset({"g2", "g4ad", "p6e-gb200"})
 """Families with GPUs whose hardware the data do not contain."""
 
@@ -112,7 +87,8 @@ def family(instance_type: str) -> str:
 
 def addon_registry(region: str) -> str:
     """Return the registry of Amazon from which the clusters of a region pull the images of EKS add-ons."""
-    return f"{_ADDON_ACCOUNTS.get(region, _ADDON_ACCOUNT)}.dkr.ecr.{region}.amazonaws.com"
+    account = _ADDON_REGISTRIES["accounts"].get(region, _ADDON_REGISTRIES["default_account"])
+    return f"{account}.dkr.ecr.{region}.amazonaws.com"
 
 
 def zones(region: str) -> tuple[str, ...]:
@@ -160,3 +136,5 @@ INSTANCE_TYPE_NAMES: frozenset[str] = frozenset(
 
 RETIRED_GPU_FAMILIES: Mapping[str, str] = load("aws_retired")["families"]
 """Family -> time of its retirement by AWS, such as `in 2025`."""
+
+_ADDON_REGISTRIES = load("aws_addon_registries")

@@ -1,6 +1,6 @@
 """The resident memory of a worker, in a process of its own, and its summary."""
 
-from benchmarks.worker_memory import lines, measure_in_a_process, summarise
+from benchmarks.worker_memory import lines, measure_in_a_process, summarize
 
 
 def test_a_step_raises_the_peak_of_a_process() -> None:
@@ -17,7 +17,7 @@ def test_the_ratio_divides_the_median_peaks() -> None:
         for peaks in ((90, 100, 900), (104, 105, 106))
     )
 
-    report = summarise({("live", "1/8"): small, ("live", "8/8"): large})
+    report = summarize({("live", "1/8"): small, ("live", "8/8"): large})
 
     assert report["live"]["peak 1/8"] == 100.0
     assert report["live"]["ratio"] == 1.05

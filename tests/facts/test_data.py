@@ -34,6 +34,13 @@ def test_zones_are_known_only_for_regions_that_exist() -> None:
     assert aws.zones("nowhere-1") == ()
 
 
+def test_the_registry_of_addons_has_the_account_of_its_region() -> None:
+    assert aws.addon_registry("us-east-1") == "602401143452.dkr.ecr.us-east-1.amazonaws.com"
+    assert aws.addon_registry("me-south-1") == "558608220178.dkr.ecr.me-south-1.amazonaws.com"
+    accounts = json.loads((FOLDER / "aws_addon_registries.json").read_text(encoding="utf-8"))
+    assert set(accounts["accounts"]) <= set(aws.REGIONS)
+
+
 def test_gpus_have_a_model_and_memory() -> None:
     machines: list[aws.InstanceType | azure.VmSize] = [
         *aws.INSTANCE_TYPES.values(),

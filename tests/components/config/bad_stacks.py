@@ -545,7 +545,7 @@ CASES = [
     wrong_pool(
         EKS,
         "job.minReplicas",
-        "more than the 1 nodes that gpuPools allow in zone us-east-1b",
+        "more than the 1 node that gpuPools allow in zone us-east-1b",
         "lower it to 1",
         b={"maxNodes": 1},
         extra={"job.minReplicas": 2},
@@ -1604,7 +1604,7 @@ CASES = [
         EKS,
         "job.onDemand",
         "fallback",
-        "for 1 workers, and the GPU pools allow 0",
+        "for 1 worker, and the GPU pools allow 0",
         "raise fallbackNodes",
     ),
     Case(
@@ -1616,11 +1616,11 @@ CASES = [
     wrong_pool(
         EKS,
         "job.onDemand",
-        "for 1 workers, and the GPU pools allow 0 in us-east-1b",
+        "for 1 worker, and the GPU pools allow 0 in us-east-1b",
         a={"fallbackNodes": 3},
         extra={"job.onDemand": "fallback"},
     ),
-    wrong_key(AKS, "job.onDemand", "fallback", "for 1 workers, and the GPU pools allow 0"),
+    wrong_key(AKS, "job.onDemand", "fallback", "for 1 worker, and the GPU pools allow 0"),
     wrong_key(EKS, "job.budgetUsd", 0.5, "below one hour of 3 machines", "raise it to"),
     Case(
         EKS,

@@ -9,10 +9,10 @@ from kubernetes import client, utils
 from components.config import ControllerConfig
 from components.interface import Placement
 from components.platform.elastic_controller import (
+    ControllerSettings,
     ElasticControllerArgs,
-    Flavour,
+    controller_settings,
     definition,
-    flavour,
 )
 from components.platform.manifests import read
 from everstep.catalog.names import SYSTEM_NAMESPACE
@@ -30,10 +30,10 @@ def install(api: client.ApiClient, namespace: str, *, upstream: bool) -> None:
     for name in sorted({namespace, SYSTEM_NAMESPACE}):
         core.create_namespace({"metadata": {"name": name}})
     with event_loop():  # Pulumi's outputs need one
-        controller_flavour = _flavour(namespace, upstream=upstream)
+        settings = _controller_settings(namespace, upstream=upstream)
     for part in [
-        definition(status_subresource=controller_flavour.status_subresource),
-        *read(controller_flavour.rbac),
+        definition(status_subresource=settings.status_subresource),
+        *read(settings.rbac),
     ]:
         utils.create_from_dict(api, part)  # type: ignore[no-untyped-call]  # the client has no types
     crds: Any = client.ApiextensionsV1Api(api)
@@ -46,11 +46,11 @@ def install(api: client.ApiClient, namespace: str, *, upstream: bool) -> None:
     wait_until(is_served, "the definition of ElasticJobs is served", READY_SECONDS)
 
 
-def _flavour(namespace: str, *, upstream: bool) -> Flavour:
+def _controller_settings(namespace: str, *, upstream: bool) -> ControllerSettings:
     kind = "upstream" if upstream else "maintained"
     config = ControllerConfig(kind=kind, image="any")
     placement = Placement(selector={}, tolerations=())
-    return flavour(
+    return controller_settings(
         ElasticControllerArgs(
             config=config,
             namespace=namespace,
@@ -89,10 +89,8 @@ class InCluster:
         self._scale(0)
 
     def manifest(self) -> dict[str, Any]:
-        controller_flavour = _flavour(self.namespace, upstream=self.upstream)
-        (account,) = (
-            part for part in read(controller_flavour.rbac) if part["kind"] == "ServiceAccount"
-        )
+        settings = _controller_settings(self.namespace, upstream=self.upstream)
+        (account,) = (part for part in read(settings.rbac) if part["kind"] == "ServiceAccount")
         command = ["/manager"] if self.upstream else ["python3", "-m", "controller"]
         container = {
             "name": "controller",
