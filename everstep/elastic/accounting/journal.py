@@ -35,7 +35,7 @@ _open_journals: "weakref.WeakSet[Journal]" = weakref.WeakSet()
 class Journal:
     """One worker's journal file.
 
-    It is opened for the first line: until then, its path may still have the file of an earlier run.
+    The file is opened for the first line: until then, a file of an earlier run may have the same path.
     """
 
     def __init__(self, path: Path) -> None:
@@ -171,7 +171,7 @@ class Journal:
 
 @atexit.register
 def flush_all(seconds: float = FLUSH_SECONDS) -> None:
-    """Write the lines of all journals of this process, for a bounded time; call it before `os._exit`."""
+    """Wait at most `seconds` until the lines of all journals of this process are written; call it before `os._exit`."""
     deadline = time.monotonic() + seconds
     for journal in list(_open_journals):
         journal.flush(max(0.0, deadline - time.monotonic()))
@@ -200,7 +200,7 @@ class Reader:
         self._entries: list[dict[str, Any]] = []
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the lines of all files so far, ordered by time, each with the name of its `file`.
+        """Return the lines of all files so far, ordered by time, each with its file's name, without suffix, as `file`.
 
         A last line without a newline is skipped: it is still being written, or torn.
         """

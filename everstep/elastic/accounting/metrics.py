@@ -1,6 +1,6 @@
 """Metrics of a worker for Prometheus, served by the worker itself.
 
-Disabled unless EVERSTEP_METRICS_PORT names a port; the worker of local rank r listens on that port
+Metrics are disabled unless EVERSTEP_METRICS_PORT is a port; the worker of local rank r listens on that port
 plus r.
 
 Why an endpoint and not node_exporter's text files: the volume is an object store or a network file
@@ -78,7 +78,7 @@ def _family(metric: catalog.Metric) -> CounterMetricFamily | GaugeMetricFamily:
 
 
 def serve(port: int, read: Callable[[], Reading]) -> ThreadingHTTPServer:
-    """Serve scrapes of `PATH` on all addresses from a thread; port 0 selects any free port.
+    """Serve scrapes of `PATH` on all IPv4 addresses from a thread; port 0 selects any free port.
 
     Raises:
         OSError: the port is taken.

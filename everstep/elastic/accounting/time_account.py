@@ -2,8 +2,8 @@
 
 The worker reports each activity as it begins, which ends the previous activity. So no second is counted
 twice or left out: the activities' seconds add up to the wall clock. Time that turns out to be wasted
-is reassigned: when a step's group is lost, its all-reduce time becomes `detect`, since it waited for a
-lost peer, and its work, unless it can be kept, `redo`, since it is done again.
+is reassigned: when the group is lost during a step, the step's all-reduce time becomes `detect`, since the worker
+waited for a lost peer. The time of its computation becomes `redo`, unless the gradients are kept.
 
 The training loop's thread reports activities; other threads may read the totals at any time.
 """
@@ -25,7 +25,7 @@ class Activity(StrEnum):
     DATA = "data"  # reading and augmenting samples
     COMPUTE = "compute"  # forward, backward, optimizer
     EXCHANGE = "exchange"  # all-reduce, including the wait for slower workers
-    CHECKPOINT = "checkpoint"  # training paused for a snapshot or a report
+    CHECKPOINT = "checkpoint"  # training paused for a snapshot
     EVALUATION = "evaluation"
     DETECT = "detect"  # waiting in an all-reduce that never completed
     REDO = "redo"  # work on a step that must be done again
@@ -35,7 +35,7 @@ _STEP_ACTIVITIES = (Activity.DATA, Activity.COMPUTE, Activity.EXCHANGE)
 _ACTIVITIES_BEFORE_STEP = (Activity.START_UP, Activity.IDLE, Activity.FORM, Activity.COPY)
 
 REPORT_INTERVAL_SECONDS = 5.0
-"""Maximum age of a worker's last reported totals: the time that a killed worker's report lacks."""
+"""Minimum time between two reports after steps: a killed worker's totals lack this time and the step in flight."""
 
 
 class TimeAccount:

@@ -2,10 +2,10 @@
 
     checkpoints/data/NAME/state.safetensors   the state
     checkpoints/data/NAME/manifest.json       its manifest, put last
-    checkpoints/committed/NAME.json           the manifest again, put after the commit: readers see it only then
+    checkpoints/committed/NAME.json           its manifest again, put after the commit: makes the checkpoint visible
     checkpoints/hidden/NAME.json              a checkpoint whose loss was accepted
 
-NAME is the step, the generation and a random word of the writer. So no two writers put the same key, and
+NAME is the step, the generation and a random suffix. So no two writers put the same key, and
 no object is ever replaced by another: a request that arrives late, or twice, changes nothing. A writer
 that dies leaves pieces of an object, a state without a manifest, or both without a commit; readers see
 none of them, and a later checkpoint removes them.
@@ -80,7 +80,7 @@ class BucketStore:
         """Read and verify every byte of a checkpoint, and return it.
 
         Raises:
-            ValueError: it is torn, foreign or damaged, with the details.
+            ValueError: the checkpoint is torn, damaged, misnamed or of another format; the message has the details.
             OSError: the object store does not respond.
         """
         try:
@@ -97,7 +97,7 @@ class BucketStore:
     def write(
         self, state: Tensors, manifest: Manifest, *, commit: Callable[[Manifest], bool], keep: int
     ) -> int:
-        """Write one checkpoint; delete all but the `keep` newest; return its bytes.
+        """Write one checkpoint; delete all but the `keep` newest; return its size in bytes.
 
         Raises:
             FencedError: `commit` has refused it. Its objects stay until a later checkpoint: the response to a
@@ -176,7 +176,7 @@ class BucketStore:
 
 
 def _prefix(generation: int, step: int) -> str:
-    """Return the beginning of a name: names are in the order of steps, then of generations."""
+    """Return the prefix of a name; names sort by step, then by generation."""
     return f"{folder_name(step)}-g{generation:08d}-"
 
 

@@ -47,7 +47,7 @@ class Disk:
             self.note_response()
 
     def exists(self, path: Path) -> bool:
-        """Return whether a file or folder has this name."""
+        """Return True if a file or folder has this name."""
         return path.exists()
 
     def make_folder(self, path: Path) -> None:

@@ -1,10 +1,10 @@
 """Checkpoint files that are complete or absent.
 
-A checkpoint is a folder `step-XXXXXXXX` with `state.safetensors` and `manifest.json`. It is written
-to a staging folder, synced, its manifest last, committed, and renamed. A reader trusts only a folder
-whose state file has the size and checksum in its manifest. A commit is one transaction of etcd:
-it succeeds only while the writer's generation is current, so a worker that was frozen and thawed
-cannot commit. The next generation reads the newest commit, so that no worker continues from an older
+A checkpoint is a folder `step-XXXXXXXX` with `state.safetensors` and `manifest.json`. The files are written
+to a staging folder and synced, the manifest last. Then the checkpoint is committed, and the folder is renamed.
+A reader trusts only a folder whose state file has the size and checksum in its manifest. A commit is one
+transaction of etcd: it succeeds only while the writer's generation is current, so a worker that was frozen and
+thawed cannot commit. The next generation reads the newest commit, so that no worker continues from an older
 state (`restore`). If a writer died between the commit and the renaming, the restoring worker renames
 the folder (`place_committed`).
 
@@ -27,12 +27,12 @@ from everstep.elastic.checkpoint.disk import DISK, Disk
 from everstep.elastic.checkpoint.state_format import EncodedState, Tensors
 
 FORMAT = 1
-PLACE_ATTEMPTS = 5  # attempts to rename a folder while others do the same
+PLACE_ATTEMPTS = 5  # attempts to rename a folder while other processes do the same
 STATE_FILE, MANIFEST_FILE = "state.safetensors", "manifest.json"
 
 
 class FencedError(Exception):
-    """A commit was refused: another generation has taken over."""
+    """A commit was refused, or etcd did not respond to it."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def check(path: Path, disk: Disk = DISK) -> Checkpoint:
     """Verify every byte of a checkpoint, and return it.
 
     Raises:
-        ValueError: it is torn, foreign or damaged, with the details.
+        ValueError: the checkpoint is torn, damaged, misnamed or of another format; the message has the details.
     """
     try:
         manifest = _read_manifest(path, disk)
@@ -104,10 +104,10 @@ def _read_manifest(path: Path, disk: Disk) -> Manifest:
 
 
 def parse_manifest(content: bytes) -> Manifest:
-    """Return the manifest in a file.
+    """Return the manifest in the content of a file.
 
     Raises:
-        ValueError: it is damaged, or has another format.
+        ValueError: the content is damaged, or has another format.
     """
     try:
         return _decode_manifest(content)
@@ -141,10 +141,10 @@ def write(
     keep: int = 3,
     disk: Disk = DISK,
 ) -> Path:
-    """Write one checkpoint durably and remove all but the `keep` newest.
+    """Write one checkpoint durably, remove all but the `keep` newest, and return its path.
 
     Raises:
-        FencedError: another generation has taken over. The staging folder stays until a later
+        FencedError: `commit` has refused it. The staging folder stays until a later
             checkpoint, because the response to a successful commit may have been lost.
         OSError: the disk is full or gone; older checkpoints remain.
     """
@@ -246,7 +246,7 @@ def _rename(old: Path, new: Path, disk: Disk) -> bool:
 
 
 def _is_valid(path: Path, generation: int, disk: Disk) -> bool:
-    """Return whether a folder is a valid checkpoint of this generation or a later one."""
+    """Return True if a folder is a valid checkpoint of this generation or a later one."""
     with contextlib.suppress(ValueError):
         return check(path, disk).manifest.generation >= generation
     return False
@@ -292,7 +292,7 @@ def _retire(folder: Path, step: int, keep: int, disk: Disk) -> None:
 
 
 def _checksum(path: Path, disk: Disk) -> tuple[int, int]:
-    """Return size and CRC-32, which detects torn and flipped bytes at 2 GB/s, but not forgery."""
+    """Return a file's size and its CRC-32, which detects torn writes and flipped bits at 2 GB/s, but not forgery."""
     size = checksum = 0
     for block in disk.read(path):
         size, checksum = size + len(block), zlib.crc32(block, checksum)

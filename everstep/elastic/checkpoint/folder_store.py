@@ -39,14 +39,14 @@ class FolderStore:
         """Verify every byte of a checkpoint, and return it.
 
         Raises:
-            ValueError: it is torn, foreign or damaged, with the details.
+            ValueError: the checkpoint is torn, damaged, misnamed or of another format; the message has the details.
         """
         return files.check(self._folder / name, self._disk)
 
     def write(
         self, state: Tensors, manifest: Manifest, *, commit: Callable[[Manifest], bool], keep: int
     ) -> int:
-        """Write one checkpoint durably; remove all but the `keep` newest; return its bytes.
+        """Write one checkpoint durably; remove all but the `keep` newest; return its size in bytes.
 
         Raises:
             FencedError: `commit` has refused it.

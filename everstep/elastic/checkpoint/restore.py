@@ -1,8 +1,8 @@
 """The checkpoint that a run continues from, which is never older than the committed one.
 
 etcd has the record of the newest commit. A checkpoint is as new as that record if neither its generation
-nor its step is lower. If no such checkpoint is valid, the run stops and the
-error states the steps that would be lost; a user may accept that loss.
+nor its step is lower. If no such checkpoint is valid, the run stops, and the error states the steps that would be
+lost; a user may accept that loss.
 """
 
 import logging
@@ -24,7 +24,7 @@ POLL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class CommitRecord:
-    """The newest commit of a run; generation 0 means that no commit is known.
+    """The newest commit of a run; generation 0 means that there is no record of a commit.
 
     Attributes:
         generation: generation in which the snapshot was taken.
@@ -35,7 +35,7 @@ class CommitRecord:
     step: int = 0
 
     def is_satisfied_by(self, manifest: Manifest) -> bool:
-        """Return whether a checkpoint is at least as new."""
+        """Return True if a checkpoint is at least as new as this commit."""
         return manifest.generation >= self.generation and manifest.step >= self.step
 
 

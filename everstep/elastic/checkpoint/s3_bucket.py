@@ -17,7 +17,7 @@ from everstep.errors import EverstepError
 from everstep.optional_packages import BOTO3
 
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-CONNECTIONS = 4  # requests at a time
+CONNECTIONS = 4  # concurrent requests
 PART_BYTES = 16 << 20
 MAX_PARTS = 10_000  # limit of S3
 READ_BYTES = 1 << 20
@@ -100,7 +100,7 @@ class S3Bucket:
             return response["Body"].read(), str(response["ETag"])
 
     def get_large(self, key: str, size: int) -> bytearray:
-        """Return an object of this size; its pieces are read at the same time."""
+        """Return an object of this size; read its pieces concurrently."""
         content = bytearray(size)
         view = memoryview(content)
         pieces = [(first, min(first + PART_BYTES, size)) for first in range(0, size, PART_BYTES)]
@@ -165,7 +165,7 @@ class S3Bucket:
     def _put_pieces(
         self, key: str, upload_id: str, pieces: Iterator[bytes]
     ) -> list[dict[str, Any]]:
-        """Upload all pieces, several concurrently; return their numbers and tags."""
+        """Upload all pieces, several concurrently; return their numbers and ETags."""
         parts, pending = list[dict[str, Any]](), set[Future[dict[str, Any]]]()
         with ThreadPoolExecutor(CONNECTIONS, "everstep-s3") as pool:
             for number, piece in enumerate(pieces, 1):

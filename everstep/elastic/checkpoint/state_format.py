@@ -1,8 +1,8 @@
 """The format of a state: safetensors, written and read without a second copy in memory.
 
-Why not safetensors' own `save_file`: it copies every tensor once more and keeps Python's lock while it
-copies and writes, so that a training step would wait for the disk, and its checksum would have to be
-read back.
+Why not safetensors' own `save_file`: it copies every tensor once more and holds the GIL while it
+copies and writes, so that a training step would wait for the disk. And the file would have to be read back
+for its checksum.
 """
 
 import itertools
@@ -80,7 +80,7 @@ def _tensor(content: bytearray, offset: int, entry: dict[str, object]) -> torch.
 
 
 def _bytes(tensor: torch.Tensor) -> memoryview:
-    """Return a tensor's values in the order of its dimensions, regardless of its layout."""
-    # numpy copies here: torch would start additional threads for this thread.
+    """Return a tensor's values in row-major order, regardless of its memory layout."""
+    # numpy makes any copy: torch would start additional threads for this thread.
     values = tensor.detach().view(INTEGER_TYPES[tensor.element_size()]).numpy()
     return np.ascontiguousarray(values).data.cast("B") if values.size else memoryview(b"")

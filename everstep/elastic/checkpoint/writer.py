@@ -1,13 +1,13 @@
-"""Checkpoints in the background: a snapshot into host memory, then the disk; training waits for neither.
+"""Checkpoints in the background: a snapshot is copied into host memory, then written to the store.
 
 Parameters and momentum do not change between one optimizer step and the next. So a snapshot is copied
-while the next forward pass already runs, and training waits, if at all, before it changes them
-(`wait_snapshot`). The copy uses memory that was allocated before the first step: new memory
+while the next forward pass already runs. If training waits for the copy, it waits just before the optimizer's
+step (`wait_snapshot`). The copy uses memory that was allocated before the first step: new memory
 costs a page fault every 4 KiB, which together take several times as long as the copy. There are two
 snapshots, so that one can be taken while the other is written to a slow disk. A newer snapshot replaces
 a snapshot that still waits for the disk.
 
-Why not a copy on write, by forking: a process with a GPU or with other threads cannot be forked.
+Why not copy-on-write by forking: a process with a GPU or with other threads cannot be forked.
 """
 
 import atexit
@@ -59,7 +59,7 @@ class HostSnapshot:
             self.tensors[name] = own_bytes.as_strided(tensor.shape, strides)
 
     def fits(self, state: Mapping[str, torch.Tensor]) -> bool:
-        """Return whether it was allocated for a state of these names, types and shapes."""
+        """Return True if the memory was allocated for a state of these names, types and shapes."""
         return self._layout == _layout(state)
 
     @torch.no_grad()
@@ -108,10 +108,13 @@ class Writer:
         _writers.add(self)
 
     def is_hung(self, earliest: float = 0.0) -> bool:
-        """Return whether a write has had no response for too long, not counting the time before `earliest`.
+        """Return True if the store has not responded to a write for `timeout_seconds`.
 
         A call to a hung mount cannot be interrupted: the writing thread stays in it. The wait for the
         commit does not count, because it depends on etcd.
+
+        Args:
+            earliest: time of the monotonic clock before which no time counts.
         """
         current_write = self._current_write
         if current_write is None or self._committing:
@@ -122,7 +125,7 @@ class Writer:
 
     @property
     def busy(self) -> bool:
-        """Whether an earlier checkpoint is still being written."""
+        """True if an earlier checkpoint is still being copied or written."""
         copy_thread = self._copy_thread
         return self._writing or (copy_thread is not None and copy_thread.is_alive())
 
@@ -151,8 +154,8 @@ class Writer:
         Args:
             state: tensors by name.
             manifest: manifest of the checkpoint.
-            unchanging_names: names of tensors that will not change before `wait_snapshot` has returned; they are
-                copied after this call. A GPU copies all of them together, in a few milliseconds.
+            unchanging_names: names of tensors that will not change before `wait_snapshot` has returned. Those on the
+                CPU are copied after this call. Tensors on a GPU are copied in this call, in a few milliseconds.
         """
         self.wait_snapshot()
         snapshot = self._reusable_snapshot(state)
@@ -160,7 +163,7 @@ class Writer:
             n: t for n, t in state.items() if n in unchanging_names and not t.is_cuda
         }
         snapshot.take({n: t for n, t in state.items() if n not in deferred_tensors})
-        # Under the lock, so that no other thread waits for a thread that has not started.
+        # Under the lock, so that no other thread joins a thread that has not started.
         with self._changed:
             self._copy_thread = threading.Thread(
                 target=self._complete,
@@ -194,7 +197,7 @@ class Writer:
         return min(STUCK_SECONDS, self._timeout_seconds) / 4
 
     def report_if_stuck(self) -> None:
-        """Report a checkpoint that cannot be written; training continues without newer ones."""
+        """Report a checkpoint whose write takes too long; training continues without newer ones."""
         current_write = self._current_write
         if current_write is None:
             return
@@ -294,7 +297,7 @@ def _layout(state: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Size, to
 
 
 def _touched_memory(size: int) -> torch.Tensor:
-    """Return allocated and touched memory, in huge pages if available; shape (size,)."""
+    """Return memory whose pages are already allocated, in huge pages if available; shape (size,)."""
     memory = mmap.mmap(-1, max(size, 1))
     with contextlib.suppress(OSError):  # a kernel without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)

@@ -36,8 +36,8 @@ def split_share(
 ) -> tuple[Span, ...]:
     """Return this worker's share of these units.
 
-    Shares differ by one unit at most and have at least `min_units`: if there are too few units for all
-    workers, the lowest ranks receive them.
+    Non-empty shares differ by one unit at most. With `min_units` above 1 they have at least `min_units` or all units,
+    and if there are too few for all workers, the lowest ranks receive them.
     """
     spans = list(spans)
     units = sum(last - first for first, last in spans)

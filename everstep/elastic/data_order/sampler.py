@@ -55,7 +55,7 @@ class SampleOrder:
         return step // self.steps_per_epoch
 
     def ends_epoch(self, step: int) -> bool:
-        """Return whether an epoch has just been completed after `step` steps."""
+        """Return True if an epoch has just been completed after `step` steps."""
         return step > 0 and step % self.steps_per_epoch == 0
 
     def batch(self, step: int) -> Ids:
@@ -90,7 +90,7 @@ def hash_ids(seed: int, epoch: int, ids: Ids) -> _Words:
 
 
 def _mix(words: _Words) -> _Words:
-    """Apply Splitmix64's finaliser: every input bit changes half of the output bits."""
+    """Apply SplitMix64's finalizer: each flipped input bit changes half of the output bits on average."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -18,7 +18,7 @@ def seconds_to_leave(grace_seconds: float, node_deadline: float | None, now: flo
     Args:
         grace_seconds: time from SIGTERM to the worker's own deadline, ahead of its SIGKILL.
         node_deadline: time at which the machine stops, seconds since 1970; None if it is unknown. A
-            deadline in the past belongs to a cancelled interruption and is ignored.
+            deadline in the past belongs to a canceled interruption and is ignored.
         now: current time, seconds since 1970.
     """
     if node_deadline is None or node_deadline <= now:

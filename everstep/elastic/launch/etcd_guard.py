@@ -47,7 +47,7 @@ class Guard:
     def __init__(self, folder: Path, command: list[str]) -> None:
         self._folder, self._command = folder, command
         self._etcd: subprocess.Popen[bytes] | None = None
-        self._lock = threading.Lock()  # held while etcd starts, and permanently after its end
+        self._lock = threading.Lock()  # held while etcd starts, and after the launcher's end
 
     def run(self) -> int:
         """Run etcd and restart it after a crash; return its exit code if it ends too soon."""

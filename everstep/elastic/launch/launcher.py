@@ -64,8 +64,10 @@ GRACE_SECONDS = 25.0
 RUN_CHECK_SECONDS = 10.0  # interval at which the main thread checks whether the run is over
 
 HUGE_PAGES = "glibc.malloc.hugetlb=1"
-"""Memory in huge pages, if the kernel leaves that to the program: steps are shorter, and the peers of a killed
-worker notice it in half the time, because its sockets close only once its memory is released.
+"""Value of GLIBC_TUNABLES: memory in huge pages, if the kernel leaves that choice to the program.
+
+Steps are shorter, and the peers of a killed worker notice the loss in half the time, because its sockets close only
+once its memory is released.
 """
 
 PRELOADED_MODULES = ("torch._dynamo", "everstep.elastic.recovery.live_worker")
@@ -110,7 +112,7 @@ class Launcher:
         return self._code if self._agent_ended.is_set() else self._leave()
 
     def _is_run_over(self) -> bool:
-        """Return whether the run is complete although this node's own agent has not ended.
+        """Return True if the run is complete although this node's own agent has not ended.
 
         A peer that dies in torchrun's exit barrier would keep the others there for five minutes,
         and a node that joined too late would wait for peers that have all ended.
@@ -210,7 +212,7 @@ class Launcher:
         parser.allow_abbrev = False  # a program's --run would be "ambiguous" with torchrun's own
         parsed = parser.parse_args(options.torchrun_arguments(self._endpoint))
         if not any(option.startswith("--max-restarts") for option in options.torchrun):
-            parsed.max_restarts = 1_000_000  # each change of the group costs one
+            parsed.max_restarts = 1_000_000  # each change of the group counts as one
         parsed.local_addr = parsed.local_addr or os.environ.get(POD_IP_VARIABLE)
         register(self._create_handler)
         quieten_torch()
@@ -296,7 +298,7 @@ def launch(
 
 
 def _start_etcd(options: LaunchOptions, stack: contextlib.ExitStack) -> str:
-    """Start an etcd that ends with this process; return its endpoint."""
+    """Start an etcd that ends with this process; return its endpoint, empty if another rendezvous is used."""
     if not options.supervised:
         return ""
     endpoint = stack.enter_context(LocalEtcd())

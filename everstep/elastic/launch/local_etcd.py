@@ -36,7 +36,7 @@ class LocalEtcd:
     """Context manager of a single-member etcd that ends with this process; it returns the endpoint."""
 
     def __enter__(self) -> str:
-        """Start etcd and wait until it responds.
+        """Start etcd and wait until it accepts connections.
 
         Raises:
             EverstepError: there is no etcd program on this machine, or it does not start.

@@ -16,7 +16,7 @@ from everstep.elastic.launch.programs import EXECUTABLE, MODULE, SCRIPT
 from everstep.errors import EverstepError
 
 OUR_BACKENDS = ("etcd", "etcd-v2", "etcd-v3")
-"""Names of torchrun's `--rdzv-backend` that are served by our rendezvous on etcd v3."""
+"""Values of torchrun's `--rdzv-backend` for which Everstep's rendezvous on etcd v3 is used."""
 
 TORCHRUN_OPTIONS = (
     "rdzv-conf", "max-restarts", "monitor-interval", "start-method", "event-log-handler", "role",
@@ -60,7 +60,7 @@ class LaunchOptions:
         workers: number of workers of this node, as torchrun takes it.
         endpoint: `HOST:PORT` of etcd, several separated by commas; None to start one here.
         run_id: name by which the nodes of one run find each other.
-        backend: rendezvous of torchrun.
+        backend: value of torchrun's `--rdzv-backend`.
         preload: modules to import before workers are forked.
         kind: kind of the program, see `programs`.
         program: the module, script or executable.
@@ -81,7 +81,7 @@ class LaunchOptions:
 
     @property
     def supervised(self) -> bool:
-        """Whether our rendezvous forms the groups, so that a worker restarts alone after a crash."""
+        """True if Everstep's rendezvous forms the groups: a crashed worker is then restarted without the others."""
         return self.backend in OUR_BACKENDS
 
     def torchrun_arguments(self, endpoint: str) -> list[str]:
@@ -283,7 +283,7 @@ def error_text(error: EverstepError) -> str:
 
 
 def requests_help(arguments: Sequence[str]) -> bool:
-    """Return whether a command line is empty or begins with the option for help."""
+    """Return True if a command line is empty or begins with the option for help."""
     return not arguments or arguments[0] in ("-h", "--help")
 
 

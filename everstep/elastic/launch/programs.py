@@ -1,6 +1,6 @@
 """The program that a worker runs: a module, a script or an executable, in a process forked from a warm process.
 
-A Python program runs in the forked process itself and imports nothing again.
+A Python program runs in the forked process itself and imports no preloaded module again.
 """
 
 import functools
@@ -12,7 +12,7 @@ from pathlib import Path
 from everstep.elastic.membership.supervisor import supervise
 
 MODULE, SCRIPT, EXECUTABLE = "module", "script", "executable"
-"""Kinds of program."""
+"""Kinds of programs."""
 
 
 def run_program(kind: str, name: str, *arguments: str) -> None:

@@ -16,11 +16,11 @@ PAUSES_SECONDS = (1.0, 2.0, 4.0)
 
 
 class NodeFailedError(EverstepError):
-    """The program does not start on this node, while it trains on others."""
+    """The program does not start on this node, although the run has committed a step on others."""
 
 
 class ProgramFailedError(EverstepError):
-    """The program does not start, and no node is known to run it."""
+    """The program does not start, and the run has not committed a step on any node."""
 
 
 class LauncherRendezvous(EtcdV3Handler):
@@ -33,8 +33,8 @@ class LauncherRendezvous(EtcdV3Handler):
         """Let torchrun start the workers.
 
         Raises:
-            NodeFailedError: they end before they join a group, and the run progresses elsewhere.
-            ProgramFailedError: they end before they join a group, and no node has progressed.
+            NodeFailedError: the workers keep ending before they join a group; the run has committed a step.
+            ProgramFailedError: the workers keep ending before they join a group; no step is committed.
         """
         assignment = self._workers.assignment
         self._failed_starts = self._failed_starts + 1 if assignment is self._last_assignment else 0

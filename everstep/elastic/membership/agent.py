@@ -1,8 +1,9 @@
 """One node's agent: the threads, leases and keys around the pure `state_machine.Membership`.
 
-One thread decides (only it accesses the `Membership`), one renews the lease, one watches etcd, one
-exchanges heartbeats, one probes the leases of members that may be lost. Everything that happens
-becomes an event in one queue, so the state machine sees a single history and needs no lock.
+One thread decides (only it changes the `Membership`), one renews the lease, one watches etcd, one exchanges
+heartbeats, one probes the leases of members that may be lost, one probes the connections to other nodes, and one
+reads the group's bounds. Everything that happens becomes an event in one queue, so the state machine sees a single
+history and needs no lock.
 `run_keys` defines the keys in etcd.
 """
 
@@ -97,8 +98,7 @@ class Agent:
         run: name of the run; agents of one run find each other by it.
         node: this node.
         limits: limits of the group.
-        open_store: opens the store of a generation that this node proposes; returns its
-            `host:port`.
+        open_store: function that opens the store of a generation that this node proposes, and returns its `host:port`.
         on_stop: called with a reason when the workers must leave their group immediately.
         on_regroup: called with a reason when the workers should leave it after a step that all agree on.
         on_ended: called when the run is over for all.
@@ -212,7 +212,7 @@ class Agent:
         self._events.put(Progressed(number))
 
     def is_alone_without_progress(self) -> bool:
-        """Return whether the run has no other known member and no known step."""
+        """Return True if this agent has observed no other member, and no step of the run."""
         members = {**self._core.members, **self._core.view.coordinators.members}
         others = [member for member in members.values() if member.node != self._node.name]
         return (
@@ -224,7 +224,7 @@ class Agent:
         self._events.put(Leave())
 
     def wait_departed(self, seconds: float) -> bool:
-        """Return whether this node's key was removed within `seconds`."""
+        """Wait at most `seconds` until this node's key is removed; return False if it still exists."""
         return self._has_departed.wait(seconds)
 
     def close(self) -> None:
@@ -265,7 +265,7 @@ class Agent:
         return is_announced
 
     def commit(self, number: int, snapshot_generation: int, step: int, run: str = "") -> bool:
-        """Commit a step for generation `number`; return False if it is not current or etcd does not respond."""
+        """Commit a step for generation `number`; return False if the commit is refused or etcd does not respond."""
         try:
             with contextlib.closing(self._etcd):
                 return self._keys.commit(number, StepProgress(snapshot_generation, step, run))
@@ -406,7 +406,7 @@ class Agent:
         )
 
     def _evict(self, identity: str) -> None:
-        """Revoke the lease of a member that did not stop in time; a later attempt follows."""
+        """Revoke the lease of a member that did not stop in time; a failed attempt is repeated later."""
         log.warning("%s did not leave its generation in time: its lease is revoked", identity)
         with contextlib.suppress(EverstepError):
             if lease := self._keys.lease_of(identity):

@@ -11,7 +11,7 @@ MARGIN_SECONDS = 0.35  # a silence that exceeds the longest recent gap by this i
 GAP_DECAY = 0.999  # decay of the longest recent gap per heartbeat: halved in 70 s
 MIN_BEATS = 10  # heartbeats before a member may be suspected: they prove that some can arrive
 LATE_SECONDS = 0.75  # a suspect that returns within this time was late, not lost
-FORGET_SECONDS = 300.0  # a false suspicion is forgotten after this time without another
+FORGET_SECONDS = 300.0  # time without a false suspicion after which one doubling is forgotten
 MAX_DOUBLINGS = 4  # limit of the suspicious silence; the lease lapses long before
 MAX_SUSPICIONS = 3  # per node in `SUSPICIONS_SECONDS`; then only its lease decides
 SUSPICIONS_SECONDS = 60.0
@@ -39,7 +39,7 @@ class Arrivals:
 
     @property
     def is_steady(self) -> bool:
-        """Whether enough heartbeats have arrived to judge a silence."""
+        """True if enough heartbeats have arrived to judge a silence."""
         return self.count >= MIN_BEATS
 
     def level(self, now: float) -> float:

@@ -79,7 +79,7 @@ class Connectivity:
             identity: identity of this agent.
             targets: the members that were probed.
             unreachable: members that could not be reached.
-            now: the time.
+            now: current time in seconds.
         """
         for target in targets:
             avoided = self._avoided.get(target)
@@ -122,7 +122,7 @@ class Connectivity:
 
 @dataclass
 class Admission:
-    """The condition for a joiner to register: it must reach at least half of the training members.
+    """The condition for a joiner to register: it must reach at least half of the training members that it probes.
 
     Attributes:
         refusals: consecutive attempts that reached too few members.
@@ -134,7 +134,7 @@ class Admission:
     is_admitted: bool = False  # the last attempt succeeded, and no key was put since
 
     def judge(self, training: Collection[str], unreachable: Collection[str], now: float) -> bool:
-        """Return whether the joiner may register now; otherwise set the time of the next attempt."""
+        """Return True if the joiner may register now; otherwise, set the time of the next attempt."""
         missed_count = sum(name in unreachable for name in training)
         self.is_admitted = 2 * missed_count <= len(training)
         if self.is_admitted:

@@ -19,7 +19,7 @@ UNFIT_SECONDS = 60.0
 
 
 def is_large(limits: GroupLimits) -> bool:
-    """Return whether only coordinators watch all members."""
+    """Return True if only coordinators watch all members."""
     return limits.max_members > limits.full_view_members
 
 
@@ -38,7 +38,7 @@ class Coordinators:
     _unfit_until: float = float("-inf")
 
     def ranked_identities(self, limits: GroupLimits) -> list[str]:
-        """Return the identities of the coordinators by the order of their claims; any others resign."""
+        """Return the identities of the coordinators in the order of their claims; surplus ones resign."""
         by_claim = sorted(self.members.values(), key=lambda member: (member.order, member.identity))
         return [member.identity for member in by_claim[: limits.coordinators]]
 

@@ -1,14 +1,14 @@
-"""The rule that decides whether a crashed worker starts again, and who starts it.
+"""The rule that decides whether a crashed worker starts again, and who starts it. Pure.
 
-Pure. A worker that was assigned to a group starts again alone, regardless of how it ended, so that the
-other workers of the node continue. A kernel without free memory may kill it in the first step as well as in
-the thousandth. If workers crash repeatedly without a step, another start would fail, too.
+A worker that was assigned to a group is started again without the node's other workers, which continue. It does not
+matter how the worker ended: the kernel may kill it for lack of memory in the first step as well as in the thousandth.
+If workers crash repeatedly without a step, another start would fail, too.
 """
 
 from collections.abc import Iterable
 from enum import Enum, auto
 
-CRASHES = 3  # consecutive crashes without a step before the run is given up
+CRASHES = 3  # consecutive crashes without a step before the node withdraws
 
 
 class CrashAction(Enum):

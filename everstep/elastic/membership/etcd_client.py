@@ -1,11 +1,11 @@
 """A small etcd v3 client over etcd's JSON gateway, standard library only.
 
-Used by the membership agent. Works with etcd 3.4 to 3.6, which all serve `/v3/` in addition to gRPC.
+The membership agent uses this client. It works with etcd 3.4 to 3.6, which all serve `/v3/` in addition to gRPC.
 Why not a package: python-etcd uses the v2 API, which etcd 3.6 no longer has, and the v3 packages
-require grpc, which a training image should not need for five calls.
+require grpc, which a training image should not need for ten calls.
 
-Names are resolved once and the addresses kept: a lease must not lapse because a cluster's only DNS
-server was on the node that was just evicted. Connections are kept open, one per thread and endpoint.
+Resolved addresses are kept, and names are resolved again only in the background: a lease must not lapse because a
+cluster's only DNS server was on the node that was just evicted. Each thread keeps one connection open.
 """
 
 import base64
@@ -101,7 +101,7 @@ class WatchEvent:
 class Etcd:
     """Calls to etcd that fail over between endpoints and retry until the timeout.
 
-    Safe to use from several threads; each has its own connections.
+    Safe to use from several threads; each has its own connection.
 
     Attributes:
         cluster: ID of the cluster that sent the last response; empty before the first.
@@ -183,7 +183,7 @@ class Etcd:
     ) -> bool:
         """Set a key only if the last change of another key is still revision `mod_revision`.
 
-        Repeating it after a lost response is harmless: it sets the same value.
+        The call may be repeated after a lost response: it sets the same value.
 
         Args:
             key: the key to set.
@@ -215,13 +215,13 @@ class Etcd:
         keys_to_delete: Collection[str],
         retry_seconds: float,
     ) -> list[KeyValue] | None:
-        """Set a key and delete others, if that key is unchanged and others were not created again.
+        """Set a key and delete others, if it is unchanged and no key of `create_revisions` was created again.
 
         Args:
             key: the key to set.
             value: its new value.
             mod_revision: revision of the key's last change.
-            create_revisions: revision at which each of other keys was created.
+            create_revisions: revisions at which other keys were created, by key.
             keys_to_delete: keys to delete.
             retry_seconds: time for which the call is retried.
 
@@ -297,7 +297,7 @@ class Etcd:
     ) -> Generator[list[WatchEvent], None, None]:
         """Yield the changes under a prefix from a revision on, in etcd's order.
 
-        Ends with an OSError when the connection breaks or is silent for `idle_seconds`: the caller reads
+        The watch ends with an OSError when the connection breaks or is silent for `idle_seconds`: the caller reads
         the prefix again and starts another watch, which also covers a stream that died without notice.
 
         Args:
@@ -305,8 +305,8 @@ class Etcd:
             revision: revision of the first change.
             idle_seconds: maximum time without a message.
             end: first key after the range; None: all keys with the prefix.
-            cluster: ID of the cluster that the revision is of. If the keys are not in that cluster, or it has not
-                reached that revision yet, etcd was replaced: the watch ends, instead of being silent.
+            cluster: ID of the cluster to which the revision belongs; empty for no check. If etcd is another cluster,
+                or has not reached that revision yet, it was replaced: the watch ends instead of being silent.
             on_open: receives the connection, which another thread may `interrupt`.
         """
         create = {
@@ -323,7 +323,7 @@ class Etcd:
             )
             on_open(connection)
             response = connection.getresponse()
-            # Closing the connection alone would leave the socket of the response open.
+            # Closing the connection does not close the socket of the response.
             cleanup.callback(response.close)
             if response.status != http.client.OK:
                 raise ConnectionError(
@@ -495,7 +495,7 @@ class Etcd:
         threading.Thread(target=self._resolve_again, name="etcd-resolve", daemon=True).start()
 
     def _resolve_again(self) -> None:
-        with suppress(OSError):  # DNS is unavailable: the known addresses remain in use
+        with suppress(OSError):  # DNS is unavailable: the present addresses remain in use
             targets = resolve(self._options.endpoints)
             with self._lock:
                 self._targets = targets
@@ -509,7 +509,7 @@ class Etcd:
 
 
 def _check_store(header: Mapping[str, str], cluster: str, revision: int) -> None:
-    """Raise a ConnectionError if a watch from a revision on is not in the store that has this revision."""
+    """Raise a ConnectionError if the store of a watch is another cluster, or has not reached the watch's revision."""
     if header.get("cluster_id", cluster) != cluster:
         raise ConnectionError(
             f"etcd is another cluster, {header['cluster_id']} instead of {cluster}"
@@ -521,7 +521,7 @@ def _check_store(header: Mapping[str, str], cluster: str, revision: int) -> None
 
 
 def _unchanged(key: str, mod_revision: int) -> dict[str, str]:
-    """Return the condition that a key's last change is a revision."""
+    """Return the condition that a key's last change has this revision, 0 for a key that does not exist."""
     return {
         "key": _base64(key),
         "target": "MOD",

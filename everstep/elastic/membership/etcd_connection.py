@@ -16,7 +16,7 @@ class EtcdOptions:
 
     Attributes:
         endpoints: `host:port` of one or more members or of a service in front of them.
-        tls: whether to use TLS even without the certificate of a CA.
+        tls: whether to use TLS even without a CA certificate.
         certificate_authority: path of a PEM file; also enables TLS.
         certificate: path of the client's certificate.
         key: path of the certificate's private key.
@@ -53,7 +53,7 @@ _KEEPALIVE = {
 
 
 class Connection(http.client.HTTPConnection):
-    """An HTTP connection to a known address that detects a dead peer."""
+    """An HTTP connection to a resolved address that detects a dead peer."""
 
     def __init__(self, target: EtcdAddress, context: ssl.SSLContext | None, timeout: float) -> None:
         super().__init__(target.address, target.port, timeout=timeout)
@@ -69,7 +69,7 @@ class Connection(http.client.HTTPConnection):
         self.sock = socket.socket(family, socket.SOCK_STREAM)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        # A watch only receives, so it detects a dead peer only by these options.
+        # A watch only receives: without these options it would not detect a dead peer.
         for option, value in _KEEPALIVE.items():
             self.sock.setsockopt(socket.IPPROTO_TCP, option, value)
         if self._context:

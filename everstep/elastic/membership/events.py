@@ -26,11 +26,11 @@ class Instruction:
 
 @dataclass(frozen=True)
 class UnreadableKeys:
-    """Which of the keys that every new group needs exist, but cannot be read by this agent.
+    """The keys that every new group needs and that exist, but that this agent cannot read.
 
     Attributes:
-        generation: whether the current generation is unknown.
-        committed: whether the newest commit is unknown.
+        generation: whether the key of the current generation is one of them.
+        committed: whether the key of the newest commit is one of them.
     """
 
     generation: bool = False
@@ -214,7 +214,10 @@ Event = (
 
 @dataclass(frozen=True)
 class Register:
-    """Put a key under a new lease, waiting for a generation above `after`; report `Registered`."""
+    """Put this agent's key under a new lease, as a member that waits for a generation above `after`.
+
+    Report `Registered`.
+    """
 
     after: int
     avoids: tuple[str, ...] = ()

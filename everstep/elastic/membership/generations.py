@@ -93,14 +93,14 @@ class GroupLimits:
 
 
 def trains(member: Member | None, group: Generation) -> bool:
-    """Return whether a live member has not stopped training with a group."""
+    """Return True if a member has a key and has not stopped training with a group."""
     return member is not None and member.after < group.number
 
 
 def waiting_members(members: Mapping[str, Member], current: Generation | None) -> list[Member]:
     """Return the members that a new generation may include: no worker running, not leaving."""
     ranks, number = (current.ranks, current.number) if current else ({}, 0)
-    # `trains`, without a call for each of a thousand members
+    # The condition of `trains`, without a call for each of a thousand members.
     return [
         member
         for member in members.values()
@@ -121,7 +121,7 @@ def training_members(members: Mapping[str, Member], current: Generation | None) 
 def compatible_members(candidates: Sequence[Member]) -> list[Member]:
     """Return the candidates without members that avoid each other, in the same order.
 
-    The member in most of the conflicting pairs is removed first, and the last of several such members. A node that
+    The member in the most conflicting pairs is removed first; of several such members, the last one. A node that
     cannot reach the others is in a pair with each of them, while each of them is only in that pair.
     """
     present = {member.identity for member in candidates}
@@ -152,9 +152,9 @@ def can_join(candidate: Member, group: Collection[Member]) -> bool:
 
 
 def probes_stalls(identity: str, group: Generation) -> bool:
-    """Return whether a member probes the next member when its workers stall.
+    """Return True if a member probes the lease of the next member when its workers stall.
 
-    In a large group only some members do: etcd ends the other leases itself, half a second later.
+    In a large group only some members do: etcd ends the other leases itself, up to half a second later.
     """
     interval = -(-len(group.members) // MAX_STALL_PROBERS)
     return group.ranks.get(identity, 1) % interval == 0

@@ -38,7 +38,7 @@ class GroupChanges:
         return [self._joining.due_at, *due_times]
 
     def lost_nodes(self, view: RunView, group: Generation, *, in_doubt: bool) -> list[str]:
-        """Return the nodes of members that stopped training with this group without waiting for it."""
+        """Return the nodes of the members that no longer train with this group."""
         return [view.node(name) for name in view.stopped_members(group, in_doubt=in_doubt)]
 
     def may_be_ahead(
@@ -50,7 +50,7 @@ class GroupChanges:
         *,
         regroups: bool,
     ) -> bool:
-        """Return whether the missing members may have just left after the step that all agreed on.
+        """Return True if the missing members may have just left after the step that all agreed on.
 
         Stopping the workers now would break that step's all-reduce if they are still in it. A member that
         died instead breaks a connection immediately, or is detected at the end of this grace period.
@@ -59,7 +59,7 @@ class GroupChanges:
             view: view of the run.
             group: the generation.
             limits: limits of the group.
-            now: the time.
+            now: current time in seconds.
             regroups: whether the members leave the generation after a step.
         """
         if not regroups and any(name not in view.members for name in group.members):
@@ -77,7 +77,7 @@ class GroupChanges:
             view: view of the run.
             group: the generation.
             limits: limits of the group.
-            now: the time.
+            now: current time in seconds.
             admits: whether joiners are a reason.
         """
         if leavers := view.leavers(group):

@@ -1,6 +1,6 @@
 """Heartbeats between agents, and the fencing of members that no longer send any. `suspicion` decides.
 
-Heartbeats are UDP packets to the number of the port at which the agent responds to probes (`reachability`), so that
+Heartbeats are UDP packets to the port number at which the agent responds to probes by TCP (`reachability`), so that
 firewall rules can name one port. No packet waits for the retransmission of an earlier packet. Heartbeats do not pass
 through etcd, which would have to serve ten writes a second for each member.
 
@@ -47,7 +47,7 @@ class PeerObservation:
     Attributes:
         group: the members and their nodes.
         generation: the current generation.
-        revision: revision of the last change of its key.
+        revision: revision of the last change of the generation's key.
         members: members of the generation that have a key, by identity.
     """
 

@@ -7,7 +7,7 @@ from everstep.elastic.membership.generations import Generation, GroupLimits
 IMMEDIATE_MEMBERS = 10  # a regroup of at most this many members costs less than the wait
 SETTLING_SECONDS_PER_MEMBER = 0.01  # for each member above IMMEDIATE_MEMBERS
 MAX_SETTLING_SECONDS = 2.0
-SHORT_LIFE_SECONDS = 10.0  # lifetime in which the load of a regroup can let leases lapse
+SHORT_LIFE_SECONDS = 10.0  # age of a group up to which the load of its regroup can let leases lapse
 
 
 def join_interval(group: Generation, limits: GroupLimits) -> float:
@@ -40,7 +40,7 @@ class Joining:
     """The time at which the current group admits joiners.
 
     Attributes:
-        due_at: the time; in the past if no node waits.
+        due_at: earliest time at which joiners are admitted.
     """
 
     due_at: float = float("-inf")
@@ -56,7 +56,7 @@ class Joining:
         self.due_at, self._is_awaited = self._earliest, False
 
     def is_due(self, group: Generation, now: float) -> bool:
-        """Return whether a group admits the waiting joiners now."""
+        """Return True if a group admits the waiting joiners now."""
         if not self._is_awaited:
             self._is_awaited = True
             self.due_at = max(self._earliest, now + settling_seconds(group))

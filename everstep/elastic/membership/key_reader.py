@@ -1,7 +1,7 @@
-"""The reading of a run's keys, some of which an agent may be unable to read.
+"""A reader of a run's keys, which logs values that the agent cannot read.
 
 An unreadable value is logged once, and again only after the key was readable or absent. `run_keys` decides what the
-agent does without it.
+agent does without the value.
 """
 
 import logging
@@ -27,8 +27,8 @@ class KeyReader:
 
         Args:
             entry: the key.
-            parse: returns its content, or raises an UnreadableKeyError.
-            effect: the effect of an unreadable value, for the log.
+            parse: function that returns the content, or raises an UnreadableKeyError.
+            effect: effect of an unreadable value, for the log.
         """
         try:
             content = parse(entry)
@@ -43,7 +43,7 @@ class KeyReader:
         return content
 
     def is_unreadable(self, key: str) -> bool:
-        """Return whether the last value of a key could not be read."""
+        """Return True if the last value of a key could not be read."""
         return key in self._unreadable_keys
 
     def forget(self, key: str) -> None:

@@ -80,7 +80,7 @@ def instruction_value(number: int, reason: str) -> str:
 
 
 def commit_value(committed: StepProgress, number: int) -> str:
-    """Return the value of the newest commit's key, made by generation `number`."""
+    """Return the value of the key `committed` after a commit by generation `number`."""
     return json.dumps(
         {
             "agreed_generation": committed.agreed_generation,
@@ -100,10 +100,10 @@ def outcome_value(outcome: RunEnded) -> str:
 
 
 def read_member(identity: str, entry: KeyValue) -> Member:
-    """Return the member that a key describes, or the coordinator.
+    """Return the member or coordinator that a key describes.
 
     Raises:
-        UnreadableKeyError: it describes none, or it has no lease: it would stay if its agent were lost.
+        UnreadableKeyError: the value is not a member, or the key has no lease: it would stay if its agent were lost.
     """
     if not entry.lease:
         raise UnreadableKeyError(entry.key, entry.value, "it has no lease, so no agent wrote it")

@@ -14,7 +14,7 @@ from everstep.errors import EverstepError
 
 log = logging.getLogger(__name__)
 
-PROBE_TIMEOUT_SECONDS = 0.3  # timeout of a probe; an older response proves nothing
+PROBE_TIMEOUT_SECONDS = 0.3  # timeout of a probe; a later response proves nothing
 PROBE_INTERVAL_SECONDS = 0.1
 STALL_MEMORY_SECONDS = 0.3  # a waiting worker reports its stall several times in this time
 NEW_STALL_SECONDS = 2.0  # a report of a stall after this time without one begins another stall
@@ -46,7 +46,7 @@ class LeaseProber:
         self._wake.set()
 
     def suspect(self, *, stalled: Collection[str], always: Collection[str], members: int) -> None:
-        """Set the members to probe, while workers are stalled and otherwise, and the group's size."""
+        """Set the members to probe while workers are stalled, the members to probe otherwise, and the group's size."""
         self._suspects, self._members = {True: stalled, False: always}, members
         if always:
             self._wake.set()

@@ -78,7 +78,7 @@ class NodeWorkers:
         self._server.close()
 
     def begin_start(self) -> None:
-        """Record that torchrun starts all workers; give the run up if that keeps failing.
+        """Record that torchrun starts all workers; withdraw the node if they keep ending before a step.
 
         A program that cannot run would otherwise be started for as long as its pods live.
         """
@@ -89,12 +89,12 @@ class NodeWorkers:
         self._assigned = self._progressed = False
 
     def prepare_to_leave(self) -> None:
-        """Make the workers leave after a step that all of the group agree on."""
+        """Make the workers leave after a step that all workers of the group agree on."""
         self._leaving = True
         self._server.broadcast({"node_leaves": True})
 
     def flush(self, deadline: float) -> bool:
-        """Return True once no worker is writing a checkpoint, False at the deadline."""
+        """Wait until no worker is writing a checkpoint; return False at the deadline, a time of the monotonic clock."""
         with self._lock:
             self._flushing_pids = set(self._generation_by_pid)
         self._server.broadcast({"flush": True})
@@ -105,7 +105,7 @@ class NodeWorkers:
     # --- callbacks of the agent ---
 
     def stop(self, reason: str) -> None:
-        """Make the workers abort their generation now; kill workers that do not."""
+        """Make the workers abort their generation now; kill the workers that do not."""
         number = self._generation()
         log.warning("generation %d is over: %s", number, reason)
         self._server.broadcast({"stop": reason, "generation": number})
@@ -261,7 +261,7 @@ class NodeWorkers:
             self.stop(f"worker {pid} of this node is gone")
 
     def _may_start_again(self, pid: int) -> bool:
-        """Return whether a crashed worker may start again while the node's other workers continue."""
+        """Return True if a crashed worker may start again while the node's other workers continue."""
         self._on_gone(pid)  # its supervisor may notice before its connection breaks
         with self._lock:
             verdict = self._single_crashes.judge(pid)
@@ -287,7 +287,7 @@ class NodeWorkers:
         self._broadcast_end()
 
     def _generation(self) -> int:
-        """Return the newest generation with this node; its workers may learn of it later than of its end."""
+        """Return the number of the newest generation with this node; it may end before its workers receive it."""
         return self._agent.generation_number if self._agent else 0
 
     def _running_agent(self) -> Agent:
@@ -318,7 +318,7 @@ class NodeWorkers:
                     pid,
                     self._node,
                 )
-                self._killed_at[pid] = math.inf  # reported, and withdrawn once
+                self._killed_at[pid] = math.inf  # reported and withdrawn only once
                 self._running_agent().withdraw()
 
     def _withdraw_hung(self, pid: int, reason: str) -> None:

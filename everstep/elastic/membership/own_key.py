@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-TTL_SECONDS = 2  # the shortest lease that etcd grants at its default heartbeat
+TTL_SECONDS = 2  # the shortest lease that etcd grants with its default election timeout
 MEMBERS_PER_SECOND = 200
 """Members for each second of a lease: larger groups have longer leases, which limits the renewals per second."""
 RENEWALS = 3  # per lease duration: the more, the longer the lease of a lost node stays valid
@@ -45,7 +45,7 @@ DECIDER_STALL_SECONDS = 10.0
 
 
 def lease_seconds(max_members: int) -> int:
-    """Return the duration of a lease; etcd serves at most 600 renewals per second of all members."""
+    """Return the duration of a lease: all members together send at most 600 renewals per second."""
     return max(TTL_SECONDS, -(-max_members // MEMBERS_PER_SECOND))
 
 
@@ -139,7 +139,7 @@ class OwnKey:
     def remove(self) -> None:
         """Revoke the lease, and with it the key.
 
-        If etcd does not respond, or refuses, the lease lapses, since it is renewed no longer. So a node whose
+        If etcd does not respond, or refuses, the lease lapses, since it is no longer renewed. So a node whose
         worker has crashed, or that leaves, does not depend on etcd.
         """
         if self.lease:
@@ -213,7 +213,7 @@ class OwnKey:
         return True
 
     def _renew(self, lease: int) -> bool | None:
-        """Return whether a lease is valid; None if etcd does not respond, which does not end a lease."""
+        """Renew a lease; return False if it has lapsed, None if etcd does not respond, which does not end a lease."""
         try:
             return self._etcd.keep_alive(
                 lease, request_seconds=self._ttl_seconds / 3, retry_seconds=self._ttl_seconds / 2

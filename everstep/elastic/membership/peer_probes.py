@@ -22,7 +22,7 @@ class PeerProbes:
 
     Attributes:
         connectivity: the peers that this agent can train with.
-        pending_probes: number of probes without a response yet.
+        pending_probes: number of probes without a result yet.
     """
 
     connectivity: Connectivity = field(default_factory=Connectivity)
@@ -49,7 +49,7 @@ class PeerProbes:
         return self._request(self.connectivity.due_members(view.members, now), view, identity)
 
     def probe_after_futile(self, view: RunView, identity: str, group: Generation) -> list[Action]:
-        """Return the probe of a futile generation's members, or give up after too many such generations."""
+        """Return the probe of a futile generation's members, or `GiveUp` after too many such generations."""
         self.connectivity.record_failure()
         if self.connectivity.futile_generations >= FUTILE_GENERATIONS:
             others = [view.node(name) for name in group.members if name != identity]
@@ -70,7 +70,7 @@ class PeerProbes:
         return None
 
     def record(self, probed: Probed, identity: str | None, now: float) -> None:
-        """Record the response to a probe."""
+        """Record the result of a probe."""
         self.pending_probes -= 1
         self.connectivity.record_probe(identity or "", probed.targets, probed.unreachable, now)
 

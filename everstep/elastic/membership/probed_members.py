@@ -9,7 +9,7 @@ MAX_PROBED = 64  # waiting members that a joiner probes; members probed after a 
 
 
 def members_to_probe(view: RunView, limits: GroupLimits) -> list[str]:
-    """Return the members that a joiner probes: a few training members, or all that wait."""
+    """Return the members that a joiner probes: a few that train, or those that wait; in a large run, coordinators."""
     if is_large(limits):
         return view.ranked_coordinators(limits)
     training = training_members(view.members, view.current)

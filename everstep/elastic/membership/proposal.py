@@ -12,7 +12,7 @@ LEAVER_FACTOR = 4
 
 @dataclass
 class OverdueMembers:
-    """The members that stay in a broken generation, and the time at which each wait for them began."""
+    """The members that stay in a broken generation, and the time at which the wait for each began."""
 
     _began_at: dict[str, float] = field(default_factory=dict)
     _number: int = 0  # number of the generation to which the times apply
@@ -23,11 +23,11 @@ class OverdueMembers:
         """Return the members whose time to stop is over, each once per `stop_seconds`.
 
         Args:
-            number: number of the current generation. Each member has its full time in each generation, even the
-                last to stop in the previous one, whose stop no call records.
+            number: number of the current generation. A new number restarts all times, since no call records that the
+                last member of the previous generation has stopped.
             remaining: members of the current generation that have not stopped.
             limits: limits of the group.
-            now: the time.
+            now: current time in seconds.
         """
         if number != self._number:
             self._number, self._began_at = number, {}
@@ -105,7 +105,7 @@ def _rotate(
 
 
 def _window_seconds(ranked: list[Member], current: Generation | None, limits: GroupLimits) -> float:
-    """Return how long to wait for latecomers; a continued or full group does not wait."""
+    """Return how long to wait for further members; a continued or full group does not wait."""
     is_full = len(ranked) >= limits.max_members
     is_continued = current is not None and any(m.identity in current.ranks for m in ranked)
     return 0.0 if is_full or is_continued else limits.join_window_seconds

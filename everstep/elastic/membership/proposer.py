@@ -12,10 +12,10 @@ from everstep.elastic.membership.run_view import RunView
 
 @dataclass
 class Proposer:
-    """The decisions of a waiting agent when to propose a generation.
+    """A waiting agent's decisions: when to propose a generation, and which members to evict.
 
     Attributes:
-        propose_at: time at which this agent proposes unless the view changes; None before the next event.
+        propose_at: time at which this agent proposes unless the view changes; None if no proposal is planned.
     """
 
     propose_at: float | None = None
@@ -34,7 +34,7 @@ class Proposer:
         self._proposed_revision = -1
 
     def next_due(self, view: RunView, limits: GroupLimits) -> list[float]:
-        """Return when the time of members that do not stop is over."""
+        """Return when members that do not stop will be evicted."""
         return self._overdue.next_due(view.members, limits)
 
     def decide(
@@ -55,7 +55,7 @@ class Proposer:
             identity: identity of this agent, which waits.
             limits: limits of the group.
             connectivity: the peers that this agent can train with.
-            now: the time.
+            now: current time in seconds.
             in_doubt: whether a missing key proves nothing.
             return_seconds: time to wait for members that may return, once enough others wait.
         """
@@ -68,7 +68,7 @@ class Proposer:
             self.reset()
             return []
         names = frozenset(member.identity for member in ranked)
-        # Not at each change: a node that crashes repeatedly must not delay the others.
+        # Not at each change of the members: a node that crashes repeatedly must not delay the others.
         if self._complete_since is None:
             self._returns_until = now + return_seconds
         if self._complete_since is None or names != self._waiting_identities:
@@ -98,7 +98,7 @@ class Proposer:
     def _evict_overdue(
         self, view: RunView, limits: GroupLimits, now: float, *, acts: bool
     ) -> list[Action]:
-        """Evict members that stay in a generation that others have left, and that can take no further step.
+        """Evict members that stay in a generation that others have left, so that it can take no further step.
 
         A valid lease does not prove that its agent acts. Without the eviction, one unresponsive member would
         stop all others.

@@ -21,7 +21,7 @@ class ProbeServer:
     """Server that responds to the probes of other agents, and client that probes their servers.
 
     Args:
-        address: address of this node, as the others reach it.
+        address: address at which the others reach this node.
     """
 
     def __init__(self, address: str) -> None:
@@ -116,7 +116,7 @@ def _connects(host: str, port: int) -> bool:
 
 
 def _listen(address: str) -> socket.socket:
-    """Listen on an address, or on all if it is not one of this machine's own."""
+    """Listen on an address, or on all IPv4 addresses if it does not belong to this machine."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         return socket.create_server((address, 0), family=family)

@@ -3,8 +3,8 @@
 torch's own etcd backends use the v2 API, which etcd 3.6 no longer has. They wait ten seconds for a
 lost node's lease and thirty for latecomers, have no operation for leaving, and one drained node ends
 the job. This rendezvous forms groups with `everstep.elastic.membership.state_machine`;
-`everstep.elastic.membership.torchrun` registers it. For torchrun, it returns immediately with this node
-alone: the workers meet the others later, when they are warm (`node_workers`).
+`everstep.elastic.membership.torchrun` registers it. For torchrun, it returns immediately with a group of this node
+only: the workers join the other nodes' workers later, when they are warm (`node_workers`).
 
 `--rdzv_conf` takes: etcd_prefix, protocol, cacert, cert, key (as torch's `etcd`), user,
 password_file, join_window_seconds, lease_seconds and retry_seconds. With etcd_prefix, the keys of the
@@ -96,7 +96,7 @@ class EtcdV3Handler(RendezvousHandler):
         return True
 
     def is_closed(self) -> bool:
-        """Return whether the run is over."""
+        """Return True if the run is over."""
         return self.outcome is not None
 
     def set_closed(self) -> None:
@@ -111,6 +111,7 @@ class EtcdV3Handler(RendezvousHandler):
 
         Raises:
             RunOverError: the run is over.
+            EverstepError: etcd does not respond, or this node has failed.
         """
         if self._starts:
             self._workers.begin_start()
@@ -142,7 +143,7 @@ class EtcdV3Handler(RendezvousHandler):
 
     @property
     def in_group(self) -> bool:
-        """Whether this node is in a generation, according to its last information."""
+        """True if this node has been assigned to a generation, current or not."""
         return self._workers.assignment is not None
 
     def leave(self) -> None:
@@ -151,7 +152,7 @@ class EtcdV3Handler(RendezvousHandler):
         self._agent.leave()
 
     def wait_departed(self, seconds: float) -> bool:
-        """Return whether this node departed and its workers finished writing within `seconds`."""
+        """Wait until this node has departed and its workers have written; return False if that exceeds `seconds`."""
         deadline = time.monotonic() + seconds
         departed = self._agent.wait_departed(seconds)
         return self._workers.flush(deadline) and departed

@@ -133,10 +133,10 @@ class RunKeys:
         )
 
     def _note_store(self, reading: Reading) -> bool:
-        """Record the store of a reading; return whether it replaces the store of the last reading.
+        """Record the store of a reading; return True if it has replaced the store of the last reading.
 
-        A store that was wiped may have the ID of the former one, which is a hash of its members' names. A store that
-        was restored may have another ID.
+        A store that was wiped may have the ID of the former one, which is a hash of its members' addresses. A store
+        that was restored may have another ID.
         """
         has_gone_back = reading.revision < self._last_revision
         is_replaced = has_gone_back or (bool(self._cluster) and reading.cluster != self._cluster)
@@ -153,13 +153,14 @@ class RunKeys:
         return tuple(member for member in members if member)
 
     def _end(self) -> str | None:
-        """Return the end of the range of keys that are read: the members come last."""
+        """Return the end of the range of keys to read; None if the members, which come last, are read, too."""
         return None if self._reads_all else self._key_of("")
 
     def watch_all(self, *, watches_all: bool) -> None:
-        """Set whether the members are watched. Another thread reads the keys again if its watch is stale.
+        """Set whether the members are watched; end a stale watch, so that its thread reads the keys again.
 
-        Called at least once a second: it is also stale if another request was answered by another cluster.
+        Called at least once a second, since a watch is also stale if the response to another request came from another
+        cluster.
         """
         self._watches_all = watches_all
         self._interrupt_stale()
@@ -218,7 +219,7 @@ class RunKeys:
         self._etcd.put(self._key_of(member.identity), member_value(member), lease)
 
     def restore_member(self, member: Member, lease: int, revision: int) -> bool:
-        """Restore a lapsed member's key if the generation's key still has this revision."""
+        """Restore a lapsed member's key if the generation's key still has this revision; return False otherwise."""
         return self._etcd.put_while_unchanged(
             self._key_of(member.identity),
             member_value(member),
@@ -250,7 +251,7 @@ class RunKeys:
         )
 
     def propose(self, generation: Generation, replaces: int) -> bool:
-        """Make a generation current if its key still has the revision that it `replaces`."""
+        """Make a generation current if the generation's key still has revision `replaces`; return False otherwise."""
         return self._etcd.put_if_unchanged(
             self._generation_key, generation_value(generation), replaces
         )
@@ -293,7 +294,8 @@ class RunKeys:
         replace a later step.
 
         Returns:
-            False if the generation is not current, or a more advanced step is committed already.
+            False if the generation is not current, a more advanced step is committed already, or `COMMIT_SECONDS` are
+            over.
 
         Raises:
             UnreadableKeyError: one of the two keys cannot be read.
@@ -340,6 +342,9 @@ class RunKeys:
             outcome: the outcome.
             number: generation whose worker reports the outcome, which must be current; 0 for a worker that was
                 in no generation yet; None for no condition.
+
+        Returns:
+            False if the condition does not hold.
         """
         value = outcome_value(outcome)
         if number is None:

@@ -1,4 +1,4 @@
-"""One agent's view of the run's keys in etcd, and the facts that follow from it alone. Pure."""
+"""One agent's view of the run's keys in etcd, and the facts that follow from this view. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -35,7 +35,7 @@ class RunView:
             was agreed, some of which may be lost.
         is_complete: whether all members are watched.
         current: the generation in etcd.
-        revision: revision of the last change of its key that this agent could read; 0 if there is no key.
+        revision: revision of the last change of the generation's key that this agent could read; 0 if there is no key.
         max_number: highest number of all generations ever observed. Numbers must grow beyond it; after
             etcd was restored from a backup, it is higher than the number of the current generation.
         coordinators: the coordinators of a large run.
@@ -80,7 +80,7 @@ class RunView:
                 self.observe_generation(generation, revision)
 
     def observe_generation(self, generation: Generation, revision: int) -> None:
-        """Record a generation unless a newer one is known."""
+        """Record a generation unless a newer one is recorded."""
         if revision > self.revision:
             self._accept(generation, revision)
 
@@ -125,7 +125,7 @@ class RunView:
         return min(waiting, key=key).identity if waiting else ""
 
     def is_left_out(self, identity: str, limits: GroupLimits) -> bool:
-        """Return whether a member waits, but no generation may include it."""
+        """Return True if a member waits, but no generation may include it."""
         waiting = waiting_members(self.members, self.current)
         if not any(member.avoids for member in waiting):
             return False
@@ -149,7 +149,7 @@ class RunView:
         return stopped_names
 
     def has_fenced(self, identity: str) -> bool:
-        """Return whether the others have removed a member's key because they suspect that it is lost."""
+        """Return True if the others have removed a member's key because they suspect that it is lost."""
         return self.current is not None and identity in self.current.fenced
 
     def leavers(self, group: Generation) -> list[str]:
@@ -171,7 +171,7 @@ class RunView:
 
 
 def _member_of_group(identity: str, endpoint: str, order: int) -> Member:
-    """Return a member as the key of a large generation describes it: it trains with any generation."""
+    """Return a member from the key of a large generation; its `after` is 0, so that it counts as training."""
     return Member(
         identity, node_of(identity), endpoint.rpartition(":")[0], order=order, endpoint=endpoint
     )

@@ -13,7 +13,7 @@ REPEAT_SECONDS = 60.0  # interval between two log lines about the same shortage
 
 @dataclass(frozen=True)
 class Shortage:
-    """Too few members are ready for the next generation.
+    """A lack of members that are ready for the next generation.
 
     Attributes:
         ready_members: number of members that a generation could include.

@@ -17,10 +17,10 @@ An outage of etcd is not such a change. Leases lapse during it, so members' keys
 member puts its own key back by a transaction that succeeds only while its generation is still current.
 Until all members have had time for that, a missing key proves nothing about its member.
 
-A generation or a commit that this agent cannot read is unknown. Until it can, the agent's workers continue in their
-group, and the agent takes part in no other.
+A generation or a commit that this agent cannot read is unknown. Until the agent can read it, the agent's workers
+continue in their group and join no other.
 
-In a large run only few *coordinators* watch all members, and instruct the others (`coordinators`).
+In a large run only a few *coordinators* watch all members, and instruct the others (`coordinators`).
 
     register -> wait -> train -> (stop now | stop after the step) -> wait ...
                   '-> leave, or ended
@@ -86,14 +86,14 @@ class Membership:
     _registering: bool = False
     _lapsed_identity: str = ""  # identity of a training agent whose key was removed
     _reclaiming: bool = False
-    _is_etcd_unreachable: bool = False  # etcd does not respond
-    _unreadable: UnreadableKeys = field(default_factory=UnreadableKeys)  # no group forms without
+    _is_etcd_unreachable: bool = False
+    _unreadable: UnreadableKeys = field(default_factory=UnreadableKeys)  # if any, no group forms
     _doubt_until: float = float("-inf")
     _last_request: tuple[str, int] = ("", 0)  # kind of the last Stop or Regroup, and its generation
     _probes: PeerProbes = field(default_factory=PeerProbes)
     _last_step_generation: int = 0  # the newest generation in which the workers have taken a step
     _changes: GroupChanges = field(default_factory=GroupChanges)
-    _waits_after: int = 0  # number that this agent's key was last put with
+    _waits_after: int = 0  # `after` in the last value of this agent's key
     _proposer: Proposer = field(default_factory=Proposer)
 
     @property
@@ -108,7 +108,7 @@ class Membership:
 
     @property
     def watches_all(self) -> bool:
-        """Whether this agent has to watch all members' keys."""
+        """True if this agent has to watch all members' keys."""
         return not is_large(self.limits) or self.identity in self.view.ranked_coordinators(
             self.limits
         )
@@ -153,7 +153,7 @@ class Membership:
 
     @property
     def has_progressed(self) -> bool:
-        """Whether this agent's workers have taken a step in any generation."""
+        """True if this agent's workers have taken a step in any generation."""
         return self._last_step_generation > 0
 
     @property
@@ -231,7 +231,7 @@ class Membership:
             self._lapse()  # while this agent did not watch
 
     def _note_unreadable(self, unreadable: UnreadableKeys) -> None:
-        """Record which keys cannot be read; a pending proposal was for an earlier content of them."""
+        """Record which keys cannot be read; once all can, propose again, since the keys may have changed."""
         if self._unreadable and not unreadable:
             self._proposer.repeat()
         self._unreadable = unreadable
@@ -253,11 +253,11 @@ class Membership:
         if group and self._was_futile(group):
             actions = self._probes.probe_after_futile(self.view, self.identity, group)
             if actions:
-                return actions  # it waits for the next group once the probe has a result
+                return actions  # this agent waits for the next group once the probe has a result
         return [self._announce()]
 
     def _was_futile(self, group: Generation) -> bool:
-        """Return whether a generation ended without a step although no member was lost."""
+        """Return True if a generation ended without a step although no member was lost."""
         in_order = self._last_request == ("regroup", group.number)
         return (
             self._last_step_generation < group.number
@@ -289,7 +289,7 @@ class Membership:
         return [self._announce()] if reclaimed and self.wants_group else []
 
     def _withdraw(self) -> list[Action]:
-        """Leave any group or queue; a leaving node is then done."""
+        """Leave the group, or stop waiting for one; a leaving node then departs."""
         self.wants_group, self.own_generation, self.identity = False, None, None
         self.view.coordinators.forget_claims()
         return [Depart()] if self.leaving else [Withdraw()]
@@ -306,12 +306,12 @@ class Membership:
         return [self._announce_change()] if self.identity else []
 
     def _holds_state(self) -> bool:
-        """Return whether waiting workers were in the last generation and may hold the only state."""
+        """Return True if waiting workers were in the last generation and may hold the only state."""
         is_member = self.current is not None and self.identity in self.current.ranks
         return self.wants_group and is_member
 
     def _announce(self) -> Announce:
-        """Announce that this agent waits; update its own view, too, since the event of etcd arrives later."""
+        """Announce that this agent waits; update its own view, too, since etcd's event arrives later."""
         after, avoids = self.view.max_number, self._members_to_avoid()
         self._waits_after = after
         if self.identity in self.members:
@@ -374,7 +374,7 @@ class Membership:
             return self._act_once("stop", [Stop(reason)])
         if not self.identity:
             return self._reclaim(group)
-        if not self.view.revision:  # its key was removed: it can commit nothing
+        if not self.view.revision:  # the generation's key was removed: the group can commit nothing
             return self._act_once("regroup", [Regroup("etcd has no generation")])
         if is_large(self.limits):
             return self._follow_instructions(group)
@@ -396,7 +396,7 @@ class Membership:
         return f"lost {name_list(lost_nodes)}"
 
     def _reason_to_regroup(self, group: Generation, now: float) -> str:
-        """Return why the group should change after a step. It admits no joiner if the next group could not form."""
+        """Return why the group should change after a step; not for joiners if the next group could not form."""
         return self._changes.reason_to_regroup(
             self.view, group, self.limits, now, admits=not self._unreadable
         )
@@ -458,7 +458,7 @@ class Membership:
         return [Reclaim(self._lapsed_identity, after, self.leaving, self.view.revision, avoids)]
 
     def _in_doubt(self, now: float) -> bool:
-        """Return whether a key may be missing only because etcd was unavailable."""
+        """Return True if a key may be missing only because etcd was unavailable."""
         return self._is_etcd_unreachable or now < self._doubt_until
 
     def _act_once(self, kind: str, actions: list[Action]) -> list[Action]:
@@ -483,9 +483,10 @@ class Membership:
         return [Register(self.view.max_number, self._members_to_avoid())]
 
     def _includes_own_workers(self, generation: Generation) -> bool:
-        """Return whether a generation newly includes this agent's workers.
+        """Return True if a generation newly includes this agent's workers.
 
-        This agent's own key alone does not show it: until the key is back, it is not among the members.
+        The `after` of this agent's key does not suffice: while the key is missing, only the number of the last
+        assignment shows that a generation is not new.
         """
         after = max(self._waits_for_generation(), self._assigned_number)
         return self.identity in generation.ranks and generation.number > after

@@ -30,8 +30,8 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 def supervise(work: Callable[[], None]) -> None:
     """Run `work` in a child process and restart it after a crash; return when it is done.
 
-    End this process with the worker's exit status if it may not start again, or if it requested a restart
-    that only torchrun can do.
+    End this process with the worker's exit status if the worker may not start again, or if it ended itself with
+    `RESTART` or `FAILED`, which torchrun handles.
     """
     while True:
         worker, code = _run(work)

@@ -9,16 +9,15 @@ No clock can tell a lost machine from a slow one, so a suspicion has no more pow
 lease: it removes the member's key, which every rule of `state_machine` tolerates at any moment. A false
 suspicion costs a regroup. These rules make it rare:
 
-1. *Silence counts only while the observer itself runs.* Its attention advances by at most `ATTENTION_SECONDS`
-   between two steps, and all messages that have arrived are read first. An observer that was starved or
+1. *Silence counts only while the observer itself runs.* At most `ATTENTION_SECONDS` count between two steps,
+   and all messages that have arrived are read first. An observer that was starved or
    frozen has no evidence against a peer.
-2. *Only a member whose heartbeats have arrived is suspected.* Where heartbeats cannot pass, the
-   lease decides as before.
+2. *Only a member whose heartbeats have arrived is suspected.* Where heartbeats cannot pass, only the
+   lease decides.
 3. *One observer is not enough.* If a suspect has several observers, at least two must suspect it, and they must
    outnumber the observers that hear it. So an isolated node cannot fence others, and at most one of two halves
    is fenced, since the transaction requires the key of the node that fences.
-4. *Observers take turns* by rank, in case the first is lost, too, or does not reach etcd: there is no leader whose
-   loss is special.
+4. *Observers take turns* by rank, in case the first is lost, too, or does not reach etcd: there is no leader.
 5. *False suspicions of a node make later suspicions of it slower*: `FalseSuspicions`.
 """
 
@@ -29,9 +28,9 @@ from everstep.elastic.membership.arrivals import BEAT_SECONDS, Arrivals, FalseSu
 
 MAX_FULL_MESH = 9  # members: in a larger group each has few observers
 FEW_OBSERVERS = 3
-"""Observers of a member in a large group; they are far apart by rank, since neighbours may be lost together."""
+"""Observers of a member in a large group; they are far apart by rank, since neighbors may be lost together."""
 ATTENTION_SECONDS = 0.2  # maximum time counted between two steps
-ALERT_LEVEL = 0.4  # suspicion level from which each message counts
+ALERT_LEVEL = 0.4  # suspicion level from which each message is processed immediately
 CONSULT_SECONDS = 0.05  # interval between two queries about suspects
 OPINION_SECONDS = 0.3  # an older opinion does not count
 TURN_SECONDS = 0.15  # how long the next observer waits for the one before it
@@ -53,7 +52,7 @@ class ObservedGroup:
     nodes: Mapping[str, str]
 
     def observers(self, identity: str) -> list[str]:
-        """Return the members with a key to which a member sends heartbeats, nearest by rank first."""
+        """Return the members that have a key and observe a member, nearest by rank first."""
         rank = self.members.index(identity)
         names = [self._at(rank + distance) for distance in self._distances()]
         return [name for name in names if name in self.nodes]
@@ -79,7 +78,7 @@ class HeartbeatMessage:
 
     Attributes:
         sender: identity of the sender.
-        suspects: members that it suspects.
+        suspects: members that the sender suspects.
         heard_members: members of the query whose heartbeats arrive at the sender.
         is_response: whether it is the response to a query; no member responds to a response.
     """
@@ -107,7 +106,7 @@ class Suspicion:
     _attention: float = 0.0  # seconds in which this member ran
     _arrivals: dict[str, Arrivals] = field(default_factory=dict)
     _suspects: set[str] = field(default_factory=set)
-    _awaited_suspects: dict[str, str] = field(default_factory=dict)  # last identity, by node
+    _awaited_suspects: dict[str, str] = field(default_factory=dict)  # last suspect, by node
     _opinions: dict[tuple[str, str], tuple[bool, float]] = field(default_factory=dict)
     _agreed_since: dict[str, float] = field(default_factory=dict)
     _false_suspicions: dict[str, FalseSuspicions] = field(default_factory=dict)  # by node
@@ -141,7 +140,7 @@ class Suspicion:
 
     @property
     def is_alert(self) -> bool:
-        """Whether a member is late, so that the next step is due soon."""
+        """True if a member is late, so that the next step is due soon."""
         present_nodes = self._group.nodes if self._group else {}
         return any(
             arrivals.level(self._attention) >= ALERT_LEVEL
@@ -193,7 +192,7 @@ class Suspicion:
             self._note_return(node)
 
     def _hears(self, name: str) -> bool:
-        """Return whether a member's heartbeats arrive steadily and it is not a suspect."""
+        """Return True if enough heartbeats of a member have arrived and it is not a suspect."""
         arrivals = self._arrivals.get(name)
         return arrivals is not None and arrivals.is_steady and name not in self._suspects
 
@@ -211,7 +210,7 @@ class Suspicion:
                 self._consult_at = float("-inf")
 
     def _note_returns(self, nodes: Mapping[str, str]) -> None:
-        """Record the nodes of suspects that are registered again, under another identity."""
+        """Record that nodes of suspects are registered again, under another identity."""
         for identity, node in nodes.items() if self._awaited_suspects else ():
             if self._awaited_suspects.get(node, identity) != identity:
                 self._note_return(node)
@@ -253,7 +252,7 @@ class Suspicion:
         return (not others or agreements > 0) and agreements + 1 > denials
 
     def _opinion(self, name: str, suspect: str) -> bool | None:
-        """Return whether another observer hears a suspect; None without a recent opinion."""
+        """Return True if another observer hears a suspect; None without a recent opinion."""
         is_heard, heard_at = self._opinions.get((name, suspect), (None, float("-inf")))
         return is_heard if self._attention - heard_at <= OPINION_SECONDS else None
 

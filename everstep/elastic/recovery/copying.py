@@ -1,4 +1,4 @@
-"""Compare the states of a new generation's workers and copy the tensors that differ.
+"""Comparison of the states of a new generation's workers, and copying of the tensors that differ.
 
 A state is a list of tensors in an order that is the same on every worker. A tensor's checksum is the
 sum of its bytes as 64-bit words, computed at memory speed (90 MB in 10 ms). It detects what a worker
@@ -28,7 +28,7 @@ def compare(
 ) -> tuple[StateReport, ...]:
     """Exchange reports; return all of them by rank, with the checksums that `report` lacks.
 
-    A worker without a state sends zeros and saves the computation.
+    A worker without a state sends zeros and computes no checksums.
     """
     sums = checksums(tensors) if report.progress.agreed_generation else (0,) * len(tensors)
     unused = [(0, 0)] * (MAX_COMPUTED_SPANS - len(report.computed_units))
@@ -58,7 +58,7 @@ def copy(link: Link, plan: CopyPlan, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def received_bytes(plan: CopyPlan, rank: int, tensors: Sequence[torch.Tensor]) -> Mapping[int, int]:
-    """Return the bytes that a rank receives by the plan, by the rank that sends them."""
+    """Return the number of bytes that a rank receives by the plan, by the rank that sends them."""
     received: dict[int, int] = {}
     for tensor in plan.missing_tensors.get(rank, ()):
         source = plan.source_of(tensor)

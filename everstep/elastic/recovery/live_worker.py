@@ -10,7 +10,7 @@ A training loop uses it like this:
         except PeerLostError as error:
             group.handle_loss(str(error))       # rolls back; join again
 
-Two threads: the training loop's, which alone accesses the state machine, and a thread that receives
+Two threads: only the training loop's thread changes the state machine; another thread receives
 the agent's messages. The second thread only sets flags and aborts the group's link, which wakes
 the training loop.
 """
@@ -112,12 +112,12 @@ class LiveGroup:
 
     @property
     def is_regroup_requested(self) -> bool:
-        """Whether a node joins or leaves this generation."""
+        """True if a node wants to join or leave this generation."""
         return self._regroup_request[0] == self._core.generation
 
     @property
     def regroup_reason(self) -> str:
-        """The node that joins, leaves or was lost, as a message."""
+        """Reason of the regroup or of the last loss, for messages."""
         return self._regroup_request[1] if self.is_regroup_requested else self._loss_reason
 
     def join(self, state: TrainingState) -> RankAssignment:
@@ -143,7 +143,7 @@ class LiveGroup:
         )
 
     def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
-        """Apply a step whose sum has arrived; return whether the workers regroup now.
+        """Apply a step whose sum has arrived; return True if the workers regroup now.
 
         Args:
             votes: number of workers that want to regroup, from the same sum.
@@ -177,7 +177,7 @@ class LiveGroup:
             raise PeerLostError(self._loss_reason or "the group was given up")
 
     def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
-        """Commit the snapshot of a step; return False if it is fenced out.
+        """Commit the snapshot of a step; return False if the commit is refused, or without a response in 30 s.
 
         The commit is refused if another generation is current, or if another worker's state has replaced this
         worker's state since: the snapshot may belong to a history that the group has left.
@@ -367,7 +367,7 @@ class LiveGroup:
                     return message
 
     def _has_unsaved_state(self) -> bool:
-        """Return whether this node leaves with a state that no group may have, for lack of members."""
+        """Return True if this node leaves with a state that is not committed and that no other node may have."""
         progress = self._core.progress
         return bool(
             self._node_leaves

@@ -4,8 +4,8 @@ torch binds a split model to one process group for its life, but the connections
 So this group passes each collective on to the node's link in the current generation.
 
 A collective that fails does not raise: it runs in the middle of FSDP's passes, which could not be
-repeated after an error. It returns zeros, and so do all later ones, so that the passes end soon. The
-loss is raised when the gradients, which are wrong then, would be summed (`raise_loss`).
+repeated after an error. It returns zeros, and so do all later ones of the generation, so that the passes end soon.
+The loss is raised when the gradients, which are wrong then, would be summed (`raise_loss`).
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """A worker whose node holds one replica of the model in shards, one for each of its workers.
 
-For a model that does not fit on one device (docs/decisions/0012): the workers of a node compute the same samples
-with tensor parallelism, and workers with the same shard, one on each node, sum their gradients and copy their
-state. So a rank of the training loop is a node. `examples/sharded` uses it.
+For a model that does not fit on one device (docs/decisions/0012): the workers of a node receive the same samples and
+compute them together, with tensor parallelism or FSDP2. Workers with the same shard, one on each node, sum their
+gradients and copy their state. So a rank of the training loop is a node. `examples/sharded` uses this module.
 
 A step is applied only after all workers have received the sums of their shards, and a node's state counts only
 if all its shards are of the same step. Gradients of a broken step are not kept: the workers of a node may have
@@ -160,7 +160,7 @@ class ShardedGroup(LiveGroup):
         )
 
     def _sum_shard(self, tensor: torch.Tensor) -> None:
-        """Sum a tensor over the workers with this shard, unless it was computed without the node's other workers."""
+        """Sum a tensor over the workers with this shard; first raise the loss of a collective in the node, if any."""
         self._raise_node_loss()
         self._sharded_link().shard.sum(tensor)
 
@@ -169,7 +169,7 @@ class ShardedGroup(LiveGroup):
             self._node_group.raise_loss()
 
     def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
-        """Apply a step once the all-reduces of all shards are complete; return whether the workers regroup now."""
+        """Apply a step once the all-reduces of all shards are complete; return True if the workers regroup now."""
         self._raise_node_loss()
         all_votes = torch.tensor([votes], dtype=torch.float64, device=self._device)
         self._sharded_link().sum(all_votes)

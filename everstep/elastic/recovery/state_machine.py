@@ -39,7 +39,7 @@ from everstep.elastic.data_order.leftover import Span, merge_spans
 
 
 class Phase(Enum):
-    """Phase of a worker between two generations."""
+    """Phase of a worker, from one generation to the next."""
 
     DETACHED = auto()  # in no group; ready for the next one
     CONNECTING = auto()  # building the next generation's group
@@ -70,7 +70,7 @@ class StateReport:
 
     Attributes:
         progress: progress of its state; `agreed_generation` is 0 if there is none or it is torn.
-        committed: progress of the newest committed checkpoint known to its agent.
+        committed: progress of the newest committed checkpoint that its agent has observed.
         sums: a checksum of each tensor, in the order of the tensors.
         computed_units: units of the next step that this worker has computed.
     """
@@ -83,14 +83,14 @@ class StateReport:
 
 @dataclass(frozen=True)
 class CopyPlan:
-    """The ranks that send tensors, and the ranks that receive them; equal on all workers.
+    """The ranks that send tensors, and the ranks that receive them.
 
-    All workers compute it from the same reports.
+    All workers compute the same plan from the same reports.
 
     Attributes:
         progress: progress of the state that all will have.
         sources: ranks with this state, in order.
-        missing_tensors: for each other rank, the indices of the tensors that it must receive.
+        missing_tensors: indices of the tensors that each other rank must receive, by rank.
         computed_units: units of the next step that the sources have computed.
         unequal_ranks: ranks with the same progress and different bytes: memory or arithmetic failed somewhere.
     """
@@ -113,7 +113,7 @@ def plan_copy(reports: Sequence[StateReport]) -> CopyPlan | None:
         reports: reports of all workers, by rank.
 
     Returns:
-        None if only the disk has the state.
+        None if rank 0 must load a checkpoint or initialize the state.
     """
     best_progress = max(report.progress for report in reports)
     if best_progress.agreed_generation == 0 or best_progress < max(
@@ -248,7 +248,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Restore:
-    """Load the newest checkpoint, or initialise the state; on rank 0 only."""
+    """Load the newest checkpoint, or initialize the state; on rank 0 only."""
 
 
 @dataclass(frozen=True)

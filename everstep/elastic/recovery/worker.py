@@ -23,7 +23,7 @@ class TrainingState(Protocol):
         """Return every tensor that the next step depends on, in the same order on all workers."""
 
     def restore(self, committed: StepProgress) -> int:
-        """Load the newest checkpoint or initialise the state, on one worker only; return the completed steps.
+        """Load the newest checkpoint or initialize the state, on one worker only; return the completed steps.
 
         Args:
             committed: the newest committed checkpoint, which may not be in its place yet.
@@ -45,7 +45,7 @@ class TrainingState(Protocol):
         """Return this worker's units of the step in flight, in at most `copying.MAX_COMPUTED_SPANS` spans."""
 
     def roll_back(self) -> bool:
-        """Undo the changes of an unapplied step in the tensors; return whether its gradients are kept."""
+        """Undo the changes of an unapplied step in the tensors; return True if its gradients are kept."""
 
     def save_detached(self) -> None:
         """Start a checkpoint: this worker is in no group, and its node leaves."""
@@ -66,15 +66,15 @@ class Group(Protocol):
 
     @property
     def leaving(self) -> bool:
-        """Whether this worker's own node leaves."""
+        """True if this worker's own node leaves."""
 
     @property
     def is_regroup_requested(self) -> bool:
-        """Whether a node joins or leaves, so that the loop should stop after a step that all agree on."""
+        """True if a node joins or leaves, so that the loop should stop after a step that all agree on."""
 
     @property
     def regroup_reason(self) -> str:
-        """The node that joins, leaves or was lost, as a message."""
+        """Reason of the regroup or of the last loss, for messages."""
 
     def join(self, state: TrainingState) -> RankAssignment:
         """Wait for a generation and join it with the state that all its members have."""
@@ -83,7 +83,7 @@ class Group(Protocol):
         """Roll back and leave the group after a failed collective."""
 
     def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
-        """Apply a step whose all-reduce is complete; return whether the workers regroup now.
+        """Apply a step whose all-reduce is complete; return True if the workers regroup now.
 
         Args:
             votes: number of workers that want to regroup, from the same all-reduce.
@@ -97,7 +97,7 @@ class Group(Protocol):
         """Raise PeerLostError if the group was aborted at least `min_age_seconds` ago."""
 
     def commit(self, snapshot_generation: int, step: int, run: str = "") -> bool:
-        """Commit the snapshot of a step; return False if it is fenced out."""
+        """Commit the snapshot of a step; return False if the commit is refused."""
 
     def report_completion(self, summary: str) -> None:
         """Announce to all agents that the run is complete."""

@@ -1,6 +1,6 @@
 """The process of a worker: its connection to the agent that started it, and its end.
 
-The agent's processes import this module, too, and need no torch.
+The agent's processes import this module, too; it needs no torch.
 """
 
 import contextlib

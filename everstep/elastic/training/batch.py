@@ -59,7 +59,10 @@ class Batch:
     def microbatches(self) -> Iterator[Any]:
         """Yield this worker's micro-batches: collated samples on the model's device, or indices.
 
-        Ends early if the group is gone.
+        The iteration ends early if the group is gone.
+
+        Raises:
+            EverstepError: the method is called twice, or no gradient arrived from a micro-batch.
         """
         if self._computed or self._current:
             raise self._misuse("microbatches() was called twice")
@@ -93,6 +96,9 @@ class Batch:
 
         Args:
             samples: samples of the loss; None for the current micro-batch.
+
+        Raises:
+            EverstepError: there is no current micro-batch, and no samples are passed.
         """
         count = _count(samples)
         if count is None:
@@ -118,8 +124,11 @@ class Batch:
         """Sum the gradients of all workers, and apply the step on all of them or on none.
 
         Returns:
-            True if it was applied. False after a rehearsal, or if the group broke or the gradients did not fit;
+            True if the step was applied. False after a rehearsal, or if the group broke or the gradients did not fit;
             the next batch is then the same step.
+
+        Raises:
+            EverstepError: the method is called twice or too early, or the run has failed.
         """
         if self._stepped:
             raise self._misuse("step() was called twice")
@@ -138,7 +147,7 @@ class Batch:
         return True
 
     def close(self) -> None:
-        """Raise an error if the loop continued without `step`."""
+        """Raise an EverstepError if the loop continued without `step`."""
         if not self._stepped and not self._is_over:
             raise self._misuse("the loop continued without step()")
 

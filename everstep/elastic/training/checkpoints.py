@@ -32,9 +32,9 @@ class WrittenCheckpoint:
     """The last committed checkpoint of this worker.
 
     Attributes:
-        committed_at: Unix time of the commit.
+        committed_at: Unix time at which the write was complete.
         seconds: duration of the write.
-        size: its size in bytes.
+        size: size in bytes.
     """
 
     committed_at: float
@@ -118,7 +118,7 @@ class Checkpoints:
             self._writer.prepare(state)
 
     def begin_to_save(self, step: int, *, promoted: bool) -> None:
-        """Count the age of the last checkpoint from now; it is due soon if this worker replaces another writer."""
+        """Count the age of the last checkpoint from now; the next is due soon if this worker replaces a writer."""
         age = self._options.checkpoint_seconds - PROMOTED_SAVE_SECONDS if promoted else 0
         self._saved_at, self._saved_step = time.monotonic() - age, step
         self._leads_since, self._writes_since = time.time(), time.monotonic()
@@ -130,7 +130,7 @@ class Checkpoints:
 
     @property
     def is_hung(self) -> bool:
-        """Whether a write hangs, in the time for which this worker has written the checkpoints."""
+        """True if a write hangs; the time before this worker became the writer does not count."""
         return self._writer is not None and self._writer.is_hung(self._writes_since)
 
     def responded_at(self) -> float:
@@ -138,7 +138,7 @@ class Checkpoints:
         return self._storage.checkpoints.responded_at if self._storage else 0.0
 
     def is_due(self, step: int) -> bool:
-        """Return whether the last checkpoint is old enough and its write is complete."""
+        """Return True if the last checkpoint is old enough and its write is complete."""
         is_old = (
             time.monotonic() - self._saved_at >= self._options.checkpoint_seconds
             or step - self._saved_step >= self._options.checkpoint_steps
@@ -173,7 +173,7 @@ class Checkpoints:
         return self._writer is None or self._writer.wait()
 
     def commit(self, generation: int, step: int) -> bool:
-        """Commit a step's snapshot, taken in this generation; return False if it is fenced out."""
+        """Commit a step's snapshot, taken in this generation; return False if the commit is refused."""
         run = self._storage.run_id() if self._storage else ""
         return self._group.commit(generation, step, run)
 
@@ -197,7 +197,7 @@ class Checkpoints:
         if storage is None:
             return None
         record = CommitRecord(committed.agreed_generation, committed.step)
-        # The run is new, or its folder was moved away.
+        # The record is another run's: this run is new, or its folder was moved away.
         if record.generation and committed.run != storage.run_id():
             self._journal.note("other_run_committed", step=record.step)
             log.warning(

@@ -50,7 +50,12 @@ class EpochEnd:
         return True
 
     def sum(self, *values: float) -> list[float]:
-        """Return the sums of these numbers over all workers."""
+        """Return the sums of these numbers over all workers.
+
+        Raises:
+            EverstepError: the call is not in a callback of `Run.each_epoch`.
+            RegroupError: the workers have agreed to regroup.
+        """
         self._check()
         worker = self._session.worker
         worker.group.check()
@@ -127,7 +132,7 @@ class EpochEnd:
 
 
 def _total(name: str, value: Any, samples: int) -> float:  # noqa: ANN401 - of the user
-    """Return the sum of a score over a batch, of one value for each sample."""
+    """Return the sum over a batch of a score with one value for each sample."""
     if isinstance(value, torch.Tensor) and value.shape[:1] == (samples,):
         return float(value.double().sum())
     raise EverstepError(

@@ -47,7 +47,7 @@ class InFlight:
     def without_gradients(self) -> "InFlight":
         """Return the units that remain when this worker discards its gradients.
 
-        The others rely on its units of `group_spans`, which it must compute again.
+        The others rely on this worker's units of `group_spans`, which it must compute again.
         """
         lost_spans = intersect_spans(self.own_spans, self.group_spans)
         owed_spans = merge_spans([*self.owed_spans, *lost_spans])

@@ -17,7 +17,8 @@ def make_interruptible(model: nn.Module, check: Callable[[], None]) -> None:
             check()
 
     for module in model.modules():
-        if next(module.children(), None) is None:  # the length of a compiled one is undefined
+        # `is None`, not a truth value: the length of a compiled module is undefined.
+        if next(module.children(), None) is None:
             module.register_forward_pre_hook(check_forward)
     for parameter in model.parameters():
         if parameter.requires_grad:

@@ -63,12 +63,15 @@ def _cut(spans: Iterable[Span], begin: int, end: int) -> tuple[Span, ...]:
 
 
 class MicrobatchLimit:
-    """The largest known micro-batch that fits a device's memory.
+    """The bound on the size of micro-batches, so that they fit a device's memory.
 
     Args:
         bound: the user's bound, in samples; None to find it.
         folder: folder of the run, where found bounds are saved; None to save no bound.
         device: device on which the model computes.
+
+    Attributes:
+        samples: maximum number of samples in a micro-batch; None for no bound.
     """
 
     def __init__(self, bound: int | None, folder: Path | None, device: torch.device) -> None:
@@ -79,7 +82,7 @@ class MicrobatchLimit:
         )
 
     def lower(self, failed_samples: int) -> int:
-        """Halve the bound after micro-batches of `failed_samples` samples did not fit; return it.
+        """Halve the bound after micro-batches of `failed_samples` samples did not fit; return the new bound.
 
         Raises:
             EverstepError: a single sample does not fit.

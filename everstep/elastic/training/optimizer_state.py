@@ -68,7 +68,7 @@ class OptimizerState:
 
     @property
     def materialised(self) -> bool:
-        """Whether the optimizer has its state, by a step or from the user."""
+        """True if the optimizer has its state, from a step or from the user."""
         return bool(self.optimizer.state) or not self._slots
 
     def tensors(self) -> Tensors:
@@ -76,10 +76,10 @@ class OptimizerState:
         return {slot.name: own_part(self._tensor(slot)) for slot in self._slots}
 
     def numbers(self, tensors: Tensors) -> Any:  # noqa: ANN401 - JSON
-        """Return the hyper-parameters and the numbers of the state as JSON.
+        """Return the hyperparameters and the numbers of the state as JSON.
 
         Args:
-            tensors: receives hyper-parameters that are tensors.
+            tensors: dict to which hyperparameters that are tensors are added, by name.
         """
         groups = [
             {key: value for key, value in group.items() if key != "params"}
@@ -119,7 +119,7 @@ class OptimizerState:
             group.update(values)
 
     def release(self) -> None:
-        """Free the zeros that stand for a state: the first step allocates the state itself."""
+        """Free the zeros that stand for a state: the optimizer's first step allocates the state."""
         self._placeholders.clear()
 
     def _tensor(self, slot: _Slot) -> torch.Tensor:

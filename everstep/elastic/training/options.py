@@ -46,7 +46,8 @@ class RunOptions:
         max_grad_norm: norm to which gradients are clipped, or None.
         nonfinite_loss: reaction to a non-finite loss or gradient: `stop` the run, or `skip` the update.
         compress: `bf16` sends gradients in half the bytes; for `live`.
-        overlap: whether gradients are summed during the backward pass; `auto`: if workers share no CPUs.
+        overlap: whether gradients are summed during the backward pass; `auto`: unless all workers are on the CPUs of
+            one machine.
         checkpoint_seconds: maximum seconds between checkpoints.
         checkpoint_steps: maximum steps between checkpoints.
         keep_checkpoints: number of checkpoints to keep.
@@ -79,7 +80,7 @@ class RunOptions:
 
     @property
     def exact(self) -> bool:
-        """Whether the mode is `exact`."""
+        """True if the mode is `exact`."""
         return self.mode == "exact"
 
     @property
@@ -152,11 +153,11 @@ class RunHooks:
     """Callbacks for programs that keep more than checkpoints in the run's folder.
 
     Attributes:
-        open: called on rank 0 before it looks for a checkpoint. Returns the metrics of a run that is
-            complete already, otherwise None.
-        completed: called on one worker after the last checkpoint is committed, before all workers end.
-        load: function that returns the samples with these ids in an epoch, as `microbatches` yields them.
-        expect: called before each step with (epoch, ids) of this worker's share, and of the next step's.
+        open: called on one worker before it looks for a checkpoint, and before it completes the run. Returns the
+            metrics of a run that is complete already, otherwise None.
+        completed: called on one worker after the last checkpoint is committed, before any worker ends.
+        load: function that returns the samples with these IDs in an epoch, as `microbatches` yields them.
+        expect: called before each step with (epoch, IDs) of this worker's share of the step, and of the next step.
     """
 
     open: Callable[[], Mapping[str, float] | None] = lambda: None

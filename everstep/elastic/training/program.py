@@ -16,7 +16,7 @@ LIBRARY = Path(__file__).parents[1]
 
 @functools.cache
 def version(*folders: Path) -> str:
-    """Return a digest of the sources of these folders, of the elastic library, and torch's version."""
+    """Return a digest of the sources in these folders and in the elastic library, and torch's version."""
     return f"{digest(*folders, LIBRARY)} torch {torch.__version__}"
 
 

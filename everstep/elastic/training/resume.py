@@ -82,7 +82,7 @@ def check_shapes(
     """Refuse a checkpoint whose tensors do not fit this model.
 
     Raises:
-        EverstepError: a shape differs; with equal settings that can only be the number of classes.
+        EverstepError: a shape differs.
     """
     for name, tensor in state.items():
         if name in tensors and tensor.shape != tensors[name].shape:

@@ -57,7 +57,7 @@ class Run:
         dataset_size: number of samples that the program indexes itself, in place of `dataset`.
         checkpoint: folder of the run, shared by all workers, or `s3://BUCKET/PREFIX`; None to keep the state
             in memory only.
-        collate_fn: function that makes a batch of a list of samples; torch's own if None.
+        collate_fn: function that makes a batch from a list of samples; torch's own if None.
         scheduler: learning-rate scheduler, which takes a step after each applied step.
         scaler: gradient scaler; the run unscales, steps and updates. A disabled one counts as none.
         states: further objects that belong to the state, by name: averaged weights, metrics.
@@ -187,17 +187,17 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Numbers that belong to the state: write them in callbacks only, equally on all workers."""
+        """Numbers that belong to the state: write them only in callbacks, with equal values on all workers."""
         return self._session.state.metrics
 
     @property
     def leads(self) -> bool:
-        """Whether this worker is rank 0 at the moment, and may write for all."""
+        """True if this worker is rank 0 at the moment, and may write for all."""
         return self._session.worker.leads
 
     @property
     def world_size(self) -> int:
-        """Workers of the group at the moment."""
+        """Number of workers in the group at the moment."""
         return self._session.worker.assignment.world_size
 
     @property
@@ -210,14 +210,14 @@ class Run:
     def each_epoch(self, callback: Callback) -> Callback:
         """Call a function with the number of completed epochs after each epoch, on all workers.
 
-        It is called again if the group changes meanwhile. `sum`, `share` and `evaluate` may be called only in
-        such a function. Usable as a decorator.
+        The function is called again if the group changes meanwhile. `sum`, `share` and `evaluate` may be called only
+        in such a function. This method can be used as a decorator.
         """
         self._callbacks.append(callback)
         return callback
 
     def after_step(self, callback: Callback) -> Callback:
-        """Call a function after each applied step, before it may be saved. Usable as a decorator."""
+        """Call a function after each applied step, before its checkpoint; can be used as a decorator."""
         self._session.step_callbacks.append(callback)
         return callback
 
@@ -293,7 +293,7 @@ class Run:
                 session.lose_group(str(error))
 
     def _ends_epoch(self) -> bool:
-        """Return whether callbacks are due: after each epoch, and after the last step."""
+        """Return True if callbacks are due: after each epoch, and after the last step."""
         session = self._session
         if self.step >= self.total_steps:
             return session.state.evaluated_epochs < session.options.epochs

@@ -67,7 +67,7 @@ def note_samples(folder: Path, step: int, samples: int) -> None:
 def with_samples(record: Mapping[str, Any], step: int, samples: int) -> dict[str, Any]:
     """Return a record in which the steps after `step` have this number of samples.
 
-    The check of `trainer.verify` depends on it, and a user may have accepted other data.
+    `trainer.verify` needs this number, which changes if a user accepts other data.
     """
     changes = record.get("data_changes", [])
     current_samples = [record["samples"], *(c["samples"] for c in changes if c["step"] <= step)][-1]

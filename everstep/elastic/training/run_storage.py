@@ -135,7 +135,7 @@ def storage_at(
     if checkpoint is None:
         return None, None
     if "://" in (address := os.fspath(checkpoint)):
-        # Imported only here: the trainer's image, which needs a folder, has no module of optional packages.
+        # Imported only here: the trainer's image, which uses a folder, lacks `everstep.optional_packages`.
         from everstep.elastic.checkpoint.s3_bucket import bucket_at
 
         return None, BucketStorage(bucket_at(address))

@@ -56,7 +56,7 @@ def size_of(dataset: object, dataset_size: int | None) -> int:
     """Return the number of samples.
 
     Raises:
-        EverstepError: neither or both arguments are given, or there are no samples.
+        EverstepError: neither or both arguments are given, the data set is not map-style, or there are no samples.
     """
     if (dataset is None) == (dataset_size is None):
         raise EverstepError(

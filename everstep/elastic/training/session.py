@@ -1,6 +1,6 @@
 """The work of a run on one worker: it joins, loses and leaves groups, computes and applies steps.
 
-A training loop accesses it through `Run` and `Batch`. Only the training loop's thread uses it.
+A training loop accesses it through `Run` and `Batch`. Only the training loop's thread uses it, except for `reading`.
 """
 
 import logging
@@ -55,7 +55,7 @@ class Session:
         limit: bound of the micro-batches.
         hooks: callbacks of the program.
         complete_run: called on one worker after the last checkpoint is committed.
-        load: function that returns the samples with these ids in an epoch, as the loop needs them.
+        load: function that returns the samples with these IDs in an epoch, as the loop needs them.
         job: name of the run, and further fields for the journal's first line.
         scaler: gradient scaler, if any.
         scheduler: learning-rate scheduler, if any; it takes a step after each applied step.
@@ -100,7 +100,7 @@ class Session:
         self.attached = True
 
     def _enter(self, assignment: RankAssignment) -> None:
-        """Enter a generation: set the number of threads, record it in the journal, prepare checkpoints."""
+        """Enter a generation: set the number of threads, record the generation in the journal, prepare checkpoints."""
         worker, state = self.worker, self.state
         promoted = self._has_entered and assignment.rank == 0 and not worker.leads
         worker.assignment, worker.saver = assignment, 0
@@ -120,7 +120,7 @@ class Session:
             step=state.step,
             received_bytes=dict(assignment.received_bytes),
         )
-        if promoted and self._last_step:  # the former rank 0 may have died before it could write it
+        if promoted and self._last_step:  # the former rank 0 may have died before it wrote this
             worker.journal.note("step", **self._last_step, again=True)
         if worker.leads:
             state.checkpoints.prepare(state.all_tensors())
@@ -137,7 +137,7 @@ class Session:
         self.worker.journal.note("lost", step=state.step, reason=group.regroup_reason, kept=samples)
 
     def group_lives(self) -> bool:
-        """Return whether this worker's group is intact; leave it otherwise."""
+        """Return True if this worker's group is intact; otherwise, leave it."""
         try:
             self.worker.group.check()
         except PeerLostError as error:
@@ -183,7 +183,7 @@ class Session:
 
         Args:
             microbatch: the micro-batch.
-            loss: its share of the mean loss over the global batch; None if it is not known.
+            loss: its share of the mean loss over the global batch; None if `Batch.backward` was not used.
         """
         return self.steps.end(microbatch, loss)
 
@@ -199,7 +199,7 @@ class Session:
         return EverstepError(problem, fix)
 
     def note_loss(self) -> None:
-        """Record that the losses of this step are known."""
+        """Record that the loop passes its losses to `Batch.backward`."""
         self._has_loss = True
 
     def sum_and_apply(self) -> float | None:
@@ -333,7 +333,7 @@ class Session:
         self.state.save()
 
     def _finish_snapshot(self) -> None:
-        """Wait until a snapshot is complete: the state changes after this."""
+        """Wait until a snapshot is complete: then the state may change."""
         self.worker.accounting.begin(Activity.CHECKPOINT)
         self.state.checkpoints.wait_snapshot()
         self.worker.accounting.begin(Activity.COMPUTE)
@@ -470,7 +470,7 @@ class Session:
 def _seed_random_layers(seed: int, device: torch.device) -> None:
     """Seed the generators of the CPU and of all accelerators.
 
-    As `torch.manual_seed`, which also formats a stack trace for each kind of accelerator that is absent (0.1 ms).
+    `torch.manual_seed` does the same, but also formats a stack trace for each absent kind of accelerator (0.1 ms).
     """
     if device.type not in {"cpu", "cuda"}:
         torch.manual_seed(seed)
@@ -483,8 +483,8 @@ def _seed_random_layers(seed: int, device: torch.device) -> None:
 def dropout_seed(seed: int, step: int, ids: Ids) -> int:
     """Return the seed of random layers (dropout, stochastic depth) for these samples.
 
-    It depends on the samples and not on earlier draws of this process: a worker that joins, or that
-    repeats a step, drops the same units.
+    It depends on the step and the first sample, and not on earlier draws of this process: a worker that joins, or
+    that repeats a step, drops the same activations.
     """
     words = np.random.SeedSequence([seed, step, int(ids[0])]).generate_state(1, np.uint64)
     return int(words[0]) % 2**63

@@ -16,7 +16,7 @@ def check_split(model: nn.Module, group: Group | None, unsupported: Mapping[str,
     Args:
         model: the model.
         group: the group that was passed to `Run`.
-        unsupported: by argument of `Run` that a split model does not allow, whether it is set.
+        unsupported: arguments of `Run` that a split model does not allow, and whether each is set.
 
     Raises:
         EverstepError: the model is split in another way, or cannot be trained with these arguments.

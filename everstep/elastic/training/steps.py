@@ -25,10 +25,10 @@ from everstep.elastic.training.worker import Worker
 from everstep.elastic.transport.exact_reducer import ExactReducer, split_into_shards
 from everstep.elastic.transport.reducer import GradientReducer
 
-SCALARS = 6 + LIMBS  # summed with the gradients
+SCALARS = 6 + LIMBS  # number of scalars that are summed with the gradients
 LOSS_SCALE = 2**32
 MIN_REDIVIDED_SAMPLES = 16
-"""Minimum share of a broken step's remaining samples: each micro-batch is normalised separately."""
+"""Minimum share of a broken step's remaining samples: each micro-batch is normalized separately."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Sums:
 
     Attributes:
         loss: mean loss over the global batch; NaN if it was not finite somewhere.
-        finite: whether all summed gradients are finite; True if the options do not check it.
+        finite: whether the loss and, if the options check them, all summed gradients are finite.
         votes: workers that want to regroup after the step.
         leavers: workers whose nodes leave.
         hung: 1 if the worker that writes the checkpoints reports that its storage hangs.
@@ -71,14 +71,14 @@ class Steps(Protocol):
 
         Args:
             microbatch: the micro-batch.
-            loss: its share of the mean loss over the global batch, one number; None if it is not known.
+            loss: its share of the mean loss over the global batch, one number; None if `Batch.backward` was not used.
         """
 
     def sum(self, *, has_loss: bool) -> Sums | None:
         """Sum over all workers; return None if the step must be computed again.
 
         Args:
-            has_loss: whether the losses are known.
+            has_loss: whether the loop passes its losses to `Batch.backward`.
         """
 
 

@@ -139,13 +139,13 @@ class RunState:
         self._copies = []
 
     def computed_units(self) -> tuple[Span, ...]:
-        """Return the units that this worker has computed of the step in flight."""
+        """Return this worker's units of the step in flight; discard them if they have too many spans for a report."""
         if len(self.in_flight.own_spans) > MAX_COMPUTED_SPANS:
             self.in_flight = InFlight()
         return self.in_flight.own_spans
 
     def roll_back(self) -> bool:
-        """Undo the changes of a step in flight; return whether its gradients are kept."""
+        """Undo the changes of a step in flight; return True if its gradients are kept."""
         if not self.reducer.roll_back():
             self.in_flight = InFlight()
         return bool(self.in_flight.own_spans)
@@ -195,7 +195,7 @@ class RunState:
         if checkpoint := self.checkpoints.newest_checkpoint(committed):
             self._load(checkpoint)
         elif copying.checksums(self.shared_tensors()) != self._initial_sums:
-            # A new process still has the initial state, which is needed without a checkpoint.
+            # Without a checkpoint the initial state is needed, which only a new process has.
             end_process(
                 "there is no checkpoint, and an unfinished copy has changed the initial state"
             )
@@ -204,7 +204,7 @@ class RunState:
     # --- tensors and numbers ---
 
     def tensors(self) -> Tensors:
-        """Return parameters, statistics and the optimizer's tensors by name, which training uses."""
+        """Return parameters, statistics, the optimizer's tensors and, in `exact`, the ranges, by name."""
         state = {
             f"model.{plain_name(name)}": own_part(tensor)
             for name, tensor in self.model.state_dict().items()
@@ -221,7 +221,7 @@ class RunState:
         return tensors
 
     def _numbers(self, tensors: Tensors) -> dict[str, Any]:
-        """Return hyper-parameters and further states as JSON; put their tensors into `tensors`."""
+        """Return hyperparameters and further states as JSON; put their tensors into `tensors`."""
         return {
             "optimizer": self.optimizer_state.numbers(tensors),
             **{name: encode(s.state_dict(), name, tensors) for name, s in self._states.items()},
@@ -328,7 +328,7 @@ def _unpack(packed: torch.Tensor) -> bytes:
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    """Return a tensor's values in the order of its dimensions."""
+    """Return a tensor's values in row-major order."""
     # One dimension: a 1x1 convolution in channels-last layout is contiguous, but its last stride is not 1.
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().tobytes()

@@ -22,12 +22,12 @@ class Worker:
     """This process as a worker.
 
     Attributes:
-        group: its connection to the other workers.
-        accounting: account of its time.
-        journal: journal of its events.
-        device: device on which its model computes.
-        assignment: its rank in the current generation.
-        saver: rank of the worker that writes the checkpoints: 0, until its storage hangs.
+        group: the worker's connection to the others.
+        accounting: account of the worker's time.
+        journal: journal of the worker's events.
+        device: device on which the model computes.
+        assignment: the worker's rank in the current generation.
+        saver: rank of the worker that writes the checkpoints: 0, until that worker's storage hangs.
     """
 
     group: Group
@@ -39,18 +39,18 @@ class Worker:
 
     @property
     def leads(self) -> bool:
-        """Whether this worker is rank 0 and writes for all."""
+        """True if this worker is rank 0, which writes for all."""
         return self.assignment.rank == 0
 
     @property
     def saves(self) -> bool:
-        """Whether this worker writes the checkpoints."""
+        """True if this worker writes the checkpoints."""
         return self.assignment.rank == self.saver
 
     def overlaps(self, choice: str) -> bool:
-        """Return whether gradients are summed during the backward pass; equal on all workers of a group.
+        """Return True if gradients are summed during the backward pass; equal on all workers of a group.
 
-        Between workers on the CPUs of one machine it gains nothing, because the all-reduces take CPU time
+        Between workers on the CPUs of one machine this gains nothing, because the all-reduces take CPU time
         from the backward pass.
         """
         if choice != "auto":
@@ -58,7 +58,7 @@ class Worker:
         return self.device.type != "cpu" or self.assignment.local_peers < self.assignment.world_size
 
     def set_threads(self, *, exact: bool) -> None:
-        """Share this machine's CPUs among its workers; the bits of `exact` need one thread."""
+        """Set the number of CPU threads: one for `exact`; otherwise an elastic worker's share of the machine's CPUs."""
         if self.device.type != "cpu":
             return
         threads = len(os.sched_getaffinity(0)) // self.assignment.local_peers

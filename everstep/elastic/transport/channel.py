@@ -4,7 +4,7 @@ Workers do not connect to etcd: eight of them on a node would need eight watches
 outlive its agent. So the agent passes the relevant changes on, and a worker whose connection breaks ends.
 
 Agent to worker: `form`, `stop`, `regroup`, `node_leaves`, `answer`, `ping`, `flush`, `end`. Worker to agent: `hello`,
-`ready`, `pong`, `stalled`, `progressed`, `commit`, `flushed`, `finished`, `failed`, `incompatible`. A
+`ready`, `pong`, `stalled`, `progressed`, `commit`, `flushed`, `finished`, `failed`, `incompatible`, `hung`. A
 worker's supervisor sends `crashed`; the agent responds with `again`.
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 Message = Mapping[str, Any]
 
-MAX_PATH_BYTES = 107  # unix(7): the path of a socket has 108 bytes with its end
+MAX_PATH_BYTES = 107  # unix(7): the path of a socket has at most 108 bytes with its null terminator
 DEFAULT_FOLDER = "/tmp"  # noqa: S108 - the socket itself is private, mode 0600
 
 

@@ -3,13 +3,13 @@
 Floating-point sums depend on their order, which changes with the number of workers. So a global
 batch is split into shards of a fixed size, regardless of the number of workers; each shard's gradient is
 rounded to integer multiples of a unit, and integers are summed, whose sum does not depend on the
-order. The same holds for batch statistics: each shard is normalised by its own statistics, and the
+order. The same holds for batch statistics: each shard is normalized by its own statistics, and the
 running statistics become the average over shards. What must still be equal is the arithmetic of one shard: the same
 kernels on the same CPU model, with the same number of threads.
 
 Gradients are summed as 32-bit integers, which are no larger than floats. Each parameter has its own
 unit, a power of two that follows its gradients: sums of the next step may be 64 times the largest
-sum of the last step, of which the unit is a fraction of 2^-25. If a shard does not fit, all workers learn
+sum of the last step, and the unit is about 2^-25 of that sum. If a shard does not fit, all workers learn
 it before gradients are sent, choose a coarser unit, and compute the step again. Units depend on sums
 only, so they are the same for any number of workers; they are part of the state that joiners receive
 and checkpoints contain.
@@ -30,7 +30,7 @@ from everstep.elastic.transport.tensor_lists import copy_all
 BITS = 31  # magnitude bits of a sum
 HEADROOM = 6
 """Bits by which sums may exceed the sums of the last step before a step is computed again."""
-MIN_RANGE = -2  # finer units than 2^-33 gain nothing: a tensor may also change from a zero gradient
+MIN_RANGE = -2  # finer units than 2^-33 gain nothing; a gradient that was 0 needs a range, too
 FIRST_RANGE = 6
 MAX_RANGE = 20  # exponent limit of a gradient: beyond a million, training has diverged
 STATISTIC_SCALE = 2.0**30
@@ -101,17 +101,17 @@ class ExactReducer:
 
     @property
     def has_gradients(self) -> bool:
-        """Whether a backward pass has reached a parameter in this shard."""
+        """True if a backward pass has reached a parameter in this shard."""
         return any(parameter.grad is not None for parameter in self._parameters)
 
     @property
     def summed_bytes(self) -> int:
-        """Bytes that a worker of a group gives to the sums of one step."""
+        """Number of bytes that a worker contributes to the sums of one step."""
         return self._own_sums.nbytes + self._own_scalars_flat.nbytes
 
     @property
     def sending(self) -> bool:
-        """Whether sums with other workers have started in this step."""
+        """True if sums with other workers have started in this step."""
         return self._sending
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class ExactReducer:
             parameter.grad = None
 
     def roll_back(self) -> bool:
-        """Restore the statistics from before an unfinished step, if there is one; return whether there is.
+        """Restore the statistics from before an unfinished step; return False if there is no unfinished step.
 
         The shards that were added are kept.
         """
@@ -183,7 +183,7 @@ class ExactReducer:
             len(self._parameters), dtype=torch.float64, device=self._own_sums.device
         )
         if numbers:
-            with np.errstate(over="ignore", invalid="ignore"):  # of a gradient that does not fit
+            with np.errstate(over="ignore", invalid="ignore"):  # a gradient may not fit
                 magnitudes[list(numbers)] = self._fixed_point.add(
                     list(numbers.values()),
                     [own_sums[index] for index in numbers],
@@ -193,7 +193,7 @@ class ExactReducer:
         return magnitudes
 
     def _add_statistics(self, samples: int) -> None:
-        """Add the averaged buffers, weighted by the shard's samples, and what it added to the counters."""
+        """Add the averaged buffers, weighted by the shard's samples, and the shard's increments of the counters."""
         if self._averaged:
             statistics = _flatten(self._averaged).double() * STATISTIC_SCALE
             self._averages.add_(statistics.round_() * samples)
@@ -232,7 +232,7 @@ class ExactReducer:
         return [int(number) for number in numbers.tolist()]
 
     def _set_gradients(self) -> None:
-        """Set the parameters' gradients to the received sums, in the same memory if they are as large."""
+        """Set the parameters' gradients to the received sums, in the same memory if they are float32."""
         received_sums = torch.split(self._received_sums, self._sizes)
         numbers = [
             sums.view(torch.float32)
@@ -258,7 +258,7 @@ class ExactReducer:
         self.ranges.copy_(torch.tensor(ranges))
 
     def _check_ranges(self, magnitudes: torch.Tensor) -> bool:
-        """Record parameters whose gradient exceeds its unit; return whether a wider range exists."""
+        """Record parameters whose gradient exceeds its range; return False if one exceeds the widest range."""
         # The share of a range that one shard may fill: half of it, as a margin for rounding.
         share = 0.5 / self._shards
         # A non-finite value fails the comparison, too.

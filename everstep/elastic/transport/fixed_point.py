@@ -2,7 +2,7 @@
 
 `exact_reducer` calls it once for each shard, so it decides the cost of mode `exact`. On a CPU the float32
 gradients are converted by NumPy, in chunks that stay in the CPU's cache, so that each gradient and each sum
-is read once: in torch the largest magnitude alone takes as long as the rest. All other gradients are
+is read once: in torch the search for the largest magnitude takes as long as the rest. All other gradients are
 converted by torch, where on a GPU one kernel handles many tensors. Both yield the same bits: scaling by a
 power of two is exact, both round half to even, and integers have no rounding.
 """
@@ -17,7 +17,7 @@ from everstep.elastic.transport.tensor_lists import copy_all
 
 CHUNK_NUMBERS = (
     2**16
-)  # two scratch buffers and two operands of 256 KiB: half of a usual second-level cache
+)  # two scratch buffers and two operands of 256 KiB each: half of a typical L2 cache
 
 
 class FixedPoint:

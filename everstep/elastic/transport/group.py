@@ -28,7 +28,7 @@ class RankAssignment:
     """This worker's rank in a generation.
 
     Attributes:
-        rank: rank in the group, from 0; rank 0 writes checkpoints.
+        rank: rank in the group, from 0.
         world_size: number of workers in the group.
         store: store of a few strings that this generation's workers share; None for a single worker.
         local_peers: number of workers on this machine, including this one and workers in other containers.
@@ -52,12 +52,12 @@ class RankAssignment:
 
     @classmethod
     def single(cls) -> "RankAssignment":
-        """Return the assignment of a process that trains alone."""
+        """Return the assignment of a process without peers."""
         return cls(0, 1, None, 1, lambda _: None)
 
 
 def broadcast_text(assignment: RankAssignment, key: str, text: str, source: int = 0) -> str:
-    """Return the `text` of the rank `source` on every rank, under the key `key`."""
+    """Return the text of rank `source` on every rank, by means of the store's key `key`."""
     if assignment.store is None:
         return text
     with convert_peer_losses():

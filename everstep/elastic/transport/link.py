@@ -1,8 +1,8 @@
 """A process group that can be aborted at any moment, even in a collective that waits for a dead peer.
 
-Used by `live_worker`, which builds a group for each generation in the same process. It uses torch's
-backends directly and not `torch.distributed`'s default group: the default group is global, so after an aborted
-attempt to build it, another attempt would be impossible.
+`live_worker` builds a group for each generation in the same process. This module uses torch's backends directly and
+not `torch.distributed`'s default group: the default group is global, so after an aborted attempt to build it, another
+attempt would be impossible.
 
 Why sockets are shut down: gloo has no abort. A collective whose peer is frozen, or whose machine
 vanished without notice, waits for its timeout; but it fails immediately when a socket to any peer is
@@ -119,7 +119,7 @@ class Link:
         self.store: Store | None = None
 
     def aborted_for(self, seconds: float) -> bool:
-        """Return whether this group was aborted at least `seconds` ago."""
+        """Return True if this group was aborted at least `seconds` ago."""
         return time.monotonic() - self._aborted_at >= seconds
 
     def build(self) -> None:
@@ -127,6 +127,9 @@ class Link:
 
         The group is built in a thread, since the backends' own wait for a peer that died meanwhile cannot be
         interrupted: an aborted attempt is left to its timeout.
+
+        Raises:
+            PeerLostError: the group was aborted, or could not be built in time.
         """
         if self._aborted.is_set():
             raise PeerLostError("the group was given up before it was built")
@@ -173,11 +176,11 @@ class Link:
         return lambda: self._wait(works, collective)
 
     def run(self, begin: Callable[[Any], Any]) -> None:
-        """Run a collective of torch's backend, which `begin` starts; it does nothing if this worker is alone."""
+        """Run a collective of torch's backend, which `begin` starts; do nothing in a group of one worker."""
         self._wait(self._begin(lambda: [begin(self._backend)]), next(self._collectives))
 
     def all_gather(self, numbers: torch.Tensor) -> list[torch.Tensor]:
-        """Return the tensors of all ranks; all have one shape."""
+        """Return the tensors of all ranks, which have the same shape."""
         own_numbers = numbers.to(self._device)
         results = [torch.empty_like(own_numbers) for _ in range(self.world_size)]
         works = self._begin(lambda: [self._backend.allgather([results], [own_numbers])])
@@ -217,7 +220,7 @@ class Link:
             self._backend._group_end()
 
     def _begin(self, begin: Callable[[], list[Any]]) -> list[Any]:
-        """Start collectives and return them; return none if this worker is alone."""
+        """Start collectives and return them; return none in a group of one worker."""
         if self._aborted.is_set():
             raise PeerLostError("the group was given up")
         if self.world_size == 1:

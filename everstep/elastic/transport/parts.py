@@ -10,7 +10,7 @@ import torch
 
 
 def is_split(tensor: torch.Tensor) -> bool:
-    """Return whether this process has only a part of a tensor."""
+    """Return True if this process has only a part of a tensor."""
     return hasattr(tensor, "to_local")  # a DTensor; the import of its class takes seconds
 
 

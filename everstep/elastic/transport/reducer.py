@@ -1,6 +1,6 @@
 """The single all-reduce of a training step: gradients, statistics and a few scalars.
 
-All data are in one flat buffer: the gradients, then normalisation statistics and a few scalars. So a
+All data are in one flat buffer: the gradients, then normalization statistics and a few scalars. So a
 step costs one all-reduce, a worker without samples takes part like any other, and the question "does
 a worker want to regroup?" is answered for all workers at the same step at no cost.
 
@@ -29,10 +29,10 @@ from everstep.elastic.transport.tensor_lists import copy_all
 from everstep.errors import EverstepError
 
 AllReduce = Callable[[torch.Tensor], None]
-"""Sums a tensor over all workers, in place; see `RankAssignment.sum`."""
+"""Function that sums a tensor over all workers, in place; see `RankAssignment.sum`."""
 
 BeginAllReduce = Callable[[torch.Tensor], Callable[[], None]]
-"""Starts to sum a tensor over all workers, in place; the returned function waits for the end."""
+"""Function that starts such a sum; the returned function waits for the end."""
 
 BUCKET_BYTES = 16 << 20  # gradients that one all-reduce sums
 
@@ -50,7 +50,7 @@ class GradientReducer:
         scalars: number of additional scalars to sum.
         compress: whether gradients are sent in bfloat16: half the bytes and three digits, for slow
             networks. Between processes of one machine it takes longer than it saves.
-        bucket_bytes: gradients whose sum starts together, if it starts before the backward pass ends.
+        bucket_bytes: minimum size of gradients whose sum starts together, if it starts before the backward pass ends.
         copy_late: whether the gradients of a micro-batch are copied in one call after its backward pass; None for a GPU
             only.
     """
@@ -94,7 +94,7 @@ class GradientReducer:
         self._packed_indices = set[int]()  # parameters whose gradient is in the send buffer
         self._is_single, self._is_last = False, True
         self._begin: BeginAllReduce | None = None
-        # A loss in the backward pass, which is completed first.
+        # Loss of a peer during the backward pass, which is completed first.
         self._peer_loss: PeerLostError | None = None
         self._missing_counts: list[int] = []
         self._waits: list[Callable[[], None]] = []
@@ -143,22 +143,22 @@ class GradientReducer:
 
     @property
     def has_gradients(self) -> bool:
-        """Whether a backward pass has reached a parameter in this step."""
+        """True if a backward pass has reached a parameter in this step."""
         return bool(self._own_indices)
 
     @property
     def summed_bytes(self) -> int:
-        """Bytes that a worker of a group gives to the sums of one step."""
+        """Number of bytes that a worker contributes to the sums of one step."""
         return self._sent_gradients.nbytes + self._statistics_flat.nbytes
 
     @property
     def sending(self) -> bool:
-        """Whether sums with other workers have started in this step."""
+        """True if sums with other workers have started in this step."""
         return self._sending
 
     @property
     def _takes_all_at_end(self) -> bool:
-        """Whether the gradients of this micro-batch are copied after its backward pass."""
+        """True if the gradients of this micro-batch are copied after its backward pass."""
         return self._copies_late and self._begin is None
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ class GradientReducer:
         self._in_microbatch = False
 
     def roll_back(self) -> bool:
-        """Restore the statistics from before an unfinished step; return whether its gradients are valid.
+        """Restore the statistics from before an unfinished step; return True if its gradients are valid.
 
         They are valid if all micro-batches were completed; an unfinished micro-batch has corrupted them.
         """
@@ -367,7 +367,7 @@ def _dense_part(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _buckets(sizes: Sequence[int], min_bytes: int) -> list[range]:
-    """Return ranges of neighbouring parameters of at least this many bytes, the last parameters first."""
+    """Return ranges of adjacent parameters with at least `min_bytes` each, the last parameters first."""
     buckets, stop, size = list[range](), len(sizes), 0
     for index in reversed(range(len(sizes))):
         size += sizes[index]

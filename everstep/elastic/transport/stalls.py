@@ -1,6 +1,6 @@
 """Long waits in the collectives of a group, and the workers that they wait for.
 
-gloo and NCCL do not tell whose data is missing, and a slow worker cannot report that it is slow. So a worker that
+gloo and NCCL do not report whose data is missing, and a slow worker cannot report that it is slow. So a worker that
 waits for longer than a second records the number of the collective in the store of the group. After five seconds one
 of the waiting workers reads all records: a worker that does not wait in this collective is late. A shorter wait costs
 no request.
@@ -19,8 +19,7 @@ from everstep.elastic.transport.group import COLLECTIVE_SECONDS
 
 RECORD_AFTER_SECONDS = 1.0
 REPORT_AFTER_SECONDS = 5.0
-"""A wait of this time is not for a lost peer, which is noticed earlier. Also, it is far more than the time after which
-a waiting worker has recorded its own wait."""
+"""Minimum wait that is reported: a lost peer is noticed earlier, and all waiting workers have recorded their waits."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Stall:
     """A collective that takes unusually long, as one of the waiting workers reports it.
 
     Attributes:
-        began_at: unix time at which this worker began to wait.
+        began_at: Unix time at which this worker began to wait.
         seconds: time that it has waited.
         late_nodes: nodes of the workers that have not arrived, by rank; empty if all have.
         is_over: whether the wait has ended.
@@ -127,7 +126,7 @@ class StallObserver:
             report_seconds: time after which the wait is reported.
 
         Returns:
-            A function to call when the wait has ended, with whether the group was given up.
+            A function to call when the wait has ended, with True if the group was given up.
         """
         wait = _Wait(time.time() - waited_seconds, time.monotonic() - waited_seconds)
         arguments = (collective, wait, report_seconds)
@@ -148,7 +147,7 @@ class StallObserver:
             self._report(replace(stall, seconds=wait.seconds, is_over=True, is_lost=wait.is_lost))
 
     def _is_first(self, collective: int) -> bool:
-        """Return whether this worker is the first to report this stall."""
+        """Return True if this worker is the first to report this stall."""
         return self._store.add(f"reports-{collective}", 1) == 1
 
     def _record(self, collective: int) -> None:
@@ -163,8 +162,8 @@ class _Wait:
     """One wait of this worker.
 
     Args:
-        began_at: unix time of its beginning.
-        began: time of the monotonic clock.
+        began_at: Unix time of its beginning.
+        began: time of its beginning by the monotonic clock.
 
     Attributes:
         is_lost: whether it has ended because the group was given up.
@@ -181,7 +180,7 @@ class _Wait:
         return time.monotonic() - self._began if self._seconds is None else self._seconds
 
     def has_ended(self, timeout_seconds: float | None) -> bool:
-        """Wait for the end at most this long; return whether it has come."""
+        """Wait for the end at most this long; return True if it has come."""
         return self._ended.wait(timeout_seconds)
 
     def end(self, is_lost: bool) -> None:  # noqa: FBT001 - the only argument

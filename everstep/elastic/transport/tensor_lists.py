@@ -8,7 +8,7 @@ import torch
 def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
     """Copy each source into the target at its place in the list.
 
-    On a GPU torch copies a list with several types one tensor at a time, so each pair of types is a call.
+    On a GPU torch copies a list with several types one tensor at a time, so each pair of types has its own call.
 
     Args:
         targets: tensors of any shapes and types.
