@@ -99,7 +99,7 @@ def test_spot_workers_that_train_stay_until_the_on_demand_workers_run() -> None:
     ) == [0, 1, 2]
 
 
-def test_an_on_demand_worker_that_is_due_is_no_spot_worker_while_others_wait() -> None:
+def test_due_indices_are_created_on_demand_while_others_wait() -> None:
     not_before = format_time(NOW + timedelta(seconds=60))
     record = {"index": 1, "pod": "uid-1", "ended": True, "restarts": 3, "notBefore": not_before}
 

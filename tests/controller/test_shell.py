@@ -61,7 +61,7 @@ def test_each_spec_of_several_jobs_is_dry_run_once() -> None:
     client = DryRunApi(ApiClient())
     jobs = [replace(job(), uid=uid) for uid in ("u", "v")]
 
-    rejections = [client.pod_rejection(each) for _ in range(3) for each in jobs]
+    rejections = [client.pod_rejection(each_job) for _ in range(3) for each_job in jobs]
     assert all("Required value" in str(rejection) for rejection in rejections)
     assert DryRunApi.dry_runs == 2, "the jobs do not evict each other's result"
 

@@ -257,9 +257,10 @@ class Writer:
             log.error(
                 "checkpoint of step %d FAILED: %s; older ones remain valid", manifest.step, error
             )
-            self._on_failed(manifest.step, str(error))
+            _report(manifest.step, self._on_failed, manifest.step, str(error))
         else:
-            self._on_written(manifest, time.monotonic() - started_at, size)
+            seconds = time.monotonic() - started_at
+            _report(manifest.step, self._on_written, manifest, seconds, size)
         finally:
             self._current_write = None
 
@@ -269,6 +270,14 @@ class Writer:
             return self._commit(manifest)
         finally:
             self._committed_at, self._committing = time.monotonic(), False
+
+
+def _report(step: int, callback: Callable[..., object], *arguments: object) -> None:
+    """Call a callback of the writing thread, which must survive its errors: later checkpoints depend on it."""
+    try:
+        callback(*arguments)
+    except Exception as error:
+        log.error("checkpoint of step %d: its report failed: %s", step, error)
 
 
 @atexit.register

@@ -340,8 +340,8 @@ class Recovery:
     def _handle_in_group(self, event: Event) -> list[Action]:
         match event, self.phase:
             case Restored(step), Phase.RESTORING:
-                self.progress = StepProgress(self.generation, step)
                 self.unbroken_since = self.generation
+                self.progress = StepProgress(self.generation, step)  # last: see `fence`
                 return self._compare()
             case Copied(), Phase.COPYING:
                 return self._finish_copy()

@@ -95,16 +95,20 @@ class Batch:
         """Return the samples' share of the global batch, which is the weight of their mean loss.
 
         Args:
-            samples: samples of the loss; None for the current micro-batch.
+            samples: samples of the loss, or their number; None for the current micro-batch. Tensors in a list, a tuple
+                or a mapping are parts of collated samples if they have the same first dimension.
 
         Raises:
-            EverstepError: there is no current micro-batch, and no samples are passed.
+            EverstepError: no samples are passed without a current micro-batch, or more than it has.
         """
-        count = _count(samples)
+        current_count = None if self._current is None else len(self._current.ids)
+        count = current_count if samples is None else _count(samples)
         if count is None:
-            if self._current is None:
-                raise self._misuse("weight() needs samples outside microbatches()")
-            count = len(self._current.ids)
+            raise self._misuse("weight() needs samples outside microbatches()")
+        if current_count is not None and count > current_count:
+            raise self._misuse(
+                f"weight() got {count} samples of a micro-batch of {current_count}: pass their number"
+            )
         return count / self.size
 
     def backward(self, loss: torch.Tensor, samples: object = None) -> None:
@@ -182,10 +186,16 @@ class Batch:
         )
 
 
-def _count(samples: object) -> int | None:
-    """Return the number of samples in a collated batch; None if there is none."""
-    if samples is None or isinstance(samples, int):
+def _count(samples: object) -> int:
+    """Return the number of samples in a collated batch."""
+    if isinstance(samples, int):
         return samples
     if isinstance(samples, Mapping):
-        return _count(next(iter(samples.values()), None))
+        return _count(list(samples.values()))
+    if isinstance(samples, list | tuple):
+        sizes = {
+            len(part) if isinstance(part, torch.Tensor) and part.ndim else None for part in samples
+        }
+        collated_size = sizes.pop() if len(sizes) == 1 else None
+        return len(samples) if collated_size is None else collated_size
     return len(samples)  # type: ignore[arg-type] # anything with a length

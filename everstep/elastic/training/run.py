@@ -43,7 +43,9 @@ log = logging.getLogger(__name__)
 
 REHEARSAL_SAMPLES = 8
 FINISH_SECONDS = 5.0  # time to finish a micro-batch after a lost group, to keep its gradients
-RESERVED_NAMES = ("model", "momentum", "optimizer", "hyperparameters", "exact")
+RESERVED_NAMES = (
+    "model", "momentum", "optimizer", "hyperparameters", "exact", "scheduler", "scaler",
+)  # fmt: skip
 Callback = TypeVar("Callback", bound=Callable[..., object])
 
 

@@ -228,7 +228,15 @@ class RunState:
         }
 
     def _extra(self, tensors: Tensors) -> dict[str, Any]:
-        """Return all numbers of the state, as a manifest contains them."""
+        """Return all numbers of the state, as a manifest contains them.
+
+        Raises:
+            EverstepError: a metric has the name of another number.
+        """
+        if reserved := [name for name in self.metrics if name in RESERVED_KEYS]:
+            raise EverstepError(
+                f"a metric cannot be named {reserved[0]!r}", "Choose another name in Run.metrics."
+            )
         return {
             "evaluated": self.evaluated_epochs,
             **self.metrics,

@@ -157,6 +157,23 @@ def test_a_full_disk_does_not_end_the_training_and_the_next_save_is_tried(
     assert newest(folder) == 3
 
 
+def test_an_error_of_a_report_does_not_end_the_writing_thread(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "checkpoints"
+
+    def fail(*_: object) -> None:
+        raise OSError("the bucket does not respond")
+
+    writer = Writer(FolderStore(folder), commit=lambda _: True, on_written=fail, on_failed=fail)
+    for step in (1, 2):
+        writer.start({"weight": torch.zeros(3000)}, Manifest(step, 1, RUN))
+        writer.wait()
+
+    assert newest(folder) == 2
+    assert caplog.text.count("its report failed: the bucket does not respond") == 2
+
+
 def test_a_read_only_folder_does_not_end_the_training_and_the_next_save_is_tried(
     tmp_path: Path,
 ) -> None:

@@ -250,6 +250,26 @@ def test_a_thawed_writer_does_not_commit_a_history_that_the_group_has_abandoned(
     assert core.fence(snapshot_generation=4) == 4
 
 
+def test_a_restore_changes_the_value_that_the_fence_reads_first_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = Recovery()
+    core.handle(WarmedUp())
+    core.handle(Assigned(1, 0, 2))
+    core.handle(Connected())
+    core.handle(Compared((report(0, 0), report(0, 0))))
+    changed_fields: list[str] = []
+
+    def note(core: Recovery, name: str, value: object) -> None:
+        changed_fields.append(name)
+        object.__setattr__(core, name, value)
+
+    monkeypatch.setattr(Recovery, "__setattr__", note)
+    core.handle(Restored(40))
+
+    assert changed_fields.index("unbroken_since") < changed_fields.index("progress")
+
+
 def test_late_messages_are_ignored() -> None:
     core = training_worker()
     initial_state = (core.phase, core.progress)

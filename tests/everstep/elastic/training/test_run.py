@@ -300,6 +300,33 @@ def calls_microbatches_twice(batch: elastic.Batch, model: nn.Module) -> None:
     compute(batch, model)
 
 
+@loop("weight() got 100 samples of a micro-batch of")
+def weights_one_sample_as_many(batch: elastic.Batch, model: nn.Module) -> None:
+    for _ in batch.microbatches():
+        batch.weight([torch.zeros(100)])
+
+
+COUNTS: list[tuple[object, int]] = [
+    (torch.zeros(3, 5), 3),
+    ([torch.zeros(3, 5), torch.zeros(3)], 3),
+    ({"x": torch.zeros(3, 5), "y": torch.zeros(3)}, 3),
+    ([torch.zeros(4), torch.zeros(5)], 2),
+    ([(torch.zeros(4), 1), (torch.zeros(4), 0)], 2),
+    (4, 4),
+]
+
+
+@pytest.mark.parametrize(("parts", "count"), COUNTS)
+def test_the_weight_is_the_share_of_the_samples_however_they_are_collated(
+    parts: object, count: int
+) -> None:
+    model = network()
+    run = start_run(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    batch = next(iter(run))
+
+    assert batch.weight(parts) == count / BATCH
+
+
 @pytest.mark.parametrize("name", LOOPS)
 @pytest.mark.parametrize("mode", ["live", "exact"])
 def test_a_loop_with_a_mistake_ends_with_its_description(name: str, mode: str) -> None:
@@ -326,6 +353,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "max_microbatch must be 1 or more": {"max_microbatch": 0},
     "a folder or at s3://BUCKET/PREFIX": {"checkpoint": "gs://bucket/run"},
     "cannot be named 'model'": {"states": {"model": nn.Linear(1, 1)}},
+    "cannot be named 'scheduler'": {"states": {"scheduler": nn.Linear(1, 1)}},
+    "cannot be named 'scaler'": {"states": {"scaler": nn.Linear(1, 1)}},
     "without state_dict": {"states": {"average": object()}},
     "cannot be combined with mode 'exact'": {"mode": "exact", "compress": "bf16"},
     "a gradient scaler cannot be combined": {

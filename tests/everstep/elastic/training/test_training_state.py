@@ -12,6 +12,7 @@ from everstep.elastic.recovery import copying
 from everstep.elastic.recovery.copying import MAX_COMPUTED_SPANS
 from everstep.elastic.training.in_flight import InFlight
 from everstep.elastic.training.training_state import RunState, _bytes, _sendable
+from everstep.errors import EverstepError
 
 OPTIMIZERS: dict[str, Callable[[nn.Module], torch.optim.Optimizer]] = {
     "SGD": lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
@@ -97,6 +98,14 @@ def test_tensors_that_cannot_be_sent_directly_are_sent_as_copies() -> None:
 
     assert storage.tolist() == [0, 1, 1, 1, 0, 0, 0, 0, 0]
     assert model.get_buffer("transposed").sum() == 12
+
+
+def test_a_metric_that_would_replace_a_number_of_the_state_is_refused() -> None:
+    run, _, _ = start_run("SGD")
+    run.metrics["samples"] = 1.0
+
+    with pytest.raises(EverstepError, match="a metric cannot be named 'samples'"):
+        state_of(run)._text({})
 
 
 def test_the_identity_depends_on_settings_shapes_and_program() -> None:
