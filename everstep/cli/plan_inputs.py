@@ -182,12 +182,10 @@ class Work:
     Attributes:
         machine_hours: machine-hours of the whole job.
         origin: where the number comes from.
-        assumed: whether it is the default.
     """
 
     machine_hours: float
     origin: str
-    assumed: bool = False
 
 
 def work_of(
@@ -220,7 +218,7 @@ def work_of(
         f"an assumption, not the job: {DEFAULT_HOURS:g} h of {machines} machines. Set --work, or --images-per-second "
         "with the measured rate of one machine"
     )
-    return Work(DEFAULT_HOURS * machines, origin, assumed=True)
+    return Work(DEFAULT_HOURS * machines, origin)
 
 
 def _measured_work(config: "StackConfig", images_per_second: float, samples: int | None) -> Work:

@@ -133,10 +133,11 @@ def describe(backend: str, device: torch.device) -> "dict[str, object]":
 
 
 def agree_on_size(max_bytes: int, device: torch.device) -> int:
-    """Return the largest array that fits into the memory of all ranks, a power of two, in bytes."""
+    """Return the largest array that fits into the memory of all ranks, a power of two in bytes; at least `MIN_BYTES`."""
     fitting_bytes = int(
         available_bytes(device) * SHARE_OF_MEMORY / ARRAY_MEMORY_FACTORS[device.type]
     )
+    fitting_bytes = max(fitting_bytes, MIN_BYTES)  # 0 or less if the container is above its limit
     agreed_bytes = torch.tensor(
         [min(max_bytes, 2 ** (fitting_bytes.bit_length() - 1))], device=device
     )

@@ -49,8 +49,12 @@ def nccl_test(
     collective: Annotated[
         list[str], typer.Option(help=f"One of {', '.join(COLLECTIVES)}; repeatable. Default: all.")
     ] = [],  # noqa: B006  typer copies it
-    min_size: Annotated[str, typer.Option(help="Smallest array, such as 8, 64K or 1M.")] = "8",
-    max_size: Annotated[str, typer.Option(help="Largest array; memory may bound it.")] = "4G",
+    min_size: Annotated[
+        str, typer.Option(help="Smallest array, such as 8, 64K or 1M: 1 MiB.")
+    ] = "8",
+    max_size: Annotated[
+        str, typer.Option(help="Largest array, up to 4G: 4 GiB; memory may bound it.")
+    ] = "4G",
     iterations: Annotated[
         int, typer.Option(min=1, help="Maximum number of timed operations of each size.")
     ] = 20,
@@ -136,7 +140,7 @@ def _size(option: str, text: str) -> int:
     size = int(match[1]) * UNITS[match[2].upper()] if match else 0
     if not MIN_BYTES <= size <= MAX_BYTES:
         raise EverstepError(
-            f"{option} {text!r} is not a size from {MIN_BYTES} B to 4 GB",
+            f"{option} {text!r} is not a size from {MIN_BYTES} B to 4 GiB",
             "Write bytes, or a number with K, M or G: 8, 64K, 1M, 4G.",
         )
     return size

@@ -105,15 +105,14 @@ class Engine:
         """
         if not self.has_user_backend:
             return read_deployment(self.workspace)
+        stack = stack or self.workspace.stack
         try:
-            exported = self.run_on_state(
-                "stack", "export", "--stack", stack or self.workspace.stack
-            )
+            exported = self.run_on_state("stack", "export", "--stack", stack)
         except EverstepError as error:
             if NO_STACK in error.fix:
                 return None
             raise EverstepError(
-                f"the state of stack {self.workspace.stack} cannot be read",
+                f"the state of stack {stack} cannot be read",
                 f"{error.fix}\nLog in to the backend that has the stack: `pulumi login URL`.",
             ) from None
         deployment: Deployment = json.loads(exported).get("deployment") or {}

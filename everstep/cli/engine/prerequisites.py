@@ -51,7 +51,7 @@ def _program(name: str) -> HostCheck:
     from cloudtwin.facade import program_status
 
     program = program_status(name)
-    version = program.version or "ours"
+    version = program.version or "Everstep's own"
     if program.on_path:
         return HostCheck(name, passed=True, observed=f"{version}, {program.on_path}")
     if program.built:

@@ -18,7 +18,12 @@ from rich.text import Text
 from everstep.catalog.names import DATA_PREPARATION, NAME_LABEL
 from everstep.cli.console import messages, say
 from everstep.cli.durations import clock
-from everstep.cli.kubernetes_client import Condition, KubernetesClient, PodView
+from everstep.cli.kubernetes_client import (
+    ClusterUnreachableError,
+    Condition,
+    KubernetesClient,
+    PodView,
+)
 from everstep.cli.report import report as reports
 from everstep.cli.report.eta import remaining_seconds
 from everstep.cli.report.job_state import job_state
@@ -133,14 +138,23 @@ def follow(
     """
     view = _Screen(billing) if messages.is_terminal else _Lines(billing)
     with view:
+        run = reader.read()
         while True:
-            run = reader.read()
             monitor.refresh()
             note = drill(run) if drill else ""
             view.show(run, monitor, note)
             if (outcome := monitor.outcome()) is not None:
                 return outcome
             time.sleep(DRAW_SECONDS)
+            run = _newer_reading(reader, run)
+
+
+def _newer_reading(reader: RunReader, run: RunRecord) -> RunRecord:
+    """Return the run so far; its last reading if the cluster does not respond, since the monitor limits that time."""
+    try:
+        return reader.read()
+    except ClusterUnreachableError:
+        return run
 
 
 class _Screen:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from everstep.catalog import trainer_options
 from everstep.catalog.names import (
@@ -18,7 +18,7 @@ from everstep.catalog.names import (
     SCALING_ANNOTATION,
     SCALING_FIXED,
 )
-from everstep.cli.kubernetes_client import ClusterUnreachableError, Condition, KubernetesClient
+from everstep.cli.kubernetes_client import ClusterUnreachableError, KubernetesClient
 from everstep.cli.report.readers import RunReader
 from everstep.cli.scaling.local import TrainerSettings, note_steps
 from everstep.cli.scaling.study import SizeResult, size_result
@@ -34,6 +34,7 @@ UNREACHABLE_SECONDS = 60.0
 
 CORE = f"/api/v1/namespaces/{JOB_NAMESPACE}"
 Json = dict[str, Any]
+Response = TypeVar("Response")
 
 
 class OpenReader(Protocol):
@@ -99,7 +100,9 @@ class ClusterStudy:
                 self._follow(name, reader, step)
         finally:
             self.client.delete(path)
-        return size_result(reader.read(), replicas, replicas * processes_per_replica(template))
+        return size_result(
+            self._ask(reader.read), replicas, replicas * processes_per_replica(template)
+        )
 
     def _wait_until_gone(self, name: str) -> None:
         """Wait until no pod of an earlier job of this name is left."""
@@ -125,9 +128,10 @@ class ClusterStudy:
     def _follow(self, name: str, reader: RunReader, step: Step) -> None:
         deadline = time.monotonic() + self.wait_seconds
         while True:
-            steps = len(reader.read().steps)
+            steps = len(self._ask(reader.read).steps)
             note_steps(step, steps)
-            messages = {c.type: c.message for c in self._conditions(name)}
+            conditions = self._ask(lambda: self.client.conditions(name))
+            messages = {condition.type: condition.message for condition in conditions}
             if "Failed" in messages:
                 raise EverstepError(
                     f"the job {name} failed: {messages['Failed']}", "Read the log of its pods."
@@ -141,8 +145,8 @@ class ClusterStudy:
                 )
             self.sleep(POLL_SECONDS)
 
-    def _conditions(self, name: str) -> tuple[Condition, ...]:
-        """Return the true conditions of a job; an API server that does not respond in time is asked again.
+    def _ask(self, request: Callable[[], Response]) -> Response:
+        """Return the response to a request; an API server that does not respond in time is asked again.
 
         Raises:
             ClusterUnreachableError: it has not responded for a minute.
@@ -150,7 +154,7 @@ class ClusterStudy:
         asked_at = self.clock()
         while True:
             try:
-                return self.client.conditions(name)
+                return request()
             except ClusterUnreachableError:
                 if self.clock() - asked_at > UNREACHABLE_SECONDS:
                     raise
@@ -179,7 +183,7 @@ def derived_job(
     name = f"scale-{settings.model}-{replicas}".replace("_", "-")
     template = deepcopy(job["spec"]["replicaSpecs"]["Worker"]["template"])
     container = template["spec"]["containers"][0]
-    values = settings.values(processes, f"{MOUNT}/runs/{name}", word)  # type: ignore[arg-type]
+    values = settings.values(processes, f"{MOUNT}/runs/{name}", word)
     container["args"] = with_options(container["args"], values)
     container["args"] = _with_keys_below(container["args"], str(job["metadata"]["name"]))
     _rename(template["spec"].get("affinity") or {}, name)

@@ -42,8 +42,10 @@ class TrainerSettings:
     steps: int
     loader_workers: int
 
-    def values(self, processes: int, run: Path, word: str) -> dict[str, trainer_options.Value]:
-        """Return the trainer's options for a number of processes."""
+    def values(
+        self, processes: int, run: Path | str, word: str
+    ) -> dict[str, trainer_options.Value]:
+        """Return the trainer's options for a number of processes; `run` is the folder, here or in a pod."""
         return {
             "model": self.model,
             "run": run,

@@ -11,8 +11,10 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+import torch
 
-from everstep.interconnect.collectives import ALL_REDUCE
+from everstep.interconnect import benchmark
+from everstep.interconnect.collectives import ALL_REDUCE, MIN_BYTES
 from everstep.interconnect.results import Results, read
 from everstep.interconnect.transport import Transport
 from tests.processes import free_port
@@ -127,6 +129,19 @@ def test_a_process_over_gloo_ends_without_the_destructor_of_its_group() -> None:
     )  # fmt: skip
 
     assert read([result.stdout]).complete
+
+
+@pytest.mark.parametrize("available", [-1, 0, 1, 30, 2**20])
+def test_the_smallest_array_is_measured_even_without_free_memory(
+    monkeypatch: pytest.MonkeyPatch, available: int
+) -> None:
+    """A container can use more than its limit for a moment."""
+    monkeypatch.setattr(benchmark, "available_bytes", lambda device: available)
+    monkeypatch.setattr(benchmark.dist, "all_reduce", lambda *arguments: None)
+
+    size = benchmark.agree_on_size(2**30, torch.device("cpu"))
+
+    assert size == (2**18 if available == 2**20 else MIN_BYTES)
 
 
 @pytest.mark.twin

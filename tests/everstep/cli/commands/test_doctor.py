@@ -134,3 +134,14 @@ def test_a_built_program_is_found_by_the_key_of_its_sources(
 
     assert program_status("pause").built == folder / "pause"
     assert program_status("etcd").built is None
+
+
+def test_a_program_of_the_twin_has_no_version_and_is_called_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tools, "on_path", lambda name: tmp_path / name)
+
+    observed = {check.name: check.observed for check in prerequisites.programs()}
+
+    assert observed["pause"] == f"Everstep's own, {tmp_path / 'pause'}"
+    assert observed["etcd"][0].isdigit()

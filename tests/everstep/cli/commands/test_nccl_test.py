@@ -13,7 +13,7 @@ from everstep.errors import EverstepError
     [
         ({"local": 1}, "one process has no interconnect"),
         ({"nodes": 1}, "one process has no interconnect"),
-        ({"max_size": "8G"}, "--max-size '8G' is not a size from 8 B to 4 GB"),
+        ({"max_size": "8G"}, "--max-size '8G' is not a size from 8 B to 4 GiB"),
         ({"min_size": "4"}, "--min-size '4' is not a size"),
         ({"min_size": "one"}, "--min-size 'one' is not a size"),
         ({"min_size": "2M", "max_size": "1M"}, "--min-size 2M is larger than --max-size 1M"),

@@ -1,18 +1,24 @@
-"""Output of `everstep follow` before the first step, with a simulated API server."""
+"""`everstep follow` before the first step and without responses, with a simulated API server."""
 
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 from kubernetes import client
 
-from everstep.cli.kubernetes_client import KubernetesClient
-from everstep.cli.report.follow import JobMonitor
+from everstep.catalog.names import ELASTICJOB_API_VERSION, ELASTICJOB_PLURAL
+from everstep.cli.kubernetes_client import ClusterUnreachableError, KubernetesClient
+from everstep.cli.report import follow as follow_module
+from everstep.cli.report.follow import JobMonitor, JobOutcome
+from everstep.cli.report.run_record import RunRecord
+from everstep.errors import EverstepError
 
 PODS = "/api/v1/namespaces/elastic-job/pods"
+JOB = f"/apis/{ELASTICJOB_API_VERSION}/namespaces/elastic-job/{ELASTICJOB_PLURAL}/fashion"
 LINE = "      3,000 files, 0.40 GB of 10,000 files, 1.20 GB: 33%"
 
 
@@ -55,8 +61,11 @@ class Cluster:
     def set_pods(self, *pods: dict[str, Any]) -> None:
         self.responses[PODS] = json.dumps({"items": pods})
 
-    def monitor(self) -> JobMonitor:
+    def succeed(self) -> None:
+        status = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+        self.responses[JOB] = json.dumps({"status": status})
 
+    def monitor(self) -> JobMonitor:
         address = f"http://127.0.0.1:{self.server.server_port}"
         settings = client.Configuration(host=address)
         monitor = JobMonitor(KubernetesClient(client.ApiClient(settings)), "fashion")
@@ -96,3 +105,50 @@ def test_a_complete_preparation_is_not_waited_for(cluster: Cluster) -> None:
     cluster.responses[f"{PODS}/prepare-imagefolder-x/log?tailLines=1"] = "done"
 
     assert cluster.monitor().waiting_for() == "fashion-worker-0 Pending"
+
+
+@dataclass
+class UnsteadyReader:
+    """A reader whose readings are runs or errors, in order."""
+
+    readings: list[RunRecord | EverstepError]
+
+    def read(self) -> RunRecord:
+        reading = self.readings.pop(0)
+        if isinstance(reading, EverstepError):
+            raise reading
+        return reading
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw without a pause between two readings, and request the job each time."""
+    monkeypatch.setattr(follow_module, "DRAW_SECONDS", 0.0)
+    monkeypatch.setattr(follow_module, "REQUEST_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_reading_that_times_out_shows_the_last_one(cluster: Cluster) -> None:
+    cluster.set_pods()
+    first, third = RunRecord(), RunRecord()
+    timeout = ClusterUnreachableError("no response", "Wait.")
+    reader = UnsteadyReader([first, timeout, third, third])
+    shown: list[RunRecord] = []
+
+    def drill(run: RunRecord) -> str:
+        shown.append(run)
+        if run is third:
+            cluster.succeed()
+        return ""
+
+    assert follow_module.follow(reader, cluster.monitor(), drill) is JobOutcome.SUCCEEDED
+    assert [id(run) for run in shown[:3]] == [id(first), id(first), id(third)]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_without_any_reading_an_unreachable_cluster_ends_the_view(cluster: Cluster) -> None:
+    cluster.set_pods()
+    reader = UnsteadyReader([ClusterUnreachableError("no response", "Wait.")])
+
+    with pytest.raises(ClusterUnreachableError):
+        follow_module.follow(reader, cluster.monitor())

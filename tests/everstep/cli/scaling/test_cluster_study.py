@@ -65,11 +65,15 @@ class FakeCluster:
 
 @dataclass
 class FakeReader:
-    """A reader that always returns the same run."""
+    """A reader that always returns the same run, after some timeouts."""
 
     run: RunRecord
+    timeouts: int = 0
 
     def read(self) -> RunRecord:
+        if self.timeouts:
+            self.timeouts -= 1
+            raise ClusterUnreachableError("the cluster does not respond: timed out", "Wait.")
         return self.run
 
 
@@ -127,6 +131,13 @@ def test_an_api_server_that_does_not_respond_for_a_while_does_not_end_the_study(
     cluster = FakeCluster(timeouts=3)
 
     assert study(cluster, journal(16)).measure(2, Silent()).replicas == 2
+
+
+def test_a_reading_that_times_out_does_not_end_the_study() -> None:
+    reader = FakeReader(journal(16), timeouts=3)
+    unsteady_study = replace(study(FakeCluster(), journal(16)), open_reader=lambda job: reader)
+
+    assert unsteady_study.measure(2, Silent()).replicas == 2
 
 
 def test_an_api_server_that_does_not_respond_for_a_minute_ends_the_study() -> None:
