@@ -23,9 +23,10 @@ from everstep.catalog.names import JOB_NAMESPACE as NAMESPACE
 from everstep.errors import EverstepError
 
 if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
+    from kubernetes.client import ApiClient, ApiException
 
 CONNECT_SECONDS, READ_SECONDS = 3, 5
+REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,14 @@ class ClusterView:
 
 class ClusterUnreachableError(EverstepError):
     """The API server did not respond to a request in time; it may respond to the next one."""
+
+
+class PodCommandError(EverstepError):
+    """A pod ran no command; it may have ended."""
+
+
+class RequestRefusedError(EverstepError):
+    """The API server refused to let the kubeconfig's user read a path."""
 
 
 class KubernetesClient:
@@ -177,7 +186,21 @@ class KubernetesClient:
         return next((pod.name for pod in pods if pod.phase == "Running" and pod.ready), None)
 
     def shell(self, pod: str, script: str) -> str:
-        """Run a shell script in a pod and return its standard output."""
+        """Run a shell script in a pod and return its standard output.
+
+        Raises:
+            ClusterUnreachableError: the cluster does not respond.
+            PodCommandError: the pod ran no command, for example because it has ended.
+            EverstepError: the kubeconfig's user may not run commands in pods.
+        """
+        from kubernetes.client import ApiException
+
+        try:
+            return self._exec(pod, script)
+        except ApiException as error:
+            raise _command_error(self._client.configuration.host, pod, error) from None
+
+    def _exec(self, pod: str, script: str) -> str:
         from kubernetes import client
         from kubernetes.stream import stream
 
@@ -196,16 +219,21 @@ class KubernetesClient:
         )
 
     def newest_line(self, pod: str) -> str:
-        """Return the newest line in the log of a pod; empty if there is none."""
-        return self.text(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/log?tailLines=1").strip()
+        """Return the newest line in the log of a pod; empty if there is none, or if the user may not read logs."""
+        try:
+            return self.text(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/log?tailLines=1").strip()
+        except RequestRefusedError:
+            return ""  # the line is only shown; the user may still see the rest
 
     def text(self, path: str) -> str:
         """Return the text at a path, such as the log of a pod; empty if the API server does not return it.
 
         Raises:
-            EverstepError: the cluster does not respond.
+            EverstepError: the cluster does not respond, or the user may not read the path.
         """
-        status, _, data = self._send("GET", path)
+        status, reason, data = self._send("GET", path)
+        if status in REFUSALS:
+            raise _refusal(path, status, reason)
         return data.decode(errors="replace") if status == HTTPStatus.OK else ""
 
     def create(self, path: str, body: Mapping[str, Any]) -> None:
@@ -241,10 +269,7 @@ class KubernetesClient:
         if status == HTTPStatus.NOT_FOUND and missing is not None:
             return missing
         if status != HTTPStatus.OK:
-            raise EverstepError(
-                f"the API server refused GET {path}: {status} {reason}",
-                "Allow the kubeconfig's user to read this path.",
-            )
+            raise _refusal(path, status, reason)
         value = json.loads(data)
         return value if isinstance(value, dict) else {}
 
@@ -273,6 +298,32 @@ class KubernetesClient:
         except (HTTPError, OSError) as error:
             raise unreachable(self._client.configuration.host, error) from None
         return int(response.status), str(response.reason), bytes(data or b"")
+
+
+def _refusal(path: str, status: int, reason: str) -> RequestRefusedError:
+    return RequestRefusedError(
+        f"the API server refused GET {path}: {status} {reason}",
+        "Allow the kubeconfig's user to read this path.",
+    )
+
+
+def _command_error(host: str, pod: str, error: "ApiException") -> BaseException:
+    """Return the error for a command that a pod did not run.
+
+    The package kubernetes wraps every error of the connection, even Ctrl-C, in an ApiException without a status.
+    """
+    cause = error.__context__
+    if isinstance(cause, (KeyboardInterrupt, SystemExit)):
+        return cause
+    if isinstance(cause, OSError):
+        return unreachable(host, cause)
+    reason = str(error.reason).partition(" -+-+- ")[0]  # headers and body follow
+    if getattr(cause, "status_code", None) in REFUSALS:
+        return EverstepError(
+            f"the API server refused to run a command in the pod {pod}: {reason}",
+            "Allow the kubeconfig's user to create pods/exec.",
+        )
+    return PodCommandError(f"the pod {pod} ran no command: {reason}")
 
 
 def _message(data: bytes) -> str:

@@ -133,7 +133,7 @@ def describe(backend: str, device: torch.device) -> "dict[str, object]":
 
 
 def agree_on_size(max_bytes: int, device: torch.device) -> int:
-    """Return the largest array that fits into the memory of all ranks, a power of two in bytes; at least `MIN_BYTES`."""
+    """Return the largest array that fits into the memory of all ranks, a power of two from `MIN_BYTES`."""
     fitting_bytes = int(
         available_bytes(device) * SHARE_OF_MEMORY / ARRAY_MEMORY_FACTORS[device.type]
     )

@@ -50,10 +50,10 @@ def nccl_test(
         list[str], typer.Option(help=f"One of {', '.join(COLLECTIVES)}; repeatable. Default: all.")
     ] = [],  # noqa: B006  typer copies it
     min_size: Annotated[
-        str, typer.Option(help="Smallest array, such as 8, 64K or 1M: 1 MiB.")
+        str, typer.Option(help="Smallest array, such as 8, 64K or 1M (1 MiB).")
     ] = "8",
     max_size: Annotated[
-        str, typer.Option(help="Largest array, up to 4G: 4 GiB; memory may bound it.")
+        str, typer.Option(help="Largest array, up to 4G (4 GiB); memory may bound it.")
     ] = "4G",
     iterations: Annotated[
         int, typer.Option(min=1, help="Maximum number of timed operations of each size.")

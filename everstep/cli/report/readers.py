@@ -7,12 +7,13 @@ clusters the files are read through the API server from a running worker.
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from everstep.catalog.names import MOUNT
-from everstep.cli.kubernetes_client import KubernetesClient
+from everstep.cli.kubernetes_client import KubernetesClient, PodCommandError
 from everstep.cli.report.fold import RECENT_STEPS, RunFold
 from everstep.cli.report.moves import moves_file
 from everstep.cli.report.run_record import (
@@ -134,7 +135,8 @@ class PodReader:
         """Return the run so far; without a running worker, its state at the last read."""
         events = parse_events(_text(self.events))
         if pod := self.cluster.running_worker(self.job):
-            self._read_from(pod, events)
+            with suppress(PodCommandError):  # it ended in between
+                self._read_from(pod, events)
         return with_moves(self._fold.record(events, self._result), self.events)
 
     def _read_from(self, pod: str, events: Sequence[MachineEvent]) -> None:

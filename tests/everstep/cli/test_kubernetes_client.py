@@ -1,12 +1,21 @@
-"""A client of a cluster that accepts connections and never responds."""
+"""A client of a cluster that does not respond, or refuses requests."""
 
 import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from kubernetes.stream import ws_client
 
 from everstep.cli import kubernetes_client
-from everstep.cli.kubernetes_client import KubernetesClient
+from everstep.cli.kubernetes_client import (
+    ClusterUnreachableError,
+    KubernetesClient,
+    PodCommandError,
+)
 from everstep.errors import EverstepError
 
 KUBECONFIG = """
@@ -36,3 +45,102 @@ def test_a_cluster_that_does_not_respond_gets_one_request(
         server.setblocking(False)
         with pytest.raises(BlockingIOError):  # a second attempt would double the wait of a user
             server.accept()
+
+
+@pytest.fixture
+def client_of(tmp_path: Path) -> Callable[[int], KubernetesClient]:
+    """Return a function that makes a client of a port of this machine."""
+
+    def make(port: int) -> KubernetesClient:
+        (tmp_path / "kubeconfig").write_text(KUBECONFIG.replace("PORT", str(port)))
+        return KubernetesClient.connect(tmp_path / "kubeconfig")
+
+    return make
+
+
+@contextmanager
+def api_server(status: int) -> Iterator[int]:
+    """Yield the port of an API server that answers every request with one status."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(b"a text")
+
+        def log_message(self, *args: object) -> None:
+            """Print nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.mark.parametrize("status", [404, 500])
+def test_a_pod_that_ended_runs_no_command(
+    client_of: Callable[[int], KubernetesClient], status: int
+) -> None:
+    with api_server(status) as port, pytest.raises(PodCommandError) as raised:
+        client_of(port).shell("w0", "true")
+
+    start = f"the pod w0 ran no command: Handshake status {status} "
+    assert raised.value.problem.startswith(start)
+    assert "-+-+-" not in raised.value.problem, "the headers of the response are not shown"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_user_who_may_not_run_commands_learns_which_permission_is_missing(
+    client_of: Callable[[int], KubernetesClient], status: int
+) -> None:
+    with api_server(status) as port, pytest.raises(EverstepError, match="pods/exec") as raised:
+        client_of(port).shell("w0", "true")
+
+    assert not isinstance(raised.value, PodCommandError), "it would hide the missing permission"
+
+
+def test_a_command_without_a_connection_reports_an_unreachable_cluster(
+    client_of: Callable[[int], KubernetesClient],
+) -> None:
+    with pytest.raises(ClusterUnreachableError, match="does not respond: "):
+        client_of(unused_port()).shell("w0", "true")
+
+
+def test_ctrl_c_during_a_command_is_not_an_error_of_the_pod(
+    client_of: Callable[[int], KubernetesClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ws_client, "WSClient", interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        client_of(unused_port()).shell("w0", "true")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_user_who_may_not_read_a_text_gets_an_error(
+    client_of: Callable[[int], KubernetesClient], status: int
+) -> None:
+    with api_server(status) as port:
+        client = client_of(port)
+        with pytest.raises(EverstepError, match=f"refused GET /log: {status} "):
+            client.text("/log")
+        assert client.newest_line("w0") == "", "the view shows the rest without the line"
+
+
+@pytest.mark.parametrize(("status", "text"), [(200, "a text"), (400, ""), (404, ""), (500, "")])
+def test_a_text_that_the_api_server_does_not_have_is_empty(
+    client_of: Callable[[int], KubernetesClient], status: int, text: str
+) -> None:
+    with api_server(status) as port:
+        assert client_of(port).text("/log") == text

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from everstep.cli.kubernetes_client import PodCommandError
 from everstep.cli.report.fold import RunFold
 from everstep.cli.report.readers import FolderReader, PodReader, listing, split_listing
 from everstep.cli.report.run_record import MachineEvent
@@ -92,18 +93,21 @@ class FakeClient:
 
     Attributes:
         bytes_sent: total size of all outputs.
+        runs_commands: False if the pod ends before each command.
     """
 
     def __init__(self, root: Path) -> None:
         self.root, self.bytes_sent = root, 0
         self.pod: str | None = "w0"
+        self.runs_commands = True
 
     def running_worker(self, job: str) -> str | None:
         del job
         return self.pod
 
     def shell(self, pod: str, script: str) -> str:
-        del pod
+        if not self.runs_commands:
+            raise PodCommandError(f"the pod {pod} ran no command: not found")
         script = script.replace("/everstep/", f"{self.root}/")
         result = subprocess.run(["sh", "-c", script], check=True, capture_output=True, text=True)
         self.bytes_sent += len(result.stdout)
@@ -129,6 +133,19 @@ def test_a_pod_sends_only_the_new_content_of_its_files(tmp_path: Path) -> None:
     assert cluster.bytes_sent - initial_bytes < 200
     cluster.pod = None
     assert len(reader.read().steps) == 101, "without a worker the last reading is shown"
+
+
+def test_a_worker_that_ends_before_the_command_counts_as_no_worker(tmp_path: Path) -> None:
+    journals = tmp_path / "runs" / "job" / "journal"
+    journals.mkdir(parents=True)
+    (journals / "w0.jsonl").write_text(step_line(1, 1.0))
+    cluster: Any = FakeClient(tmp_path)
+    reader = PodReader(cluster, "job", tmp_path / "events.jsonl")
+    reader.read()
+
+    cluster.runs_commands = False
+
+    assert [step.step for step in reader.read().steps] == [1]
 
 
 def test_the_listing_names_files_with_quotes_safely() -> None:
