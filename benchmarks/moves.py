@@ -45,8 +45,9 @@ from everstep.cli.report.readers import FolderReader
 from everstep.cli.report.run_record import RunRecord
 from everstep.goodput import ChangeCost, live_design
 from everstep.progress import Silent
-from tests.e2e.life_cycle import EVERSTEP, JOB_PATH, REPOSITORY, copy_project
+from tests.e2e.life_cycle import EVERSTEP, JOB_PATH, copy_project
 from tests.e2e.paced import PacedCycle, paced_job
+from tests.trainer.verification import run_verify
 
 STACK = "eks-prod"
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
@@ -288,8 +289,7 @@ def finished_after(outcome: Outcome, history: CapacityHistory, speed: float) -> 
 
 def verify(run: Path) -> tuple[str, bool]:
     """Return the last lines of `trainer.verify`, and whether each sample was trained exactly once."""
-    command = [sys.executable, "-m", "trainer.verify", str(run)]
-    result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    result = run_verify(run)
     lines = (result.stdout + result.stderr).strip().splitlines()
     return "\n".join(lines[-3:]), result.returncode == 0
 

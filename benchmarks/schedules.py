@@ -17,7 +17,6 @@ import os
 import random
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,7 +31,8 @@ from tests.everstep.elastic.recovery.partial_faults import PartialFaultWorld
 from tests.everstep.elastic.recovery.suspicion_faults import SuspicionWorld
 from tests.everstep.elastic.recovery.test_state_machine import MOVES
 from tests.everstep.elastic.recovery.test_state_machine import play as play_partial
-from tests.trainer.elastic.nodes import NAMES, REPOSITORY, Nodes, running_etcd, small_data
+from tests.trainer.elastic.nodes import NAMES, Nodes, running_etcd, small_data
+from tests.trainer.verification import run_verify
 
 START_SECONDS = 300.0
 KINDS = ("kill", "vanish", "freeze", "drain")
@@ -135,13 +135,7 @@ def run_partial(seed: int, kind: str, world_type: type[PartialFaultWorld]) -> Sc
 
 def verify(run: Path, kind: str, seed: int, events: int) -> ScheduleOutcome:
     """Run `trainer.verify` on a run in a separate process; return its result."""
-    result = subprocess.run(
-        [sys.executable, "-m", "trainer.verify", str(run)],
-        check=False,
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
+    result = run_verify(run)
     output = (result.stdout + result.stderr).strip()
     counts = re.search(r"(\d+) commits, the last of step (\d+)", output)
     commits, steps = map(int, counts.groups()) if counts else (0, 0)

@@ -22,7 +22,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -39,7 +38,8 @@ from everstep.cli.report.readers import FolderReader
 from everstep.cli.report.report import Report, build
 from everstep.cli.report.run_record import RunRecord
 from everstep.cli.report.screens import report_screen
-from tests.trainer.elastic.nodes import NAMES, REPOSITORY, Nodes, running_etcd, small_data
+from tests.trainer.elastic.nodes import NAMES, Nodes, running_etcd, small_data
+from tests.trainer.verification import run_verify
 
 START_SECONDS = 300
 END_SECONDS = 60
@@ -155,13 +155,7 @@ def record_until(run: RunRecord, ended_at: float) -> RunRecord:
 
 def verify(run: Path) -> str:
     """Return the result of `trainer.verify`."""
-    result = subprocess.run(
-        [sys.executable, "-m", "trainer.verify", str(run)],
-        check=False,
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
+    result = run_verify(run)
     return (result.stdout + result.stderr).strip()
 
 

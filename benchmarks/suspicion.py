@@ -23,7 +23,6 @@ import os
 import re
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -36,12 +35,12 @@ from pathlib import Path
 from benchmarks.progress import track
 from tests.trainer.elastic.nodes import (
     NAMES,
-    REPOSITORY,
     JournalEntry,
     Nodes,
     running_etcd,
     small_data,
 )
+from tests.trainer.verification import run_verify
 from tests.waiting import wait_until
 
 START_SECONDS = 300.0
@@ -254,8 +253,7 @@ def _compute() -> None:
 
 def verify(run: Path) -> tuple[str, bool]:
     """Return the last line of `trainer.verify`, and whether each sample was trained exactly once."""
-    command = [sys.executable, "-m", "trainer.verify", str(run)]
-    result = subprocess.run(command, check=False, cwd=REPOSITORY, capture_output=True, text=True)
+    result = run_verify(run)
     lines = (result.stdout + result.stderr).strip().splitlines()
     return lines[-1] if lines else "", result.returncode == 0
 

@@ -89,6 +89,11 @@ class Cost:
     notes: tuple[str, ...]
     between_zones: float = 0.0
 
+    @property
+    def fixed_items(self) -> tuple[CostItem, ...]:
+        """Items that are billed whether GPU nodes run or not."""
+        return tuple(item for item in self.items if item.count and not item.of_gpu_pool)
+
     def total(self, *, spot: bool, maximum: bool = False) -> Total:
         """Return the sum at spot or on-demand prices, while training or with the maximum number of nodes."""
         prices_by_item = [

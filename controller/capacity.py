@@ -6,8 +6,9 @@ namespaces, because the scheduler makes the decision about each pod (see `scalin
 no permissions beyond nodes and the pods of its namespace.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from operator import add
 from typing import Any
 
 from kubernetes.utils.quantity import parse_quantity
@@ -48,8 +49,8 @@ def _count_on_node(node: Node, pod: Json, pods: Sequence[Json]) -> int:
     excluded_labels = _anti_affinity_labels(pod)
     if any(_has_labels(labels, other) for labels in excluded_labels for other in pods):
         return 0
-    requested = requests(spec) | {"pods": Decimal(1)}
-    pod_requests = [requests(other["spec"]) | {"pods": Decimal(1)} for other in pods]
+    requested = {**requests(spec), "pods": Decimal(1)}
+    pod_requests = [{**requests(other["spec"]), "pods": Decimal(1)} for other in pods]
     free_space = {
         name: _quantity(node.allocatable.get(name, "0"))
         - sum(quantities.get(name, Decimal(0)) for quantities in pod_requests)
@@ -60,7 +61,7 @@ def _count_on_node(node: Node, pod: Json, pods: Sequence[Json]) -> int:
     return max(min(copies, 1) if one_per_node else copies, 0)
 
 
-def requests(spec: Json) -> dict[str, Decimal]:
+def requests(spec: Json) -> Quantities:
     """Return a pod's resource requests as the scheduler computes them; a limit without a request counts as one.
 
     Init containers run one at a time before the others; a sidecar, an init container with `restartPolicy: Always`, runs
@@ -70,25 +71,21 @@ def requests(spec: Json) -> dict[str, Decimal]:
     running: Quantities = {}
     highest: Quantities = {}
     for container in spec.get("initContainers") or ():
-        with_container = _sum(running, _container_requests(container))
-        highest = _maximum(highest, with_container)
+        with_container = _combine(add, running, _container_requests(container))
+        highest = _combine(max, highest, with_container)
         if container.get("restartPolicy") == "Always":
             running = with_container
     for container in spec.get("containers") or ():
-        running = _sum(running, _container_requests(container))
-    return _sum(_maximum(running, highest), _quantities(spec.get("overhead")))
+        running = _combine(add, running, _container_requests(container))
+    return _combine(add, _combine(max, running, highest), _quantities(spec.get("overhead")))
 
 
-def _sum(first: Quantities, second: Quantities) -> dict[str, Decimal]:
+def _combine(
+    operation: Callable[[Decimal, Decimal], Decimal], first: Quantities, second: Quantities
+) -> Quantities:
+    """Combine the quantities of each resource; a missing one is 0."""
     return {
-        name: first.get(name, Decimal(0)) + second.get(name, Decimal(0))
-        for name in (*first, *second)
-    }
-
-
-def _maximum(first: Quantities, second: Quantities) -> dict[str, Decimal]:
-    return {
-        name: max(first.get(name, Decimal(0)), second.get(name, Decimal(0)))
+        name: operation(first.get(name, Decimal(0)), second.get(name, Decimal(0)))
         for name in (*first, *second)
     }
 

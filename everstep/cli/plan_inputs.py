@@ -282,7 +282,7 @@ def prices(config: "StackConfig", stack: str, machine_type: str = "") -> Prices:
     Raises:
         EverstepError: the stack has no machines of its own, or a price is unknown.
     """
-    from components import spending
+    from components import cost, spending
 
     pools = _pools(config, machine_type)
     spot_pools = [pool for pool in pools if pool.spot]
@@ -291,7 +291,7 @@ def prices(config: "StackConfig", stack: str, machine_type: str = "") -> Prices:
             f"stack {stack} creates no GPU machines, so there is nothing to buy",
             "Plan a stack of a cloud: everstep plan --stack eks-dev",
         )
-    others = spending.fixed_items(config)
+    others = cost.estimate(config).fixed_items
     unpriced_items = [pool.disk_name for pool in pools if pool.disk is None]
     unpriced_items += [item.name for item in others if item.on_demand is None]
     return Prices(

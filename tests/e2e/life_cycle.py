@@ -24,6 +24,7 @@ from everstep.catalog.names import (
 )
 from everstep.cli.report.readers import FolderReader
 from everstep.cli.report.report import Report, build
+from tests.trainer.verification import run_verify
 from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -148,14 +149,7 @@ class LifeCycle:
 
     def verify(self) -> None:
         """Recompute the samples of all checkpoints."""
-        self.results["verify"] = subprocess.run(
-            [sys.executable, "-m", "trainer.verify", str(self.run_folder)],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=QUERY_SECONDS,
-        )
+        self.results["verify"] = run_verify(self.run_folder, QUERY_SECONDS)
 
     def gpu_nodes(self) -> list[str]:
         """Return the names of the ready GPU nodes."""

@@ -34,6 +34,7 @@ from everstep.progress import Lines, Silent
 from tests.e2e.life_cycle import holds_now
 from tests.e2e.object_server import HOLD, REQUESTS, SHARD
 from tests.trainer.data.photographs import write_photographs
+from tests.trainer.verification import run_verify
 from tests.waiting import wait_until
 from trainer.data import convert
 from trainer.data.shard import Resizing
@@ -152,14 +153,7 @@ class Bench:
 
     def verify(self) -> subprocess.CompletedProcess[str]:
         """Recompute the samples of all checkpoints."""
-        return subprocess.run(
-            [sys.executable, "-m", "trainer.verify", str(self.run)],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=VERIFY_SECONDS,
-        )
+        return run_verify(self.run, VERIFY_SECONDS)
 
 
 @pytest.fixture

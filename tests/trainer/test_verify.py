@@ -1,14 +1,13 @@
 """The verification that every sample was trained exactly once."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from everstep.elastic.data_order.sample_ledger import SampleLedger, digest
 from everstep.elastic.data_order.sampler import SampleOrder
+from tests.trainer.verification import run_verify
 from trainer.verify import Commit, read, verify
 
 PLAN = SampleOrder(samples=50, global_batch=7, epochs=3, seed=11)
@@ -57,7 +56,7 @@ def test_the_program_prints_the_result_and_returns_its_exit_code(tmp_path: Path)
     (tmp_path / "ledger.jsonl").write_text(text + '\n{"step": 9, "gen')
     assert len(list(read(tmp_path / "ledger.jsonl"))) == 2
 
-    result = run_program(tmp_path)
+    result = run_verify(tmp_path)
 
     assert result.returncode == 0, result.stderr
     assert "2 commits, the last of step 8, 50 samples: every sample exactly once" in result.stdout
@@ -74,16 +73,6 @@ def test_data_accepted_during_a_run_count_from_their_step() -> None:
 
     assert verify(run_with_change, checkpoints) == []
     assert len(verify(RUN, checkpoints)) == 5
-
-
-def run_program(run: Path) -> "subprocess.CompletedProcess[str]":
-    """Verify the folder of a run."""
-    return subprocess.run(
-        [sys.executable, "-m", "trainer.verify", str(run)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
 
 
 def write_run(folder: Path, ledger: list[Commit], manifests: list[Commit]) -> None:
@@ -104,7 +93,7 @@ def test_a_missing_line_of_the_ledger_is_noticed_and_its_checkpoint_verified(
     commit_3, commit_8 = commits(3, 8)
     write_run(tmp_path, [commit_3], [commit_3, commit_8])
 
-    result = run_program(tmp_path)
+    result = run_verify(tmp_path)
 
     assert "has no line for the checkpoint of step 8" in result.stdout
     assert result.returncode == 0, "a writer may end between a commit and its line"
@@ -114,14 +103,14 @@ def test_a_checkpoint_of_other_samples_is_detected_without_its_line(tmp_path: Pa
     commit_3, commit_8 = commits(3, 8)
     write_run(tmp_path, [commit_3], [Commit(8, 1, commit_8.samples, commit_8.digest + 1)])
 
-    assert run_program(tmp_path).returncode == 1
+    assert run_verify(tmp_path).returncode == 1
 
 
 def test_a_ledger_that_lacks_the_end_of_a_finished_run_is_wrong(tmp_path: Path) -> None:
     write_run(tmp_path, commits(3, 8), [])
     (tmp_path / "result.json").write_text(json.dumps({"steps": 20}))
 
-    result = run_program(tmp_path)
+    result = run_verify(tmp_path)
 
     assert result.returncode == 1
     assert "the run ended after 20 steps, but its last commit is of step 8" in result.stdout

@@ -39,7 +39,7 @@ def billing_of(
 
 def rates_of(estimate: "Cost", machines: "Sequence[GpuPoolPrice]") -> Rates | None:
     """Return the prices of an estimate and of its training machines; None if the stack buys nothing."""
-    others = [item for item in estimate.items if item.count and not item.of_gpu_pool]
+    others = estimate.fixed_items
     if not others and not machines:
         return None
     unknown = [name for pool in machines if pool.price is None for name in pool.machines]

@@ -605,35 +605,18 @@ CASES = [
         EKS, "cluster.systemPool.nodes", 0, "less than 1", "etcd and the controller run there"
     ),
     wrong_key(EKS, "cluster.systemPool.nodes", 4, "more than maxNodes (3)", "raise maxNodes to 4"),
-    Case(
-        EKS,
-        {"cluster.systemPool.instanceTypes": ["g5.xlarge"]},
-        "cluster.systemPool.instanceTypes[0]",
-        ("has GPUs", "use one such as m6i.xlarge"),
-    ),
-    Case(
-        EKS,
-        {"cluster.systemPool.instanceTypes": ["m7g.xlarge"]},
-        "cluster.systemPool.instanceTypes[0]",
-        ("for Linux on x86", "m6i.xlarge"),
-    ),
     *(
         Case(
             EKS,
             {"cluster.systemPool.instanceTypes": [machine]},
             "cluster.systemPool.instanceTypes[0]",
-            ("for Linux on x86", "m6i.xlarge"),
+            (rule, "use one such as m6i.xlarge"),
         )
-        for machine in ("a1.large", "m9g.large", "mac2.metal")
-    ),
-    *(
-        Case(
-            EKS,
-            {"cluster.systemPool.instanceTypes": [machine]},
-            "cluster.systemPool.instanceTypes[0]",
-            ("has GPUs", "m6i.xlarge"),
+        for rule, machines in (
+            ("has GPUs", ("g5.xlarge", "g4dn.metal", "g2.2xlarge", "p5.48xlarge")),
+            ("for Linux on x86", ("m7g.xlarge", "a1.large", "m9g.large", "mac2.metal")),
         )
-        for machine in ("g4dn.metal", "g2.2xlarge", "p5.48xlarge")
+        for machine in machines
     ),
     wrong_key(EKS, "cluster.systemPool.diskGib", 10, "greater than or equal to 30"),
     Case(

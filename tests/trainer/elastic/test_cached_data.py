@@ -13,6 +13,7 @@ from tests.everstep.staging.sources import servers
 from tests.everstep.staging.sources.test_s3 import client_of
 from tests.trainer.data.photographs import write_photographs
 from tests.trainer.elastic.nodes import REPOSITORY, Nodes, running_etcd
+from tests.trainer.verification import run_verify
 from trainer.data import convert
 from trainer.data.shard import Resizing
 from trainer.settings import RESULT_FILE
@@ -60,13 +61,7 @@ def test_a_node_is_killed_and_every_sample_is_trained_once_with_the_bytes_of_the
         finally:
             nodes.close()
 
-    verification = subprocess.run(
-        [sys.executable, "-m", "trainer.verify", str(nodes.run)],
-        cwd=REPOSITORY,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    verification = run_verify(nodes.run)
     assert verification.returncode == 0, verification.stdout + verification.stderr
     assert digest(nodes.run) == digest(train_from(shards, tmp_path / "runs" / "folder")), (
         "the bytes of an image differ between the cache and the folder"

@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import pytest
 from tests.processes import free_port
 from tests.trainer.elastic.conftest import StartNodes
 from tests.trainer.elastic.nodes import REPOSITORY, JournalEntry, Nodes, small_data
+from tests.trainer.verification import run_verify
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
@@ -224,13 +224,7 @@ def test_wrong_and_jumping_clocks_have_no_effect(start_nodes: StartNodes, tmp_pa
     assert {entry["step"] for entry in steps} == set(range(1, 61))
     times = [entry["at"] for entry in nodes.journal("generation")]
     assert max(times) - min(times) > 3600, "the test must have shifted the clocks"
-    verification = subprocess.run(
-        [sys.executable, "-m", "trainer.verify", str(nodes.run)],
-        check=False,
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
+    verification = run_verify(nodes.run)
     assert "every sample exactly once" in verification.stdout, verification
 
 

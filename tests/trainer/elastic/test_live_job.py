@@ -3,15 +3,14 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
 from everstep.elastic.checkpoint import files as checkpoint
 from tests.trainer.elastic.conftest import StartNodes
-from tests.trainer.elastic.nodes import NAMES, REPOSITORY, Nodes
+from tests.trainer.elastic.nodes import NAMES, Nodes
+from tests.trainer.verification import run_verify
 
 pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
@@ -65,13 +64,7 @@ def test_workers_survive_a_crash_a_drain_a_return_and_a_freeze(
     assert json.loads((nodes.run / "result.json").read_text())["steps"] == total
     newest_checkpoint = checkpoint.check(max((nodes.run / "checkpoints").iterdir()))
     assert newest_checkpoint.manifest.step == total
-    verification = subprocess.run(
-        [sys.executable, "-m", "trainer.verify", str(nodes.run)],
-        check=False,
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
+    verification = run_verify(nodes.run)
     assert "every sample exactly once" in verification.stdout, verification
     lost_peer_entries = nodes.journal("lost")
     assert any(entry["kept"] for entry in lost_peer_entries), (
