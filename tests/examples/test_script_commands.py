@@ -19,6 +19,7 @@ from tests.everstep.elastic.launch.launched import WAIT_SECONDS, LauncherProcess
 from tests.examples.script_page import PAGE, REPOSITORY
 from tests.examples.test_elastic_examples import Journal, write_mnist
 from tests.guides.guide import blocks
+from tests.journals import completed_steps
 from tests.trainer.elastic.nodes import running_etcd
 
 PROGRAMS = Path(sys.executable).parent
@@ -105,7 +106,7 @@ def test_the_command_of_several_machines_continues_when_one_leaves(tmp_path: Pat
         assert leaving.wait() == NOTICE, leaving.log
         journal.wait(staying, workers=1, after=reached_step)
         assert staying.wait() == DONE, staying.log
-    steps = [step["step"] for step in journal.steps() if not step.get("again")]
+    steps = completed_steps(journal.steps())
     assert steps == list(range(1, steps_with(FEW_SAMPLES) + 1)), "a drain costs no step"
 
 

@@ -71,6 +71,14 @@ def resources_of_program(project: CloudProject, cloud: str) -> list[dict[str, An
     ]
 
 
+def resources_of_state(project: CloudProject) -> set[tuple[str, str | None]]:
+    """Return the type and ID of each resource of the state.
+
+    An ID identifies a resource only within its type: a bucket and each of its settings share one.
+    """
+    return {(resource["type"], resource.get("id")) for resource in project.resources().values()}
+
+
 def kill_update(project: CloudProject, cloud: str, resources: int) -> None:
     """Run `pulumi up` and kill it with all its plugins once it has created more resources."""
     expected = len(resources_of_program(project, cloud)) + resources
@@ -108,11 +116,11 @@ def fill_in(file: Path, project: CloudProject, cloud: str) -> int:
 
     The other entries are removed: `pulumi up` will create those resources.
     """
-    recorded_ids = {resource.get("id") for resource in project.resources().values()}
+    recorded = resources_of_state(project)
     ids = {
         (str(resource["token"]), str(resource["urn"]).rpartition("::")[2]): resource["id"]
         for resource in resources_of_program(project, cloud)
-        if resource["id"] not in recorded_ids
+        if (resource["token"], resource["id"]) not in recorded
     }
     content = json.loads(file.read_text())
     existing_entries = [
@@ -157,6 +165,6 @@ def test_a_killed_update_is_resumed_and_the_account_has_every_resource_once(
     created = resources_of_program(project, cloud)
     counts = Counter(str(resource["urn"]) for resource in created)
     assert {urn: count for urn, count in counts.items() if count > 1} == {}
-    in_state = {resource.get("id") for resource in project.resources().values()}
-    assert {resource["id"] for resource in created} <= in_state, "nothing is forgotten"
+    identities = {(resource["token"], resource["id"]) for resource in created}
+    assert identities <= resources_of_state(project), "nothing is forgotten"
     assert "pending_operations" not in json.loads(project.pulumi("stack", "export"))["deployment"]

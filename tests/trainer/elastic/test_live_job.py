@@ -8,6 +8,7 @@ import time
 import pytest
 
 from everstep.elastic.checkpoint import files as checkpoint
+from tests.journals import completed_steps
 from tests.trainer.elastic.conftest import StartNodes
 from tests.trainer.elastic.nodes import NAMES, Nodes
 from tests.trainer.verification import run_verify
@@ -17,10 +18,6 @@ pytestmark = [pytest.mark.twin, pytest.mark.timeout(900)]
 
 def processes_started(nodes: Nodes, name: str) -> int:
     return sum(entry["file"] == name for entry in nodes.journal("start"))
-
-
-def steps_in_order(nodes: Nodes) -> list[int]:
-    return [entry["step"] for entry in nodes.journal("step") if not entry.get("again")]
 
 
 @pytest.mark.parametrize("overlap", ["off", "on"])
@@ -55,12 +52,14 @@ def test_workers_survive_a_crash_a_drain_a_return_and_a_freeze(
 
     for name in NAMES:  # all at once: only the checkpoints are left
         nodes.signal_all(name, signal.SIGKILL)
-    total = max(steps_in_order(nodes)) + 5
+    total = max(completed_steps(nodes.journal("step"))) + 5
     for name in NAMES:
         nodes.start(name, "--max-steps", str(total))
     assert [nodes.exit_code(name, 300) for name in NAMES] == [0, 0, 0], nodes.logs()
 
-    assert set(steps_in_order(nodes)) == set(range(1, total + 1)), "no step may be missing"
+    assert set(completed_steps(nodes.journal("step"))) == set(range(1, total + 1)), (
+        "no step may be missing"
+    )
     assert json.loads((nodes.run / "result.json").read_text())["steps"] == total
     newest_checkpoint = checkpoint.check(max((nodes.run / "checkpoints").iterdir()))
     assert newest_checkpoint.manifest.step == total
@@ -121,7 +120,9 @@ def test_a_stopped_worker_is_replaced_and_a_drained_job_saves_its_last_step(
         time.sleep(0.15)  # w1 is drained while w0 departs, so that no node stays
     assert [nodes.exit_code(name, 240) for name in ("w0", "w1")] == [143, 143], nodes.logs()
     saved_step = max(entry["step"] for entry in nodes.journal("checkpoint"))
-    assert saved_step == max(steps_in_order(nodes)), "if no node stays, the last one saves"
+    assert saved_step == max(completed_steps(nodes.journal("step"))), (
+        "if no node stays, the last one saves"
+    )
 
 
 def test_a_worker_of_another_model_is_refused_and_the_others_continue(
