@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from cloudfacts.aws_actions import ACTIONS, PUSH, actions_of, actions_to, all_actions
-from cloudtwin.providers.aws.caller_policy import allows, authorize, policy_file
+from cloudtwin.errors import TwinError
+from cloudtwin.providers.aws.caller_policy import allows, authorize, may_push, policy_file
 from cloudtwin.providers.aws.network import VPC
 from cloudtwin.providers.aws.s3 import REPOSITORY
 from cloudtwin.providers.errors import CloudError
@@ -22,9 +23,13 @@ def policy(*actions: str, **fields: Any) -> dict[str, Any]:
 
 
 def set_policy(provider: Provider, document: dict[str, Any]) -> None:
+    write_policy(provider, json.dumps(document))
+
+
+def write_policy(provider: Provider, text: str) -> None:
     file = policy_file(provider.account.folder)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(document))
+    file.write_text(text)
 
 
 def test_everything_is_allowed_without_a_policy(provider: Provider) -> None:
@@ -100,3 +105,51 @@ def test_each_action_of_a_type_belongs_to_an_operation(provider: Provider, token
 )
 def test_actions_match_as_in_iam(document: dict[str, Any], expected: bool) -> None:
     assert allows(document, "ec2:CreateVpc") is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("", "not valid JSON"),
+        ("[]", "no Statement"),
+        ('{"Statement": []}', "no Statement"),
+        (json.dumps(policy("not an action")), r"Statement\[0\]: the action 'not an action'"),
+        (json.dumps(policy("*") | {"Satement": []}), "no element 'Satement'"),
+    ],
+)
+def test_a_policy_that_iam_refuses_allows_nothing(provider: Provider, text: str, key: str) -> None:
+    write_policy(provider, text)
+
+    with pytest.raises(TwinError, match=f"caller-policy.json cannot be evaluated: .*{key}"):
+        provider.make(VPC, "v", cidrBlock=BLOCK)
+    with pytest.raises(TwinError, match=key):
+        may_push(provider.account.folder)
+    assert not list(provider.account.read().all(VPC))
+
+
+@pytest.mark.parametrize("effect", ["Allow", "Deny"])
+@pytest.mark.parametrize(
+    ("fields", "key"),
+    [
+        ({"Action": "*", "Resource": "arn:aws:ec2:*:*:vpc/*"}, "Resource"),
+        ({"Action": "*", "Resource": ["*", "arn:aws:ec2:*:*:vpc/*"]}, "Resource"),
+        ({"Action": "*", "NotResource": "*"}, "NotResource"),
+        ({"NotAction": "ec2:DeleteVpc", "Resource": "*"}, "NotAction"),
+        ({"Action": "*", "Resource": "*", "Condition": {"Bool": {"aws:SecureTransport": True}}},
+         "Condition"),
+    ],
+)  # fmt: skip
+def test_an_element_that_the_twin_does_not_evaluate_is_refused(
+    provider: Provider, fields: dict[str, Any], effect: str, key: str
+) -> None:
+    set_policy(provider, policy("*", extra=[{"Effect": effect, **fields}]))
+
+    with pytest.raises(TwinError, match=rf"Statement\[1\]\.{key}: the twin"):
+        provider.make(VPC, "v", cidrBlock=BLOCK)
+
+
+def test_a_policy_that_cannot_be_read_allows_nothing(provider: Provider) -> None:
+    policy_file(provider.account.folder).mkdir(parents=True)
+
+    with pytest.raises(TwinError, match="cannot be read"):
+        provider.make(VPC, "v", cidrBlock=BLOCK)
