@@ -263,8 +263,9 @@ class Daemon:
         """Return names for new machines, which no earlier machine of the twin had."""
         path = self.twin.state / "cloud" / "made.json"
         next_numbers = files.read_json(path) or {}
-        first = int(next_numbers.get(pool, 0))
-        files.write_json(path, next_numbers | {pool: first + count})
+        prefix = fleet.name_prefix(pool)
+        first = int(next_numbers.get(prefix, 0))
+        files.write_json(path, next_numbers | {prefix: first + count})
         return [fleet.machine_name(pool, first + index) for index in range(count)]
 
     def run_in_background(self, name: str, action: Callable[..., None], *arguments: object) -> None:

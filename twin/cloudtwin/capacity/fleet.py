@@ -137,15 +137,20 @@ def _machines_to_replace(pool: Pool, machines: Sequence[PoolMachine], desired: i
     return [machine.name for machine in candidates[:1]]
 
 
-def machine_name(pool: str, number: int) -> str:
-    """Return the name of a pool's machine with a number.
+def name_prefix(pool: str) -> str:
+    """Return the first part of the names of a pool's machines, which pools with similar names share.
 
     Characters that a Node's name does not allow, but the name of an EKS node group does, become hyphens.
     """
     valid_characters = "".join(
         c if c.isascii() and c.isalnum() else "-" for c in pool.lower()
     ).strip("-")
-    return f"{valid_characters[:30].rstrip('-') or 'pool'}-{number}"
+    return valid_characters[:30].rstrip("-") or "pool"
+
+
+def machine_name(pool: str, number: int) -> str:
+    """Return the name of a pool's machine with a number."""
+    return f"{name_prefix(pool)}-{number}"
 
 
 def machine_number(name: str) -> int:

@@ -117,6 +117,15 @@ def test_machine_names_are_never_reused_even_by_a_new_daemon(pool_daemon: Daemon
     assert successor.new_names("spot", 1) == ["spot-2"]
 
 
+def test_pools_whose_names_differ_only_in_what_a_node_cannot_be_called_share_no_machine_name(
+    pool_daemon: Daemon,
+) -> None:
+    pools = ("gpu.a", "gpu-a", "GPU_a", "gpu")
+    names = [name for pool_name in pools for name in pool_daemon.new_names(pool_name, 2)]
+
+    assert len(set(names)) == len(names), names
+
+
 def test_a_shortage_of_machines_is_reported_with_its_reason(pool_daemon: Daemon) -> None:
     PoolStore(pool_daemon.twin.state).put(pool("spot"))
     pool_daemon.write_faults(plan(spot=2))
