@@ -173,9 +173,19 @@ def test_inline_pools_keep_their_version_or_get_the_version_of_the_control_plane
     assert sum("must be all specified or all unspecified" in text for text in reasons) == refusals
 
 
-@pytest.mark.parametrize(("size", "refusals"), [(4800, 0), (1200, 1)])
-def test_a_file_system_only_grows(size: int, refusals: int) -> None:
-    inputs = {"subnetIds": "s", "storageCapacity": size}
+@pytest.mark.parametrize(
+    ("kind", "size", "refusals"),
+    [
+        ("SCRATCH_2", 4800, 0),
+        ("SCRATCH_2", 1200, 1),
+        ("SCRATCH_1", 2400, 0),
+        ("SCRATCH_1", 3600, 1),
+    ],
+)
+def test_a_file_system_only_grows_and_scratch_1_keeps_its_size(
+    kind: str, size: int, refusals: int
+) -> None:
+    inputs = {"subnetIds": "s", "deploymentType": kind, "storageCapacity": size}
     assert len(changes_of(SYSTEM, {}, {"storageCapacity": 2400}, inputs)) == refusals
 
 

@@ -1,7 +1,7 @@
 """Amazon FSx for Lustre: file systems and data repository associations. Pure.
 
 Sources: FSx for Lustre User Guide ("Deployment options", "File system access control with VPC",
-"Data repositories"), FSx API Reference. Read 2026-11.
+"Creating an FSx for Lustre file system fails", "Data repositories"), FSx API Reference. Read 2026-11.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,14 @@ from cloudfacts.aws import LUSTRE_PORTS
 
 from cloudtwin.providers.aws.common import ACCOUNT, OBJECT, arn, id_with_prefix
 from cloudtwin.providers.aws.identity import to_key
-from cloudtwin.providers.aws.network import GROUP, INGRESS, SUBNET, in_groups, in_subnets
+from cloudtwin.providers.aws.network import (
+    GROUP,
+    GROUP_RULE,
+    INGRESS,
+    SUBNET,
+    in_groups,
+    in_subnets,
+)
 from cloudtwin.providers.aws.s3 import BUCKET
 from cloudtwin.providers.conditions import (
     failure_at,
@@ -34,10 +41,21 @@ from cloudtwin.providers.schema.check import CheckFailure
 
 FILE_SYSTEM = "aws:fsx/lustreFileSystem:LustreFileSystem"
 ASSOCIATION = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
-STEP_GIB, SMALLEST_GIB = 2400, 1200
-THROUGHPUTS = {"PERSISTENT_2": (125, 250, 500, 1000), "PERSISTENT_1": (50, 100, 200)}
+# Deployment type -> storage type -> values of perUnitStorageThroughput. Source: FSx API Reference, CreateFileSystem and
+# CreateFileSystemLustreConfiguration, in the service model of botocore 1.44.5, 2026-11-27.
+STORAGE: Mapping[str, Mapping[str, tuple[int, ...]]] = {
+    "SCRATCH_1": {"SSD": ()},
+    "SCRATCH_2": {"SSD": ()},
+    "PERSISTENT_1": {"SSD": (50, 100, 200), "HDD": (12, 40)},
+    "PERSISTENT_2": {"SSD": (125, 250, 500, 1000), "INTELLIGENT_TIERING": ()},
+}
+# Sizes of a file system in GiB, in the same source: single values, and the step of the others.
+SCRATCH_1_SIZES, SSD_SIZES = ((1200, 2400), 3600), ((1200,), 2400)
+HDD_SIZES: Mapping[Any, tuple[tuple[int, ...], int]] = {12: ((), 6000), 40: ((), 1800)}
+ALL_PROTOCOLS, TCP = ("-1", "all"), ("tcp", "6")
 MAX_ASSOCIATIONS = 8
 GUIDE, CREATE = "FSx for Lustre User Guide", "FSx API, CreateDataRepositoryAssociation"
+CREATE_SYSTEM = "FSx API, CreateFileSystem"
 LINKING = f"{GUIDE}, linking to S3"
 
 
@@ -48,25 +66,62 @@ def _deployment(inputs: Inputs) -> Any:  # noqa: ANN401  None if unknown
 # -- file systems
 
 
+def _storage(inputs: Inputs) -> Any:  # noqa: ANN401  None if unknown
+    return inputs.get("storageType", "SSD")
+
+
+def _storage_type(inputs: Inputs) -> Iterable[CheckFailure]:
+    kind, storage = _deployment(inputs), _storage(inputs)
+    storages = STORAGE.get(str(kind), {})
+    if storages and is_known(storage) and storage not in storages:
+        yield failure_at("storageType", f"{storage}: {kind} has only {', '.join(storages)}")
+
+
+def _drive_cache(inputs: Inputs) -> Iterable[CheckFailure]:
+    storage, cache = _storage(inputs), inputs.get("driveCacheType")
+    if storage == "HDD" and cache is None:
+        yield failure_at("driveCacheType", "HDD needs NONE or READ")
+    if is_known(storage) and storage != "HDD" and cache is not None:
+        yield failure_at("driveCacheType", f"{storage} has no drive cache: leave it out")
+
+
 def _capacity(inputs: Inputs) -> Iterable[CheckFailure]:
-    size, kind = inputs.get("storageCapacity"), _deployment(inputs)
-    if not isinstance(size, int) or not is_known(kind) or inputs.get("storageType") == "HDD":
+    size, sizes = inputs.get("storageCapacity"), _sizes(inputs)
+    if not isinstance(size, int) or sizes is None:
         return
-    step = 3600 if kind == "SCRATCH_1" else STEP_GIB
-    if size != SMALLEST_GIB and (size <= 0 or size % step):
-        yield failure_at("storageCapacity", f"{size} GiB: {kind} has 1200, or a multiple of {step}")
+    single_sizes, step = sizes
+    if size not in single_sizes and (size <= 0 or size % step):
+        prefix = "".join(f"{single_size}, " for single_size in single_sizes)
+        label = f"{_deployment(inputs)} with {_storage(inputs)}"
+        yield failure_at(
+            "storageCapacity", f"{size} GiB: {label} has {prefix}or a multiple of {step}"
+        )
+
+
+def _sizes(inputs: Inputs) -> tuple[tuple[int, ...], int] | None:
+    """Return the single sizes of a file system and the step of the others; None if an input is unknown or invalid."""
+    kind, storage = _deployment(inputs), _storage(inputs)
+    if storage == "HDD":
+        throughput = inputs.get("perUnitStorageThroughput")
+        return HDD_SIZES.get(throughput) if isinstance(throughput, int) else None
+    if storage != "SSD" or not is_known(kind):
+        return None
+    return SCRATCH_1_SIZES if kind == "SCRATCH_1" else SSD_SIZES
 
 
 def _throughput(inputs: Inputs) -> Iterable[CheckFailure]:
-    kind, value = _deployment(inputs), inputs.get("perUnitStorageThroughput")
-    throughputs = THROUGHPUTS.get(str(kind))
-    if throughputs is None and value is not None:
-        yield failure_at("perUnitStorageThroughput", f"{kind} has no throughput: leave it out")
-    throughput_list = ", ".join(map(str, throughputs or ()))
-    if throughputs and value is None and inputs.get("storageType", "SSD") == "SSD":
-        yield failure_at("perUnitStorageThroughput", f"{kind} needs one of {throughput_list}")
+    kind, storage = _deployment(inputs), _storage(inputs)
+    value = inputs.get("perUnitStorageThroughput")
+    throughputs = STORAGE.get(str(kind), {}).get(str(storage))
+    if throughputs is None:
+        return
+    label, throughput_list = f"{kind} with {storage}", ", ".join(map(str, throughputs))
+    if not throughputs and value is not None:
+        yield failure_at("perUnitStorageThroughput", f"{label} has no throughput: leave it out")
+    if throughputs and value is None:
+        yield failure_at("perUnitStorageThroughput", f"{label} needs one of {throughput_list}")
     if throughputs and isinstance(value, int) and value not in throughputs:
-        yield failure_at("perUnitStorageThroughput", f"{value} is not one of {throughput_list}")
+        yield failure_at("perUnitStorageThroughput", f"{value}: {label} has only {throughput_list}")
 
 
 def _persistent_only(inputs: Inputs) -> Iterable[CheckFailure]:
@@ -104,37 +159,37 @@ def opens(
 ) -> bool:
     """Return True if a group admits a range of TCP ports from groups or from a block."""
     source_groups = set(sources)
-    separate_rules = (
-        rule_resource.inputs for rule_resource in account.where(INGRESS, securityGroupId=group)
-    )
+    ingress_rules = (resource.inputs for resource in account.where(INGRESS, securityGroupId=group))
     return any(
         _covers(rule, low, high)
         and (
             rule.get("referencedSecurityGroupId") in source_groups
             or lies_in(block, rule.get("cidrIpv4"))
         )
-        for rule in (*separate_rules, *_inline_rules(account, group))
+        for rule in (*ingress_rules, *_rules_with_several_sources(account, group))
     )
 
 
-def _inline_rules(account: Inventory, group: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the inline rules of a group in the form of separate rules."""
+def _rules_with_several_sources(account: Inventory, group: str) -> Iterator[Mapping[str, Any]]:
+    """Yield a group's inline rules and its resources of the older type, one for each source, in the form of INGRESS."""
     resource = account.find((GROUP,), group)
-    for rule in (resource.inputs.get("ingress") or ()) if resource else ():
+    inline_rules = (resource.inputs.get("ingress") or ()) if resource else ()
+    older_rules = account.where(GROUP_RULE, securityGroupId=group, type="ingress")
+    for rule in (*inline_rules, *(older_rule.inputs for older_rule in older_rules)):
         fields = {**rule, "ipProtocol": rule.get("protocol")}
         own_group = (group,) if rule.get("self") else ()
-        for source in (*(rule.get("securityGroups") or ()), *own_group):
+        groups = (*(rule.get("securityGroups") or ()), rule.get("sourceSecurityGroupId"))
+        for source in (*filter(None, groups), *own_group):
             yield {**fields, "referencedSecurityGroupId": source}
         for block in rule.get("cidrBlocks") or ():
             yield {**fields, "cidrIpv4": block}
 
 
 def _covers(rule: Mapping[str, Any], low: int, high: int) -> bool:
-    if rule.get("ipProtocol") == "-1":
-        return True
+    protocol = str(rule.get("ipProtocol")).lower()
     first, last = rule.get("fromPort"), rule.get("toPort")
     covers = isinstance(first, int) and isinstance(last, int) and first <= low and high <= last
-    return rule.get("ipProtocol") == "tcp" and covers
+    return protocol in ALL_PROTOCOLS or (protocol in TCP and covers)
 
 
 def _describe_file_system(request: ResourceRequest) -> dict[str, Any]:
@@ -159,6 +214,8 @@ def _only_grows(request: ResourceRequest) -> Iterable[str]:
         old_size = int(previous.outputs.get("storageCapacity") or 0)
         if size < old_size:
             yield f"the capacity of a file system can only grow: {old_size} to {size} GiB"
+        elif size > old_size and _deployment(request.inputs) == "SCRATCH_1":
+            yield f"the capacity of SCRATCH_1 cannot grow: {old_size} to {size} GiB"
 
 
 def _backups(inputs: Inputs) -> Iterator[str]:
@@ -252,13 +309,15 @@ TYPES = (
                    "driveCacheType", "copyTagsToBackups", "region"),
         enums={"fileSystemTypeVersion": ("2.10", "2.12", "2.15")},
         rules=(
-            InputRule("size of a file system", f"{GUIDE}, CreateFileSystem", _capacity),
-            InputRule("throughput of a file system", f"{GUIDE}, performance", _throughput),
+            InputRule("storage of a file system", CREATE_SYSTEM, _storage_type),
+            InputRule("drive cache of a file system", CREATE_SYSTEM, _drive_cache),
+            InputRule("size of a file system", CREATE_SYSTEM, _capacity),
+            InputRule("throughput of a file system", CREATE_SYSTEM, _throughput),
             InputRule("PERSISTENT only", f"{GUIDE}, deployment options", _persistent_only),
             InputRule("EFA of a file system", f"{GUIDE}, EFA", _efa),
             value_rule("one zone of a file system", "subnetIds",
                        matches(r"[^,]*", "is more than one: a file system is in one zone, and so in "
-                               "one subnet"), "FSx API, CreateFileSystem"),
+                               "one subnet"), CREATE_SYSTEM),
         ),
         references=(
             in_subnets("subnetIds"),

@@ -262,6 +262,14 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "namespace of a pod identity": (
         {"namespace": "elastic-job"}, {"namespace": "Elastic Job"}, "not a valid Kubernetes name",
     ),
+    "storage of a file system": (
+        {"deploymentType": "PERSISTENT_1", "storageType": "HDD"},
+        {"deploymentType": "PERSISTENT_2", "storageType": "HDD"},
+        "has only SSD, INTELLIGENT_TIERING",
+    ),
+    "drive cache of a file system": (
+        {"storageType": "HDD", "driveCacheType": "READ"}, {"storageType": "HDD"}, "NONE or READ",
+    ),
     "size of a file system": (
         {"deploymentType": "SCRATCH_2", "storageCapacity": 4800},
         {"deploymentType": "SCRATCH_2", "storageCapacity": 2000},

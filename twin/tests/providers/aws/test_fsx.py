@@ -1,0 +1,109 @@
+"""File systems: their sizes, and the security groups that admit Lustre."""
+
+import pytest
+from cloudtwin.providers.aws.fsx import FILE_SYSTEM, opens
+from cloudtwin.providers.aws.network import GROUP, GROUP_RULE, INGRESS
+from cloudtwin.providers.inventory import Inventory, Resource
+from cloudtwin.providers.protocol.values import Object
+
+from twin.tests.providers.aws.cases import resource
+from twin.tests.providers.offline import Provider, provider
+
+__all__ = ["provider"]
+HDD = {"deploymentType": "PERSISTENT_1", "storageType": "HDD", "driveCacheType": "NONE"}
+SLOW, FAST = ({**HDD, "perUnitStorageThroughput": throughput} for throughput in (12, 40))
+SCRATCH_1: Object = {"deploymentType": "SCRATCH_1"}
+SCRATCH_2: Object = {"deploymentType": "SCRATCH_2"}
+SSD = {"deploymentType": "PERSISTENT_1", "perUnitStorageThroughput": 50}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "valid", "invalid"),
+    [
+        (SCRATCH_1, (1200, 2400, 3600, 7200), (0, 4800, 6000)),
+        (SCRATCH_2, (1200, 2400, 4800, 7200), (0, 3600)),
+        (SSD, (1200, 2400, 4800), (1800, 3600)),
+        (SLOW, (6000, 12000), (1200, 1800, 2400)),
+        (FAST, (1800, 3600), (1200, 2400, 6000)),
+    ],
+)
+def test_the_sizes_of_a_file_system_depend_on_deployment_storage_and_throughput(
+    provider: Provider, inputs: Object, valid: tuple[int, ...], invalid: tuple[int, ...]
+) -> None:
+    def failures(size: int) -> list[str]:
+        return provider.check_inputs(
+            FILE_SYSTEM, "f", subnetIds="subnet-0123456789abcdef0", storageCapacity=size, **inputs
+        )[1]
+
+    assert {size: failures(size) for size in valid} == {size: [] for size in valid}
+    for size in invalid:
+        (failure,) = failures(size)
+        assert f"{size} GiB: {inputs['deploymentType']} with" in failure
+
+
+@pytest.mark.parametrize(
+    ("inputs", "reason"),
+    [
+        ({**HDD, "storageCapacity": 6000}, "needs one of 12, 40"),
+        ({**HDD, "storageCapacity": 6000, "perUnitStorageThroughput": 50}, "has only 12, 40"),
+        ({**SSD, "storageCapacity": 1200, "driveCacheType": "READ"}, "no drive cache"),
+        ({**SCRATCH_1, "storageCapacity": 6000, "storageType": "HDD", "driveCacheType": "NONE"},
+         "SCRATCH_1 has only SSD"),
+        ({"deploymentType": "PERSISTENT_2", "storageType": "INTELLIGENT_TIERING",
+          "perUnitStorageThroughput": 125}, "no throughput"),
+    ],
+)  # fmt: skip
+def test_storage_throughput_and_cache_of_a_file_system_agree(
+    provider: Provider, inputs: Object, reason: str
+) -> None:
+    subnet = "subnet-0123456789abcdef0"
+    (failure,) = provider.check_inputs(FILE_SYSTEM, "f", subnetIds=subnet, **inputs)[1]
+    assert reason in failure
+
+
+def ingress_rule(**inputs: object) -> Resource:
+    return resource(INGRESS, "sgr-1", {"securityGroupId": "sg-f", **inputs})
+
+
+def older_rule(**inputs: object) -> Resource:
+    return resource(
+        GROUP_RULE, "sgrule-1", {"securityGroupId": "sg-f", "type": "ingress", **inputs}
+    )
+
+
+def inline_rule(**inputs: object) -> Resource:
+    return resource(GROUP, "sg-f", {"ingress": [inputs]})
+
+
+PORTS = {"fromPort": 988, "toPort": 1023}
+TCP = {"protocol": "tcp", **PORTS}
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (ingress_rule(ipProtocol="tcp", referencedSecurityGroupId="sg-c", **PORTS), True),
+        (ingress_rule(ipProtocol="6", cidrIpv4="10.0.0.0/16", **PORTS), True),
+        (ingress_rule(ipProtocol="-1", referencedSecurityGroupId="sg-c"), True),
+        (ingress_rule(ipProtocol="udp", referencedSecurityGroupId="sg-c", **PORTS), False),
+        (ingress_rule(ipProtocol="-1", referencedSecurityGroupId="sg-x"), False),
+        (older_rule(sourceSecurityGroupId="sg-c", **TCP), True),
+        (older_rule(cidrBlocks=["10.0.0.0/8"], **TCP), True),
+        (older_rule(cidrBlocks=["10.0.0.0/8"], protocol="all"), True),
+        (older_rule(sourceSecurityGroupId="sg-c", protocol="tcp", fromPort=988, toPort=988), False),
+        (older_rule(sourceSecurityGroupId="sg-c", **TCP, type="egress"), False),
+        (older_rule(self=True, **TCP), False),
+        (inline_rule(securityGroups=["sg-c"], protocol="-1", fromPort=0, toPort=0), True),
+        (inline_rule(self=True, **TCP), False),
+    ],
+)
+def test_a_group_admits_ports_by_each_kind_of_rule(rule: Resource, expected: bool) -> None:
+    account = Inventory((rule,))
+
+    assert opens(account, "sg-f", ["sg-c"], "10.0.1.0/24", 988, 1023) is expected
+
+
+def test_an_older_rule_admits_its_own_group() -> None:
+    account = Inventory((older_rule(self=True, **TCP),))
+
+    assert opens(account, "sg-f", ["sg-f"], "10.0.1.0/24", 988, 988)
