@@ -22,6 +22,7 @@ from cloudtwin.capacity.autoscaler import (
     Toleration,
 )
 from cloudtwin.capacity.pools import Pool
+from cloudtwin.images.recipes import image_name
 from cloudtwin.nodes import node_objects
 from cloudtwin.nodes.model import GPU_RESOURCE
 
@@ -65,8 +66,8 @@ def find_autoscaler(pods: Sequence[Object]) -> AutoscalerPod | None:
     """Return the autoscaler that runs in the cluster, or None."""
     for pod in pods:
         container = pod["spec"]["containers"][0]
-        image = container["image"].rpartition("/")[2].partition(":")[0]
-        if image == IMAGE and pod.get("status", {}).get("phase") == "Running":
+        is_autoscaler = image_name(container["image"]) == IMAGE
+        if is_autoscaler and pod.get("status", {}).get("phase") == "Running":
             flags: dict[str, tuple[str, ...]] = {}
             for argument in (*container.get("command", ()), *container.get("args", ())):
                 name, separator, value = argument.removeprefix("--").partition("=")

@@ -99,10 +99,15 @@ def all_recipes(recipes: Sequence[Recipe]) -> dict[str, Recipe]:
     return by_name
 
 
+def image_name(reference: str) -> str:
+    """Return the last part of an image's repository, without registry, tag and digest."""
+    repository = reference.partition("@")[0]
+    return repository.rpartition("/")[2].partition(":")[0]
+
+
 def stand_in_for(image: str) -> str | None:
     """Return the reference of the local image that stands in for a published image, or None."""
-    repository = image.partition("@")[0]
-    name = repository.rpartition("/")[2].partition(":")[0]
+    name = image_name(image)
     return all_recipes(())[STAND_INS[name]].reference if name in STAND_INS else None
 
 

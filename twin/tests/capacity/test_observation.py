@@ -37,9 +37,13 @@ def kube_node(gpus: int = 1, unschedulable: bool = False) -> dict[str, Any]:
     return {"spec": {"unschedulable": unschedulable}, "status": {"allocatable": allocatable}}
 
 
-def autoscaler(*flags: str, phase: str = "Running") -> dict[str, Any]:
+AUTOSCALER = "registry.k8s.io/autoscaling/cluster-autoscaler"
+
+
+def autoscaler(
+    *flags: str, phase: str = "Running", image: str = f"{AUTOSCALER}:v1.36.0"
+) -> dict[str, Any]:
     body = kube_pod("ca", phase)
-    image = "registry.k8s.io/autoscaling/cluster-autoscaler:v1.36.0"
     body["spec"]["containers"][0] |= {
         "image": image,
         "command": ["./cluster-autoscaler"],
@@ -125,6 +129,21 @@ def test_the_autoscaler_is_found_by_its_image_and_its_flags_apply() -> None:
     assert observed.ignored_taints == {"a/b", "c", "d"}
     assert observed.idle_seconds == 600
     assert observation.find_autoscaler([kube_pod(), autoscaler(phase="Pending")]) is None
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (AUTOSCALER, True),
+        (f"{AUTOSCALER}@sha256:{'0' * 64}", True),
+        (f"{AUTOSCALER}:v1.36.0@sha256:{'0' * 64}", True),
+        ("localhost:5000/cluster-autoscaler", True),
+        (f"{AUTOSCALER}-arm64@sha256:{'0' * 64}", False),
+        ("cluster-autoscaler/addon-resizer:1", False),
+    ],
+)
+def test_the_autoscaler_is_found_by_tag_and_by_digest(image: str, expected: bool) -> None:
+    assert (observation.find_autoscaler([autoscaler(image=image)]) is not None) is expected
 
 
 def test_eks_pools_scale_with_an_autoscaler_pod_and_aks_pools_if_enabled() -> None:
