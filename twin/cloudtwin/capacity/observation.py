@@ -7,11 +7,11 @@ pod in the cluster, which its command line configures: without the pod, nothing 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Any
 
 import yaml
 
+from cloudtwin import quantities
 from cloudtwin.capacity.autoscaler import (
     ZONE_LABEL,
     LabelRequirement,
@@ -29,10 +29,6 @@ from cloudtwin.nodes.model import GPU_RESOURCE
 IMAGE = "cluster-autoscaler"
 PRIORITIES = "cluster-autoscaler-priority-expander"
 ENDED_PHASES = {"Succeeded", "Failed"}
-SUFFIXES: dict[str, int | str] = {
-    "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
-    "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "m": "0.001",
-}  # fmt: skip
 GO_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 Object = Mapping[str, Any]
 
@@ -278,18 +274,6 @@ def requests_of(pod: Object) -> Resources:
     )
 
 
-def quantity(text: str | float) -> Decimal:
-    """Return the value of a Kubernetes quantity.
-
-    Raises:
-        ValueError: the text is not a valid quantity.
-    """
-    match = re.fullmatch(r"([0-9.]+)([a-zA-Z]*)", str(text))
-    if not match or match[2] not in SUFFIXES:
-        raise ValueError(f"{text!r} is not a valid Kubernetes quantity")
-    return Decimal(match[1]) * Decimal(SUFFIXES[match[2]])
-
-
 def duration_seconds(text: str) -> float:
     """Return the seconds of a Go duration such as `10m` or `1h30m`.
 
@@ -305,11 +289,11 @@ def duration_seconds(text: str) -> float:
 def _allocatable(node: Object, pool: Pool) -> Resources:
     allocatable = node.get("status", {}).get("allocatable", {})
     return Resources(
-        milli_cpu=int(quantity(allocatable.get("cpu", 0)) * 1000),
-        memory=int(quantity(allocatable.get("memory", 0))),
+        milli_cpu=quantities.thousandths(allocatable.get("cpu", 0)),
+        memory=quantities.units(allocatable.get("memory", 0)),
         # A new machine reports its GPUs only when its device plugin runs.
-        gpus=int(allocatable.get(GPU_RESOURCE, 0)) or pool.gpus,
-        pods=int(allocatable.get("pods", 0)),
+        gpus=quantities.units(allocatable.get(GPU_RESOURCE, 0)) or pool.gpus,
+        pods=quantities.units(allocatable.get("pods", 0)),
     )
 
 
@@ -326,9 +310,9 @@ def _requests(container: Object) -> Resources:
     resources = container.get("resources") or {}
     requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return Resources(
-        milli_cpu=int(quantity(requests.get("cpu", 0)) * 1000),
-        memory=int(quantity(requests.get("memory", 0))),
-        gpus=int(requests.get(GPU_RESOURCE, 0)),
+        milli_cpu=quantities.thousandths(requests.get("cpu", 0)),
+        memory=quantities.units(requests.get("memory", 0)),
+        gpus=quantities.units(requests.get(GPU_RESOURCE, 0)),
     )
 
 
