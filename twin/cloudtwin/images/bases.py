@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cloudtwin.errors import TwinError
 from cloudtwin.images import confine, oci_layout
+from cloudtwin.paths import CACHE_VARIABLE
 from cloudtwin.progress import Progress, Step
 from cloudtwin.toolchain import cache
 
@@ -121,7 +122,7 @@ def explain(name: str, lines: Iterable[str], folder: Path) -> TwinError:
     if re.search(r"no space left on device|not enough free space", text, re.IGNORECASE):
         return TwinError(
             f"The disk is full: cannot build the base image {name} in {folder}.",
-            "Free 4 GB there, or point XDG_CACHE_HOME to a folder on a larger disk.",
+            f"Free 4 GB there, or point {CACHE_VARIABLE} to a folder on a larger disk.",
         )
     if re.search(r"Could not (?:resolve|connect)|Failed to fetch|Temporary failure", text):
         return TwinError(

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cloudtwin.errors import TwinError
 from cloudtwin.images import confine, oci_layout
+from cloudtwin.paths import CACHE_VARIABLE
 
 TAIL_LINES = 15
 # Signatures are not checked: images are built here or chosen by the user.
@@ -144,6 +145,6 @@ def explain(action: str, output: str) -> TwinError:
     if re.search(r"overlay.*(?:not supported|invalid argument)", output, re.IGNORECASE):
         return TwinError(
             failure,
-            "The cache must lie on a disk that supports overlay (ext4, xfs): set XDG_CACHE_HOME.",
+            f"The cache must lie on a disk that supports overlay (ext4, xfs): set {CACHE_VARIABLE}.",
         )
     return TwinError(failure)

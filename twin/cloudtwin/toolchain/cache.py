@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cloudtwin.errors import TwinError
+from cloudtwin.paths import CACHE_VARIABLE
 from cloudtwin.progress import Progress
 
 KEY_LENGTH = 16
@@ -113,7 +114,7 @@ def full_disk_explained(folder: Path, activity: str) -> Iterator[None]:
             raise
         raise TwinError(
             f"The disk ran full while {activity} in {folder}.",
-            "Free some space there, or point XDG_CACHE_HOME to a folder on a larger disk.",
+            f"Free some space there, or point {CACHE_VARIABLE} to a folder on a larger disk.",
         ) from error
 
 

@@ -61,7 +61,11 @@ def test_a_base_is_built_again_when_its_packages_change() -> None:
     ("output", "cause", "fix"),
     [
         ("write /x: no space left on device", "The disk is full", "Free"),
-        ("kernel: overlay: invalid argument", "could not build x", "ext4"),
+        (
+            "kernel: overlay: invalid argument",
+            "could not build x",
+            "ext4, xfs): set CLOUDTWIN_CACHE",
+        ),
         ('COPY "gone": no such file', "no such file", ""),
     ],
 )

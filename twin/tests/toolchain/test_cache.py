@@ -112,7 +112,7 @@ def test_the_error_for_a_full_disk_names_the_cause(tmp_path: Path) -> None:
     with pytest.raises(TwinError, match="disk ran full while building tool") as error:
         cache.ensure(tmp_path, "tool", KEY, Silent(), fail_with_full_disk)
 
-    assert "XDG_CACHE_HOME" in error.value.fix
+    assert "CLOUDTWIN_CACHE" in error.value.fix
     assert [path.name for path in tmp_path.iterdir()] == ["tool.lock"]
 
 

@@ -4,6 +4,7 @@ An alias is a second name in a machine's containerd, so that pods use the same n
 finds the image present and contacts no registry.
 """
 
+import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Mapping
@@ -17,6 +18,12 @@ from cloudtwin.nodes.linux import processes
 from cloudtwin.nodes.machine.configuration import CONTAINERD_SOCKET
 
 ALIASES_LOCK_SECONDS = 60.0
+# Host, path, tag and digest. Source: the grammar in github.com/distribution/reference 0.6, 2026-11-27.
+REFERENCE = re.compile(
+    r"([a-zA-Z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+    r"(:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
+)
+TAG_OPTION = "--force"
 
 
 def all_of(layout: Layout) -> dict[str, str]:
@@ -34,8 +41,14 @@ def add(layout: Layout, aliases: Mapping[str, str], pids: Mapping[str, int]) -> 
         pids: ids of the running machines' init processes, by name.
 
     Raises:
-        TwinError: a machine's containerd refuses an alias.
+        TwinError: an alias is not a pair of image references, or a machine's containerd refuses it.
     """
+    for reference in (text for pair in aliases.items() for text in pair):
+        if not REFERENCE.fullmatch(reference):
+            raise TwinError(
+                f"{reference!r} in the image aliases is not an image reference.",
+                "Write references such as docker.io/library/busybox:1.36 and localhost/busybox:local.",
+            )
     with lock.held(
         layout.aliases.with_suffix(".lock"),
         "image aliases",
@@ -56,7 +69,8 @@ def commands(aliases: Mapping[str, str]) -> list[list[str]]:
             names_by_image[local].append(name)
     ctr = ["ctr", f"--address={CONTAINERD_SOCKET}", f"--namespace={KUBELET_NAMESPACE}"]
     return [
-        [*ctr, "images", "tag", "--force", local, *names] for local, names in names_by_image.items()
+        [*ctr, "images", "tag", TAG_OPTION, local, *names]
+        for local, names in names_by_image.items()
     ]
 
 
@@ -65,8 +79,10 @@ def _run(command: list[str], name: str) -> None:
         command, capture_output=True, text=True, check=False, env=processes.ENVIRONMENT
     )
     if result.returncode:
-        message = (result.stderr.strip() or result.stdout.strip()).splitlines()[-1:]
+        lines = (result.stderr.strip() or result.stdout.strip()).splitlines()
+        reason = lines[-1] if lines else f"exit status {result.returncode}"
+        local, *published = command[command.index(TAG_OPTION) + 1 :]
         raise TwinError(
-            f"The machine {name!r} cannot use {command[-2]} in place of {command[-1]}: {message}",
+            f"The machine {name!r} cannot use {local} in place of {', '.join(published)}: {reason}",
             "A running machine has the images that it booted with. Restart it to use newer images.",
         )
