@@ -6,10 +6,9 @@ reports it (aws/containers-roadmap #2204), and spot machines (cortexlabs/cortex 
 (MicrosoftDocs/azure-docs #71304), and a price above `spotMaxPrice` ("Error messages for Azure Spot Virtual Machines").
 """
 
+from cloudtwin.accounts import AZURE_SUBSCRIPTION
 from cloudtwin.capacity.pools import Pool
 from cloudtwin.capacity.prices import above_ceiling
-
-SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
 
 
 def reason(pool: Pool, missing: int, price: float | None = None) -> str:
@@ -55,7 +54,7 @@ def _azure(pool: Pool) -> str:
     if pool.capacity == "spot":
         return (
             f"SkuNotAvailable: The requested size for resource '{_scale_set(pool)}' is currently not available in "
-            f"location '{pool.region}' zones '' for subscription '{SUBSCRIPTION}'. Please try another size or "
+            f"location '{pool.region}' zones '' for subscription '{AZURE_SUBSCRIPTION}'. Please try another size or "
             "deploy to a different location or zones. See https://aka.ms/azureskunotavailable for details."
         )
     return (

@@ -19,10 +19,11 @@ from xml.sax.saxutils import escape
 
 from cloudfacts.aws import INSTANCE_TYPES, zones
 from cloudfacts.quotas import ELASTIC_IPS, LUSTRE_STORAGE, VPCS
+from cloudtwin.accounts import AWS_ACCOUNT
 from cloudtwin.capacity.quotas import QuotaStore
 from cloudtwin.providers.account import Account
 from cloudtwin.providers.aws.addon_versions import available_versions
-from cloudtwin.providers.aws.common import ACCOUNT, CALLER
+from cloudtwin.providers.aws.common import CALLER
 from cloudtwin.providers.aws.eks_rules import CLUSTER
 from cloudtwin.providers.aws.fsx import FILE_SYSTEM
 from cloudtwin.providers.aws.network import EIP, VPC
@@ -77,7 +78,7 @@ class AccountFacts:
 
     caller: str = CALLER
     role: str = ""
-    account: str = ACCOUNT
+    account: str = AWS_ACCOUNT
     expired: bool = False
     denied: frozenset[str] = frozenset()
     scoped: frozenset[str] = frozenset()

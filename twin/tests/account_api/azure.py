@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 
 from cloudfacts.azure import LOCATIONS, VM_SIZES, VmSize
 from cloudfacts.kubernetes import STANDARD_SUPPORT
+from cloudtwin.accounts import AZURE_SUBSCRIPTION
 from cloudtwin.providers.account import Account
-from cloudtwin.providers.azure.common import CALLER, GROUP, SUBSCRIPTION, TENANT
+from cloudtwin.providers.azure.common import CALLER, GROUP, TENANT
 from cloudtwin.providers.azure.identity import CLUSTER
 from cloudtwin.providers.azure.storage import ACCOUNT, REGISTRY
 from cloudtwin.providers.inventory import Inventory
@@ -158,7 +159,7 @@ class AzureApi:
                 f"The api-version {version!r} is invalid: it has the form yyyy-MM-dd.",
             )
         resource = re.fullmatch(r"/subscriptions/([^/]+)(/.*)?", request.path)
-        if resource and resource[1].lower() != SUBSCRIPTION:
+        if resource and resource[1].lower() != AZURE_SUBSCRIPTION:
             message = f"The subscription '{resource[1]}' could not be found."
             raise AzureError("SubscriptionNotFound", message, HTTPStatus.NOT_FOUND)
         path_below = (resource[2] or "") if resource else ""
@@ -187,8 +188,8 @@ class AzureApi:
     def subscription(self, _request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
         """Return the subscription."""
         return {
-            "id": f"/subscriptions/{SUBSCRIPTION}",
-            "subscriptionId": SUBSCRIPTION,
+            "id": f"/subscriptions/{AZURE_SUBSCRIPTION}",
+            "subscriptionId": AZURE_SUBSCRIPTION,
             "displayName": "Twin",
             "tenantId": TENANT,
             "state": self.facts.state,
@@ -207,7 +208,7 @@ class AzureApi:
         return {
             "value": [
                 {
-                    "id": f"/subscriptions/{SUBSCRIPTION}/providers/{name}",
+                    "id": f"/subscriptions/{AZURE_SUBSCRIPTION}/providers/{name}",
                     "namespace": spellings.get(name, name),
                     "registrationState": "NotRegistered"
                     if name in self.facts.unregistered
@@ -225,7 +226,7 @@ class AzureApi:
 
     def group(self, _request: AzureRequest, match: re.Match[str]) -> AzureResponse:
         """Return a resource group."""
-        group_id = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{match['group']}"
+        group_id = f"/subscriptions/{AZURE_SUBSCRIPTION}/resourceGroups/{match['group']}"
         resource = self.inventory.find((GROUP,), group_id)
         if resource is None:
             message = f"Resource group '{match['group']}' could not be found."
@@ -380,7 +381,7 @@ class AzureApi:
 
     def vaults(self, _request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
         """Return the soft-deleted key vaults."""
-        root = f"/subscriptions/{SUBSCRIPTION}"
+        root = f"/subscriptions/{AZURE_SUBSCRIPTION}"
         return {
             "value": [
                 {

@@ -21,7 +21,8 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from cloudtwin.providers.azure.common import SUBSCRIPTION, TENANT
+from cloudtwin.accounts import AZURE_SUBSCRIPTION
+from cloudtwin.providers.azure.common import TENANT
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -222,7 +223,7 @@ def serve(api: AzureApi) -> Iterator[dict[str, str]]:
             yield {
                 "HTTPS_PROXY": f"http://127.0.0.1:{server.server_address[1]}",
                 "REQUESTS_CA_BUNDLE": str(authority),
-                "ARM_SUBSCRIPTION_ID": SUBSCRIPTION,
+                "ARM_SUBSCRIPTION_ID": AZURE_SUBSCRIPTION,
                 "ARM_TENANT_ID": TENANT,
                 "ARM_CLIENT_ID": CLIENT,
                 "ARM_CLIENT_SECRET": "secret",

@@ -14,8 +14,9 @@ from azure.mgmt.keyvault import models as keyvault
 from azure.mgmt.resource.resources import models as resources
 from azure.mgmt.resource.subscriptions import models as subscriptions
 from azure.mgmt.storage import models as storage
+from cloudtwin.accounts import AZURE_SUBSCRIPTION
 from cloudtwin.providers.account import Account
-from cloudtwin.providers.azure.common import GROUP, SUBSCRIPTION
+from cloudtwin.providers.azure.common import GROUP
 from cloudtwin.providers.azure.identity import CLUSTER
 from cloudtwin.providers.azure.storage import ACCOUNT, REGISTRY
 from cloudtwin.providers.inventory import Resource
@@ -29,7 +30,7 @@ from twin.tests.account_api.azure import (
 )
 from twin.tests.account_api.azure_https import AzureHosts
 
-ROOT = f"/subscriptions/{SUBSCRIPTION}"
+ROOT = f"/subscriptions/{AZURE_SUBSCRIPTION}"
 TEAM = f"{ROOT}/resourceGroups/team"
 CLUSTER_PATH = f"{TEAM}/providers/Microsoft.ContainerService/managedClusters/one"
 ACCOUNT_PATH = f"{TEAM}/providers/Microsoft.Storage/storageAccounts/data"

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cloudtwin.accounts import AZURE_SUBSCRIPTION
 from cloudtwin.providers.account import Account
-from cloudtwin.providers.azure.common import GROUP, SUBSCRIPTION, TENANT
+from cloudtwin.providers.azure.common import GROUP, TENANT
 from cloudtwin.providers.azure.identity import CLUSTER
 from cloudtwin.providers.azure.storage import ACCOUNT, REGISTRY
 from cloudtwin.providers.inventory import Resource
@@ -32,7 +33,7 @@ from twin.tests.account_api.azure_https import serve
 
 STACK = "aks-test"
 GROUP_NAME, NODE_GROUP = f"everstep-{STACK}", f"everstep-{STACK}-nodes"
-ROOT = f"/subscriptions/{SUBSCRIPTION}/resourceGroups"
+ROOT = f"/subscriptions/{AZURE_SUBSCRIPTION}/resourceGroups"
 PROVIDERS = f"{ROOT}/{GROUP_NAME}/providers"
 ADMIN_GROUP, OTHER_GROUP = (
     "11111111-2222-3333-4444-555555555555",
@@ -44,7 +45,7 @@ T4, A100 = "Standard_NC4as_T4_v3", "Standard_NC24ads_A100_v4"
 SIZES = [{"name": "t4", "vmSize": T4}, {"name": "a100", "vmSize": A100}]
 CLUSTER_CONFIG: dict[str, Any] = {
     "kind": "aks",
-    "subscription": SUBSCRIPTION,
+    "subscription": AZURE_SUBSCRIPTION,
     "administrators": [ADMIN_GROUP],
     "authorizedRanges": ["203.0.113.0/24"],
     "gpuPool": {"vmSizes": SIZES, "maxNodes": 4},
@@ -162,7 +163,7 @@ DIGEST = f"sha256:{'a' * 64}"
 CASES: dict[str, Case] = {
     "no subscription named": (
         {"cluster": {"subscription": None}}, {}, "cluster.subscription",
-        (SUBSCRIPTION, "no other subscription"), False,
+        (AZURE_SUBSCRIPTION, "no other subscription"), False,
     ),
     "a disabled subscription": (
         {}, {"state": "Disabled"}, "cluster.subscription", ("is Disabled", "read-only"), True,

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
+from cloudtwin.accounts import AWS_ACCOUNT
 from cloudtwin.nodes.metadata.http import MetadataRequest, MetadataResponse
-from cloudtwin.nodes.metadata.instance import AWS_ACCOUNT
 from cloudtwin.nodes.metadata.notices import Notice
 
 TOKEN_PATH = "/latest/api/token"  # noqa: S105 - a path, not a token

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
+from cloudtwin.accounts import AZURE_SUBSCRIPTION
 from cloudtwin.nodes.metadata.http import MetadataRequest, MetadataResponse
-from cloudtwin.nodes.metadata.instance import AZURE_SUBSCRIPTION
 from cloudtwin.nodes.metadata.notices import Notice
 
 EVENTS = "/metadata/scheduledevents"

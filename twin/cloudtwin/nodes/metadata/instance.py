@@ -8,10 +8,9 @@ import hashlib
 import uuid
 from typing import Any
 
+from cloudtwin.accounts import AZURE_SUBSCRIPTION
 from cloudtwin.nodes.model import MachineSpec, Role
 
-AWS_ACCOUNT = "123456789012"
-AZURE_SUBSCRIPTION = "00000000-0000-4000-8000-000000000000"
 NAMESPACE = uuid.UUID("5f8f4d5e-3a43-4c1a-9a50-6a0b6a6f3c51")  # any constant
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from cloudfacts.aws import REGIONS
 
+from cloudtwin.accounts import AWS_ACCOUNT
 from cloudtwin.providers.conditions import cidr, failure_at, is_known
 from cloudtwin.providers.model import Inputs, ProviderConfig, ResourceRequest
 from cloudtwin.providers.protocol.errors import ProviderError
@@ -17,9 +18,8 @@ from cloudtwin.providers.schema.check import CheckFailure, nearest
 from cloudtwin.providers.schema.limits import limits_of
 from cloudtwin.providers.schema.model import ResourceSchema
 
-ACCOUNT = "123456789012"  # the account of AWS's own examples
-CALLER = f"arn:aws:iam::{ACCOUNT}:user/cloudtwin"
-IN_ACCOUNT = f":{ACCOUNT}:"  # part of every ARN in the twin's account
+CALLER = f"arn:aws:iam::{AWS_ACCOUNT}:user/cloudtwin"
+IN_ACCOUNT = f":{AWS_ACCOUNT}:"  # part of every ARN in the twin's account
 DEPENDENCY = "DependencyViolation"
 CREATION_TIME = "2026-01-01T00:00:00Z"
 OBJECT = "aws:s3/bucketObjectv2:BucketObjectv2"
@@ -46,7 +46,7 @@ TAG_PATTERN = re.compile(r"[\w\s+\-=.:/@]*")
 # Source: AWS General Reference, Amazon Resource Names.
 ARN_SOURCE = "AWS General Reference, ARNs"
 ARN_PATTERN = re.compile(r"arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws|cloudfront)?:\S+")
-EXAMPLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/name"
+EXAMPLE_ARN = f"arn:aws:iam::{AWS_ACCOUNT}:role/name"
 # Inputs that name a KMS key by its ARN, in the resource's own region.
 KEY_INPUTS = ("kmsKeyId", "kmsKeyArn", "keyArn", "kmsKey")
 KEY_SOURCE = "KMS Developer Guide, key ARN"
@@ -64,7 +64,7 @@ def zones(region: str) -> list[str]:
 
 def arn(service: str, resource: str, region: str = "") -> str:
     """Return an ARN in the twin's account."""
-    return f"arn:aws:{service}:{region}:{ACCOUNT}:{resource}"
+    return f"arn:aws:{service}:{region}:{AWS_ACCOUNT}:{resource}"
 
 
 def id_with_prefix(prefix: str) -> Callable[[ResourceRequest], str]:
@@ -81,7 +81,7 @@ def ec2(kind: str) -> Callable[[ResourceRequest], dict[str, Any]]:
     """Return a function that describes an EC2 resource: its ARN and owner."""
 
     def describe(request: ResourceRequest) -> dict[str, Any]:
-        return {"arn": arn("ec2", f"{kind}/{request.id}", request.region), "ownerId": ACCOUNT}
+        return {"arn": arn("ec2", f"{kind}/{request.id}", request.region), "ownerId": AWS_ACCOUNT}
 
     return describe
 

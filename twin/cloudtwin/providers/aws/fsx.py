@@ -9,7 +9,8 @@ from typing import Any
 
 from cloudfacts.aws import LUSTRE_PORTS
 
-from cloudtwin.providers.aws.common import ACCOUNT, OBJECT, arn, id_with_prefix
+from cloudtwin.accounts import AWS_ACCOUNT
+from cloudtwin.providers.aws.common import OBJECT, arn, id_with_prefix
 from cloudtwin.providers.aws.identity import to_key
 from cloudtwin.providers.aws.network import (
     GROUP,
@@ -202,7 +203,7 @@ def _describe_file_system(request: ResourceRequest) -> dict[str, Any]:
         if _deployment(request.inputs) == "SCRATCH_1"
         else request.digits("mount", 8),
         "networkInterfaceIds": [f"eni-0{request.digits('eni', 16)}"],
-        "ownerId": ACCOUNT,
+        "ownerId": AWS_ACCOUNT,
         "vpcId": str(subnet.inputs["vpcId"]) if subnet else "",
         "weeklyMaintenanceStartTime": start_time or "7:03:00",
     }

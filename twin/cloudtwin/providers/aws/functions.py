@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from cloudtwin.accounts import AWS_ACCOUNT
 from cloudtwin.providers.aws.addon_versions import resolve_version
-from cloudtwin.providers.aws.common import ACCOUNT, CALLER, zones
+from cloudtwin.providers.aws.common import CALLER, zones
 from cloudtwin.providers.errors import CloudError
 from cloudtwin.providers.inventory import Inventory
 from cloudtwin.providers.model import Function, Inputs, ProviderConfig
@@ -17,7 +18,7 @@ ELEMENTS = (("actions", "Action"), ("notActions", "NotAction"), ("resources", "R
 
 def caller_identity(_arguments: Inputs, _config: ProviderConfig, _account: Inventory) -> Object:
     """Return the account and the user."""
-    return {"accountId": ACCOUNT, "arn": CALLER, "userId": "AIDACLOUDTWIN", "id": ACCOUNT}
+    return {"accountId": AWS_ACCOUNT, "arn": CALLER, "userId": "AIDACLOUDTWIN", "id": AWS_ACCOUNT}
 
 
 def partition(_arguments: Inputs, config: ProviderConfig, _account: Inventory) -> Object:

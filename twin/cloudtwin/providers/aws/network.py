@@ -7,7 +7,8 @@ Sources: EC2 API Reference (error codes of the Delete* actions, IpPermission), V
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from cloudtwin.providers.aws.common import ACCOUNT, DEPENDENCY, arn, ec2, id_with_prefix
+from cloudtwin.accounts import AWS_ACCOUNT
+from cloudtwin.providers.aws.common import DEPENDENCY, arn, ec2, id_with_prefix
 from cloudtwin.providers.conditions import cidr, failure_at, lies_in, matches, overlap, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
@@ -336,7 +337,7 @@ TYPES = (
         identify=id_with_prefix("vpce"),
         describe=lambda request: {
             "arn": arn("ec2", f"vpc-endpoint/{request.id}", request.region),
-            "ownerId": ACCOUNT,
+            "ownerId": AWS_ACCOUNT,
             "state": "available",
             "prefixListId": f"pl-{request.digits('list', 8)}",
         },

@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from cloudtwin.providers.aws.common import ACCOUNT, arn, id_from
+from cloudtwin.accounts import AWS_ACCOUNT
+from cloudtwin.providers.aws.common import arn, id_from
 from cloudtwin.providers.aws.identity import to_key
 from cloudtwin.providers.conditions import (
     failure_at,
@@ -101,10 +102,10 @@ TYPES = (
     ),
     ResourceType(
         token=BUDGET,
-        identify=lambda request: f"{ACCOUNT}:{request.inputs['name']}",
+        identify=lambda request: f"{AWS_ACCOUNT}:{request.inputs['name']}",
         describe=lambda request: {
-            "arn": f"arn:aws:budgets::{ACCOUNT}:budget/{request.inputs['name']}",
-            "accountId": ACCOUNT,
+            "arn": f"arn:aws:budgets::{AWS_ACCOUNT}:budget/{request.inputs['name']}",
+            "accountId": AWS_ACCOUNT,
         },
         naming=Naming(max_length=100),
         immutable=("namePrefix", "accountId"),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from cloudtwin.accounts import AWS_ACCOUNT
 from cloudtwin.providers.conditions import failure_at
 from cloudtwin.providers.inventory import Inventory, Resource, values_at
 from cloudtwin.providers.model import InputRule, Inputs, RequestCheck, ResourceRequest
@@ -40,7 +41,7 @@ PRINCIPALS: Mapping[str, tuple[re.Pattern[str], str]] = {
         re.compile(
             r"\*|\d{12}|arn:aws[a-z-]*:(iam|sts)::(\d{12}|cloudfront|\*):\S+|A[A-Z]{3}[A-Z0-9]{12,}"
         ),
-        "123456789012 or arn:aws:iam::123456789012:role/name",
+        f"{AWS_ACCOUNT} or arn:aws:iam::{AWS_ACCOUNT}:role/name",
     ),
     "Service": (re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+"), "eks.amazonaws.com"),
     "Federated": (

@@ -4,7 +4,7 @@ Source: ECR User Guide, "Using Amazon ECR Images with Amazon EKS": the node role
 managed policies for nodes have.
 """
 
-from cloudtwin.providers.aws.common import ACCOUNT
+from cloudtwin.accounts import AWS_ACCOUNT
 from cloudtwin.providers.aws.eks_rules import NODES, PULL_POLICIES
 from cloudtwin.providers.aws.policies import ROLE, attached_policies
 from cloudtwin.providers.aws.s3 import REPOSITORY
@@ -23,7 +23,9 @@ def registries(account: Inventory) -> dict[str, PrivateRegistry]:
         result.setdefault(host, {})[name] = immutable
     may_pull = nodes_may_pull(account)
     return {
-        host: PrivateRegistry(id=ACCOUNT, user=USER, nodes_pull=may_pull, repositories=repositories)
+        host: PrivateRegistry(
+            id=AWS_ACCOUNT, user=USER, nodes_pull=may_pull, repositories=repositories
+        )
         for host, repositories in result.items()
     }
 

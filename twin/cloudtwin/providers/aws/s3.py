@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from cloudtwin.providers.aws.common import ACCOUNT, OBJECT, arn, id_from
+from cloudtwin.accounts import AWS_ACCOUNT
+from cloudtwin.providers.aws.common import OBJECT, arn, id_from
 from cloudtwin.providers.aws.identity import to_key
 from cloudtwin.providers.aws.policies import document_rule
 from cloudtwin.providers.conditions import (
@@ -194,8 +195,8 @@ TYPES = (
         identify=id_from("name"),
         describe=lambda request: {
             "arn": arn("ecr", f"repository/{request.id}", request.region),
-            "registryId": ACCOUNT,
-            "repositoryUrl": f"{ACCOUNT}.dkr.ecr.{request.region}.amazonaws.com/{request.id}",
+            "registryId": AWS_ACCOUNT,
+            "repositoryUrl": f"{AWS_ACCOUNT}.dkr.ecr.{request.region}.amazonaws.com/{request.id}",
         },
         defaults={"imageTagMutability": "MUTABLE", "forceDelete": False},
         naming=Naming(max_length=256),
@@ -207,7 +208,7 @@ TYPES = (
     ResourceType(
         token="aws:ecr/lifecyclePolicy:LifecyclePolicy",
         identify=id_from("repository"),
-        describe=lambda _request: {"registryId": ACCOUNT},
+        describe=lambda _request: {"registryId": AWS_ACCOUNT},
         immutable=("repository", "region"),
         rules=(
             value_rule("lifecycle of a repository", "policy", _lifecycle_policy_error,
@@ -218,7 +219,7 @@ TYPES = (
     ResourceType(
         token="aws:ecr/repositoryPolicy:RepositoryPolicy",
         identify=id_from("repository"),
-        describe=lambda _request: {"registryId": ACCOUNT},
+        describe=lambda _request: {"registryId": AWS_ACCOUNT},
         immutable=("repository", "region"),
         rules=(document_rule("document of a repository", "policy", "repository"),),
         references=(TO_REPOSITORY,),

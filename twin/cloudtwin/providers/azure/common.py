@@ -9,6 +9,7 @@ from typing import Any
 
 from cloudfacts import azure
 
+from cloudtwin.accounts import AZURE_SUBSCRIPTION
 from cloudtwin.providers.conditions import failure_at, matches, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
@@ -26,10 +27,9 @@ from cloudtwin.providers.schema.check import CheckFailure, nearest
 from cloudtwin.providers.schema.limits import limits_of
 from cloudtwin.providers.schema.model import ResourceSchema
 
-SUBSCRIPTION = "00000000-0000-4000-8000-000000000000"
 TENANT = "00000000-0000-4000-8000-000000000001"
 CALLER = "00000000-0000-4000-8000-000000000002"
-ROOT = f"/subscriptions/{SUBSCRIPTION}"
+ROOT = f"/subscriptions/{AZURE_SUBSCRIPTION}"
 GROUP = "azure-native:resources:ResourceGroup"
 CREATION_TIME = "2026-01-01T00:00:00Z"
 MAX_TAGS = 50

@@ -5,8 +5,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from cloudtwin.accounts import AZURE_SUBSCRIPTION
 from cloudtwin.providers.azure.aks_rules import BAD_REQUEST, CLUSTER_PATH
-from cloudtwin.providers.azure.common import CALLER, SUBSCRIPTION, TENANT, arm_id, lookup
+from cloudtwin.providers.azure.common import CALLER, TENANT, arm_id, lookup
 from cloudtwin.providers.azure.identity import CLUSTER
 from cloudtwin.providers.errors import CloudError
 from cloudtwin.providers.inventory import Inventory, Resource
@@ -24,7 +25,7 @@ def client_config(_arguments: Inputs, _config: ProviderConfig, _account: Invento
     return {
         "clientId": CALLER,
         "objectId": CALLER,
-        "subscriptionId": SUBSCRIPTION,
+        "subscriptionId": AZURE_SUBSCRIPTION,
         "tenantId": TENANT,
     }
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from cloudtwin.accounts import AZURE_SUBSCRIPTION
 from cloudtwin.providers.azure.common import (
     PLAIN_NAME,
-    SUBSCRIPTION,
     TENANT,
     arm_type,
     guid,
@@ -138,7 +138,7 @@ def _assigned_once(request: ResourceRequest) -> Iterable[str]:
 
 def _scope_exists(request: ResourceRequest) -> Iterable[str]:
     scope = str(request.inputs["scope"]).rstrip("/")
-    subscription = f"/subscriptions/{SUBSCRIPTION}"
+    subscription = f"/subscriptions/{AZURE_SUBSCRIPTION}"
     if scope.lower() != subscription.lower() and request.account.find((), scope) is None:
         yield f"the scope {request.inputs['scope']} does not exist"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from cloudtwin import files
+from cloudtwin.accounts import AWS_ACCOUNT
 from cloudtwin.nodes.metadata import aws, azure, instance, server
 from cloudtwin.nodes.metadata.aws import Tokens
 from cloudtwin.nodes.metadata.http import MetadataRequest, MetadataResponse
@@ -95,7 +96,7 @@ def test_aws_announces_a_termination_only_after_the_notice() -> None:
 def test_the_identity_document_names_the_account_and_the_instance() -> None:
     document = json.loads(call_aws("dynamic/instance-identity/document").body)
 
-    assert document["accountId"] == instance.AWS_ACCOUNT
+    assert document["accountId"] == AWS_ACCOUNT
     assert document["instanceId"] == call_aws("meta-data/instance-id").body
 
 
