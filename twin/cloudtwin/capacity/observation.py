@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from cloudtwin import quantities
+from cloudtwin.accounts import scale_set
 from cloudtwin.capacity.autoscaler import (
     ZONE_LABEL,
     LabelRequirement,
@@ -125,7 +126,7 @@ def _group_name(pool: Pool) -> str:
     """Return the cloud's name for the group of machines of a pool, which priorities refer to."""
     if pool.cloud == "aws":
         return f"eks-{pool.name}-00000000-0000-0000-0000-000000000000"
-    return f"aks-{pool.name}-00000000-vmss"
+    return scale_set(pool.name)
 
 
 def _peer_labels(pod: Object) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cloudtwin import files
+from cloudtwin.accounts import cluster_label
 from cloudtwin.nodes.model import CLOUDS, Cloud, MachineSpec, Role, Taint
 
 Capacity = Literal["spot", "on-demand"]
@@ -47,6 +48,7 @@ class Pool:
         release: version of its machines' software. Machines of another release are replaced.
         surge: machines that the pool may have above its desired size while others are replaced.
         max_price: USD per hour above which no spot machine starts or stays; None for any price.
+        resource_group: resource group of its machines; empty for a cloud other than Azure.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Pool:
     release: str = ""
     surge: int = 0
     max_price: float | None = None
+    resource_group: str = ""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a pool that no cloud accepts: a bug of the provider."""
@@ -122,6 +125,7 @@ class Pool:
             spot=self.capacity == "spot",
             group=self.name,
             release=self.release,
+            resource_group=self.resource_group,
         )
 
 
@@ -135,7 +139,7 @@ def cloud_labels(pool: Pool) -> dict[str, str]:
         labels = {
             "agentpool": pool.name,
             "kubernetes.azure.com/agentpool": pool.name,
-            "kubernetes.azure.com/cluster": f"MC_{pool.cluster}",
+            "kubernetes.azure.com/cluster": cluster_label(pool.resource_group),
             "kubernetes.azure.com/mode": "system" if pool.role is Role.SYSTEM else "user",
         }
         accelerator = {"accelerator": "nvidia", "kubernetes.azure.com/accelerator": "nvidia"}

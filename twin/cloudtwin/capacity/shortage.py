@@ -6,7 +6,7 @@ reports it (aws/containers-roadmap #2204), and spot machines (cortexlabs/cortex 
 (MicrosoftDocs/azure-docs #71304), and a price above `spotMaxPrice` ("Error messages for Azure Spot Virtual Machines").
 """
 
-from cloudtwin.accounts import AZURE_SUBSCRIPTION
+from cloudtwin.accounts import AZURE_SUBSCRIPTION, scale_set
 from cloudtwin.capacity.pools import Pool
 from cloudtwin.capacity.prices import above_ceiling
 
@@ -53,7 +53,7 @@ def _azure(pool: Pool) -> str:
         )
     if pool.capacity == "spot":
         return (
-            f"SkuNotAvailable: The requested size for resource '{_scale_set(pool)}' is currently not available in "
+            f"SkuNotAvailable: The requested size for resource '{scale_set(pool.name)}' is currently not available in "
             f"location '{pool.region}' zones '' for subscription '{AZURE_SUBSCRIPTION}'. Please try another size or "
             "deploy to a different location or zones. See https://aka.ms/azureskunotavailable for details."
         )
@@ -70,7 +70,3 @@ def _price_too_high(pool: Pool, price: float | None) -> str:
         f"'{pool.max_price} USD' is lower than the current spot price '{price} USD' for Azure Spot VM size "
         f"'{pool.instance_types[0]}'."
     )
-
-
-def _scale_set(pool: Pool) -> str:
-    return f"aks-{pool.name}-00000000-vmss"

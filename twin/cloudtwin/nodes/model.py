@@ -59,6 +59,7 @@ class MachineSpec:
         spot: True if the cloud may reclaim it.
         group: the pool that it belongs to.
         release: version of its software, as its pool names it; empty for none.
+        resource_group: resource group of the nodes of its cluster; empty outside a pool of AKS.
     """
 
     name: str
@@ -73,6 +74,7 @@ class MachineSpec:
     spot: bool = False
     group: str = ""
     release: str = ""
+    resource_group: str = ""
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> "MachineSpec":
@@ -97,6 +99,7 @@ class MachineSpec:
             spot=bool(document.get("spot", False)),
             group=str(document.get("group", "")),
             release=str(document.get("release", "")),
+            resource_group=str(document.get("resource_group", "")),
         )
 
 

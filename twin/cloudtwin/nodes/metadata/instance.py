@@ -8,7 +8,7 @@ import hashlib
 import uuid
 from typing import Any
 
-from cloudtwin.accounts import AZURE_SUBSCRIPTION
+from cloudtwin import accounts
 from cloudtwin.nodes.model import MachineSpec, Role
 
 NAMESPACE = uuid.UUID("5f8f4d5e-3a43-4c1a-9a50-6a0b6a6f3c51")  # any constant
@@ -31,23 +31,26 @@ def provider_id(spec: MachineSpec) -> str:
 
 
 def azure_resource(spec: MachineSpec) -> str:
-    """Return the resource id of a machine in its scale set."""
+    """Return the resource id of a machine in its scale set; the resource group is in lower case, as in AKS."""
     number = spec.name.rpartition("-")[2]
     index = number if number.isdigit() else "0"
+    group = resource_group(spec).lower()
     return (
-        f"/subscriptions/{AZURE_SUBSCRIPTION}/resourceGroups/{resource_group(spec)}/providers"
+        f"/subscriptions/{accounts.AZURE_SUBSCRIPTION}/resourceGroups/{group}/providers"
         f"/Microsoft.Compute/virtualMachineScaleSets/{scale_set(spec)}/virtualMachines/{index}"
     )
 
 
 def scale_set(spec: MachineSpec) -> str:
     """Return the name of the scale set of a machine's pool."""
-    return f"aks-{spec.group or 'pool'}-00000000-vmss"
+    return accounts.scale_set(spec.group or "pool")
 
 
 def resource_group(spec: MachineSpec) -> str:
-    """Return the resource group of the nodes, which AKS creates."""
-    return f"mc_cloudtwin_{spec.region or 'local'}"
+    """Return the resource group of the nodes, which AKS creates; a machine without a pool has no cluster."""
+    return spec.resource_group or accounts.node_resource_group(
+        "cloudtwin", "none", spec.region or "local"
+    )
 
 
 def facts(spec: MachineSpec, address: str) -> dict[str, Any]:

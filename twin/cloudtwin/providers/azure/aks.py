@@ -5,6 +5,7 @@ from typing import Any
 
 from cloudfacts.kubernetes import AKS_DEFAULT_VERSION, AKS_PATCHES
 
+from cloudtwin.accounts import node_resource_group
 from cloudtwin.providers.azure import aks_rules as rules
 from cloudtwin.providers.azure.aks_pool_rules import POOL_RULES, inline_rule
 from cloudtwin.providers.azure.aks_pools import (
@@ -42,7 +43,7 @@ def _describe_cluster(request: ResourceRequest) -> dict[str, Any]:
     host = f"{prefix}.hcp.{location}.azmk8s.io"
     system_zone = f"{request.digits('zone', 12)}.privatelink.{location}.azmk8s.io"
     private_host = f"{prefix}.{zone.rpartition('/')[2] if '/' in zone else system_zone}"
-    group = f"MC_{inputs['resourceGroupName']}_{inputs['resourceName']}_{location}"
+    group = node_resource_group(inputs["resourceGroupName"], inputs["resourceName"], location)
     return {
         "currentKubernetesVersion": AKS_PATCHES.get(version, version),
         "fqdn": "" if is_private else host,

@@ -113,6 +113,7 @@ def _pool(declared_inputs: Mapping[str, Any], name: str, cluster: Resource) -> "
         release=_release(inputs, cluster),
         surge=_surge(inputs, desired),
         max_price=_max_price(inputs),
+        resource_group=str(cluster.outputs["nodeResourceGroup"]),
     )
 
 

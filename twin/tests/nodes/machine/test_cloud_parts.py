@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> MachineLayout:
 def test_ids_have_the_form_that_programs_parse() -> None:
     assert re.fullmatch(r"aws:///us-east-1a/i-0[0-9a-f]{16}", instance.provider_id(AWS))
     assert re.fullmatch(
-        r"azure:///subscriptions/[^/]+/resourceGroups/mc_cloudtwin_eastus/providers"
+        r"azure:///subscriptions/[^/]+/resourceGroups/mc_cloudtwin_none_eastus/providers"
         r"/Microsoft\.Compute/virtualMachineScaleSets/aks-t4-\d+-vmss/virtualMachines/12",
         instance.provider_id(AZURE),
     )

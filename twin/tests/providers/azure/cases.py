@@ -326,7 +326,8 @@ def cluster(version: str = "1.36.2", location: str = "eastus", **inputs: object)
         "location": location,
         "agentPoolProfiles": [{"name": "system", "vnetSubnetID": NODES}],
     }
-    return resource(CLUSTER, AKS, {**defaults, **inputs}, currentKubernetesVersion=version)
+    outputs = {"currentKubernetesVersion": version, "nodeResourceGroup": f"MC_g_c_{location}"}
+    return resource(CLUSTER, AKS, {**defaults, **inputs}, **outputs)
 
 
 def inputs_with_id(path: str, name: str) -> Object:
