@@ -28,6 +28,7 @@ from cloudtwin.nodes.machine import (
 from cloudtwin.nodes.machine.configuration import CONFIG_FOLDER
 from cloudtwin.nodes.model import Role
 from cloudtwin.nodes.network import links
+from cloudtwin.nodes.network.addressing import PODS_NETWORK
 from cloudtwin.nodes.records import MachineRecord
 
 RESTART_SECONDS = 1.0
@@ -177,7 +178,7 @@ def commands(record: MachineRecord) -> dict[str, Sequence[str]]:
             f"--kubeconfig={config / 'kube-proxy.kubeconfig'}",
             f"--hostname-override={spec.name}",
             "--proxy-mode=iptables",
-            "--cluster-cidr=10.244.0.0/16",
+            f"--cluster-cidr={PODS_NETWORK}",
             # The connection table is the host's: do not change its size and timeouts.
             "--conntrack-max-per-core=0",
             "--conntrack-tcp-timeout-established=0",

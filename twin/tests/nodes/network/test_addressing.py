@@ -1,5 +1,9 @@
 """Addresses of machines, pods and services: unique, in their networks, and disjoint."""
 
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+import cloudtwin
 import pytest
 from cloudtwin.nodes.network import addressing
 from cloudtwin.nodes.network.addressing import MAX_MACHINES, Address
@@ -59,3 +63,21 @@ def test_the_networks_of_machines_pods_and_services_do_not_overlap() -> None:
 
     assert not any(a.overlaps(b) for a in networks for b in networks if a is not b)
     assert addressing.DNS_SERVICE in addressing.SERVICES_NETWORK
+
+
+def test_no_other_module_repeats_an_address_of_the_plan() -> None:
+    plan = [
+        str(value)
+        for value in vars(addressing).values()
+        if isinstance(value, IPv4Address | IPv4Network)
+    ]
+    modules = [
+        path
+        for path in Path(cloudtwin.__file__).parent.rglob("*.py")
+        if path.name != "addressing.py"
+    ]
+
+    assert len(plan) >= 7
+    assert {
+        path.name: address for path in modules for address in plan if address in path.read_text()
+    } == {}
