@@ -77,6 +77,13 @@ class Effects:
             for driver in kind.drivers(resource.inputs) if kind and kind.drivers else ():
                 self.machines.driver(driver, enabled=False)
 
+    def shortage(self, resource: Resource) -> str:
+        """Return the cloud's error if it has no capacity for the machines of a resource."""
+        from cloudtwin.capacity import shortage
+
+        pools = self._pools(resource)
+        return "; ".join(shortage.reason(pool, max(pool.desired_size, 1)) for pool in pools)
+
     def current_inputs(self, kind: ResourceType, resource: Resource) -> Inputs:
         """Return the current inputs of a resource: an autoscaler may have resized it."""
         if kind.current_inputs is None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cloudtwin.providers.faults import FaultKind
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.protocol.values import Object, Plain
 from cloudtwin.providers.registries import PrivateRegistry
@@ -259,7 +258,7 @@ class Cloud:
         deleted_with: function that yields a resource and all resources that are deleted with it.
         volumes: function that returns the mountable volumes by handle, and who may mount them.
         registries: function that returns the image registries by host, and who may pull from them.
-        fault_message: function that returns the message of an injected fault.
+        timeout_message: function that returns the message for a resource that is not ready in time.
         authorize: function that raises CloudError if the caller may not create, update or delete a type of resource,
             given the folder of the account; None if everything is allowed.
         may_push: function that returns True if the caller may push to the account's registries, given the folder of
@@ -278,6 +277,6 @@ class Cloud:
     deleted_with: Callable[[Resource, Inventory], Iterable[Resource]]
     volumes: Callable[[Inventory], Mapping[str, Mapping[str, Any]]]
     registries: Callable[[Inventory], Mapping[str, PrivateRegistry]]
-    fault_message: Callable[[FaultKind, Resource], str]
+    timeout_message: Callable[[Resource], str]
     authorize: Callable[[Path, str, str], None] | None = None
     may_push: Callable[[Path], bool] | None = None

@@ -206,7 +206,7 @@ class Operations:
             return
         self._resources_to_delete(kind, resource, account)
         if fault and fault.kind is FaultKind.TIMEOUT:
-            raise ProviderError(fault.message or self.cloud.fault_message(fault.kind, resource))
+            raise ProviderError(fault.message or self.cloud.timeout_message(resource))
         self._wait_latency(resource.token, timeouts)
         with self._writes.exclusive(kind, resource.inputs, timeouts):
             self._remove(kind, resource, timeouts)
@@ -335,8 +335,11 @@ class Operations:
             IncompleteError: the effects failed or timed out; the resource stays.
         """
         self._wait_latency(resource.token, timeouts)
-        if fault and fault.kind in (FaultKind.CAPACITY, FaultKind.TIMEOUT):
-            message = fault.message or self.cloud.fault_message(fault.kind, resource)
+        if fault and fault.kind is FaultKind.CAPACITY:
+            message = fault.message or self._effects.shortage(resource)
+            raise self._incomplete_error(resource, message)
+        if fault and fault.kind is FaultKind.TIMEOUT:
+            message = fault.message or self.cloud.timeout_message(resource)
             raise self._incomplete_error(resource, message)
         try:
             endpoint_outputs, private = self._effects.connect(kind, resource)
@@ -387,6 +390,11 @@ class Operations:
         """
         for attempt in range(THROTTLED_ATTEMPTS):
             fault = self._faults.next(key.token, key.name, operation)
+            if fault and fault.kind is FaultKind.CAPACITY and not self.kind(key.token).pools:
+                raise ProviderError(
+                    f"faults.json has a fault of the kind capacity for {key.token}, which has no "
+                    "machines: use another kind, or a pattern that matches only pools as its type"
+                )
             if fault is None or fault.kind not in (FaultKind.THROTTLE, FaultKind.ERROR):
                 return fault
             if fault.kind is FaultKind.ERROR:

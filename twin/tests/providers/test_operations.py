@@ -14,6 +14,7 @@ from cloudtwin.providers.aws.s3 import BUCKET
 from cloudtwin.providers.errors import CloudError, IncompleteError
 from cloudtwin.providers.machines import Offline
 from cloudtwin.providers.model import ProviderConfig
+from cloudtwin.providers.protocol.errors import ProviderError
 from cloudtwin.providers.protocol.values import UNKNOWN, Object, Secret, Unknown
 
 from twin.tests.providers.offline import CONFIG, Provider, request
@@ -213,12 +214,19 @@ def test_a_throttled_operation_is_retried_a_limited_number_of_times(provider: Pr
         provider.make(VPC, "w", cidrBlock=BLOCK)
 
 
-def test_a_resource_without_capacity_is_kept_for_the_engine(provider: Provider) -> None:
-    faults(provider, {"kind": "capacity", "type": VPC})
-    with pytest.raises(IncompleteError, match="no Spot capacity"):
+def test_a_resource_that_is_not_ready_in_time_is_kept_for_the_engine(provider: Provider) -> None:
+    faults(provider, {"kind": "timeout", "type": VPC})
+    with pytest.raises(IncompleteError, match="timeout while waiting"):
         provider.make(VPC, "v", cidrBlock=BLOCK)
     (resource,) = provider.account.read().all(VPC)
     assert resource.acknowledged, "the engine has its id and will update it"
+
+
+def test_a_resource_without_machines_cannot_lack_capacity(provider: Provider) -> None:
+    faults(provider, {"kind": "capacity", "type": "*"})
+    with pytest.raises(ProviderError, match="kind capacity for aws:ec2/vpc:Vpc, which has no"):
+        provider.make(VPC, "v", cidrBlock=BLOCK)
+    assert not list(provider.account.read().all(VPC))
 
 
 def test_an_invalid_fault_names_the_valid_kinds(provider: Provider) -> None:

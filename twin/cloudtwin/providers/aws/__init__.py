@@ -19,7 +19,6 @@ from cloudtwin.providers.aws import (
 from cloudtwin.providers.aws.functions import FUNCTIONS
 from cloudtwin.providers.aws.registries import registries
 from cloudtwin.providers.aws.volumes import volumes
-from cloudtwin.providers.faults import FaultKind
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import Cloud
 
@@ -66,13 +65,8 @@ def _deleted_with(root: Resource, account: Inventory) -> Iterable[Resource]:
             yield resource
 
 
-def _fault_message(kind: FaultKind, resource: Resource) -> str:
+def _timeout_message(resource: Resource) -> str:
     name = f"{resource.token.rpartition(':')[2]} {resource.id}"
-    if kind is FaultKind.CAPACITY:
-        return (
-            f"{name}: UnfulfillableCapacity: Could not launch Spot Instances. "
-            "There is no Spot capacity available that matches your request."
-        )
     return f"{name}: timeout while waiting for state to become 'ACTIVE'"
 
 
@@ -89,7 +83,7 @@ CLOUD = Cloud(
     deleted_with=_deleted_with,
     volumes=volumes,
     registries=registries,
-    fault_message=_fault_message,
+    timeout_message=_timeout_message,
     authorize=caller_policy.authorize,
     may_push=caller_policy.may_push,
 )

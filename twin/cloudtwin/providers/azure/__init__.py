@@ -6,7 +6,6 @@ from cloudtwin.providers.azure import aks, aks_pools, common, identity, monitor,
 from cloudtwin.providers.azure.functions import functions
 from cloudtwin.providers.azure.registries import registries
 from cloudtwin.providers.azure.volumes import volumes
-from cloudtwin.providers.faults import FaultKind
 from cloudtwin.providers.inventory import Resource
 from cloudtwin.providers.model import Cloud
 
@@ -14,12 +13,7 @@ FAMILIES = (network.TYPES, identity.TYPES, aks.TYPES, aks_pools.TYPES, storage.T
 TYPES = {resource_type.token: resource_type for resource_type in chain.from_iterable(FAMILIES)}
 
 
-def _fault_message(kind: FaultKind, resource: Resource) -> str:
-    if kind is FaultKind.CAPACITY:
-        return (
-            f"{resource.id}: AllocationFailed: Allocation failed. We do not have sufficient "
-            "capacity for the requested VM size in this region."
-        )
+def _timeout_message(resource: Resource) -> str:
     return f"{resource.id}: context deadline exceeded while its state was Creating"
 
 
@@ -36,5 +30,5 @@ CLOUD = Cloud(
     deleted_with=common.deleted_with,
     volumes=volumes,
     registries=registries,
-    fault_message=_fault_message,
+    timeout_message=_timeout_message,
 )

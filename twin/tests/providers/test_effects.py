@@ -1,0 +1,52 @@
+"""Effects of resources on machines."""
+
+from pathlib import Path
+
+import pytest
+from cloudtwin.capacity import shortage
+from cloudtwin.providers import aws, azure
+from cloudtwin.providers.account import Account
+from cloudtwin.providers.aws.eks_nodes import node_pools
+from cloudtwin.providers.aws.eks_rules import NODES
+from cloudtwin.providers.azure.aks_pools import inline_pools
+from cloudtwin.providers.effects import Effects
+from cloudtwin.providers.machines import Offline
+
+from twin.tests.providers.aws import cases as aws_cases
+from twin.tests.providers.azure import cases as azure_cases
+
+
+@pytest.mark.parametrize(
+    ("capacity_type", "words"),
+    [("SPOT", "There is no Spot capacity available"), ("ON_DEMAND", "On-Demand Instances")],
+)
+def test_a_node_group_without_capacity_has_the_error_of_its_pool(
+    tmp_path: Path, capacity_type: str, words: str
+) -> None:
+    inputs = {
+        "nodeGroupName": "gpu",
+        "instanceTypes": ["g5.xlarge"],
+        "scalingConfig": aws_cases.SIZES,
+    }
+    nodes = aws_cases.resource(
+        NODES, "c:gpu", {**aws_cases.NODE, **inputs, "capacityType": capacity_type}
+    )
+    account = Account(tmp_path, "aws")
+    with account.transaction() as transaction:
+        transaction.put(aws_cases.SUBNET_A)
+    (pool,) = node_pools(nodes, account.read())
+
+    message = Effects(account, Offline(), aws.CLOUD.types).shortage(nodes)
+
+    assert message == shortage.reason(pool, 1)
+    assert words in message
+
+
+def test_a_cluster_without_capacity_has_the_error_of_its_inline_pools(tmp_path: Path) -> None:
+    cluster, account = azure_cases.cluster(), Account(tmp_path, "azure-native")
+    (pool,) = inline_pools(cluster, account.read())
+
+    message = Effects(account, Offline(), azure.CLOUD.types).shortage(cluster)
+
+    assert message == shortage.reason(pool, 1)
+    assert message.startswith("AllocationFailed: ")
