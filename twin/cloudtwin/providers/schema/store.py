@@ -83,14 +83,20 @@ class SchemaStore:
 
     def _extract(self, tokens: list[str]) -> None:
         program = [sys.executable, "-P", "-W", "ignore", "-m", "cloudtwin.providers.schema.extract"]
-        result = subprocess.run(
-            [*program, self.cloud, str(self.folder), *tokens],
-            capture_output=True,
-            check=False,
-            text=True,
-            timeout=EXTRACT_SECONDS,
-            start_new_session=True,  # Ctrl-C should end only the engine; the extraction may finish
-        )
+        try:
+            result = subprocess.run(
+                [*program, self.cloud, str(self.folder), *tokens],
+                capture_output=True,
+                check=False,
+                text=True,
+                timeout=EXTRACT_SECONDS,
+                start_new_session=True,  # Ctrl-C should end only the engine; the extraction may finish
+            )
+        except subprocess.TimeoutExpired:
+            raise TwinError(
+                f"The types of {SDKS[self.cloud]} were not read within {EXTRACT_SECONDS:g} s.",
+                f"Repeat the command when the machine is less busy: {self.folder} keeps what was read.",
+            ) from None
         if result.returncode:
             raise TwinError(
                 f"The types of {SDKS[self.cloud]} could not be read:\n{result.stderr.strip()}",
