@@ -26,6 +26,9 @@ STUCK_VARIABLE = "CLOUDTWIN_STUCK_SECONDS"
 """Environment variable that overrides STUCK_SECONDS."""
 MAX_EVENTS = 6
 WORKLOADS = {"DaemonSet", "Deployment", "Job", "Pod", "StatefulSet"}
+PERMISSIONS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+"""Kinds whose deletion may take from the client the permission to read them: a refusal counts as the deletion."""
+FORBIDDEN = 403
 
 
 @dataclass
@@ -201,6 +204,9 @@ def wait_until_gone(
 ) -> None:
     """Wait until an object is deleted. A new object with its name does not count.
 
+    An object that cannot be read may still exist: only a 404 shows that it does not, as for the official provider
+    (provider/pkg/await/condition/deleted.go in pulumi/pulumi-kubernetes, commit 0bad4ed4cb36, 2026-11-27).
+
     Raises:
         ProviderError: the timeout passed or the user interrupted; names what blocks the deletion.
     """
@@ -210,20 +216,23 @@ def wait_until_gone(
             live = cluster.get(reference)
         except UnknownKindError:
             return
-        except RefusedError as error:
-            if error.code == 403:
+        except (RefusedError, UnreachableError) as error:
+            is_forbidden = isinstance(error, RefusedError) and error.code == FORBIDDEN
+            if is_forbidden and reference.kind in PERMISSIONS:
                 return
-            raise
-        if live is None or live["metadata"]["uid"] != uid:
-            return
+            blocker = f"it cannot be read, so that it may still exist: {error}"
+        else:
+            if live is None or live["metadata"]["uid"] != uid:
+                return
+            blocker = deletion_blocker(live)
         if timeouts.expired or timeouts.cancelled.is_set():
             outcome = (
                 "was interrupted"
                 if timeouts.cancelled.is_set()
                 else f"took more than {timeouts.seconds:.0f} s"
             )
-            raise ProviderError(f"the deletion of {reference} {outcome}; {deletion_blocker(live)}")
-        timeouts.report(f"{deletion_blocker(live)} ({timeouts.elapsed:.0f} s)")
+            raise ProviderError(f"the deletion of {reference} {outcome}; {blocker}")
+        timeouts.report(f"{blocker} ({timeouts.elapsed:.0f} s)")
         backoff.pause()
 
 

@@ -1,0 +1,106 @@
+"""Waits for a deletion at an API server that refuses requests: real HTTP, no cluster."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+
+import pytest
+from cloudtwin.providers.kubernetes.client import ClusterClient
+from cloudtwin.providers.kubernetes.config import KubernetesConfig
+from cloudtwin.providers.kubernetes.objects import ObjectReference
+from cloudtwin.providers.kubernetes.wait import wait_until_gone
+from cloudtwin.providers.protocol.errors import ProviderError
+from cloudtwin.providers.timeouts import Timeouts
+
+BINDING = ObjectReference("rbac.authorization.k8s.io/v1", "RoleBinding", "default", "b")
+MAP = ObjectReference("v1", "ConfigMap", "default", "m")
+LIVE = {"kind": "ConfigMap", "metadata": {"uid": "1", "finalizers": ["a.b/c"]}}
+DISCOVERY = {
+    "/api/v1": {"name": "configmaps", "kind": "ConfigMap", "namespaced": True},
+    "/apis/rbac.authorization.k8s.io/v1": {
+        "name": "rolebindings", "kind": "RoleBinding", "namespaced": True,
+    },
+}  # fmt: skip
+
+
+class ApiServer(BaseHTTPRequestHandler):
+    """An API server with one object; it has a status for each read of it, and repeats the last."""
+
+    statuses: ClassVar[list[int]] = []
+
+    def do_GET(self) -> None:
+        """Respond to a request."""
+        if self.path in DISCOVERY:
+            self.respond(200, {"resources": [DISCOVERY[self.path]]})
+        else:
+            status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+            self.respond(
+                status, LIVE if status == 200 else {"message": f"the server says {status}"}
+            )
+
+    def respond(self, status: int, body: Mapping[str, Any]) -> None:
+        """Send a JSON object."""
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base's name
+        """Log nothing."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[ClusterClient]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ApiServer)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    kubeconfig = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }  # fmt: skip
+    client = ClusterClient(KubernetesConfig(kubeconfig=json.dumps(kubeconfig)))
+    yield client
+    client._client.rest_client.pool_manager.clear()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def wait(
+    cluster: ClusterClient, reference: ObjectReference, statuses: list[int], seconds: float
+) -> list[str]:
+    """Wait until an object is gone; return the reports."""
+    ApiServer.statuses = list(statuses)
+    reports: list[str] = []
+    timeouts = Timeouts(report=reports.append, cancelled=threading.Event(), seconds=seconds)
+    wait_until_gone(cluster, reference, "1", timeouts)
+    return reports
+
+
+@pytest.mark.parametrize("status", [403, 500, 503])
+def test_an_object_that_cannot_be_read_is_not_taken_for_deleted(
+    cluster: ClusterClient, status: int
+) -> None:
+    with pytest.raises(ProviderError, match=f"took more than.*may still exist.*says {status}"):
+        wait(cluster, MAP, [status], 0.3)
+
+
+@pytest.mark.parametrize("status", [403, 500, 503])
+def test_the_wait_continues_after_a_refusal(cluster: ClusterClient, status: int) -> None:
+    reports = wait(cluster, MAP, [200, status, 404], 60)
+
+    assert "finalizer a.b/c" in reports[0]
+    assert f"the server says {status}" in reports[1]
+
+
+def test_the_deletion_of_the_clients_own_permissions_ends_with_a_refusal(
+    cluster: ClusterClient,
+) -> None:
+    assert wait(cluster, BINDING, [200, 403], 60)
+    with pytest.raises(ProviderError, match="says 500"):
+        wait(cluster, BINDING, [500], 0.3)
