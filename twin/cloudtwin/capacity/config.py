@@ -3,6 +3,7 @@
 By default time passes at its normal speed, and there is no market: every pool gets its machines.
 """
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -63,6 +64,16 @@ class MarketConfig:
     def save(self, state: Path) -> None:
         """Store the configuration of a twin."""
         files.write_json(_path(state), asdict(self))
+
+    def at_speed(self, factor: float, now: float) -> "MarketConfig":
+        """Return the configuration with another speed of time, at the same moment of an open market."""
+        opened_at = now - self._cloud_seconds(now) / factor if self.is_open else self.opened_at
+        return replace(self, time_factor=factor, opened_at=opened_at)
+
+    @property
+    def is_open(self) -> bool:
+        """True if there is a market, with a seed or with recorded capacity."""
+        return bool(self.seed or self.trace.machines)
 
     def notice_seconds(self, cloud: Cloud) -> float:
         """Return the seconds between notice and interruption, in the twin's time."""
@@ -128,12 +139,14 @@ class MarketConfig:
 def compress_time(state: Path, factor: float) -> None:
     """Set the speed of time: notices, idle times and the market become shorter by the factor.
 
+    An open market continues at the moment of the cloud that it has reached: only what follows is faster or slower.
+
     Raises:
-        TwinError: the factor is not positive.
+        TwinError: the factor is not a positive number.
     """
-    if factor <= 0:
+    if not 0 < factor < math.inf:
         raise TwinError(f"The time factor cannot be {factor:g}.", "Set a factor above 0.")
-    replace(MarketConfig.load(state), time_factor=factor).save(state)
+    MarketConfig.load(state).at_speed(factor, time.time()).save(state)
 
 
 def open_market(state: Path, seed: str, parameters: MarketParameters | None = None) -> None:

@@ -1,6 +1,8 @@
 """Pools on disk, and the machines that they describe."""
 
+import math
 import threading
+import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from cloudtwin.capacity import (
     MarketConfig,
     MarketParameters,
     PoolStore,
+    Trace,
     close_market,
     compress_time,
     open_market,
@@ -165,10 +168,53 @@ def test_a_market_applies_to_spot_pools_and_begins_with_full_capacity() -> None:
     assert other_capacities != capacities, "each pool has its own market"
 
 
-@pytest.mark.parametrize("factor", [0, -1])
+@pytest.mark.parametrize("factor", [0, -1, math.nan, math.inf])
 def test_a_time_factor_must_be_positive(tmp_path: Path, factor: float) -> None:
     with pytest.raises(TwinError, match="The time factor cannot be"):
         compress_time(tmp_path, factor)
+
+
+@pytest.mark.parametrize(
+    "market",
+    [
+        MarketConfig(time_factor=3600, seed="s", opened_at=1000.0),
+        MarketConfig(
+            time_factor=3600,
+            opened_at=1000.0,
+            trace=Trace(machines={"us-east-1a": [n % 9 for n in range(1000)]}),
+        ),
+    ],
+    ids=["seed", "trace"],
+)
+@pytest.mark.parametrize("factor", [60.0, 36000.0])
+def test_another_speed_of_time_continues_an_open_market_where_it_is(
+    market: MarketConfig, factor: float
+) -> None:
+    spot, now = pool(zone="us-east-1a", region="us-east-1"), 1050.25
+    changed_market = market.at_speed(factor, now)
+    ratio = market.time_factor / factor
+
+    assert changed_market.capacity(spot, now) == market.capacity(spot, now)
+    assert changed_market.price(spot, now) == market.price(spot, now)
+    upcoming, changed = (
+        list(islice(config.upcoming(spot, now), 5)) for config in (market, changed_market)
+    )
+    assert upcoming
+    assert [change.machines for change in changed] == [change.machines for change in upcoming]
+    assert [change.at_seconds for change in changed] == pytest.approx(
+        [change.at_seconds * ratio for change in upcoming]
+    )
+
+
+def test_an_open_market_is_continued_after_the_speed_of_time_has_changed(tmp_path: Path) -> None:
+    opened_at = time.time() - 3600
+    MarketConfig(time_factor=1, seed="s", opened_at=opened_at).save(tmp_path)
+
+    compress_time(tmp_path, 3600)
+
+    config, now = MarketConfig.load(tmp_path), time.time()
+    cloud_seconds = (now - config.opened_at) * config.time_factor
+    assert 3600 <= cloud_seconds < 3600 + 3600 * 60, "an hour has passed, not 3600 hours"
 
 
 def test_a_market_needs_a_seed(tmp_path: Path) -> None:
