@@ -30,7 +30,10 @@ from cloudtwin.nodes.model import GPU_RESOURCE
 IMAGE = "cluster-autoscaler"
 PRIORITIES = "cluster-autoscaler-priority-expander"
 ENDED_PHASES = {"Succeeded", "Failed"}
-GO_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+GO_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+# Source: ParseDuration in Go's package time, 2026-11-27.
+GO_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|ms|h|m|s)")
+GO_DURATION = re.compile(rf"([+-]?)(0|(?:{GO_PART.pattern})+)")
 Object = Mapping[str, Any]
 
 
@@ -97,7 +100,8 @@ def scalable_pools(
         enabled = autoscaler is not None if pool.cloud == "aws" else pool.autoscaled
         if not enabled or pool.min_size == pool.max_size:
             continue
-        idle_seconds = (autoscaler and autoscaler.idle_seconds) or pool.idle_seconds
+        declared_seconds = autoscaler.idle_seconds if autoscaler else None
+        idle_seconds = pool.idle_seconds if declared_seconds is None else declared_seconds
         scalable.append(
             ScalablePool(
                 pool=replace(pool, idle_seconds=idle_seconds / time_factor),
@@ -111,14 +115,23 @@ def scalable_pools(
 
 
 def priorities_of(config_map: Object, pools: Sequence[Pool]) -> dict[str, int]:
-    """Return the pools' priorities in the autoscaler's ConfigMap; if several patterns match, the highest."""
-    text = config_map.get("data", {}).get("priorities", "")
-    table: Any = yaml.safe_load(text) or {}
+    """Return the pools' priorities in the autoscaler's ConfigMap; if several patterns match, the highest.
+
+    The autoscaler ignores an invalid ConfigMap, so that all pools have the same priority. Source: expander/priority in
+    github.com/kubernetes/autoscaler, 2026-11-27.
+    """
+    text = (config_map.get("data") or {}).get("priorities", "")
     priorities: dict[str, int] = {}
-    for priority, patterns in table.items() if isinstance(table, dict) else ():
-        for pool in pools:
-            if any(re.search(pattern, _group_name(pool)) for pattern in patterns):
-                priorities[pool.name] = max(int(priority), priorities.get(pool.name, int(priority)))
+    try:
+        table: Mapping[Any, Sequence[str]] = yaml.safe_load(text) or {}
+        for priority, patterns in table.items():
+            for pool in pools:
+                if any(re.search(pattern, _group_name(pool)) for pattern in patterns):
+                    priorities[pool.name] = max(
+                        int(priority), priorities.get(pool.name, int(priority))
+                    )
+    except (yaml.YAMLError, re.error, AttributeError, TypeError, ValueError):
+        return {}
     return priorities
 
 
@@ -281,10 +294,11 @@ def duration_seconds(text: str) -> float:
     Raises:
         ValueError: the text is not a valid duration.
     """
-    parts = re.findall(r"([0-9.]+)(ms|h|m|s)", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    match = GO_DURATION.fullmatch(text)
+    if not match:
         raise ValueError(f"{text!r} is not a valid duration")
-    return sum(float(number) * GO_UNITS[unit] for number, unit in parts)
+    sign = -1 if match[1] == "-" else 1
+    return sign * sum(float(number) * GO_UNITS[unit] for number, unit in GO_PART.findall(match[2]))
 
 
 def _allocatable(node: Object, pool: Pool) -> Resources:

@@ -177,6 +177,19 @@ def test_eks_pools_scale_with_an_autoscaler_pod_and_aks_pools_if_enabled() -> No
     assert (eks.priority, eks.out_of_capacity, eks.pool.idle_seconds) == (7, True, 2)
 
 
+@pytest.mark.parametrize(("values", "seconds"), [(("0s",), 0), (("5m",), 300), ((), 600)])
+def test_the_idle_time_of_the_autoscaler_replaces_the_pools_time_even_if_it_is_zero(
+    values: tuple[str, ...], seconds: float
+) -> None:
+    autoscaler_pod = AutoscalerPod(
+        namespace="kube-system", flags={"scale-down-unneeded-time": values} if values else {}
+    )
+
+    (scalable,) = observation.scalable_pools([pool()], {"spot": MACHINE}, autoscaler_pod, {}, {})
+
+    assert scalable.pool.idle_seconds == seconds
+
+
 def test_a_pool_of_fixed_size_is_not_scaled() -> None:
     fixed_pool = pool(cloud="azure", autoscaled=True, min_size=3, max_size=3)
 
@@ -196,13 +209,26 @@ def test_priorities_match_the_clouds_names_of_machine_groups() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("10m", 600), ("1h30m", 5400), ("1.5s", 1.5), ("200ms", 0.2)]
+    "text", ["10: [", "ten: [.*]", "10: ['(']", "10: 5", "10: [1]", "[10]", "text", "10:"]
 )
+def test_an_invalid_config_map_of_priorities_is_ignored(text: str) -> None:
+    assert observation.priorities_of({"data": {"priorities": text}}, [pool("t4")]) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10m", 600), ("1h30m", 5400), ("1.5s", 1.5), ("200ms", 0.2), ("0", 0), ("0s", 0), (".5s", 0.5), ("1.s", 1),
+        ("500us", 0.0005), ("500µs", 0.0005), ("100ns", 1e-7), ("+5m", 300), ("-1m30s", -90),
+    ],
+)  # fmt: skip
 def test_durations_are_parsed_as_in_go(text: str, seconds: float) -> None:
     assert observation.duration_seconds(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["", "10", "m10", "10x", "10m!"])
+@pytest.mark.parametrize(
+    "text", ["", "10", "m10", "10x", "10m!", "1.2.3s", "-", "00", ".s", "1m 2s"]
+)
 def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a valid duration"):
         observation.duration_seconds(text)
