@@ -20,6 +20,7 @@ from http.server import ThreadingHTTPServer
 from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from torch.distributed import get_node_local_rank
 
 from everstep.catalog import metrics as catalog
 from everstep.catalog.names import METRICS_PORT_VARIABLE
@@ -116,7 +117,7 @@ def serve_if_configured(read: Callable[[], Reading]) -> ThreadingHTTPServer | No
     if not (configured := os.environ.get(METRICS_PORT_VARIABLE)):
         return None
     try:
-        return serve(int(configured) + int(os.environ.get("LOCAL_RANK", "0")), read)
+        return serve(int(configured) + get_node_local_rank(0), read)
     except (OSError, ValueError, OverflowError) as error:
         log.warning(
             "metrics are disabled: %s=%s: %s; set it to a free port, or unset it",
