@@ -65,7 +65,6 @@ from everstep.elastic.transport.stalls import Stall
 
 log = logging.getLogger(__name__)
 
-RESPONSE_SECONDS = 30.0
 DETACHED_SAVE_SECONDS = 2.0
 """Time that a leaving worker waits for a group that takes its state before it saves the state itself."""
 
@@ -201,7 +200,7 @@ class LiveGroup:
         }
         self._send({**message, "request": request})
         try:
-            return response.get(timeout=RESPONSE_SECONDS)
+            return response.get(timeout=channel.RESPONSE_SECONDS)
         except queue.Empty:  # a response that arrives later belongs to this request only
             return False
         finally:
