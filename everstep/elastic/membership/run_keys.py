@@ -60,9 +60,7 @@ log = logging.getLogger(__name__)
 
 WATCH_IDLE_SECONDS_PER_MEMBER = 0.1
 WATCH_IDLE_SECONDS = 5.0  # the keys are read again after this time without an event
-COMMIT_SECONDS = (
-    RESPONSE_SECONDS - REQUEST_SECONDS
-)  # the last attempt ends before the worker's wait
+COMMIT_SECONDS = RESPONSE_SECONDS - REQUEST_SECONDS  # it ends before the worker's wait
 FENCE_SECONDS = 1.0  # timeout of a fence; the lease has lapsed by then
 OUTCOME_SECONDS = 60  # time for which etcd keeps the outcome of a run
 READ_AGAIN_SECONDS = 1.0  # interval between two attempts to read a generation that cannot be read
@@ -338,23 +336,20 @@ class RunKeys:
             retry_seconds=min(COMMIT_SECONDS / 2, deadline - time.monotonic()),
         )
 
-    def put_outcome(self, outcome: RunEnded, number: int | None = None) -> bool:
+    def put_outcome(self, outcome: RunEnded, number: int) -> bool:
         """Announce for a minute how the run ended; the durable record is in the run folder.
 
         While the generation cannot be read, it is read again.
 
         Args:
             outcome: the outcome.
-            number: generation whose worker reports the outcome, which must be current; 0 for a worker that was
-                in no generation yet; None for no condition.
+            number: generation whose workers have the outcome, which must be current; 0 if they were in none yet: then
+                there must be none.
 
         Returns:
             False if the condition does not hold.
         """
         value = outcome_value(outcome)
-        if number is None:
-            self._etcd.put(self._outcome_key, value, self._etcd.grant(OUTCOME_SECONDS))
-            return True
         while True:  # a fence changes the key of a generation that stays current
             entries, current = self._current_number()
             if current != number:
