@@ -333,7 +333,7 @@ def hears(peer: Peer, other: Peer) -> bool:
 
 
 @pytest.mark.parametrize("lost_rank", [0, 1, 2])
-def test_a_probing_neighbour_revokes_only_lapsed_leases(
+def test_a_probing_neighbor_revokes_only_lapsed_leases(
     group: list[Peer], lost_rank: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "everstep.elastic.membership.lease_prober")
