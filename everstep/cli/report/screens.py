@@ -185,15 +185,15 @@ def _events_table(events: Sequence[EventRecovery], training_start: float) -> Tab
         table.add_row(
             clock(event.at - training_start),
             Text.assemble((event.kind, color), f" {event.node}"),
-            seconds(event.seconds_to_next_step),
+            _wait_text(event.seconds_to_next_step),
             "..." if event.steps_lost is None else str(event.steps_lost),
-            "" if event.seconds_to_join is None else seconds(event.seconds_to_join),
+            "" if event.seconds_to_join is None else _wait_text(event.seconds_to_join),
         )
     return table
 
 
-def seconds(value: float | None) -> str:
-    """Return a duration; dots while it continues."""
+def _wait_text(value: float | None) -> str:
+    """Return a wait in seconds; dots while it continues."""
     return "..." if value is None else f"{value:.2f} s"
 
 
@@ -214,9 +214,9 @@ def event_sentence(event: EventRecovery) -> str:
         return f"{subject}: its worker has not joined yet"
     steps_lost = f"{event.steps_lost} step{'s' if event.steps_lost != 1 else ''} lost"
     if event.kind in ARRIVALS and event.seconds_to_join is not None:
-        pause, join = seconds(event.seconds_to_next_step), seconds(event.seconds_to_join)
+        pause, join = _wait_text(event.seconds_to_next_step), _wait_text(event.seconds_to_join)
         return f"{subject}: joined after {join}, the others paused {pause}, {steps_lost}"
-    return f"{subject}: next step after {seconds(event.seconds_to_next_step)}, {steps_lost}"
+    return f"{subject}: next step after {_wait_text(event.seconds_to_next_step)}, {steps_lost}"
 
 
 # --- live view ----------------------------------------------------------------------------------
