@@ -214,7 +214,7 @@ def torture(folder: Path, kills: int, flips: int, seed: int) -> dict[str, Any]:
     rng = random.Random(seed)  # noqa: S311 - the time of a kill is not secret
     violations, phases, step = list[str](), Counter[str](), 0
     for number in track(range(kills), "kills", kills):
-        step = kill_once(context, folder, step, rng)
+        kill_once(context, folder, step, rng)
         phases[phase(folder)] += 1
         result, committed_step = restore_in_process(context, folder), newest_committed(folder)
         if result.step < committed_step or not result.is_consistent:
@@ -275,8 +275,8 @@ def save_in_a_loop(folder: str, step: int, sender: Connection) -> None:
         save(step_after)
 
 
-def kill_once(context: Any, folder: Path, step: int, rng: random.Random) -> int:  # noqa: ANN401 - a context
-    """Kill a process that saves the steps after `step`, at a random time; return `step`."""
+def kill_once(context: Any, folder: Path, step: int, rng: random.Random) -> None:  # noqa: ANN401 - a context
+    """Kill a process that saves the steps after `step`, at a random time."""
     receiver, sender = context.Pipe()
     victim = context.Process(target=save_in_a_loop, args=(str(folder), step, sender))
     victim.start()
@@ -284,7 +284,6 @@ def kill_once(context: Any, folder: Path, step: int, rng: random.Random) -> int:
     time.sleep(rng.uniform(0, typical_save_seconds(folder) * SAVES_BEFORE_A_KILL))
     os.kill(victim.pid, signal.SIGKILL)
     victim.join()
-    return step
 
 
 _save_seconds: list[float] = []

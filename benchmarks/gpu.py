@@ -8,7 +8,7 @@ The images are in the GPU's memory, so that no decoding is measured: forward and
 optimizer. `plain` is an ordinary loop, `live` and `exact` are the same step through `everstep.elastic.Run` in
 a group of one worker; they take turns. `exact` computes a step in shards, a quarter of the batch each.
 Weights and images are in channels_last; matrix products are in bfloat16 if the GPU has it, else in float16
-with a gradient scaler, which `exact` does not support. A batch that does not fit is halved until it does.
+with a gradient scaler, and for `exact`, which has none, in float32. A batch that does not fit is halved until it does.
 The output is a Markdown table for docs/measurements.md, beside published figures of other programs.
 """
 
@@ -65,10 +65,11 @@ class Throughput:
         model: its name.
         pixels: side of an image.
         batch: samples of a step.
-        precision: type of matrix products.
+        precision: type of matrix products of the plain loop and of `live`.
         plain: images per second of an ordinary loop, median over rounds.
         live: the same through `Run`.
-        exact: the same in mode `exact`; None with a gradient scaler.
+        exact: the same in mode `exact`.
+        exact_precision: its type of matrix products.
         gigabytes: peak of the memory that torch allocated; 0 on a CPU.
     """
 
@@ -78,7 +79,8 @@ class Throughput:
     precision: str
     plain: float
     live: float
-    exact: float | None
+    exact: float
+    exact_precision: str
     gigabytes: float
 
 
@@ -137,33 +139,49 @@ def _measure(
     name: str, pixels: int, batch: int, device: torch.device, steps: int, rounds: int
 ) -> Throughput:
     precision = models.precision(name, device)
+    exact_precision = models.precision(name, device, exact=True)
     torch.backends.cudnn.benchmark = True  # all batches have one shape
     images = torch.randn(batch, 3, pixels, pixels, device=device)
     images = images.to(memory_format=torch.channels_last)
     labels = torch.randint(0, CLASSES, (batch,), device=device)
 
-    def loss_of(model: nn.Module, samples: int) -> torch.Tensor:
-        with precision.autocast(device):
-            outputs = model(images[:samples])
-        return nn.functional.cross_entropy(outputs.float(), labels[:samples])
+    def loss_in(precision: models.Precision) -> Loss:
+        def loss_of(model: nn.Module, samples: int) -> torch.Tensor:
+            with precision.autocast(device):
+                outputs = model(images[:samples])
+            return nn.functional.cross_entropy(outputs.float(), labels[:samples])
+
+        return loss_of
 
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     blocks = {
-        "plain": plain_block(name, device, precision, loss_of, batch),
-        "live": run_block(name, device, precision, loss_of, batch, "live"),
+        "plain": plain_block(name, device, precision, loss_in(precision), batch),
+        "live": run_block(name, device, precision, loss_in(precision), batch, "live"),
+        "exact": run_block(name, device, exact_precision, loss_in(exact_precision), batch, "exact"),
     }
-    if not precision.needs_scaler:
-        blocks["exact"] = run_block(name, device, precision, loss_of, batch, "exact")
     seconds = time_blocks(blocks, device, steps, rounds)
     memory = torch.cuda.max_memory_allocated(device) / 1e9 if device.type == "cuda" else 0.0
     rates = {
         variant: round(steps * batch / statistics.median(times), 1)
         for variant, times in seconds.items()
     }
-    dtype = str(precision.dtype or torch.float32).removeprefix("torch.")
-    plain, live, exact = rates["plain"], rates["live"], rates.get("exact")
-    return Throughput(name, pixels, batch, dtype, plain, live, exact, round(memory, 1))
+    return Throughput(
+        name,
+        pixels,
+        batch,
+        type_name(precision),
+        rates["plain"],
+        rates["live"],
+        rates["exact"],
+        type_name(exact_precision),
+        round(memory, 1),
+    )
+
+
+def type_name(precision: models.Precision) -> str:
+    """Return the name of the type of matrix products, such as bfloat16."""
+    return str(precision.dtype or torch.float32).removeprefix("torch.")
 
 
 def time_blocks(
@@ -265,9 +283,10 @@ def table(results: Sequence[Throughput], gpu: str) -> list[str]:
 def _row(result: Throughput) -> str:
     shape = f"{result.pixels}, {result.batch}, {result.precision}"
     live, exact = (
-        "not supported" if rate is None else f"{rate:,.0f} ({rate / result.plain:.3f})"
-        for rate in (result.live, result.exact)
+        f"{rate:,.0f} ({rate / result.plain:.3f})" for rate in (result.live, result.exact)
     )
+    if result.exact_precision != result.precision:
+        exact += f" in {result.exact_precision}"
     published = PUBLISHED.get(result.model, "not known")
     return (
         f"| {result.model} | {shape} | {result.plain:,.0f} | {live} | {exact} | {result.gigabytes} GB "

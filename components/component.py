@@ -5,11 +5,16 @@ state of the component's children, so that `destroy` would not follow it. A `Com
 dependencies to each child; the order of deletion is then the exact reverse of the order of creation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pulumi
 
 DependsOn = pulumi.Input[Sequence[pulumi.Input[pulumi.Resource]] | pulumi.Resource]
+
+Transformation = Callable[
+    [pulumi.ResourceTransformationArgs], pulumi.ResourceTransformationResult | None
+]
+"""A function that Pulumi applies to each resource below a component before it is registered."""
 
 
 class Component(pulumi.ComponentResource):

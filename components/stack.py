@@ -32,7 +32,7 @@ from components.platform.image_pull import (
 from components.platform.monitoring import Monitoring, MonitoringArgs
 from components.platform.network import NetworkPolicies, NetworkPoliciesArgs, job_rules
 from components.platform.node_services import NodeServices, NodeServicesArgs, is_needed
-from components.platform.pods import DATA_PREPARATION, WORKER
+from components.platform.pods import DATA_PREPARATION, PART_OF, WORKER
 from components.spending import job_spending, zone_ceilings, zone_prices
 from everstep.catalog.names import JOB_NAMESPACE, SYSTEM_NAMESPACE
 
@@ -99,7 +99,7 @@ class TrainingStack(Component):
             metadata=meta.v1.ObjectMetaArgs(
                 name=JOB_NAMESPACE,
                 labels={
-                    "app.kubernetes.io/part-of": "everstep",
+                    **PART_OF,
                     "pod-security.kubernetes.io/enforce": level,
                     "pod-security.kubernetes.io/warn": level,
                 },

@@ -35,8 +35,8 @@ class Secrets(Protocol):
     def issue_of(self, name: str) -> str | None:
         """Return the ID of the run that issued a Secret; None if the Secret does not exist."""
 
-    def put(self, name: str, number: str, content: Mapping[str, str]) -> None:
-        """Create or replace a Secret."""
+    def put(self, name: str, issue_id: str, content: Mapping[str, str]) -> None:
+        """Create or replace a Secret, with the ID of the run that issues it."""
 
 
 def ensure(store: Secrets, names: Sequence[str]) -> bool:
@@ -46,12 +46,12 @@ def ensure(store: Secrets, names: Sequence[str]) -> bool:
         store: Secrets of the namespace.
         names: names of the members and of their services, see `Certificate`.
     """
-    issues = [store.issue_of(name) for name in (MEMBERS_SECRET, AGENT_SECRET)]
-    if issues[0] and issues[0] == issues[1]:
+    members_issue, agent_issue = (store.issue_of(name) for name in (MEMBERS_SECRET, AGENT_SECRET))
+    if members_issue and members_issue == agent_issue:
         return False
-    number = secrets.token_hex(8)
+    issue_id = secrets.token_hex(8)
     for name, content in contents(names).items():
-        store.put(name, number, content)
+        store.put(name, issue_id, content)
     return True
 
 
@@ -100,13 +100,13 @@ class ClusterSecrets:
             else str(secret["metadata"].get("labels", {}).get(ISSUE_LABEL, ""))
         )
 
-    def put(self, name: str, number: str, content: Mapping[str, str]) -> None:
-        """Create or replace a Secret."""
+    def put(self, name: str, issue_id: str, content: Mapping[str, str]) -> None:
+        """Create or replace a Secret, with the ID of the run that issues it."""
         labels = {"app.kubernetes.io/name": "etcd", "app.kubernetes.io/part-of": "everstep"}
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": name, "labels": {**labels, ISSUE_LABEL: number}},
+            "metadata": {"name": name, "labels": {**labels, ISSUE_LABEL: issue_id}},
             "stringData": dict(content),
         }
         if self._request("PUT", f"/{name}", secret) is None:

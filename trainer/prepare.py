@@ -30,7 +30,7 @@ from trainer.data import IMAGE_FOLDER, check_name
 from trainer.data.check import check
 from trainer.data.convert import convert
 from trainer.data.manifest import MANIFEST_FILE
-from trainer.data.shard import Resizing
+from trainer.data.shard import Resizing, sync
 from trainer.stage import stage
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
@@ -122,7 +122,7 @@ def prepare_fashion_mnist(source: Path, output: Path) -> None:
             "files": files,
         }
         (temporary / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1))
-        _sync(temporary / MANIFEST_FILE)
+        sync(temporary / MANIFEST_FILE)
         _put_in_place(temporary, output)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -164,7 +164,7 @@ def _convert(idx_path: Path, target: Path) -> dict[str, Any]:
     if array.ndim > 1:
         array = array[..., None]  # (n, height, width) to (n, height, width, channels)
     np.save(target, array)
-    _sync(target)
+    sync(target)
     data = target.read_bytes()
     return {
         "bytes": len(data),
@@ -211,11 +211,6 @@ def _put_in_place(temporary: Path, output: Path) -> None:
 
 def _cpus() -> int:
     return len(os.sched_getaffinity(0))
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 if __name__ == "__main__":

@@ -6,22 +6,19 @@ resource.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 from cloudfacts.aws import READ_PREFIXES
 
+from components.component import Transformation
 from components.config import EksIamConfig
 
 ALL_RESOURCES = "*"
 POD_IDENTITY = "pods.eks.amazonaws.com"
 ROLE, POLICY = "aws:iam/role:Role", "aws:iam/policy:Policy"
-
-Transformation = Callable[
-    [pulumi.ResourceTransformationArgs], pulumi.ResourceTransformationResult | None
-]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from components.platform.pods import (
     tolerations,
 )
 from components.platform.scraping import scrape_job
+from everstep.catalog.names import DOMAIN
 
 NAME = "metrics-agent"
 NAMESPACE = "kube-system"
@@ -163,9 +164,8 @@ class EksMetricsAgent(Component):
                 template=core.v1.PodTemplateSpecArgs(
                     metadata=meta.v1.ObjectMetaArgs(
                         labels=LABELS,
-                        annotations={
-                            "everstep.dev/config": digest
-                        },  # a changed file restarts the pod
+                        # A changed file restarts the pod.
+                        annotations={f"{DOMAIN}/config": digest},
                     ),
                     spec=self._pod(),
                 ),

@@ -9,14 +9,14 @@ ServiceAccount `default` of their namespace, which the cluster creates and a pro
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 from pulumi_kubernetes import core, meta
 
-from components.component import Component
+from components.component import Component, Transformation
 from components.config.faults import ConfigFault, ConfigurationError
 from components.config.registry_rules import LOGINS
 from components.platform.pods import PART_OF
@@ -115,11 +115,6 @@ def docker_config(logins: Iterable[RegistryLogin], passwords: Iterable[str]) -> 
         auth = base64.b64encode(f"{login.user}:{password}".encode()).decode()
         auths[host] = {"username": login.user, "password": password, "auth": auth}
     return json.dumps({"auths": auths})
-
-
-Transformation = Callable[
-    [pulumi.ResourceTransformationArgs], pulumi.ResourceTransformationResult | None
-]
 
 
 def add_image_pull_secrets(logins: Iterable[RegistryLogin]) -> Transformation:

@@ -253,7 +253,7 @@ def _placed(panel: Panel, source: Source, marks: Sequence[float]) -> str:
 
 
 def _stat(panel: Panel, source: Source, width: int, height: int) -> str:
-    """Return a panel with the last value, in the colour of its thresholds."""
+    """Return a panel with the last value, in the color of its thresholds."""
     (curve,) = source.curves(panel)
     options = panel["fieldConfig"]["defaults"]
     value = curve.points[-1][1]

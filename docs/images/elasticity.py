@@ -38,7 +38,7 @@ class Arrow:
     end: Phase
     label: str
     bend: int = 0
-    colour: str = INK
+    color: str = INK
 
 
 ARROWS = (
@@ -99,7 +99,7 @@ def _arrow(arrow: Arrow) -> str:
             (x1 + x2 + width) / 2,
             y1 + height + arrow.bend * 0.75 - 6,
             arrow.label,
-            arrow.colour,
+            arrow.color,
             12,
         )
     elif x1 == x2:
@@ -111,13 +111,13 @@ def _arrow(arrow: Arrow) -> str:
         path = f"M{x1 + width} {y1 + height / 2}L{x2} {y2 + height / 2}"
         label = _text((x1 + width + x2) / 2, y1 + height / 2 - 8, arrow.label, SOFT, 11)
     start_marker = " marker-start='url(#tip)'" if arrow.end is Phase.RESTORING else ""
-    line = f"<path d='{path}' fill='none' stroke='{arrow.colour}' marker-end='url(#tip)'{start_marker}/>"
+    line = f"<path d='{path}' fill='none' stroke='{arrow.color}' marker-end='url(#tip)'{start_marker}/>"
     return line + label
 
 
-def _text(x: float, y: float, label: str, colour: str, size: int, anchor: str = "middle") -> str:
+def _text(x: float, y: float, label: str, color: str, size: int, anchor: str = "middle") -> str:
     return (
-        f"<text x='{x:g}' y='{y:g}' font-size='{size}' fill='{colour}' "
+        f"<text x='{x:g}' y='{y:g}' font-size='{size}' fill='{color}' "
         f"text-anchor='{anchor}'>{escape(label)}</text>"
     )
 

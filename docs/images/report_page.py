@@ -29,9 +29,9 @@ def main() -> None:
             return
         folder = Path(sys.argv[2])
         for screen, size in (("desk", DESKTOP), ("phone", PHONE)):
-            for colours in ("light", "dark"):
-                tab.open(page, size, prefers_color_scheme=colours)
-                (folder / f"{screen}-{colours}.png").write_bytes(tab.screenshot())
+            for colors in ("light", "dark"):
+                tab.open(page, size, prefers_color_scheme=colors)
+                (folder / f"{screen}-{colors}.png").write_bytes(tab.screenshot())
         (folder / "paper.pdf").write_bytes(tab.pdf())
 
 

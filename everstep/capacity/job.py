@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from everstep.catalog.units import HOUR_SECONDS
-from everstep.goodput import ChangeCost, Design, live_design
+from everstep.goodput import ChangeCost, Design, assumptions, live_design
 
 BOOT = ChangeCost(
     300.0,
@@ -120,9 +120,8 @@ class JobModel:
     def assumptions(self) -> Iterator[str]:
         """Yield the costs of changes with their sources."""
         yield f"boot {self.boot.seconds:g} s: {self.boot.source}"
-        for name, cost in self.design.costs():
-            yield f"{name.replace('_', ' ')} {cost.seconds:.3g} s: {cost.source}"
-        yield f"a checkpoint every {self.design.checkpoint_seconds:g} s; machines are lost without notice"
+        yield from assumptions(self.design)
+        yield "machines are lost without notice"
 
 
 def machine_hours(seconds: float) -> float:

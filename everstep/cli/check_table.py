@@ -61,9 +61,9 @@ def check_table(
     table.add_column(min_width=name_width)
     table.add_column(overflow="fold")
     for check in checks:
-        character, colour = mark(check)
+        character, color = mark(check)
         details = Text(check.observed, style="bright_black")
         if text := fix(check):
             details.append(f"\n{text}", style="default")
-        table.add_row(Text(character, style=colour), check.name, details)
+        table.add_row(Text(character, style=color), check.name, details)
     return table

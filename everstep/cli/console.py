@@ -53,13 +53,13 @@ class Terminal:
         running_step = _RunningStep(action, depth=len(self._running))
         self._running.append(running_step)
         self._open()
-        mark, colour = "✗", "red"
+        mark, color = "✗", "red"
         try:
             yield running_step
-            mark, colour = "✓", "green"
+            mark, color = "✓", "green"
         finally:
             self._running.remove(running_step)
-            self._console.print(running_step.end_line(mark, colour))
+            self._console.print(running_step.end_line(mark, color))
             self._close()
 
     def _open(self) -> None:
@@ -109,10 +109,10 @@ class _RunningStep:
         line.truncate(max(width - 1, 20), overflow="ellipsis")
         return line
 
-    def end_line(self, mark: str, colour: str) -> Text:
+    def end_line(self, mark: str, color: str) -> Text:
         elapsed = time.monotonic() - self._started_at
         return Text.assemble(
-            (f" {self._indent}{mark} ", colour),
+            (f" {self._indent}{mark} ", color),
             self._action,
             (f"  {elapsed:.1f} s", "bright_black"),
         )

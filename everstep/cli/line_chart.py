@@ -10,7 +10,7 @@ from html import escape
 
 WIDTH, HEIGHT = 960, 540
 LEFT, RIGHT, TOP, BOTTOM = 90, 30, 104, 60
-COLOURS = (
+COLORS = (
     "#2563eb", "#16a34a", "#ea580c", "#9333ea", "#0f172a", "#db2777", "#0891b2", "#ca8a04", "#64748b", "#dc2626",
     "#84cc16",
 )  # fmt: skip
@@ -135,16 +135,16 @@ class LineChart:
 
     def _lines(self) -> Iterator[str]:
         for number, curve in enumerate(self.curves):
-            colour = COLOURS[number % len(COLOURS)]
+            color = COLORS[number % len(COLORS)]
             kind = "reference" if curve.reference else "line"
             x, y = self.legend_position(number)
-            yield f'<line class="{kind}" stroke="{colour}" x1="{x}" x2="{x + 22}" y1="{y}" y2="{y}"/>'
+            yield f'<line class="{kind}" stroke="{color}" x1="{x}" x2="{x + 22}" y1="{y}" y2="{y}"/>'
             yield f'<text class="t" x="{x + 28}" y="{y + 5}">{escape(curve.name)}</text>'
             if curve.filled and curve.points:
-                yield f'<path fill="{colour}" d="{self._path(self.area(curve))}Z"/>'
-            yield f'<path class="{kind}" stroke="{colour}" d="{self._path(curve.points)}"/>'
+                yield f'<path fill="{color}" d="{self._path(self.area(curve))}Z"/>'
+            yield f'<path class="{kind}" stroke="{color}" d="{self._path(curve.points)}"/>'
             for point in curve.marks:
-                yield f'<circle r="3.5" fill="{colour}" cx="{self._x(point[0])}" cy="{self._y(point[1])}"/>'
+                yield f'<circle r="3.5" fill="{color}" cx="{self._x(point[0])}" cy="{self._y(point[1])}"/>'
 
     def area(self, curve: Curve) -> Sequence[Point]:
         """Return the outline of the area between a curve and the axis below it."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from everstep.cli.line_chart import (
     BOTTOM,
-    COLOURS,
+    COLORS,
     LEFT,
     RIGHT,
     TOP,
@@ -53,45 +53,45 @@ class _Pen:
     def __init__(self, draw: "ImageDraw", factor: int) -> None:
         self._draw, self._factor = draw, factor
 
-    def line(self, points: Sequence[Point], colour: str, width: float) -> None:
+    def line(self, points: Sequence[Point], color: str, width: float) -> None:
         scaled = [(x * self._factor, y * self._factor) for x, y in points]
-        self._draw.line(scaled, colour, round(width * self._factor), joint="curve")
+        self._draw.line(scaled, color, round(width * self._factor), joint="curve")
 
-    def dashed_line(self, start: Point, end: Point, colour: str, width: float) -> None:
+    def dashed_line(self, start: Point, end: Point, color: str, width: float) -> None:
         length = ((end[0] - start[0]) ** 2 + (end[1] - start[1]) ** 2) ** 0.5
         offset = 0.0
         while offset < length:
             ends = [
                 self._between(start, end, p / length) for p in (offset, min(offset + DASH, length))
             ]
-            self.line(ends, colour, width)
+            self.line(ends, color, width)
             offset += DASH + SPACE
 
     @staticmethod
     def _between(start: Point, end: Point, share: float) -> Point:
         return (start[0] + share * (end[0] - start[0]), start[1] + share * (end[1] - start[1]))
 
-    def area(self, outline: Sequence[Point], colour: str) -> None:
-        self._draw.polygon([(x * self._factor, y * self._factor) for x, y in outline], colour)
+    def area(self, outline: Sequence[Point], color: str) -> None:
+        self._draw.polygon([(x * self._factor, y * self._factor) for x, y in outline], color)
 
-    def dot(self, center: Point, radius: float, colour: str) -> None:
+    def dot(self, center: Point, radius: float, color: str) -> None:
         x, y = (value * self._factor for value in center)
-        self._draw.circle((x, y), radius * self._factor, fill=colour)
+        self._draw.circle((x, y), radius * self._factor, fill=color)
 
     def text(
-        self, center: Point, text: str, *, size: float = 14, colour: str = TEXT, anchor: str = "l"
+        self, center: Point, text: str, *, size: float = 14, color: str = TEXT, anchor: str = "l"
     ) -> None:
         """Write a text on its baseline; the anchor is its left end, middle or right end: l, m, r."""
         from PIL import ImageFont
 
         x, y = (value * self._factor for value in center)
         font = ImageFont.load_default(size * self._factor)
-        self._draw.text((x, y), text, colour, font, anchor=f"{anchor}s")
+        self._draw.text((x, y), text, color, font, anchor=f"{anchor}s")
 
 
 def _draw_axes(pen: _Pen, chart: LineChart) -> None:
     right, bottom = chart.width - RIGHT, chart.height - BOTTOM
-    pen.text((LEFT, 30), chart.title, size=18, colour=HEADING)
+    pen.text((LEFT, 30), chart.title, size=18, color=HEADING)
     for value, text in chart.y.ticks:
         y = chart.position(0.0, value)[1]
         pen.line([(LEFT, y), (right, y)], GRID, 1)
@@ -106,19 +106,19 @@ def _draw_axes(pen: _Pen, chart: LineChart) -> None:
 
 def _draw_curves(pen: _Pen, chart: LineChart) -> None:
     for number, curve in enumerate(chart.curves):
-        colour, (x, y) = COLOURS[number % len(COLOURS)], chart.legend_position(number)
-        _draw_line(pen, curve, [(x, y), (x + 22, y)], colour)
+        color, (x, y) = COLORS[number % len(COLORS)], chart.legend_position(number)
+        _draw_line(pen, curve, [(x, y), (x + 22, y)], color)
         pen.text((x + 28, y + 5), curve.name)
         if curve.filled and curve.points:
-            pen.area([chart.position(*point) for point in chart.area(curve)], colour)
-        _draw_line(pen, curve, [chart.position(*point) for point in curve.points], colour)
+            pen.area([chart.position(*point) for point in chart.area(curve)], color)
+        _draw_line(pen, curve, [chart.position(*point) for point in curve.points], color)
         for point in curve.marks:
-            pen.dot(chart.position(*point), 3.5, colour)
+            pen.dot(chart.position(*point), 3.5, color)
 
 
-def _draw_line(pen: _Pen, curve: Curve, points: Sequence[Point], colour: str) -> None:
+def _draw_line(pen: _Pen, curve: Curve, points: Sequence[Point], color: str) -> None:
     if not curve.reference:
-        pen.line(points, colour, 2.5)
+        pen.line(points, color, 2.5)
         return
     for start, end in pairwise(points):
-        pen.dashed_line(start, end, colour, 1.5)
+        pen.dashed_line(start, end, color, 1.5)

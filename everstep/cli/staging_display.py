@@ -161,7 +161,7 @@ def plan_value(plan: StagingPlan) -> dict[str, object]:
         "listed": plan.listed,
         "to_copy": plan.to_copy,
         "to_check": plan.to_check,
-        "kept": plan.complete,
+        "complete": plan.complete,
     }
     values = {name: total._asdict() for name, total in totals.items()}
     return {**values, "free_bytes": plan.free_bytes, "reasons": plan.reasons}

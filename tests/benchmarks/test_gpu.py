@@ -7,8 +7,9 @@ import torch
 
 from benchmarks import gpu
 from benchmarks.gpu import Throughput, main, measure, table
+from trainer.models import Precision
 
-RESULT = Throughput("resnet50", 224, 256, "bfloat16", 2000.0, 1990.0, 1500.0, 31.4)
+RESULT = Throughput("resnet50", 224, 256, "bfloat16", 2000.0, 1990.0, 1500.0, "bfloat16", 31.4)
 
 
 def test_the_table_has_own_and_published_figures() -> None:
@@ -28,21 +29,27 @@ def test_all_loops_are_measured() -> None:
     assert result.batch == 8
     assert result.plain > 0
     assert result.live > 0
-    assert result.exact is not None
     assert result.exact > 0
 
 
-def test_a_mode_that_was_not_measured_has_no_figure() -> None:
-    result = Throughput("resnet50", 224, 256, "float16", 900.0, 890.0, None, 12.0)
+def test_without_bfloat16_exact_is_measured_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    def precision_of_a_t4(_name: str, _device: object, *, exact: bool = False) -> Precision:
+        return Precision(None if exact else torch.float16)
 
-    assert "| 890 (0.989) | not supported |" in table([result], "T4, torch 2.15.0")[-1]
+    monkeypatch.setattr("trainer.models.precision", precision_of_a_t4)
+
+    result = measure("resnet18", 32, 8, torch.device("cpu"), steps=1, rounds=1)
+
+    assert (result.precision, result.exact_precision) == ("float16", "float32")
+    assert result.exact > 0
+    assert ") in float32 | 0.0 GB |" in table([result], "T4, torch 2.15.0")[-1]
 
 
 def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     def measure_small(name: str, pixels: int, batch: int, *arguments: object) -> Throughput:
         if batch > 3:
             raise torch.OutOfMemoryError
-        return Throughput(name, pixels, batch, "bfloat16", 1.0, 1.0, 1.0, 0.0)
+        return Throughput(name, pixels, batch, "bfloat16", 1.0, 1.0, 1.0, "bfloat16", 0.0)
 
     monkeypatch.setattr(gpu, "_measure", measure_small)
 

@@ -1,7 +1,7 @@
 """Evaluation of NetworkPolicies: which endpoints may connect to which.
 
 The twin's network enforces no policies, so tests use this pure model instead. It follows the
-definition of networking.k8s.io/v1. Of the behaviour that the definition leaves to the network
+definition of networking.k8s.io/v1. Of the behavior that the definition leaves to the network
 plugin, it assumes only this: a pod with host networking is not subject to policies, and no selector
 matches it.
 """

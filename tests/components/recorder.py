@@ -17,7 +17,7 @@ from pulumi.runtime import mocks
 from tests.components.provider_outputs import ProviderOutputs
 from tests.components.sdk_schema import schema_errors
 
-SECRET = "4dabf18193072939515e22adb298388d"  # Pulumi's marker of a secret in serialised values
+SECRET = "4dabf18193072939515e22adb298388d"  # Pulumi's marker of a secret in serialized values
 STACK = "pulumi:pulumi:Stack"
 
 
@@ -248,7 +248,7 @@ def record(
 
 
 def deserialize(value: Any) -> Any:
-    """Undo the serialisation: unwrap secrets and restore whole numbers."""
+    """Undo the serialization: unwrap secrets and restore whole numbers."""
     if isinstance(value, dict):
         if SECRET in value:
             return deserialize(value.get("value"))

@@ -200,7 +200,7 @@ def test_scheduled_workers_stay_desired_while_an_edit_removes_pending_ones() -> 
     assert scaling.desired == 3
 
 
-def test_the_scaling_state_survives_serialisation() -> None:
+def test_the_scaling_state_survives_serialization() -> None:
     scaling = state(
         2, capacity_since=time_after(5), basis=ScaleUpBasis.REQUEST, failed_scale_ups=2, reason="why",
         met_requests=1,

@@ -218,7 +218,7 @@ def test_idle_connections_do_not_delay_the_health_check(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_status_survives_serialisation() -> None:
+def test_a_status_survives_serialization() -> None:
     status = decide(job(), pod(0), pod(1, "Failed", exit_code=1)).status
 
     assert Status.from_json(status.to_json()) == status

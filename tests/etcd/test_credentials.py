@@ -27,11 +27,11 @@ class Store:
     def issue_of(self, name: str) -> str | None:
         return self.secrets[name][0] if name in self.secrets else None
 
-    def put(self, name: str, number: str, content: Mapping[str, str]) -> None:
+    def put(self, name: str, issue_id: str, content: Mapping[str, str]) -> None:
         if not self.writes_left:
             raise ConnectionError
         self.writes_left -= 1
-        self.secrets[name] = (number, content)
+        self.secrets[name] = (issue_id, content)
 
 
 def test_existing_credentials_stay() -> None:

@@ -134,11 +134,11 @@ def build_use_and_abort_twice(rank: Rank) -> list[Any]:
     for generation in (1, 2):
         backend: Any = nccl_backend(PrefixStore(f"alone/{generation}", store), 0, 1)
         backends.append(backend)
-        was_initialised = backend._is_initialized()
+        was_initialized = backend._is_initialized()
         builder = threading.Thread(target=backend.eager_connect_single_device, args=(rank.device,))
         builder.start()
         builder.join(WAIT_SECONDS)
-        is_initialised = backend._is_initialized()
+        is_initialized = backend._is_initialized()
         numbers = torch.full((NUMBERS,), 3.0, device=rank.device)
         backend.allreduce([numbers]).wait()
         torch.cuda.synchronize(rank.device)
@@ -146,7 +146,7 @@ def build_use_and_abort_twice(rank: Rank) -> list[Any]:
         aborter = threading.Thread(target=backend.abort)
         aborter.start()
         aborter.join(WAIT_SECONDS)
-        observed.append([was_initialised, is_initialised, is_equal, aborter.is_alive()])
+        observed.append([was_initialized, is_initialized, is_equal, aborter.is_alive()])
     return observed
 
 

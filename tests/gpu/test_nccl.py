@@ -21,9 +21,9 @@ def test_a_communicator_is_built_by_another_thread_and_aborted_without_the_end_o
     None
 ):
     with running_ranks(build_use_and_abort_twice, 1) as ranks:
-        for was_initialised, is_initialised, is_equal, still_aborts in ranks.results(1)[0]:
-            assert not was_initialised
-            assert is_initialised, "the first sum would build it on the training loop's thread"
+        for was_initialized, is_initialized, is_equal, still_aborts in ranks.results(1)[0]:
+            assert not was_initialized
+            assert is_initialized, "the first sum would build it on the training loop's thread"
             assert is_equal
             assert not still_aborts
 

@@ -87,14 +87,14 @@ def test_the_crops_of_an_epoch_cover_the_image_and_half_of_them_are_mirrored() -
     assert len({(crop.left, crop.top, crop.width) for crop in crops}) > 1900
 
 
-def test_an_image_outside_the_allowed_aspect_ratios_is_cropped_at_the_centre() -> None:
+def test_an_image_outside_the_allowed_aspect_ratios_is_cropped_at_the_center() -> None:
     crop = random_crop(1000, 10, 5)
 
     assert (crop.width, crop.height, crop.left) == (13, 10, 493)
 
 
 @given(width=integers(1, 5000), height=integers(1, 5000))
-def test_the_evaluation_crop_is_a_centred_square(width: int, height: int) -> None:
+def test_the_evaluation_crop_is_a_centered_square(width: int, height: int) -> None:
     crop = center_crop(width, height)
 
     assert crop.width == crop.height <= min(width, height)

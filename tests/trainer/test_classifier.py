@@ -32,7 +32,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Tiny(nn.Module):
-    """A small network with batch normalisation."""
+    """A small network with batch normalization."""
 
     def __init__(self) -> None:
         super().__init__()

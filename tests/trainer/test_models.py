@@ -38,7 +38,7 @@ def test_an_unknown_model_is_reported_with_the_nearest_name() -> None:
     assert "resnet18" in error.value.fix
 
 
-def test_biases_and_normalisation_do_not_decay() -> None:
+def test_biases_and_normalization_do_not_decay() -> None:
     model = models.build("resnet18", classes=10)
 
     decaying_group, other_group = models.parameter_groups(model, 1e-3)

@@ -10,7 +10,7 @@ from everstep.cli.report import follow as job_follower
 from everstep.cli.report.billing import billing_of
 from everstep.cli.report.follow import JobMonitor, JobOutcome
 from everstep.cli.report.machines import MachineLog
-from everstep.cli.report.money import Billing, money
+from everstep.cli.report.money import Billing, cost_of_run
 from everstep.cli.report.moves import MoveLog, moves_file
 from everstep.cli.report.report import build
 from everstep.cli.report.screens import report_screen
@@ -61,7 +61,7 @@ def _show_end(
     while outcome is JobOutcome.SUCCEEDED and not run.result and time.monotonic() < deadline:
         time.sleep(0.2)
         run = reader.read()
-    spent = money(run, time.time(), billing) if run.starts else None
+    spent = cost_of_run(run, time.time(), billing) if run.starts else None
     results.print(report_screen(build(run), run, time.time(), results.width, spent))
     if outcome is JobOutcome.FAILED:
         condition = next((item for item in monitor.conditions if item.type == outcome), None)

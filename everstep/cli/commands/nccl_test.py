@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack
+from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack, check_plot
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine.context import open_running_stack
 from everstep.cli.interconnect import show
@@ -75,6 +75,7 @@ def nccl_test(
 
     The processes run as pods on the nodes of the stack's job, which must be free: stop the training first.
     """
+    check_plot(plot)
     arguments = _arguments(collective, min_size, max_size, iterations, backend)
     if local == 1 or nodes == 1:
         raise EverstepError("one process has no interconnect", "Use 2 or more.")

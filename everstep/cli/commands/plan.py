@@ -16,7 +16,7 @@ from everstep.capacity.picture import draw
 from everstep.capacity.traces import read_traces
 from everstep.catalog.units import HOUR_SECONDS
 from everstep.cli import plan_inputs, plan_limits, plan_speeds, plan_table
-from everstep.cli.commands.options import DEFAULT_STACK, AsJson, Stack
+from everstep.cli.commands.options import DEFAULT_STACK, AsJson, Stack, check_plot
 from everstep.cli.console import progress, results, say, warn
 from everstep.cli.engine.context import open_stack
 from everstep.cli.live_prices import LivePrices, live_prices
@@ -93,6 +93,7 @@ def plan(
 
     Replays capacity histories whose outages follow published spot traces, or traces of your own.
     """
+    check_plot(plot)
     config = open_stack(stack).config
     current_prices = live_prices(config) if live else None
     stack_work = plan_inputs.work_of(config, work, images_per_second, samples)

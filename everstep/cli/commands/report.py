@@ -21,7 +21,7 @@ from everstep.cli.report.billing import billing_of
 from everstep.cli.report.fold import RECENT_STEPS
 from everstep.cli.report.follow import JobMonitor
 from everstep.cli.report.machines import MachineLog
-from everstep.cli.report.money import Billing, Money, money
+from everstep.cli.report.money import Billing, Money, cost_of_run
 from everstep.cli.report.moves import MoveLog, moves_file
 from everstep.cli.report.page.model import build_page
 from everstep.cli.report.page.render import render
@@ -180,7 +180,7 @@ def _cost(record: RunRecord, billing: Billing | None) -> Money | None:
     """Return the cost of a run; None if nothing is known about it."""
     if billing is None or not record.starts:
         return None
-    return money(record, time.time(), billing)
+    return cost_of_run(record, time.time(), billing)
 
 
 def _cost_json(cost: Money | None) -> dict[str, Any] | None:

@@ -41,8 +41,8 @@ def scale(
         bool, typer.Option("--local", help="Processes of this machine instead of a stack.")
     ] = False,
     batch: Annotated[
-        int, typer.Option(min=0, help="Images of a process in one step; 0: as published.")
-    ] = 0,
+        int, typer.Option(min=1, help="Images of a process in one step.")
+    ] = DEFAULT_BATCH,
     steps: Annotated[
         int,
         typer.Option(min=0, help="Measure this number of steps and extrapolate; 0: a whole epoch."),
@@ -75,7 +75,7 @@ def scale(
     preset = PRESETS.get(model)
     settings = TrainerSettings(
         model=model,
-        batch=batch or (preset.batch if preset else DEFAULT_BATCH),
+        batch=batch,
         steps=steps,
         loader_workers=preset.loader_workers if preset and not local else DEFAULT_LOADER_WORKERS,
     )

@@ -108,9 +108,9 @@ def _condition(view: ClusterView) -> Text:
     if not view.conditions:
         return Text("there is no such job, or the controller has not reported yet", style="yellow")
     newest = view.conditions[-1]
-    colours = {"Succeeded": "green", "Failed": "red", "Running": "green"}
+    colors = {"Succeeded": "green", "Failed": "red", "Running": "green"}
     return Text.assemble(
-        (newest.type, colours.get(newest.type, "yellow")), (f"  {newest.message}", "bright_black")
+        (newest.type, colors.get(newest.type, "yellow")), (f"  {newest.message}", "bright_black")
     )
 
 

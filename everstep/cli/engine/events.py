@@ -33,7 +33,7 @@ LONG_SECONDS = 15
 """Duration after which a resource is named if there is no terminal."""
 
 _NUMBER = re.compile(r"\d+")
-_COLOUR_TAG = re.compile(r"<\{%.*?%\}>")
+_COLOR_TAG = re.compile(r"<\{%.*?%\}>")
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class EventLog:
         self._print("✗", "red", running[0], "failed", running[1])
 
     def _diagnose(self, diagnostic: Mapping[str, Any]) -> None:
-        message = _COLOUR_TAG.sub("", str(diagnostic.get("message", ""))).strip()
+        message = _COLOR_TAG.sub("", str(diagnostic.get("message", ""))).strip()
         severity, urn = str(diagnostic.get("severity")), str(diagnostic.get("urn", ""))
         name = urn.rsplit("::", 1)[-1]
         if severity == "error" and message:
@@ -148,12 +148,12 @@ class EventLog:
             messages.print(Text.assemble(("   warning: ", "yellow"), message))
 
     def _print(
-        self, mark: str, colour: str, resource: EngineResource, verb: str, started_at: float
+        self, mark: str, color: str, resource: EngineResource, verb: str, started_at: float
     ) -> None:
         seconds = time.monotonic() - started_at
         messages.print(
             Text.assemble(
-                (f"   {mark} ", colour),
+                (f"   {mark} ", color),
                 f"{verb} ",
                 (f"{resource.kind} ", "bright_black"),
                 resource.name,

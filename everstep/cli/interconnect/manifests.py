@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from everstep.catalog.names import EFA_RESOURCE, GPU_RESOURCE, JOB_NAME_LABEL, JOB_NAMESPACE
+from everstep.cli.pod_affinity import relabel
 from everstep.errors import EverstepError
 
 NAME = "nccl-test"
@@ -141,7 +142,7 @@ def _pod(worker: Json, test: ClusterTest) -> Json:
     pod = {name: worker[name] for name in _INHERITED_FIELDS if name in worker}
     return {
         **pod,
-        **({"affinity": _affinity(worker["affinity"])} if "affinity" in worker else {}),
+        **({"affinity": relabel(worker["affinity"], NAME)} if "affinity" in worker else {}),
         "subdomain": NAME,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 5,
@@ -168,19 +169,6 @@ _INHERITED_FIELDS = (
 
 def _items() -> list[Json]:
     return [{"key": _key(name), "path": f"everstep/{name}"} for name in SOURCES]
-
-
-def _affinity(affinity: Json) -> Json:
-    """Return the affinity with the label of the test's pods, which puts one on each node."""
-    renamed = deepcopy(affinity)
-    for kind in ("podAffinity", "podAntiAffinity"):
-        for term in (renamed.get(kind) or {}).get(
-            "requiredDuringSchedulingIgnoredDuringExecution"
-        ) or ():
-            labels = (term.get("labelSelector") or {}).get("matchLabels") or {}
-            if JOB_NAME_LABEL in labels:
-                labels[JOB_NAME_LABEL] = NAME
-    return renamed
 
 
 def _container(worker: Json, test: ClusterTest) -> Json:

@@ -28,7 +28,7 @@ from everstep.cli.report import report as reports
 from everstep.cli.report.eta import remaining_seconds
 from everstep.cli.report.job_state import job_state
 from everstep.cli.report.machines import MachineLog
-from everstep.cli.report.money import Billing, cost_so_far, money
+from everstep.cli.report.money import Billing, cost_of_run, cost_so_far
 from everstep.cli.report.move_screen import move_sentence
 from everstep.cli.report.moves import MoveLog
 from everstep.cli.report.readers import RunReader
@@ -242,7 +242,7 @@ class _Lines:
 
 
 def _cost(run: RunRecord, now: float, billing: Billing | None) -> str:
-    return cost_so_far(money(run, now, billing)) if billing else ""
+    return cost_so_far(cost_of_run(run, now, billing)) if billing else ""
 
 
 def progress_line(report: Report, run: RunRecord, cost: str = "") -> str:

@@ -65,7 +65,7 @@ class RestartEstimate:
     assumptions: tuple[str, ...]
 
 
-def seconds(run: RunRecord) -> tuple[WorkerSeconds, ...]:
+def worker_seconds(run: RunRecord) -> tuple[WorkerSeconds, ...]:
     """Return the seconds of each worker, sorted by worker; empty if the journals have no such entries."""
     totals: dict[str, dict[str, float]] = {}
     newest: dict[str, dict[str, float]] = {}
@@ -144,7 +144,7 @@ def _started_at(run: RunRecord) -> float:
 
 
 def _worker_share(run: RunRecord, redone_steps: Sequence[StepRecord]) -> float | None:
-    totals = total(seconds(run))
+    totals = total(worker_seconds(run))
     total_seconds = sum(totals.values())
     if not total_seconds:
         return None

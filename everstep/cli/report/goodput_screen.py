@@ -101,9 +101,9 @@ def _activities_table(workers: Sequence[WorkerSeconds], width: int) -> Table:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("")
     columns = min(BAR_COLUMNS, max(width - 42 - (NAME_COLUMNS + 2) * len(shown_workers), 5))
-    for activity, (label, (glyph, colour, _)) in ACTIVITY_LABELS.items():
+    for activity, (label, (glyph, color, _)) in ACTIVITY_LABELS.items():
         if seconds := totals.get(activity, 0.0):
-            bar = Text(glyph * max(round(columns * seconds / longest), 1), style=colour)
+            bar = Text(glyph * max(round(columns * seconds / longest), 1), style=color)
             cells = (f"{worker.seconds.get(activity, 0.0):,.1f}" for worker in shown_workers)
             table.add_row(label, f"{seconds:,.1f}", *cells, f"{seconds / total_seconds:.1%}", bar)
     return table
@@ -124,16 +124,16 @@ def _worker_bars(workers: Sequence[WorkerSeconds], width: int) -> Iterable[Rende
         parts = _group_by_part(worker.seconds)
         total_seconds = sum(worker.seconds.values())
         row = Text(f"{worker.worker:<{label_width}}  ", no_wrap=True)
-        for (glyph, colour, _), cells in zip(PARTS, _cells(parts, columns / longest), strict=True):
-            row.append(glyph * cells, style=colour)
+        for (glyph, color, _), cells in zip(PARTS, _cells(parts, columns / longest), strict=True):
+            row.append(glyph * cells, style=color)
         row.append(f"  {total_seconds:,.0f} s", style="bright_black")
         row.append(f"  {parts[0] / total_seconds:.1%}" if total_seconds else "")
         yield row
     if len(workers) > MAX_BARS:
         yield Text(f"and {len(workers) - MAX_BARS} more workers", style="bright_black")
     legend = Text(" " * (label_width + 2))
-    for glyph, colour, label in PARTS:
-        legend.append(glyph * 2, style=colour).append(f" {label}   ", style="bright_black")
+    for glyph, color, label in PARTS:
+        legend.append(glyph * 2, style=color).append(f" {label}   ", style="bright_black")
     yield legend
 
 

@@ -125,7 +125,7 @@ class Money:
     between_zones: TrafficSpending | None = None
 
 
-def money(run: RunRecord, now: float, billing: Billing) -> Money:
+def cost_of_run(run: RunRecord, now: float, billing: Billing) -> Money:
     """Return the cost of a run so far.
 
     Args:

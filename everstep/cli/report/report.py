@@ -17,7 +17,7 @@ from everstep.cli.report.goodput import (
     WorkerSeconds,
     goodput,
     restart_estimate,
-    seconds,
+    worker_seconds,
 )
 from everstep.cli.report.moves import MoveCost, move_costs
 from everstep.cli.report.run_record import (
@@ -103,7 +103,7 @@ def build(run: RunRecord) -> Report:
         images_per_second_overall=overall_throughput(run),
         accuracy=accuracy(run),
         goodput=goodput(run),
-        seconds=seconds(run),
+        seconds=worker_seconds(run),
         restart_estimate=restart_estimate(run),
         events=tuple(recovery(run, event) for event in run.training_events),
         moves=move_costs(run),

@@ -63,8 +63,8 @@ def timeline(run: RunRecord, now: float, width: int) -> RenderableType:
 def _row(node: str, states: Sequence[NodeState], label_width: int) -> Text:
     row = Text(f"{node:<{label_width}}  ", no_wrap=True)
     for state in states:
-        glyph, colour = GLYPHS[state]
-        row.append(glyph, style=colour)
+        glyph, color = GLYPHS[state]
+        row.append(glyph, style=color)
     return row
 
 
@@ -102,9 +102,9 @@ def _axis(seconds: float, label_width: int, columns: int) -> Text:
 
 def _legend(states: Set[NodeState], label_width: int) -> Text:
     row = Text(" " * (label_width + 2))
-    for state, (glyph, colour) in GLYPHS.items():
+    for state, (glyph, color) in GLYPHS.items():
         if state in states:
-            row.append(glyph * 2, style=colour)
+            row.append(glyph * 2, style=color)
             row.append(f" {state.value}   ", style="bright_black")
     return row
 
@@ -181,19 +181,19 @@ def _events_table(events: Sequence[EventRecovery], training_start: float) -> Tab
     table.add_column("steps lost", justify="right")
     table.add_column("joined after", justify="right")
     for event in events:
-        colour = "green" if event.kind in ARRIVALS else "red"
+        color = "green" if event.kind in ARRIVALS else "red"
         table.add_row(
             clock(event.at - training_start),
-            Text.assemble((event.kind, colour), f" {event.node}"),
-            seconds(event.seconds_to_next_step),
+            Text.assemble((event.kind, color), f" {event.node}"),
+            _wait_text(event.seconds_to_next_step),
             "..." if event.steps_lost is None else str(event.steps_lost),
-            "" if event.seconds_to_join is None else seconds(event.seconds_to_join),
+            "" if event.seconds_to_join is None else _wait_text(event.seconds_to_join),
         )
     return table
 
 
-def seconds(value: float | None) -> str:
-    """Return a duration; dots while it continues."""
+def _wait_text(value: float | None) -> str:
+    """Return a wait in seconds; dots while it continues."""
     return "..." if value is None else f"{value:.2f} s"
 
 
@@ -214,9 +214,9 @@ def event_sentence(event: EventRecovery) -> str:
         return f"{subject}: its worker has not joined yet"
     steps_lost = f"{event.steps_lost} step{'s' if event.steps_lost != 1 else ''} lost"
     if event.kind in ARRIVALS and event.seconds_to_join is not None:
-        pause, join = seconds(event.seconds_to_next_step), seconds(event.seconds_to_join)
+        pause, join = _wait_text(event.seconds_to_next_step), _wait_text(event.seconds_to_join)
         return f"{subject}: joined after {join}, the others paused {pause}, {steps_lost}"
-    return f"{subject}: next step after {seconds(event.seconds_to_next_step)}, {steps_lost}"
+    return f"{subject}: next step after {_wait_text(event.seconds_to_next_step)}, {steps_lost}"
 
 
 # --- live view ----------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from everstep.catalog.names import (
     SCALING_FIXED,
 )
 from everstep.cli.kubernetes_client import ClusterUnreachableError, KubernetesClient
+from everstep.cli.pod_affinity import relabel
 from everstep.cli.report.readers import RunReader
 from everstep.cli.scaling.local import TrainerSettings, note_steps
 from everstep.cli.scaling.study import SizeResult, size_result
@@ -186,7 +187,8 @@ def derived_job(
     values = settings.values(processes, f"{MOUNT}/runs/{name}", word)
     container["args"] = with_options(container["args"], values)
     container["args"] = _with_keys_below(container["args"], str(job["metadata"]["name"]))
-    _rename(template["spec"].get("affinity") or {}, name)
+    if affinity := template["spec"].get("affinity"):
+        template["spec"]["affinity"] = relabel(affinity, name)
     return {
         "apiVersion": ELASTICJOB_API_VERSION,
         "kind": ELASTICJOB_KIND,
@@ -254,13 +256,3 @@ def _with_keys_below(arguments: list[str], run: str) -> list[str]:
 
 def _pairs(words: list[str]) -> list[tuple[str, str]]:
     return list(zip(words[::2], words[1::2], strict=True))
-
-
-def _rename(affinity: Json, name: str) -> None:
-    """Apply the affinity to the pods of the job of the study, not to the pods of the stack's job."""
-    for kind in ("podAffinity", "podAntiAffinity"):
-        terms = (affinity.get(kind) or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
-        for term in terms or ():
-            labels = (term.get("labelSelector") or {}).get("matchLabels") or {}
-            if JOB_NAME_LABEL in labels:
-                labels[JOB_NAME_LABEL] = name

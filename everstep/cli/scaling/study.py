@@ -21,27 +21,27 @@ PROCESSOR = "processor"
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings of a published study.
+    """Published settings of a study.
 
     https://aws.amazon.com/blogs/machine-learning/distributed-training-with-amazon-eks-and-torch-distributed-elastic/
 
     Attributes:
-        batch: images of a process in one step.
         loader_workers: reader processes of each process.
         machine: machine type of the study, with GPUs and replicas.
     """
 
-    batch: int
     loader_workers: int
     machine: str
 
 
 PRESETS = {
-    "resnet50": Preset(64, 4, "1 to 4 p3.8xlarge with 4 V100 each"),
-    # The batch of the figure is not published: this is ResNet-50's. The post's comparison with EFA has a batch of 1.
-    "efficientnet_b7": Preset(64, 4, "1 to 3 p4d.24xlarge with 8 A100 each"),
+    "resnet50": Preset(4, "1 to 4 p3.8xlarge with 4 V100 each"),
+    "efficientnet_b7": Preset(4, "1 to 3 p4d.24xlarge with 8 A100 each"),
 }
-DEFAULT_BATCH, DEFAULT_LOADER_WORKERS = 64, 0
+DEFAULT_BATCH = 64
+"""Images of a process in one step, as published for ResNet-50; the post does not have the batch of EfficientNet-B7."""
+
+DEFAULT_LOADER_WORKERS = 0
 
 
 @dataclass(frozen=True)

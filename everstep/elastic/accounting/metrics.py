@@ -11,6 +11,7 @@ process begins at 0, which Prometheus treats as a counter reset.
 
 import logging
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from http.server import ThreadingHTTPServer
 from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from torch.distributed import get_node_local_rank
 
 from everstep.catalog import metrics as catalog
 from everstep.catalog.names import METRICS_PORT_VARIABLE
@@ -77,8 +79,20 @@ def _family(metric: catalog.Metric) -> CounterMetricFamily | GaugeMetricFamily:
     return family_class(metric.base, metric.description, labels=labels)
 
 
+class _ScrapeServer(ThreadingHTTPServer):
+    """A server on all IPv4 and IPv6 addresses of this machine."""
+
+    daemon_threads = True
+    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+
 def serve(port: int, read: Callable[[], Reading]) -> ThreadingHTTPServer:
-    """Serve scrapes of `PATH` on all IPv4 addresses from a thread; port 0 selects any free port.
+    """Serve scrapes of `PATH` on all addresses from a thread; port 0 selects any free port.
 
     Raises:
         OSError: the port is taken.
@@ -93,8 +107,7 @@ def serve(port: int, read: Callable[[], Reading]) -> ThreadingHTTPServer:
 
     ScrapeHandler.registry = CollectorRegistry(auto_describe=False)
     ScrapeHandler.registry.register(WorkerCollector(read))
-    server = ThreadingHTTPServer(("", port), ScrapeHandler)
-    server.daemon_threads = True
+    server = _ScrapeServer(("", port), ScrapeHandler)
     threading.Thread(target=server.serve_forever, name="everstep-metrics", daemon=True).start()
     return server
 
@@ -104,7 +117,7 @@ def serve_if_configured(read: Callable[[], Reading]) -> ThreadingHTTPServer | No
     if not (configured := os.environ.get(METRICS_PORT_VARIABLE)):
         return None
     try:
-        return serve(int(configured) + int(os.environ.get("LOCAL_RANK", "0")), read)
+        return serve(int(configured) + get_node_local_rank(0), read)
     except (OSError, ValueError, OverflowError) as error:
         log.warning(
             "metrics are disabled: %s=%s: %s; set it to a free port, or unset it",

@@ -164,8 +164,8 @@ def write(
 def fenced_error(manifest: Manifest) -> FencedError:
     """Return the error for a refused commit."""
     return FencedError(
-        f"generation {manifest.generation} may not commit it: another is current, a later step is "
-        "committed, or etcd does not respond"
+        f"its commit by generation {manifest.generation} was refused: another generation is current, a later "
+        "step is committed, or etcd did not respond; the next checkpoint is committed as usual"
     )
 
 

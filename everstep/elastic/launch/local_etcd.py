@@ -27,7 +27,7 @@ END_SECONDS = 10.0
 LOG_LINES = 5  # log lines shown when etcd does not start
 
 INSTALL = f"""\
-Install it (Debian, Ubuntu: apt install etcd-server; macOS: brew install etcd; others:
+Install it (Debian, Ubuntu: apt install etcd-server; others:
 https://github.com/etcd-io/etcd/releases), set {PROGRAM_VARIABLE} to its path,
 or use a running etcd: --rendezvous-endpoint HOST:PORT."""
 

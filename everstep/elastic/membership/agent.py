@@ -16,10 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from everstep.elastic.membership.bounds import read_bounds
-from everstep.elastic.membership.etcd_client import (
-    Etcd,
-    EtcdUnreachableError,
-)
+from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.events import (
     Action,
     Announce,
@@ -245,13 +242,13 @@ class Agent:
         self._probes.put(None)
         self._reachability.close()
 
-    def end_run(self, outcome: RunEnded, number: int | None = None) -> bool:
+    def end_run(self, outcome: RunEnded, number: int) -> bool:
         """Announce to all agents that the run is over.
 
         Args:
             outcome: the outcome.
-            number: generation whose worker reports the outcome, which fences the announcement like a commit; 0
-                for a worker that was in no generation yet; None if this agent itself gives the run up.
+            number: generation whose workers have the outcome, which fences the announcement like a commit; 0 if they
+                were in none yet.
 
         Returns:
             False if generation `number` is not current: the others continue without this node.
@@ -393,11 +390,7 @@ class Agent:
             endpoints=proposal.endpoints,
             orders=proposal.orders,
         )
-        try:
-            is_agreed = self._keys.propose(generation, proposal.replaces)
-        except EtcdUnreachableError:
-            self._core.proposal_failed()
-            raise
+        is_agreed = self._keys.propose(generation, proposal.replaces)
         log.info(
             "generation %d with %d nodes: %s",
             generation.number,

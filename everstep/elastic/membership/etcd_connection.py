@@ -7,7 +7,7 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep.catalog.names import ETCD_CLIENT_PORT
+from everstep.elastic.membership.address import etcd_address
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,12 +110,9 @@ def resolve(endpoints: tuple[str, ...]) -> tuple[EtcdAddress, ...]:
     targets: list[EtcdAddress] = []
     failure: OSError | None = None
     for endpoint in endpoints:
-        host, _, port = endpoint.rpartition(":")
-        host = host.strip("[]") or endpoint
+        host, port = etcd_address(endpoint)
         try:
-            addresses = socket.getaddrinfo(
-                host, int(port) if port.isdigit() else ETCD_CLIENT_PORT, type=socket.SOCK_STREAM
-            )
+            addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
             failure = failure or error
             continue

@@ -17,11 +17,11 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from everstep.elastic.membership.arrivals import BEAT_SECONDS
 from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.generations import Generation, Member
+from everstep.elastic.membership.peer_addresses import PeerAddresses
 from everstep.elastic.membership.run_keys import RunKeys
 from everstep.elastic.membership.run_view import RunView
 from everstep.elastic.membership.suspicion import (
@@ -36,8 +36,6 @@ log = logging.getLogger(__name__)
 
 ALERT_STEP_SECONDS = 0.05  # interval between two steps while a member is late
 MAX_MESSAGE_BYTES = 4096
-
-SocketAddress = Any  # host and port, and two more numbers in IPv6
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Heartbeats:
         self._observation: PeerObservation | None = (
             None  # the deciding thread replaces it as a whole
         )
-        self._addresses: dict[str, SocketAddress] = {}  # by endpoint
+        self._addresses: PeerAddresses | None = None
         self._closed, self._fencing = threading.Event(), threading.Event()
 
     def open(self, probe_socket: socket.socket) -> None:
@@ -81,13 +79,17 @@ class Heartbeats:
         If another program uses that port, no heartbeats arrive here, and this agent detects losses only by
         leases.
         """
-        udp_socket = socket.socket(probe_socket.family, socket.SOCK_DGRAM)
+        family = probe_socket.family
+        udp_socket = socket.socket(family, socket.SOCK_DGRAM)
         udp_socket.settimeout(0)
+        if family == socket.AF_INET6:  # IPv4, too, if the TCP socket accepts it
+            is_ipv6_only = probe_socket.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
+            udp_socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, is_ipv6_only)
         try:
             udp_socket.bind(probe_socket.getsockname())
         except OSError as error:
             log.warning("no heartbeats are received, so a lost node is detected later: %s", error)
-        self._socket = udp_socket
+        self._socket, self._addresses = udp_socket, PeerAddresses(family)
 
     def follow(self, identity: str | None, view: RunView) -> None:
         """Observe the members of the current generation. Called by the deciding thread after each decision."""
@@ -179,30 +181,10 @@ class Heartbeats:
         observation: PeerObservation | None,
     ) -> None:
         member = observation.members.get(outgoing.recipient) if observation else None
-        address = self._address(member.endpoint) if member else None
+        address = self._addresses.find(member.endpoint) if member and self._addresses else None
         if address is not None:
             with contextlib.suppress(OSError):  # no route, or a full buffer: the packet is lost
                 udp_socket.sendto(encode(outgoing.message), address)
-
-    def _address(self, endpoint: str) -> SocketAddress:
-        """Return the address of an endpoint; None if it has none, or while its name is being resolved."""
-        if endpoint not in self._addresses:
-            self._addresses[endpoint] = None
-            host, _, port = endpoint.rpartition(":")
-            try:
-                self._addresses[endpoint] = _resolve(host, port, socket.AI_NUMERICHOST)
-            except OSError:  # a name: this thread must not wait for DNS
-                arguments = (endpoint, host, port)
-                threading.Thread(target=self._resolve, args=arguments, daemon=True).start()
-        return self._addresses[endpoint]
-
-    def _resolve(self, endpoint: str, host: str, port: str) -> None:
-        with contextlib.suppress(OSError):
-            self._addresses[endpoint] = _resolve(host, port)
-
-
-def _resolve(host: str, port: str, flags: int = 0) -> SocketAddress:
-    return socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM, flags=flags)[0][4]
 
 
 def encode(message: HeartbeatMessage) -> bytes:

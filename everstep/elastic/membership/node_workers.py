@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from everstep.elastic.membership.address import split_address
 from everstep.elastic.membership.agent import Agent, LeftError, NodeAssignment, RunEndedError
 from everstep.elastic.membership.crashes import CRASHES, CrashAction, Crashes
 from everstep.elastic.membership.events import RunEnded
@@ -138,7 +139,7 @@ class NodeWorkers:
 
     def _assign(self, assignment: NodeAssignment) -> None:
         generation = assignment.generation
-        host, port = generation.store.rsplit(":", 1)
+        host, port = split_address(generation.store)
         with self._lock:
             if not self._all_ready():
                 return  # a worker has died meanwhile, and this node is being withdrawn
@@ -157,7 +158,7 @@ class NodeWorkers:
                 "node": assignment.rank,
                 "nodes": len(generation.members),
                 "host": host,
-                "port": int(port),
+                "port": port,
                 "committed": dataclasses.astuple(self._running_agent().committed),
             }
         )

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
+from everstep.elastic.membership.address import split_address
+
 PROBE_SECONDS = 2.0  # timeout of each direction; a live peer responds in milliseconds
 PARALLEL_PROBES = 16
 MAX_MESSAGE_BYTES = 200
@@ -71,10 +73,9 @@ class ProbeServer:
         )
 
     def _reaches(self, endpoint: str) -> bool:
-        host, _, port = endpoint.rpartition(":")
         try:
             with socket.create_connection(
-                (host, int(port)), PROBE_SECONDS, self._source
+                split_address(endpoint), PROBE_SECONDS, self._source
             ) as connection:
                 connection.settimeout(
                     2 * PROBE_SECONDS
@@ -116,12 +117,16 @@ def _connects(host: str, port: int) -> bool:
 
 
 def _listen(address: str) -> socket.socket:
-    """Listen on an address, or on all IPv4 addresses if it does not belong to this machine."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    """Listen on an address; on all addresses if it is a name, or does not belong to this machine."""
     try:
-        return socket.create_server((address, 0), family=family)
+        family, *_, socket_address = socket.getaddrinfo(
+            address, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )[0]
+        return socket.create_server(socket_address, family=family)
     except OSError:
-        return socket.create_server(("", 0))
+        is_dual = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if is_dual else socket.AF_INET
+        return socket.create_server(("", 0), family=family, dualstack_ipv6=is_dual)
 
 
 def _line(message: dict[str, object]) -> bytes:

@@ -24,7 +24,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from everstep.elastic.membership.etcd_client import Etcd, KeyValue, Reading
+from everstep.elastic.membership.etcd_client import REQUEST_SECONDS, Etcd, KeyValue, Reading
 from everstep.elastic.membership.etcd_connection import Connection
 from everstep.elastic.membership.events import (
     CoordinatorPut,
@@ -54,12 +54,13 @@ from everstep.elastic.membership.key_values import (
     read_outcome,
 )
 from everstep.elastic.recovery.state_machine import StepProgress
+from everstep.elastic.transport.channel import RESPONSE_SECONDS
 
 log = logging.getLogger(__name__)
 
 WATCH_IDLE_SECONDS_PER_MEMBER = 0.1
 WATCH_IDLE_SECONDS = 5.0  # the keys are read again after this time without an event
-COMMIT_SECONDS = 28.0  # timeout of a commit; a worker waits 30 s for the response
+COMMIT_SECONDS = RESPONSE_SECONDS - REQUEST_SECONDS  # it ends before the worker's wait
 FENCE_SECONDS = 1.0  # timeout of a fence; the lease has lapsed by then
 OUTCOME_SECONDS = 60  # time for which etcd keeps the outcome of a run
 READ_AGAIN_SECONDS = 1.0  # interval between two attempts to read a generation that cannot be read
@@ -301,21 +302,22 @@ class RunKeys:
             UnreadableKeyError: one of the two keys cannot be read.
         """
         deadline = time.monotonic() + COMMIT_SECONDS
-        while (remaining_seconds := deadline - time.monotonic()) > 0:
-            generation_entries, _ = self._etcd.get(
-                self._generation_key, retry_seconds=remaining_seconds
-            )
+        while time.monotonic() < deadline:
+            generation_entries = self._read_until(deadline, self._generation_key)
             if not generation_entries:
                 return False
             if read_generation(generation_entries[0]).number != number:
                 return False
-            commit_entries, _ = self._etcd.get(self._commit_key, retry_seconds=remaining_seconds)
+            commit_entries = self._read_until(deadline, self._commit_key)
             previous = read_commit(commit_entries[0]) if commit_entries else StepProgress()
             if previous >= committed:  # equal: the response to the same commit was lost
                 return previous == committed
-            if self._put_commit(number, committed, generation_entries[0], commit_entries):
+            if self._put_commit(number, committed, generation_entries[0], commit_entries, deadline):
                 return True
         return False
+
+    def _read_until(self, deadline: float, key: str) -> list[KeyValue]:
+        return self._etcd.get(key, retry_seconds=deadline - time.monotonic())[0]
 
     def _put_commit(
         self,
@@ -323,6 +325,7 @@ class RunKeys:
         committed: StepProgress,
         generation_entry: KeyValue,
         commit_entries: list[KeyValue],
+        deadline: float,
     ) -> bool:
         return self._etcd.put_while_unchanged(
             self._commit_key,
@@ -330,26 +333,23 @@ class RunKeys:
             witness=self._generation_key,
             mod_revision=generation_entry.mod_revision,
             own_mod_revision=commit_entries[0].mod_revision if commit_entries else 0,
-            retry_seconds=COMMIT_SECONDS / 2,
+            retry_seconds=min(COMMIT_SECONDS / 2, deadline - time.monotonic()),
         )
 
-    def put_outcome(self, outcome: RunEnded, number: int | None = None) -> bool:
+    def put_outcome(self, outcome: RunEnded, number: int) -> bool:
         """Announce for a minute how the run ended; the durable record is in the run folder.
 
         While the generation cannot be read, it is read again.
 
         Args:
             outcome: the outcome.
-            number: generation whose worker reports the outcome, which must be current; 0 for a worker that was
-                in no generation yet; None for no condition.
+            number: generation whose workers have the outcome, which must be current; 0 if they were in none yet: then
+                there must be none.
 
         Returns:
             False if the condition does not hold.
         """
         value = outcome_value(outcome)
-        if number is None:
-            self._etcd.put(self._outcome_key, value, self._etcd.grant(OUTCOME_SECONDS))
-            return True
         while True:  # a fence changes the key of a generation that stays current
             entries, current = self._current_number()
             if current != number:

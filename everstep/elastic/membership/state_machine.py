@@ -490,7 +490,3 @@ class Membership:
         """
         after = max(self._waits_for_generation(), self._assigned_number)
         return self.identity in generation.ranks and generation.number > after
-
-    def proposal_failed(self) -> None:
-        """Propose again at the next event: the transaction could not be carried out."""
-        self._proposer.repeat()

@@ -34,8 +34,9 @@ def check_group(link: Link, identity: str) -> int:
     )
     if identities[0] != identities[link.rank]:
         raise IncompatibleWorkerError(
-            "this worker is not like the others of its run: its program, model, data set or settings differ",
-            "Run all workers with the same image and command line; its log has the values of this worker.",
+            f"the worker of rank {link.rank} is not like the others of its run: its program, model, data set or "
+            "settings differ",
+            "Run all workers with the same image and command line, and with the same data.",
         )
     return boots.count(boots[link.rank])
 

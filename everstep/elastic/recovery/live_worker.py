@@ -26,6 +26,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
+from torch.distributed import get_node_local_rank
 
 from everstep.elastic.accounting.time_account import Activity, TimeAccount
 from everstep.elastic.recovery import copying
@@ -64,7 +65,6 @@ from everstep.elastic.transport.stalls import Stall
 
 log = logging.getLogger(__name__)
 
-RESPONSE_SECONDS = 30.0
 DETACHED_SAVE_SECONDS = 2.0
 """Time that a leaving worker waits for a group that takes its state before it saves the state itself."""
 
@@ -200,7 +200,7 @@ class LiveGroup:
         }
         self._send({**message, "request": request})
         try:
-            return response.get(timeout=RESPONSE_SECONDS)
+            return response.get(timeout=channel.RESPONSE_SECONDS)
         except queue.Empty:  # a response that arrives later belongs to this request only
             return False
         finally:
@@ -344,7 +344,7 @@ class LiveGroup:
         message = self._wait_for_assignment()
         self._waits_for_assignment = False
         workers_per_node = _local_world_size()
-        rank = int(message["node"]) * workers_per_node + local_rank()
+        rank = int(message["node"]) * workers_per_node + get_node_local_rank(0)
         world_size = int(message["nodes"]) * workers_per_node
         number = int(message["form"])
         self._address = GroupAddress(
@@ -453,11 +453,6 @@ def attach_live(device: torch.device, accounting: TimeAccount | None = None) -> 
     """Connect to the agent that started this process; return None if no agent did."""
     stream = connect_to_agent()
     return LiveGroup(stream, device, accounting) if stream else None
-
-
-def local_rank() -> int:
-    """Return the rank of this worker among the workers of its node."""
-    return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def _local_world_size() -> int:

@@ -15,10 +15,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
+from torch.distributed import get_node_local_rank
 
 from everstep.elastic.accounting.time_account import Activity, TimeAccount
 from everstep.elastic.recovery import copying
-from everstep.elastic.recovery.live_worker import LiveGroup, local_rank
+from everstep.elastic.recovery.live_worker import LiveGroup
 from everstep.elastic.recovery.state_machine import (
     Action,
     Assigned,
@@ -131,7 +132,7 @@ class ShardedGroup(LiveGroup):
         from everstep.elastic.recovery.node_group import NodeProcessGroup, node_mesh
 
         self._node_group = NodeProcessGroup(
-            local_rank(), self._shards, lambda: self._sharded_link().node
+            get_node_local_rank(0), self._shards, lambda: self._sharded_link().node
         )
         return node_mesh(self._node_group, self._device)
 

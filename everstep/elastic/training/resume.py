@@ -87,9 +87,10 @@ def check_shapes(
     for name, tensor in state.items():
         if name in tensors and tensor.shape != tensors[name].shape:
             raise EverstepError(
-                f"{location} cannot be continued with these data: {name} is {list(tensor.shape)} there and "
-                f"{list(tensors[name].shape)} here, since the number of classes differs",
-                "Start again with --fresh=WORD; a last layer of another size must be trained from the start.",
+                f"{location} does not fit this model: the shape of {name} is {list(tensor.shape)} there and "
+                f"{list(tensors[name].shape)} here",
+                "Restore the model of the checkpoint, or the data: another number of classes changes the last layer. "
+                "Or start again: pass --fresh=WORD with any word, or, without our trainer, another folder.",
             )
 
 

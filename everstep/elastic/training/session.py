@@ -305,7 +305,11 @@ class Session:
         if reason is SkipReason.OVERFLOW:
             log.info("step %d is not applied to the model: its scaled gradients overflow", step)
         else:
-            log.warning("step %d is not applied to the model: its loss is %s", step, loss)
+            log.warning(
+                "step %d is not applied to the model: its loss, %s, or its gradients are not finite",
+                step,
+                loss,
+            )
 
     # --- checkpoints ---
 

@@ -71,8 +71,12 @@ def divergence_error(
             f"{fix} Or train in bfloat16 or float32, without a scaler.",
         )
     if exact:
-        fix += " Or raise the shard size: over a few small samples a normalisation divides by almost nothing."
-    return EverstepError(
-        f"the loss of step {step} is {loss}, or its gradient is not finite: training has diverged",
-        fix,
+        fix += " Or raise the shard size: over a few small samples a normalization divides by almost nothing."
+    cause = (
+        f"the gradients of step {step} are not finite, although its loss is {loss:g}"
+        if math.isfinite(loss)
+        else f"the loss of step {step} is {loss}"
     )
+    if skipped_steps > 1:
+        cause += f", after {skipped_steps - 1} consecutive steps were skipped"
+    return EverstepError(f"{cause}: training has diverged", fix)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch.distributed import get_node_local_rank
 
 from everstep.catalog.names import POD_NAME_VARIABLE
 from everstep.elastic.accounting.journal import Journal
@@ -71,7 +72,7 @@ class Worker:
 def choose_device() -> torch.device:
     """Return this worker's GPU, or the CPU. Call it before the model is created."""
     if torch.cuda.is_available():
-        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        local_rank = get_node_local_rank(0)
         torch.cuda.set_device(local_rank)
         return torch.device("cuda", local_rank)
     return torch.device("cpu")
@@ -109,7 +110,7 @@ def announce_errors(group: Group) -> Iterator[None]:
 
 def worker_name() -> str:
     """Return the name of this journal's writer: the pod, and the local rank if it is not 0."""
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    local_rank = get_node_local_rank(0)
     pod = (
         os.environ.get(POD_NAME_VARIABLE)
         or f"{os.uname().nodename}-{os.environ.get('GROUP_RANK', '0')}"

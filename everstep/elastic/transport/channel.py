@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 Message = Mapping[str, Any]
 
 MAX_PATH_BYTES = 107  # unix(7): the path of a socket has at most 108 bytes with its null terminator
+RESPONSE_SECONDS = 30.0  # longest wait of a worker for its agent's response to a commit
 DEFAULT_FOLDER = "/tmp"  # noqa: S108 - the socket itself is private, mode 0600
 
 

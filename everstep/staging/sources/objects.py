@@ -22,10 +22,6 @@ RETRY_SECONDS = 300.0
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 30.0
 
 
-class SourceObjectError(EverstepError):
-    """An object does not exist."""
-
-
 class Objects(Protocol):
     """The objects below a prefix."""
 
@@ -214,8 +210,8 @@ def _complete_content(content: bytes, size: int | None) -> bytes:
     return content
 
 
-def _missing_object(address: str) -> SourceObjectError:
-    return SourceObjectError(
+def _missing_object(address: str) -> EverstepError:
+    return EverstepError(
         f"{address} does not exist", "Check the address; copy all files of the folder there."
     )
 

@@ -57,6 +57,6 @@ def test_a_role_that_is_never_applied_ends_the_retries() -> None:
 
 
 @pytest.mark.parametrize("code", propagation.MISSING_ROLE)
-def test_the_codes_of_aks_are_recognised(code: str) -> None:
+def test_the_codes_of_aks_are_recognized(code: str) -> None:
     assert is_missing_role(f'{{"code": "{code}", "details": null}}')
     assert not is_missing_role("LinkedAuthorizationFailed"), "that is the caller's own permission"

@@ -23,7 +23,7 @@ SECRETS = {
 
 
 @pytest.mark.parametrize(("kind", "secret"), SECRETS.items(), ids=SECRETS)
-def test_a_secret_is_recognised_by_its_format_in_any_key(kind: str, secret: str) -> None:
+def test_a_secret_is_recognized_by_its_format_in_any_key(kind: str, secret: str) -> None:
     (fault,) = secrets.plaintext_secrets({"tags": {"a": "b"}, "deep": [{"down": f"x {secret}"}]})
 
     assert (fault.path, kind in fault.rule) == ("deep[0].down", True)
@@ -34,7 +34,7 @@ def test_a_secret_is_recognised_by_its_format_in_any_key(kind: str, secret: str)
     "name",
     ["DB_PASSWORD", "hfToken", "AWS_SECRET_ACCESS_KEY", "API_KEY", "AZURE_CREDENTIALS", "passwd"],
 )
-def test_a_secret_is_recognised_by_its_key(name: str) -> None:
+def test_a_secret_is_recognized_by_its_key(name: str) -> None:
     (fault,) = secrets.plaintext_secrets({"env": {name: "hunter2"}})
 
     assert fault.path == f"env.{name}"
@@ -63,7 +63,7 @@ def test_names_that_resemble_secrets_are_accepted(name: str, value: str) -> None
     "arguments",
     [["--hf-token", "hunter2"], ["--api-key=hunter2"], ["-v", "--db_password", "hunter2", "-x"]],
 )
-def test_a_secret_is_recognised_by_the_option_before_it(arguments: list[str]) -> None:
+def test_a_secret_is_recognized_by_the_option_before_it(arguments: list[str]) -> None:
     (fault,) = secrets.plaintext_secrets({"job": {"args": arguments}})
 
     assert "job.args[" in fault.path

@@ -1,6 +1,6 @@
 """Simulated kubelets: they report the same pod statuses as a kubelet, but run nothing.
 
-The API server, the scheduler, the garbage collector and the node controllers are real. The behaviour
+The API server, the scheduler, the garbage collector and the node controllers are real. The behavior
 of processes is tested on a twin with machines.
 """
 

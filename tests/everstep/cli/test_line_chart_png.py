@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image
 
-from everstep.cli.line_chart import COLOURS, HEIGHT, WIDTH, Axis, Curve, LineChart
+from everstep.cli.line_chart import COLORS, HEIGHT, WIDTH, Axis, Curve, LineChart
 from everstep.cli.line_chart_png import SCALE, png
 
 AXIS = Axis("replicas", [(0.0, "0"), (1.0, "1"), (2.0, "2")])
@@ -18,7 +18,7 @@ def render(chart: LineChart) -> Image.Image:
     return Image.open(io.BytesIO(png(chart))).convert("RGB")
 
 
-def colour_at(image: Image.Image, x: float, y: float) -> str:
+def color_at(image: Image.Image, x: float, y: float) -> str:
     pixel = image.getpixel((round(x * SCALE), round(y * SCALE)))
     assert isinstance(pixel, tuple)
     return "#" + "".join(f"{int(value):02x}" for value in pixel)
@@ -35,17 +35,17 @@ def test_the_picture_has_the_size_of_the_svg_in_high_resolution(image: Image.Ima
 
 def test_points_of_a_curve_are_at_their_values(image: Image.Image) -> None:
     for point in MEASURED_CURVE.points:
-        assert colour_at(image, *CHART.position(*point)) == COLOURS[0]
+        assert color_at(image, *CHART.position(*point)) == COLORS[0]
     middle = CHART.position(1.0, 1.0)
-    assert colour_at(image, *middle) == COLOURS[0], "the points are connected"
+    assert color_at(image, *middle) == COLORS[0], "the points are connected"
 
 
 def test_the_reference_line_is_dashed(image: Image.Image) -> None:
     (left, y), (right, _) = (CHART.position(*point) for point in IDEAL_CURVE.points)
 
-    colours = {colour_at(image, x, y) for x in range(int(left) + 20, int(right))}
-    assert COLOURS[1] in colours
-    assert len(colours) > 1, "spaces show what is below"
+    colors = {color_at(image, x, y) for x in range(int(left) + 20, int(right))}
+    assert COLORS[1] in colors
+    assert len(colors) > 1, "spaces show what is below"
 
 
 def test_a_filled_curve_covers_the_area_below_it_and_nothing_above() -> None:
@@ -55,8 +55,8 @@ def test_a_filled_curve_covers_the_area_below_it_and_nothing_above() -> None:
     picture = render(chart)
 
     assert picture.size == (480 * SCALE, 360 * SCALE)
-    assert colour_at(picture, *chart.position(1.0, 0.5)) == COLOURS[0]
-    assert colour_at(picture, *chart.position(1.0, 1.5)) != COLOURS[0]
+    assert color_at(picture, *chart.position(1.0, 0.5)) == COLORS[0]
+    assert color_at(picture, *chart.position(1.0, 1.5)) != COLORS[0]
 
 
 def test_the_legend_of_a_narrow_chart_has_several_rows() -> None:

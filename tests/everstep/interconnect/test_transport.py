@@ -14,7 +14,7 @@ LOGS_WITHOUT_EFA = (*logs.SOCKET_RUNS, *logs.LIBFABRIC_RUNS, *logs.OTHER_RUNS)
 
 
 @pytest.mark.parametrize("log", logs.EFA_RUNS)
-def test_a_run_in_which_all_processes_use_efa_is_recognised(log: str) -> None:
+def test_a_run_in_which_all_processes_use_efa_is_recognized(log: str) -> None:
     verdict = judge(log.splitlines(), RANKS)
 
     assert verdict.uses_efa, verdict.reason

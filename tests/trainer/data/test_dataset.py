@@ -91,7 +91,7 @@ def test_the_error_for_unprepared_data_names_the_command(tmp_path: Path) -> None
     assert "trainer.prepare" in error.value.fix
 
 
-def test_grey_images_become_valid_model_input(folder: Path) -> None:
+def test_gray_images_become_valid_model_input(folder: Path) -> None:
     train = data.load("imagefolder", folder, "train", 32)
     train.mean, train.deviation = (0.5,), (0.25,)
     prepare_batch = InputConversion(train, torch.device("cpu"), torch.channels_last)

@@ -132,7 +132,7 @@ def test_the_orientation_tag_is_ignored() -> None:
     assert pixels.shape == (40, 60, 3), "torchvision ignores the tag too"
 
 
-def test_a_grey_photograph_has_three_channels() -> None:
+def test_a_gray_photograph_has_three_channels() -> None:
     file = io.BytesIO()
     Image.fromarray(np.full((40, 40), 90, np.uint8)).save(file, "jpeg")
     output = np.empty((16, 16, 3), np.uint8)

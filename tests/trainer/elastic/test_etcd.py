@@ -333,7 +333,7 @@ def hears(peer: Peer, other: Peer) -> bool:
 
 
 @pytest.mark.parametrize("lost_rank", [0, 1, 2])
-def test_a_probing_neighbour_revokes_only_lapsed_leases(
+def test_a_probing_neighbor_revokes_only_lapsed_leases(
     group: list[Peer], lost_rank: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "everstep.elastic.membership.lease_prober")
@@ -399,7 +399,7 @@ def test_a_leaving_node_is_announced_to_all_and_departs(group: list[Peer]) -> No
 
 def test_waiting_members_receive_the_end_of_the_run(group: list[Peer]) -> None:
     group[0].wait()  # its worker is gone, the others still run: it waits
-    group[1].agent.end_run(RunEnded(finished=True, reason="done"))
+    group[1].agent.end_run(RunEnded(finished=True, reason="done"), 1)
 
     error = group[0].ranks.get(timeout=100)
     assert isinstance(error, RunEndedError)
@@ -408,12 +408,12 @@ def test_waiting_members_receive_the_end_of_the_run(group: list[Peer]) -> None:
 
 def test_the_end_of_an_earlier_run_of_the_same_name_is_ignored(etcd: Etcd) -> None:
     outcome = RunEnded(finished=True, reason="done")
-    RunKeys(etcd, "again").put_outcome(outcome)
+    RunKeys(etcd, "again").put_outcome(outcome, 0)
     later_keys = RunKeys(etcd, "again")
 
     assert outcome not in [*later_keys.read(), *later_keys.read()], "not even when it is read again"
 
-    RunKeys(etcd, "again").put_outcome(outcome)
+    RunKeys(etcd, "again").put_outcome(outcome, 0)
     assert outcome in [*later_keys.read()]
 
 

@@ -23,13 +23,13 @@ def test_an_exception_shows_only_the_frames_of_the_user(project: Project) -> Non
         """
     )
     (project.folder / "helper.py").write_text(
-        "def broken(settings):\n    return settings['colour']\n"
+        "def broken(settings):\n    return settings['color']\n"
     )
 
     output = project.pulumi("preview", fails=True)
     assert "before it broke" in output
     assert "error: Program failed with an unhandled exception:" in output
-    assert "KeyError: 'colour'" in output
+    assert "KeyError: 'color'" in output
     assert "in broken" in output
     assert "run_program" not in output, "the host's own frames are noise"
     assert "runpy" not in output
@@ -37,10 +37,10 @@ def test_an_exception_shows_only_the_frames_of_the_user(project: Project) -> Non
 
 
 def test_a_run_error_is_shown_as_its_message_alone(project: Project) -> None:
-    project.program('raise pulumi.RunError("colour is not a setting; did you mean color?")')
+    project.program('raise pulumi.RunError("size is not a setting; did you mean sizes?")')
 
     output = project.pulumi("preview", fails=True)
-    assert "error: colour is not a setting; did you mean color?" in output
+    assert "error: size is not a setting; did you mean sizes?" in output
     assert "Traceback" not in output
 
 
@@ -65,13 +65,13 @@ def test_a_program_that_exits_fails_with_its_code(project: Project) -> None:
 
 
 def test_the_program_finds_its_modules_and_its_configuration_with_secrets(project: Project) -> None:
-    project.pulumi("config", "set", "colour", "red")
+    project.pulumi("config", "set", "color", "red")
     project.pulumi("config", "set", "--secret", "word", "hunter2")
     project.program(
         """
         import os, kubernetes
         settings = pulumi.Config()
-        pulumi.export("colour", settings.require("colour"))
+        pulumi.export("color", settings.require("color"))
         pulumi.export("word", settings.require_secret("word"))
         pulumi.export("folder", os.getcwd())
         pulumi.export("client", kubernetes.__file__)
@@ -80,7 +80,7 @@ def test_the_program_finds_its_modules_and_its_configuration_with_secrets(projec
     project.up()
 
     output = json.loads(project.pulumi("stack", "output", "--json"))
-    assert output["colour"] == "red"
+    assert output["color"] == "red"
     assert output["word"] == "[secret]"
     assert output["folder"] == str(project.folder)
     assert "site-packages/kubernetes" in output["client"], "a package of the host must not hide it"

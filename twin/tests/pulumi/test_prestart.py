@@ -23,7 +23,7 @@ SHOW_MODULE = """
 import os, sys
 print("imported before the run:", "palette" in sys.modules)
 import palette
-print("by process", palette.IMPORTED_BY, "in", os.getcwd(), "colour", pulumi.Config().get("colour"))
+print("by process", palette.IMPORTED_BY, "in", os.getcwd(), "color", pulumi.Config().get("color"))
 """
 
 
@@ -39,14 +39,14 @@ def prestarted(project: Project, *modules: str) -> Iterator[None]:
 
 
 def test_a_program_finds_its_modules_imported_and_its_own_configuration(project: Project) -> None:
-    project.pulumi("config", "set", "colour", "red")
+    project.pulumi("config", "set", "color", "red")
     project.program(SHOW_MODULE)
 
     with prestarted(project, "palette"):
         output = project.pulumi("preview")
 
     assert "imported before the run: True" in output
-    assert f"in {project.folder} colour red" in output
+    assert f"in {project.folder} color red" in output
 
 
 def test_a_second_run_starts_a_process_of_its_own(project: Project) -> None:
@@ -74,8 +74,8 @@ def test_a_module_that_cannot_be_imported_leaves_the_error_to_the_run(project: P
     [
         ("import sys\nsys.exit(7)", "the program exited with code 7"),
         ("import os\nos._exit(7)", "the program ended without an exit code"),
-        ("raise pulumi.RunError('no colour')", "error: no colour"),
-        ("{}['colour']", "KeyError: 'colour'"),
+        ("raise pulumi.RunError('no color')", "error: no color"),
+        ("{}['color']", "KeyError: 'color'"),
     ],
 )
 def test_a_program_that_fails_fails_the_run(project: Project, program: str, message: str) -> None:

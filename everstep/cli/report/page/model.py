@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from everstep.cli.report import report as reports
 from everstep.cli.report.goodput import counted_steps
-from everstep.cli.report.money import Billing, Money, money
+from everstep.cli.report.money import Billing, Money, cost_of_run
 from everstep.cli.report.page.chart import Point
 from everstep.cli.report.page.incidents import Incident, incidents
 from everstep.cli.report.report import Report
@@ -86,7 +86,7 @@ def build_page(run: RunRecord, now: float, billing: Billing | None = None) -> Re
         evaluations=_evaluations(run),
         incidents=incidents(run, report.events, report.moves, report.slow_nodes),
         # The machines of a run that has stopped are still paid for.
-        money=money(run, now, billing) if billing and run.starts else None,
+        money=cost_of_run(run, now, billing) if billing and run.starts else None,
         last_entry=run.entries[-1].at if run.entries else None,
     )
 

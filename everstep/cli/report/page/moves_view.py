@@ -6,7 +6,7 @@ from everstep.cli.report.moves import MoveCost
 from everstep.cli.report.page.markup import Html, element
 from everstep.cli.report.page.model import ReportPage
 from everstep.cli.report.page.sections import section
-from everstep.cli.report.page.words import UNKNOWN, seconds
+from everstep.cli.report.page.words import UNKNOWN, seconds_text
 
 COLUMNS = ("At", "From", "To", "Why", "Group paused", "Steps repeated", "Machines without work")
 LEAD = (
@@ -44,7 +44,7 @@ def _scroll(table: Html) -> Html:
 def _row(page: ReportPage, move: MoveCost, spending: MoveSpending | None) -> Html:
     reason = f"{move.reason} (abandoned)" if move.abandoned else move.reason
     steps_lost = UNKNOWN if move.steps_lost is None else str(move.steps_lost)
-    pause = "under way" if move.seconds is None else seconds(move.seconds)
+    pause = "under way" if move.seconds is None else seconds_text(move.seconds)
     return element(
         "tr",
         element("th", clock(move.began - page.start), scope="row"),

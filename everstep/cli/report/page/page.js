@@ -98,9 +98,9 @@
     axis.replaceChildren(...ticks);
   };
 
-  const magnify = (window, centre) => {
+  const magnify = (window, center) => {
     const width = Math.min(Math.max(window, MIN_WINDOW), length);
-    begin = Math.min(Math.max(centre - width / 2, 0), length - width);
+    begin = Math.min(Math.max(center - width / 2, 0), length - width);
     end = begin + width;
     for (const picture of stretchedPictures) {
       picture.setAttribute("viewBox", `${begin} 0 ${width} ${picture.getAttribute("height")}`);

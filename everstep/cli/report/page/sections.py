@@ -9,7 +9,7 @@ from everstep.cli.report.money import Money, PoolSpending, traffic_sentence, usd
 from everstep.cli.report.page.incidents import Incident, losses
 from everstep.cli.report.page.markup import Html, element
 from everstep.cli.report.page.model import ReportPage
-from everstep.cli.report.page.words import UNKNOWN, percent, seconds
+from everstep.cli.report.page.words import UNKNOWN, percent, seconds_text
 
 EVENTS_PER_TABLE = 250
 PART_CLASSES = ("steps", "work", "change", "before")
@@ -42,7 +42,7 @@ def figures(page: ReportPage) -> Html:
     rate = "" if report.images_per_second is None else f"{report.images_per_second:,.0f}"
     entries = [
         ("Goodput", percent(report.goodput.share) if report.goodput else UNKNOWN, comparison),
-        ("Longest wait", seconds(max(waits, default=None)), _losses_text(len(loss_incidents))),
+        ("Longest wait", seconds_text(max(waits, default=None)), _losses_text(len(loss_incidents))),
         ("Steps", f"{report.steps:,}", ", ".join(filter(None, (steps, f"{repeated:,} repeated")))),
         ("Throughput", f"{rate or UNKNOWN}", "samples/s, undisturbed"),
         ("Accuracy", percent(report.accuracy), ""),
@@ -128,7 +128,7 @@ def _event_row(page: ReportPage, incident: Incident, number: int) -> Html:
 
 
 def _optional(value: float | None) -> str:
-    return "" if value is None else seconds(value)
+    return "" if value is None else seconds_text(value)
 
 
 # --- goodput ------------------------------------------------------------------------------------
@@ -183,7 +183,8 @@ def _estimate(estimate: RestartEstimate, start: float) -> Html:
     text = (
         f"The second bar is a model, not a measurement: it replays the {estimate.changes} changes of this run for "
         f"workers that restart from the last checkpoint, with the measured costs of torchrun's etcd "
-        f"backend: {seconds(estimate.lost_seconds)} lost, against {seconds(estimate.live_lost_seconds)} here.{end_note}"
+        f"backend: {seconds_text(estimate.lost_seconds)} lost, against {seconds_text(estimate.live_lost_seconds)} "
+        f"here.{end_note}"
     )
     assumptions = element("ul", *(element("li", line) for line in estimate.assumptions))
     details = element("details", element("summary", "Assumptions of the model"), assumptions)

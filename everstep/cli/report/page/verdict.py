@@ -7,7 +7,7 @@ from everstep.cli.durations import clock
 from everstep.cli.report.money import Money, usd
 from everstep.cli.report.page.incidents import Incident, losses
 from everstep.cli.report.page.model import ReportPage
-from everstep.cli.report.page.words import seconds
+from everstep.cli.report.page.words import seconds_text
 from everstep.cli.report.status import Status
 
 
@@ -90,16 +90,16 @@ def _cost_of_losses(page: ReportPage, loss_incidents: Sequence[Incident]) -> Ite
         else "no step was repeated"
     )
     delay = (
-        f"{seconds(waits[0])} after the loss"
+        f"{seconds_text(waits[0])} after the loss"
         if len(waits) == 1
-        else f"at most {seconds(max(waits))} after a loss"
+        else f"at most {seconds_text(max(waits))} after a loss"
     )
     yield f"The next step came {delay}, and {repetition}."
     estimate = page.report.restart_estimate
     if estimate and page.report.goodput and estimate.lost_seconds > estimate.live_lost_seconds:
         yield (
-            f"Changes of the group cost {seconds(estimate.live_lost_seconds)}; restarting every worker, as torchrun "
-            f"does, would have cost an estimated {seconds(estimate.lost_seconds)}."
+            f"Changes of the group cost {seconds_text(estimate.live_lost_seconds)}; restarting every worker, as "
+            f"torchrun does, would have cost an estimated {seconds_text(estimate.lost_seconds)}."
         )
 
 

@@ -18,7 +18,7 @@ LONG_SECONDS = 600
 """Duration from which hours and minutes read better than seconds."""
 
 
-def seconds(value: float | None) -> str:
+def seconds_text(value: float | None) -> str:
     """Return a duration, in seconds unless it is long."""
     if value is None:
         return UNKNOWN
@@ -31,7 +31,7 @@ def event_label(incident: Incident, start: float) -> str:
     if incident.recovered is False:
         parts.append("no step since")
     elif incident.seconds_to_next_step is not None:
-        parts.append(f"next step after {seconds(incident.seconds_to_next_step)}")
+        parts.append(f"next step after {seconds_text(incident.seconds_to_next_step)}")
     return ": ".join(parts)
 
 

@@ -42,6 +42,17 @@ def test_a_folder_is_staged_with_one_json_object_per_line(tmp_path: Path) -> Non
     assert missing_files(source, tmp_path / "out") == set()
 
 
+def test_the_plan_of_a_complete_data_set_has_nothing_to_copy(tmp_path: Path) -> None:
+    source = make_tree(tmp_path / "source", 6)
+    stage(source, tmp_path / "out")
+
+    result = stage(source, tmp_path / "out", "--json", "--dry-run")
+
+    [plan] = [json.loads(line) for line in result.stdout.splitlines() if '"plan"' in line]
+    assert plan["complete"] == plan["listed"]
+    assert plan["to_copy"]["files"] == 0
+
+
 def test_a_log_has_the_plan_and_the_end_on_standard_error(tmp_path: Path) -> None:
     result = stage(make_tree(tmp_path / "source", 6), tmp_path / "out")
 

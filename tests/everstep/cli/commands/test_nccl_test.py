@@ -1,5 +1,6 @@
 """`everstep nccl-test`: options that are refused, and a test between processes of this machine."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from everstep.errors import EverstepError
         ({"min_size": "2M", "max_size": "1M"}, "--min-size 2M is larger than --max-size 1M"),
         ({"backend": "mpi"}, "--backend is 'mpi'"),
         ({"collective": ["broadcast"]}, "--collective is 'broadcast'"),
+        ({"plot": Path("x.png")}, "--plot x.png does not end with .svg"),
+        ({"plot": Path("out/x")}, "--plot out/x does not end with .svg"),
     ],
 )
 def test_an_impossible_test_is_refused_before_anything_starts(

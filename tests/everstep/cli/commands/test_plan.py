@@ -288,6 +288,7 @@ def test_a_picture_that_cannot_be_written_is_an_error(
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
+        ({"plot": Path("plan.png")}, "--plot plan.png does not end with .svg"),
         ({"deadline": "1h"}, "--deadline 1h cannot be met"),
         ({"deadline": "5m"}, "--deadline 5m cannot be met"),
         ({"deadline": "tomorrow"}, "--deadline 'tomorrow' is not a duration"),

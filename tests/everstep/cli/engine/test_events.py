@@ -48,7 +48,7 @@ def test_an_incomplete_event_is_read_when_it_is_complete(tmp_path: Path) -> None
     assert log.counts().describe() == "1 created"
 
 
-def test_engine_errors_are_kept_in_full_without_colour_codes(tmp_path: Path) -> None:
+def test_engine_errors_are_kept_in_full_without_color_codes(tmp_path: Path) -> None:
     message = "<{%reset%}>pod etcd-0 cannot be pulled\n  Back-off pulling image<{%reset%}>"
     diagnostic = {"urn": URN, "severity": "error", "message": message}
     path = tmp_path / "log"

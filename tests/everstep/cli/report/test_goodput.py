@@ -12,7 +12,7 @@ from everstep.cli.report.goodput import (
     goodput,
     history,
     restart_estimate,
-    seconds,
+    worker_seconds,
 )
 from everstep.cli.report.report import build
 from everstep.cli.report.run_record import RunRecord
@@ -112,7 +112,7 @@ def test_the_time_of_a_worker_is_the_sum_over_its_processes() -> None:
         "gpu-0", start_up=4.0, compute=1.0
     )
 
-    (worker,) = seconds(recorded_run.run())
+    (worker,) = worker_seconds(recorded_run.run())
 
     assert worker.seconds == {"start_up": 9.0, "compute": 3.0}
 

@@ -12,7 +12,7 @@ CREATED_AT = "2026-11-23T12:00:00Z"
 SPOT = ReportedMachine(MachineKind("g5.xlarge", "a", on_demand=False), "us-east-1a", 1795435200.0)
 
 
-def labelled_node(name: str, **labels: str) -> dict[str, object]:
+def labeled_node(name: str, **labels: str) -> dict[str, object]:
     keys = {key.replace("_", "-"): value for key, value in labels.items()}
     all_labels = LABELS | ZONE | {f"everstep.dev/{key}": value for key, value in keys.items()}
     return {"metadata": {"name": name, "labels": all_labels, "creationTimestamp": CREATED_AT}}
@@ -20,10 +20,10 @@ def labelled_node(name: str, **labels: str) -> dict[str, object]:
 
 def test_a_machine_is_known_after_its_node_is_gone(tmp_path: Path) -> None:
     path = tmp_path / "state" / "machines.json"
-    MachineLog(path).add([node_view(labelled_node("gpu-0", gpu_pool="a"), ())])
+    MachineLog(path).add([node_view(labeled_node("gpu-0", gpu_pool="a"), ())])
 
     second_log = MachineLog(path)
-    second_log.add([node_view(labelled_node("gpu-1", gpu_pool="b", capacity="on-demand"), ())])
+    second_log.add([node_view(labeled_node("gpu-1", gpu_pool="b", capacity="on-demand"), ())])
 
     assert MachineLog(path).observed == {
         "gpu-0": SPOT,
@@ -41,7 +41,7 @@ def test_a_log_of_an_older_version_has_no_zones(tmp_path: Path) -> None:
 def test_nodes_without_gpus_are_not_machines_of_the_training(tmp_path: Path) -> None:
     log = MachineLog(tmp_path / "machines.json")
 
-    log.add([node_view(labelled_node("system-0", pool="system"), ())])
+    log.add([node_view(labeled_node("system-0", pool="system"), ())])
 
     assert log.observed == {}
     assert not log.path.exists()
@@ -50,7 +50,7 @@ def test_nodes_without_gpus_are_not_machines_of_the_training(tmp_path: Path) -> 
 def test_a_name_that_is_used_again_has_its_newest_machine(tmp_path: Path) -> None:
     log = MachineLog(tmp_path / "machines.json")
     for pool in ("b", "a"):
-        log.add([node_view(labelled_node("gpu-0", gpu_pool=pool), ())])
+        log.add([node_view(labeled_node("gpu-0", gpu_pool=pool), ())])
 
     assert MachineLog(log.path).observed == log.observed == {"gpu-0": SPOT}
 

@@ -14,8 +14,8 @@ from everstep.cli.report.money import (
     MachineRate,
     Rates,
     TrafficSpending,
+    cost_of_run,
     cost_so_far,
-    money,
     traffic_sentence,
 )
 from everstep.cli.report.run_record import RunRecord
@@ -53,7 +53,7 @@ def test_a_machine_costs_nothing_while_it_is_gone(recorded_run: RecordedRun) -> 
     recorded_run.form("gpu-0").train(90)
     seconds = recorded_run.now - start
 
-    costs = money(recorded_run.run(), recorded_run.now, Billing(billed=True, rates=RATES))
+    costs = cost_of_run(recorded_run.run(), recorded_run.now, Billing(billed=True, rates=RATES))
 
     assert costs.machine_hours == pytest.approx((seconds + 10.0) / 3600)
     assert costs.spent_usd == pytest.approx(1.2 * costs.machine_hours + 0.6 * seconds / 3600)
@@ -69,7 +69,7 @@ def test_each_machine_costs_what_its_pool_costs(recorded_run: RecordedRun) -> No
     machines = {"gpu-0": ReportedMachine(T4_SPOT), "gpu-1": ReportedMachine(T4_ON_DEMAND)}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
-    costs = money(recorded_run.run(), recorded_run.now, billing)
+    costs = cost_of_run(recorded_run.run(), recorded_run.now, billing)
 
     assert {pool.pool: pool.spent_usd for pool in costs.pools} == {
         "a, on-demand fallback": pytest.approx(0.5 * hours),
@@ -99,7 +99,9 @@ def test_a_machine_costs_from_its_joining_of_the_cluster_on(
         },
     )
 
-    pools = {pool.pool: pool for pool in money(recorded_run.run(), recorded_run.now, billing).pools}
+    pools = {
+        pool.pool: pool for pool in cost_of_run(recorded_run.run(), recorded_run.now, billing).pools
+    }
 
     assert pools["a, spot"].machine_hours * 3600 == pytest.approx(seconds + 10 * STEP_SECONDS)
 
@@ -111,7 +113,7 @@ def test_a_move_costs_the_machines_that_did_not_train() -> None:
     machines = {"gpu-0": machine_a, "gpu-1": machine_a, "gpu-2": machine_b, "gpu-3": machine_b}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
-    (costs,) = money(recorded_run.run(), recorded_run.now, billing).moves
+    (costs,) = cost_of_run(recorded_run.run(), recorded_run.now, billing).moves
 
     # The first step of each group is part of the machines' pause; machines of zone b wait 20 s before it.
     pauses = 2.0 + 1.0 + 2 * STEP_SECONDS
@@ -127,7 +129,7 @@ def test_data_between_zones_costs_its_bytes_at_the_price_of_the_table() -> None:
     rates = replace(BY_POOL, between_zones=0.02)
     billing = Billing(billed=True, rates=rates, machines=machines)
 
-    costs = money(recorded_run.run(), recorded_run.now, billing)
+    costs = cost_of_run(recorded_run.run(), recorded_run.now, billing)
 
     traffic = costs.between_zones
     assert traffic is not None
@@ -137,7 +139,7 @@ def test_data_between_zones_costs_its_bytes_at_the_price_of_the_table() -> None:
     assert traffic_sentence(traffic) == (
         "Between zones: 14.40 GB of gradients and 0.16 GB of state, $0.291."
     )
-    costs_without_price = money(
+    costs_without_price = cost_of_run(
         recorded_run.run(), recorded_run.now, replace(billing, rates=BY_POOL)
     )
     assert costs_without_price.spent_usd == costs.spent_usd, "the price of an hour has no traffic"
@@ -147,7 +149,7 @@ def test_a_run_in_one_zone_has_no_traffic_to_mention(drill_run: RecordedRun) -> 
     machines = {node: ReportedMachine(T4_SPOT, "zone-a") for node in drill_run.nodes}
     billing = Billing(billed=True, rates=BY_POOL, machines=machines)
 
-    traffic = money(drill_run.run(), drill_run.now, billing).between_zones
+    traffic = cost_of_run(drill_run.run(), drill_run.now, billing).between_zones
 
     assert traffic == TrafficSpending(gradient_gb=0, state_gb=0, unknown_steps=0, usd=0)
     assert traffic_sentence(traffic) == ""
@@ -161,7 +163,9 @@ def test_the_price_between_zones_is_the_clouds() -> None:
 def test_a_move_under_way_has_no_price_yet(recorded_run: RecordedRun) -> None:
     recorded_run.form("gpu-0").train(10).begin_move().train(10)
 
-    (costs,) = money(recorded_run.run(), recorded_run.now, Billing(billed=True, rates=RATES)).moves
+    (costs,) = cost_of_run(
+        recorded_run.run(), recorded_run.now, Billing(billed=True, rates=RATES)
+    ).moves
 
     assert (costs.machine_hours, costs.usd) == (None, None)
 
@@ -169,7 +173,7 @@ def test_a_move_under_way_has_no_price_yet(recorded_run: RecordedRun) -> None:
 def test_the_pools_have_all_machine_hours(drill_run: RecordedRun) -> None:
     billing = Billing(billed=True, rates=BY_POOL, machines={"gpu-0": ReportedMachine(A100)})
 
-    costs = money(drill_run.run(), drill_run.now, billing)
+    costs = cost_of_run(drill_run.run(), drill_run.now, billing)
 
     assert len(costs.pools) == 2
     assert sum(pool.machine_hours for pool in costs.pools) == pytest.approx(costs.machine_hours)
@@ -179,7 +183,7 @@ def test_a_pool_without_a_price_makes_the_sum_unknown(drill_run: RecordedRun) ->
     rates = replace(BY_POOL, machines={A100: MachineRate("b, spot", None, 3.6)})
     billing = Billing(billed=True, rates=rates, machines={"gpu-0": ReportedMachine(A100)})
 
-    costs = money(drill_run.run(), drill_run.now, billing)
+    costs = cost_of_run(drill_run.run(), drill_run.now, billing)
 
     assert costs.spent_usd is None
     assert {pool.pool for pool in costs.pools if pool.spent_usd is None} == {"b, spot"}
@@ -188,7 +192,7 @@ def test_a_pool_without_a_price_makes_the_sum_unknown(drill_run: RecordedRun) ->
 def test_a_finished_run_costs_no_more_as_time_passes(drill_run: RecordedRun) -> None:
     billing = Billing(billed=True, rates=RATES)
 
-    assert money(drill_run.run(), drill_run.now, billing) == money(
+    assert cost_of_run(drill_run.run(), drill_run.now, billing) == cost_of_run(
         drill_run.run(), drill_run.now + 86_400, billing
     )
 
@@ -196,20 +200,20 @@ def test_a_finished_run_costs_no_more_as_time_passes(drill_run: RecordedRun) -> 
 def test_an_unknown_price_is_not_counted_as_nothing(drill_run: RecordedRun) -> None:
     rates = replace(RATES, most_expensive=MachineRate("unknown pool", None, 3.6))
 
-    costs = money(drill_run.run(), drill_run.now, Billing(billed=True, rates=rates))
+    costs = cost_of_run(drill_run.run(), drill_run.now, Billing(billed=True, rates=rates))
 
     assert (costs.spent_usd, costs.saved_usd) == (None, None)
     assert costs.on_demand_usd is not None
 
 
 def test_nothing_is_billed_without_a_cloud(drill_run: RecordedRun) -> None:
-    costs = money(drill_run.run(), drill_run.now, Billing(billed=False, reason="it ran here"))
+    costs = cost_of_run(drill_run.run(), drill_run.now, Billing(billed=False, reason="it ran here"))
 
     assert (costs.billed, costs.spent_usd, costs.reason) == (False, 0.0, "it ran here")
 
 
 def test_a_run_that_has_not_started_costs_nothing() -> None:
-    costs = money(RunRecord(), 1000.0, Billing(billed=True, rates=RATES))
+    costs = cost_of_run(RunRecord(), 1000.0, Billing(billed=True, rates=RATES))
 
     assert (costs.machine_hours, costs.spent_usd) == (0.0, 0.0)
 
@@ -270,6 +274,11 @@ def test_the_cost_so_far_is_a_few_words(drill_run: RecordedRun) -> None:
     run, now = drill_run.run(), drill_run.now
     unknown_rates = replace(RATES, most_expensive=MachineRate("unknown pool", None, None))
 
-    assert cost_so_far(money(run, now, Billing(billed=True, rates=RATES))) == "$0.188 so far"
-    assert cost_so_far(money(run, now, Billing(billed=True, rates=unknown_rates))) == "unknown"
-    assert cost_so_far(money(run, now, Billing(billed=False, reason="here"))) == "nothing is billed"
+    assert cost_so_far(cost_of_run(run, now, Billing(billed=True, rates=RATES))) == "$0.188 so far"
+    assert (
+        cost_so_far(cost_of_run(run, now, Billing(billed=True, rates=unknown_rates))) == "unknown"
+    )
+    assert (
+        cost_so_far(cost_of_run(run, now, Billing(billed=False, reason="here")))
+        == "nothing is billed"
+    )

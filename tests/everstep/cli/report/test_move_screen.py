@@ -6,7 +6,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from everstep.cli.report.machines import ReportedMachine
-from everstep.cli.report.money import Billing, money
+from everstep.cli.report.money import Billing, cost_of_run
 from everstep.cli.report.move_screen import move_sentence
 from everstep.cli.report.report import build
 from everstep.cli.report.screens import report_screen
@@ -18,7 +18,7 @@ ZONES = {"gpu-0": "zone-a", "gpu-1": "zone-a", "gpu-2": "zone-b", "gpu-3": "zone
 
 def render(recorded_run: RecordedRun, billing: Billing | None = None) -> str:
     console, run = Console(file=io.StringIO(), width=140), recorded_run.run()
-    costs = money(run, recorded_run.now, billing) if billing else None
+    costs = cost_of_run(run, recorded_run.now, billing) if billing else None
     console.print(report_screen(build(run), run, recorded_run.now, 140, costs))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from everstep.cli.report.machines import ReportedMachine
-from everstep.cli.report.money import Billing, money
+from everstep.cli.report.money import Billing, cost_of_run
 from everstep.cli.report.report import build
 from everstep.cli.report.screens import report_screen
 from tests.everstep.cli.recorded_run import RecordedRun
@@ -25,7 +25,7 @@ def two_pools(recorded_run: RecordedRun) -> RecordedRun:
 
 def render(recorded_run: RecordedRun, billing: Billing) -> str:
     console, run = Console(file=io.StringIO(), width=140), recorded_run.run()
-    costs = money(run, recorded_run.now, billing)
+    costs = cost_of_run(run, recorded_run.now, billing)
     console.print(report_screen(build(run), run, recorded_run.now, 140, costs))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()

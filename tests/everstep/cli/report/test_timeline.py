@@ -26,9 +26,9 @@ def states(recorded_run: RecordedRun, node: str) -> list[NodeState]:
     return [segment.state for segment in strip.segments]
 
 
-def render(renderable: RenderableType, width: int = 100, *, colour: bool = False) -> str:
+def render(renderable: RenderableType, width: int = 100, *, color: bool = False) -> str:
     output = io.StringIO()
-    Console(file=output, width=width, force_terminal=colour, no_color=not colour).print(renderable)
+    Console(file=output, width=width, force_terminal=color, no_color=not color).print(renderable)
     return output.getvalue()
 
 
@@ -118,7 +118,7 @@ def test_even_the_shortest_outage_is_visible(width: int, outage: float) -> None:
     assert NodeState.GONE in row
 
 
-def test_without_colour_every_state_has_a_distinct_glyph(drill_run: RecordedRun) -> None:
+def test_without_color_every_state_has_a_distinct_glyph(drill_run: RecordedRun) -> None:
     text = render(
         report_screen(reports.build(drill_run.run()), drill_run.run(), drill_run.now, 100)
     )

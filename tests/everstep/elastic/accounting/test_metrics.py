@@ -72,6 +72,17 @@ def test_a_worker_responds_to_scrapes_and_nothing_else() -> None:
         server.server_close()
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_a_worker_is_scraped_by_ipv4_and_ipv6(host: str) -> None:
+    server = serve(0, lambda: READING)
+    try:
+        with urllib.request.urlopen(f"http://{host}:{server.server_port}/metrics") as response:
+            assert response.status == 200
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 def test_no_server_listens_unless_a_port_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(METRICS_PORT_VARIABLE, raising=False)
 

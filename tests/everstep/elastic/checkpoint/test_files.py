@@ -130,7 +130,7 @@ def test_a_torn_checkpoint_of_another_model_is_only_skipped(tmp_path: Path) -> N
 def test_the_checkpoint_of_a_fenced_worker_is_never_read_and_removed_by_the_next_write(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(FencedError):
+    with pytest.raises(FencedError, match="its commit by generation 1 was refused"):
         files.write(
             tmp_path, {"a": torch.ones(1)}, Manifest(1, 1, RUN), commit=lambda manifest: False
         )

@@ -92,7 +92,7 @@ def test_an_upload_that_breaks_leaves_no_object(
     assert bucket.uploads(f"{DATA}") == []
 
 
-def test_a_completed_upload_whose_response_was_lost_is_recognised(
+def test_a_completed_upload_whose_response_was_lost_is_recognized(
     bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete = bucket._complete

@@ -1,4 +1,4 @@
-"""The etcd client without an etcd; other behaviour is tested with a real one."""
+"""The etcd client without an etcd; other behavior is tested with a real one."""
 
 import base64
 import contextlib

@@ -4,12 +4,14 @@ import contextlib
 import queue
 import socket
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everstep.elastic.membership import peer_addresses
 from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.elastic.membership.generations import Generation, Member
@@ -41,17 +43,20 @@ class FenceRecorder(RunKeys):
 class Node:
     """One agent's heartbeats, on its own port."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self, name: str, listener: socket.socket | None = None, host: str = "127.0.0.1"
+    ) -> None:
         etcd = Etcd(EtcdOptions(endpoints=("127.0.0.1:1",)))
         self.name, self.keys = name, FenceRecorder(etcd)
         self.heartbeats = Heartbeats(etcd, self.keys)
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener = listener or socket.create_server(("127.0.0.1", 0))
+        self.host = host
         self.heartbeats.open(self.listener)
         self.thread = threading.Thread(target=self.heartbeats.run, daemon=True)
 
     @property
     def endpoint(self) -> str:
-        return f"127.0.0.1:{self.listener.getsockname()[1]}"
+        return f"{self.host}:{self.listener.getsockname()[1]}"
 
     def follow(self, *nodes: "Node") -> None:
         members = {
@@ -97,6 +102,46 @@ def test_a_member_that_falls_silent_is_fenced_with_the_generation_and_its_revisi
         node_b.heartbeats.close()
 
         assert node_a.keys.fences.get(timeout=FENCE_SECONDS) == (7, 9, "a", ["b"])
+
+
+def test_a_node_that_listens_on_all_addresses_exchanges_heartbeats_by_ipv4() -> None:
+    listener = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    with (
+        contextlib.closing(Node("a", listener)) as node_a,
+        contextlib.closing(Node("b")) as node_b,
+    ):
+        for node in (node_a, node_b):
+            node.follow(node_a, node_b)
+            node.thread.start()
+
+        wait_for_heartbeats(node_a, "b")
+        wait_for_heartbeats(node_b, "a")
+
+
+def test_a_node_whose_name_resolves_later_receives_heartbeats(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real: Callable[..., Any] = socket.getaddrinfo
+    failures = iter(range(1))
+
+    def getaddrinfo(host: str, port: int, *args: Any, flags: int = 0) -> Any:
+        if host == "node-b" and not flags & socket.AI_NUMERICHOST:
+            if next(failures, None) is not None:
+                raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+            host = "127.0.0.1"
+        return real(host, port, *args, flags=flags)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(peer_addresses, "RESOLVE_INTERVAL_SECONDS", 0.0)
+    with (
+        contextlib.closing(Node("a")) as node_a,
+        contextlib.closing(Node("b", host="node-b")) as node_b,
+    ):
+        for node in (node_a, node_b):
+            node.follow(node_a, node_b)
+            node.thread.start()
+
+        wait_for_heartbeats(node_b, "a")
 
 
 def test_packets_of_strangers_neither_end_the_thread_nor_count_as_heartbeats() -> None:

@@ -55,6 +55,15 @@ def test_a_frozen_node_is_unreachable() -> None:
         assert prober.probe([("frozen", endpoint)]) == {"frozen"}
 
 
+@pytest.mark.parametrize("address", ["192.0.2.1", "localhost"])
+def test_a_node_behind_another_address_is_reached_by_ipv4_and_ipv6(address: str) -> None:
+    with server(address) as target:
+        port = target.endpoint.rpartition(":")[2]
+        for loopback in ("127.0.0.1", "::1"):
+            with server(loopback) as prober:
+                assert prober.probe([("other", f"{loopback}:{port}")]) == frozenset()
+
+
 @pytest.mark.parametrize(
     "message", [b"", b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b'{"port": 700000}\n']
 )

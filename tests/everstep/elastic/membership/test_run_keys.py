@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from everstep.elastic.membership.etcd_client import Etcd, KeyValue, Reading, WatchEvent
+from everstep.elastic.membership.etcd_client import (
+    REQUEST_SECONDS,
+    Etcd,
+    KeyValue,
+    Reading,
+    WatchEvent,
+)
 from everstep.elastic.membership.etcd_connection import Connection, EtcdAddress, EtcdOptions
 from everstep.elastic.membership.events import (
     CoordinatorRemoved,
@@ -158,6 +164,55 @@ def test_a_commit_whose_generation_ended_between_its_two_requests_is_refused() -
 
     assert not keys.commit(1, StepProgress(1, 108))
     assert COMMITTED_KEY not in etcd.entries
+
+
+class SlowEtcd(MemoryEtcd):
+    """An etcd whose responses take long; `ends` has the latest time of each request's end."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+        super().__init__()
+        self.now, self.seconds, self.ends = 0.0, seconds, list[float]()
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+
+    def read(self, prefix: str, *, retry_seconds: float | None = None, **options: Any) -> Reading:
+        self._wait(retry_seconds)
+        return super().read(prefix, **options)
+
+    def put_while_unchanged(
+        self,
+        key: str,
+        value: str,
+        *,
+        witness: str,
+        mod_revision: int,
+        own_mod_revision: int | None = None,
+        retry_seconds: float | None = None,
+        **_: Any,
+    ) -> bool:
+        self._wait(retry_seconds)
+        return super().put_while_unchanged(
+            key,
+            value,
+            witness=witness,
+            mod_revision=mod_revision,
+            own_mod_revision=own_mod_revision,
+        )
+
+    def _wait(self, retry_seconds: float | None) -> None:
+        assert retry_seconds is not None, "the client's own limit is 600 s"
+        self.ends.append(self.now + retry_seconds + REQUEST_SECONDS)
+        self.now += self.seconds
+
+
+def test_a_commit_ends_before_its_worker_stops_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    etcd = SlowEtcd(monkeypatch, seconds=9.0)
+    etcd.write("generation", generation_value(GENERATION))
+
+    assert RunKeys(etcd, "run").commit(1, StepProgress(1, 108))
+
+    assert etcd.ends == [30.0, 30.0, 30.0], (
+        "the worker would discard a checkpoint that is committed"
+    )
 
 
 # --- values that cannot be read ---

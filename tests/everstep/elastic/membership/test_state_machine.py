@@ -156,7 +156,7 @@ def test_a_peer_that_waits_again_has_lost_its_worker() -> None:
     assert core.handle(MemberPut(member("b", after=5)), 1) == [Stop("lost b")]
 
 
-def test_the_neighbour_of_a_member_is_the_next_in_rank_that_still_trains() -> None:
+def test_the_neighbor_of_a_member_is_the_next_in_rank_that_still_trains() -> None:
     group = Generation(5, ("a", "b", "c", "d"))
     members = {name: member(name, 4) for name in group.members} | {"e": member("e", 5)}
 
@@ -170,7 +170,7 @@ def test_the_neighbour_of_a_member_is_the_next_in_rank_that_still_trains() -> No
     assert next_training_member("a", {"a": members["a"]}, group) is None
 
 
-def test_the_neighbour_is_a_suspect_only_while_workers_wait_unusually_long() -> None:
+def test_the_neighbor_is_a_suspect_only_while_workers_wait_unusually_long() -> None:
     core = training_agent("b", "a", "c")
 
     assert core.suspects(stalled=False) == []

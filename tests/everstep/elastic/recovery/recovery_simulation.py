@@ -110,7 +110,7 @@ class LiveWorld(World):
     def __init__(self, seed: int, nodes: int, min_members: int, coordinators: int = 0) -> None:
         self.operations: dict[tuple[int, int], Operation] = {}
         self.violations: list[str] = []
-        self.favoured_agent: LiveAgent | None = None
+        self.favored_agent: LiveAgent | None = None
         super().__init__(seed, nodes, min_members, coordinators)
 
     def spawn(self) -> None:
@@ -329,9 +329,9 @@ class LiveWorld(World):
     def move(self) -> None:
         """Make one random move; workers advance one at a time, so that faults occur between any two moves."""
         agents = self.awake()
-        if self.random.random() < 0.1 or self.favoured_agent not in agents:
-            self.favoured_agent = self.random.choice(agents) if agents else None
-        agent = self.favoured_agent  # most rules concern a worker far ahead of its peers
+        if self.random.random() < 0.1 or self.favored_agent not in agents:
+            self.favored_agent = self.random.choice(agents) if agents else None
+        agent = self.favored_agent  # most rules concern a worker far ahead of its peers
         if agents and self.random.random() < 0.4:
             agent = self.random.choice(agents)
         draw = self.random.random()

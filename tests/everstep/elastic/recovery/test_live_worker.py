@@ -391,9 +391,9 @@ def test_a_late_response_counts_only_for_its_own_step(
     agent: AgentStub, group: LiveGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     join_generation(agent, group, TrainingState())
-    monkeypatch.setattr("everstep.elastic.recovery.live_worker.RESPONSE_SECONDS", 0.05)
+    monkeypatch.setattr("everstep.elastic.transport.channel.RESPONSE_SECONDS", 0.05)
     assert not group.commit(5, STEP_WITHOUT_RESPONSE), "without a response a commit is not allowed"
-    monkeypatch.setattr("everstep.elastic.recovery.live_worker.RESPONSE_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr("everstep.elastic.transport.channel.RESPONSE_SECONDS", WAIT_SECONDS)
     agent.late_response = {"answer": True, "request": 1}
 
     assert not group.commit(5, 100), "the permission was for step 98; step 100 is refused"

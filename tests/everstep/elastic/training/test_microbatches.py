@@ -37,7 +37,7 @@ def test_each_unit_is_in_one_micro_batch_within_the_bound(
     sizes = [len(units(group)) for group in groups]
     if sizes:
         assert max(sizes) - min(sizes) <= 1, (
-            "a small last micro-batch would be normalised by few samples"
+            "a small last micro-batch would be normalized by few samples"
         )
         assert max(sizes) <= (bound or max(sizes))
         assert len(sizes) == (-(-sum(sizes) // bound) if bound else 1)

@@ -345,6 +345,7 @@ def test_only_a_joiner_with_other_settings_is_incompatible(port: int) -> None:
 
     assert (first_result, second_result) == (3, 3), "all three are on this machine"
     assert isinstance(joiner_result, IncompatibleWorkerError)
+    assert "the worker of rank 2" in joiner_result.problem
 
 
 def test_a_flipped_bit_changes_a_checksum() -> None:

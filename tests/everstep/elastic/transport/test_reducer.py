@@ -41,14 +41,14 @@ def model() -> nn.Sequential:
 
 
 def running_mean(net: nn.Sequential) -> torch.Tensor:
-    """Return the running mean of the normalisation layer."""
+    """Return the running mean of the normalization layer."""
     mean = net[1].running_mean
     assert isinstance(mean, torch.Tensor)
     return mean
 
 
 def batches_tracked(net: nn.Sequential) -> int:
-    """Return the number of batches that the normalisation layer has counted."""
+    """Return the number of batches that the normalization layer has counted."""
     count = net[1].num_batches_tracked
     assert isinstance(count, torch.Tensor)
     return int(count)

@@ -10,7 +10,6 @@ from everstep.errors import EverstepError
 from everstep.staging.content import BrokenContentError
 from everstep.staging.sources.objects import (
     Objects,
-    SourceObjectError,
     open_objects,
     read_with_retries,
 )
@@ -74,7 +73,7 @@ def test_a_range_and_the_whole_object_are_read(objects: Objects, location: str) 
 
 def test_an_object_that_is_missing_is_named(objects: Objects, location: str) -> None:
     for size in (None, 10):
-        with pytest.raises(SourceObjectError, match=f"{location}/other does not exist"):
+        with pytest.raises(EverstepError, match=f"{location}/other does not exist"):
             objects.read("other", 0, size)
 
 

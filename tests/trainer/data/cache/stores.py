@@ -3,8 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
+from everstep.errors import EverstepError
 from everstep.staging.content import BrokenContentError
-from everstep.staging.sources.objects import SourceObjectError
 
 
 class FolderObjects:
@@ -34,7 +34,7 @@ class FolderObjects:
         try:
             content = (self._folder / name).read_bytes()
         except FileNotFoundError:
-            raise SourceObjectError(f"{self.name}/{name} does not exist", "Copy it.") from None
+            raise EverstepError(f"{self.name}/{name} does not exist", "Copy it.") from None
         content = content[first:] if size is None else content[first : first + size]
         if name in self.damaged_once or self.damaged_responses:
             self.damaged_responses -= name not in self.damaged_once

@@ -53,7 +53,7 @@ def test_a_type_token_contains_version_and_kind() -> None:
     )
 
 
-def test_patch_and_list_types_are_recognised_unless_the_kind_is_custom() -> None:
+def test_patch_and_list_types_are_recognized_unless_the_kind_is_custom() -> None:
     assert objects.is_patch_or_list("kubernetes:apps/v1:DeploymentPatch")
     assert objects.is_patch_or_list("kubernetes:core/v1:ConfigMapList")
     assert not objects.is_patch_or_list("kubernetes:example.com/v1:CablePatch")

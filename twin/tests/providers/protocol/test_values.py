@@ -1,4 +1,4 @@
-"""Property values survive serialisation to the engine and back."""
+"""Property values survive serialization to the engine and back."""
 
 from typing import Any
 

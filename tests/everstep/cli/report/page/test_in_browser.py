@@ -1,6 +1,6 @@
 """The page in Debian's Chromium: `make test-browser`.
 
-The structure of the page is tested without a browser in test_render.py; here the behaviour of a browser is tested: its
+The structure of the page is tested without a browser in test_render.py; here the behavior of a browser is tested: its
 layout, its keyboard, its policy, and the tree that it gives to screen readers.
 """
 
@@ -95,12 +95,12 @@ def test_without_its_script_the_page_has_everything_but_the_slider(tab: Tab, pag
     assert roles.count("link") >= 5, "the skip link and four events"
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("colors", ["light", "dark"])
 @pytest.mark.parametrize("screen", [PHONE, DESKTOP], ids=["phone", "desk"])
 def test_the_page_fits_the_screen(
-    tab: Tab, page: Path, screen: dict[str, object], colours: str
+    tab: Tab, page: Path, screen: dict[str, object], colors: str
 ) -> None:
-    tab.open(page, screen, prefers_color_scheme=colours)
+    tab.open(page, screen, prefers_color_scheme=colors)
 
     assert tab.run("innerWidth") == screen["width"]
     assert tab.run("document.documentElement.scrollWidth") == screen["width"]
@@ -110,10 +110,10 @@ def test_the_page_fits_the_screen(
     )
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
-def test_colours_contrast_with_the_background(tab: Tab, page: Path, colours: str) -> None:
+@pytest.mark.parametrize("colors", ["light", "dark"])
+def test_colors_contrast_with_the_background(tab: Tab, page: Path, colors: str) -> None:
     """WCAG 2.2 requires a ratio of 4.5 for text and of 3 for shapes."""
-    tab.open(page, DESKTOP, prefers_color_scheme=colours)
+    tab.open(page, DESKTOP, prefers_color_scheme=colors)
 
     contrasts = tab.run(CONTRASTS.replace("NAMES", str([*TEXTS, *SHAPES])))
 

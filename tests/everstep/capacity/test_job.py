@@ -1,0 +1,13 @@
+"""The job for which a capacity history is replayed."""
+
+from everstep.capacity.job import LIVE, JobModel, Prices
+from everstep.goodput import assumptions
+
+
+def test_the_assumptions_are_as_in_the_report_with_the_time_to_start_a_machine() -> None:
+    job = JobModel(work=3600.0, machines=2, prices=Prices(spot=1.0, on_demand=3.0))
+
+    boot, *costs = job.assumptions()
+
+    assert boot.startswith("boot 300 s: assumed")
+    assert costs == [*assumptions(LIVE), "machines are lost without notice"]
