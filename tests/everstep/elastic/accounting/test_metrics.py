@@ -16,6 +16,7 @@ from everstep.elastic.accounting.metrics import (
     serve,
     serve_if_configured,
 )
+from tests.ipv6 import needs_ipv6
 
 READING = Reading(
     job="fashion",
@@ -72,7 +73,7 @@ def test_a_worker_responds_to_scrapes_and_nothing_else() -> None:
         server.server_close()
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("[::1]", marks=needs_ipv6)])
 def test_a_worker_is_scraped_by_ipv4_and_ipv6(host: str) -> None:
     server = serve(0, lambda: READING)
     try:

@@ -3,6 +3,7 @@
 import pytest
 
 from everstep.elastic.membership.address import address_towards, etcd_address, split_address
+from tests.ipv6 import needs_ipv6
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ def test_another_address_needs_a_port() -> None:
     ("endpoint", "address"),
     [
         ("127.0.0.1:2379", "127.0.0.1"),
-        ("[::1]:2379", "::1"),
+        pytest.param("[::1]:2379", "::1", marks=needs_ipv6),
         ("127.0.0.1,[::1]", "127.0.0.1"),
         ("name.invalid", None),
     ],

@@ -9,6 +9,7 @@ import pytest
 
 from everstep.elastic.membership import reachability
 from everstep.elastic.membership.reachability import ProbeServer
+from tests.ipv6 import needs_ipv6
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +56,7 @@ def test_a_frozen_node_is_unreachable() -> None:
         assert prober.probe([("frozen", endpoint)]) == {"frozen"}
 
 
+@needs_ipv6
 @pytest.mark.parametrize("address", ["192.0.2.1", "localhost"])
 def test_a_node_behind_another_address_is_reached_by_ipv4_and_ipv6(address: str) -> None:
     with server(address) as target:
