@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from everstep.cli.commands.options import DEFAULT_STACK, AsJson, OnTwin, Stack, check_plot
+from everstep.cli.commands.options import (
+    DEFAULT_STACK,
+    AsJson,
+    OnTwin,
+    Stack,
+    check_output,
+    check_plot,
+    write_output,
+)
 from everstep.cli.console import progress, results, say
 from everstep.cli.engine.context import open_running_stack
 from everstep.cli.interconnect import show
@@ -15,7 +23,6 @@ from everstep.cli.interconnect.in_cluster import ClusterRun
 from everstep.cli.interconnect.local import run_locally
 from everstep.cli.interconnect.manifests import ClusterTest
 from everstep.errors import EverstepError
-from everstep.files import READABLE, write_atomically
 from everstep.interconnect.collectives import COLLECTIVES, MAX_BYTES, MIN_BYTES
 from everstep.interconnect.results import read
 
@@ -76,6 +83,7 @@ def nccl_test(
     The processes run as pods on the nodes of the stack's job, which must be free: stop the training first.
     """
     check_plot(plot)
+    check_output("--log", log)
     arguments = _arguments(collective, min_size, max_size, iterations, backend)
     if local == 1 or nodes == 1:
         raise EverstepError("one process has no interconnect", "Use 2 or more.")
@@ -87,10 +95,10 @@ def nccl_test(
         test = ClusterTest(nodes or run.default_nodes(), efa, arguments, timeout)
         logs = run.run(test, wait, progress())
     if log:
-        write_atomically(log, "\n".join(logs), READABLE)
+        write_output("--log", log, "\n".join(logs))
     measurements = read(logs)
     if plot:
-        write_atomically(plot, show.chart(measurements).svg(), READABLE)
+        write_output("--plot", plot, show.chart(measurements).svg())
         say(f"   wrote {plot}")
     if as_json:
         results.print(json.dumps(measurements.as_value(), indent=2), markup=False)

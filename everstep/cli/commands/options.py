@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from everstep.cli.engine.workspace import DEFAULT_STACK
 from everstep.errors import EverstepError
+from everstep.files import READABLE, write_atomically
 
 Stack = Annotated[str, typer.Option("--stack", help="Stack: stacks/Pulumi.<name>.yaml.")]
 OnTwin = Annotated[
@@ -48,3 +50,43 @@ def check_plot(path: Path | None) -> None:
             f"--plot {path} does not end with .svg, and the picture is an SVG file",
             f"Pass --plot {path.with_suffix('.svg')}.",
         )
+    check_output("--plot", path)
+
+
+def check_output(option: str, path: Path | None) -> None:
+    """Check that a file can be written, before the work whose result it receives; create its folder.
+
+    Raises:
+        EverstepError: it cannot be written.
+    """
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise _output_error(option, path, f"{path.parent} is not a folder") from None
+    except OSError as error:
+        raise _output_error(option, path, str(error.strerror)) from None
+    if path.is_dir():
+        raise _output_error(option, path, "it is a folder")
+    if not os.access(path.parent, os.W_OK):
+        raise _output_error(option, path, f"{path.parent} is not writable")
+
+
+def write_output(option: str, path: Path, content: str) -> None:
+    """Write the file that an option names; other users may read it.
+
+    Raises:
+        EverstepError: it cannot be written.
+    """
+    try:
+        write_atomically(path, content, READABLE)
+    except OSError as error:
+        raise _output_error(option, path, str(error.strerror)) from None
+
+
+def _output_error(option: str, path: Path, reason: str) -> EverstepError:
+    return EverstepError(
+        f"{option} {path} cannot be written: {reason}",
+        "Name a file in a folder that you may write to.",
+    )

@@ -16,12 +16,10 @@ from everstep.capacity.picture import draw
 from everstep.capacity.traces import read_traces
 from everstep.catalog.units import HOUR_SECONDS
 from everstep.cli import plan_inputs, plan_limits, plan_speeds, plan_table
-from everstep.cli.commands.options import DEFAULT_STACK, AsJson, Stack, check_plot
+from everstep.cli.commands.options import DEFAULT_STACK, AsJson, Stack, check_plot, write_output
 from everstep.cli.console import progress, results, say, warn
 from everstep.cli.engine.context import open_stack
 from everstep.cli.live_prices import LivePrices, live_prices
-from everstep.errors import EverstepError
-from everstep.files import write_atomically
 from everstep.progress import Step
 
 if TYPE_CHECKING:
@@ -241,11 +239,5 @@ def _plot(path: Path, variant: _Variant, limits: planning.JobLimits) -> None:
     history, job = variant.histories[0], variant.job
     choice = planning.Choice(len(history.zones), OnDemand.FALLBACK)
     outcome = planning.replay(history, choice, job, limits, record=True)
-    try:
-        write_atomically(path, draw(history, outcome.ticks, job.machines))
-    except OSError as error:
-        raise EverstepError(
-            f"--plot {path} cannot be written: {error.strerror}",
-            "Name a file in a folder that you may write to.",
-        ) from None
+    write_output("--plot", path, draw(history, outcome.ticks, job.machines))
     say(f"The picture is in {path}.")
