@@ -377,7 +377,7 @@ def test_an_existing_account_needs_a_hierarchical_namespace(doctor: Doctor, tmp_
     assert "hierarchical namespace" in check.observed
 
 
-def test_a_container_of_photographs_that_exists_is_no_fault(doctor: Doctor, tmp_path: Path) -> None:
+def test_a_container_of_photographs_that_exists_passes(doctor: Doctor, tmp_path: Path) -> None:
     account = f"{ROOT}/data/providers/Microsoft.Storage/storageAccounts/visiondata"
     add_resource(tmp_path, CONTAINER, f"{account}/blobServices/default/containers/photos")
 

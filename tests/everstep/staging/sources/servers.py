@@ -81,13 +81,14 @@ def container_token(container: str) -> str:
     """Return a token (SAS) that lists and reads one container of Azurite's account, and nothing else."""
     from azure.storage.blob import ContainerSasPermissions, generate_container_sas
 
-    return generate_container_sas(
+    token: str = generate_container_sas(
         AZURITE_ACCOUNT,
         container,
         account_key=AZURITE_KEY,
         permission=ContainerSasPermissions(read=True, list=True),
         expiry=datetime.now(UTC) + timedelta(days=1),
     )
+    return token
 
 
 @contextlib.contextmanager
