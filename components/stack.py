@@ -117,7 +117,7 @@ class TrainingStack(Component):
 
     def _declare_guards(self) -> list[pulumi.Resource]:
         """Declare quota, priorities, logins and network policies, before any pod exists."""
-        config = self._args.config.platform
+        config, access = self._args.config.platform, self._args.data_access
         governance = Governance(
             f"{self.name}-governance",
             GovernanceArgs(
@@ -137,6 +137,8 @@ class TrainingStack(Component):
                     with_etcd_users=self._args.config.etcd.has_users,
                     with_staging=bool(self._args.config.data.source),
                     store_readers=self._store_readers,
+                    with_agent=access is None or access.uses_agent,
+                    proxy_port=access.proxy_port if access else None,
                 ),
             ),
             self.child(depends_on=[self._namespace]),
@@ -149,6 +151,11 @@ class TrainingStack(Component):
         if self._args.config.data.cache:
             return WORKER
         return DATA_PREPARATION if self._args.data_access else None
+
+    @property
+    def _workers_access(self) -> DataAccess | None:
+        """The identity with which workers read the shards of the cache; None if they need none."""
+        return self._args.data_access if self._args.config.data.cache else None
 
     def _declare_logins(self) -> list[pulumi.Resource]:
         """Declare the Secret with which pods pull from third-party registries."""
@@ -174,7 +181,11 @@ class TrainingStack(Component):
     def _declare_storage(self) -> SharedClaim:
         return SharedClaim(
             f"{self.name}-storage",
-            SharedClaimArgs(source=self._args.volume, namespace=self._namespace_name),
+            SharedClaimArgs(
+                source=self._args.volume,
+                namespace=self._namespace_name,
+                workers_access=self._workers_access,
+            ),
             self.child(depends_on=[*self._guards, *self._services]),
         )
 
@@ -242,7 +253,7 @@ class TrainingStack(Component):
                 dataset=None if config.job.command else config.data.dataset,
                 data=self._data.folder if self._data else None,
                 cache=config.data.cache,
-                access=self._args.data_access if config.data.cache else None,
+                access=self._workers_access,
                 endpoint=self._etcd.endpoint,
                 etcd_users=config.etcd.has_users,
                 namespace=self._namespace_name,
@@ -262,8 +273,7 @@ class TrainingStack(Component):
     @property
     def _prerequisites(self) -> Sequence[pulumi.Resource]:
         """Cloud resources that workers need before they read their data."""
-        access = self._args.data_access
-        return access.prerequisites if access and self._args.config.data.cache else ()
+        return self._workers_access.prerequisites if self._workers_access else ()
 
     def _stack_outputs(self) -> dict[str, pulumi.Input[object]]:
         """Return the outputs of the stack, which `pulumi stack output` shows."""

@@ -315,7 +315,9 @@ class EksEnvironment(Component):
             service_account=TRAINER_SERVICE_ACCOUNT if data.cache else DATA_ACCOUNT,
         )
         access = EksDataAccess(f"{self.name}-data", args, self._aws_options())
-        return DataAccess(env={"AWS_REGION": config.region}, prerequisites=access.prerequisites)
+        return DataAccess(
+            env={"AWS_REGION": config.region}, uses_agent=True, prerequisites=access.prerequisites
+        )
 
     def _declare_registry(self, puller: pulumi.Input[str] | None) -> pulumi.Output[str] | None:
         if self._config.registry.kind != "ecr":

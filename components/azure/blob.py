@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import pulumi
 import pulumi_kubernetes as kubernetes
-from pulumi_azure_native import managedidentity, storage
+from pulumi_azure_native import storage
 
-from components.azure.identity import Identity, declare_identity
+from components.azure.identity import Identity, declare_identity, trust_service_account
 from components.azure.names import account_name
 from components.azure.roles import BuiltInRole, grant
 from components.component import Component
@@ -28,7 +28,6 @@ from everstep.catalog.names import JOB_NAMESPACE, TRAINER_SERVICE_ACCOUNT
 
 DRIVER = "blob.csi.azure.com"
 SUBJECTS = (f"system:serviceaccount:{JOB_NAMESPACE}:{TRAINER_SERVICE_ACCOUNT}",)
-AUDIENCE = "api://AzureADTokenExchange"
 MAX_RULE_PREFIX_LENGTH = 30  # limit of Azure Storage for rules of an account
 
 STALE_SECONDS = 5  # maximum time until a worker sees new files of another worker
@@ -94,10 +93,12 @@ class BlobStorage(Component):
     Attributes:
         volume: the volume, for the cluster.
         account: name of the account.
+        identity: identity of the pods that mount the volume; None for NFS.
     """
 
     volume: VolumeSource
     account: pulumi.Output[str]
+    identity: Identity | None = None
 
     def __init__(
         self, name: str, args: BlobArgs, opts: pulumi.ResourceOptions | None = None
@@ -212,7 +213,7 @@ class BlobStorage(Component):
 
     def _over_fuse(self, container: storage.BlobContainer) -> VolumeSource:
         """Return the volume for blobfuse2, with the identity that may mount it."""
-        identity = declare_identity(
+        self.identity = identity = declare_identity(
             f"{self.name}-identity",
             f"{self._args.cluster}-{TRAINER_SERVICE_ACCOUNT}",
             group=self._args.group,
@@ -242,15 +243,12 @@ class BlobStorage(Component):
         """
         credentials: list[pulumi.Resource] = []
         for subject in SUBJECTS:
-            account = subject.rpartition(":")[2]
-            credential = managedidentity.FederatedIdentityCredential(
-                f"{self.name}-trust-{account}",
-                federated_identity_credential_resource_name=account,
-                resource_name_=identity.resource.name,
-                resource_group_name=self._args.group,
+            credential = trust_service_account(
+                f"{self.name}-trust-{subject.rpartition(':')[2]}",
+                identity,
+                group=self._args.group,
                 issuer=self._args.issuer,
                 subject=subject,
-                audiences=[AUDIENCE],
                 opts=self.child(depends_on=credentials[-1:], delete_before_replace=True),
             )
             credentials.append(credential)
@@ -285,9 +283,7 @@ class BlobStorage(Component):
             location=pulumi.Output.concat(
                 "https://", self.account, ".blob.core.windows.net/", container.name
             ),
-            service_account_annotations=(
-                {"azure.workload.identity/client-id": identity.client_id} if identity else {}
-            ),
+            service_account_annotations=identity.annotations if identity else {},
             prerequisites=prerequisites,
         )
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pulumi
 import pulumi_azure_native as azure_native
@@ -24,6 +25,7 @@ import pulumi_kubernetes as kubernetes
 from components.azure import profiles
 from components.azure.blob import BlobArgs, BlobStorage
 from components.azure.cluster import AksCluster, AksClusterArgs
+from components.azure.data_access import AksDataAccess, AksDataAccessArgs
 from components.azure.network import Vnet, VnetArgs
 from components.azure.node_pools import (
     GPU_PLACEMENT,
@@ -34,7 +36,8 @@ from components.azure.node_pools import (
 )
 from components.component import Component
 from components.config import AksConfig, BlobConfig, StackConfig, as_kind
-from components.interface import Cluster, Environment
+from components.interface import DATA_ACCOUNT, Cluster, DataAccess, Environment
+from everstep.catalog.names import TRAINER_SERVICE_ACCOUNT
 
 if TYPE_CHECKING:
     from components.azure.registry import AzureRegistry
@@ -86,6 +89,7 @@ class AksEnvironment(Component):
             return
         self._cluster = self._declare_cluster()
         self._storage = self._declare_storage()
+        self._data_access = self._declare_data_access()
         self._declare_nodes()
         registry = self._declare_registry(self._cluster.kubelet_id)
         self.registry = registry.host if registry else None
@@ -153,6 +157,29 @@ class AksEnvironment(Component):
             protect=self._config.protect,
         )
         return BlobStorage(f"{self.name}-blob", args, self._azure_options())
+
+    def _declare_data_access(self) -> DataAccess | None:
+        """Declare the identity that reads photographs or shards, if the configuration names a container."""
+        data, config = self._config.data, self._cluster_config
+        section = data.cache or data
+        origin = section.origin
+        if origin is None or origin.kind != "az":
+            return None
+        proxy = config.network.proxy
+        args = AksDataAccessArgs(
+            cluster=config.name,
+            location=config.location,
+            group=self._network.group,
+            issuer=self._cluster.issuer,
+            account=origin.account,
+            account_group=section.source_resource_group or self._network.group,
+            container=origin.bucket,
+            service_account=TRAINER_SERVICE_ACCOUNT if data.cache else DATA_ACCOUNT,
+            identity=self._storage.identity if data.cache else None,
+            proxy_port=urlsplit(proxy.for_https).port if proxy else None,
+            tags=self._tags,
+        )
+        return AksDataAccess(f"{self.name}-data", args, self._azure_options()).access
 
     def _declare_nodes(self) -> None:
         args = AksNodePoolsArgs(
@@ -253,6 +280,7 @@ class AksEnvironment(Component):
             ),
             volume=self._storage.volume,
             registry=self.registry,
+            data_access=self._data_access,
             outputs={
                 "resourceGroup": self._network.group,
                 "nodeResourceGroup": self._cluster.node_group,

@@ -1,6 +1,6 @@
-"""The managed identities of an AKS cluster: one for its control plane, one for its nodes.
+"""Managed identities: of the control plane and the nodes of an AKS cluster, and of pods.
 
-Both are user-assigned. A system-assigned identity would be created with the cluster. User-assigned identities get
+All are user-assigned. A system-assigned identity would be created with the cluster. User-assigned identities get
 their roles before the cluster needs them, can be granted AcrPull on a registry while the cluster is being created,
 and remain when the cluster is replaced.
 """
@@ -13,6 +13,10 @@ from pulumi_azure_native import managedidentity
 
 from components.azure.roles import BuiltInRole, grant
 from components.component import Component
+
+AUDIENCE = "api://AzureADTokenExchange"
+USES_IDENTITY = {"azure.workload.identity/use": "true"}
+"""Labels of pods into which AKS injects a token of their ServiceAccount and the ids for its exchange."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +32,11 @@ class Identity:
     resource: managedidentity.UserAssignedIdentity
     client_id: pulumi.Output[str]
     principal_id: pulumi.Output[str]
+
+    @property
+    def annotations(self) -> dict[str, pulumi.Input[str]]:
+        """Annotations of the ServiceAccount whose pods use this identity; an account can name only one."""
+        return {"azure.workload.identity/client-id": self.client_id}
 
 
 def declare_identity(
@@ -66,6 +75,37 @@ def declare_identity(
         opts=pulumi.InvokeOutputOptions(parent=opts.parent, depends_on=[resource]),
     )
     return Identity(resource=resource, client_id=ids.client_id, principal_id=ids.principal_id)
+
+
+def trust_service_account(
+    name: str,
+    identity: Identity,
+    *,
+    group: pulumi.Input[str],
+    issuer: pulumi.Input[str],
+    subject: str,
+    opts: pulumi.ResourceOptions,
+) -> managedidentity.FederatedIdentityCredential:
+    """Declare the credential that exchanges tokens of a ServiceAccount for tokens of an identity.
+
+    Args:
+        name: logical name.
+        identity: the identity.
+        group: name of its resource group.
+        issuer: OIDC issuer of the cluster, which signs the tokens.
+        subject: `system:serviceaccount:NAMESPACE:NAME`.
+        opts: options of the credential.
+    """
+    return managedidentity.FederatedIdentityCredential(
+        name,
+        federated_identity_credential_resource_name=subject.rpartition(":")[2],
+        resource_name_=identity.resource.name,
+        resource_group_name=group,
+        issuer=issuer,
+        subject=subject,
+        audiences=[AUDIENCE],
+        opts=opts,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

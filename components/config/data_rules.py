@@ -1,15 +1,17 @@
 """Rules across the keys of the data and the cluster that reads their source."""
 
-from components.config.data_source import parse
+from collections.abc import Iterator
+
+from components.config.data_source import DataSource, parse
 from components.config.faults import ConfigFault
 from components.config.rules import ConfigRule
 from components.config.workload import DataCacheConfig
 from everstep.catalog.trainer_options import IMAGE_FOLDER
 
-READERS = {"s3": ("eks",)}
+READERS = {"s3": ("eks",), "az": ("aks",)}
 """Kind of a store -> kinds of clusters whose pods get an identity for it."""
 
-CACHE_READERS = {"s3": ("eks", "existing")}
+CACHE_READERS = {"s3": ("eks", "existing"), "az": ("aks",)}
 """Kind of a store -> kinds of clusters whose workers can read it. On an existing cluster, the environment variables of
 workers may contain credentials."""
 
@@ -62,10 +64,75 @@ def _cache_or_source(cache: DataCacheConfig | None, source: str | None) -> list[
     return [ConfigFault("data.source", source, rule, fix)]
 
 
+def _sources(
+    source: str | None, group: str | None, cache: DataCacheConfig | None
+) -> Iterator[tuple[str, str, DataSource | None, str | None]]:
+    """Yield section, source, its parts if it is a container, and the resource group of its account."""
+    settings = {"data": (source, group)}
+    if cache is not None:
+        settings["data.cache"] = (cache.source, cache.source_resource_group)
+    for section, (text, account_group) in settings.items():
+        origin = parse(text) if text else None
+        container = origin if origin and origin.kind == "az" else None
+        yield section, text or "", container, account_group
+
+
+def _group_needs_account(
+    source: str | None, group: str | None, cache: DataCacheConfig | None
+) -> list[ConfigFault]:
+    """Check that a resource group is set only for a storage account."""
+    rule = "applies only to a source in Blob Storage, az://ACCOUNT/CONTAINER/PREFIX"
+    return [
+        ConfigFault(f"{section}.sourceResourceGroup", account_group, rule, "remove this key")
+        for section, _, container, account_group in _sources(source, group, cache)
+        if account_group and container is None
+    ]
+
+
+def _account_needs_group(
+    source: str | None, group: str | None, cache: DataCacheConfig | None, cluster_group: str | None
+) -> list[ConfigFault]:
+    """Check that the resource group of an account is set if it cannot be the cluster's, which the stack creates."""
+    rule = "is missing: without cluster.resourceGroup the stack creates a group, which lacks the account {}"
+    fix = "set it to the group of the account: az storage account list --output table"
+    return [
+        ConfigFault(f"{section}.sourceResourceGroup", None, rule.format(container.account), fix)
+        for section, _, container, account_group in _sources(source, group, cache)
+        if container and not (account_group or cluster_group)
+    ]
+
+
+def _not_the_volume(
+    source: str | None, cache: DataCacheConfig | None, account: str | None, volume: str
+) -> list[ConfigFault]:
+    """Check that the source is not the container of the volume, which the stack itself declares."""
+    rule = "is in the container of the volume, which storage.account and storage.container name"
+    fixes = {
+        "data": "name another container, or a .tar archive on the volume, such as uploads/photos.tar",
+        "data.cache": "name another container, or keep the shards on the volume and remove this section",
+    }
+    return [
+        ConfigFault(f"{section}.source", text, rule, fixes[section])
+        for section, text, container, _ in _sources(source, None, cache)
+        if container and (container.account, container.bucket) == (account, volume)
+    ]
+
+
 RULES: tuple[ConfigRule, ...] = (
     ConfigRule(("data.source", "data.dataset"), _source_needs_photographs),
     ConfigRule(("data.source", "cluster.kind"), _source_can_be_read),
     ConfigRule(("data.cache", "data.dataset"), _cache_needs_photographs),
     ConfigRule(("data.cache", "cluster.kind"), _cache_can_be_read),
     ConfigRule(("data.cache", "data.source"), _cache_or_source),
+    ConfigRule(("data.source", "data.sourceResourceGroup", "data.cache"), _group_needs_account),
+    ConfigRule(
+        ("data.source", "data.sourceResourceGroup", "data.cache", "cluster.resourceGroup"),
+        _account_needs_group,
+        {"cluster": ("aks",)},
+    ),
+    ConfigRule(
+        ("data.source", "data.cache", "storage.account", "storage.container"),
+        _not_the_volume,
+        {"storage": ("blob",)},
+    ),
 )

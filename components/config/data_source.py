@@ -1,7 +1,6 @@
-"""Data source of a stack: an S3 bucket or an archive on the volume.
+"""Data source of a stack: a bucket of S3, a container of Blob Storage, or an archive on the volume.
 
-`everstep data stage` accepts more forms, and its paths are not relative to the shared volume. A container of Blob
-Storage is parsed as well, so that a rule can refuse it with the reason and the fix.
+`everstep data stage` accepts more forms, and its paths are not relative to the shared volume.
 """
 
 import re
@@ -13,12 +12,13 @@ from pydantic import AfterValidator
 
 from components.config.faults import refusal
 
-STORE_FORM = "write s3://BUCKET/PREFIX"
-FORMS = f"{STORE_FORM}, or the path of a .tar archive on the volume, such as uploads/photos.tar"
+STORE_FORMS = "write s3://BUCKET/PREFIX or az://ACCOUNT/CONTAINER/PREFIX"
+FORMS = f"{STORE_FORMS}, or the path of a .tar archive on the volume, such as uploads/photos.tar"
 STORE_PATTERNS = {
     "s3": re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?P<rest>/.*)?"),
     "az": re.compile(
-        r"az://(?P<account>[a-z0-9]{3,24})/(?P<bucket>[a-z0-9][a-z0-9-]{1,61}[a-z0-9])(?P<rest>/.*)?"
+        r"az://(?P<account>[a-z0-9]{3,24})"
+        r"/(?=[^/]{3,63}(?:/|$))(?P<bucket>[a-z0-9]+(?:-[a-z0-9]+)*)(?P<rest>/.*)?"
     ),
 }
 ARCHIVE = ".tar"
@@ -82,8 +82,8 @@ SourceLocation = Annotated[str, AfterValidator(_is_source)]
 
 def _is_store(text: str) -> str:
     if "://" not in text:
-        raise refusal("is not the address of an object store", STORE_FORM)
-    return _parsed(text, STORE_FORM)
+        raise refusal("is not the address of an object store", STORE_FORMS)
+    return _parsed(text, STORE_FORMS)
 
 
 StoreAddress = Annotated[str, AfterValidator(_is_store)]

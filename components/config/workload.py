@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from components.config.aks import GroupName
 from components.config.command import Arguments, Command
 from components.config.data_source import DataSource, SourceLocation, StoreAddress, parse
 from components.config.faults import known_or_nearest, refusal
@@ -86,13 +87,22 @@ class ControllerConfig(Section):
     )
 
 
+SOURCE_GROUP_DESCRIPTION = (
+    "Resource group of the storage account of an `az://` source; absent: `cluster.resourceGroup`."
+)
+
+
 class DataCacheConfig(Section):
     """A cache of shards on each GPU node, filled from an object store."""
 
     source: StoreAddress = Field(
         description="The folder of shards that `trainer.prepare` has written, in an object store: "
-        "`s3://BUCKET/PREFIX`. On eks the stack creates the identity that reads it; on existing clusters "
-        "credentials are variables of `job.env` and `job.envFromSecrets`.",
+        "`s3://BUCKET/PREFIX`, or `az://ACCOUNT/CONTAINER/PREFIX` on aks. On eks and aks the stack creates the "
+        "identity that reads it; on existing clusters credentials are variables of `job.env` and "
+        "`job.envFromSecrets`.",
+    )
+    source_resource_group: GroupName | None = Field(
+        default=None, description=SOURCE_GROUP_DESCRIPTION
     )
     size: Quantity = Field(
         default="200Gi",
@@ -122,8 +132,12 @@ class DataConfig(Section):
     source: SourceLocation | None = Field(
         default=None,
         description="With `imagefolder`: photographs in folders `train` and `val`, which are copied to the "
-        "volume and converted to shards before training starts: `s3://BUCKET/PREFIX` on eks, or the path "
-        "of a `.tar` archive on the volume. The identity that reads a bucket is created with the stack.",
+        "volume and converted to shards before training starts: `s3://BUCKET/PREFIX` on eks, "
+        "`az://ACCOUNT/CONTAINER/PREFIX` on aks, or the path of a `.tar` archive on the volume. The identity "
+        "that reads a store is created with the stack.",
+    )
+    source_resource_group: GroupName | None = Field(
+        default=None, description=SOURCE_GROUP_DESCRIPTION
     )
     image: Image | None = Field(
         default=None, description="Image of the data preparation; absent: the job's."

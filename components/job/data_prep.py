@@ -14,6 +14,7 @@ from components.component import Component
 from components.config import DataConfig
 from components.interface import (
     DATA_ACCOUNT,
+    DATA_RETRIES,
     DataAccess,
     Placement,
     Storage,
@@ -34,7 +35,6 @@ from everstep.catalog.names import (
     WORKER_METRICS_PORT,
 )
 
-RETRIES = 3
 DEADLINE_SECONDS = 3600
 PULUMI_TIMEOUT = "70m"  # longer than the deadline of the Job
 STAGING_SECONDS = 12 * 3600
@@ -80,17 +80,21 @@ class DataPrep(Component):
         super().__init__("job:DataPrep", name, opts)
         dataset, source = args.config.dataset, args.config.source
         self.folder = f"{MOUNT}/{data_folder(dataset)}"
-        account = self._account(args) if args.access else None
+        account = self._account(args, args.access) if args.access else None
         batch.v1.Job(
             # The data set is part of the name: for another data set a new Job is created, instead of changing this one.
             f"{name}-{dataset}",
             metadata=meta.v1.ObjectMetaArgs(name=f"prepare-{dataset}", namespace=args.namespace),
             spec=batch.v1.JobSpecArgs(
-                backoff_limit=RETRIES,
+                backoff_limit=args.access.retries if args.access else DATA_RETRIES,
                 active_deadline_seconds=STAGING_SECONDS if source else DEADLINE_SECONDS,
                 template=core.v1.PodTemplateSpecArgs(
                     metadata=meta.v1.ObjectMetaArgs(
-                        labels={**DATA_PREPARATION, **args.storage.pod_labels},
+                        labels={
+                            **DATA_PREPARATION,
+                            **args.storage.pod_labels,
+                            **(args.access.pod_labels if args.access else {}),
+                        },
                         annotations=_SCRAPING if source else None,
                     ),
                     spec=self._pod(args, account),
@@ -105,11 +109,15 @@ class DataPrep(Component):
         )
         self.register_outputs({"folder": self.folder})
 
-    def _account(self, args: DataPrepArgs) -> core.v1.ServiceAccount:
+    def _account(self, args: DataPrepArgs, access: DataAccess) -> core.v1.ServiceAccount:
         """Declare an account for this pod only: workers must not have its identity."""
         return core.v1.ServiceAccount(
             f"{self.name}-account",
-            metadata=meta.v1.ObjectMetaArgs(name=DATA_ACCOUNT, namespace=args.namespace),
+            metadata=meta.v1.ObjectMetaArgs(
+                name=DATA_ACCOUNT,
+                namespace=args.namespace,
+                annotations=access.service_account_annotations or None,
+            ),
             automount_service_account_token=False,
             opts=self.child(delete_before_replace=True),
         )

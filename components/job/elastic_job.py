@@ -203,7 +203,11 @@ def _spec(args: ElasticTrainingJobArgs) -> dict[str, Any]:
                 "restartPolicy": "ExitCode",  # the only policy that restarts an evicted worker
                 "template": {
                     "metadata": {
-                        "labels": {**WORKER, **args.storage.pod_labels},
+                        "labels": {
+                            **WORKER,
+                            **args.storage.pod_labels,
+                            **(args.access.pod_labels if args.access else {}),
+                        },
                         "annotations": {
                             "prometheus.io/scrape": "true",
                             "prometheus.io/port": str(WORKER_METRICS_PORT),

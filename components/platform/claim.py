@@ -11,7 +11,7 @@ import pulumi
 from pulumi_kubernetes import core, meta
 
 from components.component import Component
-from components.interface import Storage, VolumeSource
+from components.interface import DataAccess, Storage, VolumeSource
 from everstep.catalog.names import TRAINER_SERVICE_ACCOUNT, VOLUME_CLAIM
 
 
@@ -22,10 +22,12 @@ class SharedClaimArgs:
     Attributes:
         source: the volume.
         namespace: namespace of the claim.
+        workers_access: identity with which workers read an object store; None if they need none.
     """
 
     source: VolumeSource
     namespace: pulumi.Input[str]
+    workers_access: DataAccess | None = None
 
 
 class SharedClaim(Component):
@@ -112,12 +114,17 @@ class SharedClaim(Component):
 
     def _service_account(self, args: SharedClaimArgs) -> core.v1.ServiceAccount:
         """Declare the account of workers and data preparation: an identity for the storage, no RBAC."""
+        access = args.workers_access
+        annotations = {
+            **args.source.service_account_annotations,
+            **(access.service_account_annotations if access else {}),
+        }
         return core.v1.ServiceAccount(
             f"{self.name}-account",
             metadata=meta.v1.ObjectMetaArgs(
                 name=TRAINER_SERVICE_ACCOUNT,
                 namespace=args.namespace,
-                annotations=args.source.service_account_annotations or None,
+                annotations=annotations or None,
                 labels=args.source.service_account_labels or None,
             ),
             automount_service_account_token=False,

@@ -131,6 +131,8 @@ def job_rules(
     with_etcd_users: bool = False,
     with_staging: bool = False,
     store_readers: Mapping[str, str] | None = None,
+    with_agent: bool = True,
+    proxy_port: int | None = None,
 ) -> list[AllowRule]:
     """Return the rules of the job's namespace.
 
@@ -139,12 +141,15 @@ def job_rules(
         with_etcd_users: whether a Job creates the credentials of etcd.
         with_staging: whether a Job copies a data set and exports its progress.
         store_readers: labels of the pods that read an object store; None if none does.
+        with_agent: whether these pods may get credentials from the Pod Identity agent.
+        proxy_port: port of the proxy of these pods; None without one.
     """
     rules = [
         *_job_rules(),
         *([_credentials_rule()] if with_etcd_users else []),
         *([_staging_rule()] if with_staging else []),
-        *(_source_rules(store_readers) if store_readers else []),
+        *([_source_rule(store_readers, proxy_port)] if store_readers else []),
+        *([_agent_rule(store_readers)] if store_readers and with_agent else []),
     ]
     return rules if with_controller else [rule for rule in rules if rule.pods != CONTROLLER]
 
@@ -171,25 +176,28 @@ def _staging_rule() -> AllowRule:
     )
 
 
-def _source_rules(pods: Mapping[str, str]) -> list[AllowRule]:
-    """Return the rules of pods that read a store, which has no fixed address, and use the Pod Identity agent."""
+def _source_rule(pods: Mapping[str, str], proxy_port: int | None) -> AllowRule:
+    """Return the rule of pods that read a store, which has no fixed address."""
+    ports = dict.fromkeys([HTTPS_PORT, *([proxy_port] if proxy_port else [])])
+    return AllowRule(
+        name="data-to-source",
+        pods=pods,
+        egress=True,
+        peers=[_all_but_metadata_service()],
+        ports=[_tcp(port) for port in ports],
+    )
+
+
+def _agent_rule(pods: Mapping[str, str]) -> AllowRule:
+    """Return the rule of pods that get credentials from the Pod Identity agent."""
     agent = Peer(ip_block=networking.v1.IPBlockArgs(cidr=POD_IDENTITY_AGENT))
-    return [
-        AllowRule(
-            name="data-to-source",
-            pods=pods,
-            egress=True,
-            peers=[_all_but_metadata_service()],
-            ports=[_tcp(HTTPS_PORT)],
-        ),
-        AllowRule(
-            name="data-to-identity-agent",
-            pods=pods,
-            egress=True,
-            peers=[agent],
-            ports=[_tcp(POD_IDENTITY_PORT)],
-        ),
-    ]
+    return AllowRule(
+        name="data-to-identity-agent",
+        pods=pods,
+        egress=True,
+        peers=[agent],
+        ports=[_tcp(POD_IDENTITY_PORT)],
+    )
 
 
 def _job_rules() -> list[AllowRule]:

@@ -67,6 +67,7 @@ RECIPES = (
         TRAINER_SOURCES,
         TORCH,
         requirements="requirements/trainer.txt",
+        pythons=("3.13", "3.12"),  # of the twin's base, and of PyTorch's image for CUDA
         prefix=LOCAL_IMAGES,
     ),
     Recipe(

@@ -48,6 +48,8 @@ class ProviderOutputs(mocks.Mocks):
     ) -> dict[str, Any]:
         if args.token == "azure-native:managedidentity:getUserAssignedIdentity":
             return dict(_identity(args.args["resourceName"], args.args))
+        if args.token == "azure-native:storage:getBlobContainer":
+            return dict(_container(args.args))
         if args.token == "aws:eks/getAddonVersion:getAddonVersion":
             return dict(_addon_version(args.args))
         if args.token not in CALLS:
@@ -207,6 +209,14 @@ def _managed_cluster(name: str, inputs: Inputs) -> Outputs:
 
 def _identity(name: str, _inputs: Inputs) -> Outputs:
     return {"clientId": f"{name}-client", "principalId": f"{name}-principal", "tenantId": TENANT}
+
+
+def _container(args: Inputs) -> Outputs:
+    """Return an existing container of Blob Storage."""
+    group = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{args['resourceGroupName']}"
+    account = f"{group}/providers/Microsoft.Storage/storageAccounts/{args['accountName']}"
+    name = args["containerName"]
+    return {"id": f"{account}/blobServices/default/containers/{name}", "name": name}
 
 
 def _account(name: str, _inputs: Inputs) -> Outputs:

@@ -1,10 +1,12 @@
 """`data.source` of a stack: its Job copies photographs from a bucket to the volume, and training starts on them.
 
-    make build/servers/minio && pytest -m e2e tests/e2e/test_data_source.py
+    make build/servers/minio build/servers/node_modules
+    pytest -m e2e tests/e2e/test_data_source.py -k eks-dev     # or aks-dev
 
-MinIO stands in for S3, in the network of the twin. EKS gives the Job the credentials of its role by an admission
-webhook; an admission policy with credentials of MinIO stands in for it. MinIO enforces the permissions that the stack
-declares for this role. The first source is a bucket that these permissions do not include.
+MinIO stands in for S3 and Azurite for Blob Storage, in the network of the twin. EKS and AKS give the Job the
+credentials of its identity by an admission webhook; an admission policy with credentials of the store stands in for it.
+The store enforces the permissions that the stack declares for this identity. The first source is a bucket that these
+permissions do not include.
 """
 
 import json
@@ -16,7 +18,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from cloudtwin.facade import remaining_resources
 from cloudtwin.kubernetes_api import ApiError
@@ -24,9 +25,8 @@ from cloudtwin.nodes import Twin
 from cloudtwin.nodes.bring_up import admin_client
 from cloudtwin.nodes.control_plane.components import holder
 from cloudtwin.nodes.layout import Layout
-from cloudtwin.nodes.network import addressing, links
+from cloudtwin.nodes.network import links
 
-from components.aws.data_access import read_statements
 from components.interface import DATA_ACCOUNT
 from everstep.progress import Silent
 from tests.e2e.life_cycle import (
@@ -39,14 +39,12 @@ from tests.e2e.life_cycle import (
     copy_project,
     output,
 )
-from tests.everstep.staging.sources.servers import KEY_ID, MINIO, SECRET, minio
+from tests.e2e.stores import BUCKET, FORBIDDEN, AzuriteStore, MinioStore, Store
 from tests.trainer.data.photographs import CLASSES, write_photographs
 
-STACK, REGION, PORT = "eks-dev", "us-east-1", 9000
-BUCKET, PREFIX, FORBIDDEN = "photographs", "imagenet", "of-another-account"
+STORES = {store.stack: store for store in (MinioStore(), AzuriteStore())}
 PER_CLASS = 40
 IMAGES = 2 * PER_CLASS * len(CLASSES)
-ENDPOINT = f"http://{addressing.CONTROL_PLANE}:{PORT}"
 POLICY = "stand-in-for-pod-identity"
 POLICIES_PATH = "/apis/admissionregistration.k8s.io/v1"
 
@@ -58,8 +56,13 @@ JOB = {
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(2 * UP_SECONDS + 2 * ALL_TRAIN_SECONDS + 3 * QUERY_SECONDS + DOWN_SECONDS),
-    pytest.mark.skipif(not MINIO.exists(), reason="`make build/servers/minio` builds MinIO"),
+    pytest.mark.timeout(
+        max(store.retry_seconds for store in STORES.values())
+        + 2 * UP_SECONDS
+        + 2 * ALL_TRAIN_SECONDS
+        + 3 * QUERY_SECONDS
+        + DOWN_SECONDS
+    ),
 ]
 
 
@@ -68,65 +71,48 @@ class SourceCycle(LifeCycle):
     """The life cycle of a stack with a data source.
 
     Attributes:
-        credentials: variables with credentials of the store that have the permissions of the stack's role.
+        store: store with the photographs.
+        credentials: variables with credentials of the store that have the permissions of the stack's identity.
         copied: paths of the copied photographs, relative to the folder of the copy.
         leftovers: resources that the cloud has at the end.
     """
 
+    store: Store = field(default_factory=MinioStore)
     credentials: Mapping[str, str] = field(default_factory=dict)
     copied: list[str] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
 
     @property
-    def store(self) -> Path:
-        """Folder of MinIO."""
+    def store_folder(self) -> Path:
+        """Folder of the store."""
         return self.folder / "store"
 
     def fill_store(self) -> None:
         """Upload photographs to both buckets, and get credentials for one of them."""
         photographs = write_photographs(self.folder / "photographs", PER_CLASS, test="val")
-        self.store.mkdir()
-        with minio(self.store) as endpoint:
-            access = {
-                "endpoint_url": endpoint, "region_name": REGION,
-                "aws_access_key_id": KEY_ID, "aws_secret_access_key": SECRET,
-            }  # fmt: skip
-            client = boto3.client("s3", **access)
-            for bucket in (BUCKET, FORBIDDEN):
-                client.create_bucket(Bucket=bucket)
-                for path in photographs.rglob("*.jpg"):
-                    key = f"{PREFIX}/{path.relative_to(photographs)}"
-                    client.upload_file(str(path), bucket, key)
-            session = boto3.client("sts", **access).assume_role(
-                RoleArn="arn:aws:iam::111122223333:role/everstep-dev-data",
-                RoleSessionName="test",
-                Policy=role_policy(),
-            )["Credentials"]
-        self.credentials = {
-            "AWS_ACCESS_KEY_ID": session["AccessKeyId"],
-            "AWS_SECRET_ACCESS_KEY": session["SecretAccessKey"],
-            "AWS_SESSION_TOKEN": session["SessionToken"],
-        }
+        self.store_folder.mkdir()
+        with self.store.serve_locally(self.store_folder) as address:
+            self.credentials = self.store.fill(address, photographs)
+        self.store.register(self.twin)
 
     def serve(self) -> "subprocess.Popen[bytes]":
         """Start the store in the network of the twin, whose control plane is up."""
         keeper = holder(Layout(self.twin))
         assert keeper is not None
+        command, environment = self.store.command(self.store_folder)
         return subprocess.Popen(
-            ["nsenter", f"--net={links.namespace_of(keeper.pid)}", str(MINIO), "server", "--quiet",
-             "--address", f"{addressing.CONTROL_PLANE}:{PORT}", str(self.store)],
-            env={"MINIO_ROOT_USER": KEY_ID, "MINIO_ROOT_PASSWORD": SECRET, "HOME": str(self.store)},
+            ["nsenter", f"--net={links.namespace_of(keeper.pid)}", *command],
+            env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
 
     def give_credentials(self) -> bool:
         """Create the admission policy; return False while there is no API server."""
         if not Layout(self.twin).kubeconfig.exists():
             return False
-        variables = {**self.credentials, "AWS_ENDPOINT_URL_S3": ENDPOINT}
         objects = {
-            "mutatingadmissionpolicies": admission_policy(variables),
+            "mutatingadmissionpolicies": admission_policy(self.credentials),
             "mutatingadmissionpolicybindings": {
                 "metadata": {"name": POLICY},
                 "spec": {"policyName": POLICY},
@@ -161,7 +147,7 @@ class SourceCycle(LifeCycle):
         try:
             self.wait_until("there is an API server", self.give_credentials, UP_SECONDS)
             store = self.serve()
-            returncode = up.wait(UP_SECONDS)
+            returncode = up.wait(UP_SECONDS + self.store.retry_seconds)
         except BaseException:
             up.terminate()
             up.wait()
@@ -175,19 +161,12 @@ class SourceCycle(LifeCycle):
 
     def set_source(self, bucket: str) -> None:
         """Declare a bucket as the source of the photographs."""
-        source = f"s3://{bucket}/{PREFIX}"
-        self.change(data={"dataset": "imagefolder", "source": source}, job=JOB)
+        self.change(data={"dataset": "imagefolder", **self.store.source(bucket)}, job=JOB)
 
     def read_copy(self) -> None:
         """Record the photographs on the volume."""
         (copy,) = (self.twin / "shared").glob("*/data/imagefolder-source")
         self.copied = sorted(str(path.relative_to(copy)) for path in copy.rglob("*.jpg"))
-
-
-def role_policy() -> str:
-    """Return the permissions that the stack declares for the role of the Job."""
-    statements = [item.as_document() for item in read_statements(BUCKET, PREFIX)]
-    return json.dumps({"Version": "2012-10-17", "Statement": statements})
 
 
 def admission_policy(variables: Mapping[str, str]) -> dict[str, Any]:
@@ -219,28 +198,33 @@ def admission_policy(variables: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module")
-def cycle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SourceCycle]:
-    """Run the life cycle once; the store and the twin are always taken down."""
-    cycle = SourceCycle(STACK, copy_project(tmp_path_factory.mktemp("source")))
-    options = ("--stack", STACK, "--twin")
-    store: subprocess.Popen[bytes] | None = None
+@pytest.fixture(scope="module", params=STORES)
+def cycle(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SourceCycle]:
+    """Run the life cycle of a stack once; the store and the twin are always taken down."""
+    store = STORES[request.param]
+    if not store.program.exists():
+        pytest.skip(f"{store.program.name} is not installed: `make test-stacks` installs it")
+    cycle = SourceCycle(store.stack, copy_project(tmp_path_factory.mktemp("source")), store=store)
+    options = ("--stack", cycle.stack, "--twin")
+    server: subprocess.Popen[bytes] | None = None
     try:
         cycle.fill_store()
         cycle.set_source(FORBIDDEN)
-        store = cycle.up_with_store()
+        server = cycle.up_with_store()
         cycle.set_source(BUCKET)
         cycle.run_checked("up", "up", "--detach", *options, seconds=UP_SECONDS)
         cycle.read_copy()
         cycle.wait_until("training starts", lambda: cycle.progress().steps, ALL_TRAIN_SECONDS)
         cycle.record("again", "preview", "--expect-no-changes", *options)
         cycle.run_checked("down", "down", "--yes", *options, seconds=DOWN_SECONDS)
-        cycle.leftovers = remaining_resources(cycle.twin, "aws")
+        cycle.leftovers = remaining_resources(cycle.twin, store.cloud)
         yield cycle
     finally:
-        if store:
-            store.kill()
-            store.wait()
+        if server:
+            server.kill()
+            server.wait()
         if cycle.twin.exists():
             Twin(Layout(cycle.twin)).down(Silent())
         shutil.rmtree(cycle.folder, ignore_errors=True)
@@ -250,8 +234,8 @@ def test_up_names_a_forbidden_bucket_and_the_fix(cycle: SourceCycle) -> None:
     result = cycle.results["forbidden"]
 
     assert result.returncode == 1, output(cycle, "forbidden")
-    assert f"the bucket '{FORBIDDEN}' cannot be accessed: AccessDenied" in result.stderr
-    assert f"Allow s3:ListBucket on arn:aws:s3:::{FORBIDDEN}" in result.stderr
+    for part in cycle.store.refusal:
+        assert part in result.stderr, output(cycle, "forbidden")
 
 
 def test_all_photographs_are_on_the_volume_before_the_training(cycle: SourceCycle) -> None:

@@ -432,7 +432,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "token for the wrong audience",
-        "components/azure/blob.py",
+        "components/azure/identity.py",
         'AUDIENCE = "api://AzureADTokenExchange"',
         'AUDIENCE = "api://AzureADToken"',
     ),
@@ -441,6 +441,24 @@ MUTATIONS: tuple[Mutation, ...] = (
         "components/azure/blob.py",
         "serviceaccount:{JOB_NAMESPACE}:",
         "serviceaccount:default:",
+    ),
+    Mutation(
+        "pods that read data may write them",
+        "components/azure/data_access.py",
+        "BuiltInRole.STORAGE_BLOB_DATA_READER,",
+        "BuiltInRole.STORAGE_BLOB_DATA_CONTRIBUTOR,",
+    ),
+    Mutation(
+        "role on a container not awaited",
+        "components/azure/data_access.py",
+        "prerequisites=(role, *trust)",
+        "prerequisites=(*trust,)",
+    ),
+    Mutation(
+        "data preparation without the label of its identity",
+        "components/job/data_prep.py",
+        "**(args.access.pod_labels if args.access else {}),",
+        "",
     ),
     Mutation(
         "reader role for writers",

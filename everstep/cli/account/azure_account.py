@@ -367,6 +367,17 @@ class AzureAccount:
         )
         return None if response is None else bool(response.is_hns_enabled)
 
+    def has_container(self, group: str, account: str, name: str) -> bool:
+        """Return True if a storage account has a container; False also if the account does not exist."""
+        from azure.mgmt.storage import StorageManagementClient
+
+        client = self._client(StorageManagementClient, self.subscription_id)
+        action = "Microsoft.Storage/storageAccounts/blobServices/containers/read"
+        response = self._call_if_exists(
+            action, lambda: client.blob_containers.get(group, account, name)
+        )
+        return response is not None
+
     def account_name_is_free(self, name: str) -> bool:
         """Return True if a name is free for a storage account."""
         from azure.mgmt.storage import StorageManagementClient

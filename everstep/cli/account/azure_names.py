@@ -20,6 +20,7 @@ def names(
     faults = [
         *_group_faults(account, cluster, stack),
         *_storage_faults(account, config, cluster, stack),
+        *_source_faults(account, config, cluster, stack),
         *_registry_faults(account, config, cluster, stack),
     ]
     yield from faults or [success("names", f"{cluster.name} is free", "cluster.name")]
@@ -87,6 +88,23 @@ def _storage_faults(
         yield fault(
             "names", f"the storage account {name} belongs to another owner", "cluster.name", fix
         )
+
+
+def _source_faults(
+    account: AzureAccount, config: "StackConfig", cluster: "AksConfig", stack: str
+) -> Iterator[AccountCheck]:
+    """Yield a fault if the container with the data of the stack does not exist."""
+    section = config.data.cache or config.data
+    origin, key = section.origin, "data.cache.source" if config.data.cache else "data.source"
+    if origin is None or origin.kind != "az":
+        return
+    group = section.source_resource_group or group_of(cluster, stack)
+    if not account.has_container(group, origin.account, origin.bucket):
+        observed = (
+            f"{group} has no storage account {origin.account} with a container {origin.bucket}"
+        )
+        fix = "Correct the key or sourceResourceGroup: az storage account list --output table"
+        yield fault("names", observed, key, fix)
 
 
 def _registry_faults(

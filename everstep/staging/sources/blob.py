@@ -22,6 +22,9 @@ CHUNK_BYTES = 4 << 20
 ATTEMPTS = 5
 TIMEOUT_SECONDS = 30
 FORBIDDEN = (401, 403)
+NO_ROLE = "AuthorizationPermissionMismatch"
+"""Error code for an identity without a role, or whose role Azure has not applied yet."""
+
 ROLE = "Assign this identity the role Storage Blob Data Reader on the account or container"
 KEYS = "or set AZURE_STORAGE_SAS_TOKEN, AZURE_STORAGE_KEY or AZURE_STORAGE_CONNECTION_STRING."
 
@@ -110,7 +113,7 @@ class BlobSource:
             raise BrokenContentError(f"could not be read: {error}") from None
 
     def _file_error(self, entry: Entry, error: Any) -> Exception:  # noqa: ANN401  of the SDK
-        code = str(getattr(error, "error_code", "") or error.status_code)
+        code = error_code(error) or str(error.status_code)
         if error.status_code == 412:
             return ChangedError(entry.name, "changed or was removed after it was listed")
         if error.status_code == 404:
@@ -139,8 +142,7 @@ class BlobSource:
                 f"Log in with `az login`, {KEYS}",
             ) from None
         except HttpResponseError as error:
-            code = str(getattr(error, "error_code", "") or "")
-            raise listing_error(self.name, code, error.status_code or 0) from None
+            raise listing_error(self.name, error_code(error), error.status_code or 0) from None
         except ServiceRequestError as error:
             raise EverstepError(
                 f"the storage account {self._account!r} does not respond: {first_line(error)}",
@@ -196,6 +198,12 @@ def listing_error(name: str, code: str, status: int) -> EverstepError:
             f"{ROLE}, {KEYS} A firewall of the account may refuse this machine too.",
         )
     return EverstepError(f"{name} cannot be listed: {code or status}", "Try again later.")
+
+
+def error_code(error: Any) -> str:  # noqa: ANN401  of the SDK
+    """Return the code of an error as the service names it; empty without one."""
+    code = getattr(error, "error_code", None) or ""
+    return str(getattr(code, "value", code))  # the SDK has an enumeration of the codes in its list
 
 
 def account_address(account: str) -> str:

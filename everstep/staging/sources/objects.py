@@ -16,8 +16,9 @@ from everstep.staging.sources.location import BLOB, S3
 
 FORMS = "s3://BUCKET/PREFIX or az://ACCOUNT/CONTAINER/PREFIX"
 CONNECTIONS = 16
-RETRY_SECONDS = 300.0
-"""Time for which requests to a store that does not respond are retried: longer than usual outages."""
+RETRY_SECONDS = 600.0
+"""Time for which requests are retried: longer than usual outages, and the longest time that Azure takes to apply a role
+("Troubleshoot Azure RBAC")."""
 
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 30.0
 
@@ -153,11 +154,13 @@ class BlobObjects:
             raise BrokenContentError(f"{address} could not be read: {problem}") from None
 
     def _refusal(self, address: str, error: Any) -> Exception:  # noqa: ANN401  of the SDK
-        code, status = str(getattr(error, "error_code", "") or ""), error.status_code or 0
+        code, status = blob.error_code(error), error.status_code or 0
         if code == "ContainerNotFound" or (status == 404 and not code):
             return blob.listing_error(self.name, "ContainerNotFound", 404)
         if status == 404:
             return _missing_object(address)
+        if code == blob.NO_ROLE:
+            return BrokenContentError(f"{address} cannot be accessed: {code}. {blob.ROLE}")
         if status in blob.FORBIDDEN:
             return EverstepError(
                 f"{address} cannot be accessed: {code}", f"{blob.ROLE}, {blob.KEYS}"
@@ -173,7 +176,7 @@ def read_with_retries(
     seconds: float = RETRY_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bytes:
-    """Return the result of `read`; retry it with growing waits while the store does not respond.
+    """Return the result of `read`; retry it with growing waits while another attempt may succeed.
 
     Args:
         read: function that makes one attempt.
@@ -182,7 +185,7 @@ def read_with_retries(
         sleep: function that waits.
 
     Raises:
-        EverstepError: the store does not respond, or `read` raises it.
+        EverstepError: no attempt succeeded, or `read` raises it.
     """
     wait_seconds, total_seconds = FIRST_WAIT_SECONDS, 0.0
     while True:
@@ -191,8 +194,8 @@ def read_with_retries(
         except BrokenContentError as error:
             if total_seconds >= seconds:
                 raise EverstepError(
-                    f"{name} does not respond: {error}",
-                    "Check the network, the region, and the state of the store; then start again.",
+                    f"{name} cannot be read: {error}",
+                    "Check the network, the region, the roles and the state of the store; then start again.",
                 ) from None
         sleep(wait_seconds)
         total_seconds += wait_seconds

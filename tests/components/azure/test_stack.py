@@ -4,29 +4,16 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from components.azure.environment import AksEnvironment, AksEnvironmentArgs
-from components.stack import TrainingStack, TrainingStackArgs
-from tests.components.azure.aks_stack import STACK, aks_config
+from tests.components.azure.aks_stack import declare_training
 from tests.components.existing.existing_stack import pod_of
-from tests.components.recorder import Graph, RecordedResource, record
+from tests.components.recorder import Graph, RecordedResource
 
 WORKLOADS = ("StatefulSet", "Deployment", "DaemonSet", "Job", "ElasticJob")
 
 
 @cache
 def training_stack() -> Graph:
-    config = aks_config(cluster={"gpuPool": {"fallbackNodes": 2}})
-
-    def program() -> Mapping[str, Any]:
-        environment = AksEnvironment(
-            "aks", AksEnvironmentArgs(config=config, stack=STACK)
-        ).environment
-        args = TrainingStackArgs(
-            config=config, cluster=environment.cluster, volume=environment.volume
-        )
-        return TrainingStack("training", args).outputs
-
-    return record(program)
+    return declare_training(cluster={"gpuPool": {"fallbackNodes": 2}})
 
 
 def workloads() -> Iterator[tuple[RecordedResource, dict[str, Any]]]:

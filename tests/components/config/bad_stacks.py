@@ -1208,7 +1208,8 @@ CASES = [
         AKS, "https://acct.blob.core.windows.net/photos", "not a source", "uploads/photos"
     ),
     wrong_source(EKS, "az://acct/photos", "a cluster of kind eks", "everstep data stage"),
-    wrong_source(AKS, "az://acct/photos", "a cluster of kind aks", "uploads/photos.tar"),
+    wrong_source(AKS, "az://acct/ph--otos", "not a source of data", "az://ACCOUNT/CONTAINER"),
+    wrong_source(AKS, "az://acct", "not a source of data", "az://ACCOUNT/CONTAINER/PREFIX"),
     wrong_source(LOCAL, "az://acct/photos", "a cluster of kind existing", "everstep data stage"),
     wrong_source(AKS, "s3://my-photos/imagenet", "a cluster of kind aks", "everstep data stage"),
     wrong_source(LOCAL, "s3://my-photos", "a cluster of kind existing", "everstep data stage"),
@@ -1225,7 +1226,64 @@ CASES = [
         EKS, "az://acct/photos/x", "data.cache.source", "of kind eks", "shards on the volume"
     ),
     wrong_cache(
-        AKS, "az://acct/photos/x", "data.cache.source", "of kind aks", "shards on the volume"
+        AKS, "az://acct/Photos", "data.cache.source", "not a source of data", "az://ACCOUNT"
+    ),
+    wrong_cache(
+        LOCAL, "az://acct/photos", "data.cache.source", "of kind existing", "shards on the volume"
+    ),
+    Case(
+        AKS,
+        {"data.dataset": "imagefolder", "data.source": "az://acct/photos"},
+        "data.sourceResourceGroup",
+        ("lacks the account acct", "az storage account list"),
+    ),
+    wrong_cache(
+        AKS,
+        "az://acct/shards",
+        "data.cache.sourceResourceGroup",
+        "lacks the account acct",
+        "set it to",
+    ),
+    Case(
+        AKS,
+        {
+            "data.dataset": "imagefolder",
+            "data.source": "uploads/x.tar",
+            "data.sourceResourceGroup": "team",
+        },
+        "data.sourceResourceGroup",
+        ("only to a source in Blob Storage", "remove this key"),
+    ),
+    Case(
+        EKS,
+        {
+            "data.dataset": "imagefolder",
+            "data.cache": {"source": "s3://my-photos/x", "sourceResourceGroup": "team"},
+        },
+        "data.cache.sourceResourceGroup",
+        ("only to a source in Blob Storage", "remove this key"),
+    ),
+    Case(
+        AKS,
+        {
+            "cluster.resourceGroup": "team",
+            "storage.account": "acct",
+            "data.dataset": "imagefolder",
+            "data.source": "az://acct/training/raw",
+        },
+        "data.source",
+        ("the container of the volume", "name another container"),
+    ),
+    Case(
+        AKS,
+        {
+            "storage.account": "acct",
+            "storage.container": "runs",
+            "data.dataset": "imagefolder",
+            "data.cache": {"source": "az://acct/runs", "sourceResourceGroup": "team"},
+        },
+        "data.cache.source",
+        ("the container of the volume", "remove this section"),
     ),
     Case(
         EKS,
@@ -1768,6 +1826,23 @@ EDGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (EKS, {"data.dataset": "imagefolder", "data.source": "s3://a.b"}),
     (EKS, {"data.dataset": "imagefolder", "data.source": "s3://my-photos/imagenet/2012/"}),
     (LOCAL, {"data.dataset": "imagefolder", "data.source": "uploads/photos.tar"}),
+    (
+        AKS,
+        {
+            "data.dataset": "imagefolder",
+            "data.source": "az://acct/my-photos/a--b/",
+            "data.sourceResourceGroup": "data",
+        },
+    ),
+    (
+        AKS,
+        {
+            "cluster.resourceGroup": "team",
+            "storage.account": "acct",
+            "data.dataset": "imagefolder",
+            "data.cache": {"source": "az://acct/shards"},
+        },
+    ),
     (LOCAL, {"job.minReplicas": 3, "job.globalBatch": 3}),
     (LOCAL, {"job.scaling": "capacity"}),
     (LOCAL, {"job.command": ["python3", "train.py"], "job.args": ["--epochs", 3, "--lr", 0.1]}),

@@ -32,6 +32,7 @@ class Recipe:
         base: the base image, passed to the Dockerfile as BASE_IMAGE; None for an image from scratch.
         program: a program of the toolchain, put into build/bin/; empty for none.
         requirements: a locked requirements file whose wheels are put into build/wheels/<name>/; empty for none.
+        pythons: versions of Python that a base of the image may have, for which the wheels are.
         prefix: registry and repository of its reference.
     """
 
@@ -42,6 +43,7 @@ class Recipe:
     base: Base | None = None
     program: str = ""
     requirements: str = ""
+    pythons: tuple[str, ...] = ("3.13",)  # Debian trixie's
     prefix: str = PREFIX
 
     @property
@@ -61,6 +63,7 @@ class Recipe:
             **document,
             "root": Path(document["root"]),
             "sources": tuple(document["sources"]),
+            "pythons": tuple(document["pythons"]),
             "base": base and Base(base["name"], tuple(base["packages"]), tuple(base["excluded"])),
         }
         return cls(**fields)

@@ -23,9 +23,8 @@ from cloudtwin.progress import Progress
 from cloudtwin.toolchain import cache, ensure_tools
 
 FORMAT = "1"  # raise it to rebuild the images of unchanged sources
-WHEEL_OPTIONS = (  # Debian trixie's Python; with --platform, pip accepts only the listed versions of glibc
+WHEEL_OPTIONS = (  # with --platform, pip accepts only the listed versions of glibc
     "--only-binary=:all:",
-    "--python-version=3.13",
     "--platform=manylinux_2_28_x86_64",
     "--platform=manylinux_2_17_x86_64",
     "--platform=manylinux2014_x86_64",
@@ -209,7 +208,7 @@ def ensure_wheels(recipe: Recipe, progress: Progress) -> Path:
         TwinError: the wheels cannot be fetched.
     """
     requirements = recipe.root / recipe.requirements
-    key = cache.digest([FORMAT, *WHEEL_OPTIONS, requirements.read_bytes()])
+    key = cache.digest([FORMAT, *recipe.pythons, *WHEEL_OPTIONS, requirements.read_bytes()])
     fetch = partial(_fetch, recipe, requirements, progress)
     name = f"wheels-{recipe.name}"
     return cache.ensure(images_folder(), name, key, progress, fetch) / "wheels"
@@ -226,7 +225,13 @@ def _fetch(recipe: Recipe, requirements: Path, progress: Progress, staging: Path
         str(requirements),
     ]
     with progress.step(f"Fetching the Python packages of the image {recipe.name}"):
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        for version in recipe.pythons:
+            _download([*command, f"--python-version={version}"], requirements)
+
+
+def _download(command: Sequence[str], requirements: Path) -> None:
+    """Run pip, and raise an error with its output if it fails."""
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         raise TwinError(
             f"The Python packages in {requirements} could not be fetched:\n{result.stderr.strip()}",

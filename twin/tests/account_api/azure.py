@@ -17,7 +17,7 @@ from cloudtwin.accounts import AZURE_SUBSCRIPTION
 from cloudtwin.providers.account import Account
 from cloudtwin.providers.azure.common import CALLER, GROUP, TENANT
 from cloudtwin.providers.azure.identity import CLUSTER
-from cloudtwin.providers.azure.storage import ACCOUNT, REGISTRY
+from cloudtwin.providers.azure.storage import ACCOUNT, CONTAINER, REGISTRY
 from cloudtwin.providers.inventory import Inventory
 
 AzureResponse: TypeAlias = Mapping[str, Any]
@@ -343,6 +343,13 @@ class AzureApi:
             "properties": {"isHnsEnabled": has_namespace},
         }
 
+    def container(self, request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
+        """Return a container of a storage account."""
+        resource = self.inventory.find((CONTAINER,), request.path)
+        if resource is None:
+            raise _not_found(request.path)
+        return {"id": resource.id, "properties": {"publicAccess": "None"}}
+
     def registry(self, request: AzureRequest, _match: re.Match[str]) -> AzureResponse:
         """Return a registry."""
         resource = self.inventory.find((REGISTRY,), request.path)
@@ -480,6 +487,8 @@ OPERATIONS: Mapping[tuple[str, str, str], Operation] = {
      "Microsoft.ContainerService/managedClusters/read"): AzureApi.cluster,
     ("GET", f"{IN_GROUP}{PROVIDER}Storage/storageAccounts/[^/]+",
      "Microsoft.Storage/storageAccounts/read"): AzureApi.storage_account,
+    ("GET", f"{IN_GROUP}{PROVIDER}Storage/storageAccounts/[^/]+/blobServices/default/containers/[^/]+",
+     "Microsoft.Storage/storageAccounts/blobServices/containers/read"): AzureApi.container,
     ("GET", f"{IN_GROUP}{PROVIDER}ContainerRegistry/registries/[^/]+",
      "Microsoft.ContainerRegistry/registries/read"): AzureApi.registry,
     ("POST", f"{PROVIDER}Storage/checkNameAvailability",

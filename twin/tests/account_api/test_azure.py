@@ -18,7 +18,7 @@ from cloudtwin.accounts import AZURE_SUBSCRIPTION
 from cloudtwin.providers.account import Account
 from cloudtwin.providers.azure.common import GROUP
 from cloudtwin.providers.azure.identity import CLUSTER
-from cloudtwin.providers.azure.storage import ACCOUNT, REGISTRY
+from cloudtwin.providers.azure.storage import ACCOUNT, CONTAINER, REGISTRY
 from cloudtwin.providers.inventory import Resource
 
 from twin.tests.account_api.azure import (
@@ -34,6 +34,7 @@ ROOT = f"/subscriptions/{AZURE_SUBSCRIPTION}"
 TEAM = f"{ROOT}/resourceGroups/team"
 CLUSTER_PATH = f"{TEAM}/providers/Microsoft.ContainerService/managedClusters/one"
 ACCOUNT_PATH = f"{TEAM}/providers/Microsoft.Storage/storageAccounts/data"
+CONTAINER_PATH = f"{ACCOUNT_PATH}/blobServices/default/containers/photos"
 REGISTRY_PATH = f"{TEAM}/providers/Microsoft.ContainerRegistry/registries/images"
 VERSION = {"api-version": "2026-01-01"}
 FACTS = SubscriptionFacts(
@@ -57,6 +58,7 @@ SHAPES: dict[str, tuple[type[Any], ItemKey, Mapping[str, str], Mapping[str, str]
         (containerservice.KubernetesVersion, "values", {}, {}),
     f"GET {CLUSTER_PATH}": (containerservice.ManagedCluster, "", {}, {}),
     f"GET {ACCOUNT_PATH}": (storage.StorageAccount, "", {}, {}),
+    f"GET {CONTAINER_PATH}": (storage.BlobContainer, "", {}, {}),
     f"GET {REGISTRY_PATH}": (containerregistry.Registry, "", {}, {}),
     f"POST {ROOT}/providers/Microsoft.Storage/checkNameAvailability":
         (storage.CheckNameAvailabilityResult, "", {}, STORAGE_NAME),
@@ -75,7 +77,13 @@ def api(tmp_path: Path) -> AzureApi:
         GROUP: {"tags": {"stack": "dev"}},
         ACCOUNT: {"accountName": "data"},
     }
-    paths = {GROUP: TEAM, CLUSTER: CLUSTER_PATH, ACCOUNT: ACCOUNT_PATH, REGISTRY: REGISTRY_PATH}
+    paths = {
+        GROUP: TEAM,
+        CLUSTER: CLUSTER_PATH,
+        ACCOUNT: ACCOUNT_PATH,
+        CONTAINER: CONTAINER_PATH,
+        REGISTRY: REGISTRY_PATH,
+    }
     with Account(tmp_path, "azure-native").transaction() as transaction:
         for token, path in paths.items():
             resource_inputs = inputs.get(token, {})

@@ -10,7 +10,7 @@ from cloudtwin.accounts import AZURE_SUBSCRIPTION
 from cloudtwin.providers.account import Account
 from cloudtwin.providers.azure.common import GROUP, TENANT
 from cloudtwin.providers.azure.identity import CLUSTER
-from cloudtwin.providers.azure.storage import ACCOUNT, REGISTRY
+from cloudtwin.providers.azure.storage import ACCOUNT, CONTAINER, REGISTRY
 from cloudtwin.providers.inventory import Resource
 
 from components.azure.names import account_name
@@ -157,6 +157,9 @@ CONTRIBUTOR = {"actions": ["*"], "notActions": ["Microsoft.Authorization/*/Delet
     "Microsoft.Authorization/*/Write", "Microsoft.Authorization/elevateAccess/Action"]}  # fmt: skip
 READER = {"actions": ["*/read"], "notActions": []}
 ACR = {"kind": "acr", "name": "visionimages"}
+SOURCE = {
+    "dataset": "imagefolder", "source": "az://visiondata/photos/x", "sourceResourceGroup": "data"
+}  # fmt: skip
 IMAGE = "visionimages.azurecr.io/everstep/trainer"
 DIGEST = f"sha256:{'a' * 64}"
 
@@ -218,6 +221,15 @@ CASES: dict[str, Case] = {
     "an existing storage account that does not exist": (
         {"sections": {"storage": {"kind": "blob", "account": "visiondata"}}}, {}, "storage.account",
         (f"{GROUP_NAME} has no storage account visiondata",), True,
+    ),
+    "a container of photographs that does not exist": (
+        {"sections": {"data": SOURCE}}, {}, "data.source",
+        ("data has no storage account visiondata with a container photos", "sourceResourceGroup"), True,
+    ),
+    "a container of shards that does not exist": (
+        {"sections": {"data": {"dataset": "imagefolder", "cache": {
+            "source": "az://visiondata/shards", "sourceResourceGroup": "data"}}}}, {},
+        "data.cache.source", ("visiondata with a container shards", "az storage account list"), True,
     ),
     "a third-party registry": (
         {"sections": {"registry": ACR}}, {"taken": frozenset({"visionimages"})}, "registry.name",
@@ -364,6 +376,13 @@ def test_an_existing_account_needs_a_hierarchical_namespace(doctor: Doctor, tmp_
 
     assert check.field == "storage.account"
     assert "hierarchical namespace" in check.observed
+
+
+def test_a_container_of_photographs_that_exists_passes(doctor: Doctor, tmp_path: Path) -> None:
+    account = f"{ROOT}/data/providers/Microsoft.Storage/storageAccounts/visiondata"
+    add_resource(tmp_path, CONTAINER, f"{account}/blobServices/default/containers/photos")
+
+    assert failed_checks(doctor(sections={"data": SOURCE})) == []
 
 
 def test_a_stack_that_is_up_collides_with_nothing(doctor: Doctor, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -47,22 +48,47 @@ def minio(folder: Path) -> Iterator[str]:
     port, console = free_port(), free_port()
     addresses = ["--address", f"127.0.0.1:{port}", "--console-address", f"127.0.0.1:{console}"]
     command = [str(MINIO), "server", "--quiet", *addresses, str(folder)]
-    environment = {"MINIO_ROOT_USER": KEY_ID, "MINIO_ROOT_PASSWORD": SECRET, "HOME": str(folder)}
+    environment = minio_environment(folder)
     address = f"http://127.0.0.1:{port}"
     with run_server(MINIO, command, environment, f"{address}/minio/health/ready", folder):
         yield address
 
 
+def minio_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of MinIO."""
+    return {"MINIO_ROOT_USER": KEY_ID, "MINIO_ROOT_PASSWORD": SECRET, "HOME": str(folder)}
+
+
 @contextlib.contextmanager
 def azurite(folder: Path) -> Iterator[str]:
     """Run Azurite; yield its address."""
-    port = free_port()
-    command = [str(AZURITE), "--silent", "--blobHost", "127.0.0.1", "--blobPort", str(port)]
-    options = ["--location", str(folder), "--skipApiVersionCheck", "--disableTelemetry"]
-    address = f"http://127.0.0.1:{port}"
-    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder)}
-    with run_server(AZURITE, [*command, *options], environment, address, folder):
+    host, port = "127.0.0.1", free_port()
+    command, environment = azurite_command(folder, host, port)
+    address = f"http://{host}:{port}"
+    with run_server(AZURITE, command, environment, address, folder):
         yield address
+
+
+def azurite_command(folder: Path, host: str, port: int) -> tuple[list[str], dict[str, str]]:
+    """Return the command of Azurite and its environment."""
+    command = [str(AZURITE), "--silent", "--blobHost", host, "--blobPort", str(port)]
+    options = ["--location", str(folder), "--skipApiVersionCheck", "--disableTelemetry"]
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder)}
+    return [*command, *options], environment
+
+
+def container_token(container: str) -> str:
+    """Return a token (SAS) that lists and reads one container of Azurite's account, and nothing else."""
+    from azure.storage.blob import ContainerSasPermissions, generate_container_sas
+
+    token: str = generate_container_sas(
+        AZURITE_ACCOUNT,
+        container,
+        account_key=AZURITE_KEY,
+        permission=ContainerSasPermissions(read=True, list=True),
+        expiry=datetime.now(UTC) + timedelta(days=1),
+    )
+    return token
 
 
 @contextlib.contextmanager

@@ -198,3 +198,27 @@ def test_each_refusal_of_a_container_has_a_fix(
 
     assert words in error.problem
     assert fix in error.fix
+
+
+def test_a_container_that_the_identity_may_not_read_is_named(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("set/file", b"content")
+    settings = f"BlobEndpoint={store.address}/{servers.AZURITE_ACCOUNT};SharedAccessSignature="
+    location = f"az://{servers.AZURITE_ACCOUNT}/data/set"
+
+    monkeypatch.setenv(
+        "AZURE_STORAGE_CONNECTION_STRING", settings + servers.container_token("data")
+    )
+    stage(open_source(location), tmp_path / "out", Options(), Observer())
+    assert list(files_of(tmp_path / "out")) == ["file"]
+
+    monkeypatch.setenv(
+        "AZURE_STORAGE_CONNECTION_STRING", settings + servers.container_token("other")
+    )
+    with pytest.raises(
+        EverstepError, match=r"'data' .* cannot be accessed: AuthorizationFailure"
+    ) as error:
+        list(open_source(location).entries())
+
+    assert "Storage Blob Data Reader" in str(error.value.fix)

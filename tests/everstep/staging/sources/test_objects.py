@@ -2,7 +2,11 @@
 
 import base64
 import os
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -120,10 +124,67 @@ def test_a_store_that_does_not_respond_gets_repeated_requests_and_is_then_named(
     def raise_broken() -> bytes:
         raise BrokenContentError("the connection broke")
 
-    with pytest.raises(EverstepError, match=r"s3://b does not respond: the connection broke"):
+    with pytest.raises(EverstepError, match=r"s3://b cannot be read: the connection broke"):
         read_with_retries(raise_broken, "s3://b", 10, waits.append)
 
     assert waits == [0.5, 1, 2, 4, 8]
+
+
+def test_requests_are_repeated_until_azure_has_applied_a_role(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+    with one_refusal("AuthorizationPermissionMismatch") as address:
+        settings = f"BlobEndpoint={address}/account;SharedAccessSignature=sig=none"
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", settings)
+        objects = open_objects("az://account/objects")
+
+        content = read_with_retries(lambda: objects.read("shard"), objects.name, 10, waits.append)
+
+    assert content == CONTENT
+    assert waits == [0.5]
+
+
+def test_another_refusal_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    with one_refusal("AuthorizationFailure") as address:
+        settings = f"BlobEndpoint={address}/account;SharedAccessSignature=sig=none"
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", settings)
+
+        with pytest.raises(EverstepError, match="cannot be accessed: AuthorizationFailure"):
+            open_objects("az://account/objects").read("shard")
+
+
+@contextmanager
+def one_refusal(code: str) -> Iterator[str]:
+    """Run a server that refuses its first request as Blob Storage does; yield its address.
+
+    Azurite has no roles.
+    """
+    codes = [code]
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            refusal = codes.pop() if codes else ""
+            content = b"" if refusal else CONTENT
+            self.send_response(HTTPStatus.FORBIDDEN if refusal else HTTPStatus.PARTIAL_CONTENT)
+            if refusal:
+                self.send_header("x-ms-error-code", refusal)
+            else:
+                self.send_header("Content-Range", f"bytes 0-{len(content) - 1}/{len(content)}")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as in the base class
+            """Write no log."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_a_response_after_a_disturbance_is_returned() -> None:
