@@ -22,7 +22,10 @@ from everstep.errors import EverstepError
         ({"collective": ["broadcast"]}, "--collective is 'broadcast'"),
         ({"plot": Path("x.png")}, "--plot x.png does not end with .svg"),
         ({"plot": Path("out/x")}, "--plot out/x does not end with .svg"),
-        ({"plot": Path("/dev/null/x.svg")}, "--plot /dev/null/x.svg cannot be written: /dev/null is not"),
+        (
+            {"plot": Path("/dev/null/x.svg")},
+            "--plot /dev/null/x.svg cannot be written: /dev/null is not",
+        ),
         ({"log": Path("/proc")}, "--log /proc cannot be written: it is a folder"),
     ],
 )
