@@ -23,6 +23,8 @@ from everstep.interconnect.collectives import (
     ELEMENT_BYTES,
     MAX_BYTES,
     MIN_BYTES,
+    REDUCE_SCATTER,
+    SEND_RECV,
     array_sizes,
 )
 
@@ -34,8 +36,8 @@ TIMEOUT = timedelta(seconds=300)
 """Timeout of one operation, after which a peer that vanished without notice is reported."""
 
 SHARE_OF_MEMORY = 0.8
-ARRAY_MEMORY_FACTORS = {"cuda": 1.5, "cpu": 3.0}
-"""Memory for an array as a multiple of its size, including the part of a rank and the copies of the backend."""
+ARRAY_MEMORY_FACTORS = {"cuda": 2.0, "cpu": 3.0}
+"""Memory for an array as a multiple of its size, including what a rank receives and the copies of the backend."""
 
 
 def main(arguments: "list[str] | None" = None) -> int:
@@ -198,8 +200,8 @@ class Operation:
         self._collective, self._ranks = collective, dist.get_world_size()
         elements = size // ELEMENT_BYTES
         self._array = torch.zeros(elements, device=device)
-        part = 0 if collective == ALL_REDUCE else elements // self._ranks
-        self._part = torch.zeros(part, device=device)
+        parts = {ALL_REDUCE: 0, SEND_RECV: elements}
+        self._part = torch.zeros(parts.get(collective, elements // self._ranks), device=device)
 
     def __call__(self) -> None:
         """Run the collective once."""
@@ -207,24 +209,41 @@ class Operation:
             dist.all_reduce(self._array)
         elif self._collective == ALL_GATHER:
             dist.all_gather_into_tensor(self._array, self._part)
-        else:
+        elif self._collective == REDUCE_SCATTER:
             dist.reduce_scatter_tensor(self._part, self._array)
+        else:
+            self._send_and_receive()
+
+    def _send_and_receive(self) -> None:
+        """Send the array to the next rank while the previous rank's array arrives."""
+        rank = dist.get_rank()
+        transfers = [
+            # First: over gloo a sender waits until its peer is ready to receive.
+            dist.P2POp(dist.irecv, self._part, (rank - 1) % self._ranks),
+            dist.P2POp(dist.isend, self._array, (rank + 1) % self._ranks),
+        ]
+        for transfer in dist.batch_isend_irecv(transfers):
+            transfer.wait()
 
     def check(self) -> int:
         """Run the collective with known numbers; return the number of wrong results over all ranks."""
         self._array.fill_(dist.get_rank() + 1)
         self._part.fill_(dist.get_rank() + 1)
         self()
-        total = self._ranks * (self._ranks + 1) / 2
-        if self._collective == ALL_GATHER:
-            expected = torch.arange(1.0, self._ranks + 1, device=self._array.device)
-            wrong_values = (self._array.view(self._ranks, -1) != expected[:, None]).sum()
-        else:
-            result = self._array if self._collective == ALL_REDUCE else self._part
-            wrong_values = (result != total).sum()
+        wrong_values = self._wrong_values()
         dist.all_reduce(wrong_values)
         self._array.zero_()  # sums of sums would overflow
         return int(wrong_values.item())
+
+    def _wrong_values(self) -> torch.Tensor:
+        """Return the number of this rank's results that differ from those of arrays of rank + 1."""
+        if self._collective == ALL_GATHER:
+            expected = torch.arange(1.0, self._ranks + 1, device=self._array.device)
+            return (self._array.view(self._ranks, -1) != expected[:, None]).sum()
+        if self._collective == SEND_RECV:
+            return (self._part != (dist.get_rank() - 1) % self._ranks + 1).sum()
+        result = self._array if self._collective == ALL_REDUCE else self._part
+        return (result != self._ranks * (self._ranks + 1) / 2).sum()
 
 
 def measure(

@@ -3,11 +3,14 @@
 https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md: the algorithm bandwidth is size / time. The bus
 bandwidth is the algorithm bandwidth multiplied by a factor, so that it can be compared with the speed of the hardware.
 With n ranks, the factor is 2(n-1)/n for all-reduce, and (n-1)/n for all-gather and reduce-scatter. For the last two,
-the size is n times the part of a rank: the whole array. One GB is 10^9 bytes.
+the size is n times the part of a rank: the whole array. In send_recv, each rank sends an array to the next one and
+receives one from the previous one at the same time: the factor is 1. One GB is 10^9 bytes.
 """
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
-COLLECTIVES = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
+SEND_RECV = "send_recv"
+COLLECTIVES = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, SEND_RECV)
+WHOLE = (ALL_REDUCE, SEND_RECV)  # collectives whose arrays have no parts for the ranks
 
 ELEMENT_BYTES = 4  # float32
 MIN_BYTES, MAX_BYTES = 8, 4 * 2**30
@@ -15,6 +18,8 @@ MIN_BYTES, MAX_BYTES = 8, 4 * 2**30
 
 def bus_factor(collective: str, ranks: int) -> float:
     """Return the factor from the algorithm bandwidth to the bus bandwidth."""
+    if collective == SEND_RECV:
+        return 1.0
     return (2 if collective == ALL_REDUCE else 1) * (ranks - 1) / ranks
 
 
@@ -28,24 +33,12 @@ def bus_bandwidth(collective: str, ranks: int, size: int, seconds: float) -> flo
     return algorithm_bandwidth(size, seconds) * bus_factor(collective, ranks)
 
 
-def gloo_share(collective: str, ranks: int) -> float:
-    """Return the share of a link's rate that the bus bandwidth of a large array reaches over gloo.
-
-        torch implements a reduce-scatter over gloo as an all-reduce, which sends twice the bytes. In gloo's
-    all-gather, a rank's "ready to receive" for the second half of a part waits behind the first half that it sends,
-    so that the last half is sent alone.
-    """
-    if collective == REDUCE_SCATTER:
-        return 1 / 2
-    return 1.0 if collective == ALL_REDUCE else 2 * (ranks - 1) / (2 * ranks - 1)
-
-
 def array_sizes(collective: str, ranks: int, min_bytes: int, max_bytes: int) -> "list[int]":
     """Return the sizes of the whole array in bytes: doubled from `min_bytes` to `max_bytes`.
 
     An array of all-gather and reduce-scatter has equal parts of whole elements for all ranks, at least one each.
     """
-    unit = ELEMENT_BYTES * (1 if collective == ALL_REDUCE else ranks)
+    unit = ELEMENT_BYTES * (1 if collective in WHOLE else ranks)
     sizes, size = [], min_bytes
     while size <= max_bytes:
         sizes.append(max(size // unit, 1) * unit)

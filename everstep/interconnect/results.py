@@ -9,9 +9,9 @@ from everstep.errors import EverstepError
 from everstep.interconnect.collectives import (
     ALL_REDUCE,
     COLLECTIVES,
+    SEND_RECV,
     algorithm_bandwidth,
     bus_bandwidth,
-    gloo_share,
 )
 from everstep.interconnect.transport import Transport, TransportVerdict, judge
 
@@ -131,19 +131,17 @@ class Results:
         ]
         return Summary(sum(bandwidths) / len(bandwidths), max(bandwidths)) if bandwidths else None
 
-    def link_rate(self, collective: str) -> float | None:
-        """Return the rate of a link in GB/s, from the largest array of a collective; None without gloo or an array.
+    @property
+    def link_rate(self) -> float | None:
+        """Rate of a link in each direction in GB/s, by the largest array of send_recv; None if it was not measured.
 
-        NCCL's bus bandwidth is this rate already.
+        The other collectives show the algorithms of the backend as well: gloo's wait for the peer between parts of an
+        array.
         """
         largest = max(
-            self.measurements_of(collective),
-            key=lambda measurement: measurement.bytes,
-            default=None,
+            self.measurements_of(SEND_RECV), key=lambda measurement: measurement.bytes, default=None
         )
-        if largest is None or self.setup["backend"] != "gloo":
-            return None
-        return largest.bus_bandwidth(self.ranks) / gloo_share(collective, self.ranks)
+        return None if largest is None else largest.bus_bandwidth(self.ranks)
 
     def as_value(self) -> dict[str, Any]:
         """Return the results as plain values for JSON; bandwidths in GB/s."""
@@ -159,10 +157,9 @@ class Results:
                 self._measurement_values(measurement) for measurement in self.measurements
             ],
             "summary": {
-                name: self._summary_values(name)
-                for name in COLLECTIVES
-                if self.measurements_of(name)
+                name: vars(summary) for name in COLLECTIVES if (summary := self.summary(name))
             },
+            "link_rate": self.link_rate,
             "unsupported": dict(self.unsupported),
             "published": [vars(published) for published in PUBLISHED_BANDWIDTHS],
         }
@@ -173,11 +170,6 @@ class Results:
             "algorithm_bandwidth": measurement.algorithm_bandwidth,
             "bus_bandwidth": measurement.bus_bandwidth(self.ranks),
         }
-
-    def _summary_values(self, collective: str) -> dict[str, float]:
-        summary, rate = self.summary(collective), self.link_rate(collective)
-        link = {} if rate is None else {"link_rate": rate}
-        return {**vars(summary), **link} if summary else {}
 
 
 def read(logs: Sequence[str]) -> Results:

@@ -78,7 +78,7 @@ def nccl_test(
     log: Annotated[Path | None, typer.Option(help="Write the log of all processes.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure all-reduce, all-gather and reduce-scatter between nodes, and report whether EFA is in use.
+    """Measure all-reduce, all-gather, reduce-scatter and send/receive between nodes, and report whether EFA is in use.
 
     The processes run as pods on the nodes of the stack's job, which must be free: stop the training first.
     """

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from everstep.cli.console import results as console
 from everstep.cli.line_chart import Axis, Curve, LineChart
-from everstep.interconnect.collectives import ALL_REDUCE, COLLECTIVES
+from everstep.interconnect.collectives import ALL_REDUCE, COLLECTIVES, SEND_RECV
 from everstep.interconnect.results import PUBLISHED_BANDWIDTHS, PUBLISHED_BYTES, Results
 
 BYTE_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -82,6 +82,8 @@ def _comparison(results: Results) -> Iterator[str]:
 
 def _notes(results: Results) -> Iterator[str]:
     yield ""
+    if rate := results.link_rate:
+        yield f"Rate of a link in each direction: {rate:.4g} GB/s, by the largest array of {SEND_RECV}."
     yield "The average is over all sizes, so it depends on them. Published: all-reduce on p4d.24xlarge, 8 B to 1 GiB."
     if results.bound_by_memory:
         yield f"Sizes end at {size_text(results.setup['largest'])}: the memory of a process is too small for more."

@@ -11,6 +11,7 @@ from everstep.interconnect.collectives import (
     ELEMENT_BYTES,
     MAX_BYTES,
     REDUCE_SCATTER,
+    SEND_RECV,
     array_sizes,
     bus_bandwidth,
 )
@@ -19,11 +20,12 @@ from everstep.interconnect.collectives import (
 @pytest.mark.parametrize(
     ("collective", "ranks", "expected"),
     [
-        # Rows of nccl-tests' own output for 1 GiB in 0.1 s: factor 2(n-1)/n or (n-1)/n of 10.737 GB/s.
+        # Rows of nccl-tests' own output for 1 GiB in 0.1 s: factor 2(n-1)/n or (n-1)/n or 1 of 10.737 GB/s.
         (ALL_REDUCE, 2, 10.73741824e9),
         (ALL_REDUCE, 8, 18.79048192e9),
         (ALL_GATHER, 2, 5.36870912e9),
         (REDUCE_SCATTER, 8, 9.39524096e9),
+        (SEND_RECV, 8, 10.73741824e9),
     ],
 )
 def test_the_bus_bandwidth_is_defined_as_in_nccl_tests(
@@ -43,7 +45,7 @@ def test_every_array_has_equal_parts_of_whole_elements(
 ) -> None:
     sizes = array_sizes(collective, ranks, smallest, largest)
 
-    unit = ELEMENT_BYTES * (1 if collective == ALL_REDUCE else ranks)
+    unit = ELEMENT_BYTES * (1 if collective in (ALL_REDUCE, SEND_RECV) else ranks)
     assert sizes == sorted(set(sizes)), "each size is measured once"
     assert all(size % unit == 0 and size >= unit for size in sizes)
     assert sizes[-1] <= largest, "memory was checked for the largest size"

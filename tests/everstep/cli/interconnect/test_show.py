@@ -7,7 +7,7 @@ import pytest
 
 from everstep.cli.interconnect.show import chart, report_lines
 from everstep.errors import EverstepError
-from everstep.interconnect.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from everstep.interconnect.collectives import ALL_GATHER, ALL_REDUCE, SEND_RECV
 from everstep.interconnect.results import Results, read
 from tests.everstep.interconnect import nccl_logs
 
@@ -125,29 +125,19 @@ def test_the_json_has_the_verdict_and_the_bandwidths() -> None:
     assert [row["average"] for row in value["published"]] == [8.24, 3.02, 0.97]
 
 
-def test_over_gloo_the_largest_array_of_each_collective_has_the_rate_of_the_link() -> None:
-    """A link of 30 GB/s between 2 and between 4 processes, with the bytes that gloo sends."""
-    for ranks, share_of_all_gather in ((2, 2 / 3), (4, 6 / 7)):
-        part = (ranks - 1) / ranks
-        gloo_measurements = (
-            measurement(
-                ALL_REDUCE, 8, 1e-6
-            ),  # the latency of a small array says nothing of the link
-            measurement(ALL_REDUCE, 2**30, 30 / (2 * part)),
-            measurement(ALL_GATHER, 2**30, 30 * share_of_all_gather / part),
-            measurement(REDUCE_SCATTER, 2**30, 30 / (2 * part)),  # an all-reduce
-        )
+def test_the_rate_of_a_link_is_the_bandwidth_of_the_largest_array_sent_in_both_directions() -> None:
+    sent = (
+        measurement(SEND_RECV, 8, 1e-6),  # the latency of a small array says nothing of the link
+        measurement(SEND_RECV, 2**30, 30.0),
+    )
 
-        gloo_results = results(*gloo_measurements, backend="gloo", ranks=ranks)
-
-        rates = [summary["link_rate"] for summary in gloo_results.as_value()["summary"].values()]
-        assert rates == pytest.approx([30.0, 30.0, 30.0])
+    assert results(*sent).as_value()["link_rate"] == pytest.approx(30.0)
+    assert "Rate of a link in each direction: 30 GB/s" in report(results(*sent))
 
 
-def test_the_bandwidth_of_nccl_is_the_rate_of_the_link() -> None:
-    summary = results(*MEASUREMENTS).as_value()["summary"]
-
-    assert all("link_rate" not in values for values in summary.values())
+def test_without_sends_there_is_no_rate_of_a_link() -> None:
+    assert results(*MEASUREMENTS).as_value()["link_rate"] is None
+    assert "Rate of a link" not in report(results(*MEASUREMENTS))
 
 
 @pytest.mark.parametrize(
