@@ -236,7 +236,7 @@ class Operation:
         return int(wrong_values.item())
 
     def _wrong_values(self) -> torch.Tensor:
-        """Return the number of this rank's results that differ from those of arrays of rank + 1."""
+        """Return the number of this rank's wrong results, from arrays that every rank has filled with its rank + 1."""
         if self._collective == ALL_GATHER:
             expected = torch.arange(1.0, self._ranks + 1, device=self._array.device)
             return (self._array.view(self._ranks, -1) != expected[:, None]).sum()
