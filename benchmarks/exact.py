@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.schedules import KINDS, act, report_outcomes
+from tests.journals import completed_steps
 from tests.trainer.elastic.nodes import Nodes, running_etcd, small_data
 from tests.waiting import wait_until
 from trainer.settings import any_result
@@ -129,8 +130,8 @@ def run_schedule(
         nodes.close()
         raise
     sha256, sizes = wait_finished(nodes)
-    steps = nodes.journal("step")
-    repeated = len(steps) - len({step["step"] for step in steps})
+    steps = completed_steps(nodes.journal("step"))
+    repeated = len(steps) - len(set(steps))
     return ExactOutcome(model, seed, events, sizes, repeated, sha256, sha256 == expected)
 
 
