@@ -6,8 +6,8 @@ from typing import Any
 
 from components.aws.environment import EksEnvironment, EksEnvironmentArgs
 from components.config import EksConfig, StackConfig, as_kind, from_mapping
-from components.stack import TrainingStack, TrainingStackArgs
 from tests.components.recorder import Graph, RecordedResource, record
+from tests.components.training import record_training
 
 STACK = "eks-test"
 ADMINISTRATOR = "arn:aws:iam::123456789012:role/platform/engineers"
@@ -112,20 +112,8 @@ def training_stack() -> Graph:
 def declare_training(**sections: Any) -> Graph:
     """Declare all resources of a stack, with the training."""
     config = eks_config(**sections)
-
-    def program() -> dict[str, Any]:
-        environment = EksEnvironment(
-            "eks", EksEnvironmentArgs(config=config, stack=STACK)
-        ).environment
-        args = TrainingStackArgs(
-            config=config,
-            cluster=environment.cluster,
-            volume=environment.volume,
-            data_access=environment.data_access,
-        )
-        return dict(TrainingStack("training", args).outputs)
-
-    return record(program)
+    args = EksEnvironmentArgs(config=config, stack=STACK)
+    return record_training(config, lambda: EksEnvironment("eks", args).environment)
 
 
 def document(resource: RecordedResource, key: str = "policy") -> list[dict[str, Any]]:

@@ -5,9 +5,9 @@ from typing import Any
 
 from components.azure.environment import AksEnvironment, AksEnvironmentArgs
 from components.config import AksConfig, BlobConfig, StackConfig, as_kind, from_mapping
-from components.stack import TrainingStack, TrainingStackArgs
 from tests.components.certificates import CA
 from tests.components.recorder import Graph, record
+from tests.components.training import record_training
 
 STACK = "aks-test"
 ADMINISTRATORS = "11111111-2222-3333-4444-555555555555"
@@ -65,20 +65,8 @@ def declare_aks(**sections: Any) -> Graph:
 def declare_training(**sections: Any) -> Graph:
     """Declare all resources of a stack, with the training."""
     config = aks_config(**sections)
-
-    def program() -> dict[str, Any]:
-        environment = AksEnvironment(
-            "aks", AksEnvironmentArgs(config=config, stack=STACK)
-        ).environment
-        args = TrainingStackArgs(
-            config=config,
-            cluster=environment.cluster,
-            volume=environment.volume,
-            data_access=environment.data_access,
-        )
-        return dict(TrainingStack("training", args).outputs)
-
-    return record(program)
+    args = AksEnvironmentArgs(config=config, stack=STACK)
+    return record_training(config, lambda: AksEnvironment("aks", args).environment)
 
 
 @cache
