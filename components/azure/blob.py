@@ -27,7 +27,6 @@ from components.platform.pods import USER
 from everstep.catalog.names import JOB_NAMESPACE, TRAINER_SERVICE_ACCOUNT
 
 DRIVER = "blob.csi.azure.com"
-SUBJECTS = (f"system:serviceaccount:{JOB_NAMESPACE}:{TRAINER_SERVICE_ACCOUNT}",)
 MAX_RULE_PREFIX_LENGTH = 30  # limit of Azure Storage for rules of an account
 
 STALE_SECONDS = 5  # maximum time until a worker sees new files of another worker
@@ -72,6 +71,7 @@ class BlobArgs:
         issuer: OIDC issuer of the cluster, whose ServiceAccount tokens are trusted.
         user_ranges: public CIDR blocks from which users may reach the data with an Entra identity.
         tags: tags of all resources that support them.
+        service_accounts: ServiceAccounts of the pods that mount the volume, in the namespace of the job.
         protect: whether Pulumi refuses to delete the account and the container, and retains them.
     """
 
@@ -84,6 +84,7 @@ class BlobArgs:
     issuer: pulumi.Input[str]
     user_ranges: Sequence[str]
     tags: Mapping[str, str]
+    service_accounts: Sequence[str] = (TRAINER_SERVICE_ACCOUNT,)
     protect: bool = False
 
 
@@ -242,13 +243,13 @@ class BlobStorage(Component):
         Each credential waits for the previous one: Azure refuses concurrent changes of one identity.
         """
         credentials: list[pulumi.Resource] = []
-        for subject in SUBJECTS:
+        for account in self._args.service_accounts:
             credential = trust_service_account(
-                f"{self.name}-trust-{subject.rpartition(':')[2]}",
+                f"{self.name}-trust-{account}",
                 identity,
                 group=self._args.group,
                 issuer=self._args.issuer,
-                subject=subject,
+                subject=f"system:serviceaccount:{JOB_NAMESPACE}:{account}",
                 opts=self.child(depends_on=credentials[-1:], delete_before_replace=True),
             )
             credentials.append(credential)

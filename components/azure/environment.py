@@ -154,9 +154,16 @@ class AksEnvironment(Component):
             issuer=self._cluster.issuer,
             user_ranges=self._cluster_config.authorized_ranges,
             tags=self._tags,
+            service_accounts=self._mounting_accounts(),
             protect=self._config.protect,
         )
         return BlobStorage(f"{self.name}-blob", args, self._azure_options())
+
+    def _mounting_accounts(self) -> tuple[str, ...]:
+        """Return the ServiceAccounts of pods that mount the volume: the data preparation may have its own."""
+        origin = self._config.data.origin
+        has_own_account = origin is not None and origin.kind == "az"
+        return (TRAINER_SERVICE_ACCOUNT, *((DATA_ACCOUNT,) if has_own_account else ()))
 
     def _declare_data_access(self) -> DataAccess | None:
         """Declare the identity that reads photographs or shards, if the configuration names a container."""

@@ -1,6 +1,6 @@
 """Draw the report's page from a real run: `python -m docs.images.report_page RUN [FOLDER]`.
 
-RUN is a run's folder as `everstep down --keep-run` leaves it. Without FOLDER, the script writes the picture of
+RUN is a run's folder as `everstep down --keep-run RUN` leaves it. Without FOLDER, the script writes the picture of
 docs/report.md. With FOLDER, it writes pictures for a review instead: on a desktop and on a phone, light and dark, and
 on paper. It needs Debian's `chromium`.
 """

@@ -1,6 +1,6 @@
 """A Blob container as the shared volume: access, network rules, mount options and retention."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,7 +12,7 @@ from components.azure.blob import BlobArgs, BlobStorage, address_rule
 from components.azure.network import Vnet, VnetArgs
 from components.interface import VolumeSource
 from components.platform import claim
-from everstep.catalog.names import JOB_NAMESPACE
+from everstep.catalog.names import JOB_NAMESPACE, TRAINER_SERVICE_ACCOUNT
 from tests.components.azure.aks_stack import blob_of, cluster_of
 from tests.components.recorder import Graph, record
 
@@ -21,7 +21,11 @@ SUBNET = f"{GROUP}/providers/Microsoft.Network/virtualNetworks/v/subnets/nodes"
 ISSUER = "https://eastus.oic.test/everstep/"
 
 
-def storage(protect: bool = False, **config: Any) -> Graph:
+def storage(
+    protect: bool = False,
+    service_accounts: Sequence[str] = (TRAINER_SERVICE_ACCOUNT,),
+    **config: Any,
+) -> Graph:
     """Declare a volume without a cluster, with the claim that the stack adds."""
     output = pulumi.Output.from_input
 
@@ -38,6 +42,7 @@ def storage(protect: bool = False, **config: Any) -> Graph:
                 issuer=output(ISSUER),
                 user_ranges=["203.0.113.0/24", "198.51.100.9/32"],
                 tags={"owner": "vision"},
+                service_accounts=service_accounts,
                 protect=protect,
             ),
         )
@@ -141,21 +146,16 @@ def test_the_tokens_of_one_service_account_of_this_cluster_are_trusted() -> None
 
 def test_the_identity_trusts_the_service_account_of_the_pods() -> None:
     account = fuse()["shared-account"].inputs["metadata"]
+    trust = fuse()["blob-trust-trainer"].inputs
 
-    assert f"system:serviceaccount:{account['namespace']}:{account['name']}" in blob.SUBJECTS
+    assert f"system:serviceaccount:{account['namespace']}:{account['name']}" == trust["subject"]
     assert account["annotations"] == {
         "azure.workload.identity/client-id": "everstep-trainer-client"
     }
 
 
-def test_federated_credentials_are_created_one_after_the_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(
-        blob, "SUBJECTS", ("system:serviceaccount:a:x", "system:serviceaccount:a:y")
-    )
-
-    graph = storage()
+def test_federated_credentials_are_created_one_after_the_other() -> None:
+    graph = storage(service_accounts=("x", "y"))
 
     assert "blob-trust-x" in graph.ancestors("blob-trust-y"), "Azure refuses concurrent writes"
 

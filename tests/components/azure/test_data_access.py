@@ -64,6 +64,24 @@ def test_the_identity_trusts_the_account_of_the_data_preparation_alone() -> None
     assert role(source_stack())["principalId"] == "everstep-data-principal"
 
 
+def test_the_identity_that_mounts_the_volume_trusts_the_account_of_the_data_preparation_too() -> (
+    None
+):
+    graph = source_stack()
+    trust = graph[f"aks-blob-trust-{DATA_ACCOUNT}"].inputs
+
+    assert trust["subject"] == f"system:serviceaccount:elastic-job:{DATA_ACCOUNT}"
+    assert trust["resourceName"] == "everstep-trainer"
+    assert "aks-blob-trust-trainer" in graph.ancestors(f"aks-blob-trust-{DATA_ACCOUNT}")
+    assert f"aks-blob-trust-{DATA_ACCOUNT}" in graph.ancestors("training-data-imagefolder")
+
+
+def test_the_pods_of_workers_alone_mount_the_volume_without_a_source() -> None:
+    (trust,) = cache_stack().of_type("FederatedIdentityCredential")
+
+    assert trust.name == "aks-blob-trust-trainer"
+
+
 def test_only_the_pod_of_the_data_preparation_gets_a_token_of_the_identity() -> None:
     graph = source_stack()
     account = graph["training-data-account"].inputs["metadata"]
