@@ -162,7 +162,7 @@ class SourceCycle(LifeCycle):
 
     def read_copy(self) -> None:
         """Record the photographs on the volume."""
-        (copy,) = (self.twin / "shared").glob("*/data/imagefolder-source")
+        (copy,) = (self.twin / "shared").glob("**/data/imagefolder-source")
         self.copied = sorted(str(path.relative_to(copy)) for path in copy.rglob("*.jpg"))
 
 
