@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cloudtwin.facade import shared_volume
 from cloudtwin.kubernetes_api import ApiError
 from cloudtwin.nodes import Twin
 from cloudtwin.nodes.bring_up import admin_client
@@ -162,7 +163,9 @@ class SourceCycle(LifeCycle):
 
     def read_copy(self) -> None:
         """Record the photographs on the volume."""
-        (copy,) = (self.twin / "shared").glob("**/data/imagefolder-source")
+        volume = shared_volume(self.twin)
+        assert volume is not None
+        copy = volume / "data" / "imagefolder-source"
         self.copied = sorted(str(path.relative_to(copy)) for path in copy.rglob("*.jpg"))
 
 
