@@ -138,13 +138,13 @@ def kubeconfig_path(state: Path) -> Path:
 
 
 def shared_volume(state: Path) -> Path | None:
-    """Return the folder of a cloud twin's first shared volume; None before there is one."""
+    """Return the folder of the first volume that pods of a cloud twin may mount; None before there is one."""
     from cloudtwin import files
     from cloudtwin.nodes.layout import Layout
 
     layout = Layout(state)
     volumes = files.read_json(layout.volumes) or {}
-    folders = sorted({str(entry["folder"]) for entry in volumes.values()})
+    folders = sorted({str(entry["folder"]) for entry in volumes.values() if entry["allowed"]})
     return layout.shared / folders[0] if folders else None
 
 
