@@ -7,7 +7,7 @@ from cloudtwin.nodes.layout import Layout
 from cloudtwin.providers import volumes
 
 
-def test_the_shared_volume_is_one_that_pods_may_mount(tmp_path: Path) -> None:
+def test_the_shared_volume_is_the_volume_that_pods_may_mount(tmp_path: Path) -> None:
     """An account may have containers with data that pods read without a mount."""
     subject = "system:serviceaccount:elastic-job:trainer"
     volumes.write(
