@@ -41,6 +41,8 @@ class Store(ABC):
     program: Path
     retry_seconds: int
     refusal: tuple[str, ...]
+    earlier_resources: tuple[str, ...] = ()
+    """Type and name of the account's resources that existed before the stack and outlast it."""
 
     @abstractmethod
     def serve_locally(self, folder: Path) -> AbstractContextManager[str]:
@@ -125,6 +127,11 @@ class AzuriteStore(Store):
         "Assign this identity the role Storage Blob Data Reader",
     )
     group = "data"
+    earlier_resources = (
+        f"{ACCOUNT} {servers.AZURITE_ACCOUNT}",
+        f"{CONTAINER} {BUCKET}",
+        f"{CONTAINER} {FORBIDDEN}",
+    )
 
     def serve_locally(self, folder: Path) -> AbstractContextManager[str]:
         """Run the server for this process; yield its address."""
