@@ -35,7 +35,9 @@ __all__ = [
     "PolicyPacks",
     "Stack",
     "Yes",
+    "check_output",
     "check_plot",
+    "write_output",
 ]
 
 

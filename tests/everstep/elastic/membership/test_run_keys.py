@@ -179,24 +179,10 @@ class SlowEtcd(MemoryEtcd):
         return super().read(prefix, **options)
 
     def put_while_unchanged(
-        self,
-        key: str,
-        value: str,
-        *,
-        witness: str,
-        mod_revision: int,
-        own_mod_revision: int | None = None,
-        retry_seconds: float | None = None,
-        **_: Any,
+        self, *arguments: Any, retry_seconds: float | None = None, **options: Any
     ) -> bool:
         self._wait(retry_seconds)
-        return super().put_while_unchanged(
-            key,
-            value,
-            witness=witness,
-            mod_revision=mod_revision,
-            own_mod_revision=own_mod_revision,
-        )
+        return super().put_while_unchanged(*arguments, **options)
 
     def _wait(self, retry_seconds: float | None) -> None:
         assert retry_seconds is not None, "the client's own limit is 600 s"
