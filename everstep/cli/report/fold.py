@@ -19,6 +19,7 @@ from everstep.cli.report.run_record import (
     StepRecord,
     parse_journal,
     step_record,
+    without_copies,
 )
 
 RECENT_STEPS = 1000
@@ -92,7 +93,7 @@ class RunFold:
     # --- folding ---
 
     def _fold(self, event_times: list[float]) -> None:
-        self._steps.sort(key=lambda entry: entry.at)
+        self._steps = without_copies(sorted(self._steps, key=lambda entry: entry.at))
         older = self._steps[: -self.recent_steps]
         retained_steps = self._retained(event_times)
         blocks = list(_fold_steps(older, retained_steps))
@@ -121,8 +122,7 @@ class RunFold:
         edges = [
             i
             for i, entry in enumerate(steps)
-            if entry.values.get("again")
-            or repeats[entry.number("step")] > 1
+            if repeats[entry.number("step")] > 1
             or groups[i] != groups[max(i - 1, 0)]
             or groups[i] != groups[min(i + 1, len(steps) - 1)]
         ]

@@ -110,11 +110,7 @@ def goodput(run: RunRecord) -> Goodput | None:
     elapsed_seconds = max(end - _started_at(run) - absent_time, 0.0)
     step_by_number = counted_steps(run.steps)
     productive_seconds = sum(step.seconds for step in step_by_number.values())
-    redone_steps = [
-        step
-        for step in run.steps
-        if not step.is_duplicate and step_by_number[step.step] is not step
-    ]
+    redone_steps = [step for step in run.steps if step_by_number[step.step] is not step]
     return Goodput(
         share=min(productive_seconds / elapsed_seconds, 1.0) if elapsed_seconds else 0.0,
         worker_share=_worker_share(run, redone_steps),
@@ -127,11 +123,7 @@ def goodput(run: RunRecord) -> Goodput | None:
 
 def counted_steps(steps: Sequence[StepRecord]) -> dict[int, StepRecord]:
     """Return the counted steps by number; of a repeated step, the last repetition."""
-    step_by_number: dict[int, StepRecord] = {}
-    for step in steps:
-        if not (step.is_duplicate and step.step in step_by_number):
-            step_by_number[step.step] = step
-    return step_by_number
+    return {step.step: step for step in steps}
 
 
 def _started_at(run: RunRecord) -> float:

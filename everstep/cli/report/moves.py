@@ -129,7 +129,7 @@ def _lost_seconds(run: RunRecord, move: Move, last: StepRecord, first: StepRecor
 def _repeated(steps: Sequence[StepRecord], first: StepRecord) -> Iterator[StepRecord]:
     """Yield the steps that were completed before `first` and are computed again by `first` and later steps."""
     for step in steps:
-        if step.at < first.at and step.step >= first.step and not step.is_duplicate:
+        if step.at < first.at and step.step >= first.step:
             yield step
 
 

@@ -6,7 +6,7 @@ the cluster, so reports of old and of current runs agree, and both can be tested
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -66,7 +66,6 @@ class StepRecord:
     images: int
     epoch: int
     loss: float | None
-    is_duplicate: bool = False  # recorded by a new rank 0, not computed again
     count: int = 1
 
 
@@ -116,7 +115,10 @@ class RunRecord:
     @cached_property
     def steps(self) -> tuple[StepRecord, ...]:
         """All completed steps, including repeated ones; older ones may be in blocks."""
-        steps = [step_record(entry) for entry in self.entries if entry.kind == "step"]
+        steps = [
+            step_record(entry)
+            for entry in without_copies(entry for entry in self.entries if entry.kind == "step")
+        ]
         return tuple(sorted([*self.blocks, *steps], key=lambda step: step.at))
 
     @cached_property
@@ -314,8 +316,29 @@ def step_record(entry: JournalEntry) -> StepRecord:
         images=entry.number("images"),
         epoch=entry.number("epoch"),
         loss=entry.measure("loss"),
-        is_duplicate=bool(entry.values.get("again")),
     )
+
+
+def without_copies(steps: Iterable[JournalEntry]) -> list[JournalEntry]:
+    """Return the entries of steps, in order, without those that record the same computation once more.
+
+    When a group changes, a worker records the newest steps again, marked `again`, in case the worker that should have
+    recorded them is gone. Such an entry counts if no other entry records the step of that generation.
+    """
+    steps = list(steps)
+    recorded = {_computation(entry) for entry in steps if not entry.values.get("again")}
+    counted_entries: list[JournalEntry] = []
+    for entry in steps:
+        if entry.values.get("again"):
+            if _computation(entry) in recorded:
+                continue
+            recorded.add(_computation(entry))
+        counted_entries.append(entry)
+    return counted_entries
+
+
+def _computation(entry: JournalEntry) -> tuple[int, int]:
+    return entry.number("generation"), entry.number("step")
 
 
 def parse_journal(worker: str, text: str) -> list[JournalEntry]:

@@ -70,7 +70,7 @@ def _steps_by_generation(run: RunRecord) -> Counter[int]:
     """Return the number of steps that each generation computed; a repeated step counts again."""
     steps = Counter[int]()
     for step in run.steps:
-        steps[step.generation] += 0 if step.is_duplicate else step.count
+        steps[step.generation] += step.count
     return steps
 
 

@@ -124,7 +124,7 @@ def size_result(run: RunRecord, replicas: int, processes: int) -> SizeResult:
         EverstepError: the group was smaller for some steps, or too few steps were recorded.
     """
     start = run.newest_start
-    steps = [step for step in run.steps if not step.is_duplicate]
+    steps = run.steps
     if start is None or len(steps) <= WARM_UP_STEPS:
         raise EverstepError(
             f"{len(steps)} steps were recorded with {replicas} replicas, and the first {WARM_UP_STEPS} do not count",

@@ -93,6 +93,7 @@ class LiveGroup:
         self._machine_workers = 1
         self._unequal_ranks: tuple[int, ...] = ()
         self._received_bytes: Mapping[int, int] = {}
+        self._sources: tuple[int, ...] = ()
         self._node_leaves = False
         self._detached_progress = StepProgress()  # progress of the state saved outside a group
         self._waits_for_assignment, self._progress_reported = False, 0
@@ -140,6 +141,7 @@ class LiveGroup:
             link.begin_all_reduce,
             self._unequal_ranks,
             self._received_bytes,
+            self._sources,
         )
 
     def after_all_reduce(self, votes: float, apply: Callable[[], None]) -> bool:
@@ -293,6 +295,7 @@ class LiveGroup:
         tensors = self._required_state().shared_tensors()
         copying.copy(link, plan, tensors)
         self._received_bytes = copying.received_bytes(plan, link.rank, tensors)
+        self._sources = plan.sources
 
     def _note_unequal(self, plan: CopyPlan) -> None:
         self._unequal_ranks = plan.unequal_ranks

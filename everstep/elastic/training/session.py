@@ -6,6 +6,7 @@ A training loop accesses it through `Run` and `Batch`. Only the training loop's 
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 
 from everstep.catalog import metrics
+from everstep.elastic.accounting import journal
 from everstep.elastic.accounting.metrics import Reading
 from everstep.elastic.accounting.time_account import Activity
 from everstep.elastic.data_order.sampler import Ids, SampleOrder
@@ -40,6 +42,7 @@ log = logging.getLogger(__name__)
 
 HUNG = "hung"  # result of a saver whose storage hangs
 READ_AHEAD = 1  # steps whose samples are read while the current one computes
+KEPT_STEPS = 500  # steps whose lines the workers keep that do not write them, at most
 
 
 @dataclass
@@ -84,6 +87,7 @@ class Session:
     _step_began_at: float = 0.0
     _steps_done: int = 0  # completed by this process
     _last_step: dict[str, Any] = field(default_factory=dict)
+    _kept_steps: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=KEPT_STEPS))
 
     @property
     def total_steps(self) -> int:
@@ -120,8 +124,7 @@ class Session:
             step=state.step,
             received_bytes=dict(assignment.received_bytes),
         )
-        if promoted and self._last_step:  # the former rank 0 may have died before it wrote this
-            worker.journal.note("step", **self._last_step, again=True)
+        self._record_kept_steps(assignment)
         if worker.leads:
             state.checkpoints.prepare(state.all_tensors())
         if promoted or not self._has_entered:
@@ -452,8 +455,25 @@ class Session:
             checkpoint_seconds=options.checkpoint_seconds,
         )
 
+    def _record_kept_steps(self, assignment: RankAssignment) -> None:
+        """Record the newest steps that another worker should have recorded, marked `again`.
+
+        That worker may be gone, and the lines of its last steps with it: it was killed before they were written, or
+        its machine was lost before the file was closed. One worker records them that has completed these steps. It need
+        not be rank 0, which may be a new process.
+        """
+        if assignment.rank not in assignment.sources:
+            self._kept_steps.clear()  # its steps may be of a history that the others have left
+        if assignment.rank != min(assignment.sources, default=-1):
+            return
+        oldest = time.time() - journal.LARGE_CLOSE_SECONDS
+        for step in self._kept_steps:
+            if step["at"] >= oldest and step["step"] <= self.state.step:
+                self.worker.journal.note("step", **step, again=True)
+        self._kept_steps.clear()
+
     def _note_step(self, loss: float, rate: float, samples: int) -> None:
-        """Record the step on rank 0; the others keep it, in case they take over and must record it."""
+        """Record the step on rank 0; the others keep its line, in case one of them must record it."""
         state, worker = self.state, self.worker
         self._steps_done += 1
         self._last_step = {
@@ -469,6 +489,8 @@ class Session:
         }
         if worker.leads:
             worker.journal.note("step", **self._last_step)
+        else:
+            self._kept_steps.append(self._last_step)
 
 
 def _seed_random_layers(seed: int, device: torch.device) -> None:

@@ -39,6 +39,7 @@ class RankAssignment:
             different bytes; they received the state of the majority.
         received_bytes: bytes of the state that this worker received when the group formed, by the rank that sent
             them.
+        sources: ranks whose state the group continues from.
     """
 
     rank: int
@@ -49,6 +50,7 @@ class RankAssignment:
     begin_all_reduce: Callable[[torch.Tensor], Callable[[], None]] | None = None
     unequal_ranks: tuple[int, ...] = ()
     received_bytes: Mapping[int, int] = field(default_factory=dict)
+    sources: tuple[int, ...] = ()
 
     @classmethod
     def single(cls) -> "RankAssignment":

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from everstep.cli.report.fold import MAX_BLOCKS, RunFold
 from everstep.cli.report.report import Report, build
 from everstep.cli.report.run_record import RunRecord, parse_events
@@ -61,6 +63,31 @@ def test_a_folded_run_has_the_same_report() -> None:
         abs(folded_report.images_per_second_overall / complete_report.images_per_second_overall - 1)
         < 1e-9
     )
+
+
+def test_lines_that_a_worker_copies_after_the_loss_of_rank_0_do_not_count() -> None:
+    """Rank 0's machine is lost, and with it `lost` of its lines; another worker has recorded all of the last 200."""
+    expected_report = build(fold_run(run_with_copies(copied=0, lost=0), recent=50))
+
+    for lost in (0, 3, 200):
+        report = build(fold_run(run_with_copies(copied=200, lost=lost), recent=500))
+        assert (report.steps, report.total_steps) == (1500, 5000)
+        assert report.goodput is not None
+        assert expected_report.goodput is not None
+        assert report.goodput.redone_seconds == 0
+        assert report.goodput.productive_seconds == pytest.approx(
+            expected_report.goodput.productive_seconds
+        )
+
+
+def run_with_copies(copied: int, lost: int) -> RecordedRun:
+    """Return a run whose rank 0 is lost with some of its lines, and whose newest lines another worker copies."""
+    run = RecordedRun(nodes=NODES, total_steps=5000).form(*NODES).train(700)
+    lines = run.journals[run.worker("gpu-0")]
+    copies = [{**line, "again": True} for line in lines[len(lines) - copied :]]
+    del lines[len(lines) - lost :]
+    run.journals[run.worker("gpu-1")].extend(copies)
+    return run.event("vanish", "gpu-0").wait(2.0).regroup("gpu-1", "gpu-2").train(800)
 
 
 def test_the_record_of_a_short_run_is_not_folded() -> None:

@@ -1,6 +1,7 @@
 """`Run` in a simulated group that breaks, or whose workers want to regroup."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 from everstep import elastic
+from everstep.elastic.accounting.journal import Journal, Reader
 from everstep.elastic.accounting.time_account import TimeAccount
 from everstep.elastic.recovery.worker import SingleProcessGroup, TrainingState
 from everstep.elastic.training.run import _device_of
@@ -143,6 +145,66 @@ def test_a_shard_that_does_not_fit_ends_the_run_with_a_fix() -> None:
         train()
     assert "shard_size" in error.value.fix
     assert group.failures, "the other workers learn it, too"
+
+
+class SuccessiveGroups(SingleProcessGroup):
+    """Groups with equal workers, of which this process is one; each but the last breaks in its third sum.
+
+    Args:
+        assignments: rank, number of workers and sources of each group.
+    """
+
+    def __init__(self, *assignments: tuple[int, int, tuple[int, ...]]) -> None:
+        self._assignments, self._joins, self._sums = assignments, 0, 0
+
+    def join(self, state: TrainingState) -> RankAssignment:
+        super().join(state)
+        rank, world_size, sources = self._assignments[self._joins]
+        self._joins, self._sums = self._joins + 1, 0
+        if self._joins > 1:
+            state.adopt(state.step, (), keeps_units=rank in sources)  # type: ignore[attr-defined]
+        return RankAssignment(rank, world_size, None, world_size, self._sum, sources=sources)
+
+    def _sum(self, _: torch.Tensor) -> None:
+        self._sums += 1
+        if self._joins < len(self._assignments) and self._sums == 3:
+            raise PeerLostError("gone")
+
+
+def recorded_steps(folder: Path, *assignments: tuple[int, int, tuple[int, ...]]) -> list[int]:
+    """Return the steps in the journal of a worker with these assignments; copies of lines are negative."""
+    run, model, _ = start_run(SuccessiveGroups(*assignments), epochs=6)
+    journal = run._session.worker.journal = Journal(folder / "worker.jsonl")
+    for batch in run:
+        compute(batch, model)
+    assert journal.flush()
+    steps = [entry for entry in Reader(folder).read() if entry["kind"] == "step"]
+    return [-step["step"] if step.get("again") else step["step"] for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("second_group", "expected_steps"),
+    [
+        pytest.param((0, 1, (0,)), [-1, -2, 3, 4, 5, 6], id="it becomes rank 0"),
+        pytest.param((1, 2, (1,)), [-1, -2], id="rank 0 is a new process"),
+        pytest.param((1, 2, (0, 1)), [], id="rank 0 has completed them, too"),
+        pytest.param((0, 2, (1,)), [3, 4, 5, 6], id="only another worker has completed them all"),
+    ],
+)
+def test_steps_of_a_lost_rank_0_are_recorded_by_a_worker_that_completed_them(
+    tmp_path: Path, second_group: tuple[int, int, tuple[int, ...]], expected_steps: list[int]
+) -> None:
+    assert recorded_steps(tmp_path, (1, 2, (0, 1)), second_group) == expected_steps
+
+
+def test_a_worker_whose_state_was_replaced_records_no_earlier_step(tmp_path: Path) -> None:
+    groups = (1, 2, (0, 1)), (1, 2, (0,)), (0, 1, (0,))
+
+    assert recorded_steps(tmp_path, *groups) == [-3, -4, 5, 6]
+
+
+def test_rank_0_records_its_steps_once(tmp_path: Path) -> None:
+    assert recorded_steps(tmp_path, (0, 2, (0, 1)), (0, 1, (0,))) == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("change", ["the group breaks", "a node joins"])

@@ -1,0 +1,38 @@
+"""What a run's journals record."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep.cli.report.run_record import JournalEntry, without_copies
+
+
+def step(generation: int, number: int, *, again: bool = False) -> JournalEntry:
+    values: dict[str, Any] = {"generation": generation, "step": number}
+    return JournalEntry(0.0, "step", "gpu-0", {**values, "again": True} if again else values)
+
+
+def computations(entries: list[JournalEntry]) -> list[tuple[int, int]]:
+    return [(entry.number("generation"), entry.number("step")) for entry in entries]
+
+
+def test_a_step_that_was_computed_again_by_a_later_generation_counts_twice() -> None:
+    entries = [step(1, 7), step(2, 7)]
+
+    assert without_copies(entries) == entries
+
+
+@given(st.permutations([(1, 1), (1, 2), (2, 2), (2, 3)]), st.data())
+def test_each_computation_counts_once_whichever_lines_are_lost_and_copied(
+    computed: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    lines = []
+    for generation, number in computed:
+        copies = data.draw(st.integers(0, 2))
+        is_recorded = not copies or data.draw(st.booleans())
+        lines += [step(generation, number)] * is_recorded
+        lines += [step(generation, number, again=True)] * copies
+    shuffled = data.draw(st.permutations(lines))
+
+    assert sorted(computations(without_copies(shuffled))) == sorted(computed)
