@@ -10,6 +10,10 @@ BOOT = ChangeCost(
     300.0,
     "assumed: from the request of a GPU machine on a cloud until its pod runs; not measured, because no cloud was used",
 )
+IDLE = ChangeCost(
+    600.0,
+    "default of autoscaling.scaleDownMinutes: the autoscaler keeps a machine without workers for this time",
+)
 MIN_BILLED_TIME = ChangeCost(60.0, "AWS bills Linux machines by the second, at least one minute")
 STATE_BYTES = 204.7e6  # ResNet-50, as in docs/measurements.md
 BYTES_PER_SECOND = 10e9 / 8
@@ -80,6 +84,7 @@ class JobModel:
         prices: prices of its machines.
         design: costs of changes of the group.
         boot: time from a request until a new machine's pod runs.
+        idle: time for which a machine is kept, and billed, after the group has left its zone.
     """
 
     work: float
@@ -88,6 +93,7 @@ class JobModel:
     min_machines: int = 1
     design: Design = LIVE
     boot: ChangeCost = BOOT
+    idle: ChangeCost = IDLE
 
     @property
     def start_seconds(self) -> float:
@@ -120,6 +126,7 @@ class JobModel:
     def assumptions(self) -> Iterator[str]:
         """Yield the costs of changes with their sources."""
         yield f"boot {self.boot.seconds:g} s: {self.boot.source}"
+        yield f"idle {self.idle.seconds:g} s: {self.idle.source}"
         yield from assumptions(self.design)
         yield "machines are lost without notice"
 

@@ -5,8 +5,9 @@ that was open since the previous tick. Lifetimes are estimated from the group's 
 the history.
 
 A new machine is billed from its request and trains after its start. If the group leaves a zone that still has
-machines, these train until the new ones do. Machines are lost without notice; if all are lost, so is the work since
-the last checkpoint. A request in another zone that is granted but not used is billed for the minimum time.
+machines, these train until the new ones do, and are billed until the autoscaler removes them. Machines are lost
+without notice; if all are lost, so is the work since the last checkpoint. A request in another zone that is granted
+but not used is billed for the minimum time.
 
 A tick has to last about as long as the start of a machine, or longer: to the policies, a machine that came in
 the previous tick is training.
@@ -116,6 +117,19 @@ def terms_of(
     )
 
 
+@dataclass(frozen=True)
+class _IdleMachines:
+    """Machines of a zone that the group has left.
+
+    Attributes:
+        count: number of machines.
+        seconds: time after which the autoscaler removes them.
+    """
+
+    count: int
+    seconds: float
+
+
 @dataclass
 class _Replay:
     """The state of one replay. Work is counted in machine-seconds."""
@@ -140,6 +154,7 @@ class _Replay:
     decision: PlacementDecision | None = None
     ticks: list[TickRecord] = field(default_factory=list)
     lifetimes: list[LifetimeRecord] = field(default_factory=list)  # by zone
+    idle: dict[int, _IdleMachines] = field(default_factory=dict)  # by zone
 
     def tick(self, available: tuple[int, ...]) -> bool:
         """Advance by one tick; return True if the job continues."""
@@ -161,6 +176,7 @@ class _Replay:
         self._pay_unused(before, decision, available)
         remaining = min(available[left_zone], self.spot)
         self._train(spot, on_demand, remaining, left_zone=left_zone if moved else None)
+        self._pay_idle(decision.zone, available)
         self.moves += moved
         self.spot, self.on_demand, self.decision = spot, on_demand, decision
         self.now += gap
@@ -242,10 +258,24 @@ class _Replay:
             return
         for zone in before.search:
             if zone != decision.zone:
-                unused, seconds = min(available[zone], self.job.machines), MIN_BILLED_TIME.seconds
-                self.spot_seconds += unused * seconds
-                hourly_cost = self.job.prices.usd_per_hour(zone, unused)
-                self.usd += hourly_cost * seconds / HOUR_SECONDS
+                unused = min(available[zone], self.job.machines)
+                self._pay_spot(unused, MIN_BILLED_TIME.seconds, zone)
+
+    def _pay_spot(self, machines: int, seconds: float, zone: int) -> None:
+        """Pay for machines in addition to the group's."""
+        self.spot_seconds += machines * seconds
+        self.usd += self.job.prices.usd_per_hour(zone, machines) * seconds / HOUR_SECONDS
+
+    def _pay_idle(self, zone: int, available: tuple[int, ...]) -> None:
+        """Pay for the machines of the zones that the group has left, until they are removed or lost."""
+        self.idle.pop(zone, None)  # the group uses its zone's machines
+        gap = self.history.gap_seconds
+        for left_zone, machines in list(self.idle.items()):
+            count = min(machines.count, available[left_zone])
+            self._pay_spot(count, min(gap, machines.seconds), left_zone)
+            self.idle[left_zone] = _IdleMachines(count, machines.seconds - gap)
+            if not count or machines.seconds <= gap:
+                del self.idle[left_zone]
 
     def _train(self, spot: int, on_demand: int, remaining: int, *, left_zone: int | None) -> None:
         gap, job, moved = self.history.gap_seconds, self.job, left_zone is not None
@@ -275,6 +305,7 @@ class _Replay:
         job = self.job
         self._pay(remaining, self.on_demand, job.start_seconds, zone)
         self.usd -= job.prices.fixed * job.start_seconds / HOUR_SECONDS  # billed once
+        self.idle[zone] = _IdleMachines(remaining, job.idle.seconds)
         return (remaining + self.on_demand) * job.start_seconds * job.steady_goodput
 
     def _pauses(self, spot: int, continuing: int, new_machines: int) -> float:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from everstep.capacity.generator import PUBLISHED
 from everstep.capacity.history import CapacityHistory
-from everstep.capacity.job import Guaranteed, JobModel, Prices
+from everstep.capacity.job import IDLE, Guaranteed, JobModel, Prices
 from everstep.catalog.units import HOUR_SECONDS
 from everstep.errors import EverstepError
+from everstep.goodput import ChangeCost
 
 if TYPE_CHECKING:
     from components.config import StackConfig
@@ -273,7 +274,17 @@ def job_model(
         machines=machines,
         min_machines=min(config.job.min_replicas, machines),
         prices=prices(config, stack, machine_type),
+        idle=_idle_time(config),
     )
+
+
+def _idle_time(config: "StackConfig") -> ChangeCost:
+    """Return the time for which the stack's autoscaler keeps a machine without workers."""
+    cluster = config.cluster
+    if cluster.kind not in ("eks", "aks"):
+        return IDLE
+    minutes = cluster.autoscaling.scale_down_minutes
+    return ChangeCost(60.0 * minutes, "cluster.autoscaling.scaleDownMinutes")
 
 
 def prices(config: "StackConfig", stack: str, machine_type: str = "") -> Prices:

@@ -7,7 +7,8 @@ from everstep.goodput import assumptions
 def test_the_assumptions_are_as_in_the_report_with_the_time_to_start_a_machine() -> None:
     job = JobModel(work=3600.0, machines=2, prices=Prices(spot=1.0, on_demand=3.0))
 
-    boot, *costs = job.assumptions()
+    boot, idle, *costs = job.assumptions()
 
     assert boot.startswith("boot 300 s: assumed")
+    assert idle.startswith("idle 600 s: default of autoscaling.scaleDownMinutes")
     assert costs == [*assumptions(LIVE), "machines are lost without notice"]

@@ -25,7 +25,14 @@ FREE_DESIGN = replace(
     repeated=NO_COST,
     stall=NO_COST,
 )
-JOB = JobModel(work=1e12, machines=4, prices=Prices(1.0, 3.0), design=FREE_DESIGN, boot=NO_COST)
+JOB = JobModel(
+    work=1e12,
+    machines=4,
+    prices=Prices(1.0, 3.0),
+    design=FREE_DESIGN,
+    boot=NO_COST,
+    idle=NO_COST,
+)
 
 SLOW_JOB = replace(JOB, boot=ChangeCost(1800, "this test"))
 
@@ -96,6 +103,46 @@ def test_the_group_follows_capacity_to_another_zone() -> None:
     assert [tick.zone for tick in outcome.ticks] == [0, 0, 1, 1], "the response takes a tick"
     assert outcome.moves == 1
     assert outcome.work_done == 3 * 4 * GAP_SECONDS - 4 * FREE_DESIGN.checkpoint_seconds
+
+
+@pytest.mark.parametrize(
+    ("idle_seconds", "later_ticks", "billed_idle_seconds"),
+    [
+        pytest.param(200, [(2, 4), (2, 4)], 2 * 200, id="until they are removed"),
+        pytest.param(500, [(2, 4), (2, 4)], 2 * 500, id="also in the next tick"),
+        pytest.param(900, [(2, 4), (1, 4), (0, 4)], 3 * GAP_SECONDS, id="until they are lost"),
+        pytest.param(900, [(0, 4), (2, 4)], 0, id="not if they were lost before"),
+    ],
+)
+def test_machines_of_the_zone_that_the_group_leaves_are_billed(
+    idle_seconds: float, later_ticks: list[tuple[int, ...]], billed_idle_seconds: float
+) -> None:
+    ticks = history((4, 4), *[(2, 4)] * 3, *later_ticks)
+    idle_time = ChangeCost(idle_seconds, "this test")
+
+    outcome, without_idle_time = (
+        run(ticks, replace(JOB, idle=idle)) for idle in (idle_time, NO_COST)
+    )
+
+    assert [tick.zone for tick in outcome.ticks[:5]] == [0, 0, 0, 0, 1]
+    assert outcome.work_done == without_idle_time.work_done
+    assert outcome.spot_seconds - without_idle_time.spot_seconds == billed_idle_seconds
+    paid = outcome.usd - without_idle_time.usd
+    assert paid == pytest.approx(billed_idle_seconds / HOUR_SECONDS)
+
+
+def test_machines_of_a_zone_to_which_the_group_returns_are_billed_once() -> None:
+    ticks = history((4, 4), *[(2, 4)] * 4, *[(4, 0)] * 20)
+
+    outcome, without_idle_time = (
+        run(ticks, replace(JOB, idle=idle)) for idle in (ChangeCost(1e9, "this test"), NO_COST)
+    )
+
+    zones = [tick.zone for tick in outcome.ticks]
+    assert outcome.moves == 2
+    assert (zones[0], zones[4], zones[-1]) == (0, 1, 0)
+    billed_idle_seconds = outcome.spot_seconds - without_idle_time.spot_seconds
+    assert billed_idle_seconds == 2 * zones.count(1) * GAP_SECONDS
 
 
 def test_each_zone_has_its_price() -> None:
