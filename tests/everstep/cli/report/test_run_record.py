@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from everstep.cli.report.run_record import JournalEntry, without_copies
 
 
-def step(generation: int, number: int, *, again: bool = False) -> JournalEntry:
+def step(generation: int, number: int, *, is_copy: bool = False) -> JournalEntry:
     values: dict[str, Any] = {"generation": generation, "step": number}
-    return JournalEntry(0.0, "step", "gpu-0", {**values, "again": True} if again else values)
+    return JournalEntry(0.0, "step", "gpu-0", {**values, "again": True} if is_copy else values)
 
 
 def computations(entries: list[JournalEntry]) -> list[tuple[int, int]]:
@@ -32,7 +32,7 @@ def test_each_computation_counts_once_whichever_lines_are_lost_and_copied(
         copies = data.draw(st.integers(0, 2))
         is_recorded = not copies or data.draw(st.booleans())
         lines += [step(generation, number)] * is_recorded
-        lines += [step(generation, number, again=True)] * copies
+        lines += [step(generation, number, is_copy=True)] * copies
     shuffled = data.draw(st.permutations(lines))
 
     assert sorted(computations(without_copies(shuffled))) == sorted(computed)
