@@ -6,7 +6,7 @@ they get variables that give the same access.
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,12 @@ from components.aws.data_access import read_statements
 from tests.everstep.staging.sources import servers
 
 PORT, REGION = 9000, "us-east-1"
-BUCKET, PREFIX, FORBIDDEN = "photographs", "imagenet", "of-another-account"
+BUCKET, PREFIX, SHARDS = "photographs", "imagenet", "shards"
+FORBIDDEN = "of-another-account"
 
 
 class Store(ABC):
-    """A store with the same photographs in two buckets, of which the stack may read one.
+    """A store with the same photographs in two buckets, of which the stack may read one; this one has shards, too.
 
     Attributes:
         stack: stack of the repository that reads from it.
@@ -49,16 +50,20 @@ class Store(ABC):
         """Run the server for this process; yield its address."""
 
     @abstractmethod
-    def fill(self, address: str, photographs: Path) -> Mapping[str, str]:
-        """Upload photographs to both buckets; return variables that give the access of the stack to one of them."""
+    def fill(self, address: str, photographs: Path, shards: Path) -> None:
+        """Upload photographs to both buckets, and shards to the bucket of the stack."""
+
+    @abstractmethod
+    def access(self, address: str, prefix: str) -> Mapping[str, str]:
+        """Return variables that give the access of the stack to a prefix of its bucket."""
 
     @abstractmethod
     def command(self, folder: Path) -> tuple[list[str], dict[str, str]]:
         """Return the command of the server in the network of the twin, and its environment."""
 
     @abstractmethod
-    def source(self, bucket: str) -> dict[str, str]:
-        """Return the keys of `data` that name a bucket."""
+    def source(self, bucket: str, prefix: str = PREFIX) -> dict[str, str]:
+        """Return the keys of `data` and `data.cache` that name a bucket."""
 
     def register(self, twin: Path) -> None:  # noqa: B027  not needed by every cloud
         """Add the buckets to the account of a twin, as resources that existed before the stack."""
@@ -79,19 +84,25 @@ class MinioStore(Store):
         """Run the server for this process; yield its address."""
         return servers.minio(folder)
 
-    def fill(self, address: str, photographs: Path) -> Mapping[str, str]:
-        """Upload photographs to both buckets; return credentials of a role with the stack's policy."""
-        access: dict[str, Any] = {
-            "endpoint_url": address, "region_name": REGION,
-            "aws_access_key_id": servers.KEY_ID, "aws_secret_access_key": servers.SECRET,
-        }  # fmt: skip
-        client = boto3.client("s3", **access)
-        for bucket in (BUCKET, FORBIDDEN):
+    def fill(self, address: str, photographs: Path, shards: Path) -> None:
+        """Upload photographs to both buckets, and shards to the bucket of the stack."""
+        client = self._client("s3", address)
+        for bucket, objects in contents(photographs, shards).items():
             client.create_bucket(Bucket=bucket)
-            for key, path in objects_of(photographs):
+            for key, path in objects.items():
                 client.upload_file(str(path), bucket, key)
-        statements = [item.as_document() for item in read_statements(BUCKET, PREFIX)]
-        session = boto3.client("sts", **access).assume_role(
+
+    def _client(self, service: str, address: str) -> Any:
+        """Return a client with all permissions."""
+        return boto3.client(
+            service, endpoint_url=address, region_name=REGION,
+            aws_access_key_id=servers.KEY_ID, aws_secret_access_key=servers.SECRET,
+        )  # fmt: skip
+
+    def access(self, address: str, prefix: str) -> Mapping[str, str]:
+        """Return credentials of a role with the stack's policy."""
+        statements = [item.as_document() for item in read_statements(BUCKET, prefix)]
+        session = self._client("sts", address).assume_role(
             RoleArn="arn:aws:iam::111122223333:role/everstep-dev-data",
             RoleSessionName="test",
             Policy=json.dumps({"Version": "2012-10-17", "Statement": statements}),
@@ -111,9 +122,9 @@ class MinioStore(Store):
             servers.minio_environment(folder),
         )
 
-    def source(self, bucket: str) -> dict[str, str]:
-        """Return the keys of `data` that name a bucket."""
-        return {"source": f"s3://{bucket}/{PREFIX}"}
+    def source(self, bucket: str, prefix: str = PREFIX) -> dict[str, str]:
+        """Return the keys of `data` and `data.cache` that name a bucket."""
+        return {"source": f"s3://{bucket}/{prefix}"}
 
 
 class AzuriteStore(Store):
@@ -137,20 +148,22 @@ class AzuriteStore(Store):
         """Run the server for this process; yield its address."""
         return servers.azurite(folder)
 
-    def fill(self, address: str, photographs: Path) -> Mapping[str, str]:
-        """Upload photographs to both containers; return a connection with a token for one of them."""
+    def fill(self, address: str, photographs: Path, shards: Path) -> None:
+        """Upload photographs to both containers, and shards to the container of the stack."""
         from azure.storage.blob import ContainerClient
 
-        account = servers.AZURITE_ACCOUNT
-        for container in (BUCKET, FORBIDDEN):
+        for container, objects in contents(photographs, shards).items():
             client = ContainerClient(
-                f"{address}/{account}", container, credential=servers.AZURITE_KEY
+                f"{address}/{servers.AZURITE_ACCOUNT}", container, credential=servers.AZURITE_KEY
             )
             with client:
                 client.create_container()
-                for name, path in objects_of(photographs):
+                for name, path in objects.items():
                     client.upload_blob(name, path.read_bytes())
-        endpoint = f"http://{addressing.CONTROL_PLANE}:{PORT}/{account}"
+
+    def access(self, address: str, prefix: str) -> Mapping[str, str]:
+        """Return a connection with a token for the whole container of the stack, like its role."""
+        endpoint = f"http://{addressing.CONTROL_PLANE}:{PORT}/{servers.AZURITE_ACCOUNT}"
         token = servers.container_token(BUCKET)
         settings = f"BlobEndpoint={endpoint};SharedAccessSignature={token}"
         return {"AZURE_STORAGE_CONNECTION_STRING": settings}
@@ -159,9 +172,9 @@ class AzuriteStore(Store):
         """Return the command of the server in the network of the twin, and its environment."""
         return servers.azurite_command(folder, str(addressing.CONTROL_PLANE), PORT)
 
-    def source(self, bucket: str) -> dict[str, str]:
-        """Return the keys of `data` that name a container."""
-        location = f"az://{servers.AZURITE_ACCOUNT}/{bucket}/{PREFIX}"
+    def source(self, bucket: str, prefix: str = PREFIX) -> dict[str, str]:
+        """Return the keys of `data` and `data.cache` that name a container."""
+        location = f"az://{servers.AZURITE_ACCOUNT}/{bucket}/{prefix}"
         return {"source": location, "sourceResourceGroup": self.group}
 
     def register(self, twin: Path) -> None:
@@ -187,7 +200,10 @@ class AzuriteStore(Store):
                 transaction.put(resource)
 
 
-def objects_of(photographs: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the name in the store and the path of each photograph."""
-    for path in photographs.rglob("*.jpg"):
-        yield f"{PREFIX}/{path.relative_to(photographs)}", path
+def contents(photographs: Path, shards: Path) -> dict[str, dict[str, Path]]:
+    """Return the files of each bucket by their names in the store."""
+    objects = {
+        f"{PREFIX}/{path.relative_to(photographs)}": path for path in photographs.rglob("*.jpg")
+    }
+    shard_objects = {f"{SHARDS}/{path.name}": path for path in shards.iterdir()}
+    return {BUCKET: objects | shard_objects, FORBIDDEN: objects}

@@ -1,11 +1,14 @@
-"""`data.source` of a stack: its Job copies photographs from a bucket to the volume, and training starts on them.
+"""`data.source` and `data.cache` of a stack.
+
+With a source, the stack's Job copies photographs from a bucket to the volume, and training starts on them. Then the
+stack is changed, and its workers read shards of the bucket through the cache of their node.
 
     make build/servers/minio build/servers/node_modules
     pytest -m e2e tests/e2e/test_data_source.py -k eks-dev     # or aks-dev
 
-MinIO stands in for S3 and Azurite for Blob Storage, in the network of the twin. EKS and AKS give the Job the
-credentials of its identity by an admission webhook; an admission policy with credentials of the store stands in for it.
-The store enforces the permissions that the stack declares for this identity. The first source is a bucket that these
+MinIO stands in for S3 and Azurite for Blob Storage, in the network of the twin. EKS and AKS give pods the credentials
+of their identities by an admission webhook; admission policies with credentials of the store stand in for it. The store
+enforces the permissions that the stack declares for these identities. The first source is a bucket that these
 permissions do not include.
 """
 
@@ -13,6 +16,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -20,15 +24,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from cloudtwin.facade import shared_volume
 from cloudtwin.kubernetes_api import ApiError
 from cloudtwin.nodes import Twin
-from cloudtwin.nodes.bring_up import admin_client
 from cloudtwin.nodes.control_plane.components import holder
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.network import links
 
 from components.interface import DATA_ACCOUNT
+from everstep.catalog.names import JOB_NAME_LABEL, JOB_NAMESPACE, WORKER_CONTAINER
+from everstep.cli.report.readers import FolderReader
 from everstep.progress import Silent
 from tests.e2e.life_cycle import (
     ALL_TRAIN_SECONDS,
@@ -40,13 +46,18 @@ from tests.e2e.life_cycle import (
     copy_project,
     output,
 )
-from tests.e2e.stores import BUCKET, FORBIDDEN, AzuriteStore, MinioStore, Store
+from tests.e2e.stores import BUCKET, FORBIDDEN, PREFIX, SHARDS, AzuriteStore, MinioStore, Store
 from tests.trainer.data.photographs import CLASSES, write_photographs
+from trainer.data import convert
+from trainer.data.shard import Resizing
 
 STORES = {store.stack: store for store in (MinioStore(), AzuriteStore())}
 PER_CLASS = 40
 IMAGES = 2 * PER_CLASS * len(CLASSES)
-POLICY = "stand-in-for-pod-identity"
+PREPARATION_POLICY, WORKER_POLICY = "identity-of-the-preparation", "identity-of-the-workers"
+CACHE_IS_FILLED = "is complete: "
+"""Part of the line that a worker logs when its cache has all shards."""
+
 POLICIES_PATH = "/apis/admissionregistration.k8s.io/v1"
 
 JOB = {
@@ -59,8 +70,8 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.timeout(
         max(store.retry_seconds for store in STORES.values())
-        + 2 * UP_SECONDS
-        + 2 * ALL_TRAIN_SECONDS
+        + 3 * UP_SECONDS
+        + 4 * ALL_TRAIN_SECONDS
         + 3 * QUERY_SECONDS
         + DOWN_SECONDS
     ),
@@ -73,13 +84,17 @@ class SourceCycle(LifeCycle):
 
     Attributes:
         store: store with the photographs.
-        credentials: variables with credentials of the store that have the permissions of the stack's identity.
+        preparation_access: variables with credentials that have the permissions of the data preparation.
+        worker_access: variables with credentials that have the permissions of workers with a cache.
         copied: paths of the copied photographs, relative to the folder of the copy.
+        log: log of the worker that reads through a cache.
     """
 
     store: Store = field(default_factory=MinioStore)
-    credentials: Mapping[str, str] = field(default_factory=dict)
+    preparation_access: Mapping[str, str] = field(default_factory=dict)
+    worker_access: Mapping[str, str] = field(default_factory=dict)
     copied: list[str] = field(default_factory=list)
+    log: str = ""
 
     @property
     def store_folder(self) -> Path:
@@ -87,11 +102,15 @@ class SourceCycle(LifeCycle):
         return self.folder / "store"
 
     def fill_store(self) -> None:
-        """Upload photographs to both buckets, and get credentials for one of them."""
+        """Upload photographs to both buckets and shards to one of them, and get credentials for this one."""
         photographs = write_photographs(self.folder / "photographs", PER_CLASS, test="val")
+        shards = self.folder / "shards"
+        convert.convert(photographs, shards, Resizing(short_side=32), 1, Silent())
         self.store_folder.mkdir()
         with self.store.serve_locally(self.store_folder) as address:
-            self.credentials = self.store.fill(address, photographs)
+            self.store.fill(address, photographs, shards)
+            self.preparation_access = self.store.access(address, PREFIX)
+            self.worker_access = self.store.access(address, SHARDS)
         self.store.register(self.twin)
 
     def serve(self) -> "subprocess.Popen[bytes]":
@@ -107,25 +126,39 @@ class SourceCycle(LifeCycle):
         )
 
     def give_credentials(self) -> bool:
-        """Create the admission policy; return False while there is no API server."""
+        """Create the admission policies; return False while there is no API server."""
         if not Layout(self.twin).kubeconfig.exists():
             return False
-        objects = {
-            "mutatingadmissionpolicies": admission_policy(self.credentials),
-            "mutatingadmissionpolicybindings": {
-                "metadata": {"name": POLICY},
-                "spec": {"policyName": POLICY},
-            },
-        }
-        for plural, body in objects.items():
-            try:
-                admin_client(Layout(self.twin)).post(f"{POLICIES_PATH}/{plural}", body)
-            except ApiError as error:
-                if (
-                    error.status != HTTPStatus.CONFLICT
-                ):  # an earlier attempt had no response in time
-                    return False
+        of_preparation = admission_policy(
+            f'object.spec.serviceAccountName == "{DATA_ACCOUNT}"',
+            "prepare",
+            self.preparation_access,
+        )
+        of_workers = admission_policy(
+            f'has(object.metadata.labels) && "{JOB_NAME_LABEL}" in object.metadata.labels',
+            WORKER_CONTAINER,
+            self.worker_access,
+        )
+        try:
+            self._create_policy(PREPARATION_POLICY, of_preparation)
+            self._create_policy(WORKER_POLICY, of_workers)
+        except ApiError:
+            return False
         return True
+
+    def _create_policy(self, name: str, spec: Mapping[str, Any]) -> None:
+        """Create an admission policy with its binding, where they do not exist."""
+        specs = {
+            "mutatingadmissionpolicies": spec,
+            "mutatingadmissionpolicybindings": {"policyName": name},
+        }
+        for plural, content in specs.items():
+            body = {"metadata": {"name": name}, "spec": content}
+            try:
+                self.api().post(f"{POLICIES_PATH}/{plural}", body)
+            except ApiError as error:
+                if error.status != HTTPStatus.CONFLICT:
+                    raise
 
     def up_with_store(self) -> "subprocess.Popen[bytes]":
         """Bring the stack up; start the store and give the Job credentials as soon as there is an API server.
@@ -162,6 +195,27 @@ class SourceCycle(LifeCycle):
         """Declare a bucket as the source of the photographs."""
         self.change(data={"dataset": "imagefolder", **self.store.source(bucket)}, job=JOB)
 
+    def set_cache(self) -> None:
+        """Declare a cache of the bucket's shards instead of a source."""
+        cache = {**self.store.source(BUCKET, SHARDS), "size": "1Gi"}
+        content = yaml.safe_load(self.stack_file.read_text())
+        content["config"]["everstep:data"] = {"dataset": "imagefolder", "cache": cache}
+        self.stack_file.write_text(yaml.safe_dump(content, sort_keys=False))
+        self.change(job={"fresh": "cached"})
+
+    def cache_is_filled(self) -> bool:
+        """Return True if a worker has logged that its cache is complete, and keep its log."""
+        pods = f"/api/v1/namespaces/{JOB_NAMESPACE}/pods"
+        for pod in self.api().get(pods)["items"]:
+            if JOB_NAME_LABEL in (pod["metadata"].get("labels") or {}):
+                self.log = self.api().text(f"{pods}/{pod['metadata']['name']}/log")
+        return CACHE_IS_FILLED in self.log
+
+    def last_step_at(self) -> float:
+        """Return the time of the newest step."""
+        steps = FolderReader(self.run_folder, self.twin / "events.jsonl").read().steps
+        return steps[-1].at if steps else 0.0
+
     def read_copy(self) -> None:
         """Record the photographs on the volume."""
         volume = shared_volume(self.twin)
@@ -170,32 +224,25 @@ class SourceCycle(LifeCycle):
         self.copied = sorted(str(path.relative_to(copy)) for path in copy.rglob("*.jpg"))
 
 
-def admission_policy(variables: Mapping[str, str]) -> dict[str, Any]:
-    """Return a policy that adds variables to the container of the data preparation."""
+def admission_policy(
+    condition: str, container: str, variables: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return a policy that adds variables to a container of the pods that match a condition."""
     entries = ", ".join(
         f"Object.spec.containers.env{{name: {json.dumps(name)}, value: {json.dumps(value)}}}"
         for name, value in variables.items()
     )
-    container = f'Object.spec.containers{{name: "prepare", env: [{entries}]}}'
+    change = f"Object.spec.containers{{name: {json.dumps(container)}, env: [{entries}]}}"
     rule = {
         "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]
     }  # fmt: skip
-    account = f'object.spec.serviceAccountName == "{DATA_ACCOUNT}"'
-    expression = f"Object{{spec: Object.spec{{containers: [{container}]}}}}"
+    configuration = {"expression": f"Object{{spec: Object.spec{{containers: [{change}]}}}}"}
     return {
-        "metadata": {"name": POLICY},
-        "spec": {
-            "matchConstraints": {"resourceRules": [rule]},
-            "matchConditions": [{"name": "data-preparation", "expression": account}],
-            "failurePolicy": "Fail",
-            "reinvocationPolicy": "Never",
-            "mutations": [
-                {
-                    "patchType": "ApplyConfiguration",
-                    "applyConfiguration": {"expression": expression},
-                }
-            ],
-        },
+        "matchConstraints": {"resourceRules": [rule]},
+        "matchConditions": [{"name": "reads-data", "expression": condition}],
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": configuration}],
     }
 
 
@@ -219,6 +266,13 @@ def cycle(
         cycle.read_copy()
         cycle.wait_until("training starts", lambda: cycle.progress().steps, ALL_TRAIN_SECONDS)
         cycle.record("again", "preview", "--expect-no-changes", *options)
+        cycle.set_cache()
+        cycle.run_checked("cache", "up", "--detach", *options, seconds=UP_SECONDS)
+        cycle.wait_until("the cache is filled", cycle.cache_is_filled, ALL_TRAIN_SECONDS)
+        filled_at = time.time()
+        cycle.wait_until(
+            "training goes on", lambda: cycle.last_step_at() > filled_at, ALL_TRAIN_SECONDS
+        )
         cycle.record("down", "down", "--yes", *options, seconds=DOWN_SECONDS)
         yield cycle
     finally:
@@ -245,6 +299,10 @@ def test_all_photographs_are_on_the_volume_before_the_training(cycle: SourceCycl
 
 def test_a_corrected_source_leaves_nothing_to_change(cycle: SourceCycle) -> None:
     assert cycle.results["again"].returncode == 0, output(cycle, "again")
+
+
+def test_workers_read_shards_of_the_bucket_through_a_cache(cycle: SourceCycle) -> None:
+    assert CACHE_IS_FILLED in cycle.log
 
 
 def test_down_leaves_nothing_but_what_existed_before_the_stack(cycle: SourceCycle) -> None:
