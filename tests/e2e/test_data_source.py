@@ -33,7 +33,7 @@ from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.network import links
 
 from components.interface import DATA_ACCOUNT
-from everstep.catalog.names import JOB_NAME_LABEL, JOB_NAMESPACE, WORKER_CONTAINER
+from everstep.catalog.names import JOB_NAMESPACE, WORKER_CONTAINER
 from everstep.cli.report.readers import FolderReader
 from everstep.progress import Silent
 from tests.e2e.life_cycle import (
@@ -135,7 +135,7 @@ class SourceCycle(LifeCycle):
             self.preparation_access,
         )
         of_workers = admission_policy(
-            f'has(object.metadata.labels) && "{JOB_NAME_LABEL}" in object.metadata.labels',
+            f'object.spec.containers.exists(container, container.name == "{WORKER_CONTAINER}")',
             WORKER_CONTAINER,
             self.worker_access,
         )
@@ -207,7 +207,7 @@ class SourceCycle(LifeCycle):
         """Return True if a worker has logged that its cache is complete, and keep its log."""
         pods = f"/api/v1/namespaces/{JOB_NAMESPACE}/pods"
         for pod in self.api().get(pods)["items"]:
-            if JOB_NAME_LABEL in (pod["metadata"].get("labels") or {}):
+            if any(part["name"] == WORKER_CONTAINER for part in pod["spec"]["containers"]):
                 self.log = self.api().text(f"{pods}/{pod['metadata']['name']}/log")
         return CACHE_IS_FILLED in self.log
 
