@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from everstep.elastic.membership.address import split_address
+from everstep.catalog.addresses import split_address
 from everstep.elastic.membership.agent import Agent, LeftError, NodeAssignment, RunEndedError
 from everstep.elastic.membership.crashes import CRASHES, CrashAction, Crashes
 from everstep.elastic.membership.events import RunEnded
