@@ -143,7 +143,7 @@ class EtcdV3Handler(RendezvousHandler):
         return self._workers.outcome
 
     @property
-    def in_group(self) -> bool:
+    def has_been_assigned(self) -> bool:
         """True if this node has been assigned to a generation, current or not."""
         return self._workers.assignment is not None
 
