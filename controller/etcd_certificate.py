@@ -5,6 +5,7 @@ them. The handshake needs no credentials, which the controller does not have: wi
 before it refuses a client without one.
 """
 
+import re
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -12,21 +13,25 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+from everstep.catalog.addresses import etcd_address, etcd_endpoints
+
 TIMEOUT_SECONDS = 5.0
-TLS_OPTION = "protocol=https"  # part of --rdzv_conf
+TLS_OPTION = re.compile(r"(?:^|[=,])(?:protocol=https(?:,|$)|(?:cacert|cert)=.)")
+"""The options of --rdzv_conf with any of which the workers connect to etcd with TLS."""
 LONG_FORM = 0x80
 VERSION_TAG, UTC_TIME_TAG = 0xA0, 0x17
 VALIDITY_INDEX = 3  # after serial number, algorithm and issuer
 
 
 def tls_endpoint(spec: Mapping[str, Any]) -> tuple[str, int] | None:
-    """Return host and port of etcd in a job's spec; None if it has no TLS or is not valid."""
+    """Return host and port of the first etcd in a job's spec; None if it has no TLS or is not valid."""
     try:
         pod = spec["replicaSpecs"]["Worker"]["template"]["spec"]
         arguments = [arg for container in pod["containers"] for arg in container.get("args") or ()]
-        host, _, port = spec["rdzvEndpoint"].rpartition(":")
-        return (host, int(port)) if any(TLS_OPTION in arg for arg in arguments) else None
-    except (KeyError, TypeError, ValueError, AttributeError):
+        if not any(map(TLS_OPTION.search, arguments)):
+            return None
+        return etcd_address(etcd_endpoints(spec["rdzvEndpoint"])[0])
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
         return None
 
 

@@ -1,5 +1,6 @@
 """The controller's metrics and its health endpoint."""
 
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -139,9 +140,18 @@ class Metrics:
 
 
 class _ThreadingServer(ThreadingMixIn, WSGIServer):
-    """A server with a thread for each connection: an idle client must not delay the kubelet's probe."""
+    """A server on all IPv4 and IPv6 addresses of this pod.
+
+    It has a thread for each connection: an idle client must not delay the kubelet's probe.
+    """
 
     daemon_threads = True
+    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  (as in the base class)
         """Ignore a client that is gone or sent nothing in time; report any other error."""

@@ -6,10 +6,11 @@ import ssl
 import threading
 from collections.abc import Iterator
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
 
 from etcd.gateway import NO_DATA_PATH
+from etcd.http_server import MemberHttpServer
 
 HANDSHAKE_SECONDS = 5.0
 
@@ -51,11 +52,11 @@ class NoDataServer:
             def log_message(self, *_: object) -> None:
                 """Log nothing: peers send a request every second."""
 
-        class Server(ThreadingHTTPServer):
+        class Server(MemberHttpServer):
             def handle_error(self, *_: object) -> None:
                 """Log nothing: a client without a valid certificate is refused, others are served."""
 
-        self._server = Server((host, port), Handler)
+        self._server = Server(host, port, Handler)
 
     @property
     def port(self) -> int:

@@ -19,11 +19,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 from etcd.gateway import Credentials, EtcdError, authenticate, call, lacks_user
+from etcd.http_server import MemberHttpServer
 
 CHECK_SECONDS = 1.0
 ROOT, AGENT, RUN_ROLE = "root", "agent", "run"
@@ -151,7 +152,7 @@ class Readiness:
 
     ready: bool = field(default=False)
 
-    def server(self, port: int) -> ThreadingHTTPServer:
+    def server(self, port: int) -> MemberHttpServer:
         """Return a server that responds with 200 if ready, else with 503."""
         readiness = self
 
@@ -167,7 +168,7 @@ class Readiness:
             def log_message(self, *_: object) -> None:
                 """Log nothing: a probe arrives every few seconds."""
 
-        return ThreadingHTTPServer(("", port), Handler)
+        return MemberHttpServer("", port, Handler)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from controller.status import Status
 from controller.workqueue import WorkQueue
 from tests.controller.builders import decide, job, pod, spec
 from tests.controller.simulator.model import KEY, ModelCluster
+from tests.ipv6 import needs_ipv6
 
 
 class FakeLeaseApi(KubernetesClient):
@@ -139,6 +140,16 @@ def test_failures_of_a_key_back_off_and_a_success_resets_the_delay() -> None:
     waits = asyncio.run(scenario())
     assert waits[:3] == [0.2, 0.4, 0.8]
     assert waits[-2:] == [60.0, 0.2]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("[::1]", marks=needs_ipv6)])
+def test_the_kubelet_probes_the_controller_at_a_pods_address_of_either_family(host: str) -> None:
+    server = serve(Metrics(), 0, lambda: True)
+    try:
+        assert urllib.request.urlopen(f"http://{host}:{server.server_port}/healthz").status == 200
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_metrics_count_jobs_by_condition_and_the_health_check_detects_a_hang() -> None:

@@ -121,7 +121,7 @@ class Launcher:
             return False
         if self._handler.outcome and self._handler.outcome.finished:
             return not self._agent_ended.wait(RUN_CHECK_SECONDS)
-        return not self._handler.in_group and self._find_result() is not None
+        return not self._handler.has_been_assigned and self._find_result() is not None
 
     def _on_signal(self, signal_number: int, frame: object) -> None:
         del signal_number, frame
@@ -195,7 +195,7 @@ class Launcher:
     def _warn_of_single_workers(self) -> None:
         """Warn if a program ended without a group although there are several workers."""
         has_several_workers = self._options.nnodes != "1" or self._options.workers != "1"
-        is_alone = self._handler is not None and not self._handler.in_group
+        is_alone = self._handler is not None and not self._handler.has_been_assigned
         if has_several_workers and is_alone and not self._leave_requested.is_set():
             log.warning(
                 "the program ended without joining the run, so each worker ran on its own: "

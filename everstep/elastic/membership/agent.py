@@ -272,7 +272,7 @@ class Agent:
 
     @property
     def committed(self) -> StepProgress:
-        """The newest committed checkpoint.
+        """The newest committed checkpoint; it never goes back.
 
         Commits and generations are observed in etcd's order: this agent has observed every commit before
         the generations that it observes.
@@ -439,7 +439,7 @@ class Agent:
 
     def _handle_updates(self, updates: Iterable[Update]) -> None:
         for update in updates:
-            if isinstance(update, StepProgress):
-                self._newest_commit = update
+            if isinstance(update, StepProgress):  # an etcd restored from a backup undoes no commit
+                self._newest_commit = max(self._newest_commit, update)
             else:
                 self._events.put(update)

@@ -11,20 +11,20 @@ doubles with each attempt.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-FUTILE_GENERATIONS = 10  # consecutive generations without a step before a node gives up
-BLAME_AFTER = 2  # futile generations before a joiner is avoided although it can be reached
+MAX_GENERATIONS_WITHOUT_STEP = 10  # consecutive generations without a step before a node gives up
+BLAME_AFTER = 2  # generations without a step before a joiner is avoided although it can be reached
 ROTATE_AFTER = 3
-"""Futile generations before members are left out in turn, if no group has worked yet."""
+"""Generations without a step before members are left out in turn, if no group has worked yet."""
 FIRST_BACKOFF_SECONDS = 0.5
 MAX_BACKOFF_SECONDS = 30.0
 FIRST_AVOID_SECONDS = 5.0
 MAX_AVOID_SECONDS = 600.0
 
 
-def futile_reason(others: Sequence[str]) -> str:
-    """Return the reason why a node gives up after futile generations with these nodes."""
+def give_up_reason(others: Sequence[str]) -> str:
+    """Return the reason why a node gives up after too many generations without a step with these nodes."""
     return (
-        f"{FUTILE_GENERATIONS} consecutive generations ended without a step, the last one with "
+        f"{MAX_GENERATIONS_WITHOUT_STEP} consecutive generations ended without a step, the last one with "
         f"{', '.join(others) or 'no other node'}, although all their nodes live: the workers cannot exchange data"
     )
 
@@ -50,25 +50,25 @@ class Connectivity:
     """One agent's record of the peers that it can train with.
 
     Attributes:
-        futile_generations: consecutive generations that failed without a step although all their members live.
+        generations_without_step: consecutive generations that failed without a step although all their members live.
         proven_members: identities of the last group that took a step with this agent.
     """
 
-    futile_generations: int = 0
+    generations_without_step: int = 0
     proven_members: frozenset[str] = frozenset()
     _avoided: dict[str, _AvoidedMember] = field(default_factory=dict)
     _avoid_counts: dict[str, int] = field(default_factory=dict)  # how often each member was avoided
 
     def record_step(self, group: Collection[str]) -> None:
         """Record that this agent's group has taken a step."""
-        self.futile_generations, self.proven_members = 0, frozenset(group)
+        self.generations_without_step, self.proven_members = 0, frozenset(group)
         for identity in self.proven_members:
             self._avoided.pop(identity, None)
             self._avoid_counts.pop(identity, None)
 
     def record_failure(self) -> None:
         """Record that a generation ended without a step although all its members live."""
-        self.futile_generations += 1
+        self.generations_without_step += 1
 
     def record_probe(
         self, identity: str, targets: Collection[str], unreachable: Collection[str], now: float
@@ -88,7 +88,7 @@ class Connectivity:
             elif avoided and (avoided.retry_at <= now or not avoided.reachable):
                 del self._avoided[target]
         if (
-            self.futile_generations >= BLAME_AFTER
+            self.generations_without_step >= BLAME_AFTER
             and not unreachable
             and identity in self.proven_members
         ):
@@ -114,9 +114,9 @@ class Connectivity:
 
     def backoff_seconds(self) -> float:
         """Return how long to wait before the next proposal."""
-        if self.futile_generations < BLAME_AFTER:
+        if self.generations_without_step < BLAME_AFTER:
             return 0.0
-        doublings = min(self.futile_generations - BLAME_AFTER, 20)
+        doublings = min(self.generations_without_step - BLAME_AFTER, 20)
         return float(min(FIRST_BACKOFF_SECONDS * 2**doublings, MAX_BACKOFF_SECONDS))
 
 

@@ -8,7 +8,7 @@ If workers crash repeatedly without a step, another start would fail, too.
 from collections.abc import Iterable
 from enum import Enum, auto
 
-CRASHES = 3  # consecutive crashes without a step before the node withdraws
+MAX_CRASHES_WITHOUT_STEP = 3  # consecutive crashes without a step before the node withdraws
 
 
 class CrashAction(Enum):
@@ -44,4 +44,8 @@ class Crashes:
             return CrashAction.WITH_ALL
         if not has_stepped:
             self._consecutive_crashes += 1
-        return CrashAction.ALONE if self._consecutive_crashes < CRASHES else CrashAction.GIVE_UP
+        return (
+            CrashAction.ALONE
+            if self._consecutive_crashes < MAX_CRASHES_WITHOUT_STEP
+            else CrashAction.GIVE_UP
+        )

@@ -7,7 +7,7 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep.elastic.membership.address import etcd_address
+from everstep.catalog.addresses import etcd_address
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from everstep.elastic.membership.address import split_address
+from everstep.catalog.addresses import split_address
 from everstep.elastic.membership.agent import Agent, LeftError, NodeAssignment, RunEndedError
-from everstep.elastic.membership.crashes import CRASHES, CrashAction, Crashes
+from everstep.elastic.membership.crashes import MAX_CRASHES_WITHOUT_STEP, CrashAction, Crashes
 from everstep.elastic.membership.events import RunEnded
 from everstep.elastic.transport import channel
 from everstep.errors import EverstepError
@@ -85,7 +85,7 @@ class NodeWorkers:
         """
         crashed = self._assigned and not self._progressed
         self._crashed_starts = self._crashed_starts + 1 if crashed else 0
-        if self._crashed_starts >= CRASHES:
+        if self._crashed_starts >= MAX_CRASHES_WITHOUT_STEP:
             self._give_up()
         self._assigned = self._progressed = False
 
@@ -275,7 +275,7 @@ class NodeWorkers:
     def _give_up(self) -> None:
         """Withdraw this node; end the run only if no other node is left and none ever took a step."""
         reason = (
-            f"on {self._node} the workers ended {CRASHES} consecutive times before a step was done; "
+            f"on {self._node} the workers ended {MAX_CRASHES_WITHOUT_STEP} consecutive times before a step was done; "
             f"{self._hung_reason or 'see their log for the cause'}"
         )
         agent = self._running_agent()

@@ -5,7 +5,7 @@ import threading
 import time
 from typing import Any
 
-from everstep.elastic.membership.address import split_address
+from everstep.catalog.addresses import split_address
 
 RESOLVE_INTERVAL_SECONDS = 5.0  # interval between two attempts to resolve one name
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from everstep.elastic.membership.connectivity import (
-    FUTILE_GENERATIONS,
+    MAX_GENERATIONS_WITHOUT_STEP,
     Admission,
     Connectivity,
     cut_off_reason,
-    futile_reason,
+    give_up_reason,
 )
 from everstep.elastic.membership.events import Action, GiveUp, Postpone, Probe, Probed
 from everstep.elastic.membership.generations import Generation, GroupLimits, training_members
@@ -48,12 +48,12 @@ class PeerProbes:
             return []
         return self._request(self.connectivity.due_members(view.members, now), view, identity)
 
-    def probe_after_futile(self, view: RunView, identity: str, group: Generation) -> list[Action]:
-        """Return the probe of a futile generation's members, or `GiveUp` after too many such generations."""
+    def probe_after_failure(self, view: RunView, identity: str, group: Generation) -> list[Action]:
+        """Return the probe after a generation without a step, of its members, or `GiveUp` after too many of these."""
         self.connectivity.record_failure()
-        if self.connectivity.futile_generations >= FUTILE_GENERATIONS:
+        if self.connectivity.generations_without_step >= MAX_GENERATIONS_WITHOUT_STEP:
             others = [view.node(name) for name in group.members if name != identity]
-            return [GiveUp(futile_reason(others))]
+            return [GiveUp(give_up_reason(others))]
         return self._request(group.members[:MAX_PROBED], view, identity)
 
     def probe_before_registration(
@@ -80,8 +80,8 @@ class PeerProbes:
         if self._admission.judge(training.intersection(probed.targets), probed.unreachable, now):
             return []
         reason = cut_off_reason(sorted(view.node(name) for name in probed.unreachable))
-        if self._admission.refusals >= FUTILE_GENERATIONS:
-            return [GiveUp(f"{reason}; {FUTILE_GENERATIONS} attempts failed")]
+        if self._admission.refusals >= MAX_GENERATIONS_WITHOUT_STEP:
+            return [GiveUp(f"{reason}; {MAX_GENERATIONS_WITHOUT_STEP} attempts failed")]
         return [Postpone(reason)]
 
     def _request(self, names: Iterable[str], view: RunView, identity: str | None) -> list[Action]:

@@ -94,7 +94,7 @@ def _rotate(
         current is None
         or is_small
         or connectivity.proven_members
-        or connectivity.futile_generations < ROTATE_AFTER
+        or connectivity.generations_without_step < ROTATE_AFTER
     ):
         return ranked
     position = current.number % len(ranked)

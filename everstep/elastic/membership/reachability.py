@@ -12,7 +12,7 @@ import threading
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
-from everstep.elastic.membership.address import split_address
+from everstep.catalog.addresses import split_address
 
 PROBE_SECONDS = 2.0  # timeout of each direction; a live peer responds in milliseconds
 PARALLEL_PROBES = 16

@@ -26,13 +26,14 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousStoreInfo,
 )
 
+from everstep.catalog.addresses import etcd_endpoints, split_address
 from everstep.catalog.names import (
     AGENT_VARIABLE,
     BOUNDS_VARIABLE,
     POD_IP_VARIABLE,
     POD_NAME_VARIABLE,
 )
-from everstep.elastic.membership.address import address_towards, split_address
+from everstep.elastic.membership.address import address_towards
 from everstep.elastic.membership.agent import Agent
 from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
@@ -142,7 +143,7 @@ class EtcdV3Handler(RendezvousHandler):
         return self._workers.outcome
 
     @property
-    def in_group(self) -> bool:
+    def has_been_assigned(self) -> bool:
         """True if this node has been assigned to a generation, current or not."""
         return self._workers.assignment is not None
 
@@ -190,7 +191,7 @@ def _limits(parameters: RendezvousParameters) -> GroupLimits:
 def _options(parameters: RendezvousParameters) -> EtcdOptions:
     conf = parameters.config
     return EtcdOptions(
-        endpoints=tuple(item.strip() for item in parameters.endpoint.split(",") if item.strip()),
+        endpoints=etcd_endpoints(parameters.endpoint),
         tls=conf.get("protocol") == "https",
         certificate_authority=conf.get("cacert"),
         certificate=conf.get("cert"),

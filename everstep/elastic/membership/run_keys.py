@@ -142,7 +142,9 @@ class RunKeys:
         has_gone_back = reading.revision < self._last_revision
         is_replaced = has_gone_back or (bool(self._cluster) and reading.cluster != self._cluster)
         if is_replaced:
-            log.warning("etcd was wiped or restored from a backup; its present content counts")
+            log.warning(
+                "etcd was wiped or restored from a backup; its present content counts, except for an older commit"
+            )
         if is_replaced or not self._started_revision:
             self._started_revision = reading.revision
         self._last_revision, self._cluster = reading.revision, reading.cluster

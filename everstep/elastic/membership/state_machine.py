@@ -250,13 +250,13 @@ class Membership:
             return [Depart()]
         if not self.identity:
             return []
-        if group and self._was_futile(group):
-            actions = self._probes.probe_after_futile(self.view, self.identity, group)
+        if group and self._failed_without_step(group):
+            actions = self._probes.probe_after_failure(self.view, self.identity, group)
             if actions:
                 return actions  # this agent waits for the next group once the probe has a result
         return [self._announce()]
 
-    def _was_futile(self, group: Generation) -> bool:
+    def _failed_without_step(self, group: Generation) -> bool:
         """Return True if a generation ended without a step although no member was lost."""
         in_order = self._last_request == ("regroup", group.number)
         return (

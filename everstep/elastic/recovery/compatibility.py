@@ -1,6 +1,10 @@
 """Comparison of a new group's workers: program, model, data and settings must be equal."""
 
+import contextlib
 import hashlib
+import json
+from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -8,16 +12,30 @@ import torch
 from everstep.elastic.transport.link import Link
 from everstep.errors import EverstepError
 
+MAX_VALUE_CHARACTERS = (
+    80  # a longer value is compared by its digest, and the message does not contain it
+)
+MAX_DIFFERENCES = 6  # named in one message
+REFERENCE_SECONDS = 5.0
+"""Longest wait for the values of rank 0; one with another version of this library may never publish them."""
+REFERENCE_KEY = "identity"  # key of the group's store with the values of rank 0
+ABSENT = "absent"
+
 
 class IncompatibleWorkerError(EverstepError):
     """This worker's program, model, data set or settings differ from its group's."""
 
 
-def check_group(link: Link, identity: str) -> int:
+def check_group(link: Link, identity: Mapping[str, str]) -> int:
     """Check that this worker is compatible with rank 0; return how many workers share this machine.
 
     Containers of one kernel have one boot ID. The survivors of a group have the lowest ranks, so an
-    incompatible joiner itself fails.
+    incompatible joiner itself fails. Workers compare a digest of the whole identity; only if one differs, rank 0
+    publishes its values for the error message.
+
+    Args:
+        link: the group.
+        identity: texts that must be equal on all workers, by name.
 
     Raises:
         IncompatibleWorkerError: rank 0's identity differs.
@@ -28,17 +46,65 @@ def check_group(link: Link, identity: str) -> int:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
         boot = str(link.rank)
-    own_record = torch.tensor([_hash_number(boot), _hash_number(identity)], dtype=torch.int64)
+    digest = _hash_number(json.dumps(identity, sort_keys=True))
+    own_record = torch.tensor([_hash_number(boot), digest], dtype=torch.int64)
     boots, identities = zip(
         *(record.tolist() for record in link.all_gather(own_record)), strict=True
     )
+    if link.rank == 0 and len(set(identities)) > 1:
+        _publish(link, identity)
     if identities[0] != identities[link.rank]:
         raise IncompatibleWorkerError(
-            f"the worker of rank {link.rank} is not like the others of its run: its program, model, data set or "
-            "settings differ",
+            f"the worker of rank {link.rank} is not like the others of its run: "
+            + (
+                describe_differences(_shortened(identity), _published(link))
+                or "its program, model, data set or settings differ"
+            ),
             "Run all workers with the same image and command line, and with the same data.",
         )
     return boots.count(boots[link.rank])
+
+
+def describe_differences(own: Mapping[str, str], reference: Mapping[str, str]) -> str:
+    """Return the values that differ between a worker and rank 0; empty if rank 0's are unknown."""
+    if not reference:
+        return ""
+    names = [
+        name
+        for name in {**reference, **own}
+        if own.get(name, ABSENT) != reference.get(name, ABSENT)
+    ]
+    differences = [
+        f"{name} is {own.get(name, ABSENT)} here and {reference.get(name, ABSENT)} on rank 0"
+        for name in names[:MAX_DIFFERENCES]
+    ]
+    if remaining := len(names) - len(differences):
+        differences.append(f"and {remaining} more")
+    return "; ".join(differences)
+
+
+def _publish(link: Link, identity: Mapping[str, str]) -> None:
+    with contextlib.suppress(RuntimeError):  # the store is gone, and with it the group
+        if link.store:
+            link.store.set(REFERENCE_KEY, json.dumps(_shortened(identity)))
+
+
+def _published(link: Link) -> dict[str, str]:
+    """Return the values of rank 0; empty if they do not arrive."""
+    with contextlib.suppress(RuntimeError, ValueError):
+        if link.store:
+            link.store.wait([REFERENCE_KEY], timedelta(seconds=REFERENCE_SECONDS))
+            return dict(json.loads(link.store.get(REFERENCE_KEY)))
+    return {}
+
+
+def _shortened(identity: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        if len(value) <= MAX_VALUE_CHARACTERS
+        else f"a text of {len(value)} characters with digest {_hash_number(value):014x}"
+        for name, value in identity.items()
+    }
 
 
 def _hash_number(text: str) -> int:

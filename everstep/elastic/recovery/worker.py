@@ -1,6 +1,6 @@
 """Protocols between a training loop and its group, and the group of a process on its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -16,8 +16,8 @@ from everstep.elastic.transport.stalls import Stall
 class TrainingState(Protocol):
     """A training loop's state, as recovery accesses it."""
 
-    def identity(self) -> str:
-        """Return a text that is equal on compatible workers: program, model, data, settings, shapes."""
+    def identity(self) -> Mapping[str, str]:
+        """Return texts that are equal on compatible workers, by name: program, model, data, settings, shapes."""
 
     def shared_tensors(self) -> Sequence[torch.Tensor]:
         """Return every tensor that the next step depends on, in the same order on all workers."""

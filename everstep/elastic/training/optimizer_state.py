@@ -3,7 +3,7 @@
 Most optimizers create their state in the first step. A worker that joins later must have the same
 tensors, in the same order, to receive them. So their structure is found by a trial step with zero
 gradients, which is undone. Until the first real step the optimizer stays as the user made it, and the
-tensors of the state are zeros that the optimizer does not contain (`materialised` is False).
+tensors of the state are zeros that the optimizer does not contain (`is_initialized` is False).
 """
 
 import warnings
@@ -19,6 +19,10 @@ from everstep.elastic.transport.parts import own_part
 from everstep.errors import EverstepError
 
 MOMENTUM = "momentum_buffer"  # its names in checkpoints begin with `momentum`
+INITIALIZED, OLD_INITIALIZED = (
+    "initialized",
+    "materialised",
+)  # name of a number in checkpoints, and in older ones
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,8 @@ class OptimizerState:
         self.number_count = sum(not torch.is_tensor(v) for d in state.values() for v in d.values())
 
     @property
-    def materialised(self) -> bool:
-        """True if the optimizer has its state, from a step or from the user."""
+    def is_initialized(self) -> bool:
+        """True if the optimizer contains its state, from a step or from the user; always if it has no tensors."""
         return bool(self.optimizer.state) or not self._slots
 
     def tensors(self) -> Tensors:
@@ -89,7 +93,7 @@ class OptimizerState:
             {k: v for k, v in self.optimizer.state.get(p, {}).items() if not torch.is_tensor(v)}
             for p in self._parameters
         ]
-        hyperparameters = {"materialised": self.materialised, "groups": groups, "state": state}
+        hyperparameters = {INITIALIZED: self.is_initialized, "groups": groups, "state": state}
         return encode(hyperparameters, "hyperparameters", tensors)
 
     def load(self, numbers: Any, tensors: Mapping[str, torch.Tensor]) -> None:  # noqa: ANN401 - JSON
@@ -99,10 +103,10 @@ class OptimizerState:
             numbers: result of `numbers()`; None in a checkpoint without numbers.
             tensors: the tensors that `numbers()` separated.
         """
-        hyperparameters: dict[str, Any] = {"materialised": True}
+        hyperparameters: dict[str, Any] = {INITIALIZED: True}
         if numbers is not None:
             hyperparameters = decode(numbers, tensors)
-        if hyperparameters["materialised"]:
+        if hyperparameters.get(INITIALIZED, hyperparameters.get(OLD_INITIALIZED)):
             for slot in self._slots:
                 self.optimizer.state[slot.parameter][slot.key] = self._tensor(slot)
             self._placeholders.clear()

@@ -380,10 +380,18 @@ class _Setup:
             ),
             journal=worker.journal,
             hooks=self.hooks,
-            identity=f"{identity} {fingerprint} {options.overlap}",
+            identity={
+                "program": identity,
+                **{_setting(name): str(value) for name, value in fingerprint.items()},
+                "overlap": str(options.overlap),
+            },
             samples=self.size,
             totals=(steps_of_run, options.epochs),
         )
+
+
+def _setting(name: str) -> str:
+    return DATA if name == DATA else f"setting {name}"
 
 
 def _worker(

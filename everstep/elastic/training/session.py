@@ -281,7 +281,7 @@ class Session:
 
     def _take_optimizer_step(self) -> None:
         optimizer, scaler = self.state.optimizer, self.scaler
-        if not self.state.optimizer_state.materialised:
+        if not self.state.optimizer_state.is_initialized:
             self.state.optimizer_state.release()
         if scaler:
             scaler.unscale_(optimizer)

@@ -61,7 +61,7 @@ class RunState:
         checkpoints: checkpoints of the run.
         journal: journal of this worker.
         hooks: callbacks of the program.
-        identity: everything that must be equal on all workers, except names and shapes of tensors.
+        identity: everything that must be equal on all workers, by name, except the tensors.
         samples: size of the data set.
         totals: number of steps and of epochs of the run.
 
@@ -84,7 +84,7 @@ class RunState:
         checkpoints: Checkpoints,
         journal: Journal,
         hooks: RunHooks,
-        identity: str,
+        identity: Mapping[str, str],
         samples: int,
         totals: tuple[int, int],
     ) -> None:
@@ -112,10 +112,16 @@ class RunState:
 
     # --- copying by the group: see everstep.elastic.recovery.worker.TrainingState ---
 
-    def identity(self) -> str:
-        """Return a text that must be equal on all workers, with the tensors' names, types and shapes."""
-        shapes = {n: [str(t.dtype), *t.shape] for n, t in self.all_tensors().items()}
-        return json.dumps([self._identity, *self._totals, shapes, self._text_bytes], sort_keys=True)
+    def identity(self) -> dict[str, str]:
+        """Return texts that must be equal on all workers, by name."""
+        steps, epochs = self._totals
+        return {
+            **self._identity,
+            "number of steps": str(steps),
+            "number of epochs": str(epochs),
+            "tensors": _describe(self.all_tensors()),
+            "bytes of numbers": str(self._text_bytes),
+        }
 
     def shared_tensors(self) -> Sequence[torch.Tensor]:
         """Return every tensor of the state, and all numbers in one more tensor; all are writable."""
@@ -318,6 +324,14 @@ def plain_name(name: str) -> str:
     So a run may continue with a model that is compiled differently, or not at all.
     """
     return name.replace(COMPILED, "")
+
+
+def _describe(tensors: Tensors) -> str:
+    """Return a short text that depends on the names, types and shapes of tensors."""
+    shapes = {name: [str(tensor.dtype), *tensor.shape] for name, tensor in tensors.items()}
+    digest = hashlib.sha256(json.dumps(shapes, sort_keys=True).encode()).hexdigest()[:12]
+    numbers = sum(tensor.numel() for tensor in tensors.values())
+    return f"{len(shapes)} with {numbers} numbers and digest {digest} of names, types and shapes"
 
 
 def _sendable(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -2,11 +2,13 @@
 
 import contextlib
 import fcntl
+import ipaddress
 import os
 import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch._C._distributed_c10d import Store
@@ -17,6 +19,7 @@ COLLECTIVE_SECONDS = 600.0
 """Longest wait for the other workers in a collective; then the waiting workers give the group up."""
 
 _SIOCGIFADDR = 0x8915
+_IPV6_ADDRESSES = Path("/proc/net/if_inet6")
 
 
 class PeerLostError(Exception):
@@ -94,6 +97,8 @@ def choose_interface() -> None:
 
 
 def _interface_with(address: str) -> str | None:
+    if ":" in address:
+        return _interface_with_ipv6(address)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])
@@ -101,4 +106,17 @@ def _interface_with(address: str) -> str | None:
                 interface = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
                 if socket.inet_ntoa(interface[20:24]) == address:
                     return name
+    return None
+
+
+def _interface_with_ipv6(address: str) -> str | None:
+    """Return the interface with an IPv6 address, which the kernel lists in a file: ioctl knows IPv4 only."""
+    with contextlib.suppress(
+        OSError, ValueError
+    ):  # a kernel without IPv6, or another text with a colon
+        digits = ipaddress.IPv6Address(address).packed.hex()
+        for line in _IPV6_ADDRESSES.read_text().splitlines():
+            listed_digits, *_, name = line.split()
+            if listed_digits == digits:
+                return name
     return None

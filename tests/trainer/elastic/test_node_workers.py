@@ -11,7 +11,7 @@ from torch.distributed.elastic.rendezvous.api import RendezvousParameters
 
 from everstep.catalog.names import AGENT_VARIABLE
 from everstep.elastic.membership import node_workers, rendezvous
-from everstep.elastic.membership.crashes import CRASHES
+from everstep.elastic.membership.crashes import MAX_CRASHES_WITHOUT_STEP
 from everstep.elastic.membership.etcd_client import Etcd
 from everstep.elastic.membership.etcd_connection import EtcdOptions
 from everstep.elastic.membership.events import MembershipSnapshot, RunEnded
@@ -129,12 +129,12 @@ def test_a_worker_that_crashes_in_its_first_step_may_restart_a_limited_number_of
     # A supervisor gets the same messages as workers.
     _, watcher = agent.connect(crashed=UNUSED_PROCESS_ID)
 
-    restarts_allowed = [agent.crash() for _ in range(CRASHES)]
+    restarts_allowed = [agent.crash() for _ in range(MAX_CRASHES_WITHOUT_STEP)]
 
-    assert restarts_allowed == [True] * (CRASHES - 1) + [False]
+    assert restarts_allowed == [True] * (MAX_CRASHES_WITHOUT_STEP - 1) + [False]
     message = receive(watcher, "end")
     assert message["code"] is None
-    assert f"{CRASHES} consecutive times before a step was done" in message["end"]
+    assert f"{MAX_CRASHES_WITHOUT_STEP} consecutive times before a step was done" in message["end"]
 
 
 def test_a_node_whose_workers_only_crash_withdraws_and_does_not_end_the_run(
@@ -144,9 +144,9 @@ def test_a_node_whose_workers_only_crash_withdraws_and_does_not_end_the_run(
     run[1].put_member(other_member, 0)
     _, watcher = agent.connect(crashed=UNUSED_PROCESS_ID)
 
-    restarts_allowed = [agent.crash() for _ in range(CRASHES)]
+    restarts_allowed = [agent.crash() for _ in range(MAX_CRASHES_WITHOUT_STEP)]
 
-    assert restarts_allowed == [True] * (CRASHES - 1) + [False]
+    assert restarts_allowed == [True] * (MAX_CRASHES_WITHOUT_STEP - 1) + [False]
     assert "on w0 the workers ended" in receive(watcher, "end")["end"]
     updates = [update for update in run[1].read() if isinstance(update, RunEnded)]
     assert updates == [], "one faulty node must not end the run"

@@ -5,6 +5,8 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from everstep.elastic.membership.agent import Agent, LeftError
 from everstep.elastic.membership.etcd_client import (
@@ -28,6 +30,7 @@ from everstep.elastic.membership.events import (
 )
 from everstep.elastic.membership.generations import GroupLimits
 from everstep.elastic.membership.own_key import AgentIdentity
+from everstep.elastic.recovery.state_machine import StepProgress
 
 
 class FakeEtcd(Etcd):
@@ -105,6 +108,19 @@ def test_another_refusal_is_an_error_and_not_retried() -> None:
     with pytest.raises(EtcdRefusedError, match="lease not found"):
         new_agent(etcd)._carry_out(Register(0))
     assert etcd.leases == 1
+
+
+@given(st.lists(st.builds(StepProgress, st.integers(0, 3), st.integers(0, 3)), max_size=6))
+def test_a_commit_is_never_undone_by_an_older_value_of_its_key(commits: list[StepProgress]) -> None:
+    agent = new_agent(FakeEtcd())
+    observed_commits = [agent.committed]
+
+    for commit in commits:
+        agent._handle_updates([commit])
+        observed_commits.append(agent.committed)
+
+    assert observed_commits == sorted(observed_commits), "committed steps would be lost or repeated"
+    assert agent.committed == max(commits, default=StepProgress())
 
 
 def test_an_exception_in_a_thread_ends_the_whole_agent() -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from everstep.elastic.membership.connectivity import (
-    FUTILE_GENERATIONS,
     MAX_BACKOFF_SECONDS,
+    MAX_GENERATIONS_WITHOUT_STEP,
     Connectivity,
 )
 from everstep.elastic.membership.events import (
@@ -93,7 +93,7 @@ def test_a_joiner_that_never_reaches_its_peers_ends_with_a_reason() -> None:
             now += 1
             actions = core.handle(Tick(), now)
 
-    assert attempts == FUTILE_GENERATIONS
+    assert attempts == MAX_GENERATIONS_WITHOUT_STEP
     assert now > 60, "the time between attempts grows"
 
 
@@ -219,7 +219,7 @@ def test_if_no_group_can_work_all_nodes_end_with_a_reason(coordinators: int, see
 
     run(world, HOUR)
 
-    assert len(world.etcd.agreed_generations) == FUTILE_GENERATIONS, (
+    assert len(world.etcd.agreed_generations) == MAX_GENERATIONS_WITHOUT_STEP, (
         "and not 1.8 generations a second"
     )
     reasons = [agent.gave_up for agent in world.agents]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.elastic.membership.crashes import CRASHES, CrashAction, Crashes
+from everstep.elastic.membership.crashes import MAX_CRASHES_WITHOUT_STEP, CrashAction, Crashes
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def crashes() -> Crashes:
 def test_a_worker_that_has_trained_may_always_restart_alone(
     crashes: Crashes,
 ) -> None:
-    for worker in range(3 * CRASHES):
+    for worker in range(3 * MAX_CRASHES_WITHOUT_STEP):
         crashes.record_assignment([worker])
         crashes.record_step(worker)
         assert crashes.judge(worker) is CrashAction.ALONE
@@ -33,11 +33,11 @@ def test_torchrun_restarts_a_worker_that_crashes_in_its_warm_up(crashes: Crashes
 
 def test_the_run_ends_if_workers_only_crash(crashes: Crashes) -> None:
     verdicts = []
-    for worker in range(CRASHES):
+    for worker in range(MAX_CRASHES_WITHOUT_STEP):
         crashes.record_assignment([worker])
         verdicts.append(crashes.judge(worker))
 
-    assert verdicts == [CrashAction.ALONE] * (CRASHES - 1) + [CrashAction.GIVE_UP]
+    assert verdicts == [CrashAction.ALONE] * (MAX_CRASHES_WITHOUT_STEP - 1) + [CrashAction.GIVE_UP]
 
 
 def test_a_reused_process_id_starts_a_new_history(crashes: Crashes) -> None:
@@ -60,4 +60,4 @@ def test_the_run_does_not_end_below_the_limit_of_crashes_since_the_last_step(
         else:
             count += 1
         gives_up = crashes.judge(worker) is CrashAction.GIVE_UP
-        assert gives_up == (count >= CRASHES)
+        assert gives_up == (count >= MAX_CRASHES_WITHOUT_STEP)

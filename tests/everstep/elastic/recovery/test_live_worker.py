@@ -42,8 +42,8 @@ class TrainingState:
         self.responded_at: Callable[[], float] = lambda: 0.0
         self.timeout_seconds = 60.0
 
-    def identity(self) -> str:
-        return "a"
+    def identity(self) -> dict[str, str]:
+        return {"program": "a"}
 
     def shared_tensors(self) -> list[torch.Tensor]:
         return [self.tensor]

@@ -11,7 +11,6 @@ import torch
 from torch._C._distributed_c10d import TCPStore
 
 from everstep.elastic.recovery import copying
-from everstep.elastic.recovery.compatibility import IncompatibleWorkerError, check_group
 from everstep.elastic.recovery.state_machine import StateReport, StepProgress, plan_copy
 from everstep.elastic.transport import link as link_module
 from everstep.elastic.transport.group import PeerLostError
@@ -332,20 +331,6 @@ def test_only_missing_state_is_copied_bitwise(port: int) -> None:
             torch.equal(tensor, expected_tensor)
             for tensor, expected_tensor in zip(tensors, expected, strict=True)
         )
-
-
-def test_only_a_joiner_with_other_settings_is_incompatible(port: int) -> None:
-    def work(link: Link) -> object:
-        try:
-            return check_group(link, "resnet50" if link.rank == 2 else "resnet18")
-        except IncompatibleWorkerError as error:
-            return error
-
-    first_result, second_result, joiner_result = run(port, 3, work)
-
-    assert (first_result, second_result) == (3, 3), "all three are on this machine"
-    assert isinstance(joiner_result, IncompatibleWorkerError)
-    assert "the worker of rank 2" in joiner_result.problem
 
 
 def test_a_flipped_bit_changes_a_checksum() -> None:

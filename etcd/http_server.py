@@ -1,0 +1,36 @@
+"""HTTP servers of a member: the readiness of its users, and the response of a member without data."""
+
+import ipaddress
+import socket
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class MemberHttpServer(ThreadingHTTPServer):
+    """A server at one address of this machine, or on all addresses.
+
+    Like etcd itself, it listens on all IPv4 and IPv6 addresses with `0.0.0.0` as with `::`: a pod of a cluster with
+    IPv6 only has no IPv4 address.
+
+    Args:
+        host: IP address; empty for all.
+        port: port; 0 for any.
+        handler: handler of the requests.
+    """
+
+    def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
+        is_dual = _is_unspecified(host) and socket.has_dualstack_ipv6()
+        self.address_family = socket.AF_INET6 if is_dual or ":" in host else socket.AF_INET
+        super().__init__(("" if is_dual else host, port), handler)
+
+    def server_bind(self) -> None:
+        """Bind the socket, for both families if its address is of IPv6."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+
+def _is_unspecified(host: str) -> bool:
+    try:
+        return not host or ipaddress.ip_address(host).is_unspecified
+    except ValueError:  # a name
+        return False

@@ -1,0 +1,51 @@
+"""The state of an optimizer before its first step, after it, and from checkpoints."""
+
+import pytest
+import torch
+from torch import nn
+
+from everstep.elastic.training.encoding import decode, encode
+from everstep.elastic.training.optimizer_state import OptimizerState
+
+
+def new_state(momentum: float = 0.9) -> tuple[OptimizerState, nn.Parameter]:
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1, momentum=momentum)
+    return OptimizerState(optimizer, {parameter: "weight"}), parameter
+
+
+def take_step(state: OptimizerState, parameter: nn.Parameter) -> None:
+    parameter.grad = torch.ones(2)
+    state.optimizer.step()
+
+
+def test_an_optimizer_contains_its_state_from_its_first_step_on() -> None:
+    state, parameter = new_state()
+    is_initialized_before = state.is_initialized
+    tensors_before = {name: tensor.tolist() for name, tensor in state.tensors().items()}
+
+    take_step(state, parameter)
+
+    assert (is_initialized_before, state.is_initialized) == (False, True)
+    assert tensors_before == {"momentum.weight": [0, 0]}
+    assert state.tensors()["momentum.weight"].tolist() == [1, 1]
+
+
+def test_an_optimizer_without_tensors_always_contains_its_state() -> None:
+    assert new_state(momentum=0)[0].is_initialized
+
+
+@pytest.mark.parametrize("name", ["initialized", "materialised"])
+@pytest.mark.parametrize("is_initialized", [False, True])
+def test_a_checkpoint_records_under_either_name_whether_the_optimizer_contained_its_state(
+    name: str, is_initialized: bool
+) -> None:
+    state, parameter = new_state()
+    take_step(state, parameter)
+    tensors = state.tensors()
+    numbers = decode(state.numbers(tensors), tensors)
+    del numbers["initialized"]
+
+    state.load(encode({**numbers, name: is_initialized}, "hyperparameters", tensors), tensors)
+
+    assert state.is_initialized == is_initialized
