@@ -12,9 +12,7 @@ import torch
 from everstep.elastic.transport.link import Link
 from everstep.errors import EverstepError
 
-MAX_VALUE_CHARACTERS = (
-    80  # a longer value is compared by its digest, and the message does not contain it
-)
+MAX_VALUE_CHARACTERS = 80  # the message has the digest of a longer value
 MAX_DIFFERENCES = 6  # named in one message
 REFERENCE_SECONDS = 5.0
 """Longest wait for the values of rank 0; one with another version of this library may never publish them."""

@@ -19,10 +19,8 @@ from everstep.elastic.transport.parts import own_part
 from everstep.errors import EverstepError
 
 MOMENTUM = "momentum_buffer"  # its names in checkpoints begin with `momentum`
-INITIALIZED, OLD_INITIALIZED = (
-    "initialized",
-    "materialised",
-)  # name of a number in checkpoints, and in older ones
+INITIALIZED = "initialized"  # name of a number in checkpoints
+OLD_INITIALIZED = "materialised"  # its name in older ones
 
 
 @dataclass(frozen=True)

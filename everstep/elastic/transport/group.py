@@ -111,9 +111,8 @@ def _interface_with(address: str) -> str | None:
 
 def _interface_with_ipv6(address: str) -> str | None:
     """Return the interface with an IPv6 address, which the kernel lists in a file: ioctl knows IPv4 only."""
-    with contextlib.suppress(
-        OSError, ValueError
-    ):  # a kernel without IPv6, or another text with a colon
+    # OSError: a kernel without IPv6; ValueError: another text with a colon.
+    with contextlib.suppress(OSError, ValueError):
         digits = ipaddress.IPv6Address(address).packed.hex()
         for line in _IPV6_ADDRESSES.read_text().splitlines():
             listed_digits, *_, name = line.split()
