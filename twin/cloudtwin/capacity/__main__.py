@@ -87,9 +87,11 @@ class Daemon:
             try:
                 with self.store.exclusive():
                     self.tick()
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                # A file is being removed, or another version of the twin wrote it: retry.
-                log(f"cannot read the state: {error!r}")
+            except (TwinError, OSError, ValueError, KeyError, TypeError) as error:
+                # A file is damaged or being removed, or another version of the twin wrote it: retry.
+                log(
+                    f"cannot read the state: {error if isinstance(error, TwinError) else repr(error)}"
+                )
                 time.sleep(RETRY_SECONDS)
             time.sleep(TICK_SECONDS)
 
@@ -318,7 +320,8 @@ class Daemon:
         }
         faults = {**shortages, **self.faults}
         path = daemon.faults_file(self.twin.state)
-        if faults != (files.read_json(path) or {}):
+        # Damaged or not: the file has only what this tick found, and is written again.
+        if faults != files.read_json_if_valid(path):
             files.write_json(path, faults)
 
 
@@ -362,7 +365,11 @@ def main() -> int:
     assert process is not None, "this process exists"  # noqa: S101 - cannot happen
     layout = Layout(state)
     process.save(layout.process(daemon.NAME))
-    Daemon(Twin(layout), Scaler(admin_client(layout))).run()
+    try:
+        Daemon(Twin(layout), Scaler(admin_client(layout))).run()
+    except TwinError as error:
+        log(str(error))
+        return 1
     return 0
 
 

@@ -158,3 +158,31 @@ def test_a_start_failure_is_reported_while_the_pool_may_still_start_machines(
     pool_daemon.write_faults(fleet_plan)
 
     assert daemon.last_fault(pool_daemon.twin.state, "spot") == fault
+
+
+def test_a_damaged_file_of_pools_is_logged_and_removes_no_machine(
+    pool_daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool_daemon.twin.layout.settings.parent.mkdir(parents=True, exist_ok=True)
+    pool_daemon.twin.layout.settings.write_text("{}")
+    pool_daemon.store.path.parent.mkdir()
+    pool_daemon.store.path.write_text("{")
+    monkeypatch.setattr(Daemon, "remove", lambda *_: pytest.fail("a machine is removed"))
+
+    def end(_: float) -> None:
+        pool_daemon.twin.layout.settings.unlink(missing_ok=True)
+
+    monkeypatch.setattr("time.sleep", end)
+    pool_daemon.run()
+
+    assert f"cannot read the state: {pool_daemon.store.path} is damaged" in capsys.readouterr().out
+
+
+def test_damaged_reasons_are_written_again(pool_daemon: Daemon) -> None:
+    path = daemon.faults_file(pool_daemon.twin.state)
+    path.parent.mkdir()
+    path.write_text("{")
+
+    pool_daemon.write_faults(plan())
+
+    assert files.read_json(path) == {}

@@ -1,6 +1,7 @@
 """Pools on disk, and the machines that they describe."""
 
 import math
+import re
 import threading
 import time
 from itertools import islice
@@ -20,6 +21,7 @@ from cloudtwin.capacity import (
 )
 from cloudtwin.capacity.pools import AKS_SPOT
 from cloudtwin.errors import TwinError
+from cloudtwin.files import DamagedFileError
 from cloudtwin.nodes.model import MachineSpec, Role, Taint
 
 from twin.tests.capacity.builders import pool
@@ -231,3 +233,14 @@ def test_upcoming_changes_of_a_market_equal_the_changes_that_happen() -> None:
     for change in changes:
         assert market.capacity(pool(), 1010.0 + change.at_seconds + 1e-6) == change.machines
     assert list(MarketConfig().upcoming(pool(), 1010.0)) == []
+
+
+def test_a_damaged_file_of_pools_is_neither_empty_nor_overwritten(store: PoolStore) -> None:
+    store.put(pool("spot"))
+    damaged = store.path.read_text()[:-20]
+    store.path.write_text(damaged)
+
+    for use in (store.all, lambda: store.put(pool("other")), lambda: store.delete("spot")):
+        with pytest.raises(DamagedFileError, match=re.escape(str(store.path))):
+            use()
+    assert store.path.read_text() == damaged
