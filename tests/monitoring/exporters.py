@@ -141,7 +141,7 @@ def gpu_node(utilization: Callable[[], float] = lambda: 3.0, gpus: int = 2) -> I
 
 @contextmanager
 def kubelet() -> Iterator[int]:
-    """Yield the port of the metrics of a real kubelet, on the only machine of a twin."""
+    """Yield a port that serves a real kubelet's metrics; it runs on the only machine of a twin."""
     machine = MachineSpec("system-0", Role.SYSTEM)
     twin = Twin.open("monitoring-test")
     try:

@@ -47,7 +47,7 @@ def test_a_stored_pool_is_read_back_unchanged(store: PoolStore) -> None:
     assert store.get("c/none") is None
 
 
-def test_pools_of_one_name_in_two_clusters_are_two_pools(store: PoolStore) -> None:
+def test_pools_of_the_same_name_in_two_clusters_are_two_pools(store: PoolStore) -> None:
     first, second = pool(cluster="a", desired_size=1), pool(cluster="b", desired_size=2)
     store.put(first)
     store.put(second)

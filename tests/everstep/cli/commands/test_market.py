@@ -55,7 +55,7 @@ def test_an_open_market_shows_current_and_future_capacity_of_spot_pools(
     assert len(change_times) == market.MAX_CHANGES
 
 
-def test_pools_of_one_name_in_two_clusters_are_shown_with_their_clusters(
+def test_pools_of_the_same_name_in_two_clusters_are_shown_with_their_clusters(
     state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for cluster, size in (("a", 3), ("b", 5)):

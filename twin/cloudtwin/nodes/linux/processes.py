@@ -70,7 +70,7 @@ class Process:
 def load(path: Path) -> Process | None:
     """Return the process in a file, running or not, or None if the file has none.
 
-    A damaged file is no error: cgroups know the processes too. `up` ends those without a record, `down` ends all.
+    A damaged file counts as absent: cgroups know the processes too. `up` ends those without a record, `down` ends all.
     """
     record = files.read_json_if_valid(path)
     try:

@@ -82,7 +82,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def ctr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace containerd's client by one that has no image."""
+    """Replace containerd's client by a program that has no image."""
     program = tmp_path / "bin" / "ctr"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "ctr: image \\"$6\\": not found" >&2\nexit 1\n')
