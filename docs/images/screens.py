@@ -1,6 +1,6 @@
 """Draw the command's screens from a real run: `python docs/images/screens.py RUN EVENTS`.
 
-RUN is a run's folder as `everstep down --keep-run` leaves it, EVENTS the twin's events.jsonl. The same
+RUN is a run's folder as `everstep down --keep-run RUN` leaves it, EVENTS the twin's events.jsonl. The same
 functions draw as on a terminal, so a picture cannot show what the command does not.
 """
 

@@ -1,4 +1,4 @@
-"""Real exporters for a Prometheus: the workers of a run, the copy of a data set, a controller, and a GPU node.
+"""Real exporters for a Prometheus: the workers of a run, the copy of a data set, a controller, a GPU node, a kubelet.
 
 The tests of the queries use them, and docs/images/dashboards.py.
 """
@@ -11,7 +11,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from cloudtwin.nodes import MachineSpec, Role, Twin
+from cloudtwin.nodes.bring_up import admin_client
 from cloudtwin.nodes.metadata.gpu_load import exposition
+from cloudtwin.progress import Lines
 from prometheus_client import start_http_server
 
 from controller.metrics import Metrics, serve
@@ -132,13 +135,35 @@ def gpu_node(utilization: Callable[[], float] = lambda: 3.0, gpus: int = 2) -> I
         utilization: utilization of its GPUs in percent.
         gpus: number of its GPUs.
     """
+    with serving(lambda: exposition("gpu-0", gpus, utilization(), 1 << 30)) as port:
+        yield port
+
+
+@contextmanager
+def kubelet() -> Iterator[int]:
+    """Yield a port that serves a real kubelet's metrics; it runs on the only machine of a twin."""
+    machine = MachineSpec("system-0", Role.SYSTEM)
+    twin = Twin.open("monitoring-test")
+    try:
+        twin.up([machine], Lines())
+        client = admin_client(twin.layout)
+        with serving(lambda: client.text(f"/api/v1/nodes/{machine.name}/proxy/metrics")) as port:
+            yield port
+    finally:
+        twin.down(Lines())
+
+
+@contextmanager
+def serving(metrics: Callable[[], str]) -> Iterator[int]:
+    """Yield the port of an exporter of these metrics."""
 
     class Exporter(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            content = metrics().encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/plain")
             self.end_headers()
-            self.wfile.write(exposition("gpu-0", gpus, utilization(), 1 << 30).encode())
+            self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             """Log nothing."""

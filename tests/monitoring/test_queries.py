@@ -1,8 +1,9 @@
 """Every query of the rules and dashboards, in a real Prometheus that scrapes real exporters.
 
 The workers belong to a launcher's run in which one worker was killed, the controller's registry has a real plan of
-a job, and the GPUs are the twin's. No kubelet runs here: its two metrics are not covered. The cost of past hours is
-written into the server's data before it starts.
+a job, the GPUs are the twin's, and a machine of a twin runs a kubelet. The twin's kubelets have no serving certificate
+of the cluster, which only a cloud approves: that metric is not covered. The cost of past hours is written into the
+server's data before it starts.
 """
 
 import re
@@ -13,7 +14,7 @@ import pytest
 
 from components.docs.metric_table import read_rules
 from components.platform.dashboards import DASHBOARDS
-from everstep.catalog.metrics import EXPORTERS
+from everstep.catalog.metrics import EXPORTERS, KUBELET_SERVER_CERTIFICATE
 from tests.monitoring.exporters import (
     JOB,
     PRICES,
@@ -21,6 +22,7 @@ from tests.monitoring.exporters import (
     controller,
     data_preparation,
     gpu_node,
+    kubelet,
     lose_worker,
     training,
 )
@@ -31,7 +33,9 @@ pytestmark = [pytest.mark.twin, pytest.mark.timeout(600)]
 
 DATA_SECONDS = 240  # time for data to appear on a loaded machine
 VARIABLES = {"$elasticjob": JOB, "$node": ".*", "$__rate_interval": "1m"}
-SELECTOR = re.compile(r"(?:everstep|elasticjob|node_gpu|DCGM)[\w:]*[_:][\w:]+(?:\{[^}]*\})?")
+SELECTOR = re.compile(
+    r"(?:everstep|elasticjob|node_gpu|DCGM|kubelet)[\w:]*[_:][\w:]+(?:\{[^}]*\})?"
+)
 PAST_HOURS, PAST_USD_PER_HOUR = 48, 1.75
 
 
@@ -39,8 +43,11 @@ PAST_HOURS, PAST_USD_PER_HOUR = 48, 1.75
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Yield a Prometheus that has scraped a run, a controller and a GPU node."""
     folder = tmp_path_factory.mktemp("monitoring")
+    patch = pytest.MonkeyPatch()
     (folder / "prices.yaml").write_text(PRICES)
     with ExitStack() as stack:
+        stack.callback(patch.undo)
+        patch.setenv("CLOUDTWIN_STATE", str(tmp_path_factory.mktemp("twins")))
         launcher, ports = stack.enter_context(training(folder))
         lose_worker(folder, launcher)
         targets = {
@@ -48,6 +55,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
             "data": stack.enter_context(data_preparation(folder)),
             "controller": stack.enter_context(controller(alternating_pods(), 3)),
             "gpu": stack.enter_context(gpu_node()),
+            "kubelet": stack.enter_context(kubelet()),
         }
         backfill(folder, "everstep:cost_usd_per_hour:sum", PAST_USD_PER_HOUR, PAST_HOURS)
         yield stack.enter_context(prometheus_server(folder, targets, folder / "prices.yaml"))
@@ -101,8 +109,21 @@ def test_every_variable_has_values(prometheus: Prometheus) -> None:
 
 def test_every_series_that_a_rule_selects_has_data(prometheus: Prometheus) -> None:
     for rule in read_rules():
-        for selector in set(SELECTOR.findall(rule["expr"])):
+        for selector in set(SELECTOR.findall(rule["expr"])) - {KUBELET_SERVER_CERTIFICATE.name}:
             wait_for_data(prometheus, selector)
+
+
+def test_the_alert_of_certificates_reads_the_lifetime_of_a_real_one(
+    prometheus: Prometheus,
+) -> None:
+    rule = next(rule for rule in read_rules() if rule.get("alert") == "EverstepCertificateExpires")
+    in_two_years = rule["expr"].replace("7 * 86400", "730 * 86400")
+    wait_for_data(prometheus, in_two_years)
+
+    (sample,) = prometheus.query(in_two_years)
+
+    assert 300 * 86400 < float(sample["value"][1]) < 366 * 86400
+    assert prometheus.query(rule["expr"]) == [], "it does not expire within a week"
 
 
 def test_every_recording_rule_has_data(prometheus: Prometheus) -> None:

@@ -268,7 +268,7 @@ class SpotPool:
     """A spot pool of a cloud twin and what its market allows.
 
     Attributes:
-        name: name of the pool.
+        name: name of the pool, after its cluster's and a slash if several spot pools have it.
         desired_size: machines that the pool should have now.
         max_size: machines that the pool may have.
         available: machines that the market and the maximum price allow now; None if neither limits the pool.
@@ -293,12 +293,14 @@ def spot_pools(state: Path, max_changes: int = 0) -> list[SpotPool]:
     import time
     from itertools import islice
 
-    from cloudtwin.capacity import MarketConfig, PoolStore
+    from cloudtwin.capacity import MarketConfig, PoolStore, display_names
 
     market, now = MarketConfig.load(state), time.time()
+    pools = [pool for pool in PoolStore(state).all() if pool.capacity == "spot"]
+    names = display_names(pools)
     return [
         SpotPool(
-            name=pool.name,
+            name=names[pool.key],
             desired_size=pool.desired_size,
             max_size=pool.max_size,
             available=market.available(pool, now),
@@ -313,8 +315,7 @@ def spot_pools(state: Path, max_changes: int = 0) -> list[SpotPool]:
             ),
             max_price=pool.max_price,
         )
-        for pool in PoolStore(state).all()
-        if pool.capacity == "spot"
+        for pool in pools
     ]
 
 
@@ -361,12 +362,13 @@ def replay_market(
     Raises:
         TwinError: no spot pool is in one of the zones, or the speed is not positive.
     """
-    from cloudtwin.capacity import PoolStore, Trace, compress_time
+    from cloudtwin.capacity import PoolStore, Trace, compress_time, display_names
     from cloudtwin.capacity import replay_market as replay
 
     trace = Trace(gap_seconds=gap_seconds, machines=machines)
     spot_pools_of_twin = [pool for pool in PoolStore(state).all() if pool.capacity == "spot"]
-    zones_of_pools = {pool.name: trace.zone_of(pool) for pool in spot_pools_of_twin}
+    names = display_names(spot_pools_of_twin)
+    zones_of_pools = {names[pool.key]: trace.zone_of(pool) for pool in spot_pools_of_twin}
     limited = {name: zone for name, zone in zones_of_pools.items() if zone is not None}
     if not limited:
         zones = ", ".join(sorted({pool.zone for pool in spot_pools_of_twin})) or "no zone"

@@ -6,8 +6,25 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from cloudtwin.errors import TwinError
+
 PRIVATE = 0o600
 PUBLIC = 0o644
+
+
+class DamagedFileError(TwinError):
+    """A file of a twin that exists, but whose content cannot be used.
+
+    The twin writes its files atomically, so the damage is not its own. To continue without the content could lose
+    machines and resources that still exist.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} is damaged: {reason}.",
+            "Restore or correct it. If it is removed, the twin continues without what it had recorded there; "
+            "`down` removes the whole twin.",
+        )
 
 
 def write(path: Path, content: str | bytes, mode: int = PUBLIC) -> None:
@@ -33,9 +50,25 @@ def write_json(path: Path, value: object, mode: int = PUBLIC) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file, or None if the file cannot be read or holds no JSON object."""
+    """Return the JSON object in a file, or None if there is no such file.
+
+    Raises:
+        DamagedFileError: the file cannot be read or holds no JSON object.
+    """
     try:
         value = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return None
-    return value if isinstance(value, dict) else None
+    except (OSError, ValueError) as error:
+        raise DamagedFileError(path, str(error)) from None
+    if not isinstance(value, dict):
+        raise DamagedFileError(path, "it holds no JSON object")
+    return value
+
+
+def read_json_if_valid(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in a file, or None; for callers that do not depend on the content."""
+    try:
+        return read_json(path)
+    except DamagedFileError:
+        return None

@@ -26,6 +26,7 @@ from everstep.cli.kubernetes_client import (
 )
 from everstep.cli.report import report as reports
 from everstep.cli.report.eta import remaining_seconds
+from everstep.cli.report.incidents import capacity_incidents
 from everstep.cli.report.job_state import job_state
 from everstep.cli.report.machines import MachineLog
 from everstep.cli.report.money import Billing, cost_of_run, cost_so_far
@@ -34,7 +35,12 @@ from everstep.cli.report.moves import MoveLog
 from everstep.cli.report.readers import RunReader
 from everstep.cli.report.report import Report
 from everstep.cli.report.run_record import RunRecord
-from everstep.cli.report.screens import event_sentence, follow_screen, recent_throughput, time_left
+from everstep.cli.report.screens import (
+    follow_screen,
+    incident_sentence,
+    recent_throughput,
+    time_left,
+)
 from everstep.cli.report.stalls import slow_node_sentence
 from everstep.errors import EverstepError
 
@@ -209,8 +215,9 @@ class _Lines:
     def show(self, run: RunRecord, monitor: JobMonitor, note: str) -> None:
         """Print new events and, at intervals, progress."""
         report = reports.build(run)
-        for event in report.events:
-            self._say_once(f"{clock(event.at - (report.started_at or 0))}  {event_sentence(event)}")
+        for incident in capacity_incidents(run, report.events):
+            time_text = clock(incident.at - (report.started_at or 0))
+            self._say_once(f"{time_text}  {incident_sentence(incident)}")
         for move in report.moves:
             self._say_once(f"{clock(move.began - (report.started_at or 0))}  {move_sentence(move)}")
         for wait in report.slow_nodes:

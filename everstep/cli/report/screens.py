@@ -14,9 +14,10 @@ from rich.text import Text
 from everstep.cli.durations import clock
 from everstep.cli.report.eta import RECENT_STEPS, remaining_seconds
 from everstep.cli.report.goodput_screen import seconds_screen
+from everstep.cli.report.incidents import Incident, Tone, capacity_incidents
 from everstep.cli.report.money import Money
 from everstep.cli.report.move_screen import moves_table, zones_text
-from everstep.cli.report.report import EventRecovery, Report, WorldSize
+from everstep.cli.report.report import Report, WorldSize
 from everstep.cli.report.run_record import ARRIVALS, RunRecord, StepRecord
 from everstep.cli.report.spending_screen import spending_screen
 from everstep.cli.report.stalls import slow_nodes_table
@@ -118,8 +119,8 @@ def report_screen(
     """Return the whole report, as `everstep report` prints it; `cost` is the cost of the run, if it is known."""
     title = _title(report, stopped=status_of(run, now) is Status.STOPPED)
     parts: list[RenderableType] = [title, Text(), _figures(report), Text()]
-    if report.events:
-        parts += [_events_table(report.events, report.started_at or 0.0), Text()]
+    if happened := capacity_incidents(run, report.events):
+        parts += [_events_table(happened, report.started_at or 0.0), Text()]
     if report.moves:
         parts += [moves_table(report.moves, report.started_at or 0.0), Text()]
     if report.slow_nodes:
@@ -173,23 +174,30 @@ def _sizes(sizes: Sequence[WorldSize]) -> str:
     return " → ".join(sizes_text) or "none"
 
 
-def _events_table(events: Sequence[EventRecovery], training_start: float) -> Table:
+def _events_table(happened: Sequence[Incident], training_start: float) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bright_black", pad_edge=False)
     table.add_column("at", justify="right")
     table.add_column("event", no_wrap=True)
     table.add_column("next step after", justify="right")
     table.add_column("steps lost", justify="right")
     table.add_column("joined after", justify="right")
-    for event in events:
-        color = "green" if event.kind in ARRIVALS else "red"
+    for incident in happened:
+        color = "green" if incident.tone is Tone.ARRIVAL else "red"
         table.add_row(
-            clock(event.at - training_start),
-            Text.assemble((event.kind, color), f" {event.node}"),
-            _wait_text(event.seconds_to_next_step),
-            "..." if event.steps_lost is None else str(event.steps_lost),
-            "" if event.seconds_to_join is None else _wait_text(event.seconds_to_join),
+            clock(incident.at - training_start),
+            Text.assemble((incident.kind, color), f" {incident.node or incident.subject}"),
+            _wait_text(incident.seconds_to_next_step),
+            _steps_lost_text(incident),
+            "" if incident.seconds_to_join is None else _wait_text(incident.seconds_to_join),
         )
     return table
+
+
+def _steps_lost_text(incident: Incident) -> str:
+    """Return the repeated steps; dots while training has not continued, empty if only journals record the incident."""
+    if incident.steps_lost is not None:
+        return str(incident.steps_lost)
+    return "..." if incident.seconds_to_next_step is None else ""
 
 
 def _wait_text(value: float | None) -> str:
@@ -205,18 +213,23 @@ def _rate(value: float | None) -> str:
     return "not yet" if value is None else f"{value:,.0f}"
 
 
-def event_sentence(event: EventRecovery) -> str:
-    """Return one event and its cost as a line of text."""
-    subject = f"{event.kind} {event.node}"
-    if event.seconds_to_next_step is None:
+def incident_sentence(incident: Incident) -> str:
+    """Return one incident and its cost as a line of text."""
+    subject = f"{incident.kind} {incident.node or incident.subject}"
+    if incident.seconds_to_next_step is None:
         return f"{subject}: waiting"
-    if event.kind in ARRIVALS and event.joined_at is None:
+    if incident.steps_lost is None:
+        return f"{subject}: next step after {_wait_text(incident.seconds_to_next_step)}"
+    if incident.kind in ARRIVALS and incident.seconds_to_join is None:
         return f"{subject}: its worker has not joined yet"
-    steps_lost = f"{event.steps_lost} step{'s' if event.steps_lost != 1 else ''} lost"
-    if event.kind in ARRIVALS and event.seconds_to_join is not None:
-        pause, join = _wait_text(event.seconds_to_next_step), _wait_text(event.seconds_to_join)
+    steps_lost = f"{incident.steps_lost} step{'s' if incident.steps_lost != 1 else ''} lost"
+    if incident.kind in ARRIVALS and incident.seconds_to_join is not None:
+        pause, join = (
+            _wait_text(incident.seconds_to_next_step),
+            _wait_text(incident.seconds_to_join),
+        )
         return f"{subject}: joined after {join}, the others paused {pause}, {steps_lost}"
-    return f"{subject}: next step after {_wait_text(event.seconds_to_next_step)}, {steps_lost}"
+    return f"{subject}: next step after {_wait_text(incident.seconds_to_next_step)}, {steps_lost}"
 
 
 # --- live view ----------------------------------------------------------------------------------
@@ -247,8 +260,8 @@ def follow_screen(
     parts.append(_now_line(report, run, cost))
     parts += [_figure(name, value) for name, value in state]
     parts += [Text(), timeline(run, now, width), Text()]
-    if report.events:
-        parts.append(_events_table(report.events, report.started_at or 0.0))
+    if happened := capacity_incidents(run, report.events):
+        parts.append(_events_table(happened, report.started_at or 0.0))
     if report.moves:
         parts += [Text(), moves_table(report.moves, report.started_at or 0.0)]
     if report.slow_nodes:

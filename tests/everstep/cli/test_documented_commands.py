@@ -1,8 +1,9 @@
-"""Every command of `everstep` and `make` that a page names exists, with its options."""
+"""Every command of `everstep` and `make` that a page names exists, with its options and their values."""
 
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from everstep.cli.app import build_app
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+SCRIPTS = sorted((ROOT / "docs" / "images").glob("*.py"))
 EVERSTEP: Any = get_command(build_app())
 INLINE = re.compile(r"`([^`\n]+)`")
 
@@ -28,7 +30,7 @@ def commands(page: Path, program: str) -> Iterator[str]:
 
 
 def fault_of(words: list[str]) -> str:
-    """Return the unknown words of an `everstep` command line; empty if all exist."""
+    """Return the unknown words and incomplete options of an `everstep` command line; empty if there are none."""
     command = EVERSTEP
     while hasattr(command, "commands"):
         if not words or not re.fullmatch(r"[a-z][a-z-]*", words[0]):
@@ -44,10 +46,27 @@ def fault_of(words: list[str]) -> str:
         for name in (*parameter.opts, *parameter.secondary_opts)
     }
     used_options = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
-    return ", ".join(sorted(used_options - valid_options - {"--help", "-h"}))
+    if unknown_options := sorted(used_options - valid_options - {"--help", "-h"}):
+        return ", ".join(unknown_options)
+    return incomplete_options(command, words)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def incomplete_options(command: Any, words: list[str]) -> str:
+    """Return the options of a command line that need a value and have none; empty if there are none."""
+    with_value = {
+        name
+        for parameter in command.params
+        if parameter.param_type_name == "option" and not parameter.is_flag
+        for name in parameter.opts
+    }
+    return ", ".join(
+        f"{word} without its value"
+        for word, following in pairwise([*words, "--"])
+        if word in with_value and following.startswith("-")
+    )
+
+
+@pytest.mark.parametrize("page", [*PAGES, *SCRIPTS], ids=lambda page: page.stem)
 def test_every_command_and_option_of_everstep_in_a_page_exists(page: Path) -> None:
     faults = {
         line: fault
@@ -75,5 +94,7 @@ def test_a_command_that_does_not_exist_is_found() -> None:
     assert fault_of(["dain", "gpu-0"]) == "there is no command dain"
     assert fault_of(["node", "reclame", "gpu-0"]) == "there is no command reclame"
     assert fault_of(["node", "reclaim", "gpu-0", "--notise", "3"]) == "--notise"
+    assert fault_of(["down", "--keep-run"]) == "--keep-run without its value"
+    assert fault_of(["down", "--keep-run", "--yes"]) == "--keep-run without its value"
     assert fault_of(["up", "--no-drill", "-y", "--stack=local"]) == ""
     assert fault_of(["launch", "train.py", "--epochs", "3"]) == ""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from cloudtwin.capacity.limits import CapacityLimits
     from cloudtwin.capacity.market import MarketParameters
-    from cloudtwin.capacity.pools import Capacity, Pool, PoolStore, cloud_labels
+    from cloudtwin.capacity.pools import Capacity, Pool, PoolStore, cloud_labels, display_names
     from cloudtwin.capacity.quotas import QuotaStore
     from cloudtwin.capacity.reclaiming import reclaim
     from cloudtwin.capacity.trace import Trace
@@ -46,6 +46,7 @@ __all__ = [
     "cloud_labels",
     "compress_time",
     "disable_driver",
+    "display_names",
     "enable_driver",
     "ensure_control_plane",
     "open_market",
@@ -65,7 +66,7 @@ _MODULES = {
     ),
     "limits": ("CapacityLimits",),
     "market": ("MarketParameters",),
-    "pools": ("Capacity", "Pool", "PoolStore", "cloud_labels"),
+    "pools": ("Capacity", "Pool", "PoolStore", "cloud_labels", "display_names"),
     "quotas": ("QuotaStore",),
     "reclaiming": ("reclaim",),
     "trace": ("Trace",),

@@ -87,9 +87,11 @@ class Daemon:
             try:
                 with self.store.exclusive():
                     self.tick()
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                # A file is being removed, or another version of the twin wrote it: retry.
-                log(f"cannot read the state: {error!r}")
+            except (TwinError, OSError, ValueError, KeyError, TypeError) as error:
+                # A file is damaged or being removed, or another version of the twin wrote it: retry.
+                log(
+                    f"cannot read the state: {error if isinstance(error, TwinError) else repr(error)}"
+                )
                 time.sleep(RETRY_SECONDS)
             time.sleep(TICK_SECONDS)
 
@@ -99,7 +101,7 @@ class Daemon:
         being_started = list(self.starting_machines.values())
         machines = self.machines()
         self.shrink_pools_of_evicted_machines(machines)
-        pools = {pool.name: pool for pool in self.store.all()}  # after shrinking
+        pools = {pool.key: pool for pool in self.store.all()}  # after shrinking
         config = MarketConfig.load(self.twin.state)
         for machine, notice in machines:
             if (
@@ -144,10 +146,10 @@ class Daemon:
             pool = self.store.get(self.interrupted_machines.pop(name))
             if pool and pool.cloud == "azure":
                 min_size = pool.min_size if pool.autoscaled else 0
-                self.store.resize(pool.name, max(pool.desired_size - 1, min_size))
+                self.store.resize(pool.key, max(pool.desired_size - 1, min_size))
         for machine, notice in machines:
             if notice and notice.terminate:
-                self.interrupted_machines[machine.name] = machine.record.spec.group
+                self.interrupted_machines[machine.name] = machine.record.spec.pool
 
     def scale(
         self,
@@ -158,7 +160,7 @@ class Daemon:
     ) -> None:
         """Apply the autoscaler's decision."""
         pool_by_machine = {
-            m.name: m.record.spec.group
+            m.name: m.record.spec.pool
             for m, notice in machines
             if m.name not in self.leaving_machines and not (notice and notice.terminate)
         }
@@ -175,7 +177,7 @@ class Daemon:
         for name in decision.remove:
             self.remove(name, self.retire)
             pool = pools[pool_by_machine[name]]
-            self.store.resize(pool.name, (self.store.get(pool.name) or pool).desired_size - 1)
+            self.store.resize(pool.key, (self.store.get(pool.key) or pool).desired_size - 1)
 
     def machines(self) -> list[tuple[Machine, Notice | None]]:
         """Return the machines of all pools with their notices, oldest first."""
@@ -183,7 +185,7 @@ class Daemon:
         machines = [Machine(layout, tree, record) for record in records.all_of(layout)]
         # Records are sorted by address.
         machines.sort(key=lambda machine: fleet.machine_number(machine.name))
-        return [(m, Notice.load(m.folder.notice)) for m in machines if m.record.spec.group]
+        return [(m, Notice.load(m.folder.notice)) for m in machines if m.record.spec.pool]
 
     def observe(
         self, machines: list[tuple[Machine, Notice | None]], pools: dict[str, Pool]
@@ -191,14 +193,14 @@ class Daemon:
         """Return the machines for the decision, including those being started."""
         releases = {name: pool.release for name, pool in pools.items()}
         has_old_release = any(
-            m.record.spec.release != releases.get(m.record.spec.group, m.record.spec.release)
+            m.record.spec.release != releases.get(m.record.spec.pool, m.record.spec.release)
             for m, _ in machines
         )
         ready = self.ready_nodes() if has_old_release else {m.name for m, _ in machines}
         present_machines = [
             PoolMachine(
                 name=machine.name,
-                pool=machine.record.spec.group,
+                pool=machine.record.spec.pool,
                 alive=machine.name in self.starting_machines or machine.process is not None,
                 leaving=machine.name in self.leaving_machines,
                 has_notice=bool(notice and notice.terminate),
@@ -242,17 +244,17 @@ class Daemon:
     def start(self, pool: Pool, count: int) -> None:
         """Start machines of a pool in the background."""
         names = self.new_names(pool.name, count)
-        self.starting_machines.update(dict.fromkeys(names, pool.name))
+        self.starting_machines.update(dict.fromkeys(names, pool.key))
 
         def work() -> None:
             try:
                 self.twin.launch([pool.machine(name) for name in names], Lines())
-                self.faults.pop(pool.name, None)
+                self.faults.pop(pool.key, None)
             except FAILURES as error:
-                if self.faults.get(pool.name) != str(error):
-                    log(f"{pool.name}: {error}")
-                self.faults[pool.name] = str(error)
-                self.retry_at[pool.name] = time.monotonic() + RETRY_SECONDS
+                if self.faults.get(pool.key) != str(error):
+                    log(f"{pool.key}: {error}")
+                self.faults[pool.key] = str(error)
+                self.retry_at[pool.key] = time.monotonic() + RETRY_SECONDS
             finally:
                 for name in names:
                     del self.starting_machines[name]
@@ -307,7 +309,7 @@ class Daemon:
 
     def write_faults(self, plan: FleetPlan) -> None:
         """Write the reasons why pools lack machines to the file that `daemon.last_fault` reads."""
-        pools = {pool.name: pool for pool in self.store.all()}
+        pools = {pool.key: pool for pool in self.store.all()}
         quota_limits = self.quotas(pools)
         market, now = MarketConfig.load(self.twin.state), time.time()
         shortages = {
@@ -318,7 +320,8 @@ class Daemon:
         }
         faults = {**shortages, **self.faults}
         path = daemon.faults_file(self.twin.state)
-        if faults != (files.read_json(path) or {}):
+        # Damaged or not: the file has only what this tick found, and is written again.
+        if faults != files.read_json_if_valid(path):
             files.write_json(path, faults)
 
 
@@ -362,7 +365,11 @@ def main() -> int:
     assert process is not None, "this process exists"  # noqa: S101 - cannot happen
     layout = Layout(state)
     process.save(layout.process(daemon.NAME))
-    Daemon(Twin(layout), Scaler(admin_client(layout))).run()
+    try:
+        Daemon(Twin(layout), Scaler(admin_client(layout))).run()
+    except TwinError as error:
+        log(str(error))
+        return 1
     return 0
 
 

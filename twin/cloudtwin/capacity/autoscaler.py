@@ -204,7 +204,7 @@ def decide(
         nodes: their machines.
         pending: the unschedulable pods.
     """
-    placement = _Placement(sorted(pools, key=lambda p: (-p.priority, p.pool.name)), nodes)
+    placement = _Placement(sorted(pools, key=lambda p: (-p.priority, p.pool.key)), nodes)
     for pod in pending:
         placement.place(pod)
     remove = () if pending else _idle_names(pools, nodes)
@@ -218,7 +218,7 @@ class _Placement:
     def __init__(self, pools: Sequence[ScalablePool], nodes: Sequence[PoolNode]) -> None:
         self.sizes: dict[str, int] = {}
         self.reasons: list[str] = []
-        self._pools = {scalable.pool.name: scalable for scalable in pools}
+        self._pools = {scalable.pool.key: scalable for scalable in pools}
         # Expected machines come first. A pod may be pending only because its machine is new.
         self._nodes = [
             PoolNode(name="", pool=name, free_resources=scalable.offers)
@@ -275,7 +275,7 @@ def _idle_names(pools: Sequence[ScalablePool], nodes: Sequence[PoolNode]) -> tup
     remove: list[str] = []
     for scalable in pools:
         pool = scalable.pool
-        members = [node for node in nodes if node.pool == pool.name]
+        members = [node for node in nodes if node.pool == pool.key]
         idle = [n for n in members if n.idle_seconds and n.idle_seconds >= pool.idle_seconds]
         surplus = max(min(len(members), pool.desired_size) - pool.min_size, 0)
         idle.sort(key=lambda node: (-node.idle_seconds, node.name))

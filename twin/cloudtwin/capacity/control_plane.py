@@ -74,7 +74,7 @@ def wait(
 ) -> tuple[str, ...]:
     """Wait until a pool has its desired size and release and all machines are Ready. Return their names.
 
-    For a deleted pool, wait until its last machine has been removed.
+    The pool is given by its key. For a deleted pool, wait until its last machine has been removed.
 
     Raises:
         TwinError: the timeout passed; includes the reason if it is known.
@@ -104,7 +104,7 @@ def _machines(twin: Twin, pool: str) -> tuple[list[MachineRecord], list[str]]:
     """
     layout, tree = twin.layout, Tree.here()
     pool_machines = [
-        Machine(layout, tree, r) for r in records.all_of(layout) if r.spec.group == pool
+        Machine(layout, tree, r) for r in records.all_of(layout) if r.spec.pool == pool
     ]
     nodes: dict[str, dict[str, Any]] = {}
     with contextlib.suppress(ApiError, OSError):

@@ -67,7 +67,7 @@ def decide(
         machines: their machines, oldest first, including machines of deleted pools.
         limits: the cloud's capacity for each pool; a pool that is absent has no limit.
     """
-    pool_names = {pool.name for pool in pools}
+    pool_names = {pool.key for pool in pools}
     stop = [m.name for m in machines if m.alive and not m.leaving and m.pool not in pool_names]
     forget = [m.name for m in machines if not m.alive and not m.leaving]
     start: dict[str, int] = {}
@@ -75,11 +75,11 @@ def decide(
     reclaim: list[str] = []
     replaced_names: list[str] = []
     for pool in pools:
-        pool_machines = [m for m in machines if m.pool == pool.name and m.alive]
+        pool_machines = [m for m in machines if m.pool == pool.key and m.alive]
         surge_size = _surge_size(pool, pool_machines)
         desired = pool.desired_size + surge_size
         replaced_names += _machines_to_replace(pool, pool_machines, desired)
-        limit = limits.get(pool.name)
+        limit = limits.get(pool.key)
         remaining_machines = [m for m in pool_machines if not m.leaving]
         active_machines = [m for m in remaining_machines if not m.has_notice]
         reclaimed_machines = (
@@ -98,9 +98,9 @@ def decide(
         available = missing if limit is None else max(limit - len(active_machines), 0)
         reclaim += [m.name for m in reclaimed_machines]
         if missing and available:
-            start[pool.name] = min(missing, available)
+            start[pool.key] = min(missing, available)
         if missing > available:
-            shortages[pool.name] = missing - available
+            shortages[pool.key] = missing - available
     return FleetPlan(
         start=start,
         stop=tuple(stop),

@@ -26,7 +26,7 @@ class CapacityLimits:
         return self.state / "cloud" / "capacity-limits.json"
 
     def set(self, pool: str, machines: int, seconds: float | None = None) -> None:
-        """Limit a pool to a number of machines, for some seconds or until `remove`."""
+        """Limit a pool, given by its key, to a number of machines, for some seconds or until `remove`."""
         expires_at = None if seconds is None else time.time() + seconds
         limits = files.read_json(self.path) or {}
         files.write_json(self.path, limits | {pool: {"machines": machines, "until": expires_at}})

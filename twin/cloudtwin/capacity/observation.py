@@ -105,10 +105,10 @@ def scalable_pools(
         scalable.append(
             ScalablePool(
                 pool=replace(pool, idle_seconds=idle_seconds / time_factor),
-                offers=offers[pool.name],
-                priority=priorities.get(pool.name, 0),
+                offers=offers[pool.key],
+                priority=priorities.get(pool.key, 0),
                 ignored_taints=autoscaler.ignored_taints if autoscaler else frozenset(),
-                out_of_capacity=pool.name in shortages,
+                out_of_capacity=pool.key in shortages,
             )
         )
     return scalable
@@ -127,8 +127,8 @@ def priorities_of(config_map: Object, pools: Sequence[Pool]) -> dict[str, int]:
         for priority, patterns in table.items():
             for pool in pools:
                 if any(re.search(pattern, _group_name(pool)) for pattern in patterns):
-                    priorities[pool.name] = max(
-                        int(priority), priorities.get(pool.name, int(priority))
+                    priorities[pool.key] = max(
+                        int(priority), priorities.get(pool.key, int(priority))
                     )
     except (yaml.YAMLError, re.error, AttributeError, TypeError, ValueError):
         return {}
@@ -226,7 +226,7 @@ def pool_nodes(
     """Return the schedulable machines of pools.
 
     Args:
-        pools: pools by name.
+        pools: pools by key.
         groups: the pool of each machine.
         nodes: the Node objects, by name.
         pods: all pods of the cluster.
@@ -242,7 +242,7 @@ def pool_nodes(
             result.append(
                 PoolNode(
                     name=name,
-                    pool=pool.name,
+                    pool=pool.key,
                     free_resources=free_resources,
                     idle_seconds=idle.get(name, 0.0),
                 )
@@ -255,7 +255,7 @@ def resources_of_new_node(
 ) -> Resources | None:
     """Return the resources of a new machine of a pool, computed from an existing one; None if the pool has none."""
     for name, node in nodes.items():
-        if groups.get(name) == pool.name:
+        if groups.get(name) == pool.key:
             offers = _allocatable(node, pool)
             for pod in _pods_on(name, pods):
                 if not node_objects.is_evictable(pod):

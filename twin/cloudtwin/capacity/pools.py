@@ -8,14 +8,15 @@ simultaneous changes of labels and size are both kept.
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from cloudtwin import files
 from cloudtwin.accounts import cluster_label
-from cloudtwin.nodes.model import CLOUDS, Cloud, MachineSpec, Role, Taint
+from cloudtwin.nodes.model import CLOUDS, Cloud, MachineSpec, Role, Taint, pool_key
 
 Capacity = Literal["spot", "on-demand"]
 AKS_SPOT = Taint("kubernetes.azure.com/scalesetpriority", "spot")
@@ -27,7 +28,7 @@ class Pool:
     """Machines of one kind whose number a cloud keeps at a desired size.
 
     Attributes:
-        name: name of the node group or agent pool; unique in a twin. Its machines' names derive from it.
+        name: name of the node group or agent pool; unique in its cluster. Its machines' names derive from it.
         cloud: its cloud.
         cluster: name of its cluster.
         role: role of its machines, which determines the memory that they offer.
@@ -104,6 +105,11 @@ class Pool:
         )
 
     @property
+    def key(self) -> str:
+        """What identifies it in the twin."""
+        return pool_key(self.cluster, self.name)
+
+    @property
     def all_taints(self) -> tuple[Taint, ...]:
         """The taints of a new machine: the declared taints, AKS's for spot machines, and the startup taints."""
         spot_taints = (AKS_SPOT,) if self.cloud == "azure" and self.capacity == "spot" else ()
@@ -126,6 +132,7 @@ class Pool:
             group=self.name,
             release=self.release,
             resource_group=self.resource_group,
+            cluster=self.cluster,
         )
 
 
@@ -153,9 +160,15 @@ def cloud_labels(pool: Pool) -> dict[str, str]:
     }
 
 
+def display_names(pools: Collection[Pool]) -> dict[str, str]:
+    """Return the names of pools for users, by key: with the cluster if several pools have the name."""
+    counts = Counter(pool.name for pool in pools)
+    return {pool.key: pool.name if counts[pool.name] == 1 else pool.key for pool in pools}
+
+
 @dataclass(frozen=True)
 class PoolStore:
-    """The pools of one twin.
+    """The pools of one twin, by `Pool.key`.
 
     Attributes:
         state: the twin's folder.
@@ -169,32 +182,32 @@ class PoolStore:
         return self.state / "cloud" / "pools.json"
 
     def all(self) -> tuple[Pool, ...]:
-        """Return every pool, by name."""
+        """Return every pool, by cluster and name."""
         document = files.read_json(self.path) or {}
-        return tuple(Pool.parse(document[name]) for name in sorted(document))
+        return tuple(Pool.parse(document[key]) for key in sorted(document))
 
-    def get(self, name: str) -> Pool | None:
+    def get(self, key: str) -> Pool | None:
         """Return a pool with its current desired size, or None."""
-        return next((pool for pool in self.all() if pool.name == name), None)
+        return next((pool for pool in self.all() if pool.key == key), None)
 
     def put(self, pool: Pool) -> None:
-        """Add a pool, or replace the pool with its name."""
-        self._change(lambda document: document.update({pool.name: asdict(pool)}))
+        """Add a pool, or replace the pool of its cluster with its name."""
+        self._change(lambda document: document.update({pool.key: asdict(pool)}))
 
-    def resize(self, name: str, desired_size: int) -> None:
+    def resize(self, key: str, desired_size: int) -> None:
         """Change a pool's desired size and nothing else. A deleted pool stays deleted."""
 
         def change(document: dict[str, Any]) -> None:
-            if name in document:
-                document[name] = asdict(
-                    replace(Pool.parse(document[name]), desired_size=desired_size)
+            if key in document:
+                document[key] = asdict(
+                    replace(Pool.parse(document[key]), desired_size=desired_size)
                 )
 
         self._change(change)
 
-    def delete(self, name: str) -> None:
+    def delete(self, key: str) -> None:
         """Delete a pool. The daemon removes its machines."""
-        self._change(lambda document: document.pop(name, None))
+        self._change(lambda document: document.pop(key, None))
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:

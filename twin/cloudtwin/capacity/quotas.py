@@ -72,8 +72,8 @@ def limits(pools: Iterable[Pool], quotas: dict[str, float]) -> dict[str, int]:
             or account_quota.code not in remaining
         ):
             continue
-        result[pool.name] = int(remaining[account_quota.code] // machine.vcpus)
-        remaining[account_quota.code] -= min(result[pool.name], pool.desired_size) * machine.vcpus
+        result[pool.key] = int(remaining[account_quota.code] // machine.vcpus)
+        remaining[account_quota.code] -= min(result[pool.key], pool.desired_size) * machine.vcpus
     return result
 
 

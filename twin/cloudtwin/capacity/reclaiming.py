@@ -53,7 +53,7 @@ def reclaim(
 
 def _limit_pools(twin: Twin, names: Sequence[str], seconds: float) -> None:
     machines_left = [m for m in twin.status().machines if m.power is not Power.GONE]
-    pools = {m.spec.name: m.spec.group for m in machines_left}
+    pools = {m.spec.name: m.spec.pool for m in machines_left}
     for pool, machines in remaining_machines(pools, names).items():
         CapacityLimits(twin.state).set(pool, machines, seconds)
 

@@ -61,16 +61,16 @@ class Scaler:
         except (ApiError, OSError):
             return None
         offers = {
-            pool.name: observation.resources_of_new_node(pool, groups, nodes, pods)
+            pool.key: observation.resources_of_new_node(pool, groups, nodes, pods)
             or nominal_resources(pool)
             for pool in pools
         }
         scalable = observation.scalable_pools(
             pools, offers, autoscaler_pod, priorities, shortages, time_factor
         )
-        pool_by_name = {scalable_pool.pool.name: scalable_pool.pool for scalable_pool in scalable}
+        pool_by_key = {scalable_pool.pool.key: scalable_pool.pool for scalable_pool in scalable}
         pool_nodes = observation.pool_nodes(
-            pool_by_name, groups, nodes, pods, self._idle_seconds(nodes, pods)
+            pool_by_key, groups, nodes, pods, self._idle_seconds(nodes, pods)
         )
         return autoscaler.decide(
             scalable, pool_nodes, observation.pending_pods(pods, _zones(nodes))

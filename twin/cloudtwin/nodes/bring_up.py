@@ -12,7 +12,13 @@ from cloudtwin.errors import TwinError
 from cloudtwin.images import ImageStore
 from cloudtwin.kubernetes_api import ApiError, KubernetesClient
 from cloudtwin.nodes import node_objects, records
-from cloudtwin.nodes.control_plane import certificates, components, dns, startup
+from cloudtwin.nodes.control_plane import (
+    certificates,
+    components,
+    dns,
+    kubelet_certificates,
+    startup,
+)
 from cloudtwin.nodes.control_plane.components import KEEPER
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.linux import processes
@@ -77,6 +83,7 @@ def bring_up(
     with progress.step("Starting the control plane") as step:
         start_control_plane(layout, tree, programs)
         wait_ready(layout, step)
+        kubelet_certificates.allow(admin_client(layout))
     if machines or records.all_of(layout):
         image_copies.keep(store, layout)
         assigned = records.assign_slots(layout, machines, programs, store.key)

@@ -40,6 +40,11 @@ class Taint:
         )
 
 
+def pool_key(cluster: str, name: str) -> str:
+    """Return what identifies a pool in a twin: clusters may have pools of the same name."""
+    return f"{cluster}/{name}"  # no name of a cluster or a pool has a slash
+
+
 @dataclass(frozen=True)
 class MachineSpec:
     """Specification of a machine.
@@ -57,9 +62,10 @@ class MachineSpec:
         region: its region, such as `us-east-1`.
         cloud: the cloud whose metadata service it has; empty for none.
         spot: True if the cloud may reclaim it.
-        group: the pool that it belongs to.
+        group: name of the pool that it belongs to; empty for none.
         release: version of its software, as its pool names it; empty for none.
         resource_group: resource group of the nodes of its cluster; empty outside a pool of AKS.
+        cluster: name of its pool's cluster; empty without a pool.
     """
 
     name: str
@@ -75,6 +81,12 @@ class MachineSpec:
     group: str = ""
     release: str = ""
     resource_group: str = ""
+    cluster: str = ""
+
+    @property
+    def pool(self) -> str:
+        """The key of the pool that it belongs to; empty for none."""
+        return pool_key(self.cluster, self.group) if self.group else ""
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> "MachineSpec":
@@ -100,6 +112,7 @@ class MachineSpec:
             group=str(document.get("group", "")),
             release=str(document.get("release", "")),
             resource_group=str(document.get("resource_group", "")),
+            cluster=str(document.get("cluster", "")),
         )
 
 

@@ -11,6 +11,7 @@ from cloudtwin.nodes.model import GPU_RESOURCE, MachineSpec, Role
 
 NODES = "/api/v1/nodes"
 DRAIN_POLL_SECONDS = 0.2
+MAX_EVENT_MESSAGE = 1024  # Kubernetes' limit in bytes
 # Taints of a Node that is not Ready; they are removed a moment after it is Ready.
 NOT_READY_TAINTS = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
@@ -49,6 +50,24 @@ def is_usable(node: Mapping[str, Any], spec: MachineSpec) -> bool:
 def set_schedulable(client: KubernetesClient, name: str, *, schedulable: bool) -> None:
     """Uncordon or cordon a Node."""
     client.merge(f"{NODES}/{name}", {"spec": {"unschedulable": None if schedulable else True}})
+
+
+def warn(client: KubernetesClient, name: str, reason: str, message: str) -> None:
+    """Record an event of type Warning for a Node, which may not exist yet."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    event = {
+        "metadata": {"generateName": f"{name}."},
+        # Kubelets use the name as the uid, so that `kubectl describe node` finds the event.
+        "involvedObject": {"kind": "Node", "name": name, "uid": name},
+        "type": "Warning",
+        "reason": reason,
+        "message": message[:MAX_EVENT_MESSAGE],
+        "source": {"component": "cloudtwin", "host": name},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+    client.post("/api/v1/namespaces/default/events", event)
 
 
 def delete(client: KubernetesClient, name: str) -> None:

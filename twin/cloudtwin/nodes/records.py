@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cloudtwin import files
 from cloudtwin.errors import TwinError
+from cloudtwin.files import DamagedFileError
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.model import MachineSpec
 from cloudtwin.nodes.network.addressing import MAX_MACHINES, Address, free_slot
@@ -43,12 +44,17 @@ class MachineRecord:
 
     @classmethod
     def load(cls, path: Path) -> "MachineRecord | None":
-        """Return the record in a file, or None if the file has no valid record."""
+        """Return the record in a file, or None if there is no such file.
+
+        Raises:
+            DamagedFileError: the file has no valid record. Without it, a new machine would get the address of one
+                that runs.
+        """
         document = files.read_json(path)
         try:
-            return cls.parse(document) if document else None
-        except (KeyError, TypeError, ValueError):
-            return None
+            return None if document is None else cls.parse(document)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedFileError(path, f"it holds no machine: {error!r}") from None
 
     @classmethod
     def parse(cls, document: Mapping[str, object]) -> "MachineRecord":
@@ -66,7 +72,11 @@ class MachineRecord:
 
 
 def all_of(layout: Layout) -> list[MachineRecord]:
-    """Return the machines of a twin in the order of their slots."""
+    """Return the machines of a twin in the order of their slots.
+
+    Raises:
+        DamagedFileError: a record is damaged.
+    """
     loaded_records = (MachineRecord.load(path) for path in layout.machines.glob("*/machine.json"))
     return sorted((record for record in loaded_records if record), key=lambda record: record.slot)
 

@@ -106,7 +106,11 @@ class Twin:
             take_down.take_down(self.layout, Tree.here(), progress)
 
     def status(self) -> TwinStatus:
-        """Return the state of the twin; works in any state."""
+        """Return the state of the twin; works in any state.
+
+        Raises:
+            DamagedFileError: the record of a machine is damaged.
+        """
         nodes, api_ready = {}, False
         if self.layout.settings.exists() and self.layout.pki.exists():
             with contextlib.suppress(ApiError, OSError):

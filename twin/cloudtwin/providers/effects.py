@@ -61,7 +61,7 @@ class Effects:
             self.machines.driver(driver, enabled=True)
         for pool in self._pools(resource):
             self.machines.put(self._with_current_size(pool, previous))
-            self.machines.wait(pool.name, timeouts)
+            self.machines.wait(pool.key, timeouts)
 
     def undo(self, resources: Iterable[Resource], timeouts: Timeouts) -> None:
         """Remove the machines and drivers of resources, and wait until they are gone.
@@ -71,8 +71,8 @@ class Effects:
         """
         for resource in resources:
             for pool in self._pools(resource):
-                self.machines.delete(pool.name)
-                self.machines.wait(pool.name, timeouts)
+                self.machines.delete(pool.key)
+                self.machines.wait(pool.key, timeouts)
             kind = self.types.get(resource.token)
             for driver in kind.drivers(resource.inputs) if kind and kind.drivers else ():
                 self.machines.driver(driver, enabled=False)
@@ -91,7 +91,7 @@ class Effects:
         sizes = {
             pool.name: size
             for pool in self._pools(resource)
-            if (size := self.machines.size(pool.name)) is not None
+            if (size := self.machines.size(pool.key)) is not None
         }
         return kind.current_inputs(resource.inputs, sizes)
 
@@ -108,11 +108,11 @@ class Effects:
             (
                 previous_pool.desired_size
                 for previous_pool in previous_pools
-                if previous_pool.name == pool.name
+                if previous_pool.key == pool.key
             ),
             None,
         )
-        current = self.machines.size(pool.name)
+        current = self.machines.size(pool.key)
         if current is None or declared_size != pool.desired_size:
             return pool
         return replace(pool, desired_size=min(max(current, pool.min_size), pool.max_size))

@@ -142,8 +142,4 @@ class FaultInjector:
             return choice[1]
 
     def _plan(self) -> FaultPlan:
-        path = self._folder / "faults.json"
-        document = files.read_json(path)
-        if document is None and path.exists():
-            raise ProviderError(f"{path} is not valid JSON")
-        return parse(document or {})
+        return parse(files.read_json(self._folder / "faults.json") or {})

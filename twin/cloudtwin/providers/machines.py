@@ -31,10 +31,10 @@ class Machines(Protocol):
         """Create or change a pool of machines."""
 
     def delete(self, pool: str) -> None:
-        """Delete a pool."""
+        """Delete a pool, given by its key."""
 
     def size(self, pool: str) -> int | None:
-        """Return the desired size of a pool; None if there is no such pool."""
+        """Return the desired size of a pool, given by its key; None if there is no such pool."""
 
     def wait(self, pool: str, timeouts: Timeouts) -> None:
         """Wait until a pool has its desired size and all its machines are Ready."""

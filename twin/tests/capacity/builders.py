@@ -24,7 +24,7 @@ def pool(name: str = "spot", **fields: Any) -> Pool:
     return Pool(name=name, **{**defaults, **fields})
 
 
-def machines(*names: str, pool_name: str = "spot", **fields: Any) -> list[PoolMachine]:
+def machines(*names: str, pool_name: str = "c/spot", **fields: Any) -> list[PoolMachine]:
     return [PoolMachine(name=name, pool=pool_name, **fields) for name in names]
 
 
@@ -36,5 +36,5 @@ def pending_pod(name: str = "default/p", **fields: Any) -> PendingPod:
     return PendingPod(name=name, **{"requests": ONE_GPU, **fields})
 
 
-def node(name: str, pool_name: str = "spot", **fields: Any) -> PoolNode:
+def node(name: str, pool_name: str = "c/spot", **fields: Any) -> PoolNode:
     return PoolNode(name=name, pool=pool_name, **{"free_resources": MACHINE, **fields})

@@ -36,7 +36,7 @@ def sizes(
 
 def test_a_pool_grows_by_as_many_machines_as_pending_pods_need() -> None:
     assert sizes([scalable_pool()], pods=[pending_pod(), pending_pod(), pending_pod()]) == {
-        "spot": 3
+        "c/spot": 3
     }
 
 
@@ -49,14 +49,14 @@ def test_free_resources_of_present_machines_are_used_first() -> None:
 
     assert sizes([scalable_pool(pool(desired_size=2))], nodes, [pending_pod()]) == {}
     assert sizes([scalable_pool(pool(desired_size=2))], nodes, [pending_pod(), pending_pod()]) == {
-        "spot": 3
+        "c/spot": 3
     }
 
 
 def test_the_pool_of_the_highest_priority_grows() -> None:
     pools = [scalable_pool(PREFERRED, priority=10), scalable_pool(FALLBACK, priority=50)]
 
-    assert sizes(pools, pods=[pending_pod()]) == {"b-demand": 1}
+    assert sizes(pools, pods=[pending_pod()]) == {"c/b-demand": 1}
 
 
 def test_a_pool_without_capacity_is_skipped_for_the_next() -> None:
@@ -65,7 +65,7 @@ def test_a_pool_without_capacity_is_skipped_for_the_next() -> None:
         scalable_pool(FALLBACK, priority=10),
     ]
 
-    assert sizes(pools, pods=[pending_pod()]) == {"b-demand": 1}
+    assert sizes(pools, pods=[pending_pod()]) == {"c/b-demand": 1}
 
 
 def test_a_pod_that_selects_a_zone_gets_a_machine_of_a_pool_there() -> None:
@@ -73,7 +73,7 @@ def test_a_pod_that_selects_a_zone_gets_a_machine_of_a_pool_there() -> None:
     other = scalable_pool(pool("far", zone="us-east-1b"), priority=10)
     selecting_pod = pending_pod(selector={"topology.kubernetes.io/zone": "us-east-1b"})
 
-    assert sizes([preferred, other], pods=[selecting_pod]) == {"far": 1}
+    assert sizes([preferred, other], pods=[selecting_pod]) == {"c/far": 1}
 
 
 def test_a_pod_that_excludes_a_label_gets_no_machine_of_a_pool_with_it() -> None:
@@ -83,12 +83,12 @@ def test_a_pod_that_excludes_a_label_gets_no_machine_of_a_pool_with_it() -> None
     requirement = LabelRequirement(key="capacity", operator="NotIn", values=("on-demand",))
 
     assert sizes([spot, on_demand], pods=[pending_pod(node_terms=((requirement,),))]) == {}
-    assert sizes([spot, on_demand], pods=[pending_pod()]) == {"b-demand": 1}
-    nodes = [node("b-demand-0", "b-demand")]
+    assert sizes([spot, on_demand], pods=[pending_pod()]) == {"c/b-demand": 1}
+    nodes = [node("b-demand-0", "c/b-demand")]
     used_pool = replace(on_demand, pool=replace(on_demand.pool, desired_size=1))
     assert sizes(
         [used_pool, scalable_pool(PREFERRED)], nodes, [pending_pod(node_terms=((requirement,),))]
-    ) == {"a-spot": 1}
+    ) == {"c/a-spot": 1}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_one_term_of_a_node_affinity_is_enough_and_an_empty_one_matches_none() -
     any_disk = LabelRequirement(key="disk", operator="DoesNotExist")
 
     assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((fast_disk,), (any_disk,)))]) == {
-        "spot": 1
+        "c/spot": 1
     }
     assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((fast_disk, any_disk),))]) == {}
     assert sizes([scalable_pool()], pods=[pending_pod(node_terms=((),))]) == {}
@@ -129,8 +129,11 @@ def test_pods_that_share_a_zone_never_split_over_pools_of_two_zones() -> None:
     fallback = scalable_pool(pool("far", zone="us-east-1b"), priority=10)
     pods = [pending_pod(f"default/{index}", peer_labels="job-name=fashion") for index in range(3)]
 
-    assert sizes([preferred, fallback], pods=pods) == {"near": 2}
-    assert sizes([preferred, fallback], pods=[pending_pod() for _ in pods]) == {"near": 2, "far": 1}
+    assert sizes([preferred, fallback], pods=pods) == {"c/near": 2}
+    assert sizes([preferred, fallback], pods=[pending_pod() for _ in pods]) == {
+        "c/near": 2,
+        "c/far": 1,
+    }
 
 
 def test_pods_join_the_zone_in_which_others_run_and_any_zone_once_none_does() -> None:
@@ -140,7 +143,7 @@ def test_pods_join_the_zone_in_which_others_run_and_any_zone_once_none_does() ->
     bound_pod = pending_pod(peer_labels="job-name=fashion", zones=frozenset({"us-east-1a"}))
 
     assert sizes([preferred, fallback], pods=[bound_pod]) == {}
-    assert sizes([preferred, fallback], pods=[pod]) == {"far": 1}
+    assert sizes([preferred, fallback], pods=[pod]) == {"c/far": 1}
 
 
 def test_a_full_pool_is_skipped_for_the_next() -> None:
@@ -148,11 +151,11 @@ def test_a_full_pool_is_skipped_for_the_next() -> None:
 
     new_sizes = sizes(
         [full_pool, scalable_pool(FALLBACK)],
-        [node("x", "a-spot", free_resources=Resources())],
+        [node("x", "c/a-spot", free_resources=Resources())],
         [pending_pod()],
     )
 
-    assert new_sizes == {"b-demand": 1}
+    assert new_sizes == {"c/b-demand": 1}
 
 
 @pytest.mark.parametrize(
@@ -179,13 +182,13 @@ def test_a_startup_taint_keeps_pods_off_unless_the_autoscaler_ignores_it() -> No
     assert sizes([scalable_pool(tainted_pool)], pods=[pending_pod()]) == {}
     assert sizes(
         [scalable_pool(tainted_pool, ignored_taints=frozenset({AGENT.key}))], pods=[pending_pod()]
-    ) == {"spot": 1}
+    ) == {"c/spot": 1}
 
 
 def test_a_selector_matches_labels_that_the_cloud_adds() -> None:
     pods = [pending_pod(selector={"eks.amazonaws.com/capacityType": "SPOT"})]
 
-    assert sizes([scalable_pool()], pods=pods) == {"spot": 1}
+    assert sizes([scalable_pool()], pods=pods) == {"c/spot": 1}
 
 
 def test_machines_idle_for_long_enough_are_removed_down_to_the_minimum() -> None:
@@ -258,10 +261,10 @@ def test_no_pool_exceeds_its_maximum_and_every_pod_is_placed_or_has_a_reason(
     for old_pool in pools:
         assert (
             old_pool.desired_size
-            <= decision.sizes.get(old_pool.name, old_pool.desired_size)
+            <= decision.sizes.get(old_pool.key, old_pool.desired_size)
             <= old_pool.max_size
         )
-    growth = sum(decision.sizes.get(p.name, p.desired_size) - p.desired_size for p in pools)
+    growth = sum(decision.sizes.get(p.key, p.desired_size) - p.desired_size for p in pools)
     assert growth <= len(pods), "never more machines than pending pods"
     pending_reasons = [reason for reason in decision.reasons if "stays pending" in reason]
     unplaceable_pods = [
@@ -270,3 +273,12 @@ def test_no_pool_exceeds_its_maximum_and_every_pod_is_placed_or_has_a_reason(
     assert len(pending_reasons) >= len(unplaceable_pods)
     assert len(decision.reasons) == growth + len(pending_reasons)
     assert Resources() == ONE_GPU - ONE_GPU
+
+
+def test_only_the_pool_of_the_cluster_with_capacity_grows_if_two_have_one_name() -> None:
+    full, free = (
+        scalable_pool(pool(cluster=cluster, max_size=1), out_of_capacity=cluster == "a")
+        for cluster in ("a", "b")
+    )
+
+    assert sizes([full, free], pods=[pending_pod()]) == {"b/spot": 1}

@@ -21,6 +21,7 @@ from cloudtwin.images.recipes import stand_in_for
 from cloudtwin.nodes import Role, Taint, Twin, leftovers
 from cloudtwin.nodes.control_plane import components
 from cloudtwin.nodes.linux import processes
+from cloudtwin.nodes.model import pool_key
 from cloudtwin.progress import Lines
 
 from twin.tests.nodes.conftest import api_of, leftovers_of, wait_until
@@ -79,12 +80,16 @@ def store(twin: Twin) -> PoolStore:
     return PoolStore(twin.state)
 
 
+def key(name: str) -> str:
+    return pool_key("everstep", name)
+
+
 def names(twin: Twin, pool: str) -> set[str]:
     return {m.spec.name for m in twin.status().machines if m.spec.group == pool}
 
 
 def desired_size(store: PoolStore, pool: str) -> int:
-    stored_pool = store.get(pool)
+    stored_pool = store.get(key(pool))
     assert stored_pool is not None, f"the pool {pool} is gone"
     return stored_pool.desired_size
 
@@ -97,7 +102,7 @@ def running_daemon(twin: Twin) -> processes.Process:
 
 def ready_machines(twin: Twin, pool: str) -> tuple[str, ...] | None:
     with contextlib.suppress(Exception):
-        return capacity.wait(twin.state, pool, 0.0)
+        return capacity.wait(twin.state, key(pool), 0.0)
     return None
 
 
@@ -112,8 +117,8 @@ def test_a_pool_gets_its_desired_machines_with_the_labels_of_its_cloud(
     store.put(SYSTEM)
     store.put(SPOT)
 
-    assert capacity.wait(twin.state, "system", WAIT_SECONDS, Lines()) == ("system-0",)
-    assert capacity.wait(twin.state, "spot", WAIT_SECONDS, Lines()) == ("spot-0", "spot-1")
+    assert capacity.wait(twin.state, key("system"), WAIT_SECONDS, Lines()) == ("system-0",)
+    assert capacity.wait(twin.state, key("spot"), WAIT_SECONDS, Lines()) == ("spot-0", "spot-1")
 
     nodes = {n["metadata"]["name"]: n for n in api_of(twin).get("/api/v1/nodes")["items"]}
     assert (
@@ -136,23 +141,23 @@ def test_a_reclaimed_machine_is_replaced_when_the_capacity_returns_and_not_befor
     with ThreadPoolExecutor(1) as background:
         reclamation = background.submit(reclaim, twin.state, ["spot-0"])
         wait_until(
-            lambda: "InsufficientInstanceCapacity" in daemon.last_fault(twin.state, "spot"),
+            lambda: "InsufficientInstanceCapacity" in daemon.last_fault(twin.state, key("spot")),
             WAIT_SECONDS,
             "there is no capacity for another one",
         )
         reclamation.result()
-    capacity.wait(twin.state, "spot", WAIT_SECONDS, Lines())
+    capacity.wait(twin.state, key("spot"), WAIT_SECONDS, Lines())
     assert names(twin, "spot") == {"spot-1", "spot-2"}
     assert events(twin, "reclaim")["spot-0"] - events(twin, "notice")["spot-0"] >= 2
     assert events(twin, "add")["spot-2"] - started_at >= 9
-    assert daemon.last_fault(twin.state, "spot") == ""
+    assert daemon.last_fault(twin.state, key("spot")) == ""
 
 
 def test_lower_capacity_reclaims_spot_machines_with_the_notice_of_their_cloud(
     twin: Twin, store: PoolStore
 ) -> None:
     capacity.compress_time(twin.state, 60)
-    CapacityLimits(twin.state).set("spot", 0)
+    CapacityLimits(twin.state).set(key("spot"), 0)
 
     wait_until(lambda: not names(twin, "spot"), WAIT_SECONDS, "all are reclaimed")
 
@@ -160,8 +165,8 @@ def test_lower_capacity_reclaims_spot_machines_with_the_notice_of_their_cloud(
     assert reclaim_times["spot-1"] - events(twin, "notice")["spot-1"] >= 2, (
         "120 s, sixty times as fast"
     )
-    CapacityLimits(twin.state).remove("spot")
-    capacity.wait(twin.state, "spot", WAIT_SECONDS, Lines())
+    CapacityLimits(twin.state).remove(key("spot"))
+    capacity.wait(twin.state, key("spot"), WAIT_SECONDS, Lines())
 
 
 def test_a_machine_that_vanishes_is_replaced_by_another(twin: Twin, store: PoolStore) -> None:
@@ -185,7 +190,7 @@ def test_another_release_replaces_the_machines_one_after_the_other_each_after_it
 
     store.put(replace(SPOT, release="1.37", surge=1))
 
-    new_names = set(capacity.wait(twin.state, "spot", WAIT_SECONDS, Lines()))
+    new_names = set(capacity.wait(twin.state, key("spot"), WAIT_SECONDS, Lines()))
     assert len(new_names) == 2
     assert not new_names & before, "every machine has the new release"
     add_times = sorted(
@@ -201,9 +206,9 @@ def test_a_new_daemon_continues_where_a_killed_one_stopped(twin: Twin, store: Po
     to_delete = min(names(twin, "spot"))
     twin.notice(to_delete, 3, terminate=True)
     os.kill(process.pid, signal.SIGKILL)
-    store.resize("spot", 3)
+    store.resize(key("spot"), 3)
 
-    assert capacity.wait(twin.state, "spot", WAIT_SECONDS, Lines())
+    assert capacity.wait(twin.state, key("spot"), WAIT_SECONDS, Lines())
     wait_until(lambda: to_delete not in names(twin, "spot"), WAIT_SECONDS, "the notice is kept")
     wait_until(
         lambda: len(ready_machines(twin, "spot") or ()) == 3, WAIT_SECONDS, "there are three again"
@@ -278,7 +283,7 @@ def test_on_eks_the_autoscaler_is_a_pod_and_without_it_nothing_grows(
     wait_until(lambda: names(twin, "eks") == {"eks-0"}, WAIT_SECONDS, "a machine starts")
     for name in ("work", "autoscaler"):
         api.delete(f"{PODS}/{name}?gracePeriodSeconds=0")
-    store.delete("eks")
+    store.delete(key("eks"))
 
 
 def waiting_pod(name: str, selector: dict[str, str]) -> dict[str, Any]:
@@ -312,22 +317,22 @@ def test_an_evicted_azure_machine_is_not_replaced_unless_the_pool_is_resized(
         capacity="spot",
     )
     store.put(scale_set)
-    capacity.wait(twin.state, "decays", WAIT_SECONDS, Lines())
+    capacity.wait(twin.state, key("decays"), WAIT_SECONDS, Lines())
 
     capacity.reclaim(twin.state, ["decays-0"], notice_seconds=1)
 
     wait_until(
         lambda: desired_size(store, "decays") == 0, WAIT_SECONDS, "the scale set is smaller by one"
     )
-    assert capacity.wait(twin.state, "decays", WAIT_SECONDS) == ()
+    assert capacity.wait(twin.state, key("decays"), WAIT_SECONDS) == ()
 
 
 def test_a_deleted_pool_leaves_no_machine(twin: Twin, store: PoolStore) -> None:
     for name in ("spot", "decays", "t4"):
-        store.delete(name)
+        store.delete(key(name))
 
     for name in ("spot", "decays", "t4"):
-        assert capacity.wait(twin.state, name, WAIT_SECONDS, Lines()) == ()
+        assert capacity.wait(twin.state, key(name), WAIT_SECONDS, Lines()) == ()
     assert names(twin, "system") == {"system-0"}
 
 

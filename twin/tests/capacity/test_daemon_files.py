@@ -37,28 +37,34 @@ def machine(pool_daemon: Daemon, pool: Pool, name: str = "spot-0") -> Machine:
 
 
 def desired_size(pool_daemon: Daemon) -> int:
-    stored_pool = pool_daemon.store.get("spot")
+    stored_pool = pool_daemon.store.get("c/spot")
     assert stored_pool is not None
     return stored_pool.desired_size
 
 
 def plan(start: Iterable[str] = (), **short: int) -> FleetPlan:
     counts = dict.fromkeys(start, 1)
-    return FleetPlan(start=counts, stop=(), forget=(), reclaim=(), shortages=short)
+    return FleetPlan(
+        start=counts,
+        stop=(),
+        forget=(),
+        reclaim=(),
+        shortages={f"c/{name}": count for name, count in short.items()},
+    )
 
 
 def test_the_lower_of_the_market_and_the_limit_set_by_hand_applies(pool_daemon: Daemon) -> None:
     spot, on_demand = pool("a"), pool("b", capacity="on-demand")
     market = MarketConfig(time_factor=1.0, seed="s", opened_at=time.time() - 1)
-    pools = {"a": spot, "b": on_demand}
+    pools = {item.key: item for item in (spot, on_demand)}
 
-    assert pool_daemon.limits(pools, market) == {"a": 8}, (
+    assert pool_daemon.limits(pools, market) == {"c/a": 8}, (
         "a new market has capacity for the maximum"
     )
-    CapacityLimits(pool_daemon.twin.state).set("a", 3)
-    CapacityLimits(pool_daemon.twin.state).set("b", 1)
-    assert pool_daemon.limits(pools, market) == {"a": 3, "b": 1}
-    assert pool_daemon.limits(pools, MarketConfig()) == {"a": 3, "b": 1}
+    CapacityLimits(pool_daemon.twin.state).set("c/a", 3)
+    CapacityLimits(pool_daemon.twin.state).set("c/b", 1)
+    assert pool_daemon.limits(pools, market) == {"c/a": 3, "c/b": 1}
+    assert pool_daemon.limits(pools, MarketConfig()) == {"c/a": 3, "c/b": 1}
 
 
 def test_a_pool_above_its_maximum_price_has_no_capacity_and_says_so(pool_daemon: Daemon) -> None:
@@ -69,20 +75,20 @@ def test_a_pool_above_its_maximum_price_has_no_capacity_and_says_so(pool_daemon:
         "instance_types": ("Standard_NC4as_T4_v3",),
     }
     pools = {
-        "low": pool("low", max_price=0.01, **fields),
-        "high": pool("high", max_price=0.5, **fields),
-        "any": pool("any", **fields),
+        "c/low": pool("low", max_price=0.01, **fields),
+        "c/high": pool("high", max_price=0.5, **fields),
+        "c/any": pool("any", **fields),
     }
     for item in pools.values():
         PoolStore(pool_daemon.twin.state).put(item)
 
-    assert pool_daemon.limits(pools, MarketConfig()) == {"low": 0}
+    assert pool_daemon.limits(pools, MarketConfig()) == {"c/low": 0}
     pool_daemon.write_faults(plan(low=1, any=1))
     assert "SpotPriceGreaterThanProvidedMaxPrice" in daemon.last_fault(
-        pool_daemon.twin.state, "low"
+        pool_daemon.twin.state, "c/low"
     )
     assert "OverconstrainedZonalAllocationRequest" in daemon.last_fault(
-        pool_daemon.twin.state, "any"
+        pool_daemon.twin.state, "c/any"
     )
 
 
@@ -129,20 +135,20 @@ def test_pools_whose_names_differ_only_in_what_a_node_cannot_be_called_share_no_
 def test_a_shortage_of_machines_is_reported_with_its_reason(pool_daemon: Daemon) -> None:
     PoolStore(pool_daemon.twin.state).put(pool("spot"))
     pool_daemon.write_faults(plan(spot=2))
-    fault = daemon.last_fault(pool_daemon.twin.state, "spot")
+    fault = daemon.last_fault(pool_daemon.twin.state, "c/spot")
     assert "InsufficientInstanceCapacity" in fault
     assert fault.endswith("(2 more of spot)")
 
     pool_daemon.write_faults(plan())
-    assert daemon.last_fault(pool_daemon.twin.state, "spot") == ""
+    assert daemon.last_fault(pool_daemon.twin.state, "c/spot") == ""
     assert files.read_json(daemon.faults_file(pool_daemon.twin.state)) == {}
 
 
 @pytest.mark.parametrize(
     ("fleet_plan", "starting_pools", "fault"),
     [
-        (plan(start=["spot"]), [], "no memory"),
-        (plan(), ["spot"], "no memory"),
+        (plan(start=["c/spot"]), [], "no memory"),
+        (plan(), ["c/spot"], "no memory"),
         (plan(), [], ""),
         (plan(spot=1), [], shortage.reason(pool("spot"), 1)),
     ],
@@ -152,9 +158,37 @@ def test_a_start_failure_is_reported_while_the_pool_may_still_start_machines(
     pool_daemon: Daemon, fleet_plan: FleetPlan, starting_pools: list[str], fault: str
 ) -> None:
     PoolStore(pool_daemon.twin.state).put(pool("spot"))
-    pool_daemon.faults["spot"] = "no memory"
+    pool_daemon.faults["c/spot"] = "no memory"
 
     pool_daemon.clear_faults(fleet_plan, starting_pools)
     pool_daemon.write_faults(fleet_plan)
 
-    assert daemon.last_fault(pool_daemon.twin.state, "spot") == fault
+    assert daemon.last_fault(pool_daemon.twin.state, "c/spot") == fault
+
+
+def test_a_damaged_file_of_pools_is_logged_and_removes_no_machine(
+    pool_daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool_daemon.twin.layout.settings.parent.mkdir(parents=True, exist_ok=True)
+    pool_daemon.twin.layout.settings.write_text("{}")
+    pool_daemon.store.path.parent.mkdir()
+    pool_daemon.store.path.write_text("{")
+    monkeypatch.setattr(Daemon, "remove", lambda *_: pytest.fail("a machine is removed"))
+
+    def end(_: float) -> None:
+        pool_daemon.twin.layout.settings.unlink(missing_ok=True)
+
+    monkeypatch.setattr("time.sleep", end)
+    pool_daemon.run()
+
+    assert f"cannot read the state: {pool_daemon.store.path} is damaged" in capsys.readouterr().out
+
+
+def test_damaged_reasons_are_written_again(pool_daemon: Daemon) -> None:
+    path = daemon.faults_file(pool_daemon.twin.state)
+    path.parent.mkdir()
+    path.write_text("{")
+
+    pool_daemon.write_faults(plan())
+
+    assert files.read_json(path) == {}

@@ -15,7 +15,7 @@ from twin.tests.capacity.builders import machines, pool
 def test_a_pool_that_lacks_machines_gets_them() -> None:
     plan = fleet.decide([pool(desired_size=3)], machines("spot-0"), {})
 
-    assert plan.start == {"spot": 2}
+    assert plan.start == {"c/spot": 2}
     assert not plan.stop
     assert not plan.shortages
 
@@ -55,7 +55,9 @@ def upgrade(size: int, surge: int, slow_moments: int) -> list[list[PoolMachine]]
         assert not plan.stop, "no machine is in excess"
         assert len(plan.replace) <= 1, "one machine is replaced at a time"
         started_at |= dict.fromkeys(plan.replace, now)
-        new_names = [f"spot-{len(started_at) + n}-{now}" for n in range(plan.start.get("spot", 0))]
+        new_names = [
+            f"spot-{len(started_at) + n}-{now}" for n in range(plan.start.get("c/spot", 0))
+        ]
         started_at |= dict.fromkeys(new_names, now)
         pool_machines = [
             replace(m, leaving=m.leaving or m.name in plan.replace) for m in pool_machines
@@ -83,9 +85,9 @@ def test_an_upgrade_replaces_every_machine_and_keeps_the_pool_as_full_as_its_sur
 
 def test_an_upgrade_waits_without_capacity_for_the_surge() -> None:
     target = pool(desired_size=1, surge=1, release="new")
-    plan = fleet.decide([target], machines("spot-0", release="old"), {"spot": 1})
+    plan = fleet.decide([target], machines("spot-0", release="old"), {"c/spot": 1})
 
-    assert (plan.replace, dict(plan.start), dict(plan.shortages)) == ((), {}, {"spot": 1})
+    assert (plan.replace, dict(plan.start), dict(plan.shortages)) == ((), {}, {"c/spot": 1})
 
 
 def test_surplus_machines_of_an_old_release_stop_first() -> None:
@@ -107,33 +109,37 @@ def test_a_vanished_machine_is_forgotten_and_replaced() -> None:
     plan = fleet.decide([pool(desired_size=1)], machines("spot-0", alive=False), {})
 
     assert plan.forget == ("spot-0",)
-    assert plan.start == {"spot": 1}
+    assert plan.start == {"c/spot": 1}
 
 
 def test_a_leaving_machine_is_left_alone() -> None:
     plan = fleet.decide([pool(desired_size=1)], machines("spot-0", leaving=True, alive=False), {})
 
     assert not plan.forget
-    assert plan.start == {"spot": 1}
+    assert plan.start == {"c/spot": 1}
 
 
 def test_without_capacity_a_pool_is_short_and_spot_machines_are_reclaimed() -> None:
-    plan = fleet.decide([pool(desired_size=3)], machines("spot-0", "spot-1", "spot-2"), {"spot": 1})
+    plan = fleet.decide(
+        [pool(desired_size=3)], machines("spot-0", "spot-1", "spot-2"), {"c/spot": 1}
+    )
 
     assert plan.reclaim == ("spot-1", "spot-2")
-    assert plan.shortages == {"spot": 2}
+    assert plan.shortages == {"c/spot": 2}
     assert not plan.start
     assert not plan.stop
 
 
 def test_on_demand_machines_stay_without_capacity_but_no_more_start() -> None:
-    pool_machines = machines("d-0", "d-1", pool_name="d")
-    plan = fleet.decide([pool("d", capacity="on-demand", desired_size=3)], pool_machines, {"d": 0})
+    pool_machines = machines("d-0", "d-1", pool_name="c/d")
+    plan = fleet.decide(
+        [pool("d", capacity="on-demand", desired_size=3)], pool_machines, {"c/d": 0}
+    )
 
-    assert (plan.reclaim, dict(plan.start), dict(plan.shortages)) == ((), {}, {"d": 1})
+    assert (plan.reclaim, dict(plan.start), dict(plan.shortages)) == ((), {}, {"c/d": 1})
 
 
-@pytest.mark.parametrize(("cloud", "expected"), [("aws", {"spot": 1}), ("azure", {})])
+@pytest.mark.parametrize(("cloud", "expected"), [("aws", {"c/spot": 1}), ("azure", {})])
 def test_eks_replaces_a_noticed_machine_immediately_and_aks_does_not(
     cloud: str, expected: dict[str, int]
 ) -> None:
@@ -148,10 +154,10 @@ def test_eks_replaces_a_noticed_machine_immediately_and_aks_does_not(
 def test_noticed_machines_do_not_count_against_the_capacity() -> None:
     pool_machines = [*machines("spot-0", has_notice=True), *machines("spot-1", "spot-2")]
 
-    plan = fleet.decide([pool(desired_size=3)], pool_machines, {"spot": 2})
+    plan = fleet.decide([pool(desired_size=3)], pool_machines, {"c/spot": 2})
 
     assert not plan.reclaim, "the two that stay fit"
-    assert plan.shortages == {"spot": 1}
+    assert plan.shortages == {"c/spot": 1}
 
 
 @settings(max_examples=50, deadline=None)
@@ -166,11 +172,11 @@ def test_after_a_plan_each_pool_has_its_desired_size_or_a_shortage(
 ) -> None:
     pool_machines = [
         PoolMachine(
-            name=f"spot-{i}", pool="spot", alive=alive, leaving=leaving, has_notice=has_notice
+            name=f"spot-{i}", pool="c/spot", alive=alive, leaving=leaving, has_notice=has_notice
         )
         for i, (alive, leaving, has_notice) in enumerate(states)
     ]
-    limits = {} if limit is None else {"spot": limit}
+    limits = {} if limit is None else {"c/spot": limit}
 
     plan = fleet.decide([pool(desired_size=desired, cloud=cloud)], pool_machines, limits)
 
@@ -183,8 +189,8 @@ def test_after_a_plan_each_pool_has_its_desired_size_or_a_shortage(
     ]
     active_machines = [m for m in staying_machines if not m.has_notice]
     counted_machines = active_machines if cloud == "aws" else staying_machines
-    start_count = plan.start.get("spot", 0)
-    assert len(counted_machines) + start_count + plan.shortages.get("spot", 0) >= desired
+    start_count = plan.start.get("c/spot", 0)
+    assert len(counted_machines) + start_count + plan.shortages.get("c/spot", 0) >= desired
     assert len(active_machines) + start_count <= max(desired, 0) or not start_count
     if limit is not None:
         assert len(active_machines) + start_count <= max(limit, 0), (
@@ -203,3 +209,11 @@ def test_machines_sort_by_number_and_not_alphabetically() -> None:
 
     assert sorted(names, key=fleet.machine_number) == ["spot-2", "spot-9", "spot-10"]
     assert fleet.machine_number("standalone") == 0
+
+
+def test_machines_of_one_pool_do_not_count_for_the_pool_of_its_name_in_another_cluster() -> None:
+    pools = [pool(cluster=cluster, desired_size=1) for cluster in ("a", "b")]
+
+    plan = fleet.decide(pools, machines("spot-0", pool_name="a/spot"), {})
+
+    assert (plan.start, plan.stop) == ({"b/spot": 1}, ())

@@ -82,7 +82,7 @@ def test_requests_and_offers_may_be_any_quantity() -> None:
     offered = kube_node()
     offered["status"]["allocatable"] |= {"cpu": "2e0", "memory": "2E", "pods": "1k"}
 
-    (node,) = observation.pool_nodes({"spot": pool()}, {"m": "spot"}, {"m": offered}, [pod], {})
+    (node,) = observation.pool_nodes({"c/spot": pool()}, {"m": "c/spot"}, {"m": offered}, [pod], {})
 
     assert observation.requests_of(pod) == Resources(milli_cpu=1, memory=1000, gpus=1, pods=1)
     assert node.free_resources == Resources(
@@ -93,14 +93,16 @@ def test_requests_and_offers_may_be_any_quantity() -> None:
 def test_free_resources_exclude_the_requests_of_running_pods() -> None:
     pods = [kube_pod("a", "Running", node="m"), kube_pod("b", "Succeeded", node="m")]
 
-    (node,) = observation.pool_nodes({"spot": pool()}, {"m": "spot"}, {"m": kube_node()}, pods, {})
+    (node,) = observation.pool_nodes(
+        {"c/spot": pool()}, {"m": "c/spot"}, {"m": kube_node()}, pods, {}
+    )
 
     assert node.free_resources == Resources(milli_cpu=1750, memory=2 << 30, gpus=0, pods=109)
 
 
 def test_a_machine_without_its_device_plugin_counts_the_gpus_of_its_pool() -> None:
     (node,) = observation.pool_nodes(
-        {"spot": pool(gpus=4)}, {"m": "spot"}, {"m": kube_node(0)}, [], {}
+        {"c/spot": pool(gpus=4)}, {"m": "c/spot"}, {"m": kube_node(0)}, [], {}
     )
 
     assert node.free_resources.gpus == 4
@@ -109,19 +111,19 @@ def test_a_machine_without_its_device_plugin_counts_the_gpus_of_its_pool() -> No
 def test_cordoned_machines_and_machines_of_other_pools_take_no_pods() -> None:
     nodes = {"cordoned": kube_node(unschedulable=True), "other": kube_node()}
 
-    assert observation.pool_nodes({"spot": pool()}, {"cordoned": "spot"}, nodes, [], {}) == []
+    assert observation.pool_nodes({"c/spot": pool()}, {"cordoned": "c/spot"}, nodes, [], {}) == []
 
 
 def test_a_new_machine_offers_the_resources_that_daemons_leave_on_an_existing_machine() -> None:
     daemon = kube_pod("d", "Running", node="m", owner="DaemonSet", requests={"cpu": "100m"})
     work = kube_pod("w", "Running", node="m")
     observed = observation.resources_of_new_node(
-        pool(), {"m": "spot"}, {"m": kube_node()}, [daemon, work]
+        pool(), {"m": "c/spot"}, {"m": kube_node()}, [daemon, work]
     )
 
     assert observed == Resources(milli_cpu=1900, memory=4 << 30, gpus=1, pods=109)
     assert (
-        observation.resources_of_new_node(pool("other"), {"m": "spot"}, {"m": kube_node()}, [])
+        observation.resources_of_new_node(pool("other"), {"m": "c/spot"}, {"m": kube_node()}, [])
         is None
     )
 
@@ -161,14 +163,14 @@ def test_the_autoscaler_is_found_by_tag_and_by_digest(image: str, expected: bool
 
 def test_eks_pools_scale_with_an_autoscaler_pod_and_aks_pools_if_enabled() -> None:
     pools = [pool("eks"), pool("aks", cloud="azure", autoscaled=True), pool("no", cloud="azure")]
-    offers = {p.name: MACHINE for p in pools}
+    offers = {p.key: MACHINE for p in pools}
     autoscaler_pod = AutoscalerPod(
         namespace="kube-system", flags={"scale-down-unneeded-time": ("2m",)}
     )
 
     pools_without_pod = observation.scalable_pools(pools, offers, None, {}, {})
     pools_with_pod = observation.scalable_pools(
-        pools, offers, autoscaler_pod, {"eks": 7}, {"eks": 1}, time_factor=60
+        pools, offers, autoscaler_pod, {"c/eks": 7}, {"c/eks": 1}, time_factor=60
     )
 
     assert [t.pool.name for t in pools_without_pod] == ["aks"]
@@ -185,7 +187,7 @@ def test_the_idle_time_of_the_autoscaler_replaces_the_pools_time_even_if_it_is_z
         namespace="kube-system", flags={"scale-down-unneeded-time": values} if values else {}
     )
 
-    (scalable,) = observation.scalable_pools([pool()], {"spot": MACHINE}, autoscaler_pod, {}, {})
+    (scalable,) = observation.scalable_pools([pool()], {"c/spot": MACHINE}, autoscaler_pod, {}, {})
 
     assert scalable.pool.idle_seconds == seconds
 
@@ -193,7 +195,7 @@ def test_the_idle_time_of_the_autoscaler_replaces_the_pools_time_even_if_it_is_z
 def test_a_pool_of_fixed_size_is_not_scaled() -> None:
     fixed_pool = pool(cloud="azure", autoscaled=True, min_size=3, max_size=3)
 
-    assert observation.scalable_pools([fixed_pool], {"spot": MACHINE}, None, {}, {}) == []
+    assert observation.scalable_pools([fixed_pool], {"c/spot": MACHINE}, None, {}, {}) == []
 
 
 def test_priorities_match_the_clouds_names_of_machine_groups() -> None:
@@ -201,9 +203,9 @@ def test_priorities_match_the_clouds_names_of_machine_groups() -> None:
     pools = [pool("a"), pool("t4", cloud="azure"), pool("b")]
 
     assert observation.priorities_of({"data": {"priorities": text}}, pools) == {
-        "a": 50,
-        "t4": 50,
-        "b": 10,
+        "c/a": 50,
+        "c/t4": 50,
+        "c/b": 10,
     }
     assert observation.priorities_of({}, pools) == {}
 

@@ -1,8 +1,10 @@
 """Pools on disk, and the machines that they describe."""
 
 import math
+import re
 import threading
 import time
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from cloudtwin.capacity import (
 )
 from cloudtwin.capacity.pools import AKS_SPOT
 from cloudtwin.errors import TwinError
+from cloudtwin.files import DamagedFileError
 from cloudtwin.nodes.model import MachineSpec, Role, Taint
 
 from twin.tests.capacity.builders import pool
@@ -40,15 +43,28 @@ def test_a_stored_pool_is_read_back_unchanged(store: PoolStore) -> None:
     store.put(spot)
 
     assert store.all() == (spot, system)
-    assert store.get("spot") == spot
-    assert store.get("none") is None
+    assert store.get("c/spot") == spot
+    assert store.get("c/none") is None
+
+
+def test_pools_of_the_same_name_in_two_clusters_are_two_pools(store: PoolStore) -> None:
+    first, second = pool(cluster="a", desired_size=1), pool(cluster="b", desired_size=2)
+    store.put(first)
+    store.put(second)
+
+    store.resize("b/spot", 5)
+
+    assert store.all() == (first, replace(second, desired_size=5))
+    assert [item.machine("m").pool for item in store.all()] == ["a/spot", "b/spot"]
+    store.delete("a/spot")
+    assert store.all() == (replace(second, desired_size=5),)
 
 
 def test_a_resize_changes_only_the_size_and_creates_no_pool(store: PoolStore) -> None:
     store.put(pool(labels={"a": "b"}))
 
-    store.resize("spot", 5)
-    store.resize("gone", 2)
+    store.resize("c/spot", 5)
+    store.resize("c/gone", 2)
 
     assert store.all() == (pool(labels={"a": "b"}, desired_size=5),)
 
@@ -56,8 +72,8 @@ def test_a_resize_changes_only_the_size_and_creates_no_pool(store: PoolStore) ->
 def test_a_deleted_pool_is_gone_and_may_be_deleted_again(store: PoolStore) -> None:
     store.put(pool())
 
-    store.delete("spot")
-    store.delete("spot")
+    store.delete("c/spot")
+    store.delete("c/spot")
 
     assert store.all() == ()
 
@@ -65,7 +81,7 @@ def test_a_deleted_pool_is_gone_and_may_be_deleted_again(store: PoolStore) -> No
 def test_changes_at_the_same_moment_are_all_kept(store: PoolStore) -> None:
     def put(index: int) -> None:
         store.put(pool(f"p{index}"))
-        store.resize(f"p{index}", index)
+        store.resize(f"c/p{index}", index)
 
     threads = [threading.Thread(target=put, args=(index,)) for index in range(8)]
     for thread in threads:
@@ -102,6 +118,7 @@ def test_an_eks_machine_has_the_declared_fields_and_the_fields_that_eks_adds() -
         cloud="aws",
         spot=True,
         group="spot",
+        cluster="c",
     )
 
 
@@ -231,3 +248,14 @@ def test_upcoming_changes_of_a_market_equal_the_changes_that_happen() -> None:
     for change in changes:
         assert market.capacity(pool(), 1010.0 + change.at_seconds + 1e-6) == change.machines
     assert list(MarketConfig().upcoming(pool(), 1010.0)) == []
+
+
+def test_a_damaged_file_of_pools_is_neither_empty_nor_overwritten(store: PoolStore) -> None:
+    store.put(pool("spot"))
+    damaged = store.path.read_text()[:-20]
+    store.path.write_text(damaged)
+
+    for use in (store.all, lambda: store.put(pool("other")), lambda: store.delete("c/spot")):
+        with pytest.raises(DamagedFileError, match=re.escape(str(store.path))):
+            use()
+    assert store.path.read_text() == damaged

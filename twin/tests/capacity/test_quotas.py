@@ -50,13 +50,13 @@ def test_families_with_quotas_of_their_own_have_no_quota_here(instance_type: str
 def test_a_pool_gets_as_many_machines_as_the_quota_has_vcpus() -> None:
     machines = limits([pool("a", **GPU), pool("b", **GPU, capacity="on-demand")], {G_SPOT: 11})
 
-    assert machines == {"a": 2}, "on-demand machines have another quota"
+    assert machines == {"c/a": 2}, "on-demand machines have another quota"
 
 
 def test_pools_with_one_quota_share_it() -> None:
     pools = [pool("a", **GPU, desired_size=2), pool("b", **GPU, desired_size=2)]
 
-    assert limits(pools, {G_SPOT: 12}) == {"a": 3, "b": 1}
+    assert limits(pools, {G_SPOT: 12}) == {"c/a": 3, "c/b": 1}
 
 
 def test_the_reason_has_the_wording_of_ec2(tmp_path: Path) -> None:
@@ -67,11 +67,11 @@ def test_the_reason_has_the_wording_of_ec2(tmp_path: Path) -> None:
     )
     pools = {pool.name: pool for pool in capacity.store.all()}
 
-    assert capacity.limits(pools, MarketConfig()) == {"spot": 0}
-    plan = FleetPlan(start={}, stop=(), forget=(), reclaim=(), shortages={"spot": 1})
+    assert capacity.limits(pools, MarketConfig()) == {"c/spot": 0}
+    plan = FleetPlan(start={}, stop=(), forget=(), reclaim=(), shortages={"c/spot": 1})
     capacity.write_faults(plan)
-    assert "MaxSpotInstanceCountExceeded" in daemon.last_fault(tmp_path, "spot")
+    assert "MaxSpotInstanceCountExceeded" in daemon.last_fault(tmp_path, "c/spot")
 
     QuotaStore(tmp_path).set(G_SPOT, 64)
     capacity.write_faults(plan)
-    assert "InsufficientInstanceCapacity" in daemon.last_fault(tmp_path, "spot")
+    assert "InsufficientInstanceCapacity" in daemon.last_fault(tmp_path, "c/spot")

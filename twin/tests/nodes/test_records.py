@@ -1,10 +1,12 @@
 """Records of machines: slots, and contradictions with existing machines."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from cloudtwin.errors import TwinError
+from cloudtwin.files import DamagedFileError
 from cloudtwin.nodes import records
 from cloudtwin.nodes.layout import Layout
 from cloudtwin.nodes.model import MachineSpec, Role
@@ -41,12 +43,15 @@ def test_a_saved_record_is_loaded_unchanged(layout: Layout) -> None:
      json.dumps({"spec": {"name": "a", "role": "tpu", "gpus": 1}, "slot": 1, "tools": {}, "images": ""}),
      json.dumps({"spec": {"name": "a", "role": "gpu", "gpus": 1}, "slot": 99, "tools": {}, "images": ""})],
 )  # fmt: skip
-def test_an_incomplete_or_invalid_record_is_ignored(layout: Layout, content: str) -> None:
+def test_an_incomplete_or_invalid_record_is_an_error_since_its_machine_may_run(
+    layout: Layout, content: str
+) -> None:
     path = layout.machine("a").record
     path.parent.mkdir(parents=True)
     path.write_text(content)
 
-    assert records.all_of(layout) == []
+    with pytest.raises(DamagedFileError, match=re.escape(str(path))):
+        records.assign_slots(layout, [gpu("b")], {}, "key")
 
 
 def test_new_machines_take_free_slots_and_old_ones_keep_theirs(layout: Layout) -> None:

@@ -1,6 +1,11 @@
 """Plans of injected faults."""
 
-from cloudtwin.providers.faults import FaultKind, FaultPlan, InjectedFault, parse
+import re
+from pathlib import Path
+
+import pytest
+from cloudtwin.files import DamagedFileError
+from cloudtwin.providers.faults import FaultInjector, FaultKind, FaultPlan, InjectedFault, parse
 
 
 def test_a_fault_is_injected_into_matching_operations_and_as_often_as_planned() -> None:
@@ -16,3 +21,12 @@ def test_a_fault_is_injected_into_matching_operations_and_as_often_as_planned() 
 def test_the_longest_matching_pattern_decides_the_latency() -> None:
     plan = parse({"latency": {"*": 1, "aws:eks/*": 5}})
     assert (plan.seconds("aws:eks/cluster:Cluster"), plan.seconds("aws:s3/bucket:Bucket")) == (5, 1)
+
+
+def test_a_plan_that_is_not_valid_json_is_refused_with_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "cloud" / "faults.json"
+    path.parent.mkdir()
+    path.write_text('{"faults": [')
+
+    with pytest.raises(DamagedFileError, match=re.escape(str(path))):
+        FaultInjector(tmp_path).seconds("aws:eks/cluster:Cluster")

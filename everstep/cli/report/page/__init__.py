@@ -1,1 +1,1 @@
-"""The report as one self-contained HTML page: `model` and `incidents` decide its content, the rest draws it."""
+"""The report as one self-contained HTML page: `model` decides its content, the rest draws it."""

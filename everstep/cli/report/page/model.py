@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from everstep.cli.report import report as reports
 from everstep.cli.report.goodput import counted_steps
+from everstep.cli.report.incidents import Incident, incidents
 from everstep.cli.report.money import Billing, Money, cost_of_run
 from everstep.cli.report.page.chart import Point
-from everstep.cli.report.page.incidents import Incident, incidents
 from everstep.cli.report.report import Report
 from everstep.cli.report.run_record import RunRecord
 from everstep.cli.report.status import Status, display_end, status_of

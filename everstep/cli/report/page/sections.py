@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from everstep.cli.durations import clock
 from everstep.cli.report.goodput import Goodput, RestartEstimate, WorkerSeconds, total
 from everstep.cli.report.goodput_screen import ACTIVITY_LABELS, PARTS
+from everstep.cli.report.incidents import Incident, losses
 from everstep.cli.report.money import Money, PoolSpending, traffic_sentence, usd
-from everstep.cli.report.page.incidents import Incident, losses
 from everstep.cli.report.page.markup import Html, element
 from everstep.cli.report.page.model import ReportPage
 from everstep.cli.report.page.words import UNKNOWN, percent, seconds_text

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from everstep.cli.durations import clock
+from everstep.cli.report.incidents import Incident, Tone
 from everstep.cli.report.page import chart
 from everstep.cli.report.page.chart import Scale
-from everstep.cli.report.page.incidents import Incident, Tone
 from everstep.cli.report.page.markup import Html, element
 from everstep.cli.report.page.model import Lane, ReportPage
 from everstep.cli.report.page.words import event_label, percent

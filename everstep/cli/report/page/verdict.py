@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from everstep.cli.durations import clock
+from everstep.cli.report.incidents import Incident, losses
 from everstep.cli.report.money import Money, usd
-from everstep.cli.report.page.incidents import Incident, losses
 from everstep.cli.report.page.model import ReportPage
 from everstep.cli.report.page.words import seconds_text
 from everstep.cli.report.status import Status

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from everstep.cli.durations import clock
-from everstep.cli.report.page.incidents import Incident
+from everstep.cli.report.incidents import Incident
 from everstep.cli.report.page.markup import Html, element
 
 UNKNOWN = "—"

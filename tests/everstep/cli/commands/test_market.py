@@ -55,6 +55,23 @@ def test_an_open_market_shows_current_and_future_capacity_of_spot_pools(
     assert len(change_times) == market.MAX_CHANGES
 
 
+def test_pools_of_the_same_name_in_two_clusters_are_shown_with_their_clusters(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for cluster, size in (("a", 3), ("b", 5)):
+        PoolStore(state).put(pool("spot", cluster=cluster, max_size=size))
+    PoolStore(state).put(pool("other", cluster="a"))
+
+    market.open_(stack="eks-dev", seed="example", speed=60, changes_per_hour=0.6)
+
+    pools = show_market(capsys)["pools"]
+    assert {name: entry["available"] for name, entry in pools.items()} == {
+        "other": 8,
+        "a/spot": 3,
+        "b/spot": 5,
+    }
+
+
 def test_an_open_market_shows_current_and_future_prices_and_a_price_above_the_maximum(
     state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

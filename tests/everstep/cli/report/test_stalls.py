@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from everstep.cli.report.follow import JobMonitor, _Lines
-from everstep.cli.report.page.incidents import incidents
+from everstep.cli.report.incidents import incidents
 from everstep.cli.report.report import build
 from everstep.cli.report.run_record import RunRecord, assemble
 from everstep.cli.report.screens import follow_screen, report_screen

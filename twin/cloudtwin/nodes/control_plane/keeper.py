@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cloudtwin import files
+from cloudtwin.errors import TwinError
 from cloudtwin.nodes.control_plane import relay
 from cloudtwin.nodes.control_plane.cloud_controller import CloudController
 from cloudtwin.nodes.control_plane.components import KEEPER, holder
@@ -59,4 +60,7 @@ def join_or_build_network(layout: Layout) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    try:
+        main(Path(sys.argv[1]))
+    except TwinError as error:
+        sys.exit(str(error))

@@ -25,9 +25,7 @@ ETCD_URL = (
 GO_ENVIRONMENT = {"GOGC": "50"}
 # Not needed in a small cluster. Each costs an informer, memory and wake-ups.
 UNUSED_CONTROLLERS = (
-    "bootstrap-signer-controller", "token-cleaner-controller",
-    "certificatesigningrequest-approving-controller", "certificatesigningrequest-cleaner-controller",
-    "certificatesigningrequest-signing-controller", "podcertificaterequest-cleaner-controller",
+    "bootstrap-signer-controller", "token-cleaner-controller", "podcertificaterequest-cleaner-controller",
     "node-ipam-controller", "ttl-controller", "persistentvolume-expander-controller",
     "resourceclaim-controller", "device-taint-eviction-controller",
     "horizontal-pod-autoscaler-controller", "storageversion-garbage-collector-controller",
@@ -112,6 +110,8 @@ def _controller_manager(layout: Layout) -> list[str]:
         f"--kubeconfig={kubeconfig}",
         f"--service-account-private-key-file={layout.pki / 'service-accounts.key'}",
         f"--root-ca-file={layout.pki / 'ca.crt'}",
+        f"--cluster-signing-cert-file={layout.pki / 'ca.crt'}",  # of the kubelets' own certificates
+        f"--cluster-signing-key-file={layout.pki / 'ca.key'}",
         "--use-service-account-credentials",
         "--leader-elect=false",
         "--node-monitor-period=1s",

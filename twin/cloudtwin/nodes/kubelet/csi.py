@@ -7,7 +7,7 @@ mounted.
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -15,6 +15,7 @@ import grpc
 from google.protobuf.message import Message
 
 from cloudtwin import files
+from cloudtwin.files import DamagedFileError
 from cloudtwin.nodes.kubelet import csi_drivers, volume_access
 from cloudtwin.nodes.kubelet.grpc_server import Methods, handler, listening
 from cloudtwin.nodes.kubelet.messages import BOOL, STRING, Messages
@@ -113,7 +114,11 @@ class CsiPlugin:
         """
         attributes = {pair.key: pair.value for pair in request.volume_context}
         audience = csi_drivers.AUDIENCE if self.driver == csi_drivers.BLOB else ""
-        decision = volume_access.decide(self._volumes(), request.volume_id, attributes, audience)
+        try:
+            volumes = files.read_json(self._account / "volumes.json") or {}
+        except DamagedFileError as error:
+            refuse(context, grpc.StatusCode.INTERNAL, f"{self.driver}: {error}")
+        decision = volume_access.decide(volumes, request.volume_id, attributes, audience)
         if isinstance(decision, Refusal):
             refuse(context, grpc.StatusCode[decision.status], f"{self.driver}: {decision.reason}")
         source, target = self._shared / decision.folder, Path(request.target_path)
@@ -167,9 +172,6 @@ class CsiPlugin:
         if request.plugin_registered:
             self.registered.set()
         return REGISTRATION.new("Empty")
-
-    def _volumes(self) -> Mapping[str, object]:
-        return files.read_json(self._account / "volumes.json") or {}
 
 
 def refuse(context: grpc.ServicerContext, status: grpc.StatusCode, reason: str) -> NoReturn:

@@ -68,8 +68,11 @@ class Process:
 
 
 def load(path: Path) -> Process | None:
-    """Return the process in a file, running or not, or None."""
-    record = files.read_json(path)
+    """Return the process in a file, running or not, or None if the file has none.
+
+    A damaged file counts as absent: cgroups know the processes too. `up` ends those without a record, `down` ends all.
+    """
+    record = files.read_json_if_valid(path)
     try:
         return Process(int(record["pid"]), int(record["started"])) if record else None
     except (KeyError, TypeError, ValueError):

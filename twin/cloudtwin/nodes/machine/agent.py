@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cloudtwin import files
+from cloudtwin.files import DamagedFileError
 from cloudtwin.kubernetes_api import ApiError, KubernetesClient
 from cloudtwin.nodes import node_objects
 from cloudtwin.nodes.kubelet import csi_drivers
@@ -105,10 +106,25 @@ def main() -> NoReturn:
         threading.Thread(target=offer_devices, args=(service,), daemon=True).start()
     client = KubernetesClient(CONFIG_FOLDER, "agent", str(CONTROL_PLANE), API_PORT)
     running_drivers = RunningDrivers(facts["name"], client, Path(facts["shared_mount"]))
+    problem = ""
     while True:
-        stored_drivers = files.read_json(configuration.ACCOUNT / "drivers.json") or {}
-        running_drivers.update(stored_drivers.get("drivers", []))
+        previous_problem, problem = problem, update_drivers(running_drivers)
+        if problem != previous_problem:
+            print(problem, flush=True)
         time.sleep(DRIVER_POLL_SECONDS)
+
+
+def update_drivers(running_drivers: RunningDrivers) -> str:
+    """Start and stop drivers as the account says; return the problem if its list is damaged.
+
+    The drivers that run are then kept, and the metadata service must not end with them.
+    """
+    try:
+        stored_drivers = files.read_json(configuration.ACCOUNT / "drivers.json") or {}
+    except DamagedFileError as error:
+        return str(error)
+    running_drivers.update(stored_drivers.get("drivers", []))
+    return ""
 
 
 def offer_devices(service: MetadataService) -> NoReturn:

@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from cloudtwin.errors import TwinError
 from cloudtwin.nodes import options
 from cloudtwin.nodes.control_plane.components import holder
 from cloudtwin.nodes.layout import Layout
@@ -60,4 +61,7 @@ def main(state: Path, name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    try:
+        main(Path(sys.argv[1]), sys.argv[2])
+    except TwinError as error:
+        sys.exit(str(error))

@@ -147,6 +147,8 @@ def kubelet(spec: MachineSpec, address: Address, memory_bytes: int) -> dict[str,
         },
         "authorization": {"mode": "Webhook"},
         "address": str(address.ip),
+        # The certificate in the kubeconfig is for the first request only, as after a bootstrap in a cloud.
+        "rotateCertificates": True,
         "tlsCertFile": str(CONFIG_FOLDER / "kubelet.crt"),
         "tlsPrivateKeyFile": str(CONFIG_FOLDER / "kubelet.key"),
         "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",

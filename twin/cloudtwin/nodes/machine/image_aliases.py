@@ -7,7 +7,7 @@ finds the image present and contacts no registry.
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cloudtwin import files
 from cloudtwin.errors import TwinError
@@ -57,8 +57,35 @@ def add(layout: Layout, aliases: Mapping[str, str], pids: Mapping[str, int]) -> 
     ):
         files.write_json(layout.aliases, all_of(layout) | dict(aliases))
     for name, pid in pids.items():
-        for command in commands(aliases):
-            _run(["nsenter", "--mount", f"--target={pid}", *command], name)
+        if problems := failures(aliases, ["nsenter", "--mount", f"--target={pid}"]):
+            raise TwinError(
+                "\n".join(f"The machine {name!r} {problem}" for problem in problems),
+                "A running machine has the images that it booted with. Restart it to use newer images.",
+            )
+
+
+def failures(aliases: Mapping[str, str], enter: Sequence[str] = ()) -> list[str]:
+    """Create aliases in a machine; return the images that it cannot use, with the output of the command.
+
+    Args:
+        aliases: local references, by published reference.
+        enter: command that runs another one in the machine; none if this process runs there.
+    """
+    children = [
+        (
+            command,
+            subprocess.Popen(
+                [*enter, *command],
+                env=processes.ENVIRONMENT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            ),
+        )
+        for command in commands(aliases)
+    ]
+    outputs = [(command, child.communicate()[0], child.returncode) for command, child in children]
+    return [_failure(command, output, status) for command, output, status in outputs if status]
 
 
 def commands(aliases: Mapping[str, str]) -> list[list[str]]:
@@ -74,15 +101,7 @@ def commands(aliases: Mapping[str, str]) -> list[list[str]]:
     ]
 
 
-def _run(command: list[str], name: str) -> None:
-    result = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=processes.ENVIRONMENT
-    )
-    if result.returncode:
-        lines = (result.stderr.strip() or result.stdout.strip()).splitlines()
-        reason = lines[-1] if lines else f"exit status {result.returncode}"
-        local, *published = command[command.index(TAG_OPTION) + 1 :]
-        raise TwinError(
-            f"The machine {name!r} cannot use {local} in place of {', '.join(published)}: {reason}",
-            "A running machine has the images that it booted with. Restart it to use newer images.",
-        )
+def _failure(command: list[str], output: str, status: int) -> str:
+    reason = output.strip() or f"exit status {status}"
+    local, *published = command[command.index(TAG_OPTION) + 1 :]
+    return f"cannot use {local} in place of {', '.join(published)}: {reason}"

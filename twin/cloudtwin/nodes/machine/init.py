@@ -28,12 +28,14 @@ from cloudtwin.nodes.machine import (
 from cloudtwin.nodes.machine.configuration import CONFIG_FOLDER
 from cloudtwin.nodes.model import Role
 from cloudtwin.nodes.network import links
-from cloudtwin.nodes.network.addressing import PODS_NETWORK
+from cloudtwin.nodes.network.addressing import API_PORT, CONTROL_PLANE, PODS_NETWORK
 from cloudtwin.nodes.records import MachineRecord
 
 RESTART_SECONDS = 1.0
 CONTAINERD_SECONDS = 90.0
 LOGS = Path("/var/log")
+ALIAS_FAILED = "ImageAliasFailed"
+"""Reason of the event of a Node whose machine cannot use a local image in place of a published one."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def main(plan: BootPlan) -> NoReturn:
         services.start("containerd")
         # The kubelet would also wait, but with a longer interval.
         processes.wait_until(configuration.CONTAINERD_SOCKET.exists, CONTAINERD_SECONDS)
-        tag_images(plan.aliases)  # before a pod can use an alias
+        tag_images(plan.record.spec.name, plan.aliases)  # before a pod can use an alias
         for name in services.commands.keys() - {"containerd"}:
             services.start(name)
         services.watch()
@@ -139,14 +141,28 @@ def set_up(plan: BootPlan) -> None:
     links.reject_unknown_services()
 
 
-def tag_images(aliases: Mapping[str, str]) -> None:
-    """Tag local images as the published images that they replace; failures are ignored."""
-    children = [
-        subprocess.Popen(command, env=processes.ENVIRONMENT, stdout=subprocess.DEVNULL)
-        for command in image_aliases.commands(aliases)
-    ]
-    for process in children:
-        process.wait()
+def tag_images(name: str, aliases: Mapping[str, str]) -> None:
+    """Tag local images as the published images that they replace.
+
+    The machine runs without those that fail, since its pods may not need them. Each failure is a line of the
+    machine's log and an event of its Node.
+    """
+    for problem in image_aliases.failures(aliases):
+        print(f"The machine {name!r} {problem}", flush=True)
+        record_event(name, f"The machine {problem}")
+
+
+def record_event(name: str, message: str) -> None:
+    """Record a failed alias as an event of the machine's Node, with the kubelet's permissions."""
+    # Imported here: this process lives as long as the machine, and few machines need a client in it.
+    from cloudtwin.kubernetes_api import ApiError, KubernetesClient
+    from cloudtwin.nodes import node_objects
+
+    client = KubernetesClient(CONFIG_FOLDER, "kubelet", str(CONTROL_PLANE), API_PORT)
+    try:
+        node_objects.warn(client, name, ALIAS_FAILED, message)
+    except (ApiError, OSError) as error:
+        print(f"The event {ALIAS_FAILED} was not recorded: {error}", flush=True)
 
 
 def credential_options(cloud: bool) -> list[str]:  # noqa: FBT001  the only option

@@ -13,6 +13,7 @@ from typing import Any
 
 from cloudtwin import files
 from cloudtwin.errors import TwinError
+from cloudtwin.files import DamagedFileError
 from cloudtwin.kubernetes_api import ApiError, KubernetesClient
 from cloudtwin.nodes import node_objects
 from cloudtwin.nodes.layout import MachineLayout
@@ -46,12 +47,16 @@ class Notice:
 
     @classmethod
     def load(cls, path: Path) -> "Notice | None":
-        """Return the notice in a file, or None if the file has no valid notice."""
+        """Return the notice in a file, or None if there is no such file.
+
+        Raises:
+            DamagedFileError: the file has no valid notice.
+        """
         document = files.read_json(path)
         try:
-            return cls.parse(document) if document else None
-        except (KeyError, TypeError, ValueError):
-            return None
+            return None if document is None else cls.parse(document)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedFileError(path, f"it holds no notice: {error!r}") from None
 
     @classmethod
     def parse(cls, document: dict[str, Any]) -> "Notice":
@@ -90,7 +95,9 @@ def announce(
 
 def is_acknowledged(folder: MachineLayout, notice: Notice) -> bool:
     """Return True if a program on the machine has acknowledged the notice."""
-    return (files.read_json(folder.acknowledgement) or {}).get("event") == notice.event
+    # The machine wrote the file: if it is damaged, the cloud has received no acknowledgement and waits.
+    acknowledgement = files.read_json_if_valid(folder.acknowledgement) or {}
+    return acknowledgement.get("event") == notice.event
 
 
 def is_due(folder: MachineLayout, notice: Notice, late_seconds: float = 0.0) -> bool:

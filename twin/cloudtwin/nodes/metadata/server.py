@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from cloudtwin import files
+from cloudtwin.errors import TwinError
 from cloudtwin.nodes.metadata import aws, azure, gpu_load
 from cloudtwin.nodes.metadata.aws import Tokens
 from cloudtwin.nodes.metadata.gpu_load import Meter
@@ -78,7 +79,8 @@ class MetadataService:
             return MetadataResponse(HTTPStatus.OK, self._load(), "text/plain; version=0.0.4")
         notice = Notice.load(self.notice)
         if self.facts["cloud"] == "azure":
-            acknowledgement = files.read_json(self.acknowledgement) or {}
+            # A damaged acknowledgement is none, as for the cloud; the next one replaces it.
+            acknowledgement = files.read_json_if_valid(self.acknowledgement) or {}
             started = bool(notice) and acknowledgement.get("event") == getattr(
                 notice, "event", None
             )
@@ -141,7 +143,11 @@ class _Handler(BaseHTTPRequestHandler):
             headers={name.lower(): value for name, value in self.headers.items()},
             body=self.rfile.read(length) if length else b"",
         )
-        response = self.service.respond(request)
+        try:
+            response = self.service.respond(request)
+        except TwinError as error:
+            print(error, flush=True)
+            response = MetadataResponse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error), "text/plain")
         content = response.body.encode()
         self.send_response(response.status)
         for name, value in {"Content-Type": response.content_type, **response.headers}.items():

@@ -82,6 +82,20 @@ def test_a_volume_that_is_not_in_the_account_is_refused_by_name(
     assert not (tmp_path / "target").exists()
 
 
+def test_a_damaged_list_of_volumes_is_an_error_with_its_path(
+    plugin: CsiPlugin, tmp_path: Path
+) -> None:
+    path = tmp_path / "account" / "volumes.json"
+    path.parent.mkdir()
+    path.write_text("{")
+
+    with pytest.raises(grpc.RpcError) as error:
+        call_node("NodePublishVolume", "NodePublishVolumeRequest", volume_id="fs-1")
+
+    assert error.value.code() is grpc.StatusCode.INTERNAL
+    assert f"fsx.csi.aws.com: {path} is damaged" in (error.value.details() or "")
+
+
 def test_unpublishing_an_unmounted_volume_succeeds(plugin: CsiPlugin, tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     fields = {"volume_id": "fs-1", "target_path": str(tmp_path / "target")}

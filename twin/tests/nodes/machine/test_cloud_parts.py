@@ -2,11 +2,14 @@
 
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from cloudtwin.errors import TwinError
+from cloudtwin.files import DamagedFileError
 from cloudtwin.images.recipes import stand_in_for
+from cloudtwin.kubernetes_api import KubernetesClient
 from cloudtwin.nodes.layout import MachineLayout
 from cloudtwin.nodes.machine import agent, configuration, image_aliases
 from cloudtwin.nodes.metadata import gpu_load, instance, notices
@@ -98,11 +101,35 @@ def test_a_machine_without_a_cloud_gets_no_notice(folder: MachineLayout) -> None
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"event": "e"}', '{"event": 1, "announced_at": "x"}'])
-def test_an_invalid_notice_is_ignored(folder: MachineLayout, text: str) -> None:
+def test_an_invalid_notice_is_an_error(folder: MachineLayout, text: str) -> None:
     folder.notice.parent.mkdir()
     folder.notice.write_text(text)
 
-    assert Notice.load(folder.notice) is None
+    with pytest.raises(DamagedFileError, match=re.escape(str(folder.notice))):
+        Notice.load(folder.notice)
+
+
+def test_a_damaged_acknowledgement_is_none(folder: MachineLayout) -> None:
+    notice = notices.announce(AWS, folder, 60, terminate=True)
+    folder.acknowledgement.parent.mkdir(parents=True)
+    folder.acknowledgement.write_text("{")
+
+    assert not notices.is_acknowledged(folder, notice)
+
+
+def test_a_damaged_list_of_drivers_keeps_the_drivers_and_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configuration, "ACCOUNT", tmp_path)
+    (tmp_path / "drivers.json").write_text('{"drivers": [')
+
+    class Drivers(agent.RunningDrivers):
+        def update(self, drivers: Sequence[str]) -> None:
+            raise AssertionError(f"changed to {drivers}")
+
+    drivers = Drivers("gpu-0", KubernetesClient(tmp_path, "agent", "127.0.0.1", 1), tmp_path)
+
+    assert f"{tmp_path / 'drivers.json'} is damaged" in agent.update_drivers(drivers)
 
 
 def test_a_single_taint_is_removed_for_the_version_that_was_read() -> None:

@@ -2,11 +2,14 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cloudtwin.errors import TwinError
+from cloudtwin.kubernetes_api import ApiError, KubernetesClient
 from cloudtwin.nodes.layout import Layout
-from cloudtwin.nodes.machine import image_aliases
+from cloudtwin.nodes.linux import processes
+from cloudtwin.nodes.machine import image_aliases, init
 
 LOCAL = "localhost/everstep/stand-in:local"
 DIGEST = f"sha256:{'0' * 64}"
@@ -61,3 +64,65 @@ def test_the_refusal_of_a_machine_names_all_images_and_the_reason(tmp_path: Path
     problem = error.value.problem
     assert problem.startswith(f"The machine 'gpu-0' cannot use {LOCAL} in place of a:1, b:1: ")
     assert "[" not in problem
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return the events that machines record from now on."""
+    recorded: list[dict[str, Any]] = []
+
+    def post(_: KubernetesClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        assert path == "/api/v1/namespaces/default/events"
+        recorded.append(body)
+        return body
+
+    monkeypatch.setattr(KubernetesClient, "post", post)
+    return recorded
+
+
+@pytest.fixture
+def ctr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace containerd's client by a program that has no image."""
+    program = tmp_path / "bin" / "ctr"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "ctr: image \\"$6\\": not found" >&2\nexit 1\n')
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    monkeypatch.setattr(processes, "ENVIRONMENT", {"PATH": path})
+    monkeypatch.setenv("PATH", path)
+
+
+@pytest.mark.usefixtures("ctr")
+def test_a_machine_that_boots_without_an_image_names_it_in_its_log_and_in_an_event(
+    events: list[dict[str, Any]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    init.tag_images("gpu-0", {"a:1": LOCAL, "b:1": LOCAL})
+
+    problem = f'cannot use {LOCAL} in place of a:1, b:1: ctr: image "{LOCAL}": not found'
+    assert capfd.readouterr().out.splitlines() == [f"The machine 'gpu-0' {problem}"]
+    (event,) = events
+    assert (event["type"], event["reason"]) == ("Warning", "ImageAliasFailed")
+    assert event["involvedObject"] == {"kind": "Node", "name": "gpu-0", "uid": "gpu-0"}
+    assert event["message"] == f"The machine {problem}"
+
+
+@pytest.mark.usefixtures("ctr")
+def test_a_machine_boots_even_if_the_cluster_refuses_the_event(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ApiError(403, "forbidden", {})
+
+    monkeypatch.setattr(KubernetesClient, "post", refuse)
+
+    init.tag_images("gpu-0", {"a:1": LOCAL})
+
+    assert "The event ImageAliasFailed was not recorded: 403" in capfd.readouterr().out
+
+
+def test_a_machine_whose_images_are_all_present_reports_nothing(
+    events: list[dict[str, Any]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    init.tag_images("gpu-0", {LOCAL: LOCAL})
+
+    assert (capfd.readouterr().out, events) == ("", [])

@@ -147,6 +147,32 @@ def test_nodes_are_ready_with_the_labels_taints_and_gpus_of_their_role(
     assert all(status.ready and status.connected for status in twin.status().machines)
 
 
+def test_every_kubelet_has_a_client_certificate_that_the_cluster_signed_and_exports_its_age(
+    twin: Twin, api: KubernetesClient
+) -> None:
+    requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+    def issued() -> set[str]:
+        return {
+            item["spec"]["username"]
+            for item in api.get(requests)["items"]
+            if item.get("status", {}).get("certificate")
+        }
+
+    names = {spec.name for spec in MACHINES}
+    wait_until(
+        lambda: issued() >= {f"system:node:{name}" for name in names}, 20, "the requests are signed"
+    )
+    for name in names:
+        metrics = api.text(f"/api/v1/nodes/{name}/proxy/metrics")
+        (line,) = [
+            line
+            for line in metrics.splitlines()
+            if line.startswith("kubelet_certificate_manager_client_ttl_seconds ")
+        ]
+        assert 300 * 86400 < float(line.split()[1]) < 366 * 86400
+
+
 def test_pods_run_and_their_logs_can_be_read_through_the_api_server(api: KubernetesClient) -> None:
     wait_until(lambda: len(running_pods(api)) == 2, 30, "both pods run")
     dns = api.get("/api/v1/namespaces/kube-system/pods?labelSelector=k8s-app%3Dkube-dns")["items"][

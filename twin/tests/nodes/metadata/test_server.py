@@ -212,6 +212,21 @@ def test_an_acknowledgement_over_http_is_written_to_disk(
     assert files.read_json(service.acknowledgement) == {"event": "ID-9"}
 
 
+def test_a_damaged_notice_is_an_error_of_the_server_and_not_the_absence_of_a_notice(
+    metadata_server: tuple[server.MetadataService, str],
+) -> None:
+    service, url = metadata_server
+    service.notice.write_text("{")
+    events = f"{url}/metadata/scheduledevents?api-version=2020-07-01"
+
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(urllib.request.Request(events, headers=METADATA), timeout=100)
+
+    with error.value:
+        assert error.value.code == 500
+        assert f"{service.notice} is damaged" in error.value.read().decode()
+
+
 def test_a_device_plugin_is_registered_while_it_is_connected(
     metadata_server: tuple[server.MetadataService, str],
 ) -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everstep.cli.report.incidents import Incident, Tone
 from everstep.cli.report.money import Billing
-from everstep.cli.report.page.incidents import Incident, Tone
 from everstep.cli.report.page.model import ReportPage, build_page
 from everstep.cli.report.page.render import render
 from everstep.cli.report.page.verdict import verdict

@@ -1,7 +1,8 @@
 """Incidents of a training and their causes: machine events, group changes, and notes of workers.
 
 A machine event states its cause. A change of the group that no machine event explains, as on a cloud, which
-records none, gets its cause from the records of the workers. Both are *incidents*, in order of time.
+records none, gets its cause from the records of the workers. Both are *incidents*, in order of time. The page and
+the terminal list them.
 """
 
 from bisect import bisect_right
@@ -105,25 +106,37 @@ def incidents(
         moves: its moves between zones, as `report.build` returns them.
         waits: its waits for slow nodes, as `report.build` returns them.
     """
+    notes = [_note_incident(run, entry) for entry in run.entries if entry.kind in NOTES]
+    return _by_time(
+        [
+            *capacity_incidents(run, events),
+            *map(_move_incident, moves),
+            *map(_wait_incident, waits),
+            *notes,
+        ]
+    )
+
+
+def capacity_incidents(run: RunRecord, events: Sequence[EventRecovery]) -> tuple[Incident, ...]:
+    """Return the machine events, and the changes of the group that none of them explains, by time."""
     changes = group_changes(run)
     resumed_times = [change.resumed_at for change in changes]
-    machine_incidents = [
-        _machine_incident(event, _caused_changes(event, changes, resumed_times)) for event in events
-    ]
-    explained_changes = {
-        change for event in events for change in _caused_changes(event, changes, resumed_times)
-    }
-    group_incidents = [
-        _group_incident(run, change) for change in changes if change not in explained_changes
-    ]
-    notes = [_note_incident(run, entry) for entry in run.entries if entry.kind in NOTES]
-    move_incidents = [_move_incident(move) for move in moves]
-    wait_incidents = [_wait_incident(wait) for wait in waits]
-    ordered = sorted(
-        [*machine_incidents, *group_incidents, *move_incidents, *wait_incidents, *notes],
-        key=lambda incident: incident.at,
+    caused_changes = [_caused_changes(event, changes, resumed_times) for event in events]
+    explained_changes = {change for caused in caused_changes for change in caused}
+    return _by_time(
+        [
+            *map(_machine_incident, events, caused_changes),
+            *(
+                _group_incident(run, change)
+                for change in changes
+                if change not in explained_changes
+            ),
+        ]
     )
-    return tuple(ordered)
+
+
+def _by_time(unordered: Iterable[Incident]) -> tuple[Incident, ...]:
+    return tuple(sorted(unordered, key=lambda incident: incident.at))
 
 
 def _caused_changes(
