@@ -271,7 +271,7 @@ def cycle(
         cycle.wait_until("the cache is filled", cycle.cache_is_filled, ALL_TRAIN_SECONDS)
         filled_at = time.time()
         cycle.wait_until(
-            "training goes on", lambda: cycle.last_step_at() > filled_at, ALL_TRAIN_SECONDS
+            "training continues", lambda: cycle.last_step_at() > filled_at, ALL_TRAIN_SECONDS
         )
         cycle.record("down", "down", "--yes", *options, seconds=DOWN_SECONDS)
         yield cycle

@@ -7,6 +7,7 @@ import pytest
 from cloudtwin.capacity import QuotaStore, daemon
 from cloudtwin.nodes import Twin
 from cloudtwin.nodes.layout import Layout
+from cloudtwin.nodes.model import pool_key
 
 from everstep.progress import Silent
 from tests.e2e.life_cycle import (
@@ -20,7 +21,7 @@ from tests.e2e.life_cycle import (
 )
 
 G_AND_VT_SPOT = "L-3819A6DF"
-STACK, POOL = "eks-dev", "everstep-dev-gpu-spot"
+STACK, POOL = "eks-dev", pool_key("everstep-dev", "everstep-dev-gpu-spot")
 ENOUGH_VCPUS = 64
 
 pytestmark = [
