@@ -34,7 +34,7 @@ from cloudtwin.nodes.layout import Layout
 
 from everstep.capacity.generator import fit, generate
 from everstep.capacity.history import CapacityHistory
-from everstep.capacity.job import STATE_BYTES, JobModel, Prices
+from everstep.capacity.job import IDLE, STATE_BYTES, JobModel, Prices
 from everstep.capacity.on_demand import never
 from everstep.capacity.placement import PlacementConfig
 from everstep.capacity.simulator import Outcome, simulate, terms_of
@@ -146,7 +146,15 @@ def predict(
         checkpoint_seconds=CHECKPOINT_SECONDS,
     )
     boot = ChangeCost(max(start_seconds - costs.start_up.seconds, 0.0), "measured in this run")
-    job = JobModel(work=work, machines=MACHINES, prices=Prices(1.0, 3.0), design=costs, boot=boot)
+    idle = ChangeCost(IDLE.seconds / speed, "the twin's autoscaler, in the time of the market")
+    job = JobModel(
+        work=work,
+        machines=MACHINES,
+        prices=Prices(1.0, 3.0),
+        design=costs,
+        boot=boot,
+        idle=idle,
+    )
     placement = PlacementConfig(
         machines=MACHINES,
         short_seconds=POLICY_SECONDS["shortSeconds"] / speed,
