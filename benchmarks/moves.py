@@ -382,7 +382,7 @@ def show(result: Result, *, as_json: bool) -> None:
     print(result.verified)
     for move in result.moves:
         print(
-            f"{move['origin']} -> {move['to']}: {move['seconds']} s, {move['steps_lost']} steps repeated, "
+            f"{move['origin']} -> {move['to']}: {_cost(move)}, "
             f"{move['training_in_the_old_zone']} trained at the decision: {move['reason']}"
         )
     print(
@@ -393,6 +393,13 @@ def show(result: Result, *, as_json: bool) -> None:
             f"{figure.name}: measured {figure.measured:.3f}, simulated {figure.simulated:.3f}, ratio {figure.ratio:.3f}"
         )
     print(f"load of the last 15 minutes: {result.load:.1f}")
+
+
+def _cost(move: dict[str, Any]) -> str:
+    """Return what a move has cost the group as text; dots while it is under way."""
+    if move["seconds"] is None:
+        return "..."
+    return f"{move['seconds']:.2f} s, {move['steps_lost']} steps repeated"
 
 
 if __name__ == "__main__":
