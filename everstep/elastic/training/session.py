@@ -468,7 +468,7 @@ class Session:
             return
         oldest = time.time() - journal.LARGE_CLOSE_SECONDS
         for step in self._kept_steps:
-            if step["at"] >= oldest and step["step"] <= self.state.step:
+            if step["at"] >= oldest:
                 self.worker.journal.note("step", **step, again=True)
         self._kept_steps.clear()
 

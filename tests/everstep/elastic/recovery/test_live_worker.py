@@ -160,6 +160,7 @@ def test_a_single_worker_joins_and_restores_the_checkpoint(
 
     agent.wait_for({"ready": 0})
     assert (assignment.rank, assignment.world_size, group.generation) == (0, 1, 5)
+    assert assignment.sources == (0,), "the group continues from its state"
     assert state.calls == [("restore", StepProgress(1, 30)), ("adopt", 40, (), True)]
 
 
