@@ -1,12 +1,9 @@
 """The addresses on which a member's HTTP servers respond."""
 
 import json
-import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -14,20 +11,10 @@ from etcd.gateway import NO_DATA_PATH
 from etcd.http_server import MemberHttpServer
 from etcd.no_data_server import NoDataServer
 from etcd.users import Readiness
+from tests.http_servers import serving
 from tests.ipv6 import needs_ipv6
 
 BOTH_FAMILIES = ["127.0.0.1", pytest.param("[::1]", marks=needs_ipv6)]
-
-
-@contextmanager
-def serving(server: ThreadingHTTPServer) -> Iterator[int]:
-    """Yield the port of a server that serves requests during the block."""
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.mark.parametrize("host", BOTH_FAMILIES)

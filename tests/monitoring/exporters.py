@@ -21,6 +21,7 @@ from controller.metrics import Metrics, serve
 from controller.objects import Pod
 from everstep.staging.sources.folder import FolderSource
 from everstep.staging.stage import Options, stage
+from tests import http_servers
 from tests.controller.builders import decide, failed_pod, job, pod, spec
 from tests.everstep.elastic.launch.launched import LauncherProcess, run_launcher
 from tests.processes import free_ports
@@ -168,10 +169,5 @@ def serving(metrics: Callable[[], str]) -> Iterator[int]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             """Log nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Exporter)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
+    with http_servers.serving(ThreadingHTTPServer(("127.0.0.1", 0), Exporter)) as port:
+        yield port
