@@ -15,20 +15,19 @@ consecutive steps minus the duration of the second step.
 """
 
 import argparse
-import os
 import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.progress import track
+from benchmarks.schedules import KINDS, act
 from tests.trainer.elastic.nodes import NAMES, JournalEntry, Nodes, running_etcd, small_data
 
 START_SECONDS = 300
-EVENTS = ("kill", "vanish", "freeze", "drain")
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def main() -> None:
     parser.add_argument("--mode", default="live", choices=["live", "exact"])
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--global-batch", type=int, default=12)
-    parser.add_argument("--events", nargs="+", default=EVENTS, choices=EVENTS)
+    parser.add_argument("--events", nargs="+", default=KINDS, choices=KINDS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -80,8 +79,8 @@ def measure(nodes: Nodes, events: Sequence[str], rounds: int) -> None:
     for number in track(range(rounds), "rounds", rounds):
         for kind in events:
             time.sleep(3)
-            loss, join = measure_event(nodes, kind, NAMES[number % 3])
-            changes[kind].append(loss)
+            departure, join = measure_event(nodes, kind, NAMES[number % 3])
+            changes[kind].append(departure)
             changes["join"].append(join)
     for kind, group_changes in changes.items():
         report(kind, group_changes)
@@ -92,14 +91,8 @@ def measure(nodes: Nodes, events: Sequence[str], rounds: int) -> None:
 def measure_event(nodes: Nodes, kind: str, name: str) -> tuple[GroupChange, GroupChange]:
     """Measure one event and the node's return."""
     nodes.next_step(time.time() - 1, 3, START_SECONDS)
-    actions: dict[str, Callable[[], None]] = {
-        "kill": lambda: os.kill(nodes.worker(name), signal.SIGKILL),
-        "vanish": lambda: nodes.signal_all(name, signal.SIGKILL),
-        "freeze": lambda: nodes.signal_all(name, signal.SIGSTOP),
-        "drain": lambda: nodes.signal_agent(name, signal.SIGTERM),
-    }
     event_time = time.time()
-    actions[kind]()
+    act(nodes, kind, name)
     first_step = nodes.next_step(event_time, 2, START_SECONDS)
     time.sleep(1)
     returned_at = time.time()

@@ -1,12 +1,12 @@
-"""Check that `exact` mode reproduces the bits of an undisturbed run after any history of the group.
+"""Check that `exact` mode is bit-identical to an undisturbed run after any history of the group.
 
     python3 -m benchmarks.exact --schedules 20
     python3 -m benchmarks.exact --schedules 2 --models resnet18 --steps 20     # a short run
 
 For each model, one worker trains undisturbed; then the same run goes through seeded schedules on one to four
 nodes (real agents, workers and etcd on loopback): after about each step, one of them is killed, frozen or
-drained, even if it is the only node that trains, or a node is started. The sha256 of parameters, statistics,
-momentum and units must equal the first run's after each schedule. Exits with 1 if one differs.
+drained, even if it is the only node that trains, or a node is started. The sha256 of parameters, buffers,
+optimizer state and fixed-point ranges must equal the first run's after each schedule. Exits with 1 if one differs.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main() -> None:
             run_schedules(Path(scratch), options),
             sentence,
             lambda outcome: outcome.equal,
-            "with other bits than an undisturbed run",
+            "not bit-identical to the undisturbed run",
             count=len(options.models) * options.schedules,
             as_json=options.json,
         )
@@ -106,7 +106,7 @@ def start_job(
 
 
 def wait_finished(nodes: Nodes) -> tuple[str, list[int]]:
-    """Wait for the end of a run; return its sha256 and the sizes of the groups that took steps."""
+    """Wait for the end of a run and close its nodes; return its sha256 and the sizes of the groups that took steps."""
     try:
         wait_until(lambda: any_result(nodes.run), "the run is complete", RUN_SECONDS)
     finally:

@@ -77,25 +77,28 @@ def main() -> None:
 
 def measure(model: nn.Module, shards: int, steps: int) -> dict[str, float]:
     """Return the milliseconds of each phase."""
-    reducer = ExactReducer(model, scalars=10, shards=2 * shards)
-    draw, watch = gradients_of(model), Stopwatch()
+    all_shards = 2 * shards  # as in a group of two workers
+    reducer = ExactReducer(model, scalars=10, shards=all_shards)
+    set_gradients, watch = gradient_setter(model), Stopwatch()
     for _ in range(steps):
         watch.begin_step()
         reducer.clear()
         for _ in range(shards):
             reducer.begin_shard()
-            draw()
+            set_gradients()
             with watch.phase("add"):
-                assert reducer.add_shard(SAMPLES)
+                fits = reducer.add_shard(SAMPLES)
+            if not fits:
+                raise RuntimeError("a gradient does not fit into any range")
         with watch.phase("sum"):
-            numbers = reducer.sum(SAMPLES * shards, [1] * 10, lambda _: None)
+            numbers = reducer.sum(SAMPLES * all_shards, [1] * 10, lambda _: None)
         with watch.phase("adapt"):
             if numbers is not None:
                 reducer.adapt_ranges()
     return watch.medians()
 
 
-def gradients_of(model: nn.Module) -> Callable[[], None]:
+def gradient_setter(model: nn.Module) -> Callable[[], None]:
     """Return a function that gives each parameter a gradient in new memory, as autograd does."""
     generator = torch.Generator().manual_seed(0)
     gradients = [
@@ -103,12 +106,12 @@ def gradients_of(model: nn.Module) -> Callable[[], None]:
         for parameter in model.parameters()
     ]
 
-    def draw() -> None:
+    def set_gradients() -> None:
         for parameter, numbers in zip(model.parameters(), gradients, strict=True):
             parameter.grad = torch.empty_like(parameter)
             parameter.grad.as_strided(numbers.shape, (1,)).copy_(numbers)
 
-    return draw
+    return set_gradients
 
 
 if __name__ == "__main__":

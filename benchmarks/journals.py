@@ -6,6 +6,7 @@ line for each poll: reading, folding and the whole report.
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -17,7 +18,7 @@ from everstep.cli.report.report import build
 POLLS = 20
 STEP_SECONDS = 0.2
 CHANGE_STEPS = 20_000  # steps between two changes of the group
-SECONDS_INTERVAL = 25  # steps between two lines with a worker's seconds
+TIME_LINE_STEPS = 25  # steps between two lines with a worker's seconds
 
 
 def main() -> None:
@@ -36,7 +37,7 @@ def main() -> None:
 
 
 def measure(run: Path, steps: int) -> dict[str, float]:
-    """Return sizes in MB and times in seconds."""
+    """Return sizes in MB and CPU times in seconds."""
     journal = run / "journal" / "worker-0.jsonl"
     journal.parent.mkdir()
     write(journal, steps)
@@ -69,7 +70,7 @@ def write(path: Path, steps: int) -> None:
         file.write(json.dumps({**start, "generation": 1, "total_steps": steps}) + "\n")
         for step in range(1, steps + 1):
             file.write(step_line(step))
-            if step % SECONDS_INTERVAL == 0:
+            if step % TIME_LINE_STEPS == 0:
                 line = {"at": step * STEP_SECONDS, "kind": "seconds", "step": step}
                 file.write(json.dumps({**line, "compute": step * STEP_SECONDS}) + "\n")
 
@@ -94,7 +95,7 @@ def step_line(step: int) -> str:
 def resident_megabytes() -> float:
     """Return this process's memory in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096 / 1e6
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ GAP_SECONDS = 900.0
 SEED = 31861
 SPEED = 30.0
 SAMPLE_SECONDS = 0.02
-"""Time of one worker for one sample, about four times its time of computation."""
+"""Time of one worker for one sample, about four times its compute time."""
 
 GLOBAL_BATCH = 120
 CHECKPOINT_SECONDS = 5.0
@@ -95,7 +95,7 @@ class Result:
     """Results of the benchmark.
 
     Attributes:
-        verified: last lines of `trainer.verify`.
+        verify_output: last lines of `trainer.verify`.
         exactly_once: whether it found each sample exactly once.
         moves: moves of the report, with the machines that trained in the old zone at the decision.
         compared: duration and goodput.
@@ -104,7 +104,7 @@ class Result:
         load: average load of this machine over the last 15 minutes.
     """
 
-    verified: str
+    verify_output: str
     exactly_once: bool
     moves: list[dict[str, Any]]
     compared: list[Comparison]
@@ -114,7 +114,7 @@ class Result:
 
 
 def market(seed: int) -> CapacityHistory:
-    """Return six hours of three zones."""
+    """Return the generated history of all zones for `HOURS`."""
     generated = generate(fit(), seed=seed, hours=HOURS, machines=MACHINES, zones=ZONES)
     return generated.sampled(GAP_SECONDS)
 
@@ -127,7 +127,7 @@ def predict(
     step_seconds: float,
     start_seconds: float,
 ) -> Outcome:
-    """Return the simulator's expectation for a group that begins with the history, in real seconds.
+    """Return the simulator's outcome for a group that starts with the history, in real seconds.
 
     Args:
         history: the history; its last tick lasts until the job is complete.
@@ -201,7 +201,7 @@ class MovingStack(PacedCycle):
         return FolderReader(self.run_folder, self.twin / "events.jsonl").read()
 
     def all_train(self) -> bool:
-        """Return True if the newest step is of all workers."""
+        """Return True if all workers took the newest step."""
         steps = self.read().steps
         return bool(steps) and steps[-1].world_size == MACHINES
 
@@ -239,7 +239,7 @@ class MovingStack(PacedCycle):
 
 
 def joins(run: RunRecord, machines: dict[str, ReportedMachine]) -> list[float]:
-    """Return, for each move, the seconds from the decision until a worker of the new zone trains."""
+    """Return the seconds from the decision until a worker of the new zone trains, for each move that got one."""
     seconds = []
     for move in run.moves:
         nodes = {name for name, machine in machines.items() if machine.zone == move.to}
@@ -339,7 +339,7 @@ def result(stack: MovingStack, history: CapacityHistory, started_at: float) -> R
         for move in report["moves"]
     ]
     return Result(
-        verified=verification,
+        verify_output=verification,
         exactly_once=exactly_once,
         moves=moves,
         compared=comparisons,
@@ -379,7 +379,7 @@ def show(result: Result, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(result), indent=1))
         return
-    print(result.verified)
+    print(result.verify_output)
     for move in result.moves:
         print(
             f"{move['origin']} -> {move['to']}: {_cost(move)}, "

@@ -3,7 +3,7 @@
     make .venv/.peers
     .venv/bin/python -m benchmarks.peers --rounds 3 [--only everstep torchft] [--json]
 
-Three nodes train ResNet-18 on random images of 28 pixels, 12 samples per step. The contestants take turns,
+Three nodes train ResNet-18 on random images of 28 pixels, 12 samples per step. The systems take turns,
 each event with new processes, so that a slow minute of this machine affects all of them:
 
 * kill: only the training process gets SIGKILL;
@@ -30,8 +30,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.peers.contestants import CONTESTANTS, NAMES, Contestant
 from benchmarks.peers.machines import Machine
+from benchmarks.peers.systems import NAMES, SYSTEMS, System
 from benchmarks.peers.workload import SAMPLES, JournalLine, read, read_commits
 from benchmarks.progress import track
 from tests.waiting import wait_until
@@ -60,7 +60,7 @@ NEVER = Disturbance(math.inf, math.inf, math.inf)
 
 @dataclass(frozen=True)
 class Figures:
-    """Results of one contestant and one event.
+    """Results of one system and one event.
 
     Attributes:
         event: the event, one of EVENTS.
@@ -85,15 +85,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=3)
-    names = [contestant.name for contestant in CONTESTANTS]
+    names = [system.name for system in SYSTEMS]
     parser.add_argument("--only", nargs="+", default=names, choices=names)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    contestants = [contestant for contestant in CONTESTANTS if contestant.name in options.only]
-    turns = list(itertools.product(range(options.rounds), EVENTS, contestants))
-    results: dict[str, list[Figures]] = {contestant.name: [] for contestant in contestants}
-    for number, event, contestant in track(turns, "turns", len(turns)):
-        results[contestant.name].append(measure(contestant, event, number))
+    systems = [system for system in SYSTEMS if system.name in options.only]
+    turns = list(itertools.product(range(options.rounds), EVENTS, systems))
+    results: dict[str, list[Figures]] = {system.name: [] for system in systems}
+    for number, event, system in track(turns, "turns", len(turns)):
+        results[system.name].append(measure(system, event, number))
     if options.json:
         json.dump(
             {name: [asdict(run) for run in runs] for name, runs in results.items()}, sys.stdout
@@ -102,11 +102,11 @@ def main() -> None:
         print(table(results))
 
 
-def measure(contestant: Contestant, event: str, number: int) -> Figures:
+def measure(system: System, event: str, number: int) -> Figures:
     """Start three nodes and disturb one of them, in each round a different node."""
     with (
         tempfile.TemporaryDirectory(prefix="peers-") as scratch,
-        contestant.machines(folder := Path(scratch)) as machines,
+        system.machines(folder := Path(scratch)) as machines,
     ):
         try:
             for machine in machines:

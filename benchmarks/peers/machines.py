@@ -1,4 +1,4 @@
-"""Machines of a contestant: sessions of processes on this machine that can be disturbed."""
+"""Nodes of a compared system: sessions of processes on this machine that faults can be injected into."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The work that all contestants do: one model, one order of samples, one journal."""
+"""The workload of all compared systems: one model, one order of samples, one journal."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,7 @@ CLASSES = 10
 SIDE = 28  # pixels
 LEARNING_RATE, MOMENTUM = 0.05, 0.9
 SAVE_STEPS = 8  # steps between two checkpoints; the trainer's default
-TIMEOUT_SECONDS = 10  # collective timeout, for contestants that have one
+TIMEOUT_SECONDS = 10  # collective timeout, for systems that have one
 
 
 def build_model() -> nn.Module:
@@ -43,7 +43,7 @@ def samples_of_step(step: int) -> range:
 
 
 def load(samples: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return random images and labels that depend only on the sample numbers."""
+    """Return random images and labels, seeded by the list of samples: a sample differs between lists."""
     seed = hashlib.blake2b(repr(list(samples)).encode(), digest_size=7).digest()
     random = torch.Generator().manual_seed(int.from_bytes(seed, "big"))
     images = torch.rand(len(samples), 3, SIDE, SIDE, generator=random)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.chaos import slow_sync
 from tests.chaos.network import Network
 from tests.waiting import wait_until
 
+ETCDUTL_MODULE = Path(__file__).with_name("etcdutl")
 CLIENT_PORT, PEER_PORT = 2379, 2380
 START_SECONDS = 200.0
 REQUEST_SECONDS = 2.0
@@ -37,7 +39,7 @@ class EtcdMembers:
         self._network, self.names, self._folder = network, tuple(names), folder
         self._program = ensure_tools(["etcd"], Silent())["etcd"]
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._wipe_count = 0
+        self._cluster_count = 1
 
     @property
     def endpoints(self) -> str:
@@ -47,18 +49,13 @@ class EtcdMembers:
     def start(self, name: str) -> None:
         """Start a member; it continues with its data if it has any."""
         address = self._network.addresses[name]
-        peers = [f"{n}=http://{self._network.addresses[n]}:{PEER_PORT}" for n in self.names]
         options = {
-            "name": name,
-            "data-dir": str(self._folder / name),
             "listen-client-urls": f"http://{address}:{CLIENT_PORT}",
             "advertise-client-urls": f"http://{address}:{CLIENT_PORT}",
             "listen-peer-urls": f"http://{address}:{PEER_PORT}",
-            "initial-advertise-peer-urls": f"http://{address}:{PEER_PORT}",
-            "initial-cluster": ",".join(peers),
-            "initial-cluster-token": f"chaos-{self._wipe_count}",
         }
         arguments = [f"--{option}={value}" for option, value in options.items()]
+        arguments += self._identity_arguments(name)
         with (self._folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 [
@@ -71,6 +68,18 @@ class EtcdMembers:
                 stdout=log,
                 stderr=log,
             )
+
+    def _identity_arguments(self, name: str) -> list[str]:
+        """Return the options by which a member starts in a new cluster; etcd and etcdutl share them."""
+        urls = {n: f"http://{self._network.addresses[n]}:{PEER_PORT}" for n in self.names}
+        options = {
+            "name": name,
+            "data-dir": str(self._folder / name),
+            "initial-advertise-peer-urls": urls[name],
+            "initial-cluster": ",".join(f"{n}={url}" for n, url in urls.items()),
+            "initial-cluster-token": f"chaos-{self._cluster_count}",
+        }
+        return [f"--{option}={value}" for option, value in options.items()]
 
     def wait_until_ready(self) -> None:
         """Wait until a majority of the members responds."""
@@ -121,7 +130,26 @@ class EtcdMembers:
             self.kill(name)
         for name in self.names:
             shutil.rmtree(self._folder / name)
-        self._wipe_count += 1
+        self._cluster_count += 1
+
+    def save_snapshot(self) -> None:
+        """Save a snapshot of the store, as `etcdctl snapshot save` does."""
+        etcdutl()  # built here, while etcd still serves
+        address = self._network.addresses[self.names[0]]
+        content = self._network.switch.call(lambda: _snapshot(address))
+        self._snapshot_path.write_bytes(content)
+
+    def kill_and_restore_snapshot(self) -> None:
+        """Kill all members and restore the snapshot: `start` makes a cluster with another identity."""
+        self.kill_and_wipe()
+        for name in self.names:
+            command = [etcdutl(), "snapshot", "restore", str(self._snapshot_path)]
+            subprocess.run([*command, *self._identity_arguments(name)], check=True)
+        self._snapshot_path.unlink()
+
+    @property
+    def _snapshot_path(self) -> Path:
+        return self._folder / "etcd.snapshot"
 
     def revision(self, name: str) -> int:
         """Return the store's revision according to a member; 0 if it does not respond."""
@@ -157,6 +185,24 @@ class EtcdMembers:
         for process in self._processes.values():
             process.kill()
             process.wait()
+
+
+@cache
+def etcdutl() -> str:
+    """Return the path of etcdutl, which Go builds on its first use."""
+    command = ["go", "-C", str(ETCDUTL_MODULE), "tool", "-n", "etcdutl"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _snapshot(address: str) -> bytes:
+    """Return a snapshot of a member's store: its database and a checksum, which etcdutl verifies."""
+    connection = http.client.HTTPConnection(address, CLIENT_PORT, timeout=REQUEST_SECONDS)
+    try:
+        connection.request("POST", "/v3/maintenance/snapshot", "{}")
+        blobs = [json.loads(line)["result"].get("blob", "") for line in connection.getresponse()]
+        return b"".join(map(base64.b64decode, blobs))
+    finally:
+        connection.close()
 
 
 def encode_key(text: str) -> str:

@@ -53,7 +53,7 @@ class Nemesis:
         self._path = cluster.folder / "faults.jsonl"
         self._stopped_processes: dict[str, int] = {}
         self._hogs: dict[str, subprocess.Popen[bytes]] = {}
-        self._backups: dict[str, int] = {}  # recorded revisions when etcd's files were copied
+        self._backups: dict[str, int] = {}  # recorded revisions when etcd was copied
         self._torn_count = 0
         self.counts: Counter[str] = Counter()
         self._fault_actions = self._actions()
@@ -208,6 +208,7 @@ class Nemesis:
                 lambda _, fault: self._cluster.etcd.slow_disk(fault.targets[0], 0),
             ),
             "etcd-restore": (self._back_up_etcd, self._restore_etcd),
+            "etcd-snapshot": (self._save_etcd, self._restore_etcd_from_snapshot),
             "etcd-wipe": (self._wipe_etcd, self._start_etcd),
             "disk-hang": (
                 lambda _, fault: self._hang_disks(fault, hangs=True),
@@ -299,6 +300,19 @@ class Nemesis:
     def _restore_etcd(self, name: str, fault: ScheduledFault) -> None:
         """Restore etcd from the copy: revisions that it has reported no longer exist."""
         self._cluster.etcd.kill_and_restore()
+        self._cluster.recorder.record_restore(self._backups.pop(name))
+        self._start_etcd(name, fault)
+
+    def _save_etcd(self, name: str, fault: ScheduledFault) -> "_Details":
+        """Save a snapshot of etcd, which contains all changes that the recorder has recorded."""
+        del fault
+        self._backups[name] = self._cluster.recorder.revision
+        self._cluster.etcd.save_snapshot()
+        return {"revision": self._backups[name]}
+
+    def _restore_etcd_from_snapshot(self, name: str, fault: ScheduledFault) -> None:
+        """Restore etcd from the snapshot: its revision goes back and its cluster has another identity."""
+        self._cluster.etcd.kill_and_restore_snapshot()
         self._cluster.recorder.record_restore(self._backups.pop(name))
         self._start_etcd(name, fault)
 

@@ -28,8 +28,8 @@ from tests.chaos.cluster import Cluster
 from tests.chaos.nemesis import Nemesis, NotCalmError
 from tests.chaos.schedule import KINDS, NODES, Round, members, schedule
 
-PROGRAMS = ("ip", "nft", "tc", "nsenter", "unshare", "setpriv", "mount")
-FIX = "Run as root: sudo make test-chaos. On Debian: apt-get install iproute2 nftables util-linux"
+PROGRAMS = ("ip", "nft", "tc", "nsenter", "unshare", "setpriv", "mount", "go")
+FIX = "Run as root: sudo make test-chaos. On Debian: apt-get install iproute2 nftables util-linux; Go is at go.dev"
 FAULTS_OF_A_SEED = len(KINDS)  # each kind once
 
 

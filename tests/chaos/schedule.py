@@ -42,6 +42,7 @@ SHARED_FAULTS = (
     "etcd-compact",
     "etcd-slow-disk",
     "etcd-restore",
+    "etcd-snapshot",
     "etcd-wipe",
     "disk-full",
     "torn-checkpoint",
@@ -152,6 +153,6 @@ def _targets(rng: random.Random, kind: str, nodes: Sequence[str], etcd: Sequence
         return rng.sample(list(nodes), 2)
     if kind in NETWORK_FAULTS:
         return [rng.choice(list(nodes))]
-    if kind in ("etcd-restore", "etcd-wipe"):
+    if kind in ("etcd-restore", "etcd-snapshot", "etcd-wipe"):
         return list(etcd)
     return [rng.choice(list(etcd))] if kind.startswith("etcd") else list(nodes)

@@ -24,7 +24,7 @@ Start = Callable[[Path], contextlib.AbstractContextManager[Sequence[Machine]]]
 
 
 @dataclass(frozen=True)
-class Contestant:
+class System:
     """A system under comparison.
 
     Attributes:
@@ -92,8 +92,8 @@ def _torchrun(flags: Sequence[str], worker: str) -> list[str]:
     return [*program, "-m", f"benchmarks.peers.{worker}"]
 
 
-CONTESTANTS = (
-    Contestant("everstep", everstep),
-    Contestant("torchft", torchft),
-    Contestant("torchrun", torchrun),
+SYSTEMS = (
+    System("everstep", everstep),
+    System("torchft", torchft),
+    System("torchrun", torchrun),
 )
