@@ -144,7 +144,8 @@ class EtcdMembers:
         self.kill_and_wipe()
         for name in self.names:
             command = [etcdutl(), "snapshot", "restore", str(self._snapshot_path)]
-            subprocess.run([*command, *self._identity_arguments(name)], check=True)
+            with (self._folder / f"{name}.log").open("ab") as log:
+                subprocess.run([*command, *self._identity_arguments(name)], check=True, stderr=log)
         self._snapshot_path.unlink()
 
     @property

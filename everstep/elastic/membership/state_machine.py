@@ -245,7 +245,7 @@ class Membership:
 
     def _become_ready(self) -> list[Action]:
         group, self.own_generation, self.wants_group = self.own_generation, None, True
-        if self.leaving:
+        if self.leaving and (group is None or self._others_have_state(group)):
             self.wants_group, self.identity = False, None
             return [Depart()]
         if not self.identity:
@@ -255,6 +255,17 @@ class Membership:
             if actions:
                 return actions  # this agent waits for the next group once the probe has a result
         return [self._announce()]
+
+    def _others_have_state(self, group: Generation) -> bool:
+        """Return True if others continue with the state of a generation whose workers have stopped here.
+
+        Not if etcd has lost the generation, or this agent's key while no newer generation exists: then it is
+        unknown whether the others continue, and the nodes may all leave.
+        """
+        if self.current is None or not self.view.revision:
+            return False
+        is_present = bool(self.identity) or self.view.has_fenced(self._lapsed_identity)
+        return is_present or self.current.number > group.number
 
     def _failed_without_step(self, group: Generation) -> bool:
         """Return True if a generation ended without a step although no member was lost."""
@@ -306,9 +317,10 @@ class Membership:
         return [self._announce_change()] if self.identity else []
 
     def _holds_state(self) -> bool:
-        """Return True if waiting workers were in the last generation and may hold the only state."""
-        is_member = self.current is not None and self.identity in self.current.ranks
-        return self.wants_group and is_member
+        """Return True if waiting workers may hold the only state: they were in the last generation, or etcd lost it."""
+        if self.current is None or not self.view.revision:
+            return self.wants_group and self._assigned_number > 0
+        return self.wants_group and self.identity in self.current.ranks
 
     def _announce(self) -> Announce:
         """Announce that this agent waits; update its own view, too, since etcd's event arrives later."""
@@ -449,7 +461,9 @@ class Membership:
             return []  # it is unknown whether the others have continued
         if self.view.has_fenced(self._lapsed_identity):
             return self._act_once("stop", [Stop("the others suspected that this node is lost")])
-        if not self._lapsed_identity or not self.view.revision:
+        if not self.view.revision:
+            return self._act_once("stop", [Stop("etcd has no generation")])
+        if not self._lapsed_identity:
             reason = "this node's lease has lapsed: the others continue without it"
             return self._act_once("stop", [Stop(reason)])
         self._reclaiming = True

@@ -353,6 +353,50 @@ def test_a_node_that_is_drained_between_two_groups_passes_its_state_on_in_one_mo
     assert core.handle(GenerationPut(group, 6), 1) == [Begin(group, 0), Announce(5, leaving=True)]
 
 
+def test_a_node_that_is_drained_when_etcd_has_lost_the_group_saves_its_state_in_one_more_group() -> (
+    None
+):
+    core = training_agent("a", "b")
+    core.limits = GroupLimits(max_members=2)
+    core.handle(Leave(), 1)
+    wiped = MembershipSnapshot((), None, 0, is_replaced=True)
+    assert core.handle(wiped, 2) == [Stop("etcd has no generation")]
+
+    assert core.handle(Ready(), 3) == [Register(5)], (
+        "all nodes may leave, and none has saved the state"
+    )
+    core.handle_all([Registered("a"), MemberPut(member("a", 5)), MemberPut(member("c", 0, 9))], 4)
+    group = Generation(6, ("a", "c"))
+    assert core.handle(GenerationPut(group, 6), 5) == [Begin(group, 0), Announce(5, leaving=True)]
+    core.handle(MemberPut(member("a", 5, leaving=True)), 5)
+    assert core.handle(Ready(), 6) == [Depart()], "the group has the state now"
+
+
+def test_a_node_that_is_drained_after_etcd_has_lost_the_group_keeps_its_state_for_the_next() -> (
+    None
+):
+    core = training_agent("a", "b")
+    core.handle(MembershipSnapshot((), None, 0, is_replaced=True), 1)
+    assert core.handle(Ready(), 2) == [Register(5)]
+
+    assert core.handle(Leave(), 3) == []
+
+
+def test_a_drained_node_without_a_key_departs_only_if_the_others_continue() -> None:
+    core = training_agent("a", "b")
+    core.handle(Leave(), 1)
+    core.handle(LeaseLapsed(), 1)
+    core.handle(Superseded(), 2)
+
+    assert core.handle(Ready(), 3) == [Register(5)], "etcd may have been wiped"
+
+    core = training_agent("a", "b")
+    core.handle(Leave(), 1)
+    core.handle(LeaseLapsed(), 1)
+    core.handle(GenerationPut(Generation(6, ("b",)), 9), 2)
+    assert core.handle(Ready(), 3) == [Depart()]
+
+
 def test_live_workers_are_not_stopped_when_a_peer_leaves_the_group_before_them() -> None:
     core = training_agent("a", "b")
     core.limits = GroupLimits(max_members=3, orderly_seconds=1.0)
