@@ -183,6 +183,13 @@ CASES = [
         EKS, "cluster.network.cidr", "10.0.0.1/16", "not a block", "did you mean 10.0.0.0/16?"
     ),
     wrong_key(EKS, "cluster.network.cidr", "ten", "not a block", "write it as an IPv4 block"),
+    wrong_key(EKS, "cluster.network.cidr", "10.0.0.0/255.255.0.0", "not a block", "10.0.0.0/16?"),
+    Case(
+        EKS,
+        {"cluster.publicAccess": ["203.0.113.7"]},
+        "cluster.publicAccess[0]",
+        ("not a block", "did you mean 203.0.113.7/32?"),
+    ),
     wrong_key(
         EKS,
         "cluster.network.cidr",
