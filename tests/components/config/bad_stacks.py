@@ -1459,6 +1459,15 @@ CASES = [
     wrong_key(LOCAL, "job.replicas", True, "is true, and a number is required"),
     wrong_key(LOCAL, "job.keepCheckpoints", True, "is true, and a number is required"),
     wrong_key(EKS, "cluster.gpuPool.maxNodes", True, "is true, and a number is required"),
+    wrong_key(LOCAL, "job.budgetUsd", True, "is true, and a number is required"),
+    wrong_key(LOCAL, "platform.quota.gpus", True, "is true, and a number is required"),
+    wrong_key(EKS, "cluster.minGpuMemoryGib", True, "is true, and a number is required"),
+    Case(
+        EKS,
+        {"cost.prices": {"g5.xlarge": {"onDemand": True}}},
+        "cost.prices.g5.xlarge.onDemand",
+        ("is true, and a number is required",),
+    ),
     wrong_key(LOCAL, "job.seed", 2**70, "is more than 9223372036854775807"),
     wrong_key(LOCAL, "job.fresh", "-x", "begins with a dash"),
     # --- images
