@@ -1678,7 +1678,23 @@ CASES = [
         extra={"job.onDemand": "fallback"},
     ),
     wrong_key(AKS, "job.onDemand", "fallback", "for 1 worker, and the GPU pools allow 0"),
+    Case(
+        AKS,
+        {
+            "job.onDemand": "always",
+            "cluster.gpuPool.fallbackNodes": 2,
+            "cluster.gpuPool.zones": ["1", "2"],
+        },
+        "job.onDemand",
+        ("for 3 workers, and the GPU pools allow 2", "raise fallbackNodes to 3"),
+    ),
     wrong_key(EKS, "job.budgetUsd", 0.5, "below one hour of 3 machines", "raise it to"),
+    Case(
+        EKS,
+        {"job.budgetUsd": 0.05, "job.replicas": 1},
+        "job.budgetUsd",
+        ("below one hour of 1 machine: at least",),
+    ),
     Case(
         EKS,
         {
