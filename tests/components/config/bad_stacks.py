@@ -762,6 +762,7 @@ CASES = [
     wrong_key(
         AKS, "cluster.network.podCidr", "10.244.0.0/22", "fits 4 nodes", "use a /20 or larger"
     ),
+    wrong_key(AKS, "cluster.network.podCidr", "10.244.0.0/24", "fits 1 node,", "use a /20"),
     Case(
         AKS,
         {
