@@ -23,9 +23,10 @@ from components.config import (
     StackConfig,
     as_kind,
 )
+from components.config.aks import NO_MAX_PRICE
+from components.config.eks import MIN_THROUGHPUT
 from components.config.machine_prices import machine_price
 
-NO_MAX_PRICE = -1  # value of `maxPrice` on AKS: up to the on-demand price
 USAGE_NOTE = (
     "traffic, requests, logs, metrics, backups, keys and storage in S3 or Blob "
     "are billed by usage and not included"
@@ -43,7 +44,7 @@ class CostItem:
         maximum: maximum number.
         on_demand: USD per hour for one; None if unknown.
         spot: USD per hour for one as a spot machine; equal to `on_demand` for items without spot.
-        of_gpu_pool: whether it belongs to the nodes of a GPU pool, whose number follows the training.
+        of_gpu_pool: whether it belongs to the nodes of a GPU pool, whose number follows the workers.
     """
 
     component: str
@@ -451,7 +452,7 @@ def _fsx(config: StackConfig) -> list[CostItem]:
     if not isinstance(storage, FsxConfig) or storage.existing is not None:
         return []
     kind = storage.deployment_type
-    tier = kind if kind == "SCRATCH_2" else f"{kind}-{storage.throughput or 125}"
+    tier = kind if kind == "SCRATCH_2" else f"{kind}-{storage.throughput or MIN_THROUGHPUT}"
     name = f"FSx for Lustre {tier}, {storage.size_gib} GiB"
     return [_fixed("storage", name, 1, prices.storage(tier, storage.size_gib))]
 

@@ -47,7 +47,7 @@ def _check_logs(resource: Resource) -> Iterator[str]:
 RULES = (
     PolicyRule(
         name="cluster-secrets-are-encrypted",
-        description="Kubernetes Secrets are encrypted with a key of the stack.",
+        description="Kubernetes Secrets are encrypted with a customer-managed key.",
         types=frozenset({EKS_CLUSTER}),
         check=_check_secrets,
     ),

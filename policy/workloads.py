@@ -10,6 +10,7 @@ from policy.tokens import DAEMON_SET, DEPLOYMENT, ELASTIC_JOB, JOB, POD, STATEFU
 POD_TYPES = frozenset({POD, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, ELASTIC_JOB})
 # Namespaces of pods that need the host: device plugins, exporters, the spot watcher.
 SYSTEM_NAMESPACES = frozenset({SYSTEM_NAMESPACE, "kube-system"})
+SECRET_SUFFIXES = ("_PASSWORD", "_TOKEN", "_SECRET", "_SECRET_ACCESS_KEY")
 
 Container = Mapping[str, Any]
 
@@ -75,9 +76,7 @@ def _check_plaintext_secrets(resource: Resource) -> Iterator[str]:
     for container in _containers(resource):
         for variable in container.get("env") or ():
             name = str(variable.get("name") or "")
-            is_secret = name.upper().endswith(
-                ("_PASSWORD", "_TOKEN", "_SECRET", "_SECRET_ACCESS_KEY")
-            )
+            is_secret = f"_{name.upper()}".endswith(SECRET_SUFFIXES)
             if is_secret and variable.get("value"):
                 yield f"has {name} in plaintext: read it from a Secret or an identity"
 

@@ -23,6 +23,7 @@ from components.aws.bucket import Bucket, BucketArgs
 from components.aws.encryption import key
 from components.component import Component
 from components.config import FsxConfig, FsxFileSystemConfig
+from components.config.eks import MIN_THROUGHPUT
 from components.interface import VolumeSource, data_folder, run_folder
 from components.platform.pods import USER
 
@@ -30,7 +31,6 @@ DRIVER = "fsx.csi.aws.com"
 LUSTRE_VERSION = "2.15"
 EVENTS = ("NEW", "CHANGED", "DELETED")
 MOUNT_OPTIONS = ("flock",)  # file locks that work across nodes
-MIN_THROUGHPUT = 125  # minimum of PERSISTENT_2, in MB/s per TiB
 IMPORT_TIMEOUT = "30m"  # the default is too short to import the metadata of a large bucket
 CREATE_TIMEOUT = "60m"
 

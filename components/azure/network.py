@@ -3,7 +3,7 @@
 One subnet contains all nodes; pods and Services have addresses of an overlay, so that a small block
 suffices. The nodes have no public addresses and reach the internet through a NAT gateway. The default
 of AKS, a load balancer, runs out of ports when many nodes pull large images, and Azure has retired its
-default outbound access. A service endpoint for storage keeps the traffic of the training off the
+default outbound access. A service endpoint for storage keeps the traffic of the job off the
 gateway, which is billed by the gigabyte, and lets the storage account refuse all other networks.
 
 With the address of a firewall, a route table replaces the NAT gateway and its public address, as in a spoke of a

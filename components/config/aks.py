@@ -29,6 +29,7 @@ DEFAULT_SIZES = {"t4": "Standard_NC4as_T4_v3", "a100": "Standard_NC24ads_A100_v4
 """Pool name -> VM size, in order of preference."""
 
 FALLBACK_SUFFIX = "od"  # name suffix of the agent pool with a pool's `fallbackNodes`
+NO_MAX_PRICE = -1  # value of `maxPrice`: up to the on-demand price
 MAX_POOL_NAME_LENGTH = 12  # limit of AKS for pools of Linux nodes
 MAX_GROUP_NAME_LENGTH = 90  # limit of Azure Resource Manager
 
@@ -211,7 +212,7 @@ class AksGpuNodesConfig(Section):
         default="spot", description="Capacity type of the nodes."
     )
     max_price: float = Field(
-        default=-1,
+        default=NO_MAX_PRICE,
         description="Maximum price of a spot node in USD per hour; -1: up to the on-demand price.",
     )
     driver: Literal["Install", "None"] = Field(

@@ -7,8 +7,13 @@ from decimal import Decimal
 
 from cloudfacts import azure
 
-from components.config.aks import FALLBACK_POOL, AksNamedPoolConfig, AksSizeConfig
-from components.config.faults import ConfigFault
+from components.config.aks import (
+    FALLBACK_POOL,
+    NO_MAX_PRICE,
+    AksNamedPoolConfig,
+    AksSizeConfig,
+)
+from components.config.faults import ConfigFault, amount
 from components.config.network_rules import (
     overlap_faults,
     public_address_faults,
@@ -101,7 +106,7 @@ def pod_cidr_faults(pod_cidr: str, max_nodes: int) -> list[ConfigFault]:
     limit = 2 ** max(0, POD_PREFIX - ipaddress.IPv4Network(pod_cidr).prefixlen)
     if nodes <= limit:
         return []
-    rule = f"fits {limit} nodes, a /{POD_PREFIX} each, and the pools allow {nodes}"
+    rule = f"fits {amount(limit, 'node')}, a /{POD_PREFIX} each, and the pools allow {nodes}"
     prefix = POD_PREFIX - (nodes - 1).bit_length()
     return [ConfigFault("cluster.network.podCidr", pod_cidr, rule, f"use a /{prefix} or larger")]
 
@@ -209,7 +214,7 @@ def _max_price_valid(price: float, capacity: str) -> list[ConfigFault]:
 
 def max_price_faults(path: str, price: float, capacity: str) -> list[ConfigFault]:
     """Check that a price ceiling is -1 or a positive price, and that it is set only for spot."""
-    if price == -1:
+    if price == NO_MAX_PRICE:
         return []
     if capacity == "onDemand":
         return [

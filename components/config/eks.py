@@ -20,6 +20,7 @@ from components.config.section import (
 )
 
 MAX_FSX_GIB = 2_147_482_800  # FSx API, StorageCapacity: below 2**31, a multiple of 2400
+MIN_THROUGHPUT = 125  # minimum and default of PERSISTENT_2, in MB/s per TiB
 FALLBACK_SUFFIX = "-on-demand"  # name suffix of the node group with a pool's `fallbackNodes`
 MAX_POOL_NAME_LENGTH = 63 - MAX_CLUSTER_NAME_LENGTH - len("-gpu-") - len(FALLBACK_SUFFIX)
 INSIGHTS_LOG_GROUPS = ("performance", "application", "dataplane", "host")
@@ -474,7 +475,8 @@ class FsxConfig(Section):
     )
     throughput: Literal[125, 250, 500, 1000] | None = Field(
         default=None,
-        description="PERSISTENT_2: MB/s per TiB, 125 to 1000; absent: 125. Not for SCRATCH_2.",
+        description=f"PERSISTENT_2: MB/s per TiB, {MIN_THROUGHPUT} to 1000; absent: {MIN_THROUGHPUT}. "
+        "Not for SCRATCH_2.",
     )
     bucket: BucketName | None = Field(
         default=None, description="Existing S3 bucket to link; absent: a new one is created."

@@ -19,13 +19,18 @@ from components.config.eks_rules import reservation_faults
 from components.config.faults import ConfigFault, amount, nearest_hint
 from components.config.newer_names import lacks_zones, zones_in
 from components.config.pool_rules import SEVERAL_POOLS as POOLS
-from components.config.pool_rules import count_faults, fallback_faults, grace_faults
+from components.config.pool_rules import (
+    count_faults,
+    duplicate_faults,
+    fallback_faults,
+    grace_faults,
+)
 from components.config.rules import ConfigRule, Flag
 from everstep.catalog.names import SYSTEM_POOL
 
 MIN_MEMORY = "cluster.minGpuMemoryGib"
 SPREAD_ZONES = "job.spreadZones"
-MIB = 1024
+MIB_PER_GIB = 1024
 
 
 NamedPool: TypeAlias = EksNamedPoolConfig | AksNamedPoolConfig
@@ -177,7 +182,7 @@ def _memory_sufficient(mebibytes: Mapping[str, int], minimum: float | None) -> l
         minimum: value of minGpuMemoryGib, in GiB.
     """
     # Rounded down to tenths, as in the message, so that a number from the message is valid.
-    memory = {location: mib * 10 // MIB / 10 for location, mib in mebibytes.items()}
+    memory = {location: mib * 10 // MIB_PER_GIB / 10 for location, mib in mebibytes.items()}
     if minimum is None:
         return _memory_unequal(memory)
     return [
@@ -232,12 +237,9 @@ def _eks_gpus(pools: Sequence[EksNamedPoolConfig], per_worker: int) -> list[Conf
 def _eks_types_unique(pools: Sequence[EksNamedPoolConfig]) -> list[ConfigFault]:
     """Check that no pool lists an instance type twice."""
     return [
-        ConfigFault(
-            _key(index, f"instanceTypes[{position}]"), name, "is listed twice", "remove one"
-        )
+        fault
         for index, pool in enumerate(pools)
-        for position, name in enumerate(pool.instance_types)
-        if name in pool.instance_types[:position]
+        for fault in duplicate_faults(_key(index, "instanceTypes"), pool.instance_types)
     ]
 
 

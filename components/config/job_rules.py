@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pydantic.alias_generators import to_camel
 
 from components.config.faults import ConfigFault
+from components.config.pool_rules import duplicate_faults
 from components.config.rules import ConfigRule
 from components.config.section import is_object_name, quantity_value
 from components.config.workload import DataConfig, JobConfig
@@ -169,11 +170,7 @@ def _object_names_valid(
         for path, name in names.items()
         if name is not None and not is_object_name(name)
     ]
-    duplicates = [index for index, name in enumerate(secrets) if name in secrets[:index]]
-    return faults + [
-        ConfigFault(f"job.envFromSecrets[{index}]", secrets[index], "is listed twice", "remove one")
-        for index in duplicates
-    ]
+    return faults + duplicate_faults("job.envFromSecrets", secrets)
 
 
 def _seed_fits(seed: int) -> list[ConfigFault]:

@@ -92,7 +92,8 @@ def _on_demand_has_nodes(
     nodes = _on_demand_nodes(cluster)
     across_zones = job.spread_zones or not cluster.gpu_pools
     needed = job.min_replicas if on_demand == "fallback" else job.replicas
-    available = sum(nodes.values()) if across_zones else min(nodes.values())
+    total = sum(map(_on_demand_nodes_of, cluster.pools))  # a pool may be in several zones
+    available = total if across_zones else min(nodes.values())
     if available >= needed:
         return []
     in_zone = next((f" in {zone}" for zone, count in nodes.items() if count < needed), "")
@@ -147,7 +148,7 @@ def _budget_pays_an_hour(
     hourly_usd = machines * min(usable_prices or all_prices, default=0.0)
     if budget >= hourly_usd:
         return []
-    rule = f"is below one hour of {machines} machines, which cost at least {hourly_usd:.2f} USD"
+    rule = f"is below one hour of {amount(machines, 'machine')}: at least {hourly_usd:.2f} USD"
     fix = f"raise it to {ceil(hourly_usd * 100) / 100:.2f} or more, or lower replicas"
     return [ConfigFault(BUDGET, budget, rule, fix)]
 

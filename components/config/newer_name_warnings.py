@@ -12,7 +12,7 @@ def eks_warnings(cluster: EksConfig) -> list[str]:
     """Return the warnings about a region and system machines that are newer than the table."""
     types = [
         f"everstep:cluster.systemPool.instanceTypes[{index}]: {name} is not in the table of Everstep, so that it is "
-        "not checked and its price is unknown; cost.prices takes it."
+        "not checked and its price is unknown; set it in cost.prices."
         for index, name in enumerate(cluster.system_pool.instance_types)
         if name not in aws.INSTANCE_TYPE_NAMES
     ]
@@ -34,5 +34,5 @@ def _warning(path: str, name: str, hint: str) -> str:
     similar = f" {hint[0].upper()}{hint[1:]}" if hint.startswith("did you mean") else ""
     return (
         f"everstep:{path}: {name} is not in the table of Everstep, so that its zones and its machine "
-        f"types are not checked and its prices are unknown; cost.prices takes them.{similar}"
+        f"types are not checked and its prices are unknown; set them in cost.prices.{similar}"
     )

@@ -32,7 +32,7 @@ def _is_proxy(text: str) -> str:
 
 def _is_http(text: str) -> str:
     """Check that the proxy itself is reached by HTTP, as AKS requires for `http`."""
-    if urlsplit(text).scheme == "https":
+    if urlsplit(text).scheme == "https" and not has_password(text):  # the fix shows the URL
         raise refusal("must begin with http://", f"write it as http{text.removeprefix('https')}")
     return text
 

@@ -67,9 +67,9 @@ def hide(fault: ConfigFault, secret_paths: frozenset[str]) -> ConfigFault:
         or any(path.startswith(prefixes) for path in secret_paths)
         or _kind_of_secret("", str(fault.value))
     ):
-        return ConfigFault(
-            fault.path, HIDDEN, fault.rule.replace(str(fault.value), HIDDEN), fault.fix
-        )
+        value = str(fault.value)
+        rule, fix = (text.replace(value, HIDDEN) for text in (fault.rule, fault.fix))
+        return ConfigFault(fault.path, HIDDEN, rule, fix)
     return fault
 
 

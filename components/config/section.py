@@ -23,6 +23,7 @@ MAX_OBJECT_NAME_LENGTH = 253  # limit of Kubernetes for a DNS subdomain
 LOGIN_IN_ADDRESS = r"://[^/\s:@]+:[^/\s:@]+@"
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _OBJECT_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_CIDR = re.compile(r"[0-9.]+/[0-9]{1,2}")
 # EKS allows 63 characters for a node group's name; `-system-` has 8, and the AWS provider appends 26.
 MAX_CLUSTER_NAME_LENGTH = 29
 
@@ -66,13 +67,14 @@ def matches_pattern(
 
 
 def _is_cidr(text: str) -> str:
-    """Check that a text is an IPv4 block without host bits."""
+    """Check that a text is an IPv4 block with a prefix length and without host bits."""
+    fault = refusal("is not a block of IPv4 addresses in CIDR notation", _suggestion(text))
+    if not _CIDR.fullmatch(text):  # IPv4Network also accepts a netmask, or no prefix length
+        raise fault
     try:
         ipaddress.IPv4Network(text)
     except ValueError:
-        raise refusal(
-            "is not a block of IPv4 addresses in CIDR notation", _suggestion(text)
-        ) from None
+        raise fault from None
     return text
 
 
@@ -111,7 +113,7 @@ def is_object_name(text: str) -> bool:
 
 
 def _suggestion(text: str) -> str:
-    """Return a fix: the enclosing block if the text is an address with a prefix length."""
+    """Return a fix: the enclosing block if the text is an address, with or without a mask."""
     try:
         interface = ipaddress.IPv4Interface(text)
     except ValueError:
@@ -132,7 +134,7 @@ _SUFFIXES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "
 
 
 def quantity_value(quantity: str) -> float:
-    """Return a Kubernetes quantity as a number."""
+    """Return a valid Kubernetes quantity as a number in its base unit: bytes or cores."""
     number = quantity.rstrip("mkKMGTPEi")
     return float(number) * _SUFFIXES[quantity[len(number) :]]
 

@@ -97,7 +97,7 @@ class StackConfig(Section):
     data: DataConfig = Field(default_factory=DataConfig, description="The data set.")
     job: JobConfig = Field(default_factory=JobConfig, description="The elastic training job.")
     platform: PlatformConfig = Field(
-        default_factory=PlatformConfig, description="Platform services next to the training."
+        default_factory=PlatformConfig, description="Platform services alongside the job."
     )
     registry: RegistryConfig = Field(
         default_factory=RegistryConfig, description="A registry for the images."

@@ -32,9 +32,9 @@ The files of [manifests/monitoring/dashboards](../manifests/monitoring/dashboard
 [operations.md](operations.md#set-up-monitoring) says how to load them. Grafana's license is the AGPL, so the project
 neither contains nor runs it: tests compare the files with Grafana's schema and evaluate every query in a real
 Prometheus, and `python -m docs.images.dashboards` draws these pictures. It evaluates the queries of all panels over a
-run of seven minutes and draws the results at the panels' places; series that are always 0 are left out where series
-are stacked. The run has two workers on one machine, one of which was killed four times: the dashed lines. The
-controller's pods follow these losses, and the GPU is simulated: its utilization is the workers' CPU time.
+run of seven minutes and draws the results in the layout of the dashboards; series that are always 0 are left out
+where series are stacked. The run has two workers on one machine, one of which was killed four times: the dashed lines.
+The controller's pods follow these losses, and the GPU is simulated: its utilization is the workers' CPU time.
 
 ![The dashboard of a run](images/everstep-run.svg)
 

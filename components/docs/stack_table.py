@@ -41,7 +41,7 @@ FOOT = """
 ## Create a stack of your own
 
     cp stacks/Pulumi.eks-dev.yaml stacks/Pulumi.mine.yaml    # then edit it; lines marked CHANGE first
-    everstep preview --stack mine --twin                     # validates every key and shows the resources; buys nothing
+    everstep preview --stack mine --twin                     # checks every key and shows the resources; creates nothing
     everstep cost --stack mine
 
 All errors are reported together, each with its key and its fix, before any resource changes. Secrets
@@ -56,7 +56,8 @@ def page() -> str:
     header = ["| stack | cluster | GPU nodes | volume | job | USD per hour |"]
     rows = [_row(name, config) for name, config in stacks.items()]
     table = "\n".join([*header, "| --- " * 6 + "|", *rows])
-    price_note = f"Prices with the nodes of the training, as of {cost.estimate(stacks['local']).as_of}; `everstep cost`"
+    as_of = cost.estimate(stacks["local"]).as_of
+    price_note = f"Prices include the GPU nodes of a running job, as of {as_of}; `everstep cost`"
     sections = "".join(map(_section, stacks))
     text = f"{price_note} shows the components, and the costs that are not included.\n"
     return f"{HEAD}\n{table}\n\n{text}{sections}{_sections()}{FOOT}"

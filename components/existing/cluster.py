@@ -79,6 +79,8 @@ def read_kubeconfig(
     except OSError as error:
         rule = f"cannot be read: {error.strerror}"
         raise _error(file, rule, _NO_CLUSTER) from error
+    except UnicodeDecodeError as error:
+        raise _error(file, _INVALID, _NAME_ANOTHER) from error
     _check(file, content, config.context)
     return content
 
@@ -87,6 +89,7 @@ _NO_CLUSTER = (
     "`everstep up` starts a cluster and sets it; for one of your own, "
     "`export KUBECONFIG=~/.kube/config` or set everstep:cluster.kubeconfig"
 )
+_INVALID, _NAME_ANOTHER = "is not a valid kubeconfig", "name a file that `kubectl` accepts"
 
 
 def _check(file: str, content: str, context: str | None) -> None:
@@ -95,9 +98,7 @@ def _check(file: str, content: str, context: str | None) -> None:
         parsed: Any = yaml.safe_load(content)
         contexts = [entry["name"] for entry in parsed["contexts"]]
     except (yaml.YAMLError, KeyError, TypeError) as error:
-        raise _error(
-            file, "is not a valid kubeconfig", "name a file that `kubectl` accepts"
-        ) from error
+        raise _error(file, _INVALID, _NAME_ANOTHER) from error
     if context is not None and context not in contexts:
         fault = ConfigFault(
             "cluster.context", context, f"is not in {file}", nearest_hint(context, contexts)

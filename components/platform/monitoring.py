@@ -105,7 +105,7 @@ def rule_groups(config: StackConfig) -> str:
 
 
 def prices_of(config: StackConfig) -> PriceTable | None:
-    """Return the prices of a stack; None if a price is unknown, or the stack buys no GPU nodes."""
+    """Return the prices of a stack; None if a price is unknown, or the stack creates no GPU nodes."""
     nodes: dict[str, float] = {}
     fixed = 0.0
     for item in cost.estimate(config).items:

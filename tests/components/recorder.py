@@ -90,6 +90,12 @@ class Graph:
             if resource.type.rsplit(":", 1)[-1] == kind
         ]
 
+    def some_of_type(self, kind: str) -> list[RecordedResource]:
+        """Return the resources of `of_type`, at least one: a loop over none of them would check nothing."""
+        matching = self.of_type(kind)
+        assert matching, f"no resource of type {kind} is declared"
+        return matching
+
     def calls_of(self, token: str) -> list[RecordedCall]:
         """Return the calls of a provider's function."""
         return [call for call in self.calls if call.token == token]

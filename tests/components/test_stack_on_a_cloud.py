@@ -98,7 +98,7 @@ def test_privileged_daemons_are_outside_the_namespace_of_the_job() -> None:
     graph = default_graph()
     namespace = graph["training-nodes-namespace"].inputs["metadata"]
 
-    for resource in graph.of_type("DaemonSet"):
+    for resource in graph.some_of_type("DaemonSet"):
         assert resource.inputs["metadata"]["namespace"] == namespace["name"] == "everstep-system"
     assert namespace["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
     assert (

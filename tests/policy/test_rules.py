@@ -391,6 +391,13 @@ CASES = [
         deployment(env=[{"name": "AWS_TOKEN", "value": "abc"}]),
         "AWS_TOKEN",
     ),
+    Case(
+        "no-plaintext-secrets",
+        DEPLOYMENT,
+        deployment(env=[{"name": "MAX_TOKENS", "value": "512"}]),
+        deployment(env=[{"name": "password", "value": "abc"}]),
+        "password",
+    ),
 ]
 RULES = {rule.name: rule for rule in pack.RULES}
 

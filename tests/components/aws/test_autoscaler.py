@@ -96,7 +96,7 @@ def test_the_autoscaler_may_resize_only_groups_of_its_cluster() -> None:
     ]
 
     (pattern,) = {arn.rpartition("/")[2] for arn in statement["Resource"]}
-    for group in all_features_stack().of_type("NodeGroup"):
+    for group in all_features_stack().some_of_type("NodeGroup"):
         name = group.inputs.get("nodeGroupName") or group.inputs["nodeGroupNamePrefix"]
         assert fnmatch(f"eks-{name}-0a1b2c3d", pattern)
     assert not fnmatch("eks-other-gpu-spot-0a1b2c3d", pattern)

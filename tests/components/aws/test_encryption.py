@@ -92,7 +92,7 @@ def test_an_existing_bucket_keeps_its_own_encryption() -> None:
         cluster={"kmsKeyArn": KEY}, storage={"kind": "fsx", "bucket": "the-teams-data"}
     )
 
-    for folder in graph.of_type("BucketObjectv2"):
+    for folder in graph.some_of_type("BucketObjectv2"):
         assert "kmsKeyId" not in folder.inputs
 
 

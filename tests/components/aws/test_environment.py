@@ -88,13 +88,13 @@ def test_an_environment_of_any_name_is_a_tag_of_all_resources() -> None:
     graph = declare_eks(tags={**TAGS, "environment": "staging"})
 
     assert '"environment": "staging"' in graph["eks-aws"].inputs["defaultTags"]
-    for template in graph.of_type("LaunchTemplate"):
+    for template in graph.some_of_type("LaunchTemplate"):
         for specification in template.inputs["tagSpecifications"]:
             assert specification["tags"]["environment"] == "staging"
 
 
 def test_machines_and_disks_have_owner_tags(graph: Graph) -> None:
-    for template in graph.of_type("LaunchTemplate"):
+    for template in graph.some_of_type("LaunchTemplate"):
         kinds = set()
         for tag_specification in template.inputs["tagSpecifications"]:
             kinds.add(tag_specification["resourceType"])

@@ -42,7 +42,7 @@ def test_a_zone_keeps_its_block_when_another_zone_is_inserted_before_it() -> Non
 
 
 def test_no_subnet_gives_machines_a_public_address() -> None:
-    for resource in plain_stack().of_type("Subnet"):
+    for resource in plain_stack().some_of_type("Subnet"):
         assert not resource.inputs.get("mapPublicIpOnLaunch")
 
 

@@ -49,12 +49,12 @@ def test_the_services_of_a_node_use_the_proxy_except_for_the_networks_of_the_clu
 def test_the_proxy_is_configured_before_nodeadm_runs() -> None:
     graph = declare_eks(cluster={"network": {"proxy": PROXY}})
 
-    for template in graph.of_type("LaunchTemplate"):
+    for template in graph.some_of_type("LaunchTemplate"):
         message = message_from_string(b64decode(template.inputs["userData"]).decode())
         kinds = [part.get_content_type() for part in message.walk()]
         assert kinds == ["multipart/mixed", "text/cloud-boothook"], template.name
 
 
 def test_nodes_without_a_proxy_have_no_user_data() -> None:
-    for template in plain_stack().of_type("LaunchTemplate"):
+    for template in plain_stack().some_of_type("LaunchTemplate"):
         assert "userData" not in template.inputs, "new user data replaces every node"

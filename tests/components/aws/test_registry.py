@@ -26,7 +26,7 @@ def test_each_image_has_a_repository_with_immutable_tags() -> None:
 
 
 def test_old_images_expire() -> None:
-    for resource in all_features_stack().of_type("LifecyclePolicy"):
+    for resource in all_features_stack().some_of_type("LifecyclePolicy"):
         (rule,) = json.loads(resource.inputs["policy"])["rules"]
         assert rule["selection"]["countNumber"] == 5
         assert rule["action"] == {"type": "expire"}

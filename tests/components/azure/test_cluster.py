@@ -153,7 +153,7 @@ def test_administrators_may_fetch_a_kubeconfig_and_use_it() -> None:
 
 
 def test_only_administrators_are_groups() -> None:
-    for resource in all_features_stack().of_type("RoleAssignment"):
+    for resource in all_features_stack().some_of_type("RoleAssignment"):
         group = resource.inputs["principalId"] == ADMINISTRATORS
         assert resource.inputs["principalType"] == ("Group" if group else "ServicePrincipal"), (
             "without a type, Azure looks up an identity that may not be replicated yet"

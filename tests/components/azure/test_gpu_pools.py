@@ -57,7 +57,7 @@ def test_workers_select_the_nodes_of_every_pool_and_labels_tell_the_pools_apart(
         labels = two_pools()[name].inputs["nodeLabels"]
         assert labels["everstep.dev/pool"] == "gpu-spot"
         assert labels["everstep.dev/gpu-pool"] == pool
-    for resource in all_features_stack().of_type("AgentPool"):
+    for resource in all_features_stack().some_of_type("AgentPool"):
         assert "everstep.dev/gpu-pool" not in resource.inputs["nodeLabels"]
 
 

@@ -82,7 +82,7 @@ def test_evicted_machines_are_deleted_and_the_price_is_capped_at_on_demand() -> 
 
 
 def test_every_gpu_pool_is_a_scale_set_of_user_nodes_in_the_stacks_subnet() -> None:
-    for pool in all_features_stack().of_type("AgentPool"):
+    for pool in all_features_stack().some_of_type("AgentPool"):
         inputs = pool.inputs
         assert (inputs["type"], inputs["mode"]) == ("VirtualMachineScaleSets", "User")
         assert inputs["vnetSubnetID"].endswith("/nodes")
@@ -117,7 +117,7 @@ def test_workers_tolerate_the_taints_of_every_pool() -> None:
         for toleration in GPU_PLACEMENT.tolerations
     }
 
-    for pool in all_features_stack().of_type("AgentPool"):
+    for pool in all_features_stack().some_of_type("AgentPool"):
         for taint in pool.inputs["nodeTaints"]:
             key, value, effect = re.split("[=:]", taint)
             assert (key, value, effect) in tolerations
@@ -134,7 +134,7 @@ def test_a_fallback_does_not_change_the_placement_of_workers() -> None:
 
 
 def test_the_autoscaler_changes_only_the_count() -> None:
-    for pool in all_features_stack().of_type("AgentPool"):
+    for pool in all_features_stack().some_of_type("AgentPool"):
         assert pool.ignore_changes == ("count",)
         assert pool.inputs["enableAutoScaling"] is True
 

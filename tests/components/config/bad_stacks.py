@@ -183,6 +183,13 @@ CASES = [
         EKS, "cluster.network.cidr", "10.0.0.1/16", "not a block", "did you mean 10.0.0.0/16?"
     ),
     wrong_key(EKS, "cluster.network.cidr", "ten", "not a block", "write it as an IPv4 block"),
+    wrong_key(EKS, "cluster.network.cidr", "10.0.0.0/255.255.0.0", "not a block", "10.0.0.0/16?"),
+    Case(
+        EKS,
+        {"cluster.publicAccess": ["203.0.113.7"]},
+        "cluster.publicAccess[0]",
+        ("not a block", "did you mean 203.0.113.7/32?"),
+    ),
     wrong_key(
         EKS,
         "cluster.network.cidr",
@@ -755,6 +762,7 @@ CASES = [
     wrong_key(
         AKS, "cluster.network.podCidr", "10.244.0.0/22", "fits 4 nodes", "use a /20 or larger"
     ),
+    wrong_key(AKS, "cluster.network.podCidr", "10.244.0.0/24", "fits 1 node,", "use a /20"),
     Case(
         AKS,
         {
@@ -1452,6 +1460,15 @@ CASES = [
     wrong_key(LOCAL, "job.replicas", True, "is true, and a number is required"),
     wrong_key(LOCAL, "job.keepCheckpoints", True, "is true, and a number is required"),
     wrong_key(EKS, "cluster.gpuPool.maxNodes", True, "is true, and a number is required"),
+    wrong_key(LOCAL, "job.budgetUsd", True, "is true, and a number is required"),
+    wrong_key(LOCAL, "platform.quota.gpus", True, "is true, and a number is required"),
+    wrong_key(EKS, "cluster.minGpuMemoryGib", True, "is true, and a number is required"),
+    Case(
+        EKS,
+        {"cost.prices": {"g5.xlarge": {"onDemand": True}}},
+        "cost.prices.g5.xlarge.onDemand",
+        ("is true, and a number is required",),
+    ),
     wrong_key(LOCAL, "job.seed", 2**70, "is more than 9223372036854775807"),
     wrong_key(LOCAL, "job.fresh", "-x", "begins with a dash"),
     # --- images
@@ -1662,7 +1679,23 @@ CASES = [
         extra={"job.onDemand": "fallback"},
     ),
     wrong_key(AKS, "job.onDemand", "fallback", "for 1 worker, and the GPU pools allow 0"),
+    Case(
+        AKS,
+        {
+            "job.onDemand": "always",
+            "cluster.gpuPool.fallbackNodes": 2,
+            "cluster.gpuPool.zones": ["1", "2"],
+        },
+        "job.onDemand",
+        ("for 3 workers, and the GPU pools allow 2", "raise fallbackNodes to 3"),
+    ),
     wrong_key(EKS, "job.budgetUsd", 0.5, "below one hour of 3 machines", "raise it to"),
+    Case(
+        EKS,
+        {"job.budgetUsd": 0.05, "job.replicas": 1},
+        "job.budgetUsd",
+        ("below one hour of 1 machine: at least",),
+    ),
     Case(
         EKS,
         {

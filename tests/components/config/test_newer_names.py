@@ -26,7 +26,7 @@ def in_location(name: str) -> dict[str, Any]:
     ],
     ids=lambda stack: stack["cluster"].get("region") or stack["cluster"]["location"],
 )
-def test_a_newer_place_is_accepted_with_a_warning_about_missing_facts(
+def test_a_newer_region_or_location_is_accepted_with_a_warning_about_missing_facts(
     stack: dict[str, Any],
 ) -> None:
     config = from_mapping(stack)
@@ -49,7 +49,7 @@ def test_a_newer_place_is_accepted_with_a_warning_about_missing_facts(
     ],
     ids=lambda stack: stack["cluster"].get("region") or stack["cluster"]["location"],
 )
-def test_a_mistyped_or_unavailable_place_is_refused(stack: dict[str, Any]) -> None:
+def test_a_mistyped_or_unavailable_region_or_location_is_refused(stack: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="is not a known A"):
         from_mapping(stack)
 

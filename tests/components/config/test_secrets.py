@@ -1,5 +1,8 @@
 """Plaintext secrets: detected anywhere, never shown, and passed to workers as Secrets instead."""
 
+import re
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,6 +108,27 @@ def test_other_faults_of_a_secret_value_hide_it_too() -> None:
 
     assert len(error.value.faults) == 4, "each is a wrong value, and each is a secret"
     assert secret not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"job": {"envFromSecrets": SECRETS["token of Hugging Face"]}},
+        {
+            "tags": {"owner": "vision", "costCenter": "4711", "environment": "dev"},
+            "cluster": {
+                "kind": "eks",
+                "network": {"proxy": {"http": "https://ada:hunter2@proxy:3128"}},
+            },
+        },
+    ],
+    ids=["a list", "a proxy"],
+)
+def test_the_fix_of_a_fault_does_not_show_the_secret(data: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        from_mapping(data)
+
+    assert not re.search("hunter2|aBcD", str(error.value)), "the fix repeats the value"
 
 
 def test_a_fault_without_a_secret_keeps_its_value() -> None:

@@ -48,6 +48,13 @@ def test_a_file_that_is_not_a_kubeconfig_is_refused(file: Path, content: str) ->
         read_kubeconfig(ExistingClusterConfig(), {"KUBECONFIG": str(file)})
 
 
+def test_a_binary_file_is_refused(file: Path) -> None:
+    file.write_bytes(b"\xff\xfe")
+
+    with pytest.raises(ConfigurationError, match="is not a valid kubeconfig"):
+        read_kubeconfig(ExistingClusterConfig(), {"KUBECONFIG": str(file)})
+
+
 def test_an_unknown_context_is_reported_with_the_nearest_names(file: Path) -> None:
     config = ExistingClusterConfig.model_validate({"kubeconfig": str(file), "context": "kind-on"})
 
