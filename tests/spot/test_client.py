@@ -48,7 +48,7 @@ def test_a_pod_is_parsed_with_its_grace_period_and_its_end() -> None:
         ({"status": {"phase": "Pending"}}, False),
     ],
 )
-def test_drains_ignore_daemons_static_pods_and_finished_pods(
+def test_drains_ignore_daemonset_pods_static_pods_and_finished_pods(
     changes: dict[str, Any], ignored: bool
 ) -> None:
     assert read_pod(pod_document(**changes)).is_ignored is ignored
@@ -66,15 +66,17 @@ def test_in_a_pod_the_api_server_is_found_by_the_environment(
     assert (args.node, args.api, args.cloud) == ("gpu-0", "https://[fd00::1]:443", "auto")
 
 
-def test_outside_of_a_pod_node_and_api_server_are_required(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("arguments", [["--node", "gpu-0"], ["--api", "https://10.0.0.1:443"]])
+def test_outside_a_pod_node_and_api_server_are_required(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    for name in ("NODE_NAME", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
 
     with pytest.raises(SystemExit):
-        parse(["--node", "gpu-0"])
+        parse(arguments)
 
-    assert "--api" in capsys.readouterr().err
+    assert "--node and --api are required outside a pod" in capsys.readouterr().err
 
 
 def test_a_worker_is_recognized_by_its_label_with_its_deadline() -> None:
