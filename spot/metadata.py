@@ -13,9 +13,7 @@ from spot.http import HttpRequest, HttpResponse, UnavailableError, send
 from spot.notice import Notice
 
 LINK_LOCAL = "http://169.254.169.254"  # the same in both clouds
-REQUEST_SECONDS = (
-    2.0  # timeout of a request; the service is on the machine's own host and takes milliseconds
-)
+REQUEST_SECONDS = 2.0  # timeout; the service is on the machine's host and takes milliseconds
 START_SECONDS = 5.0  # timeout of StartRequests, which involve the host's controller
 UNAUTHORIZED = 401
 
