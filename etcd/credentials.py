@@ -162,7 +162,7 @@ def in_cluster(host: str, port: str) -> ClusterSecrets:
 
 def main(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     """Make the credentials where they are missing, and report what was done."""
-    parser = argparse.ArgumentParser(prog="etcd.credentials", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python3 -m etcd.credentials", description=__doc__)
     parser.add_argument("names", nargs="+", help="names of the members and services, as DNS:NAME")
     names = parser.parse_args(arguments).names
     host, port = (environment[f"KUBERNETES_SERVICE_{key}"] for key in ("HOST", "PORT"))

@@ -173,7 +173,7 @@ class Readiness:
 
 def main(arguments: Sequence[str]) -> None:
     """Keep the users of a member's etcd set up until the container ends."""
-    parser = argparse.ArgumentParser(prog="etcd.users", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python3 -m etcd.users", description=__doc__)
     parser.add_argument("--address", required=True, help="client URL of the member")
     parser.add_argument("--run", required=True, help="name of the run")
     parser.add_argument("--credentials", type=Path, required=True, help="folder of the Secret")
