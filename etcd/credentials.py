@@ -131,10 +131,7 @@ class ClusterSecrets:
             with error:
                 if error.code == HTTPStatus.NOT_FOUND and path:
                     return None
-                raise SystemExit(
-                    f"{method} of the Secret{path}: {_message(error)}; "
-                    "check the permissions of the service account"
-                ) from error
+                raise SystemExit(f"{method} of the Secret{path}: {_refusal(error)}") from error
         except OSError as error:
             raise SystemExit(
                 f"{method} of the Secret{path}: the API server does not respond: {error}; "
@@ -142,12 +139,15 @@ class ClusterSecrets:
             ) from error
 
 
-def _message(error: urllib.error.HTTPError) -> str:
+def _refusal(error: urllib.error.HTTPError) -> str:
     """Return the reason of a refusal: only the message of the response, which contains no secret."""
     try:
-        return str(json.load(error)["message"])
+        message = str(json.load(error)["message"])
     except (ValueError, KeyError):
-        return str(error)
+        message = str(error)
+    if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return f"{message}; check the permissions of the service account"
+    return message
 
 
 def in_cluster(host: str, port: str) -> ClusterSecrets:
