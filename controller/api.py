@@ -83,7 +83,8 @@ class Spec:
     def grace_seconds(self) -> float:
         """Time in which a worker ends after its deletion; Kubernetes' default if the pod sets none."""
         pod = _mapping(self.template.get("spec"))
-        return float(pod.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
+        seconds = pod.get("terminationGracePeriodSeconds")
+        return float(DEFAULT_GRACE_SECONDS if seconds is None else seconds)
 
     @property
     def suspended(self) -> bool:
