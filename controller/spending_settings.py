@@ -125,7 +125,7 @@ def _pool(source: Mapping[str, Any]) -> PoolPrices:
 
 def _faults_of_numbers(source: Mapping[str, Any]) -> list[str]:
     return [
-        f"{PATH}.{name} is {source[name]!r}; set it to a number above 0, or leave it out"
+        f"{PATH}.{name} is {source[name]!r}; set it to a number above 0 and below 1e9, or leave it out"
         for name in NUMBERS
         if source.get(name) is not None and not _is_price(source[name])
     ]
@@ -156,7 +156,7 @@ def _faults_of_pools(source: Mapping[str, Any]) -> list[str]:
         return [f"{PATH}.pools is {pools!r}; set it to a list of prices"]
     if source.get("budgetUsd") is not None and not pools:
         return [f"{PATH}.budgetUsd has no prices; add {PATH}.pools"]
-    rule = f"set capacity to {SPOT} or {ON_DEMAND_CAPACITY} and usdPerHour to a number above 0"
+    rule = f"set capacity to {SPOT} or {ON_DEMAND_CAPACITY} and usdPerHour to a number above 0 and below 1e9"
     return [
         f"{PATH}.pools[{index}] is {pool!r}; {rule}"
         for index, pool in enumerate(pools)
@@ -173,4 +173,5 @@ def _is_pool(pool: object) -> bool:
 
 
 def _is_price(value: object) -> bool:
+    """Return True for a number above 0 and below 1e9."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9

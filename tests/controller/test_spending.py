@@ -408,6 +408,7 @@ def test_settings_are_read_with_their_prices() -> None:
         ("soon", "set it to an object"),
         ({"deadlineSeconds": -1}, "deadlineSeconds is -1; set it to a number above 0"),
         ({"budgetUsd": "much", "pools": [POOL]}, "budgetUsd is 'much'"),
+        ({"budgetUsd": 1e9, "pools": [POOL]}, "set it to a number above 0 and below 1e9"),
         ({"onDemand": "sometimes"}, "use one of never, fallback, always"),
         ({"deadline": "tomorrow"}, "write it as 2026-12-24T18:00:00Z"),
         ({"deadline": "2026-01-02T00:00:00Z", "deadlineSeconds": 5}, "remove one of them"),
