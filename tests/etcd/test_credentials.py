@@ -223,3 +223,8 @@ def test_a_refusal_is_reported_without_the_content(
         cluster(api).put(AGENT_SECRET, "1", {"agent-password": "swordfish"})
 
     assert error.value.code == f"PUT of the Secret/etcd-agent: {text}"
+
+
+def test_a_name_that_openssl_refuses_is_reported_with_its_reason() -> None:
+    with pytest.raises(SystemExit, match=r"openssl cannot make server\.crt: (.|\n)*subjectAltName"):
+        contents(["NAME:etcd.jobs.svc"])
