@@ -426,3 +426,19 @@ def test_an_unknown_scaling_mode_is_reported_with_its_fix() -> None:
 
     failure = condition(result, ConditionType.FAILED)
     assert "everstep.dev/scaling] is 'always'; use one of fixed, capacity" in failure.message
+
+
+def test_an_invalid_scaling_mode_of_a_running_job_has_no_effect() -> None:
+    elastic_job = capacity_job()
+    pods = (pod(0), pod(1))
+    smaller_plan = decide(elastic_job, *pods, pod(2, "Pending", node=None), after=120)
+    assert elastic_job.spec is not None
+    invalid_job = job(
+        dict(elastic_job.spec.source), smaller_plan.status.to_json(), scaling="capcity"
+    )
+
+    result = decide(invalid_job, *pods, after=121)
+
+    assert (result.create_pods, result.delete_pods) == ((), ())
+    assert result.status.scaling == smaller_plan.status.scaling
+    assert "is 'capcity'; use one of" in condition(result, ConditionType.RUNNING).message
