@@ -442,3 +442,21 @@ def test_an_invalid_scaling_mode_of_a_running_job_has_no_effect() -> None:
     assert (result.create_pods, result.delete_pods) == ((), ())
     assert result.status.scaling == smaller_plan.status.scaling
     assert "is 'capcity'; use one of" in condition(result, ConditionType.RUNNING).message
+
+
+def test_a_condition_of_another_program_is_kept() -> None:
+    status = decide(job(), pod(0)).status.to_json()
+    foreign_condition = {
+        "type": "Audited",
+        "status": "True",
+        "reason": "AuditPassed",
+        "message": "",
+        "lastUpdateTime": "2026-01-01T12:00:00Z",
+        "lastTransitionTime": "2026-01-01T12:00:00Z",
+    }
+    status["conditions"].append(foreign_condition)
+
+    result = decide(job(status=status), pod(0))
+
+    assert foreign_condition in result.status.to_json()["conditions"]
+    assert result.events == ()
