@@ -402,6 +402,11 @@ def test_settings_are_read_with_their_prices() -> None:
     assert read_spending(None) == (None, ())
 
 
+def test_the_stack_may_have_no_fixed_price() -> None:
+    """The schema of ElasticJobs allows 0, too."""
+    assert read_spending({"fixedUsdPerHour": 0}) == (SpendingSettings(), ())
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -409,6 +414,8 @@ def test_settings_are_read_with_their_prices() -> None:
         ({"deadlineSeconds": -1}, "deadlineSeconds is -1; set it to a number above 0"),
         ({"budgetUsd": "much", "pools": [POOL]}, "budgetUsd is 'much'"),
         ({"budgetUsd": 1e9, "pools": [POOL]}, "set it to a number above 0 and below 1e9"),
+        ({"fixedUsdPerHour": -1}, "fixedUsdPerHour is -1; set it to 0 or a number above 0"),
+        ({"fixedUsdPerHour": False}, "fixedUsdPerHour is False"),
         ({"onDemand": "sometimes"}, "use one of never, fallback, always"),
         ({"deadline": "tomorrow"}, "write it as 2026-12-24T18:00:00Z"),
         ({"deadline": "2026-01-02T00:00:00Z", "deadlineSeconds": 5}, "remove one of them"),
