@@ -45,7 +45,14 @@ def test_an_instance_type_counts_against_the_quota_of_its_family(
 @pytest.mark.parametrize("spot", [True, False])
 @pytest.mark.parametrize(
     "instance_type",
-    ["dl1.24xlarge", "hpc7g.4xlarge", "inf2.xlarge", "mac2.metal", "trn1.2xlarge", "x2idn.16xlarge"],
+    [
+        "dl1.24xlarge",
+        "hpc7g.4xlarge",
+        "inf2.xlarge",
+        "mac2.metal",
+        "trn1.2xlarge",
+        "x2idn.16xlarge",
+    ],
 )
 def test_families_with_separate_quotas_have_no_quota_here(instance_type: str, spot: bool) -> None:
     assert quota(instance_type, spot=spot) is None
