@@ -156,14 +156,7 @@ def api() -> Iterator[Api]:
                     state.secrets[name] = body
                 self.respond(200, state.secrets[name])
 
-        def do_GET(self) -> None:
-            self.handle_request()
-
-        def do_PUT(self) -> None:
-            self.handle_request()
-
-        def do_POST(self) -> None:
-            self.handle_request()
+        do_GET = do_PUT = do_POST = handle_request  # noqa: N815 - names of the base class
 
         def log_message(self, *_: object) -> None:
             """Print nothing."""
