@@ -83,7 +83,8 @@ class Spec:
     def grace_seconds(self) -> float:
         """Time in which a worker ends after its deletion; Kubernetes' default if the pod sets none."""
         pod = _mapping(self.template.get("spec"))
-        return float(pod.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
+        seconds = pod.get("terminationGracePeriodSeconds")
+        return float(DEFAULT_GRACE_SECONDS if seconds is None else seconds)
 
     @property
     def suspended(self) -> bool:
@@ -134,7 +135,7 @@ def read_job(source: Mapping[str, Any], rejection: str | None = None) -> Elastic
     scaling = annotations.get(SCALING_ANNOTATION, Scaling.FIXED)
     if scaling not in list(Scaling):
         faults = (*faults, _fault_of_scaling(scaling))
-        spec, scaling = None, Scaling.FIXED
+        spec, scaling = None, Scaling.CAPACITY if status.scaling else Scaling.FIXED  # as before
     placement, faults_of_placement = read_settings(annotations.get(PLACEMENT_ANNOTATION))
     if faults_of_placement:
         spec, faults = None, (*faults, *faults_of_placement)

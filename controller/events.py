@@ -35,6 +35,8 @@ def condition_events(state: ObservedState, status: Status) -> tuple[Event, ...]:
     events += _placement_events(old.placement, status.placement)
     events += _spending_events(old.spending, status.spending)
     for condition in status.conditions:
+        if condition.type not in list(ConditionType):  # of another program, or a newer controller
+            continue
         kind = ConditionType(condition.type)
         if condition.is_true and not old.is_true(kind) and kind is not ConditionType.PLACED:
             warning = kind in (ConditionType.FAILED, ConditionType.RESTARTING)

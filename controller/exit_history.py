@@ -33,7 +33,7 @@ class ExitCause(StrEnum):
 
     FAILED = "failed"
     SIGNALLED = "signalled"
-    EVICTED = "disrupted"
+    DISRUPTED = "disrupted"
     DELETED = "deleted"
     NODE_LOST = "node_lost"
 
@@ -212,7 +212,7 @@ def cause_of(pod: "Pod") -> ExitCause:
     if pod.terminating:
         return ExitCause.DELETED
     if pod.disrupted or pod.exit_code is None:
-        return ExitCause.EVICTED
+        return ExitCause.DISRUPTED
     if pod.exit_code in SIGNAL_EXIT_CODES and not pod.out_of_memory:
         return ExitCause.SIGNALLED
     return ExitCause.FAILED

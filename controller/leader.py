@@ -119,7 +119,7 @@ def wait_to_lead(
                 log.info("%s is the leader", candidate.identity)
                 return True
         except Exception as error:  # the API server may be unavailable for a while
-            log.warning("the lease cannot be read: %s", error)
+            log.warning("the lease cannot be acquired: %s", error)
         stop.wait(RENEW_SECONDS)
     return False
 
@@ -128,14 +128,16 @@ def keep_leading(candidate: Candidate, stop: threading.Event, on_lost: Callable[
     """Renew the lease until `stop` is set; call `on_lost` once it has expired or another candidate holds it."""
     renewed_at = candidate.clock()
     while not stop.wait(RENEW_SECONDS):
+        reason = "another controller holds it"
         try:
             is_leader = candidate.try_to_lead()
         except Exception as error:  # not fatal: the lease is held until it expires
             log.warning("the lease was not renewed: %s", error)
             is_leader = candidate.clock() - renewed_at < LEASE_SECONDS - RENEW_SECONDS
+            reason = "it was not renewed in time"
         else:
             renewed_at = candidate.clock()
         if not is_leader:
-            log.error("the lease is lost; another controller is the leader")
+            log.error("the lease is lost: %s", reason)
             on_lost()
             return

@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Any
 
 from controller.api import ElasticJob, Spec
-from controller.pods import buys_on_demand, exclude_on_demand, owner_reference
+from controller.pods import REQUIRED, buys_on_demand, exclude_on_demand, owner_reference
 from everstep.catalog.names import (
     ELASTICJOB_GROUP,
     GROUP_NAME_LABEL,
@@ -74,10 +74,7 @@ def _affinity(job_name: str, affinity: Mapping[str, Any]) -> dict[str, Any]:
     if "podAntiAffinity" not in affinity:
         return nodes
     term = {"topologyKey": HOSTNAME_LABEL, "labelSelector": {"matchLabels": selector(job_name)}}
-    return {
-        **nodes,
-        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]},
-    }
+    return {**nodes, "podAntiAffinity": {REQUIRED: [term]}}
 
 
 def _idle_container(container: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from everstep.catalog.names import (
 )
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 MAX_WEIGHT = 100  # maximum weight of a preference in Kubernetes
 POD_RESTART_POLICY = {
     RestartPolicy.EXIT_CODE: "Never",  # the controller replaces the pod, so the kubelet must not restart it
@@ -106,18 +107,26 @@ def buys_on_demand(spec: Spec) -> bool:
 def exclude_on_demand(pod_spec: dict[str, Any]) -> None:
     """Exclude on-demand machines by their label, since spot machines may have no label."""
     expression = {"key": CAPACITY_LABEL, "operator": "NotIn", "values": [ON_DEMAND]}
-    affinity = pod_spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
-    required = affinity.setdefault(REQUIRED, {"nodeSelectorTerms": [{}]})
-    for term in required["nodeSelectorTerms"]:
+    affinity = _node_affinity(pod_spec)
+    affinity[REQUIRED] = affinity.get(REQUIRED) or {"nodeSelectorTerms": [{}]}
+    for term in affinity[REQUIRED]["nodeSelectorTerms"]:
         term["matchExpressions"] = [*(term.get("matchExpressions") or ()), expression]
 
 
 def _avoid_node(pod_spec: dict[str, Any], node: str) -> None:
     """Add a preference for any other node; without another node, the pod still runs on this node."""
-    affinity = pod_spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    affinity = _node_affinity(pod_spec)
     other_node = {"key": "metadata.name", "operator": "NotIn", "values": [node]}
     term = {"weight": MAX_WEIGHT, "preference": {"matchFields": [other_node]}}
-    affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).append(term)
+    affinity[PREFERRED] = [*(affinity.get(PREFERRED) or ()), term]
+
+
+def _node_affinity(pod_spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the node affinity of a pod, to be changed; add an empty one if it is missing or null."""
+    pod_spec["affinity"] = pod_spec.get("affinity") or {}
+    affinity: dict[str, Any] = pod_spec["affinity"].get("nodeAffinity") or {}
+    pod_spec["affinity"]["nodeAffinity"] = affinity
+    return affinity
 
 
 def render_service(job: ElasticJob, index: int) -> dict[str, Any]:

@@ -358,7 +358,6 @@ def _is_due(previous: SpendingState, new_state: SpendingState) -> bool:
 
 def _decisions(state: SpendingState) -> SpendingState:
     """Return the state without amounts, times and the reason, whose changes are not written immediately."""
-    since = state.counted_at if state.starved_since else None
     epoch = datetime.min  # noqa: DTZ901  (a constant, which is never compared with a time)
     return replace(
         state,
@@ -368,7 +367,7 @@ def _decisions(state: SpendingState) -> SpendingState:
         on_demand_seconds=0.0,
         reason="",
         share=None,
-        starved_since=epoch if since else None,
+        starved_since=epoch if state.starved_since else None,
     )
 
 

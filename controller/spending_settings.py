@@ -15,7 +15,8 @@ from everstep.catalog.names import CAPACITY_LABEL, GPU_POOL_LABEL, ON_DEMAND
 
 PATH = "spec.spending"
 SPOT, ON_DEMAND_CAPACITY = "spot", "onDemand"
-NUMBERS = ("deadlineSeconds", "budgetUsd", "fixedUsdPerHour")
+POSITIVE_NUMBERS = ("deadlineSeconds", "budgetUsd")
+FIXED = "fixedUsdPerHour"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +111,7 @@ def read_spending(source: object) -> tuple[SpendingSettings | None, tuple[str, .
         deadline_seconds=None if seconds is None else float(seconds),
         deadline=parse_time(source.get("deadline")),
         budget_usd=None if budget is None else float(budget),
-        fixed_usd_per_hour=float(source.get("fixedUsdPerHour") or 0.0),
+        fixed_usd_per_hour=float(source.get(FIXED) or 0.0),
         pools=tuple(_pool(pool) for pool in source.get("pools") or ()),
     ), ()
 
@@ -124,11 +125,17 @@ def _pool(source: Mapping[str, Any]) -> PoolPrices:
 
 
 def _faults_of_numbers(source: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{PATH}.{name} is {source[name]!r}; set it to a number above 0, or leave it out"
-        for name in NUMBERS
+    faults = [
+        f"{PATH}.{name} is {source[name]!r}; set it to a number above 0 and below 1e9, or leave it out"
+        for name in POSITIVE_NUMBERS
         if source.get(name) is not None and not _is_price(source[name])
     ]
+    fixed = source.get(FIXED)
+    if fixed is not None and not _is_price(fixed) and (fixed != 0 or isinstance(fixed, bool)):
+        faults.append(
+            f"{PATH}.{FIXED} is {fixed!r}; set it to 0 or a number above 0 and below 1e9, or leave it out"
+        )
+    return faults
 
 
 def _faults_of_on_demand(value: object) -> list[str]:
@@ -156,7 +163,7 @@ def _faults_of_pools(source: Mapping[str, Any]) -> list[str]:
         return [f"{PATH}.pools is {pools!r}; set it to a list of prices"]
     if source.get("budgetUsd") is not None and not pools:
         return [f"{PATH}.budgetUsd has no prices; add {PATH}.pools"]
-    rule = f"set capacity to {SPOT} or {ON_DEMAND_CAPACITY} and usdPerHour to a number above 0"
+    rule = f"set capacity to {SPOT} or {ON_DEMAND_CAPACITY} and usdPerHour to a number above 0 and below 1e9"
     return [
         f"{PATH}.pools[{index}] is {pool!r}; {rule}"
         for index, pool in enumerate(pools)
@@ -173,4 +180,5 @@ def _is_pool(pool: object) -> bool:
 
 
 def _is_price(value: object) -> bool:
+    """Return True for a number above 0 and below 1e9."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9

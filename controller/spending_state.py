@@ -66,7 +66,7 @@ class SpendingState:
         counted_at: time up to which spending is counted.
         usd: amount spent until then.
         spot_seconds: machine-seconds of spot machines until then.
-        on_demand_seconds: billed time of on-demand machines.
+        on_demand_seconds: machine-seconds of on-demand machines until then.
         machines: machines that are billed from then on.
         fixed_usd_per_hour: price of everything else that is billed from then on.
         workers: number of workers that train from then on.

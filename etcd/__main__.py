@@ -15,7 +15,7 @@ from etcd.rejoin import etcd_configuration, join
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="etcd", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python3 -m etcd", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="configuration file to write")
     parser.add_argument(
         "--credentials",

@@ -40,6 +40,9 @@ def issue(ca: str, certificates: Sequence[Certificate]) -> dict[str, str]:
 
     Returns:
         Name of a file -> PEM: `.crt` and `.key` of each certificate, `.crt` of the CA.
+
+    Raises:
+        SystemExit: openssl refuses, for example because a name is not valid.
     """
     with tempfile.TemporaryDirectory() as folder_name:  # readable by its owner only
         folder = Path(folder_name)
@@ -73,7 +76,11 @@ def _leaf(certificate: Certificate) -> dict[str, str]:
 
 
 def _openssl(folder: Path, name: str, extensions: Mapping[str, str], *signer: str) -> None:
-    """Make a key and its certificate."""
+    """Make a key and its certificate.
+
+    Raises:
+        SystemExit: openssl refuses, for example because a name is not valid.
+    """
     lines = ["[req]", "distinguished_name=subject", "prompt=no", "x509_extensions=extensions"]
     lines += ["[subject]", "O=everstep", f"OU={name}", "[extensions]"]
     lines += [f"{key}={value}" for key, value in extensions.items()]
@@ -90,4 +97,6 @@ def _openssl(folder: Path, name: str, extensions: Mapping[str, str], *signer: st
     ]
     command += ["-newkey", "ec", "-pkeyopt", f"ec_paramgen_curve:{CURVE}", "-noenc"]
     command += ["-keyout", f"{name}.key", "-out", f"{name}.crt"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    result = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    if result.returncode:
+        raise SystemExit(f"openssl cannot make {name}.crt: {result.stderr.strip()}")

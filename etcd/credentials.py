@@ -131,10 +131,7 @@ class ClusterSecrets:
             with error:
                 if error.code == HTTPStatus.NOT_FOUND and path:
                     return None
-                raise SystemExit(
-                    f"{method} of the Secret{path}: {_message(error)}; "
-                    "check the permissions of the service account"
-                ) from error
+                raise SystemExit(f"{method} of the Secret{path}: {_refusal(error)}") from error
         except OSError as error:
             raise SystemExit(
                 f"{method} of the Secret{path}: the API server does not respond: {error}; "
@@ -142,12 +139,15 @@ class ClusterSecrets:
             ) from error
 
 
-def _message(error: urllib.error.HTTPError) -> str:
+def _refusal(error: urllib.error.HTTPError) -> str:
     """Return the reason of a refusal: only the message of the response, which contains no secret."""
     try:
-        return str(json.load(error)["message"])
+        message = str(json.load(error)["message"])
     except (ValueError, KeyError):
-        return str(error)
+        message = str(error)
+    if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return f"{message}; check the permissions of the service account"
+    return message
 
 
 def in_cluster(host: str, port: str) -> ClusterSecrets:
@@ -162,7 +162,7 @@ def in_cluster(host: str, port: str) -> ClusterSecrets:
 
 def main(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     """Make the credentials where they are missing, and report what was done."""
-    parser = argparse.ArgumentParser(prog="etcd.credentials", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python3 -m etcd.credentials", description=__doc__)
     parser.add_argument("names", nargs="+", help="names of the members and services, as DNS:NAME")
     names = parser.parse_args(arguments).names
     host, port = (environment[f"KUBERNETES_SERVICE_{key}"] for key in ("HOST", "PORT"))

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -150,7 +150,7 @@ def _base64(text: str) -> str:
 class Readiness:
     """The state of the users' set-up, for the kubelet's HTTP probes."""
 
-    ready: bool = field(default=False)
+    ready: bool = False
 
     def server(self, port: int) -> MemberHttpServer:
         """Return a server that responds with 200 if ready, else with 503."""
@@ -173,7 +173,7 @@ class Readiness:
 
 def main(arguments: Sequence[str]) -> None:
     """Keep the users of a member's etcd set up until the container ends."""
-    parser = argparse.ArgumentParser(prog="etcd.users", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python3 -m etcd.users", description=__doc__)
     parser.add_argument("--address", required=True, help="client URL of the member")
     parser.add_argument("--run", required=True, help="name of the run")
     parser.add_argument("--credentials", type=Path, required=True, help="folder of the Secret")

@@ -1,4 +1,4 @@
-"""Write the data files that come from botocore, and on request the files that come from an EC2 description.
+"""Write the data files that come from botocore, and on request the file of instance types.
 
 Usage: python facts/update.py [--instance-types FILE]
 

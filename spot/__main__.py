@@ -22,7 +22,7 @@ log = logging.getLogger("spot")
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="spot", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python3 -m spot", description=__doc__)
     parser.add_argument("--node", default=os.environ.get("NODE_NAME"), help="name of the node")
     parser.add_argument(
         "--cloud", choices=("auto", "aws", "azure"), default="auto", help="cloud of the node"
@@ -43,7 +43,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     args = parser.parse_args(arguments)
     if not args.node or not args.api:
-        parser.error("--node and --api are required outside of a pod")
+        parser.error("--node and --api are required outside a pod")
     return args
 
 

@@ -1,4 +1,4 @@
-"""The notice in the node's annotations: the watcher's only state, so that it survives a restart."""
+"""The notice in the node's annotations: the only state of the watcher that survives a restart."""
 
 import json
 from collections.abc import Mapping
@@ -23,12 +23,20 @@ class WatchedNode:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
-def node_patch(notice: Notice | None, node: WatchedNode, now: float) -> dict[str, Any] | None:
-    """Return the merge patch that makes the node reflect the notice; None if it already does."""
+def node_patch(
+    notice: Notice | None, node: WatchedNode, noticed_at: float
+) -> dict[str, Any] | None:
+    """Return the merge patch that makes the node reflect the notice; None if it already does.
+
+    Args:
+        notice: the most urgent notice; None if there is none.
+        node: the node.
+        noticed_at: time since which the notice is handled, in seconds since 1970.
+    """
     stops = notice is not None and notice.effect is Effect.STOP
     annotations = {
         key: value
-        for key, value in _annotations(notice, node, now).items()
+        for key, value in _annotations(notice, node, noticed_at).items()
         if node.annotations.get(key) != value
     }
     patch: dict[str, Any] = {"metadata": {"annotations": annotations}} if annotations else {}
@@ -39,21 +47,22 @@ def node_patch(notice: Notice | None, node: WatchedNode, now: float) -> dict[str
     return patch or None
 
 
-def _annotations(notice: Notice | None, node: WatchedNode, now: float) -> Mapping[str, str | None]:
+def _annotations(
+    notice: Notice | None, node: WatchedNode, noticed_at: float
+) -> Mapping[str, str | None]:
     """Return the values of the watcher's annotations; None for an annotation to remove."""
     if notice is None:
         return {NOTICE_ANNOTATION: None, ADVICE_ANNOTATION: None}
     if notice.effect is Effect.ADVICE:
         # In a separate annotation: readers of the notice may assume that the node will stop.
         return {NOTICE_ANNOTATION: None, ADVICE_ANNOTATION: notice.reason}
-    return {NOTICE_ANNOTATION: _encode(notice, node, now), ADVICE_ANNOTATION: None}
+    return {NOTICE_ANNOTATION: _encode(notice, node, noticed_at), ADVICE_ANNOTATION: None}
 
 
-def _encode(notice: Notice, node: WatchedNode, now: float) -> str:
+def _encode(notice: Notice, node: WatchedNode, noticed_at: float) -> str:
     """Return the annotation's value: reason, deadline, and the state that later passes need."""
     previous = recorded_notice(node)
     stops = notice.effect is Effect.STOP
-    recorded_at = first_recorded_time(notice, node)
     content = {
         "reason": notice.reason,
         "deadline": None if notice.deadline is None else format_time(notice.deadline),
@@ -61,7 +70,7 @@ def _encode(notice: Notice, node: WatchedNode, now: float) -> str:
         "leaves": stops,
         # The watcher must not lift a cordon that it did not set.
         "cordoned": stops and (bool(previous.get("cordoned")) or not node.unschedulable),
-        "since": format_time(now if recorded_at is None else recorded_at),
+        "since": format_time(noticed_at),
     }
     return json.dumps(content, sort_keys=True)
 

@@ -132,7 +132,12 @@ class ApiServer:
         content_type: str = "application/json",
         accepted_statuses: tuple[int, ...] = (),
     ) -> dict[str, Any]:
-        """Make a call and return its JSON, even for an error status in `accepted_statuses`."""
+        """Make a call and return its JSON, even for an error status in `accepted_statuses`.
+
+        Raises:
+            RefusedError: the response has another error status, or an error status without JSON.
+            UnavailableError: there is no response, or one without JSON.
+        """
         try:
             token = self.token_file.read_text(encoding="ascii").strip()
         except OSError as error:
@@ -144,14 +149,24 @@ class ApiServer:
             body=None if body is None else json.dumps(body).encode(),
         )
         response = send(self.base_url, request, TIMEOUT_SECONDS, self.tls)
-        try:
-            content = json.loads(response.body)
-        except ValueError as error:
-            raise UnavailableError(f"{method} {path}: the response is not JSON") from error
-        if response.status >= 400 and response.status not in accepted_statuses:
-            message = content.get("message")
+        content = _json_object(response.body)
+        if response.status >= 400 and (content is None or response.status not in accepted_statuses):
+            # An overloaded API server, or a proxy before it, responds with plain text.
+            text = response.body.decode(errors="replace").strip()
+            message = (content or {}).get("message") or text
             raise RefusedError(f"{method} {path}: {message} (HTTP {response.status})")
-        return dict(content)
+        if content is None:
+            raise UnavailableError(f"{method} {path}: the response is not a JSON object")
+        return content
+
+
+def _json_object(body: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in a body; None if there is none."""
+    try:
+        content = json.loads(body)
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def read_pod(source: Mapping[str, Any]) -> NodePod:

@@ -84,6 +84,7 @@ def decide(
     pods: Sequence[NodePod],
     now: float,
     *,
+    first_passes: Mapping[str, float],
     cloud_drains: bool,
 ) -> DrainDecision:
     """Decide one pass.
@@ -93,10 +94,12 @@ def decide(
         node: the node, read in this pass.
         pods: the pods on it, read in this pass.
         now: seconds since 1970.
+        first_passes: reason of a notice -> time of the first pass with it; used while the node does not record it.
         cloud_drains: False to drain immediately even if the cloud promises to drain.
     """
     notice = most_urgent(notices)
-    patch = node_patch(notice, node, now)
+    noticed_at = _noticed_at(notice, node, first_passes, now)
+    patch = node_patch(notice, node, noticed_at)
     deadline_changes = _deadline_changes(notice, pods)
     is_unchanged = patch is None and not deadline_changes
     if notice is None:
@@ -120,7 +123,7 @@ def decide(
         return DrainDecision(
             reason=f"{reason}: the node is empty", patch=patch, events_to_start=identifiers
         )
-    if cloud_drains and notice.cloud_drains and now < _cloud_drain_end(notice, node, now):
+    if cloud_drains and notice.cloud_drains and now < _cloud_drain_end(notice, noticed_at, now):
         return DrainDecision(
             reason=f"{reason}: waiting for the cloud to drain the node",
             patch=patch,
@@ -130,7 +133,7 @@ def decide(
         reason=f"{reason}: draining the node",
         patch=patch,
         deadline_changes=deadline_changes,
-        evictions=_evictions(remaining_pods, deadline_changes, notice, node, now),
+        evictions=_evictions(remaining_pods, deadline_changes, notice, noticed_at, now),
     )
 
 
@@ -149,22 +152,33 @@ def _deadline_changes(notice: Notice | None, pods: Sequence[NodePod]) -> tuple[D
     )
 
 
-def _cloud_drain_end(notice: Notice, node: WatchedNode, now: float) -> float:
-    """Return the time until which the watcher leaves the drain to the cloud, in seconds since 1970."""
+def _noticed_at(
+    notice: Notice | None, node: WatchedNode, first_passes: Mapping[str, float], now: float
+) -> float:
+    """Return the time since which the notice is handled, in seconds since 1970.
+
+    It is in the node's annotation, for a restarted watcher. A node whose annotation the API server refuses is drained
+    nevertheless, and not later.
+    """
+    if notice is None:
+        return now
     recorded_at = first_recorded_time(notice, node)
-    if recorded_at is None:
-        recorded_at = now
+    return first_passes.get(notice.reason, now) if recorded_at is None else recorded_at
+
+
+def _cloud_drain_end(notice: Notice, noticed_at: float, now: float) -> float:
+    """Return the time until which the watcher leaves the drain to the cloud, in seconds since 1970."""
     if notice.deadline is None:
         return now
-    share = (notice.deadline - recorded_at) * CLOUD_DRAIN_SHARE
-    return recorded_at + min(CLOUD_DRAIN_SECONDS, share)
+    share = (notice.deadline - noticed_at) * CLOUD_DRAIN_SHARE
+    return noticed_at + min(CLOUD_DRAIN_SECONDS, share)
 
 
 def _evictions(
     pods: Sequence[NodePod],
     deadline_changes: Sequence[DeadlineChange],
     notice: Notice,
-    node: WatchedNode,
+    noticed_at: float,
     now: float,
 ) -> tuple[Eviction, ...]:
     """Return the pods to evict, each with its grace period or, if shorter, the remaining time.
@@ -174,10 +188,7 @@ def _evictions(
     """
     deadline = now if notice.deadline is None else notice.deadline
     remaining_seconds = max(1, math.floor(deadline - NODE_MARGIN_SECONDS - now))
-    recorded_at = first_recorded_time(notice, node)
-    is_notifying = notice.deadline is not None and (
-        recorded_at is None or now < recorded_at + WORKER_NOTIFICATION_SECONDS
-    )
+    is_notifying = notice.deadline is not None and now < noticed_at + WORKER_NOTIFICATION_SECONDS
     waiting_uids = {change.pod.uid for change in deadline_changes} if is_notifying else set[str]()
     return tuple(
         Eviction(pod=pod, grace_seconds=min(pod.grace_seconds, remaining_seconds))

@@ -13,11 +13,9 @@ from spot.http import HttpRequest, HttpResponse, UnavailableError, send
 from spot.notice import Notice
 
 LINK_LOCAL = "http://169.254.169.254"  # the same in both clouds
-REQUEST_SECONDS = (
-    2.0  # timeout of a request; the service is on the machine's own host and takes milliseconds
-)
+REQUEST_SECONDS = 2.0  # timeout; the service is on the machine's host and takes milliseconds
 START_SECONDS = 5.0  # timeout of StartRequests, which involve the host's controller
-UNAUTHORIZED = 401
+UNAUTHORIZED, GATEWAY_TIMEOUT = 401, 504
 
 
 class Metadata(Protocol):
@@ -44,12 +42,19 @@ class AwsMetadata:
     def poll(self) -> tuple[Notice, ...] | None:
         """Return the notices for this machine; None if they are unknown."""
         try:
-            return aws.read(self._get(aws.ACTION_PATH), self._get(aws.REBALANCE_PATH))
+            return aws.read(self._get(aws.ACTION_PATH), self._recommendation())
         except UnavailableError:
             return None
 
     def start(self, identifier: str) -> None:
         """Do nothing: EC2 does not start events early."""
+
+    def _recommendation(self) -> HttpResponse:
+        """Read the rebalance recommendation; if the service stalls, an interruption must count without it."""
+        try:
+            return self._get(aws.REBALANCE_PATH)
+        except UnavailableError:
+            return HttpResponse(GATEWAY_TIMEOUT)
 
     def _get(self, path: str) -> HttpResponse:
         """Read a path; renew the token if there is none or if it is refused."""

@@ -34,6 +34,7 @@ class Watcher:
     cloud_drains: bool = True
     _settled_notices: tuple[Notice, ...] | None = field(default=None, init=False)
     _notices: tuple[Notice, ...] | None = field(default=None, init=False)
+    _first_passes: dict[str, float] = field(default_factory=dict, init=False)
     _requested_starts: set[str] = field(default_factory=set, init=False)
     _last_message: str = field(default="", init=False)
 
@@ -57,7 +58,17 @@ class Watcher:
         """Read the node and its pods and decide."""
         pods = self.client.pods()
         node, now = self.client.node(), self.clock()
-        return decide(notices, node, pods, now, cloud_drains=self.cloud_drains)
+        self._first_passes = {
+            notice.reason: self._first_passes.get(notice.reason, now) for notice in notices
+        }
+        return decide(
+            notices,
+            node,
+            pods,
+            now,
+            first_passes=self._first_passes,
+            cloud_drains=self.cloud_drains,
+        )
 
     def _act(self, decision: DrainDecision, notices: tuple[Notice, ...]) -> None:
         """Apply a decision: the cordon first, the request to start the event last."""

@@ -22,7 +22,7 @@ STARTING_SECONDS = 30  # time for a worker that is starting when the training en
 
 
 def complete(state: ObservedState) -> Actions | None:
-    """Wait for the other workers of a training that has ended, and replace none of them.
+    """Wait for the other workers of a job whose training has ended, and replace none of them.
 
     Workers end together; a worker that starts late finds the training finished and exits with 0. Pending
     workers without a node are deleted immediately, starting workers after some seconds.

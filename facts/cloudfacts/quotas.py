@@ -56,6 +56,10 @@ SPOT: Mapping[str, Quota] = {
 }
 
 
+_NOT_STANDARD = frozenset({"dl", "hpc", "inf", "mac", "trn"})
+"""Families with separate quotas, or without one (Mac), that begin with the letter of a standard family."""
+
+
 def quota(instance_type: str, *, spot: bool) -> Quota | None:
     """Return the quota of an instance type; None for a family whose quota is not in the tables.
 
@@ -71,7 +75,7 @@ def quota(instance_type: str, *, spot: bool) -> Quota | None:
     elif group == "p":
         kind = P if name[1:2] in "234" else P5 if name.startswith("p5") else ""
     else:
-        kind = STANDARD if group[:1] in set("acdhimrtz") and group not in {"inf", "trn"} else ""
+        kind = STANDARD if group[:1] in set("acdhimrtz") and group not in _NOT_STANDARD else ""
     if not kind and group == "p" and not spot:
         kind = P
     return (SPOT if spot else ON_DEMAND).get(kind)

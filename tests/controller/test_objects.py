@@ -130,8 +130,8 @@ def test_a_failed_sidecar_does_not_fail_a_finished_worker() -> None:
         (failed_pod(0, 143), ExitCause.SIGNALLED),
         (failed_pod(0, 138), ExitCause.SIGNALLED),
         (failed_pod(0, 137, out_of_memory=True), ExitCause.FAILED),
-        (failed_pod(0, 137, disrupted=True), ExitCause.EVICTED),
-        (failed_pod(0, None), ExitCause.EVICTED),
+        (failed_pod(0, 137, disrupted=True), ExitCause.DISRUPTED),
+        (failed_pod(0, None), ExitCause.DISRUPTED),
         (failed_pod(0, 1, terminating=True), ExitCause.DELETED),
     ],
 )

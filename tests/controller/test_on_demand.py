@@ -3,18 +3,20 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from controller.actions import Actions
-from controller.api import ElasticJob
+from controller.api import DEFAULT_GRACE_SECONDS, ElasticJob
 from controller.capacity import count_schedulable
 from controller.objects import Node, Pod
 from controller.placeholders import render_placeholder
-from controller.pods import REQUIRED, render_pod
+from controller.pods import PREFERRED, REQUIRED, render_pod
 from controller.status import ConditionType
 from controller.timestamps import format_time
 from everstep.capacity.on_demand import FALLBACK_AFTER_SECONDS
 from everstep.capacity.placement import PlacementPhase
 from everstep.catalog.names import CAPACITY_LABEL, ON_DEMAND
-from tests.controller.builders import NOW, decide, job, pod, spec
+from tests.controller.builders import NOW, TEMPLATE, decide, job, pod, spec
 from tests.controller.test_placement import decide as decide_placement
 from tests.controller.test_placement import searching_state, worker
 
@@ -61,12 +63,33 @@ def test_spot_workers_exclude_on_demand_nodes_and_on_demand_workers_select_them(
     assert "affinity" not in manifest(limited_job(None)), "the autoscaler decides"
 
 
+@pytest.mark.parametrize(
+    "affinity",
+    [None, {"nodeAffinity": None}, {"nodeAffinity": {REQUIRED: None, PREFERRED: None}}],
+)
+def test_null_fields_of_the_template_count_as_missing(affinity: dict[str, Any] | None) -> None:
+    """The API server keeps them, since the schema of ElasticJobs does not describe pods."""
+    pod_spec = {**TEMPLATE["spec"], "affinity": affinity, "terminationGracePeriodSeconds": None}
+    body = {**spec(), "spending": {"pools": PRICES, "onDemand": "fallback"}}
+    body["replicaSpecs"]["Worker"]["template"] = {"spec": pod_spec}
+    failed = {"index": 0, "pod": "uid-0", "ended": True, "failures": 7, "failedOn": "n0"}
+
+    elastic_job = job(body, {"workers": [failed]})
+
+    node_affinity = manifest(elastic_job)["affinity"]["nodeAffinity"]
+    assert node_affinity[REQUIRED] == {"nodeSelectorTerms": [{"matchExpressions": [NOT_ON_DEMAND]}]}
+    (term,) = node_affinity[PREFERRED]
+    assert term["preference"]["matchFields"][0]["values"] == ["n0"]
+    assert elastic_job.spec is not None
+    assert elastic_job.spec.grace_seconds == DEFAULT_GRACE_SECONDS
+
+
 def test_an_on_demand_node_has_no_capacity_for_a_spot_worker() -> None:
     body = {"spec": manifest(limited_job("fallback"))}
     allocatable = {"pods": "10"}
     nodes = [
         Node(name="spot", allocatable=allocatable),
-        Node(name="bought", labels={CAPACITY_LABEL: ON_DEMAND}, allocatable=allocatable),
+        Node(name="on-demand", labels={CAPACITY_LABEL: ON_DEMAND}, allocatable=allocatable),
     ]
 
     assert count_schedulable(body, nodes, []) == 10
@@ -119,9 +142,9 @@ def test_a_job_without_spot_machines_is_not_suspended_while_workers_are_on_deman
 
     assert plan.create_on_demand == {0}
     assert not plan.status.is_true(ConditionType.SUSPENDED)
-    plan_without_purchases = decide(limited_job("never", status, scaling="capacity"))
-    assert plan_without_purchases.create_pods == ()
-    assert plan_without_purchases.status.is_true(ConditionType.SUSPENDED)
+    plan_without_on_demand = decide(limited_job("never", status, scaling="capacity"))
+    assert plan_without_on_demand.create_pods == ()
+    assert plan_without_on_demand.status.is_true(ConditionType.SUSPENDED)
 
 
 def test_on_demand_workers_do_not_end_the_search_for_spot_machines() -> None:

@@ -72,7 +72,7 @@ def decide(
 
 
 def searching_state(pods: Sequence[Pod] = ()) -> PlacementState:
-    """Return the state of a group that has searched other zones since NOW + LATER."""
+    """Return the state of a group that has searched other zones since NOW + SHORT_SECONDS."""
     return decide(pods, decide(pods).state, after=SHORT_SECONDS).state
 
 
@@ -255,7 +255,7 @@ def test_workers_of_the_old_zone_train_until_the_workers_of_the_new_zone_have_jo
 
 
 def new_workers(number: int) -> list[Pod]:
-    """Return workers of the new zone that run since NOW + LATER."""
+    """Return workers of the new zone that have run since NOW + SHORT_SECONDS."""
     return [
         worker(2 + n, ZONE_B, started=NOW + timedelta(seconds=SHORT_SECONDS)) for n in range(number)
     ]

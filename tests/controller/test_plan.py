@@ -426,3 +426,37 @@ def test_an_unknown_scaling_mode_is_reported_with_its_fix() -> None:
 
     failure = condition(result, ConditionType.FAILED)
     assert "everstep.dev/scaling] is 'always'; use one of fixed, capacity" in failure.message
+
+
+def test_an_invalid_scaling_mode_of_a_running_job_has_no_effect() -> None:
+    elastic_job = capacity_job()
+    pods = (pod(0), pod(1))
+    smaller_plan = decide(elastic_job, *pods, pod(2, "Pending", node=None), after=120)
+    assert elastic_job.spec is not None
+    invalid_job = job(
+        dict(elastic_job.spec.source), smaller_plan.status.to_json(), scaling="capcity"
+    )
+
+    result = decide(invalid_job, *pods, after=121)
+
+    assert (result.create_pods, result.delete_pods) == ((), ())
+    assert result.status.scaling == smaller_plan.status.scaling
+    assert "is 'capcity'; use one of" in condition(result, ConditionType.RUNNING).message
+
+
+def test_a_condition_of_another_program_is_kept() -> None:
+    status = decide(job(), pod(0)).status.to_json()
+    foreign_condition = {
+        "type": "Audited",
+        "status": "True",
+        "reason": "AuditPassed",
+        "message": "",
+        "lastUpdateTime": "2026-01-01T12:00:00Z",
+        "lastTransitionTime": "2026-01-01T12:00:00Z",
+    }
+    status["conditions"].append(foreign_condition)
+
+    result = decide(job(status=status), pod(0))
+
+    assert foreign_condition in result.status.to_json()["conditions"]
+    assert result.events == ()

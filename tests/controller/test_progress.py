@@ -1,4 +1,4 @@
-"""The completed share of a training, from the metrics of its workers."""
+"""The completed share of a job's training, from the metrics of its workers."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 import urllib.error
 import urllib.request
 from dataclasses import replace
@@ -12,7 +13,7 @@ from kubernetes.client import ApiClient
 
 from controller.__main__ import parse
 from controller.client import CONFLICT, INVALID, NOT_FOUND, ApiError, KubernetesClient
-from controller.leader import LEASE_SECONDS, Candidate
+from controller.leader import LEASE_SECONDS, RENEW_SECONDS, Candidate, keep_leading
 from controller.metrics import Metrics, serve
 from controller.reconcile import Reconciler
 from controller.status import Status
@@ -112,6 +113,41 @@ def test_a_released_lease_is_free_immediately() -> None:
     first.release()
 
     assert second.try_to_lead()
+
+
+class UnavailableLeaseApi(KubernetesClient):
+    """An API server that does not respond."""
+
+    def __init__(self) -> None:
+        pass
+
+    def request(self, *_: object) -> Any:
+        raise TimeoutError("no response")
+
+
+def loss_times(api: KubernetesClient) -> list[float]:
+    """Return when a leader reports that its lease is lost, in seconds since its last renewal."""
+    time, losses = [0.0], list[float]()
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            time[0] += timeout or 0.0
+            return time[0] > 10 * LEASE_SECONDS
+
+    candidate = Candidate(api, "ns", "leader", clock=lambda: time[0])
+    keep_leading(candidate, Stop(), lambda: losses.append(time[0]))
+    return losses
+
+
+def test_a_lost_lease_is_reported_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    taken_lease = FakeLeaseApi()
+    assert Candidate(taken_lease, "ns", "other").try_to_lead()
+
+    assert loss_times(taken_lease) == [RENEW_SECONDS]
+    assert caplog.messages[-1] == "the lease is lost: another controller holds it"
+
+    assert loss_times(UnavailableLeaseApi()) == [LEASE_SECONDS - RENEW_SECONDS]
+    assert caplog.messages[-1] == "the lease is lost: it was not renewed in time"
 
 
 def test_a_key_is_processed_once_at_a_time_and_queued_again_meanwhile() -> None:

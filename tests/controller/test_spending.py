@@ -33,7 +33,7 @@ PRICES = (
 NODES = {
     "spot-a": Node(name="spot-a", labels={GPU_POOL_LABEL: "g5-a"}),
     "spot-b": Node(name="spot-b", labels={GPU_POOL_LABEL: "g5-b"}),
-    "bought": Node(name="bought", labels={GPU_POOL_LABEL: "g5-a", CAPACITY_LABEL: ON_DEMAND}),
+    "on-demand": Node(name="on-demand", labels={GPU_POOL_LABEL: "g5-a", CAPACITY_LABEL: ON_DEMAND}),
     "other": Node(name="other"),
 }
 POOL = {"capacity": "spot", "usdPerHour": 1}
@@ -48,7 +48,7 @@ def worker(index: int, node: str | None = "spot-a", **fields: Any) -> Pod:
     return pod(index, **{"phase": phase, **defaults, **fields})
 
 
-def on_demand_worker(index: int, node: str | None = "bought", **fields: Any) -> Pod:
+def on_demand_worker(index: int, node: str | None = "on-demand", **fields: Any) -> Pod:
     return worker(index, node, **{"on_demand": True, **fields})
 
 
@@ -226,7 +226,7 @@ def test_progress_before_the_first_observation_does_not_count_as_fast() -> None:
     assert later.share == Share(first_share=0.8, newest_share=0.85, machine_seconds=4 * HOUR)
 
 
-def test_the_work_of_a_training_is_the_same_while_no_share_is_read() -> None:
+def test_the_estimated_work_is_the_same_while_no_share_is_read() -> None:
     # With 4 machines, half of the training took 2 h. The other half takes as long, so that 5 h are left after 3 h.
     silent = decide((), state_with_share(0.5, 2), DEADLINE, after=3 * HOUR).state
 
@@ -402,12 +402,20 @@ def test_settings_are_read_with_their_prices() -> None:
     assert read_spending(None) == (None, ())
 
 
+def test_the_stack_may_have_no_fixed_price() -> None:
+    """The schema of ElasticJobs allows 0, too."""
+    assert read_spending({"fixedUsdPerHour": 0}) == (SpendingSettings(), ())
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [
         ("soon", "set it to an object"),
         ({"deadlineSeconds": -1}, "deadlineSeconds is -1; set it to a number above 0"),
         ({"budgetUsd": "much", "pools": [POOL]}, "budgetUsd is 'much'"),
+        ({"budgetUsd": 1e9, "pools": [POOL]}, "set it to a number above 0 and below 1e9"),
+        ({"fixedUsdPerHour": -1}, "fixedUsdPerHour is -1; set it to 0 or a number above 0"),
+        ({"fixedUsdPerHour": False}, "fixedUsdPerHour is False"),
         ({"onDemand": "sometimes"}, "use one of never, fallback, always"),
         ({"deadline": "tomorrow"}, "write it as 2026-12-24T18:00:00Z"),
         ({"deadline": "2026-01-02T00:00:00Z", "deadlineSeconds": 5}, "remove one of them"),

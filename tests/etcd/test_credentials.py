@@ -103,19 +103,29 @@ def test_certificates_of_members_and_clients_have_different_authorities() -> Non
 
 def test_no_certificate_has_a_common_name() -> None:
     """The JSON gateway of etcd refuses clients with one."""
-    for files in contents(NAMES).values():
-        for name in (name for name in files if name.endswith(".crt")):
-            subject = certificate(files, name).subject
-            assert not subject.get_attributes_for_oid(NameOID.COMMON_NAME), name
+    subjects = {
+        name: certificate(files, name).subject
+        for files in contents(NAMES).values()
+        for name in files
+        if name.endswith(".crt")
+    }
+
+    assert {"agent.crt", "server.crt", "peer.crt"} <= subjects.keys()
+    for name, subject in subjects.items():
+        assert not subject.get_attributes_for_oid(NameOID.COMMON_NAME), name
 
 
 @dataclass
 class Api:
-    """The state of a stand-in for the Kubernetes API."""
+    """The state of a stand-in for the Kubernetes API.
+
+    Attributes:
+        refusal: status and message of every response; None to serve the requests.
+    """
 
     url: str = ""
     secrets: dict[str, Any] = field(default_factory=dict)
-    refuses: bool = False
+    refusal: tuple[int, str] | None = None
 
 
 @pytest.fixture
@@ -135,8 +145,10 @@ def api() -> Iterator[Api]:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length) or b"{}")
             name = self.path.removeprefix(prefix).strip("/") or body["metadata"]["name"]
-            if state.refuses or self.headers["Authorization"] != "Bearer t":
-                self.respond(403, {"message": "secrets is forbidden"})
+            if state.refusal:
+                self.respond(state.refusal[0], {"message": state.refusal[1]})
+            elif self.headers["Authorization"] != "Bearer t":
+                self.respond(401, {"message": "Unauthorized"})
             elif self.command != "POST" and name not in state.secrets:
                 self.respond(404, {"message": "not found"})
             else:
@@ -144,14 +156,7 @@ def api() -> Iterator[Api]:
                     state.secrets[name] = body
                 self.respond(200, state.secrets[name])
 
-        def do_GET(self) -> None:
-            self.handle_request()
-
-        def do_PUT(self) -> None:
-            self.handle_request()
-
-        def do_POST(self) -> None:
-            self.handle_request()
+        do_GET = do_PUT = do_POST = handle_request  # noqa: N815 - names of the base class
 
         def log_message(self, *_: object) -> None:
             """Print nothing."""
@@ -192,8 +197,27 @@ def test_an_api_server_that_does_not_respond_is_reported_with_a_fix() -> None:
         secrets.put(AGENT_SECRET, "1", {"agent-password": "swordfish"})
 
 
-def test_a_refusal_is_reported_without_the_content(api: Api) -> None:
-    api.refuses = True
+@pytest.mark.parametrize(
+    ("refusal", "text"),
+    [
+        ((401, "Unauthorized"), "Unauthorized; check the permissions of the service account"),
+        ((403, "forbidden"), "forbidden; check the permissions of the service account"),
+        ((409, "already exists"), "already exists"),
+        ((500, "etcdserver: timed out"), "etcdserver: timed out"),
+    ],
+)
+def test_a_refusal_is_reported_without_the_content(
+    refusal: tuple[int, str], text: str, api: Api
+) -> None:
+    """Only a refusal for a lack of permissions names them as the cause."""
+    api.refusal = refusal
 
-    with pytest.raises(SystemExit, match="PUT of the Secret/etcd-agent: secrets is forbidden"):
+    with pytest.raises(SystemExit) as error:
         cluster(api).put(AGENT_SECRET, "1", {"agent-password": "swordfish"})
+
+    assert error.value.code == f"PUT of the Secret/etcd-agent: {text}"
+
+
+def test_a_name_that_openssl_refuses_is_reported_with_its_reason() -> None:
+    with pytest.raises(SystemExit, match=r"openssl cannot make server\.crt: (.|\n)*subjectAltName"):
+        contents(["NAME:etcd.jobs.svc"])

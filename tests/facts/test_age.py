@@ -2,6 +2,7 @@
 
 import datetime
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +18,11 @@ def test_a_listed_number_is_in_the_file_that_the_table_names(entry: dict[str, An
     assert entry["source"]
 
 
-def test_every_data_file_is_dated_or_of_a_dated_version_of_botocore() -> None:
-    for path in age.DATA.glob("*.json"):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        date = content.get("date") or content.get("asOf")
-        assert date or content["source"].startswith("botocore "), f"{path.name} has no date"
+@pytest.mark.parametrize("path", sorted(age.DATA.glob("*.json")), ids=lambda path: path.stem)
+def test_every_data_file_is_dated_or_of_a_dated_version_of_botocore(path: Path) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    date = content.get("date") or content.get("asOf")
+    assert date or content["source"].startswith("botocore ")
 
 
 def test_no_value_is_dated_in_the_future() -> None:

@@ -26,6 +26,7 @@ class MetadataServer:
         started_events: events that were started early.
         issued_tokens: number of session tokens issued.
         stalling: while set, requests are accepted but get no response.
+        silent_paths: paths at which the connection is closed without a response.
     """
 
     cloud: str
@@ -34,6 +35,7 @@ class MetadataServer:
     started_events: list[str] = field(default_factory=list)
     issued_tokens: int = 0
     stalling: threading.Event = field(default_factory=threading.Event)
+    silent_paths: set[str] = field(default_factory=set)
     base_url: str = ""
     _stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -82,6 +84,8 @@ def serving(cloud: str, **documents: Any) -> Iterator[MetadataServer]:
         def handle_any(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(length)
+            if self.path in service.silent_paths:
+                return
             status, content = service.respond(self.command, self.path, self.headers, body)
             try:
                 self.send_response(status)

@@ -20,6 +20,7 @@ class Simulation:
     Attributes:
         protected_pods: names of the pods under a disruption budget.
         refused_pods: names of the pods that the API server refuses to evict or to annotate.
+        node_is_refused: True while the API server refuses to change the node.
         evictions: time and eviction, in order.
         started_events: events with a request to start them, and the number of pods on the node at that time.
     """
@@ -32,6 +33,7 @@ class Simulation:
     running_pods: dict[str, NodePod] = field(default_factory=dict)
     protected_pods: Collection[str] = ()
     refused_pods: Collection[str] = ()
+    node_is_refused: bool = False
     evictions: list[tuple[float, Eviction]] = field(default_factory=list)
     started_events: list[tuple[str, int]] = field(default_factory=list)
     calls: int = 0
@@ -56,6 +58,8 @@ class Simulation:
 
     def patch_node(self, patch: Mapping[str, Any]) -> None:
         self._count_call()
+        if self.node_is_refused:
+            raise RefusedError("forbidden")
         changes = patch.get("metadata", {}).get("annotations", {})
         annotations = {**self.current_node.annotations, **changes}
         spec = {"unschedulable": self.current_node.unschedulable, **patch.get("spec", {})}

@@ -1,11 +1,19 @@
-"""Parsing of pods, and the command line."""
+"""Parsing of pods, responses that are errors, and the command line."""
 
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spot import client
 from spot.__main__ import parse
-from spot.client import read_pod
+from spot.client import ApiServer, read_pod
+from spot.drain import Eviction
+from spot.http import RefusedError
+from tests.http_servers import serving
+from tests.spot.simulation import pod
 
 
 def pod_document(**changes: Any) -> dict[str, Any]:
@@ -40,7 +48,7 @@ def test_a_pod_is_parsed_with_its_grace_period_and_its_end() -> None:
         ({"status": {"phase": "Pending"}}, False),
     ],
 )
-def test_drains_ignore_daemons_static_pods_and_finished_pods(
+def test_drains_ignore_daemonset_pods_static_pods_and_finished_pods(
     changes: dict[str, Any], ignored: bool
 ) -> None:
     assert read_pod(pod_document(**changes)).is_ignored is ignored
@@ -58,15 +66,17 @@ def test_in_a_pod_the_api_server_is_found_by_the_environment(
     assert (args.node, args.api, args.cloud) == ("gpu-0", "https://[fd00::1]:443", "auto")
 
 
-def test_outside_of_a_pod_node_and_api_server_are_required(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("arguments", [["--node", "gpu-0"], ["--api", "https://10.0.0.1:443"]])
+def test_outside_a_pod_node_and_api_server_are_required(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    for name in ("NODE_NAME", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
 
     with pytest.raises(SystemExit):
-        parse(["--node", "gpu-0"])
+        parse(arguments)
 
-    assert "--api" in capsys.readouterr().err
+    assert "--node and --api are required outside a pod" in capsys.readouterr().err
 
 
 def test_a_worker_is_recognized_by_its_label_with_its_deadline() -> None:
@@ -77,3 +87,37 @@ def test_a_worker_is_recognized_by_its_label_with_its_deadline() -> None:
 
     assert (worker.is_worker, worker.deadline) == (True, "2026-11-21T08:20:30Z")
     assert not read_pod(pod_document()).is_worker
+
+
+@pytest.fixture
+def overloaded_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    """Yield an API server that has too many requests, about which it responds with plain text."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def refuse(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            content = b"Too many requests, please try again later.\n"
+            self.send_response(429)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_PATCH = do_POST = refuse  # noqa: N815 - names of the base class
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    monkeypatch.setattr(client, "TIMEOUT_SECONDS", 100.0)
+    (tmp_path / "token").write_text("t")
+    with serving(HTTPServer(("127.0.0.1", 0), Handler)) as port:
+        yield ApiServer(f"http://127.0.0.1:{port}", "gpu-0", tmp_path / "token", tls=None)
+
+
+def test_an_overloaded_api_server_refuses_requests_and_is_not_unavailable(
+    overloaded_api_server: ApiServer,
+) -> None:
+    """After a refusal the watcher continues with the next pod; unavailability ends its pass."""
+    with pytest.raises(RefusedError, match=r"Too many requests, .* later. \(HTTP 429\)"):
+        overloaded_api_server.patch_node({})
+    with pytest.raises(RefusedError, match="HTTP 429"):
+        overloaded_api_server.evict(Eviction(pod=pod("worker"), grace_seconds=1))

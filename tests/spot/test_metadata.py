@@ -8,7 +8,14 @@ from spot import metadata
 from spot.http import UnavailableError
 from spot.metadata import AwsMetadata, AzureMetadata
 from spot.notice import Effect
-from tests.spot.metadata_server import ACTION, EVENTS, INSTANCE, MetadataServer, serving
+from tests.spot.metadata_server import (
+    ACTION,
+    EVENTS,
+    INSTANCE,
+    REBALANCE,
+    MetadataServer,
+    serving,
+)
 
 TERMINATE = {"action": "terminate", "time": "2026-11-21T08:22:00Z"}
 PREEMPT = {
@@ -58,6 +65,16 @@ def test_a_token_is_used_until_it_is_refused(aws: MetadataServer) -> None:
     aws.token = "token-2"
     assert [notice.effect for notice in client.poll() or ()] == [Effect.STOP]
     assert aws.issued_tokens == 2, "a token expires after six hours, a node may live longer"
+
+
+def test_an_interruption_counts_if_only_the_other_path_is_silent(aws: MetadataServer) -> None:
+    client = AwsMetadata(aws.base_url)
+    aws.silent_paths = {REBALANCE}
+    assert client.poll() is None, "a silent path is not an all-clear"
+
+    aws.documents[ACTION] = TERMINATE
+
+    assert [notice.reason for notice in client.poll() or ()] == ["terminate"]
 
 
 def test_the_token_is_not_in_the_repr(aws: MetadataServer) -> None:

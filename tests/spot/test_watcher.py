@@ -74,6 +74,24 @@ def test_a_cloud_that_promises_to_drain_gets_a_sixth_of_the_notice() -> None:
     assert [eviction.pod.name for _, eviction in node.evictions] == ["worker"]
 
 
+def test_a_node_that_cannot_be_annotated_is_drained_at_the_same_time() -> None:
+    node = Simulation(
+        notices=(preemption(30),),
+        running_pods=by_name(pod("worker", grace_seconds=25)),
+        node_is_refused=True,
+    )
+    watcher = node.watcher()
+
+    node.run(watcher, 5)
+    assert not node.evictions, "the cloud has a sixth of the notice"
+    node.run(watcher, 1)
+    assert [eviction.pod.name for _, eviction in node.evictions] == ["worker"]
+
+    node.node_is_refused = False
+    node.run(watcher, 1)
+    assert annotation(node)["since"] == "2026-11-21T08:20:00Z"
+
+
 def test_the_watcher_can_be_configured_to_drain_in_any_case() -> None:
     node = Simulation(notices=(preemption(30),), running_pods=by_name(pod("worker")))
 

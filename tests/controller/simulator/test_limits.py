@@ -147,6 +147,10 @@ def test_a_budget_that_is_used_up_suspends_the_job_and_a_higher_one_resumes_it()
     spent_usd = metrics.registry.get_sample_value("elasticjob_spent_usd", LABELS)
     assert spent_usd == spending(cluster)["usd"] <= 1.0
     assert metrics.registry.get_sample_value("elasticjob_budget_usd", LABELS) == 1.0
+    for name in ("elasticjob_min_replicas", "elasticjob_replicas", "elasticjob_desired_workers"):
+        assert metrics.registry.get_sample_value(name, LABELS) == 0, (
+            "an alert would report that the job waits for nodes"
+        )
     writes_before = cluster.writes
     follow(cluster, [WORKERS], 0.25)
     assert cluster.writes - writes_before <= BLOCK_SECONDS / PASS_SECONDS, (
@@ -154,9 +158,10 @@ def test_a_budget_that_is_used_up_suspends_the_job_and_a_higher_one_resumes_it()
     )
 
     cluster.source["spec"]["spending"]["budgetUsd"] = 10.0
-    follow(cluster, [WORKERS], 0.5)
+    follow(cluster, [WORKERS], 0.5, metrics=metrics)
 
     assert len(cluster.training()) == WORKERS
+    assert metrics.registry.get_sample_value("elasticjob_replicas", LABELS) == WORKERS
 
 
 def test_a_pass_without_a_change_writes_nothing() -> None:

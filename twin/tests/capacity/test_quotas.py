@@ -42,9 +42,20 @@ def test_an_instance_type_counts_against_the_quota_of_its_family(
     assert family_quota.code == code
 
 
-@pytest.mark.parametrize("instance_type", ["inf2.xlarge", "trn1.2xlarge", "x2idn.16xlarge"])
-def test_families_with_quotas_of_their_own_have_no_quota_here(instance_type: str) -> None:
-    assert quota(instance_type, spot=True) is None
+@pytest.mark.parametrize("spot", [True, False])
+@pytest.mark.parametrize(
+    "instance_type",
+    [
+        "dl1.24xlarge",
+        "hpc7g.4xlarge",
+        "inf2.xlarge",
+        "mac2.metal",
+        "trn1.2xlarge",
+        "x2idn.16xlarge",
+    ],
+)
+def test_families_with_separate_quotas_have_no_quota_here(instance_type: str, spot: bool) -> None:
+    assert quota(instance_type, spot=spot) is None
 
 
 def test_a_pool_gets_as_many_machines_as_the_quota_has_vcpus() -> None:
