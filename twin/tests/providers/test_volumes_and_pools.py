@@ -44,9 +44,9 @@ OPEN_RULES = lustre(("sg-f", "sg-c"), ("sg-c", "sg-f"))
     ("rules", "reason"),
     [
         (OPEN_RULES, ""),
-        (OPEN_RULES[:3], "sg-c admits no server on 1018-1023"),
-        (OPEN_RULES[2:], "sg-f admits no node on 988-988"),
-        ([], "sg-f admits no node"),
+        (OPEN_RULES[:3], "sg-c allows no traffic from the file system on ports 1018-1023"),
+        (OPEN_RULES[2:], "sg-f allows no traffic from the nodes on ports 988-988"),
+        ([], "sg-f allows no traffic from the nodes"),
     ],
 )
 def test_a_file_system_is_mounted_only_if_lustre_ports_are_open_in_both_directions(

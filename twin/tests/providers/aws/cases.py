@@ -265,7 +265,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "storage of a file system": (
         {"deploymentType": "PERSISTENT_1", "storageType": "HDD"},
         {"deploymentType": "PERSISTENT_2", "storageType": "HDD"},
-        "has only SSD, INTELLIGENT_TIERING",
+        "allows only SSD, INTELLIGENT_TIERING",
     ),
     "drive cache of a file system": (
         {"storageType": "HDD", "driveCacheType": "READ"}, {"storageType": "HDD"}, "NONE or READ",
@@ -283,7 +283,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
     "PERSISTENT only": (
         {"deploymentType": "PERSISTENT_2", "kmsKeyId": "k"},
         {"deploymentType": "SCRATCH_2", "kmsKeyId": "k"},
-        "only a PERSISTENT",
+        "requires a PERSISTENT",
     ),
     "EFA of a file system": (
         {}, {"efaEnabled": True, "deploymentType": "SCRATCH_2"}, "PERSISTENT_2",
@@ -500,7 +500,7 @@ PRECONDITIONS: dict[str, tuple[str, Object, list[Resource], list[Resource], str]
     "entry of a policy": (ACCESS, {"clusterName": "c", "principalArn": "p"},
                           [resource(ENTRY, "c:p", {"clusterName": "c", "principalArn": "p"})], [], "no access entry"),
     "role of a pod": (POD, {"roleArn": arn("iam", "role/half")}, [POD_ROLE], [HALF_ROLE], "sts:TagSession"),
-    "Lustre among servers": (
+    "Lustre ports between servers": (
         SYSTEM, SYSTEM_INPUTS, [SUBNET_A, GROUP_F, *LUSTRE], [SUBNET_A, GROUP_F, LUSTRE[0]], "1018-1023",
     ),
     "bucket of an association": (REPOSITORY, LINK_INPUTS, [resource(BUCKET, "mine", {})], [], "does not exist"),
