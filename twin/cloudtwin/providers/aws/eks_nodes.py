@@ -10,7 +10,7 @@ from cloudtwin.providers.aws.eks_rules import NODES
 from cloudtwin.providers.aws.machines import TEMPLATE, gpus, instance_type
 from cloudtwin.providers.aws.network import SUBNET, in_subnets
 from cloudtwin.providers.aws.policies import assume_role_check
-from cloudtwin.providers.conditions import in_range, matches, section, value_rule
+from cloudtwin.providers.conditions import in_range, matches, value_rule
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import (
     InputRule,
@@ -91,7 +91,7 @@ def node_pools(group: Resource, account: Inventory) -> Sequence["Pool"]:
 
 def _instance_types(inputs: Inputs, account: Inventory) -> tuple[str, ...]:
     """Return the instance types of a node group: its own, or the type in its launch template."""
-    template = account.find((TEMPLATE,), section(inputs, "launchTemplate").get("id") or "")
+    template = rules.template_of(inputs, account)
     template_type = template.inputs.get("instanceType") if template else None
     return tuple(inputs.get("instanceTypes") or (template_type or "t3.medium",))
 

@@ -11,11 +11,9 @@ from typing import Any
 
 from cloudfacts.aws import LUSTRE_PORTS
 
-from cloudtwin.providers.aws.eks_rules import CLUSTER, NODES
+from cloudtwin.providers.aws.eks_rules import CLUSTER, NODES, template_of
 from cloudtwin.providers.aws.fsx import FILE_SYSTEM, allows_ingress
-from cloudtwin.providers.aws.machines import TEMPLATE
 from cloudtwin.providers.aws.network import SUBNET
-from cloudtwin.providers.conditions import section
 from cloudtwin.providers.inventory import Inventory, Resource, values_at
 
 
@@ -60,8 +58,6 @@ def _node_security_groups(account: Inventory) -> Iterable[str]:
     for cluster in account.all(CLUSTER):
         yield str(cluster.outputs["vpcConfig"]["clusterSecurityGroupId"])
     for nodes in account.all(NODES):
-        template = account.find(
-            (TEMPLATE,), section(nodes.inputs, "launchTemplate").get("id") or ""
-        )
+        template = template_of(nodes.inputs, account)
         for path in ("vpcSecurityGroupIds.*", "networkInterfaces.*.securityGroups.*"):
             yield from map(str, values_at(path, template.inputs) if template else ())
