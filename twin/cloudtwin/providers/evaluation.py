@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from cloudtwin.providers.changes import PREFIX_SUFFIX
 from cloudtwin.providers.errors import CloudError
 from cloudtwin.providers.inventory import Inventory, Resource, items_at, values_at
 from cloudtwin.providers.model import InputRule, Reference, ResourceRequest, ResourceType
@@ -14,14 +15,13 @@ from cloudtwin.providers.protocol.values import Path, Plain, Unknown
 from cloudtwin.providers.schema.check import CheckFailure, one_of
 
 Limits = Mapping[str, Mapping[str, Any]]
-PREFIX_SUFFIX = 26  # characters that the AWS provider appends to a name prefix
 
 
 def failures(
     kind: ResourceType, limits: Limits, inputs: Mapping[str, Plain]
 ) -> Iterator[CheckFailure]:
-    """Yield the failures that the inputs alone show."""
-    yield from _names_too_long(kind, inputs)
+    """Yield the failures that can be found without the account."""
+    yield from _name_too_long(kind, inputs)
     for path, choices in kind.enums.items():
         for location, value in items_at(path, inputs):
             if not isinstance(value, Unknown):
@@ -34,16 +34,17 @@ def failures(
             yield CheckFailure(failure.path, f"{failure.reason} ({rule.source})")
 
 
-def _names_too_long(kind: ResourceType, inputs: Mapping[str, Plain]) -> Iterator[CheckFailure]:
+def _name_too_long(kind: ResourceType, inputs: Mapping[str, Plain]) -> Iterator[CheckFailure]:
     if kind.naming is None:
         return
-    name, max_length = kind.naming.property, kind.naming.max_length
-    for key, max_characters in ((name, max_length), (f"{name}Prefix", max_length - PREFIX_SUFFIX)):
-        value = inputs.get(key)
-        if isinstance(value, str) and len(value) > max_characters:
-            note = f": the provider appends {PREFIX_SUFFIX}" if key != name else ""
-            reason = f"{value!r} has {len(value)} characters, {max_characters} are allowed{note}"
-            yield CheckFailure((key,), reason)
+    key, max_length, note = kind.naming.property, kind.naming.max_length, ""
+    if isinstance(inputs.get(f"{key}Prefix"), str):  # the name is generated from it
+        key, max_length = f"{key}Prefix", max_length - PREFIX_SUFFIX
+        note = f": the provider appends {PREFIX_SUFFIX}"
+    value = inputs.get(key)
+    if isinstance(value, str) and len(value) > max_length:
+        reason = f"{value!r} has {len(value)} characters, at most {max_length} are allowed{note}"
+        yield CheckFailure((key,), reason)
 
 
 def violations(rule: InputRule, inputs: Mapping[str, Plain]) -> list[CheckFailure]:

@@ -91,7 +91,7 @@ class Operations:
     ) -> tuple[Object, list[CheckFailure]]:
         """Return a program's inputs with defaults, and all failures in them."""
         kind, schema = self.kind(key.token), self.schema(key.token)
-        inputs = with_name(kind, self.cloud.name, key.name, without_nulls(new), old, seed)
+        inputs = with_name(kind, key.name, without_nulls(new), old, seed)
         inputs = self.cloud.with_defaults(inputs, schema, self.config)
         plain_inputs = plain(inputs)
         failures = check(schema, plain_inputs)
