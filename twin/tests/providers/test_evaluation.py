@@ -1,5 +1,6 @@
 """Every rule and precondition of the clouds: each has a valid and an invalid case."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -106,6 +107,29 @@ def test_a_rule_ignores_unknown_values(cloud_name: str) -> None:
         for key in cases.RULES[name][1]:
             inputs = {**cases.RULES[name][1], key: with_unknown_leaves(cases.RULES[name][1][key])}
             violations(rule, inputs)  # it must not raise
+
+
+@pytest.mark.parametrize("cloud_name", CLOUDS)
+def test_a_rule_accepts_an_unknown_value_at_any_depth(cloud_name: str) -> None:
+    cloud, cases = CLOUDS[cloud_name]
+    for name, rule in rules(cloud).items():
+        for inputs in cases.RULES[name][:2]:
+            for key, value in inputs.items():
+                for unknown_value in with_one_unknown(value):
+                    violations(rule, {**inputs, key: unknown_value})  # it must not raise
+
+
+def with_one_unknown(value: Plain) -> Iterator[Plain]:
+    """Yield the structure once for each value in it, with this value unknown."""
+    yield UNKNOWN
+    if isinstance(value, dict):
+        for key, item in value.items():
+            for unknown_item in with_one_unknown(item):
+                yield {**value, key: unknown_item}
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            for unknown_item in with_one_unknown(item):
+                yield [*value[:index], unknown_item, *value[index + 1 :]]
 
 
 def with_unknown_leaves(value: Plain) -> Plain:

@@ -88,7 +88,8 @@ def _notifications(inputs: Inputs) -> Iterable[CheckFailure]:
     if len(notifications) > MAX_NOTIFICATIONS:
         reason = f"{len(notifications)} notifications, {MAX_NOTIFICATIONS} are allowed"
         yield failure_at("notifications", reason)
-    for name, notification in notifications.items():
+    for name in notifications:
+        notification = section(notifications, name)
         if not any(notification.get(key) for key in CONTACTS):
             yield failure_at(f"notifications.{name}", f"it needs one of {', '.join(CONTACTS)}")
 
