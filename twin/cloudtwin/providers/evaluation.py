@@ -49,9 +49,9 @@ def _name_too_long(kind: ResourceType, inputs: Mapping[str, Plain]) -> Iterator[
 
 def violations(rule: InputRule, inputs: Mapping[str, Plain]) -> list[CheckFailure]:
     """Return the violations of a rule; none if the rule depends on an unknown value."""
-    watch = UnknownWatch()
-    result = list(rule.violations(watch.watched(inputs)))
-    return [] if watch.met_unknown else result
+    tracker = UnknownTracker()
+    result = list(rule.violations(tracker.tracked(inputs)))
+    return [] if tracker.read_unknown else result
 
 
 # -- limits from the service models
@@ -206,7 +206,7 @@ def _refers_to(reference: Reference, other: Resource, deleted: Resource) -> bool
 # -- unknown values
 
 
-class UnknownWatch:
+class UnknownTracker:
     """Record of whether a rule read an unknown value.
 
     At preview some inputs are unknown. The result of a rule that reads one does not count; a rule that
@@ -214,24 +214,24 @@ class UnknownWatch:
     """
 
     def __init__(self) -> None:
-        self.met_unknown = False
+        self.read_unknown = False
 
-    def watched(self, value: Plain) -> Plain:
-        """Return a value whose members are watched; an unknown value reads as None."""
+    def tracked(self, value: Plain) -> Plain:
+        """Return a value that records reads of its members; an unknown value reads as None."""
         if isinstance(value, Unknown):
-            self.met_unknown = True
+            self.read_unknown = True
             return None
         if isinstance(value, Mapping):
-            return _WatchedObject(value, self)
-        return _WatchedList(value, self) if isinstance(value, list) else value
+            return _TrackedObject(value, self)
+        return _TrackedList(value, self) if isinstance(value, list) else value
 
 
-class _WatchedObject(Mapping[str, Any]):
-    def __init__(self, values: Mapping[str, Any], watch: UnknownWatch) -> None:
-        self._values, self._watch = values, watch
+class _TrackedObject(Mapping[str, Any]):
+    def __init__(self, values: Mapping[str, Any], tracker: UnknownTracker) -> None:
+        self._values, self._tracker = values, tracker
 
     def __getitem__(self, key: str) -> Plain:
-        return self._watch.watched(self._values[key])
+        return self._tracker.tracked(self._values[key])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -243,13 +243,16 @@ class _WatchedObject(Mapping[str, Any]):
         return repr(dict(self._values))
 
 
-class _WatchedList(list[Any]):
-    def __init__(self, values: list[Any], watch: UnknownWatch) -> None:
+class _TrackedList(list[Any]):
+    def __init__(self, values: list[Any], tracker: UnknownTracker) -> None:
         super().__init__(values)
-        self._watch = watch
+        self._tracker = tracker
 
     def __iter__(self) -> Iterator[Any]:
-        return (self._watch.watched(item) for item in super().__iter__())
+        return (self._tracker.tracked(item) for item in super().__iter__())
 
     def __getitem__(self, index: Any) -> Plain:  # noqa: ANN401  an index or a slice
-        return self._watch.watched(super().__getitem__(index))
+        return self._tracker.tracked(super().__getitem__(index))
+
+    def __contains__(self, item: object) -> bool:
+        return any(item == member for member in self)
