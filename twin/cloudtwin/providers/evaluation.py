@@ -82,10 +82,13 @@ def limit_failures(limit: Mapping[str, Any], value: Plain, path: Path) -> Iterat
 def _reasons(limit: Mapping[str, Any], value: Plain) -> Iterator[str]:
     low, high = limit.get("min", -math.inf), limit.get("max", math.inf)
     if isinstance(value, int | float) and not isinstance(value, bool) and not low <= value <= high:
-        yield f"{value} is too small: at least {low}" if value < low else f"{value}: at most {high}"
+        bound = f"small: at least {low}" if value < low else f"large: at most {high}"
+        yield f"{value} is too {bound}"
     if isinstance(value, str | list | Mapping) and not low <= len(value) <= high:
         unit = "characters" if isinstance(value, str) else "entries"
-        bound = f"at least {low} are required" if len(value) < low else f"{high} are allowed"
+        bound = f"at least {low} are required"
+        if len(value) > high:
+            bound = f"at most {high} are allowed"
         yield f"{reprlib.repr(value)} has {len(value)} {unit}, {bound}"
     if isinstance(value, str) and "pattern" in limit and not _matches(limit["pattern"], value):
         yield f"{reprlib.repr(value)} does not match {limit['pattern']}"

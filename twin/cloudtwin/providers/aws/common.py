@@ -190,7 +190,7 @@ def tag_errors(token: str, tags: Mapping[str, Any]) -> Iterator[str]:
     """Yield an error for each violation of a type's tag limits."""
     max_tags = MAX_TAGS_OF.get(token, MAX_TAGS)
     if len(tags) > max_tags:
-        yield f"{len(tags)} tags, {max_tags} are allowed (including the provider's default tags)"
+        yield f"{len(tags)} tags, at most {max_tags} are allowed (including the provider's default tags)"
     lower_case_keys = [key.lower() for key in tags]
     for key, value in tags.items():
         if not 1 <= len(key) <= MAX_TAG_KEY:
@@ -200,7 +200,7 @@ def tag_errors(token: str, tags: Mapping[str, Any]) -> Iterator[str]:
         if token.startswith("aws:iam/") and lower_case_keys.count(key.lower()) > 1:
             yield f"{key!r} differs from another key in case only, which IAM ignores"
         if isinstance(value, str) and len(value) > MAX_TAG_VALUE:
-            yield f"the value of {key!r} has {len(value)} characters, {MAX_TAG_VALUE} are allowed"
+            yield f"the value of {key!r} has {len(value)} characters, at most {MAX_TAG_VALUE} are allowed"
         for text in (key, value) if not token.startswith(("aws:ec2/", "aws:vpc/")) else ():
             if isinstance(text, str) and not TAG_PATTERN.fullmatch(text):
                 yield f"{text!r} has characters other than letters, digits, spaces and _ . : / = + - @"

@@ -124,9 +124,9 @@ def labels_and_taints(inputs: Inputs) -> Iterable[CheckFailure]:
         if "eks.amazonaws.com/" in key or key.startswith("kubernetes.io/"):
             yield failure_at("labels", f"{key!r} is reserved for the service")
     if len(labels) > MAX_LABELS:
-        yield failure_at("labels", f"{len(labels)} labels, {MAX_LABELS} are allowed")
+        yield failure_at("labels", f"{len(labels)} labels, at most {MAX_LABELS} are allowed")
     if isinstance(taints, list) and len(taints) > MAX_TAINTS:
-        yield failure_at("taints", f"{len(taints)} taints, {MAX_TAINTS} are allowed")
+        yield failure_at("taints", f"{len(taints)} taints, at most {MAX_TAINTS} are allowed")
 
 
 def node_subnets(inputs: Inputs) -> Iterable[CheckFailure]:

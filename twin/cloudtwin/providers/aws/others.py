@@ -44,7 +44,7 @@ def _subscribers(inputs: Inputs) -> Iterable[CheckFailure]:
         if not count:
             yield failure_at(path, "a notification needs at least one subscriber")
         if count > MAX_SUBSCRIBERS:
-            yield failure_at(path, f"{count} subscribers, {MAX_SUBSCRIBERS} are allowed")
+            yield failure_at(path, f"{count} subscribers, at most {MAX_SUBSCRIBERS} are allowed")
 
 
 def _workspace(request: ResourceRequest) -> dict[str, Any]:

@@ -196,7 +196,7 @@ RULES: dict[str, tuple[Object, Object, str]] = {
         "OIDC issuer",
     ),
     "name of the node resource group": (
-        {"nodeResourceGroup": "nodes"}, {"nodeResourceGroup": "n" * 81}, "80 are allowed",
+        {"nodeResourceGroup": "nodes"}, {"nodeResourceGroup": "n" * 81}, "at most 80 are allowed",
     ),
     "data plane of an AKS cluster": (
         {"networkProfile": {"networkDataplane": "cilium", "networkPlugin": "azure"}},
