@@ -141,7 +141,7 @@ def common_rules(
         zone_names = ", ".join(zones(region))
         yield failure_at("availabilityZone", f"{zone!r} is not a zone of {region}: {zone_names}")
     yield from format_errors(inputs, ())
-    yield from key_errors(inputs, region, ())
+    yield from key_errors(inputs, region if isinstance(region, str) else "", ())
     tags = inputs.get("tags")
     for reason in tag_errors(schema.token, tags) if isinstance(tags, Mapping) else ():
         yield failure_at("tags", f"{reason} ({TAG_SOURCE})")
@@ -168,10 +168,10 @@ def format_errors(value: Any, path: tuple[str | int, ...]) -> Iterator[CheckFail
 
 def key_errors(
     value: Any,  # noqa: ANN401
-    region: object,
+    region: str,
     path: tuple[str | int, ...],
 ) -> Iterator[CheckFailure]:
-    """Yield an error for each input that should be the ARN of a KMS key in the region and is not."""
+    """Yield an error for each input that should be the ARN of a KMS key in the region, or in any if it is empty."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key not in USER_KEYED_OBJECTS:

@@ -9,9 +9,10 @@ from cloudtwin.providers.aws.fsx import ASSOCIATION, FILE_SYSTEM
 from cloudtwin.providers.aws.machines import TEMPLATE
 from cloudtwin.providers.aws.network import INGRESS as NETWORK_RULE
 from cloudtwin.providers.aws.network import VPC
+from cloudtwin.providers.aws.others import LOGS
 from cloudtwin.providers.aws.policies import document_errors
 from cloudtwin.providers.aws.s3 import BUCKET, REPOSITORY
-from cloudtwin.providers.protocol.values import Object, Secret
+from cloudtwin.providers.protocol.values import UNKNOWN, Object, Secret
 
 from twin.tests.providers.offline import Provider
 
@@ -90,6 +91,7 @@ VALID: list[tuple[str, Object]] = [
     (ASSOCIATION, LINK),
     (BUDGET, {**SPENDING, "metrics": "BlendedCost"}),
     (ROLE, {"assumeRolePolicy": json.loads(TRUST)}),
+    (LOGS, {"region": UNKNOWN, "kmsKeyId": arn("kms", "key/k", "us-east-1")}),
 ]  # fmt: skip
 
 
