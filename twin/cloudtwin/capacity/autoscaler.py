@@ -88,11 +88,21 @@ class LabelRequirement:
                 return value is not None
             case "DoesNotExist":
                 return value is None
-            case "Gt":
-                return value is not None and int(value) > int(self.values[0])
-            case "Lt":
-                return value is not None and int(value) < int(self.values[0])
+            case "Gt" | "Lt":
+                number = _integer(value)
+                if number is None:
+                    return False
+                bound = int(self.values[0])
+                return number > bound if self.operator == "Gt" else number < bound
         raise ValueError(f"{self.operator!r} is not an operator of a node affinity")
+
+
+def _integer(label: str | None) -> int | None:
+    """Return the integer in the value of a label; None if it is not one."""
+    try:
+        return None if label is None else int(label)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
