@@ -345,7 +345,7 @@ class Operations:
             endpoint_outputs, private = self._effects.connect(kind, resource)
             outputs = complete(self.schema(kind.token), {**resource.outputs, **endpoint_outputs})
             resource = replace(resource, outputs=outputs, private=private)
-            self._effects.apply(kind, resource, previous, timeouts)
+            self._effects.apply(resource, previous, timeouts)
         except (TwinError, ProviderError) as error:
             raise self._incomplete_error(resource, str(error)) from None
         with self.account.transaction() as transaction:
