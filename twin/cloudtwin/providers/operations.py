@@ -98,8 +98,8 @@ class Operations:
         if not failures:  # the rules rely on names and types
             common = self.cloud.common_rules(schema, plain_inputs, self.config)
             limits = self.cloud.limits(key.token)
-            plain_mistakes = [*common, *evaluation.failures(kind, limits, plain_inputs)]
-            failures = [_redact(failure, secrets_in(inputs)) for failure in plain_mistakes]
+            rule_failures = [*common, *evaluation.failures(kind, limits, plain_inputs)]
+            failures = [_redact(failure, secrets_in(inputs)) for failure in rule_failures]
         return inputs, failures
 
     def diff(self, key: ResourceKey, old: Object, new: Object, ignored: list[str]) -> Diff:
