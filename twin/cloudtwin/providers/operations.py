@@ -179,15 +179,9 @@ class Operations:
         kind, timeouts = self.kind(key.token), self._timeouts(key, seconds)
         self._authorize("update", key)
         fault = self._fault(key, "update", timeouts)
-        with self.account.transaction() as transaction:
-            previous = transaction.inventory.find((kind.token,), identity)
-            if previous is None:
-                raise CloudError("NotFound", f"{identity} no longer exists; run `pulumi refresh`")
-            request = self._request(plain(inputs), transaction, previous.id)
-            request = replace(request, previous=previous)
-            evaluation.require(kind, request)
-            resource = self._put(transaction, kind, request, key)
-        resource = self._complete(kind, resource, fault, timeouts, previous)
+        with self._writes.exclusive(kind, plain(inputs), timeouts):
+            resource, previous = self._change(kind, key, identity, plain(inputs))
+            resource = self._complete(kind, resource, fault, timeouts, previous)
         _lose_response(fault)
         return dict(resource.outputs)
 
@@ -245,6 +239,19 @@ class Operations:
             evaluation.require(kind, request)
             self._client_tokens.add((kind.token, identity))
             return self._put(transaction, kind, request, key)
+
+    def _change(
+        self, kind: ResourceType, key: ResourceKey, identity: str, inputs: Inputs
+    ) -> tuple[Resource, Resource]:
+        """Store the new inputs of a resource; return it, and the resource before the update."""
+        with self.account.transaction() as transaction:
+            previous = transaction.inventory.find((kind.token,), identity)
+            if previous is None:
+                raise CloudError("NotFound", f"{identity} no longer exists; run `pulumi refresh`")
+            request = self._request(inputs, transaction, previous.id)
+            request = replace(request, previous=previous)
+            evaluation.require(kind, request)
+            return self._put(transaction, kind, request, key), previous
 
     def _find_unacknowledged(
         self, resources: Iterator[Resource], key: ResourceKey
