@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from cloudtwin.providers.model import ResourceType
 from cloudtwin.providers.protocol.diff import Diff, FieldDiff, differing_paths
 from cloudtwin.providers.protocol.values import (
+    UNKNOWN,
     Object,
     Path,
     Plain,
@@ -47,6 +48,8 @@ def with_name(
         prefix = inputs.get(f"{naming.property}Prefix")
         if isinstance(prefix, str):
             name = prefix + digest[:PREFIX_SUFFIX]
+        elif has_unknown(prefix):
+            name = UNKNOWN
         else:
             name = f"{naming.start}{resource}{separator}{digest[:digits]}"
     return {**inputs, naming.property: name}
@@ -91,7 +94,7 @@ def _same_name(
         return bool(kind.unique)  # unique by its inputs: the old resource is deleted first
     key = kind.naming.property
     new_name = new.get(key)
-    if isinstance(new.get(f"{key}Prefix"), str) or is_generated(kind, name, new_name):
+    if new.get(f"{key}Prefix") is not None or is_generated(kind, name, new_name):
         return False
     return has_unknown(new_name) or old.get(key) == new_name
 

@@ -12,7 +12,7 @@ from cloudtwin.providers.azure import aks_rules, identity
 from cloudtwin.providers.changes import PREFIX_SUFFIX, compare, is_generated, with_name
 from cloudtwin.providers.inventory import Inventory, Resource
 from cloudtwin.providers.model import ProviderConfig, ResourceRequest
-from cloudtwin.providers.protocol.values import Object
+from cloudtwin.providers.protocol.values import UNKNOWN, Object
 from hypothesis import given, settings
 
 from twin.tests.providers.azure.cases import AKS, INLINE
@@ -90,6 +90,17 @@ def test_a_name_prefix_gets_as_many_characters_as_its_limit_reserves() -> None:
     name = with_name(kind, "group", prefix, {}, b"seed")["nodeGroupName"]
 
     assert re.fullmatch(f"everstep-system-[0-9a-f]{{{PREFIX_SUFFIX}}}", name), name
+
+
+def test_a_name_is_unknown_while_its_prefix_is() -> None:
+    kind = TYPES[NODES]
+    prefix = {"nodeGroupNamePrefix": UNKNOWN}
+
+    new = with_name(kind, "group", prefix, {}, b"seed")
+
+    assert new["nodeGroupName"] is UNKNOWN
+    old = {"nodeGroupNamePrefix": "a-", "nodeGroupName": "a-0"}
+    assert not compare(kind, "group", old, {**prefix, **new}, []).delete_first
 
 
 def changes_of(
@@ -233,9 +244,7 @@ def test_a_generated_name_starts_with_the_resources_name_and_is_the_same_at_prev
 ) -> None:
     kind = TYPES[token]
     key = kind.naming.property if kind.naming else ""
-    at_preview, at_update = (
-        with_name(kind, "nodes", {}, {}, seed)[key] for seed in (b"a", b"a")
-    )
+    at_preview, at_update = (with_name(kind, "nodes", {}, {}, seed)[key] for seed in (b"a", b"a"))
     assert at_preview == at_update
     assert at_preview.startswith(start)
     assert with_name(kind, "nodes", {}, {}, b"b")[key] != at_preview
