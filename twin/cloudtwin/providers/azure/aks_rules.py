@@ -277,7 +277,9 @@ def _route_tables(request: ResourceRequest) -> list[Resource]:
 def _default_hop(table: Resource) -> str | None:
     """Return the type of the next hop of the default route; None without one."""
     routes = table.inputs.get("routes") or ()
-    hops = (route.get("nextHopType") for route in routes if route.get("addressPrefix") == "0.0.0.0/0")
+    hops = (
+        route.get("nextHopType") for route in routes if route.get("addressPrefix") == "0.0.0.0/0"
+    )
     return next(iter(hops), None)
 
 

@@ -20,7 +20,12 @@ SSD = {"deploymentType": "PERSISTENT_1", "perUnitStorageThroughput": 50}
 @pytest.mark.parametrize(
     ("inputs", "valid", "invalid", "allowed"),
     [
-        (SCRATCH_1, (1200, 2400, 3600, 7200), (0, 4800, 6000), "1200 or 2400 or a multiple of 3600"),
+        (
+            SCRATCH_1,
+            (1200, 2400, 3600, 7200),
+            (0, 4800, 6000),
+            "1200 or 2400 or a multiple of 3600",
+        ),
         (SCRATCH_2, (1200, 2400, 4800, 7200), (0, 3600), "1200 or a multiple of 2400"),
         (SSD, (1200, 2400, 4800), (1800, 3600), "1200 or a multiple of 2400"),
         (SLOW, (6000, 12000), (1200, 1800, 2400), "a multiple of 6000"),
